@@ -1,0 +1,1 @@
+"""Golden models of Kelle's units and policies."""

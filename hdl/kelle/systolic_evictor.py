@@ -1,0 +1,383 @@
+"""Kelle's systolic evictor: the least important cached token, found while scores are computed.
+
+Section 5.3 and Figure 11 (c, d) of the paper. The column S holds the importance scores of the
+tokens whose keys are in the systolic array, one row a token; the chain M carries the smallest of
+them from the top row to the bottom row, one row a cycle behind the array.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Mux, Shape, Signal, signed
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from hdl.parameters import require, require_choice, require_power_of_two, require_range
+from hdl.stream.fall_through_fifo import FallThroughFifo
+from hdl.unit import Unit
+
+
+class ScoreSource(Enum):
+    """What is accumulated as a token's importance."""
+
+    RAW = "raw"
+    """Scores q.k before softmax, signed (Section 5.3)."""
+
+    PROB = "prob"
+    """Attention probabilities after softmax, unsigned (Equation 3)."""
+
+
+class OnSaturation(Enum):
+    """What happens when an importance score leaves its range."""
+
+    CLAMP = "clamp"
+    """It stays at the end of the range."""
+
+    HALVE = "halve"
+    """It stays there, and all scores of the head are halved before the next step adds to them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SystolicEvictorParameters:
+    """Dimensions of a systolic evictor; they also drive its golden model and its testbench.
+
+    Parameters
+    ----------
+    rows : int
+        Tokens in a tile, the rows of the systolic array: a power of two, 2 to 64.
+    slots : int
+        Cached tokens of a head at most, a multiple of `rows` up to 4096.
+    index_width : int
+        Bits of a slot index; `slots` must be addressable.
+    input_width : int
+        Bits of a score as the array delivers it, 4 to 32.
+    score_width : int
+        Bits of an importance score S, two's complement, 4 to 24.
+    shift : int
+        Bits dropped (arithmetic shift, floor) from a score before it is added to S.
+    source : ScoreSource
+        Whether the array delivers raw scores (signed) or probabilities (unsigned).
+    on_saturation : OnSaturation
+        Whether saturated scores are clamped, or clamped and then all halved.
+    victims : int
+        Victims under way or waiting for the eviction controller at most, 1 to 16.
+
+    Raises
+    ------
+    ValueError
+        If a rule above is broken, with the rule and the value.
+    """
+
+    rows: int = 32
+    slots: int = 2048
+    index_width: int = 12
+    input_width: int = 16
+    score_width: int = 16
+    shift: int = 8
+    source: ScoreSource = ScoreSource.RAW
+    on_saturation: OnSaturation = OnSaturation.CLAMP
+    victims: int = 4
+
+    def __post_init__(self) -> None:
+        """Check every rule."""
+        require_power_of_two("rows", self.rows, 2, 64)
+        require_range("slots", self.slots, self.rows, 4096)
+        require(self.slots % self.rows == 0, "slots must be a multiple of rows", self.slots)
+        require_range("index_width", self.index_width, 1, 16)
+        require(
+            1 << self.index_width >= self.slots,
+            f"index_width must address {self.slots} slots",
+            self.index_width,
+        )
+        require_range("input_width", self.input_width, 4, 32)
+        require_range("score_width", self.score_width, 4, 24)
+        require_range("shift", self.shift, 0, self.input_width - 1)
+        require_choice("source", self.source, list(ScoreSource))
+        require_choice("on_saturation", self.on_saturation, list(OnSaturation))
+        require_range("victims", self.victims, 1, 16)
+
+    @property
+    def halves(self) -> bool:
+        """Whether saturation is reported and answered by halving."""
+        return self.on_saturation is OnSaturation.HALVE
+
+    @property
+    def row_bits(self) -> int:
+        """Bits of a row number."""
+        return ceil_log2(self.rows)
+
+    @property
+    def input_shape(self) -> Shape:
+        """A score as the array delivers it."""
+        return Shape(self.input_width, signed=self.source is ScoreSource.RAW)
+
+    @property
+    def lane_layout(self) -> data.StructLayout:
+        """What one row receives: its score and the state of its slot."""
+        return data.StructLayout(
+            {
+                "score": self.input_shape,
+                "importance": signed(self.score_width),
+                "valid": 1,
+                "protect": 1,
+            }
+        )
+
+    @property
+    def wave_layout(self) -> data.StructLayout:
+        """What one vector does on its way down the rows."""
+        flags = {"load": 1, "rank": 1, "last": 1}
+        return data.StructLayout(flags | ({"halve": 1} if self.halves else {}))
+
+    @property
+    def update_layout(self) -> data.StructLayout:
+        """What one row writes back."""
+        return data.StructLayout({"importance": signed(self.score_width), "valid": 1})
+
+    @property
+    def minimum_layout(self) -> data.StructLayout:
+        """An element of the chain M: the smallest score so far and the row that holds it."""
+        flag = {"saturated": 1} if self.halves else {}
+        return data.StructLayout(
+            {"importance": signed(self.score_width), "row": self.row_bits, "found": 1} | flag
+        )
+
+    @property
+    def victim_layout(self) -> data.StructLayout:
+        """The outcome of a search."""
+        flag = {"saturated": 1} if self.halves else {}
+        return data.StructLayout(
+            {"importance": signed(self.score_width), "index": self.index_width, "found": 1} | flag
+        )
+
+
+class EvictorRow(Unit):
+    """One row: a register of column S and an element of chain M.
+
+    **Latency** 1 cycle from `lane` and `minimum_in` to all outputs. **Throughput** one wave a
+    cycle.
+
+    **Numerics** two's complement; the score loses `shift` bits by floor; the sum saturates.
+
+    Parameters
+    ----------
+    parameters : SystolicEvictorParameters
+        Dimensions.
+
+    Members
+    -------
+    row : In
+        The row's number, a constant of the instance.
+    lane : In
+        The row's score and the state of its slot, in the cycle in which `wave_in` holds the wave.
+    wave_in, strobe_in : In
+        The wave from the row above; meaningful where the strobe is 1.
+    wave_out, strobe_out : Out
+        The same, a cycle later.
+    minimum_in : In
+        M of the row above.
+    minimum_out : Out
+        M of this row.
+    update : Out
+        The new importance of the slot, valid for one cycle.
+    """
+
+    def __init__(self, *, parameters: SystolicEvictorParameters) -> None:
+        self.parameters = parameters
+        super().__init__(
+            {
+                "row": In(parameters.row_bits),
+                "lane": In(parameters.lane_layout),
+                "strobe_in": In(1),
+                "wave_in": In(parameters.wave_layout),
+                "minimum_in": In(parameters.minimum_layout),
+                "strobe_out": Out(1),
+                "wave_out": Out(parameters.wave_layout),
+                "minimum_out": Out(parameters.minimum_layout),
+                "update": Out(parameters.update_layout),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Add, saturate, compare; everything is registered once."""
+        m = Module()
+        p = self.parameters
+        lane, wave = self.lane, self.wave_in
+
+        held = Signal(signed(p.score_width), reset_less=True)
+        preloaded = lane.importance >> wave.halve if p.halves else lane.importance
+        # A slot that holds no token yet starts from zero: its new token's importance is its own
+        # weight, with no case of its own.
+        start = Mux(wave.load, Mux(lane.valid, preloaded, 0), held)
+        total = Signal(Shape(max(p.score_width, p.input_width - p.shift + 1) + 1, signed=True))
+        m.d.comb += total.eq(start + (lane.score >> p.shift))
+        top = (1 << p.score_width - 1) - 1
+        importance = Signal(signed(p.score_width))
+        saturated = total[p.score_width - 1 :] != total[-1].replicate(
+            len(total) - p.score_width + 1
+        )
+        m.d.comb += importance.eq(Mux(saturated, total[-1].replicate(p.score_width) ^ top, total))
+        with m.If(self.strobe_in):
+            m.d.sync += held.eq(importance)
+
+        smallest = Signal(p.minimum_layout)
+        minimum = Signal(p.minimum_layout, reset_less=True)
+        m.d.comb += smallest.eq(self.minimum_in)
+        above = self.minimum_in
+        # Strictly smaller: among equals the row nearest the top, the lowest slot, stays.
+        smaller = ~above.found | (importance < above.importance)
+        with m.If(lane.valid & ~lane.protect & smaller):
+            m.d.comb += [
+                smallest.importance.eq(importance),
+                smallest.row.eq(self.row),
+                smallest.found.eq(1),
+            ]
+        if p.halves:
+            ever_saturated = Signal()
+            earlier = Signal(reset_less=True)
+            m.d.comb += ever_saturated.eq(saturated | (earlier & ~wave.load))
+            with m.If(self.strobe_in):
+                m.d.sync += earlier.eq(ever_saturated)
+            m.d.comb += smallest.saturated.eq(above.saturated | (lane.valid & ever_saturated))
+
+        passed = Signal(p.wave_layout, reset_less=True)
+        m.d.sync += [
+            minimum.eq(smallest),
+            passed.eq(wave),
+            self.strobe_out.eq(self.strobe_in),
+        ]
+        m.d.comb += [
+            self.minimum_out.eq(minimum),
+            self.wave_out.eq(passed),
+            self.update.importance.eq(held),
+            self.update.valid.eq(self.strobe_out),
+        ]
+        return m
+
+
+class SystolicEvictor(Unit):
+    """Add each token's new score to its importance and find the least important token.
+
+    A *wave* is one vector's scores for the tokens of one tile. It enters at the top row when its
+    header is taken from the stream `waves`, and goes down one row a cycle: lane i is sampled i
+    cycles after that, as the systolic array delivers it. In each row the score is added to S; the
+    wave that completes a token's score (`rank`) also searches for the minimum. The search goes on
+    over the tiles of a head, in slot order, until the wave marked `last`; then the victim appears.
+
+    Scores of several query heads that share a key are waves of the same tile: the first loads S,
+    the last ranks. A slot without a token (`valid` = 0) starts from zero and is no candidate: a
+    wave that neither ranks nor belongs to a tile's search can so give a new token its own weight.
+
+    **Latency** S of row i is readable i + 1 cycles after the header is taken, the victim `rows`
+    cycles after it: one cycle after the bottom row's score. **Throughput** one wave a cycle, also
+    from tile to tile and from head to head; a wave marked `last` waits while `victims` victims are
+    under way or waiting.
+
+    **Numerics** S = saturate(S + floor(score / 2**shift)), two's complement. The victim is the
+    smallest S among valid, unprotected slots; among equals the lowest slot.
+
+    Parameters
+    ----------
+    parameters : SystolicEvictorParameters
+        Dimensions.
+
+    Members
+    -------
+    waves : In(stream)
+        Headers: `load` takes S from the lane's `importance` (else S continues), `rank` completes
+        the tile's scores, `last` ends the head's search; `halve` halves what `load` takes.
+    lanes : In(ArrayLayout(lane, rows))
+        For each row: `score`, stored `importance`, `valid`, `protect`. Without handshake: bound to
+        the wave by the cycle.
+    updates : Out(ArrayLayout(update, rows))
+        For each row: the new `importance`, and `valid` for the cycle in which it is there.
+    victims : Out(stream)
+        `index` of the slot, its `importance`, and `found`: 0 if no slot was a candidate;
+        `saturated` if a score of the head left its range.
+
+    Raises
+    ------
+    ValueError
+        By `SystolicEvictorParameters`.
+    """
+
+    def __init__(self, *, parameters: SystolicEvictorParameters) -> None:
+        self.parameters = parameters
+        super().__init__(
+            {
+                "waves": In(stream.Signature(parameters.wave_layout)),
+                "lanes": In(data.ArrayLayout(parameters.lane_layout, parameters.rows)),
+                "updates": Out(data.ArrayLayout(parameters.update_layout, parameters.rows)),
+                "victims": Out(stream.Signature(parameters.victim_layout)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Chain the rows; keep the minimum of the head at the bottom."""
+        m = Module()
+        p = self.parameters
+
+        room = Signal()
+        m.d.comb += self.waves.ready.eq(~self.waves.payload.last | room)
+        strobe = self.waves.valid & self.waves.ready
+        wave = self.waves.payload
+        minimum = data.Const(p.minimum_layout, 0)
+        for i in range(p.rows):
+            m.submodules[f"row_{i}"] = row = EvictorRow(parameters=p)
+            m.d.comb += [
+                row.row.eq(i),
+                row.lane.eq(self.lanes[i]),
+                row.strobe_in.eq(strobe),
+                row.wave_in.eq(wave),
+                row.minimum_in.eq(minimum),
+                self.updates[i].eq(row.update),
+            ]
+            strobe, wave, minimum = row.strobe_out, row.wave_out, row.minimum_out
+
+        # The chain's end meets the minimum of the head's earlier tiles here rather than at the top
+        # row, so that a tile need not wait until the one before it has drained. An earlier tile
+        # has the lower slots and wins among equals, as it would in the chain.
+        ranked = strobe & wave.rank
+        tile = Signal(p.index_width - p.row_bits)
+        best = Signal(p.victim_layout, reset_less=True)
+        best_found = Signal()
+        victim = Signal(p.victim_layout)
+        smaller = ~best_found | (minimum.importance < best.importance)
+        m.d.comb += [victim.eq(best), victim.found.eq(best_found)]
+        with m.If(minimum.found & smaller):
+            m.d.comb += [
+                victim.importance.eq(minimum.importance),
+                victim.index.eq(Cat(minimum.row, tile)),
+                victim.found.eq(1),
+            ]
+        if p.halves:
+            saturated = Signal()
+            m.d.comb += victim.saturated.eq(saturated | minimum.saturated)
+            with m.If(ranked):
+                m.d.sync += saturated.eq(victim.saturated & ~wave.last)
+        with m.If(ranked):
+            m.d.sync += [
+                best.eq(victim),
+                best_found.eq(victim.found & ~wave.last),
+                tile.eq(Mux(wave.last, 0, tile + 1)),
+            ]
+
+        m.submodules.waiting = waiting = FallThroughFifo(shape=p.victim_layout, depth=p.victims)
+        m.d.comb += [
+            waiting.source.payload.eq(victim),
+            waiting.source.valid.eq(ranked & wave.last),
+            self.victims.payload.eq(waiting.sink.payload),
+            self.victims.valid.eq(waiting.sink.valid),
+            waiting.sink.ready.eq(self.victims.ready),
+        ]
+
+        # Room in the FIFO is given out at the top row, since the rows below cannot wait.
+        under_way = Signal(range(p.victims + 1))
+        starts = self.waves.valid & room & self.waves.payload.last
+        m.d.sync += under_way.eq(
+            under_way + starts - (self.victims.valid & self.victims.ready)
+        )
+        m.d.comb += room.eq(under_way != p.victims)
+        return m

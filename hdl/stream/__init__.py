@@ -1,0 +1,1 @@
+"""Valid/ready plumbing shared by all accelerators."""

@@ -1,0 +1,102 @@
+"""The base class of every component that is a Verilog module of its own.
+
+Amaranth by itself writes one Verilog module an instance. A `Unit` is written once for each distinct
+configuration, however often it is used: when a design is emitted, every `Unit` below the top
+becomes an instance of a separately emitted module. In the Python simulator and in formal proofs the
+same design elaborates flat. Neither the unit nor its user writes anything for this.
+"""
+
+import hashlib
+import inspect
+import re
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from types import MappingProxyType
+from typing import Any, Protocol, runtime_checkable
+
+from amaranth.hdl import Elaboratable
+from amaranth.lib import wiring
+
+LONGEST_READABLE_NAME = 56
+
+
+@runtime_checkable
+class ModuleBoundary(Protocol):
+    """A platform that decides what a unit turns into, such as `hdl.emit.Emission`."""
+
+    def boundary(self, unit: "Unit") -> Elaboratable | None:
+        """Return what stands for the unit in its parent, or None to elaborate it in place."""
+        ...
+
+
+class Unit(wiring.Component):
+    """A component that is emitted as one Verilog module for each distinct configuration.
+
+    Subclasses take keyword-only, hashable constructor arguments: these are the configuration, and
+    two units of one class with equal configurations are the same module.
+
+    Members
+    -------
+    configuration : Mapping[str, Any]
+        The constructor arguments by name, defaults included.
+    module_name : str
+        Name of the Verilog module: the class name and the configuration's values, or a digest of
+        them where they are too long to read.
+    """
+
+    configuration: Mapping[str, Any]
+
+    def __new__(cls, *, src_loc_at: int = 0, **arguments: Any) -> "Unit":
+        """Record the configuration before the subclass's constructor runs."""
+        unit = super().__new__(cls, src_loc_at=1 + src_loc_at)
+        bound = inspect.signature(cls.__init__).bind(unit, **arguments)
+        bound.apply_defaults()
+        unit.configuration = MappingProxyType(dict(list(bound.arguments.items())[1:]))
+        return unit
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        """Let the platform replace the unit by an instance before its body is elaborated."""
+        super().__init_subclass__(**arguments)
+        if "elaborate" not in cls.__dict__:
+            return
+        body = cls.__dict__["elaborate"]
+
+        def elaborate(self: "Unit", platform: Any) -> Any:
+            if isinstance(platform, ModuleBoundary):
+                replacement = platform.boundary(self)
+                if replacement is not None:
+                    return replacement
+            return body(self, platform)
+
+        elaborate.__doc__ = body.__doc__
+        cls.elaborate = elaborate
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        """What makes two units the same module: their class and their configuration."""
+        return (type(self), *self.configuration.items())
+
+    @property
+    def module_name(self) -> str:
+        """Name of the emitted module, the same in every design and every run."""
+        stem = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(self).__name__).lower()
+        words = [word for value in self.configuration.values() for word in _words(value)]
+        readable = "_".join([stem, *words])
+        if len(readable) <= LONGEST_READABLE_NAME and re.fullmatch(r"\w+", readable, re.ASCII):
+            return readable
+        digest = hashlib.sha256(repr(list(self.configuration.items())).encode()).hexdigest()
+        return f"{stem}_{digest[:8]}"
+
+
+def _words(value: Any) -> list[str]:
+    """Spell one configuration value as parts of an identifier."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return [word for field in fields(value) for word in _words(getattr(value, field.name))]
+    if isinstance(value, tuple):
+        return [word for item in value for word in _words(item)]
+    if isinstance(value, Enum):
+        return [value.name.lower()]
+    if isinstance(value, int):
+        return [str(int(value)).replace("-", "m")]
+    return [str(value).lower()]

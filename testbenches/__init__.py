@@ -1,0 +1,1 @@
+"""Testbenches of the emitted Verilog, in cocotb, and what runs them."""

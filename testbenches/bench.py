@@ -1,0 +1,226 @@
+"""The frame of every testbench: clock, reset, cycle count, drivers, comparison, facts.
+
+One coroutine moves everything: a cycle is two timer events, whatever the number of streams. Inputs
+change after the falling edge; outputs are read just before the rising edge, when they have settled,
+so that every simulator sees the same.
+"""
+
+import json
+import os
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from cocotb.triggers import Timer
+from numpy.typing import NDArray
+
+from testbenches.streams import PAUSES, StreamChecker, StreamSink, StreamSource
+
+CONTEXT_VARIABLE = "SYSTOLA_CONTEXT"
+
+
+def context() -> dict[str, Any]:
+    """What the runner tells the testbench: top, preset, seed, directory, full."""
+    return json.loads(Path(os.environ[CONTEXT_VARIABLE]).read_text())
+
+
+def catalog_parameters() -> Any:
+    """Return the parameter object of the unit and the preset under test."""
+    from hdl.catalog import entry_named
+
+    told = context()
+    return entry_named(told["top"]).parameters(told["preset"])
+
+
+class Mismatch(AssertionError):
+    """The design and the golden model differ; the message shows the first difference."""
+
+
+class Bench:
+    """Clock, reset and comparison for one design under test.
+
+    Parameters
+    ----------
+    dut : Any
+        The design under test.
+    salt : str
+        Name of the test, mixed into the seed so that each test draws its own numbers.
+
+    Members
+    -------
+    cycle : int
+        Rising edges since the bench was made.
+    rng : random.Random
+        Seeded from the run's seed and the salt.
+    """
+
+    def __init__(self, dut: Any, salt: str) -> None:
+        self.dut = dut
+        self.told = context()
+        self.rng = random.Random(f"{self.told['seed']} {salt}")
+        self.cycle = 0
+        self.parts: list[Any] = []
+        self._half = Timer(1, "ns")
+        self._facts = _Facts(Path(self.told["directory"], "facts.json"))
+
+    @property
+    def numpy_rng(self) -> np.random.Generator:
+        """A numpy generator drawn from the same seed."""
+        return np.random.default_rng(self.rng.getrandbits(64))
+
+    def pauses(self, pattern: str) -> Iterator[bool]:
+        """Return pauses by the pattern's name."""
+        return PAUSES[pattern](random.Random(self.rng.getrandbits(64)))
+
+    def source(self, name: str, pattern: str = "none") -> StreamSource:
+        """Attach a driver to an input stream."""
+        return self.add(StreamSource(self.dut, name, self.pauses(pattern)))
+
+    def sink(self, name: str, pattern: str = "none") -> StreamSink:
+        """Attach a receiver, and a checker of the stream's rules, to an output stream."""
+        self.add(StreamChecker(self.dut, name, self))
+        return self.add(StreamSink(self.dut, name, self.pauses(pattern), self))
+
+    def add(self, part: Any) -> Any:
+        """Attach anything with `clear`, `drive` and `sample`."""
+        self.parts.append(part)
+        return part
+
+    async def step(self) -> None:
+        """Pass one cycle."""
+        self.dut.clk.value = 0
+        for part in self.parts:
+            part.drive()
+        await self._half
+        for part in self.parts:
+            part.sample()
+        self.dut.clk.value = 1
+        await self._half
+        self.cycle += 1
+
+    async def reset(self, cycles: int = 2) -> None:
+        """Hold reset for some cycles; every driver forgets its work."""
+        self.dut.rst.value = 1
+        for part in self.parts:
+            part.clear()
+        for _ in range(cycles):
+            self.dut.clk.value = 0
+            await self._half
+            self.dut.clk.value = 1
+            await self._half
+            self.cycle += 1
+        self.dut.rst.value = 0
+
+    async def run(self, *, until: Callable[[], bool], patience: int = 2000) -> int:
+        """Pass cycles until a condition holds.
+
+        Parameters
+        ----------
+        until : Callable[[], bool]
+            The condition.
+        patience : int
+            Cycles without any transfer on any stream after which the design counts as stuck.
+
+        Returns
+        -------
+        int
+            Cycles passed.
+
+        Raises
+        ------
+        AssertionError
+            If the design is stuck.
+        """
+        start = self.cycle
+        moved, last_move = self._transfers(), self.cycle
+        while not until():
+            await self.step()
+            if (now := self._transfers()) != moved:
+                moved, last_move = now, self.cycle
+            stuck = self.cycle - last_move > patience
+            assert not stuck, f"cycle {self.cycle}: no transfer for {patience} cycles"
+        return self.cycle - start
+
+    def _transfers(self) -> int:
+        return sum(
+            part.taken if isinstance(part, StreamSource) else len(part.received)
+            for part in self.parts
+            if isinstance(part, StreamSource | StreamSink)
+        )
+
+    def compare(
+        self,
+        what: str,
+        expected: NDArray[Any],
+        got: NDArray[Any],
+        *,
+        cycles: NDArray[Any] | list[int] | None = None,
+        show: Callable[[int], str] = str,
+    ) -> None:
+        """Require equality, and count the values.
+
+        Parameters
+        ----------
+        what : str
+            What the values are.
+        expected, got : numpy.ndarray
+            Arrays of one shape; the first axis is time.
+        cycles : array, optional
+            For each item of the first axis, the cycle in which it was seen.
+        show : Callable[[int], str]
+            Writes a value in its own format.
+
+        Raises
+        ------
+        Mismatch
+            At the first difference, with its cycle, index and both values.
+        """
+        if expected.shape != got.shape:
+            raise Mismatch(f"{what}: expected {expected.shape} values, got {got.shape}")
+        differs = expected != got
+        wrong = int(np.count_nonzero(differs))
+        self._facts.add(values_checked=expected.size, mismatches=wrong)
+        if wrong:
+            index = tuple(int(axis[0]) for axis in np.nonzero(differs))
+            when = f"cycle {cycles[index[0]]}, " if cycles is not None else ""
+            raise Mismatch(
+                f"{what}: {when}index {list(index)}: expected {show(expected[index])}, "
+                f"got {show(got[index])} ({wrong} of {expected.size} values differ)"
+            )
+
+    def record(self, *, cycles: int, ideal_cycles: int, **facts: Any) -> None:
+        """Add steady-state work to the run's figures.
+
+        Parameters
+        ----------
+        cycles : int
+            What the design needed.
+        ideal_cycles : int
+            What the unit's throughput bound or the paper's formula allows.
+        **facts : Any
+            Anything else that belongs in ``sim.json``; numbers of one name are kept as given.
+        """
+        self._facts.add(cycles=cycles, ideal_cycles=ideal_cycles)
+        self._facts.set(**facts)
+
+
+class _Facts:
+    """A JSON file of counters that all tests of a run share."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def _change(self, change: Callable[[dict[str, Any]], None]) -> None:
+        facts = json.loads(self.file.read_text()) if self.file.exists() else {}
+        change(facts)
+        self.file.write_text(json.dumps(facts, indent=2))
+
+    def add(self, **counts: int) -> None:
+        self._change(
+            lambda facts: facts.update({k: facts.get(k, 0) + int(v) for k, v in counts.items()})
+        )
+
+    def set(self, **values: Any) -> None:
+        self._change(lambda facts: facts.update(values))

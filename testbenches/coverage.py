@@ -1,0 +1,67 @@
+"""Line and toggle coverage as a report that can be read."""
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_FIELD = re.compile(r"\x01([^\x02]+)\x02([^\x01]*)")
+
+
+@dataclass
+class _File:
+    """Hits of one Verilog file: of lines by number, of toggles by signal bit."""
+
+    lines: dict[int, int] = field(default_factory=dict)
+    toggles: dict[str, int] = field(default_factory=dict)
+
+
+def write_report(directory: Path) -> list[Path]:
+    """Write ``coverage.md`` from the ``coverage.dat`` that Verilator left.
+
+    Parameters
+    ----------
+    directory : Path
+        Where the simulator ran.
+
+    Returns
+    -------
+    list[Path]
+        The report and the data.
+    """
+    dump = directory / "coverage.dat"
+    files = _read(dump)
+    rows = ["| module | lines hit | toggles hit |", "|---|---|---|"]
+    missed: list[str] = []
+    for name, hits in sorted(files.items()):
+        rows.append(f"| {name} | {_share(hits.lines)} | {_share(hits.toggles)} |")
+        missed += [f"- {name}: line {line}" for line, n in sorted(hits.lines.items()) if not n]
+        missed += [f"- {name}: {bit}" for bit, n in sorted(hits.toggles.items()) if not n]
+    report = directory / "coverage.md"
+    text = ["# Coverage", "", *rows, "", "## Never hit", "", *(missed or ["nothing"]), ""]
+    report.write_text("\n".join(text))
+    return [report, dump]
+
+
+def _share(hits: dict[int, int] | dict[str, int]) -> str:
+    hit = sum(1 for count in hits.values() if count)
+    return f"{hit} of {len(hits)} ({100 * hit / len(hits):.1f} %)" if hits else "none"
+
+
+def _read(dump: Path) -> dict[str, _File]:
+    """Read Verilator's counters, those of several instances of a module added up."""
+    files: dict[str, _File] = defaultdict(_File)
+    for line in dump.read_text(errors="replace").splitlines():
+        if not line.startswith("C '"):
+            continue
+        key, _, count = line[3:].rpartition("' ")
+        fields = dict(_FIELD.findall(key))
+        file = files[Path(fields["f"]).stem]
+        hits = int(count)
+        if fields.get("page", "").startswith("v_toggle"):
+            bit = fields["o"]
+            file.toggles[bit] = file.toggles.get(bit, 0) + hits
+        else:
+            number = int(fields["l"])
+            file.lines[number] = file.lines.get(number, 0) + hits
+    return files

