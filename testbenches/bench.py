@@ -64,6 +64,7 @@ class Bench:
         self.parts: list[Any] = []
         self._half = Timer(1, "ns")
         self._facts = _Facts(Path(self.told["directory"], "facts.json"))
+        self._counted = 0
 
     @property
     def numpy_rng(self) -> np.random.Generator:
@@ -181,7 +182,8 @@ class Bench:
             raise Mismatch(f"{what}: expected {expected.shape} values, got {got.shape}")
         differs = expected != got
         wrong = int(np.count_nonzero(differs))
-        self._facts.add(values_checked=expected.size, mismatches=wrong)
+        passed, self._counted = self.cycle - self._counted, self.cycle
+        self._facts.add(values_checked=expected.size, mismatches=wrong, simulated_cycles=passed)
         if wrong:
             index = tuple(int(axis[0]) for axis in np.nonzero(differs))
             when = f"cycle {cycles[index[0]]}, " if cycles is not None else ""

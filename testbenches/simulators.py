@@ -62,8 +62,8 @@ def environment() -> Iterator[None]:
     os.environ["COCOTB_MAX_PARALLEL_BUILD_JOBS"] = str(os.cpu_count() or 1)
     if root := verilator_root():
         os.environ["VERILATOR_ROOT"] = str(root)
-    # cocotb would read these as its own: a verb's variable, and the mark of a running pytest.
-    for name in ("WAVES", "GUI", "PYTEST_CURRENT_TEST"):
+    # cocotb would read these as its own: make's variables, and the mark of a running pytest.
+    for name in ("WAVES", "COVERAGE", "GUI", "PYTEST_CURRENT_TEST"):
         os.environ.pop(name, None)
     try:
         yield

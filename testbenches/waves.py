@@ -36,7 +36,7 @@ def write_view(directory: Path, top: str, ports: Sequence[Port]) -> list[Path]:
     scope = next((path for path in names if path.split(".")[-1] == top), top)
     with view.open("w") as file:
         save = GTKWSave(file)
-        save.dumpfile(dump.name)
+        save.dumpfile(dump.name, abspath=False)
         save.treeopen(f"{scope}.")
         groups: dict[str, list[Port]] = {}
         for port in ports:
@@ -67,7 +67,7 @@ def _natural(path: str) -> list[int | str]:
 
 
 def _names(dump: Path) -> dict[str, list[tuple[str, int]]]:
-    """Read the scopes and variables that a VCD declares."""
+    """Read the scopes and variables that a VCD declares, but for those that Yosys made up."""
     scopes: dict[str, list[tuple[str, int]]] = {}
     path: list[str] = []
     with dump.open() as file:
@@ -81,7 +81,8 @@ def _names(dump: Path) -> dict[str, list[tuple[str, int]]]:
             elif words[0] == "$upscope":
                 path.pop()
             elif words[0] == "$var":
-                scopes[".".join(path)].append((words[4], int(words[2])))
+                if not words[4].startswith("$"):
+                    scopes[".".join(path)].append((words[4], int(words[2])))
             elif words[0] == "$enddefinitions":
                 break
     return scopes

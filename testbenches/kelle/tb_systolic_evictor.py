@@ -4,6 +4,7 @@ from typing import Any
 
 import cocotb
 import numpy as np
+from amaranth.lib import data
 
 from golden.kelle.aerp import replay
 from golden.kelle.systolic_evictor import Victim
@@ -18,7 +19,7 @@ from testbenches.kelle.evictor_waves import (
     tabulate,
 )
 from testbenches.packing import from_integers, to_integer, unpack
-from testbenches.streams import PAUSES
+from testbenches.streams import PAUSES, read
 
 LAYERS = (0, 14, 29)
 STEPS = 256
@@ -92,16 +93,14 @@ class SkewedLanes:
             self.next_wave += 1
         else:
             self.under_way[0] = -1
-        self.seen.append((self.bench.cycle, int(self.updates.value)))
+        self.seen.append((self.bench.cycle, read(self.updates)))
 
     def check(self, first: int = 0) -> None:
         """Require every write-back, in its cycle, and no other."""
         p, bench = self.p, self.bench
         cycles = np.array([cycle for cycle, _ in self.seen])
-        width = p.rows * (p.score_width + 1)
-        got = unpack(
-            bench.dut_layouts["updates"], from_integers([value for _, value in self.seen], width)
-        )
+        layout = data.ArrayLayout(p.update_layout, p.rows)
+        got = unpack(layout, from_integers([value for _, value in self.seen], layout.size))
         valid = np.zeros((len(cycles), p.rows), np.int64)
         importance = np.zeros_like(valid)
         for number, accepted in enumerate(self.accepted_at, start=first):
@@ -124,13 +123,6 @@ class Evictor:
         self.p = catalog_parameters()
         self.table = table
         self.bench = Bench(dut, salt)
-        unit = {"updates": self.p.update_layout, "victims": self.p.victim_layout}
-        from amaranth.lib import data
-
-        self.bench.dut_layouts = {
-            "updates": data.ArrayLayout(unit["updates"], self.p.rows),
-            "victims": unit["victims"],
-        }
         self.lanes = SkewedLanes(self.bench, table, self.p)
         self.lanes.source.pauses = self.bench.pauses(source)
         self.bench.add(self.lanes)

@@ -1,0 +1,1 @@
+"""Bit-exact numpy models of the number formats and arithmetic operators."""

@@ -1,0 +1,83 @@
+"""Correct rounding of exact results: what every floating-point model ends with.
+
+The models work in float64, which holds each operand and each product of two binary32 numbers
+exactly. A sum of two such numbers may need more bits; it is rounded to odd instead, which keeps all
+that a second rounding to a format of at most 51 significand bits needs to know (Boldo and
+Melquiond, "Emulation of FMA and correctly rounded sums", IEEE TC 57(4), 2008). The adders in
+hardware align, count and shift, so the two share no step.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from hdl.arith.float_format import FloatFormat, Specials
+
+
+def read(number_format: FloatFormat, bits: np.ndarray, *, saturate: bool = False) -> np.ndarray:
+    """Return what an operator takes its operand for, in float64.
+
+    With `saturate` every code is a number: the largest exponent code is one binade more.
+    """
+    if saturate:
+        number_format = replace(number_format, specials=Specials.NONE)
+    return number_format.decode(bits)
+
+
+def encode(
+    number_format: FloatFormat, values: np.ndarray, *, saturate: bool = False
+) -> np.ndarray:
+    """Return the codes nearest to float64 values, ties to even.
+
+    Parameters
+    ----------
+    number_format : FloatFormat
+        A signed format of at most 51 significand bits.
+    values : numpy.ndarray
+        Finite numbers, infinities and NaNs; a NaN gives the format's one quiet NaN.
+    saturate : bool
+        A value beyond the largest finite number gives that number. Otherwise it gives infinity, or
+        NaN where the format has no infinity.
+
+    Returns
+    -------
+    numpy.ndarray
+        uint64 of the same shape.
+    """
+    codes = np.ascontiguousarray(values, np.float64).view(np.int64)
+    exponent = (codes >> 52) & 0x7FF
+    significand = (codes & ((1 << 52) - 1)) | ((exponent > 0).astype(np.int64) << 52)
+    power = np.maximum(exponent, 1) - 1075
+    # The weight of the result's last bit: that of its binade, or of the subnormals.
+    binade = np.maximum(power + 52 - number_format.mantissa_bits, number_format.smallest_power)
+    # A value more than a binade below the last bit only needs to be seen as less than half of it.
+    drop = np.minimum(binade - power, 54)
+    kept = significand >> drop
+    rest = significand & ((np.int64(1) << drop) - 1)
+    half = np.int64(1) << (drop - 1)
+    kept += (rest > half) | ((rest == half) & (kept & 1 == 1))
+    magnitude = ((binade - number_format.smallest_power) << number_format.mantissa_bits) + kept
+    beyond = number_format.infinity
+    if saturate or number_format.specials is Specials.NONE:
+        beyond = number_format.max_finite
+    elif beyond is None:
+        beyond = number_format.quiet_nan
+    over = (magnitude > number_format.max_finite) | np.isinf(values)
+    magnitude = np.where(over, beyond, magnitude)
+    result = magnitude | np.where(codes < 0, number_format.sign_mask, 0)
+    if number_format.quiet_nan is not None:
+        result = np.where(np.isnan(values), number_format.quiet_nan, result)
+    return result.astype(np.uint64)
+
+
+def sum_to_odd(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Return float64 sums, exact or, where inexact, rounded to the neighbour with an odd code."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        total = x + y
+        part = total - x
+        error = (x - (total - part)) + (y - part)
+    codes = total.view(np.int64)
+    inexact = np.isfinite(total) & (error != 0) & (codes & 1 == 0)
+    # One code up is away from zero; the exact sum lies on the side that the error points to.
+    step = np.where((error > 0) == (total > 0), 1, -1)
+    return np.where(inexact, codes + step, codes).view(np.float64)

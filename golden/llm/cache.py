@@ -1,0 +1,115 @@
+"""Opening a trace: what `build/llm/` lacks is captured, the rest is read without torch."""
+
+import hashlib
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from golden import paths
+from golden.llm import capture, model
+from golden.llm.model import SMOLLM2
+from golden.llm.store import TensorStore, locked
+from golden.llm.texts import text_named
+from golden.llm.trace import Trace, group
+
+
+def open_trace(
+    *, text: str = "prose", tokens: int = 640, layers: Iterable[int] = (0, 14, 29)
+) -> Trace:
+    """Return the model's tensors over the first `tokens` tokens of a text.
+
+    What `build/llm/` does not hold yet, or holds damaged, is captured first in a single pass of
+    the model, which takes about half a minute.
+
+    Parameters
+    ----------
+    text
+        Name of the text, as in `text_named`.
+    tokens
+        Length of the context, between 1 and 8192 and no longer than the text.
+    layers
+        The layers to open, each between 0 and 29.
+
+    Raises
+    ------
+    ValueError
+        A parameter breaks its rule.
+    DataFileError
+        A data file is missing or damaged.
+    """
+    content = text_named(text)
+    opened = tuple(sorted(set(layers)))
+    if not opened:
+        raise ValueError("layers must name at least one layer")
+    for layer in opened:
+        if not 0 <= layer < SMOLLM2.layers:
+            raise ValueError(f"layers must be between 0 and {SMOLLM2.layers - 1}, not {layer}")
+    if not 1 <= tokens <= SMOLLM2.longest_context:
+        raise ValueError(f"tokens must be between 1 and {SMOLLM2.longest_context}, not {tokens}")
+    # Cached tensors do not need the model file, but a damaged one should be noticed at once.
+    model.find_gguf()
+
+    folder = paths.BUILD / "llm"
+    activations = TensorStore(folder / f"{text}-{tokens}-{_key(content, tokens)}")
+    weights = TensorStore(folder / f"weights-{_key()}")
+    # Two processes that want the same tensors: the second waits and finds them captured.
+    with locked(folder / "lock"):
+        tokens_stored = activations.intact("tokens")
+        activations_missing = [n for n in opened if not activations.intact(group(n))]
+        weights_missing = [n for n in opened if not weights.intact(group(n))]
+        if activations_missing or weights_missing or not tokens_stored:
+            with _progress() as show:
+                show("Splitting the text into tokens")
+                numbers = _first_tokens(content, tokens)
+                show("Loading SmolLM2-135M-Instruct, about 15 s")
+                network = model.load_model()
+                show(f"Running the model over {tokens} tokens")
+                recorded = capture.capture_activations(network, numbers, activations_missing)
+                show("Writing the tensors")
+                activations.write("tokens", {"tokens": numbers})
+                for layer, tensors in recorded.items():
+                    activations.write(group(layer), tensors)
+                for layer, tensors in capture.capture_weights(network, weights_missing).items():
+                    weights.write(group(layer), tensors)
+    return Trace(
+        tokens=activations.read("tokens", "tokens"),
+        layers=opened,
+        activations=activations,
+        weights=weights,
+    )
+
+
+def _first_tokens(content: str, count: int) -> np.ndarray:
+    """Return the first `count` token numbers of a text."""
+    numbers = model.load_tokens(content)
+    if len(numbers) < count:
+        raise ValueError(
+            f"tokens must be at most {len(numbers)}, the length of the text, not {count}"
+        )
+    return numbers[:count]
+
+
+def _key(*inputs: object) -> str:
+    """Hash everything that decides the captured numbers: model file, capture code, inputs."""
+    digest = hashlib.sha256(model.GGUF_SHA256.encode())
+    for source in ("capture.py", "model.py"):
+        digest.update(Path(__file__).with_name(source).read_bytes())
+    for value in inputs:
+        digest.update(str(value).encode() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """Show what is going on if standard error is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda message: None
+        return
+    # Imported here because a process that only reads the cache never shows anything.
+    from rich.console import Console
+
+    with Console(stderr=True).status("") as status:
+        yield status.update

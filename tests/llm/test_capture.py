@@ -1,0 +1,305 @@
+"""The captured tensors are the model's own, and together they are a whole decoder layer."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from golden.llm import Trace, model, text_named
+from golden.llm.model import SMOLLM2
+from golden.llm.perplexity import perplexity
+
+if TYPE_CHECKING:
+    from transformers import LlamaForCausalLM
+
+# Half a unit in the last place of a float32 just above 1: the relative error of one operation.
+# The errors of a sum of n terms add up like a random walk, to about sqrt(n) of these.
+U = 2.0**-24
+
+LAYERS = pytest.mark.parametrize("layer", (0, 14, 29))
+
+
+@pytest.fixture(scope="module")
+def own(network: "LlamaForCausalLM", trace: Trace) -> Any:
+    """Return what the model reports about itself: attention probabilities and key-value cache."""
+    import torch
+
+    tokens = torch.tensor(trace.tokens, dtype=torch.long)[None]
+    with torch.inference_mode():
+        return network.model(input_ids=tokens, output_attentions=True, use_cache=True)
+
+
+def float64(array: np.ndarray) -> np.ndarray:
+    """Return the array in float64."""
+    return array.astype(np.float64)
+
+
+def apply(trace: Trace, layer: int, name: str, inputs: np.ndarray) -> np.ndarray:
+    """Apply a linear layer in float64."""
+    return float64(inputs) @ float64(trace.linear(layer, name).weight).T
+
+
+def apply_absolute(trace: Trace, layer: int, name: str, inputs: np.ndarray) -> np.ndarray:
+    """Return the sum of the absolute terms of each output: what rounding errors scale with."""
+    return np.abs(float64(inputs)) @ np.abs(float64(trace.linear(layer, name).weight)).T
+
+
+def normalise(trace: Trace, layer: int, name: str, states: np.ndarray) -> np.ndarray:
+    """Apply an RMSNorm in float64."""
+    mean_square = np.mean(states**2, axis=1, keepdims=True)
+    return states / np.sqrt(mean_square + SMOLLM2.norm_epsilon) * float64(trace.norm(layer, name))
+
+
+def rotate(vectors: np.ndarray) -> np.ndarray:
+    """Apply the rotary embedding in float64: element i turns with element i + 32."""
+    low, high = np.split(vectors, 2, axis=1)
+    exponents = np.arange(low.shape[1]) / low.shape[1]
+    angles = np.arange(len(vectors))[:, None] * SMOLLM2.rope_base**-exponents
+    turned = (low + 1j * high) * np.exp(1j * angles)
+    return np.concatenate([turned.real, turned.imag], axis=1)
+
+
+def attend(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """Return causal softmax attention of one head in float64."""
+    scores = q @ k.T / np.sqrt(q.shape[1])
+    scores[np.triu_indices_from(scores, k=1)] = -np.inf
+    powers = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return powers / powers.sum(axis=1, keepdims=True) @ v
+
+
+def silu(values: np.ndarray) -> np.ndarray:
+    """Return x times the logistic function of x."""
+    return values / (1 + np.exp(-values))
+
+
+def test_shapes(trace: Trace) -> None:
+    """The interface has the shapes and types it promises."""
+    assert trace.tokens.dtype == np.int32 and trace.tokens.shape == (320,)
+    assert (trace.heads, trace.kv_heads, trace.head_size, trace.width) == (9, 3, 64, 576)
+    attention = trace.attention_trace(14, 8)
+    for name in ("q", "k", "v", "q_before_rope", "k_before_rope", "output"):
+        array = getattr(attention, name)
+        assert array.dtype == np.float32 and array.shape == (320, 64)
+        assert array.flags.c_contiguous and not array.flags.writeable
+    for array in (attention.scores, attention.probabilities):
+        assert array.dtype == np.float32 and array.shape == (320, 320)
+    assert trace.linear(14, "down_proj").weight.shape == (576, 1536)
+    assert trace.linear(14, "down_proj").inputs.shape == (320, 1536)
+    assert trace.norm(14, "input").shape == (576,)
+
+
+def test_shape_is_the_models(network: "LlamaForCausalLM") -> None:
+    """The constants agree with what the model file says."""
+    config = network.config
+    assert config.rope_parameters == {"rope_theta": SMOLLM2.rope_base, "rope_type": "default"}
+    assert config.hidden_act == "silu"
+    assert (
+        config.num_hidden_layers,
+        config.hidden_size,
+        config.num_attention_heads,
+        config.num_key_value_heads,
+        config.head_dim,
+        config.intermediate_size,
+        config.vocab_size,
+        config.max_position_embeddings,
+        config.rms_norm_eps,
+    ) == (
+        SMOLLM2.layers,
+        SMOLLM2.width,
+        SMOLLM2.heads,
+        SMOLLM2.kv_heads,
+        SMOLLM2.head_size,
+        SMOLLM2.feed_forward,
+        SMOLLM2.vocabulary,
+        SMOLLM2.longest_context,
+        SMOLLM2.norm_epsilon,
+    )
+
+
+@LAYERS
+def test_keys_and_values_are_the_models_own(own: Any, trace: Trace, layer: int) -> None:
+    """Keys after rotation and values equal the model's key-value cache to the last bit."""
+    cache = own.past_key_values.layers[layer]
+    for head in range(trace.heads):
+        attention = trace.attention_trace(layer, head)
+        np.testing.assert_array_equal(attention.k, cache.keys[0, head // 3].numpy())
+        np.testing.assert_array_equal(attention.v, cache.values[0, head // 3].numpy())
+
+
+@LAYERS
+def test_probabilities_are_the_models_own(own: Any, trace: Trace, layer: int) -> None:
+    """Probabilities recomputed from q and k equal the model's.
+
+    A score errs by sqrt(64) roundings of the sum of its absolute terms, and the exponential turns
+    that into a relative error, once in the numerator and once in the denominator; the
+    denominator's own sum adds sqrt(T), and the final operations a few more.
+    """
+    for head in range(trace.heads):
+        attention = trace.attention_trace(layer, head)
+        terms = np.abs(attention.q) @ np.abs(attention.k).T / 8
+        relative = 2 * 8 * np.tril(terms).max(axis=1, keepdims=True) + np.sqrt(320) + 4
+        difference = np.abs(attention.probabilities - own.attentions[layer][0, head].numpy())
+        assert np.all(difference <= relative * U * attention.probabilities + 2.0**-149)
+        assert np.all(np.triu(attention.probabilities, k=1) == 0)
+        sums = attention.probabilities.sum(axis=1, dtype=np.float64)
+        # Each probability is rounded once, by half a unit in its own last place.
+        assert np.all(np.abs(sums - 1) <= U)
+
+
+@LAYERS
+def test_attention_output_is_the_models_own(trace: Trace, layer: int) -> None:
+    """Probabilities times values, through o_proj, is what the model's attention block returned.
+
+    The bound is that of the probabilities, carried through the two sums that follow, plus the
+    roundings of these sums: sqrt(T) for the weighted values, sqrt(576) for o_proj.
+    """
+    outputs, bounds, magnitudes = [], [], []
+    for head in range(trace.heads):
+        attention = trace.attention_trace(layer, head)
+        terms = np.abs(attention.q) @ np.abs(attention.k).T / 8
+        relative = 2 * 8 * np.tril(terms).max(axis=1, keepdims=True) + 2 * np.sqrt(320) + 4
+        probabilities = float64(attention.probabilities)
+        magnitudes.append(probabilities @ np.abs(attention.v))
+        outputs.append(probabilities @ attention.v)
+        bounds.append(relative * U * magnitudes[-1])
+        assert np.all(np.abs(outputs[-1] - attention.output) <= bounds[-1])
+    output = apply(trace, layer, "o_proj", np.hstack(outputs))
+    bound = apply_absolute(
+        trace, layer, "o_proj", np.hstack(bounds) + np.sqrt(576) * U * np.hstack(magnitudes)
+    )
+    assert np.all(np.abs(output - trace.attention_output(layer)) <= bound)
+
+
+@LAYERS
+def test_rotary_embedding(trace: Trace, layer: int) -> None:
+    """The rotary embedding of q_before_rope and k_before_rope gives q and k.
+
+    The model computes angles in float32: a frequency errs by up to three roundings (power,
+    reciprocal, exponent) and its product with the position by one more, so the angle of position
+    p, at most p, errs by 4 p U. Sine, cosine and the three operations of the rotation add 4 U.
+    """
+    positions = np.arange(len(trace.tokens))[:, None]
+    for head in range(trace.heads):
+        attention = trace.attention_trace(layer, head)
+        for before, after in (
+            (attention.q_before_rope, attention.q),
+            (attention.k_before_rope, attention.k),
+        ):
+            low, high = np.split(float64(before), 2, axis=1)
+            length = np.tile(np.hypot(low, high), 2)
+            difference = np.abs(rotate(float64(before)) - after)
+            assert np.all(difference <= (4 * positions + 4) * U * length)
+
+
+@LAYERS
+def test_linear_layers_chain(trace: Trace, layer: int) -> None:
+    """Every captured tensor follows from the captured tensors before it.
+
+    A sum of n products errs by sqrt(n) roundings of the sum of its absolute terms.
+    """
+
+    def check_sum(name: str, expected: np.ndarray) -> None:
+        inputs = trace.linear(layer, name).inputs
+        bound = np.sqrt(inputs.shape[1]) * U * apply_absolute(trace, layer, name, inputs)
+        assert np.all(np.abs(apply(trace, layer, name, inputs) - expected) <= bound)
+
+    def check_norm(name: str, states: np.ndarray, layers: tuple[str, ...]) -> None:
+        expected = normalise(trace, layer, name, float64(states))
+        for linear in layers:
+            difference = np.abs(trace.linear(layer, linear).inputs - expected)
+            assert np.all(difference <= 8 * U * np.abs(expected))
+
+    states_in, states_out = trace.hidden(layer)
+    heads = [trace.attention_trace(layer, head) for head in range(trace.heads)]
+    kv_heads = heads[:: trace.heads // trace.kv_heads]
+    check_norm("input", states_in, ("q_proj", "k_proj", "v_proj"))
+    check_sum("q_proj", np.hstack([head.q_before_rope for head in heads]))
+    check_sum("k_proj", np.hstack([head.k_before_rope for head in kv_heads]))
+    check_sum("v_proj", np.hstack([head.v for head in kv_heads]))
+    np.testing.assert_array_equal(
+        trace.linear(layer, "o_proj").inputs, np.hstack([head.output for head in heads])
+    )
+    check_sum("o_proj", trace.attention_output(layer))
+
+    # The model adds in float32, and so does this line: the same operation on the same numbers.
+    states = states_in + trace.attention_output(layer)
+    check_norm("post_attention", states, ("gate_proj", "up_proj"))
+    inputs = trace.linear(layer, "gate_proj").inputs
+    gate, up = (apply(trace, layer, name, inputs) for name in ("gate_proj", "up_proj"))
+    gate_error, up_error = (
+        np.sqrt(576) * U * apply_absolute(trace, layer, name, inputs)
+        for name in ("gate_proj", "up_proj")
+    )
+    # The slope of SiLU is below 1.1 everywhere, and at most 8 roundings make it and the product.
+    product = silu(gate) * up
+    bound = 1.1 * gate_error * np.abs(up) + np.abs(silu(gate)) * up_error
+    bound += 1.1 * gate_error * up_error + 8 * U * np.abs(product)
+    assert np.all(np.abs(trace.linear(layer, "down_proj").inputs - product) <= bound)
+
+    inputs = trace.linear(layer, "down_proj").inputs
+    bound = np.sqrt(1536) * U * apply_absolute(trace, layer, "down_proj", inputs)
+    bound += 2 * U * np.abs(states_out)
+    down = apply(trace, layer, "down_proj", inputs)
+    assert np.all(np.abs(states + down - states_out) <= bound)
+
+
+@LAYERS
+def test_decoder_layer_in_float64(trace: Trace, layer: int) -> None:
+    """A decoder layer computed in float64 from its input and its weights gives its output.
+
+    For each token the error is below 256 U of what the layer adds to the hidden state, plus one
+    rounding for each of the two additions to it. Half precision anywhere would cost 8192 U.
+    """
+    states_in, states_out = map(float64, trace.hidden(layer))
+    inputs = normalise(trace, layer, "input", states_in)
+    q, k, v = (
+        np.split(vectors, vectors.shape[1] // 64, axis=1)
+        for vectors in (
+            apply(trace, layer, name, inputs) for name in ("q_proj", "k_proj", "v_proj")
+        )
+    )
+    outputs = [attend(rotate(q[head]), rotate(k[head // 3]), v[head // 3]) for head in range(9)]
+    states = states_in + apply(trace, layer, "o_proj", np.hstack(outputs))
+    inputs = normalise(trace, layer, "post_attention", states)
+    gate, up = (apply(trace, layer, name, inputs) for name in ("gate_proj", "up_proj"))
+    states = states + apply(trace, layer, "down_proj", silu(gate) * up)
+
+    def length(vectors: np.ndarray) -> np.ndarray:
+        return np.linalg.norm(vectors, axis=1)
+
+    bound = 256 * U * length(states - states_in) + 2 * U * length(states)
+    assert np.all(length(states - states_out) <= bound)
+
+
+def test_model_predicts_english(network: "LlamaForCausalLM", trace: Trace) -> None:
+    """Perplexity of the prose is that of a working language model.
+
+    Measured: 33.7 over the first 320 tokens, and 1600 with the same tokens in random order.
+    """
+    assert perplexity(network, trace.tokens) < 37
+    shuffled = np.random.default_rng(1).permutation(trace.tokens)
+    assert perplexity(network, shuffled) > 1000
+
+
+def test_perplexity_is_the_mean_over_windows(network: "LlamaForCausalLM", trace: Trace) -> None:
+    """Two windows weigh by their predicted tokens, and a last window of one token counts none."""
+    first = perplexity(network, trace.tokens[:40], context=40)
+    second = perplexity(network, trace.tokens[40:60], context=40)
+    both = perplexity(network, trace.tokens[:60], context=40)
+    assert both == pytest.approx(np.exp((39 * np.log(first) + 19 * np.log(second)) / 58))
+    assert perplexity(network, trace.tokens[:41], context=40) == pytest.approx(first)
+
+
+def test_perplexity_refuses_what_it_cannot_predict(network: "LlamaForCausalLM") -> None:
+    """One token has nothing to predict."""
+    with pytest.raises(ValueError, match="tokens must hold at least 2 tokens, not 1"):
+        perplexity(network, np.array([5]))
+    with pytest.raises(ValueError, match="context must be at least 2, not 1"):
+        perplexity(network, np.array([5, 6]), context=1)
+
+
+def test_tokens_are_the_texts(trace: Trace) -> None:
+    """The tokens are a beginning of the text, and the prose holds at least 1100 of them."""
+    tokens = model.load_tokens(text_named("prose"))
+    assert len(tokens) >= 1100
+    np.testing.assert_array_equal(trace.tokens, tokens[: len(trace.tokens)])
