@@ -10,6 +10,14 @@ from difflib import get_close_matches
 from typing import Any
 
 from hdl.errors import UserError
+from hdl.kelle.kv_edram import KvEdram, KvEdramParameters
+from hdl.kelle.refresh_controller import RefreshController
+from hdl.kelle.refresh_walker import RefreshParameters
+from hdl.kelle.activation_functions import (
+    ActivationFunctions,
+    ActivationFunctionsParameters,
+)
+from hdl.kelle.softmax import Softmax, SoftmaxParameters
 from hdl.kelle.systolic_evictor import (
     OnSaturation,
     ScoreSource,
@@ -95,11 +103,80 @@ CATALOG: tuple[Entry, ...] = (
                 on_saturation=OnSaturation.HALVE,
                 victims=1,
             ),
-            "smollm2": SystolicEvictorParameters(slots=128, index_width=7),
+            "smollm2": SystolicEvictorParameters(slots=128, index_width=7, shift=6),
             "smollm2_prob": SystolicEvictorParameters(
                 slots=128, index_width=7, shift=4, source=ScoreSource.PROB
             ),
             "paper": SystolicEvictorParameters(),
+        },
+    ),
+    Entry(
+        top="activation_functions",
+        paper="kelle",
+        summary="SiLU and GeLU by one table and linear interpolation",
+        source="Section 5, special function units",
+        latency="4 cycles",
+        throughput="lanes values a cycle",
+        unit=ActivationFunctions,
+        presets={
+            "tiny": ActivationFunctionsParameters(lanes=2, pieces=16),
+            "smollm2": ActivationFunctionsParameters(lanes=8),
+            "paper": ActivationFunctionsParameters(lanes=32),
+        },
+    ),
+    Entry(
+        top="softmax",
+        paper="kelle",
+        summary="turns rows of scores into probabilities with the maximum found online",
+        source="Section 5, special function units",
+        latency="10 cycles from a row's last scores to its first probabilities",
+        throughput="lanes scores a cycle",
+        unit=Softmax,
+        presets={
+            "tiny": SoftmaxParameters(lanes=2, scores=16, rows=1),
+            "smollm2": SoftmaxParameters(lanes=8),
+            "paper": SoftmaxParameters(lanes=32),
+        },
+    ),
+    Entry(
+        top="kv_edram",
+        paper="kelle",
+        summary="holds keys and values in 32 banks, split by bytes, and lets refresh in",
+        source="Section 5.1, Figure 10",
+        latency="1 cycle",
+        throughput="one row read and one written a cycle and side",
+        unit=KvEdram,
+        presets={
+            "tiny": KvEdramParameters(
+                banks=2,
+                word_bytes=4,
+                words=32,
+                head_size=16,
+                slots=4,
+                heads=2,
+                vector_size=20,
+                vectors=2,
+            ),
+            "smollm2": KvEdramParameters(
+                words=512, head_size=64, slots=128, heads=3, vector_size=576, vectors=8
+            ),
+            "paper": KvEdramParameters(),
+        },
+    ),
+    Entry(
+        top="refresh_controller",
+        paper="kelle",
+        summary="refreshes eDRAM by the significance of bits and the importance of tokens",
+        source="Sections 4.2 and 5.1, Figure 7 (b, c)",
+        latency="2 cycles from a tick to the first address",
+        throughput="one word a cycle and half",
+        unit=RefreshController,
+        presets={
+            "tiny": RefreshParameters(
+                entries=5, words=2, score_bits=2, tick_bits=8, interval_bits=2
+            ),
+            "smollm2": RefreshParameters(entries=424, words=1),
+            "paper": RefreshParameters(),
         },
     ),
 )

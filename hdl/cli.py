@@ -13,6 +13,7 @@ from rich.table import Table
 from hdl import environment
 from hdl.errors import UserError
 from hdl.paths import BUILD, ROOT
+from synth.cli import COMMANDS as SYNTHESIS
 
 console = Console(soft_wrap=True)
 
@@ -80,6 +81,8 @@ def list_units() -> None:
 @click.option("--coverage", type=bool, default=False, help="1 measures line and toggle coverage.")
 @click.option("--sim", default="verilator", help="verilator or icarus (four-state).")
 @click.option("--full", type=bool, default=False, help="1 runs the testbench's long version.")
+@click.option("--netlist", type=bool, default=False, help="1 simulates the synthesised netlist.")
+@click.option("--liberty", default=None, help="Cell library for NETLIST=1, .lib or .lib.gz.")
 def sim(
     top: str,
     preset: str | None,
@@ -88,6 +91,8 @@ def sim(
     coverage: bool,
     sim: str,
     full: bool,
+    netlist: bool,
+    liberty: str | None,
 ) -> None:
     """Simulate a unit's Verilog on real tensors against its golden model."""
     if problem := environment.first_problem(
@@ -97,7 +102,15 @@ def sim(
     from testbenches.runner import Request, simulate
 
     entry, preset = chosen(top, preset)
-    request = Request(simulator=sim, seed=seed, waves=waves, coverage=coverage, full=full)
+    request = Request(
+        simulator=sim,
+        seed=seed,
+        waves=waves,
+        coverage=coverage,
+        full=full,
+        netlist=netlist,
+        liberty=liberty,
+    )
     with console.status(f"simulating {top} at {preset} with {sim}"):
         result = simulate(entry, preset, request)
     table = Table(title=f"{top} / {preset}", show_header=False)
@@ -115,7 +128,8 @@ def sim(
     console.print(table)
     for file in result.outputs:
         console.print(f"wrote {_shown(Path(file))}")
-    console.print(f"wrote {_shown(BUILD / top / preset / 'sim.json')}")
+    name = "netlist_sim" if netlist else "sim"
+    console.print(f"wrote {_shown(BUILD / top / preset / name)}.json")
     if not result.passed:
         console.print(f"[red]{result.first_failure}[/]", markup=True, highlight=False)
         sys.exit(1)
@@ -138,6 +152,10 @@ def verilog(top: str, preset: str | None, out: Path | None) -> None:
         table.add_row(module.name, str(len(file.read_text().splitlines())))
     console.print(table)
     console.print(f"wrote {_shown(files[-1])}")
+
+
+for command in SYNTHESIS:
+    main.add_command(command)
 
 
 @main.command()

@@ -90,8 +90,6 @@ class Emission:
         return Instance(module.name, *connections)
 
     def _emit(self, unit: Unit, name: str) -> EmittedModule:
-        if any(module.name == name for module in self.modules):
-            raise ValueError(f"module names must be distinct, not {name!r} for two configurations")
         self._being_emitted.append(unit)
         text = rtlil.convert(unit, name=name, platform=self)
         self._being_emitted.pop()
@@ -99,6 +97,8 @@ class Emission:
         summary = (type(unit).__doc__ or "").strip().split("\n")[0]
         configuration = tuple(unit.configuration.items())
         module = EmittedModule(name, summary, configuration, ports, text)
+        if any(module.name == name for module in self.modules):
+            raise ValueError(f"module names must be distinct, not {name!r} for two configurations")
         self._by_identity[unit.identity] = module
         return module
 

@@ -140,8 +140,11 @@ def _create() -> None:
 
 
 def keep_inside_checkout() -> None:
-    """Point the caches of all libraries at ``build/``, so that nothing is written elsewhere."""
+    """Point all caches and temporary files at ``build/``, so that nothing is written elsewhere."""
     cache = ROOT / "build" / "cache"
+    temporary = ROOT / "build" / "tmp"
+    temporary.mkdir(parents=True, exist_ok=True)
+    os.environ["TMPDIR"] = tempfile.tempdir = str(temporary)
     for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "MPLCONFIGDIR", "HF_HOME", "TORCH_HOME"):
         os.environ[name] = str(cache / name.lower())
     os.environ["HF_HUB_OFFLINE"] = "1"

@@ -31,24 +31,28 @@ class MemoryRegisters:
     """
 
     def __init__(self) -> None:
-        self._rows: dict[int, list[Signal]] = {}
+        self._units: dict[tuple[int, int], Memory] = {}
+        self._memories: dict[tuple[int, int], tuple[list[Signal], Signal]] = {}
 
-    def rows(self, unit: Memory) -> list[Signal]:
-        """Return the words of a memory of the design."""
-        if id(unit) not in self._rows:
-            self._rows[id(unit)] = [
-                Signal(unit.width, name=f"row_{i}", reset_less=True) for i in range(unit.depth)
-            ]
-        return self._rows[id(unit)]
+    def memory(self, *, depth: int, width: int) -> tuple[list[Signal], Signal]:
+        """Return the words and the output of the design's one memory of these dimensions."""
+        if (depth, width) not in self._memories:
+            rows = [Signal(width, name=f"row_{i}", reset_less=True) for i in range(depth)]
+            self._memories[depth, width] = rows, Signal(width, reset_less=True)
+        return self._memories[depth, width]
 
     def boundary(self, unit: Unit) -> Elaboratable | None:
         """Replace memories; elaborate everything else in place."""
         if not isinstance(unit, Memory):
             return None
+        key = (unit.depth, unit.width)
+        if self._units.setdefault(key, unit) is not unit:
+            raise ValueError(f"memories must have distinct dimensions, not {key} twice")
         m = Module()
-        rows = self.rows(unit)
+        rows, output = self.memory(depth=unit.depth, width=unit.width)
+        m.d.comb += unit.read_data.eq(output)
         with m.If(unit.read_enable):
-            m.d.sync += unit.read_data.eq(Array(rows)[unit.read_address])
+            m.d.sync += output.eq(Array(rows)[unit.read_address])
         part = unit.granularity
         for address, row in enumerate(rows):
             for number in range(unit.width // part):

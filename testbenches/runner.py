@@ -19,6 +19,8 @@ from hdl.emit import Emission, write_verilog
 from hdl.errors import UserError
 from hdl.parameters import require_choice
 from hdl.paths import BUILD
+from synth.liberty import find_library
+from synth.netlist import mapped_sources
 from testbenches import coverage, simulators, waves
 from testbenches.bench import CONTEXT_VARIABLE
 
@@ -39,6 +41,10 @@ class Request:
         Whether to measure line and toggle coverage (Verilator only).
     full : bool
         Whether testbenches run their long versions.
+    netlist : bool
+        Whether to simulate the unit mapped to a cell library instead of its RTL.
+    liberty : str, optional
+        The cell library for that; the default of `synth.liberty.find_library` if absent.
     """
 
     simulator: str = "verilator"
@@ -46,6 +52,8 @@ class Request:
     waves: bool = False
     coverage: bool = False
     full: bool = False
+    netlist: bool = False
+    liberty: str | None = None
 
     def __post_init__(self) -> None:
         """Check every rule."""
@@ -117,17 +125,22 @@ def simulate(entry: Entry, preset: str, request: Request) -> SimulationResult:
     """
     parameters = entry.parameters(preset)
     home = BUILD / entry.top / preset
+    # Before the long work, so that a library that is none is named at once.
+    library = find_library(request.liberty) if request.netlist else None
     emission = Emission(top=entry.unit(parameters=parameters), name=entry.top)
-    files = write_verilog(emission, home / "rtl")
+    verilog = [file for file in write_verilog(emission, home / "rtl") if file.suffix == ".v"]
+    if library:
+        verilog = mapped_sources(verilog, entry.top, library, home / "netlist")
     prepare(entry, preset)
     return run_testbench(
         top=entry.top,
         preset=preset,
         testbench=entry.testbench,
         ports=emission.modules[-1].ports,
-        verilog=[file for file in files if file.suffix == ".v"],
+        verilog=verilog,
         home=home,
         request=request,
+        name="netlist_sim" if library else "sim",
     )
 
 

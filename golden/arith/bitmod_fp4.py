@@ -51,7 +51,7 @@ def quantise(weights: np.ndarray, *, group_size: int = 128) -> BitmodFp4:
     For every special value in the order +5, -5, +8, -8: the scale brings the group's largest
     magnitude to the set's largest, every weight goes to the nearest number of the set, a tie to
     the more negative one. The set with the smallest squared error wins, the first of equals
-    (P3-LLM, section 4.1; BitMoD). Scales are float32, errors float64.
+    (P3-LLM, section 4.1; BitMoD). Scales are float32, errors float64, ties exact.
 
     Parameters
     ----------
@@ -92,7 +92,9 @@ def _quantise_with(groups: np.ndarray, select: int) -> BitmodFp4:
     largest = np.abs(groups).max(axis=-1)
     scales = largest / np.abs(numbers).max()
     # A group of zeros has no scale; any will do.
-    units = groups / np.where(scales == 0, np.float32(1), scales)[..., np.newaxis]
+    divisor = np.where(scales == 0, np.float32(1), scales).astype(np.float64)
+    # A float64 quotient of float32 numbers equals a midpoint only if it is exact.
+    units = groups / divisor[..., np.newaxis]
     middles = (numbers[:-1] + numbers[1:]) / 2
     # The number of midpoints strictly below is the index of the nearest, a tie the lower one.
     nearest = np.searchsorted(middles, units, side="left")

@@ -29,4 +29,4 @@ def float_extreme(
     y = read(number_format, b, saturate=saturate)
     less = (x < y) | ((x == y) & np.signbit(x) & ~np.signbit(y))
     codes = np.where(less ^ maximum, a, b).astype(np.uint64)
-    return np.where(np.isnan(x + 0 * y), encode(number_format, np.array(np.nan)), codes)
+    return np.where(np.isnan(x) | np.isnan(y), encode(number_format, np.array(np.nan)), codes)

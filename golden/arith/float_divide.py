@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hdl.arith.float_format import BINARY16
+from golden.arith.float_values import ONE, QUIET_NAN, values
 
 
 def divide(a: np.ndarray, b: np.ndarray, *, saturate: bool = False) -> np.ndarray:
@@ -19,7 +19,7 @@ def divide(a: np.ndarray, b: np.ndarray, *, saturate: bool = False) -> np.ndarra
     saturate : bool
         No infinity and no NaN, as in the hardware.
     """
-    dividend, divisor = _values(a, saturate), _values(b, saturate)
+    dividend, divisor = values(a, saturate=saturate), values(b, saturate=saturate)
     with np.errstate(all="ignore"):
         quotient = dividend / divisor
         if saturate:
@@ -28,19 +28,9 @@ def divide(a: np.ndarray, b: np.ndarray, *, saturate: bool = False) -> np.ndarra
             negative = np.signbit(dividend) ^ np.signbit(divisor)
             quotient = np.copysign(quotient, np.where(negative, -1.0, 1.0))
         codes = quotient.astype(np.float16).view(np.uint16)
-    return np.where(np.isnan(quotient), BINARY16.quiet_nan, codes).astype(np.uint16)
+    return np.where(np.isnan(quotient), QUIET_NAN, codes).astype(np.uint16)
 
 
 def reciprocal(a: np.ndarray, *, saturate: bool = False) -> np.ndarray:
     """Return FP16 codes (uint16) of correctly rounded reciprocals of FP16 codes."""
-    return divide(np.full_like(a, BINARY16.one), a, saturate=saturate)
-
-
-def _values(bits: np.ndarray, saturate: bool) -> np.ndarray:
-    """Return float64 values; with `saturate` the largest exponent code is one like the others."""
-    bits = np.asarray(bits).astype(np.uint16)
-    if not saturate:
-        return bits.view(np.float16).astype(np.float64)
-    top = bits & 0x7C00 == 0x7C00
-    lowered = np.where(top, bits - 0x0400, bits).astype(np.uint16)
-    return lowered.view(np.float16).astype(np.float64) * np.where(top, 2.0, 1.0)
+    return divide(np.full_like(a, ONE), a, saturate=saturate)

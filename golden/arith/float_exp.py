@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hdl.arith.float_format import BINARY16
+from golden.arith.float_values import INFINITY, LARGEST, QUIET_NAN
 from hdl.arith.float_exp import Domain
 
 LOG2_E = 23637
@@ -38,11 +38,11 @@ def exp(bits: np.ndarray, *, domain: Domain = Domain.ALL, saturate: bool = False
     drop = np.minimum(3 + last_place - power, 62)
     rounded = ((value >> (drop - 1)) + 1) >> 1
     code = rounded + ((last_place + 14) << 10)
-    beyond = (code >= BINARY16.infinity) | (exponent >= 20)
-    code = np.where(exponent >= 20, 0, np.minimum(code, BINARY16.infinity))
-    limit = BINARY16.max_finite if saturate else BINARY16.infinity
+    beyond = (code >= INFINITY) | (exponent >= 20)
+    code = np.where(exponent >= 20, 0, np.minimum(code, INFINITY))
+    limit = LARGEST if saturate else INFINITY
     code = np.where(beyond & ~negative, limit, code)
-    return np.where(nan & (not saturate), BINARY16.quiet_nan, code).astype(np.uint16)
+    return np.where(nan & (not saturate), QUIET_NAN, code).astype(np.uint16)
 
 
 def lines() -> tuple[np.ndarray, np.ndarray]:

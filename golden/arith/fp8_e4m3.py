@@ -2,8 +2,9 @@
 
 import numpy as np
 
+from golden.arith.float_values import QUIET_NAN
 from golden.arith.rounding import rounded_right
-from hdl.arith.float_format import BINARY16, FP8_E4M3FN
+from hdl.arith.float_format import FP8_E4M3FN
 from hdl.arith.fp8_e4m3 import Overflow
 
 LARGEST = 448.0
@@ -37,7 +38,7 @@ def decode(codes: np.ndarray) -> np.ndarray:
     values = FP8_E4M3FN.decode(codes & 0x7F)
     with np.errstate(invalid="ignore"):
         magnitude = values.astype(np.float16).view(np.uint16)
-    magnitude = np.where(codes & 0x7F == 0x7F, BINARY16.quiet_nan, magnitude)
+    magnitude = np.where(codes & 0x7F == 0x7F, QUIET_NAN, magnitude)
     return (magnitude | ((codes >> 7) << 15)).astype(np.uint16)
 
 

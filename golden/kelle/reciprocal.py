@@ -26,5 +26,5 @@ def reciprocal(values: Integers) -> tuple[Integers, Integers]:
     divisor, exponent = normalise(np.asarray(values, np.int64), MANTISSA_BITS)
     seed = np.array(SEEDS)[(divisor - one) >> (MANTISSA_BITS - ADDRESS_BITS)]
     residue = ((one << SEED_BITS) - divisor * seed) >> SEED_BITS
-    mantissa = (seed << (MANTISSA_BITS - SEED_BITS)) + (seed * residue >> SEED_BITS)
+    mantissa = (seed << (MANTISSA_BITS - SEED_BITS)) + (seed * residue >> SEED_BITS) - 1
     return mantissa, exponent

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from golden import paths
+from hdl import paths
 from golden.llm import capture, model
 from golden.llm.model import SMOLLM2
 from golden.llm.store import TensorStore, locked

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from golden import paths
+from hdl import paths
 
 if TYPE_CHECKING:
     from transformers import LlamaForCausalLM

@@ -313,16 +313,26 @@ class SystolicEvictor(Unit):
                 "victims": Out(stream.Signature(parameters.victim_layout)),
             }
         )
+        # State of the search at the bottom of the chain, where a proof can name it.
+        self.best = Signal(parameters.victim_layout, reset_less=True)
+        self.best_found = Signal()
+        self.tile = Signal(parameters.index_width - parameters.row_bits)
+        self.under_way = Signal(range(parameters.victims + 1))
 
     def elaborate(self, platform: Any) -> Module:
         """Chain the rows; keep the minimum of the head at the bottom."""
         m = Module()
         p = self.parameters
 
-        room = Signal()
-        m.d.comb += self.waves.ready.eq(~self.waves.payload.last | room)
-        strobe = self.waves.valid & self.waves.ready
-        wave = self.waves.payload
+        # Room for a victim is given out at the top row, since the rows below cannot wait.
+        ends = self.waves.payload.rank & self.waves.payload.last
+        room = self.under_way != p.victims
+        starts = self.waves.valid & self.waves.ready
+        leaves = self.victims.valid & self.victims.ready
+        m.d.comb += self.waves.ready.eq(room | ~ends)
+        m.d.sync += self.under_way.eq(self.under_way + (starts & ends) - leaves)
+
+        strobe, wave = starts, self.waves.payload
         minimum = data.Const(p.minimum_layout, 0)
         for i in range(p.rows):
             m.submodules[f"row_{i}"] = row = EvictorRow(parameters=p)
@@ -339,19 +349,16 @@ class SystolicEvictor(Unit):
         # The chain's end meets the minimum of the head's earlier tiles here rather than at the top
         # row, so that a tile need not wait until the one before it has drained. An earlier tile
         # has the lower slots and wins among equals, as it would in the chain.
-        ranked = strobe & wave.rank
-        tile = Signal(p.index_width - p.row_bits)
-        best = Signal(p.victim_layout, reset_less=True)
-        best_found = Signal()
         victim = Signal(p.victim_layout)
-        smaller = ~best_found | (minimum.importance < best.importance)
-        m.d.comb += [victim.eq(best), victim.found.eq(best_found)]
+        smaller = ~self.best_found | (minimum.importance < self.best.importance)
+        m.d.comb += [victim.eq(self.best), victim.found.eq(self.best_found)]
         with m.If(minimum.found & smaller):
             m.d.comb += [
                 victim.importance.eq(minimum.importance),
-                victim.index.eq(Cat(minimum.row, tile)),
+                victim.index.eq(Cat(minimum.row, self.tile)),
                 victim.found.eq(1),
             ]
+        ranked = strobe & wave.rank
         if p.halves:
             saturated = Signal()
             m.d.comb += victim.saturated.eq(saturated | minimum.saturated)
@@ -359,9 +366,9 @@ class SystolicEvictor(Unit):
                 m.d.sync += saturated.eq(victim.saturated & ~wave.last)
         with m.If(ranked):
             m.d.sync += [
-                best.eq(victim),
-                best_found.eq(victim.found & ~wave.last),
-                tile.eq(Mux(wave.last, 0, tile + 1)),
+                self.best.eq(victim),
+                self.best_found.eq(victim.found & ~wave.last),
+                self.tile.eq(Mux(wave.last, 0, self.tile + 1)),
             ]
 
         m.submodules.waiting = waiting = FallThroughFifo(shape=p.victim_layout, depth=p.victims)
@@ -372,12 +379,4 @@ class SystolicEvictor(Unit):
             self.victims.valid.eq(waiting.sink.valid),
             waiting.sink.ready.eq(self.victims.ready),
         ]
-
-        # Room in the FIFO is given out at the top row, since the rows below cannot wait.
-        under_way = Signal(range(p.victims + 1))
-        starts = self.waves.valid & room & self.waves.payload.last
-        m.d.sync += under_way.eq(
-            under_way + starts - (self.victims.valid & self.victims.ready)
-        )
-        m.d.comb += room.eq(under_way != p.victims)
         return m

@@ -50,13 +50,13 @@ class FallThroughFifo(Unit):
                 "waiting": Out(range(depth + 1)),
             }
         )
+        # The oldest first; here, where a proof can name them.
+        self.entries = [Signal(shape, name=f"entry_{i}", reset_less=True) for i in range(depth)]
 
     def elaborate(self, platform: Any) -> Module:
         """Build a shift register whose first entry is the oldest item."""
         m = Module()
-        entries = [
-            Signal(self.shape, name=f"entry_{i}", reset_less=True) for i in range(self.depth)
-        ]
+        entries = self.entries
         empty = self.waiting == 0
         arrives = self.source.valid & self.source.ready
         leaves = self.sink.valid & self.sink.ready

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from golden import paths
+from hdl import paths
 from golden.llm import Trace, model, open_trace
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from golden import paths
+from hdl import paths
 from golden.llm import DataFileError, Trace, model, open_trace, text_named
 from golden.llm.store import TensorStore
 

@@ -1,0 +1,43 @@
+"""2**x by straight lines, the model of `hdl.arith.exp2_fixed`."""
+
+import numpy as np
+
+from hdl.arith.exp2_fixed import SOFTERMAX_ARGUMENT, SOFTERMAX_RESULT
+from hdl.arith.fixed_point import FixedPoint
+
+
+def exp2(
+    raw: np.ndarray,
+    *,
+    argument: FixedPoint = SOFTERMAX_ARGUMENT,
+    result_format: FixedPoint = SOFTERMAX_RESULT,
+    segments: int = 4,
+) -> np.ndarray:
+    """Return raw integers (int64) of 2**x for raw integers at or below zero.
+
+    A line runs from its left point on the curve, rounded to the result's fraction bits, with the
+    slope to its right point, rounded down to ``2 * log2(segments) + 6`` fraction bits (or the
+    result's, if fewer). The line's value is truncated, shifted right by the integer part, and
+    truncated again.
+
+    Parameters
+    ----------
+    raw : numpy.ndarray
+        Arguments.
+    argument, result_format : FixedPoint
+        The formats.
+    segments : int
+        Number of lines.
+    """
+    raw = np.asarray(raw).astype(np.int64)
+    point, bits = argument.fraction_bits, result_format.fraction_bits
+    log2_segments = int(np.log2(segments))
+    slope_bits = min(2 * log2_segments + 6, bits)
+    ends = np.exp2(np.arange(segments + 1) / segments)
+    values = np.rint(ends[:-1] * 2.0**bits).astype(np.int64)
+    slopes = np.floor(np.diff(ends) * segments * 2.0**slope_bits).astype(np.int64)
+
+    whole, fraction = raw >> point, raw & ((1 << point) - 1)
+    segment, along = np.divmod(fraction, 1 << (point - log2_segments))
+    value = values[segment] + ((slopes[segment] * along << (bits - slope_bits)) >> point)
+    return value >> np.minimum(-whole, 62)

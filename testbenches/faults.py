@@ -1,0 +1,96 @@
+"""Faults put into the hardware on purpose: a check that finds none of them checks nothing."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hdl.paths import BUILD, ROOT
+
+PACKAGES = ("hdl", "golden", "testbenches", "tests")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One changed line.
+
+    Parameters
+    ----------
+    meaning : str
+        What is wrong then.
+    file : str
+        The source file, relative to the checkout.
+    right, wrong : str
+        The text that is replaced, which occurs exactly once, and what replaces it.
+    """
+
+    meaning: str
+    file: str
+    right: str
+    wrong: str
+
+
+def proof_finds(copy: Path, test_file: str) -> bool:
+    """Tell whether a test file fails in a faulty copy of the checkout."""
+    command = ["-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", test_file]
+    status = _python(copy, command)
+    if status not in (0, 1):
+        raise RuntimeError(f"{test_file} could not run on the fault: pytest ended with {status}")
+    return status == 1
+
+
+def simulation_finds(copy: Path, top: str, preset: str) -> bool:
+    """Tell whether a unit's simulation fails in a faulty copy of the checkout."""
+    program = (
+        "import sys\n"
+        "from hdl.catalog import entry_named\n"
+        "from testbenches.runner import Request, simulate\n"
+        f"result = simulate(entry_named({top!r}), {preset!r}, Request(seed=1))\n"
+        "sys.exit(0 if result.passed else 3)\n"
+    )
+    status = _python(copy, ["-c", program])
+    if status not in (0, 3):
+        raise RuntimeError(f"{top} at {preset} could not run on the fault: status {status}")
+    return status == 3
+
+
+def faulty_copy(fault: Fault, directory: Path) -> Path:
+    """Copy the sources and change the one line.
+
+    Raises
+    ------
+    ValueError
+        If the text to replace does not occur exactly once.
+    """
+    for package in PACKAGES:
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / package, directory / package, ignore=ignored, dirs_exist_ok=True)
+    for name in ("pyproject.toml", "requirements.lock", "requirements-data.lock"):
+        shutil.copy(ROOT / name, directory)
+    # The captured tensors are shared; everything else is built anew.
+    build = directory / "build"
+    build.mkdir(exist_ok=True)
+    if not (build / "llm").exists():
+        (build / "llm").symlink_to(BUILD / "llm")
+    file = directory / fault.file
+    text = file.read_text()
+    if text.count(fault.right) != 1:
+        found = text.count(fault.right)
+        raise ValueError(f"a fault's text must occur once in {fault.file}, not {found} times")
+    file.write_text(text.replace(fault.right, fault.wrong))
+    return directory
+
+
+def _python(copy: Path, arguments: Sequence[str]) -> int:
+    child = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=copy,
+        env=os.environ | {"PYTHONPATH": str(copy), "SYSTOLA_BUILD": str(copy / "build")},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        check=False,
+    )
+    return child.returncode

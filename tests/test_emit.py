@@ -1,0 +1,172 @@
+"""Emitted Verilog: one module a configuration, the same bytes every time, ports that stay."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from amaranth.hdl import Module, signed
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from hdl.catalog import CATALOG, Entry, entry_named
+from hdl.emit import Emission, write_verilog
+from hdl.paths import ROOT
+from hdl.unit import Unit
+
+PORTS = Path(__file__).with_name("ports.json")
+"""The ports of every unit: an interface. To change one on purpose, change it there too."""
+
+
+class Inner(Unit):
+    """Adds a constant."""
+
+    def __init__(self, *, width: int, step: int = 1) -> None:
+        self.step = step
+        super().__init__({"value": In(signed(width)), "next": Out(signed(width))})
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        m.d.sync += self.next.eq(self.value + self.step)
+        return m
+
+
+class Passive(wiring.Component):
+    """A component that is no unit."""
+
+    value: In(4)
+    inverse: Out(4)
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        m.d.comb += self.inverse.eq(~self.value)
+        return m
+
+
+class Outer(Unit):
+    """Two equal units, one other, and a component that is no unit."""
+
+    def __init__(self) -> None:
+        super().__init__({"value": In(signed(8)), "result": Out(signed(8)), "inverse": Out(4)})
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        value = self.value
+        for name, step in (("first", 1), ("second", 1), ("third", 2)):
+            m.submodules[name] = inner = Inner(width=8, step=step)
+            m.d.comb += inner.value.eq(value)
+            value = inner.next
+        m.submodules.passive = passive = Passive()
+        m.d.comb += [
+            self.result.eq(value),
+            passive.value.eq(value),
+            self.inverse.eq(passive.inverse),
+        ]
+        return m
+
+
+def texts(unit: Unit, directory: Path, name: str | None = None) -> dict[str, str]:
+    files = write_verilog(Emission(top=unit, name=name), directory)
+    return {file.name: file.read_text() for file in files}
+
+
+def test_one_module_a_configuration(tmp_path: Path) -> None:
+    emitted = texts(Outer(), tmp_path / "rtl", "outer")
+    assert list(emitted) == ["inner_8_1.v", "inner_8_2.v", "outer.v", "outer.f"]
+    assert re.findall(r"^  (inner_8_\d) (\w+) \($", emitted["outer.v"], re.M) == [
+        ("inner_8_1", "first"),
+        ("inner_8_1", "second"),
+        ("inner_8_2", "third"),
+    ]
+    assert emitted["outer.f"].split() == ["inner_8_1.v", "inner_8_2.v", "outer.v"]
+
+
+def test_ports_come_clock_first_then_in_the_order_declared() -> None:
+    names = [port.name for port in Emission(top=Outer()).modules[-1].ports]
+    assert names == ["clk", "rst", "value", "result", "inverse"]
+
+
+def test_files_carry_licence_and_configuration(tmp_path: Path) -> None:
+    emitted = texts(Outer(), tmp_path / "rtl")
+    assert "SPDX-License-Identifier: 0BSD" in emitted["inner_8_2.v"]
+    assert "step = 2" in emitted["inner_8_2.v"]
+
+
+def test_text_names_no_place_and_no_initial_state(tmp_path: Path) -> None:
+    for text in texts(entry_named("systolic_evictor").build("tiny"), tmp_path / "rtl").values():
+        assert str(ROOT) not in text
+        assert "site-packages" not in text
+        assert "initial" not in text
+
+
+def test_unchanged_files_keep_their_time(tmp_path: Path) -> None:
+    texts(Outer(), tmp_path / "rtl")
+    file = tmp_path / "rtl" / "inner_8_1.v"
+    os.utime(file, (1, 1))
+    texts(Outer(), tmp_path / "rtl")
+    assert file.stat().st_mtime == 1
+
+
+def test_two_configurations_of_one_name_are_refused() -> None:
+    with pytest.raises(ValueError, match="module names must be distinct, not 'inner_8_1'"):
+        Emission(top=Outer(), name="inner_8_1")
+
+
+def test_long_configurations_are_named_by_digest() -> None:
+    class Wide(Unit):
+        """A unit with a long configuration."""
+
+        def __init__(self, *, table: tuple[int, ...]) -> None:
+            super().__init__({"value": Out(1)})
+
+    name = Wide(table=tuple(range(40))).module_name
+    assert re.fullmatch(r"wide_[0-9a-f]{8}", name)
+    assert name != Wide(table=tuple(range(41))).module_name
+
+
+def test_positional_arguments_are_refused() -> None:
+    with pytest.raises(TypeError):
+        Inner(8)  # pyright: ignore[reportCallIssue]
+
+
+def test_same_bytes_from_any_directory_and_hash_seed(tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from hdl.catalog import entry_named\n"
+        "from hdl.emit import Emission, write_verilog\n"
+        "unit = entry_named('systolic_evictor').build('paper')\n"
+        "write_verilog(Emission(top=unit, name='systolic_evictor'), Path(sys.argv[1]))\n"
+    )
+    results = []
+    for seed in ("1", "2"):
+        elsewhere = tmp_path / seed
+        elsewhere.mkdir()
+        subprocess.run(
+            [sys.executable, "-c", program, "out"],
+            cwd=elsewhere,
+            env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONHASHSEED": seed},
+            check=True,
+        )
+        files = sorted((elsewhere / "out").iterdir())
+        results.append([(file.name, file.read_bytes()) for file in files])
+    assert results[0] == results[1]
+
+
+def test_an_evictor_of_32_rows_has_one_row_module(tmp_path: Path) -> None:
+    emitted = texts(entry_named("systolic_evictor").build("paper"), tmp_path / "rtl", "evictor")
+    rows = [name for name in emitted if name.startswith("evictor_row")]
+    assert len(rows) == 1
+    module = rows[0].removesuffix(".v")
+    assert len(re.findall(rf"^  {module} row_\d+ \($", emitted["evictor.v"], re.M)) == 32
+
+
+@pytest.mark.parametrize("entry", CATALOG, ids=lambda entry: entry.top)
+def test_ports_stay(entry: Entry) -> None:
+    held = json.loads(PORTS.read_text())
+    for preset in entry.presets:
+        top = Emission(top=entry.build(preset), name=entry.top).modules[-1]
+        ports = [f"{port.direction} {port.width} {port.name}" for port in top.ports]
+        assert ports == held[entry.top][preset], f"{entry.top} at {preset}"

@@ -1,0 +1,89 @@
+"""Every preset of every unit, simulated on real tensors against its golden model."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hdl.catalog import CATALOG, Entry, entry_named
+from hdl.errors import UserError
+from hdl.paths import BUILD
+from testbenches.runner import Request, run_testbench, simulate
+
+CASES = [(entry, preset) for entry in CATALOG for preset in entry.presets]
+
+
+def named(case: object) -> str:
+    return case.top if isinstance(case, Entry) else str(case)
+
+
+@pytest.mark.parametrize(("entry", "preset"), CASES, ids=named)
+def test_unit_equals_its_golden_model(entry: Entry, preset: str) -> None:
+    result = simulate(entry, preset, Request(seed=20260, full=False))
+    assert result.passed, result.first_failure
+    assert result.values_checked > 0
+    assert result.mismatches == 0
+    written = json.loads((BUILD / entry.top / preset / "sim.json").read_text())
+    assert written["passed"] and written["tests"] == result.tests
+
+
+@pytest.mark.skipif(not shutil.which("iverilog"), reason="iverilog is not installed")
+@pytest.mark.parametrize("entry", CATALOG, ids=lambda entry: entry.top)
+def test_unit_equals_its_golden_model_in_four_states(entry: Entry) -> None:
+    result = simulate(entry, "tiny", Request(seed=1, simulator="icarus"))
+    assert result.passed, result.first_failure
+
+
+def broken_run(home: Path, testbench: str) -> None:
+    entry = entry_named("systolic_evictor")
+    from hdl.emit import Emission, write_verilog
+
+    emission = Emission(top=entry.build("tiny"), name=entry.top)
+    files = write_verilog(emission, home / "rtl")[:-1]
+    run_testbench(
+        top=entry.top,
+        preset="tiny",
+        testbench=testbench,
+        ports=emission.modules[-1].ports,
+        verilog=files,
+        home=home,
+        request=Request(seed=1),
+    )
+
+
+def test_a_run_without_tests_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no test ran"):
+        broken_run(tmp_path, "testbenches.kelle.evictor_waves")
+
+
+def test_a_testbench_that_cannot_start_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no results|no test ran"):
+        broken_run(tmp_path, "testbenches.kelle.tb_of_nothing")
+
+
+def test_coverage_needs_verilator() -> None:
+    with pytest.raises(ValueError, match="COVERAGE=1 needs SIM=verilator, not 'icarus'"):
+        Request(simulator="icarus", coverage=True)
+
+
+def test_unknown_simulator_is_refused() -> None:
+    with pytest.raises(ValueError, match="SIM must be one of 'verilator', 'icarus', not 'vcs'"):
+        Request(simulator="vcs")
+
+
+def test_waves_and_coverage_leave_something_to_look_at() -> None:
+    entry = entry_named("systolic_evictor")
+    result = simulate(entry, "tiny", Request(seed=1, waves=True, coverage=True))
+    written = {Path(file).name: Path(file) for file in result.outputs}
+    view = written["systolic_evictor.gtkw"].read_text()
+    assert '[dumpfile] "dump.vcd"' in view
+    assert "-victims" in view and "-row_0" in view
+    report = written["coverage.md"].read_text()
+    assert "| evictor_row_4_8_3_6_4_2_raw_clamp_2 | 22 of 22 (100.0 %)" in report
+
+
+def test_a_seed_repeats_a_run() -> None:
+    entry = entry_named("systolic_evictor")
+    first, second = (simulate(entry, "tiny", Request(seed=7)) for _ in range(2))
+    assert (first.values_checked, first.cycles) == (second.values_checked, second.cycles)
