@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from amaranth.back import rtlil
-from amaranth.hdl import ClockSignal, Elaboratable, Instance, ResetSignal, Value
+from amaranth.back import rtlil  # pyright: ignore[reportAttributeAccessIssue]
+from amaranth.hdl import ClockSignal, Instance, ResetSignal, Value
 
 from hdl import __version__
 from hdl.paths import ROOT
@@ -80,7 +80,7 @@ class Emission:
         """Every distinct module, each before those that use it."""
         return list(self._by_identity.values())
 
-    def boundary(self, unit: Unit) -> Elaboratable | None:
+    def boundary(self, unit: Unit) -> Instance | None:
         """Return an instance of the unit's module, or None while that module is being emitted."""
         if self._being_emitted and self._being_emitted[-1] is unit:
             return None
@@ -164,7 +164,7 @@ def _port_values(unit: Unit) -> dict[str, Value]:
 
 
 def _order_ports(text: str, order: list[str]) -> tuple[str, tuple[Port, ...]]:
-    """Number the top module's ports in the order given and return what they are."""
+    """Put the top module's ports into the order given, and return them."""
     end = text.index("\nend\n")
     ports: dict[str, Port] = {}
 

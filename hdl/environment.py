@@ -153,7 +153,8 @@ def keep_inside_checkout() -> None:
 def _locked() -> list[tuple[str, str]]:
     """Read the lock files."""
     lines = (LOCK.read_text() + DATA_LOCK.read_text()).splitlines()
-    return [tuple(line.split("==", 1)) for line in lines if "==" in line and line[0] != "#"]
+    packages = [line for line in lines if "==" in line and line[0] != "#"]
+    return [(line.split("==")[0], line.split("==")[1]) for line in packages]
 
 
 def _version(program: str) -> str:

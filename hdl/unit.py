@@ -13,9 +13,8 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from types import MappingProxyType
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
-from amaranth.hdl import Elaboratable
 from amaranth.lib import wiring
 
 LONGEST_READABLE_NAME = 56
@@ -25,7 +24,7 @@ LONGEST_READABLE_NAME = 56
 class ModuleBoundary(Protocol):
     """A platform that decides what a unit turns into, such as `hdl.emit.Emission`."""
 
-    def boundary(self, unit: "Unit") -> Elaboratable | None:
+    def boundary(self, unit: "Unit") -> Any:
         """Return what stands for the unit in its parent, or None to elaborate it in place."""
         ...
 
@@ -47,9 +46,9 @@ class Unit(wiring.Component):
 
     configuration: Mapping[str, Any]
 
-    def __new__(cls, *, src_loc_at: int = 0, **arguments: Any) -> "Unit":
+    def __new__(cls, *, src_loc_at: int = 0, **arguments: Any) -> Self:
         """Record the configuration before the subclass's constructor runs."""
-        unit = super().__new__(cls, src_loc_at=1 + src_loc_at)
+        unit: Any = super().__new__(cls, src_loc_at=1 + src_loc_at)  # pyright: ignore[reportCallIssue]
         bound = inspect.signature(cls.__init__).bind(unit, **arguments)
         bound.apply_defaults()
         unit.configuration = MappingProxyType(dict(list(bound.arguments.items())[1:]))
@@ -71,6 +70,10 @@ class Unit(wiring.Component):
 
         elaborate.__doc__ = body.__doc__
         cls.elaborate = elaborate
+
+    if TYPE_CHECKING:
+        # Members of the signature become attributes at run time only.
+        def __getattr__(self, name: str) -> Any: ...
 
     @property
     def identity(self) -> tuple[Any, ...]:

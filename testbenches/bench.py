@@ -22,7 +22,7 @@ CONTEXT_VARIABLE = "SYSTOLA_CONTEXT"
 
 
 def context() -> dict[str, Any]:
-    """What the runner tells the testbench: top, preset, seed, directory, full."""
+    """Return what the runner tells: top, preset, seed, directory, full."""
     return json.loads(Path(os.environ[CONTEXT_VARIABLE]).read_text())
 
 

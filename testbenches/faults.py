@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hdl.paths import BUILD, ROOT
 
-PACKAGES = ("hdl", "golden", "testbenches", "tests")
+PACKAGES = ("hdl", "golden", "testbenches", "synth", "tests")
 
 
 @dataclass(frozen=True)

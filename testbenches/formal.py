@@ -7,13 +7,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from amaranth.back import rtlil
+import amaranth.asserts
+import amaranth.hdl
+from amaranth.back import rtlil  # pyright: ignore[reportAttributeAccessIssue]
 from amaranth.hdl import Array, ClockDomain, Elaboratable, Module, Signal, Value
 
 from hdl.stream.memory import Memory
 from hdl.unit import Unit
 from hdl.yosys import run_yosys
 from testbenches.simulators import environment
+
+# The published type stubs lack two of these, and the default message of the others.
+AnyConst: Any = amaranth.asserts.AnyConst  # pyright: ignore[reportAttributeAccessIssue]
+AnySeq: Any = amaranth.asserts.AnySeq  # pyright: ignore[reportAttributeAccessIssue]
+Assert: Any = amaranth.hdl.Assert
+Assume: Any = amaranth.hdl.Assume
 
 PASSES = ("read_rtlil design.il", "prep -top top -flatten", "async2sync", "dffunmap")
 """From Amaranth's output to what `write_smt2` accepts."""
@@ -90,9 +98,10 @@ def prove(
     ProofError
         If an assertion fails, with the solver's account.
     """
-    top = Module()
+    top: Any = Module()
     # Without a reset input the initial state is the reset state.
-    top.domains.sync = clock = ClockDomain("sync", reset_less=True)
+    clock: Any = ClockDomain("sync", reset_less=True)
+    top.domains.sync = clock
     top.submodules.design = design
     text = rtlil.convert(top, name="top", ports=[clock.clk, *inputs], platform=platform)
     with tempfile.TemporaryDirectory() as scratch:

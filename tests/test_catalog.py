@@ -45,5 +45,5 @@ def test_unknown_top_suggests_the_nearest() -> None:
 
 
 def test_unknown_preset_suggests_the_nearest() -> None:
-    with pytest.raises(UserError, match="PRESET of systolic_evictor .* did you mean 'paper'"):
+    with pytest.raises(UserError, match=r"PRESET of systolic_evictor .* did you mean 'paper'"):
         entry_named("systolic_evictor").parameters("papers")

@@ -38,8 +38,8 @@ class Inner(Unit):
 class Passive(wiring.Component):
     """A component that is no unit."""
 
-    value: In(4)
-    inverse: Out(4)
+    def __init__(self) -> None:
+        super().__init__({"value": In(4), "inverse": Out(4)})
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

@@ -58,7 +58,7 @@ def test_a_run_without_tests_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_testbench_that_cannot_start_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no results|no test ran"):
+    with pytest.raises(UserError, match=r"no results|no test ran"):
         broken_run(tmp_path, "testbenches.kelle.tb_of_nothing")
 
 

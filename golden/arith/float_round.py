@@ -24,9 +24,7 @@ def read(number_format: FloatFormat, bits: np.ndarray, *, saturate: bool = False
     return number_format.decode(bits)
 
 
-def encode(
-    number_format: FloatFormat, values: np.ndarray, *, saturate: bool = False
-) -> np.ndarray:
+def encode(number_format: FloatFormat, values: np.ndarray, *, saturate: bool = False) -> np.ndarray:
     """Return the codes nearest to float64 values, ties to even.
 
     Parameters

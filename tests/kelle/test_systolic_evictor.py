@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golden.kelle.agreement import agreement
 from golden.kelle.aerp import replay
+from golden.kelle.agreement import agreement
 from golden.kelle.systolic_evictor import SystolicEvictorModel, Wave, accumulate, quantise_scores
 from hdl.catalog import entry_named
 from hdl.kelle.systolic_evictor import OnSaturation, ScoreSource, SystolicEvictorParameters

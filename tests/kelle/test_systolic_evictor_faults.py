@@ -1,4 +1,4 @@
-"""Each fault in the systolic evictor is found by the simulation and by the proof, each on its own."""
+"""Each fault in the systolic evictor is found by the simulation, and by the proof as well."""
 
 from pathlib import Path
 
@@ -12,8 +12,8 @@ FAULTS = [
     Fault(
         "a later slot wins among equals",
         EVICTOR,
-        "(importance < above.importance)",
-        "(importance <= above.importance)",
+        "Cat(1, (x & y)",
+        "Cat(0, (x & y)",
     ),
     Fault(
         "a later tile wins among equals",
@@ -67,8 +67,14 @@ FAULTS = [
     Fault(
         "scores are compared without sign",
         EVICTOR,
-        "(importance < above.importance)",
-        "(importance.as_unsigned() < above.importance.as_unsigned())",
+        "z.eq(~above.importance)",
+        "z.eq(~above.importance.as_unsigned())",
+    ),
+    Fault(
+        "a clamped score counts as smaller than the lowest there is",
+        EVICTOR,
+        "difference[len(total)] & ~lowest",
+        "difference[len(total)]",
     ),
     Fault(
         "one bit too few is dropped", EVICTOR, "lane.score >> p.shift", "lane.score >> p.shift - 1"

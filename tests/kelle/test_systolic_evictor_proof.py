@@ -10,15 +10,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from amaranth.asserts import AnyConst, AnySeq
-from amaranth.hdl import Assert, Assume, Elaboratable, Fragment, Module, Mux, Signal, signed
+from amaranth.hdl import Elaboratable, Fragment, Module, Mux, Signal, signed
 from amaranth.lib import data
 
 from hdl.catalog import entry_named
 from hdl.kelle.systolic_evictor import EvictorRow, SystolicEvictor, SystolicEvictorParameters
 from hdl.stream.fall_through_fifo import FallThroughFifo
 from hdl.unit import Unit
-from testbenches.formal import ProofError, prove
+from testbenches.formal import AnyConst, AnySeq, Assert, Assume, prove
 
 TINY = entry_named("systolic_evictor").parameters("tiny")
 

@@ -1,0 +1,1 @@
+"""Number formats and the arithmetic operators that all accelerators share."""

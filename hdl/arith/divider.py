@@ -1,0 +1,193 @@
+"""Restoring division of unsigned integers: one digit a cycle, or one quotient a cycle."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, unsigned
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from hdl.arith.operator import Operator
+from hdl.parameters import require, require_range
+from hdl.unit import Unit
+
+
+def restoring_step(remainder: Value, digit: Value, divisor: Value) -> tuple[Value, Value]:
+    """Bring down one digit of the dividend and subtract the divisor if it fits.
+
+    Parameters
+    ----------
+    remainder : Value
+        Less than the divisor, of the divisor's width.
+    digit : Value
+        The next bit of the dividend.
+    divisor : Value
+        The divisor.
+
+    Returns
+    -------
+    tuple[Value, Value]
+        The new remainder and the digit of the quotient.
+    """
+    partial = Cat(digit, remainder)
+    difference = partial - divisor
+    fits = ~difference[-1]
+    return Mux(fits, difference, partial)[: len(divisor)], fits
+
+
+def _check(dividend_width: int, divisor_width: int) -> None:
+    """Check the widths that both dividers share."""
+    require_range("dividend_width", dividend_width, 1, 64)
+    require_range("divisor_width", divisor_width, 1, 64)
+
+
+class IterativeDivider(Unit):
+    """Quotient and remainder of two unsigned integers, some digits a cycle, valid/ready.
+
+    **Latency** ``dividend_width / digits_per_cycle + 1`` cycles. **Throughput** one division in as
+    many cycles. **Numerics** exact. A division by zero gives a quotient of all ones and the low
+    bits of the dividend as remainder, which is what the digit recurrence does by itself.
+
+    Parameters
+    ----------
+    dividend_width : int
+        Bits of dividend and quotient, 1 to 64.
+    divisor_width : int
+        Bits of divisor and remainder, 1 to 64.
+    digits_per_cycle : int
+        Digits of the quotient a cycle; divides `dividend_width`.
+
+    Members
+    -------
+    operands : In(stream of {dividend, divisor})
+        What to divide.
+    result : Out(stream of {quotient, remainder})
+        The answers, in order.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is outside its range.
+    """
+
+    def __init__(
+        self, *, dividend_width: int, divisor_width: int, digits_per_cycle: int = 1
+    ) -> None:
+        _check(dividend_width, divisor_width)
+        require_range("digits_per_cycle", digits_per_cycle, 1, dividend_width)
+        require(
+            dividend_width % digits_per_cycle == 0,
+            f"digits_per_cycle must divide dividend_width ({dividend_width})",
+            digits_per_cycle,
+        )
+        self.digits_per_cycle = digits_per_cycle
+        self.dividend_width = dividend_width
+        self.divisor_width = divisor_width
+        operands = {"dividend": unsigned(dividend_width), "divisor": unsigned(divisor_width)}
+        result = {"quotient": unsigned(dividend_width), "remainder": unsigned(divisor_width)}
+        super().__init__(
+            {
+                "operands": In(stream.Signature(data.StructLayout(operands))),
+                "result": Out(stream.Signature(data.StructLayout(result))),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        """Shift the dividend out of, and the quotient into, one register."""
+        m = Module()
+        cycles = self.dividend_width // self.digits_per_cycle
+        divisor = Signal(self.divisor_width, reset_less=True)
+        remainder = Signal(self.divisor_width, reset_less=True)
+        # The dividend leaves at the top while the quotient enters at the bottom.
+        shifted = Signal(self.dividend_width, reset_less=True)
+        left = Signal(range(cycles + 1))
+        full = Signal()
+
+        partial = remainder
+        digits: list[Value] = []
+        for row in range(self.digits_per_cycle):
+            step, digit = restoring_step(partial, shifted[-1 - row], divisor)
+            partial = Signal(self.divisor_width, name=f"remainder_{row}")
+            m.d.comb += partial.eq(step)
+            digits.insert(0, digit)
+
+        done = full & (left == 0)
+        m.d.comb += [
+            self.result.valid.eq(done),
+            self.result.payload.quotient.eq(shifted),
+            self.result.payload.remainder.eq(remainder),
+            self.operands.ready.eq(~full | (done & self.result.ready)),
+        ]
+        with m.If(done & self.result.ready):
+            m.d.sync += full.eq(0)
+        with m.If(left != 0):
+            m.d.sync += [
+                left.eq(left - 1),
+                remainder.eq(partial),
+                shifted.eq(Cat(*digits, shifted)),
+            ]
+        with m.If(self.operands.valid & self.operands.ready):
+            m.d.sync += [
+                full.eq(1),
+                left.eq(cycles),
+                remainder.eq(0),
+                shifted.eq(self.operands.payload.dividend),
+                divisor.eq(self.operands.payload.divisor),
+            ]
+        return m
+
+
+class PipelinedDivider(Operator):
+    """Quotient and remainder of two unsigned integers, a new division every cycle.
+
+    **Latency** `stages` cycles. **Throughput** one division a cycle. **Numerics** as
+    `IterativeDivider`, division by zero included.
+
+    Parameters
+    ----------
+    dividend_width : int
+        Bits of dividend and quotient, 1 to 64; one row of the array each.
+    divisor_width : int
+        Bits of divisor and remainder, 1 to 64.
+    stages : int
+        Register ranks, spread over the rows; the last one is the result.
+    enable : bool
+        Whether the ranks move only while the input `enable` is 1.
+
+    Members
+    -------
+    dividend, divisor : In
+        The operands.
+    quotient, remainder : Out
+        The answer.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is outside its range.
+    """
+
+    def __init__(
+        self, *, dividend_width: int, divisor_width: int, stages: int = 0, enable: bool = False
+    ) -> None:
+        _check(dividend_width, divisor_width)
+        self.dividend_width = dividend_width
+        self.divisor_width = divisor_width
+        members = {
+            "dividend": In(dividend_width),
+            "divisor": In(divisor_width),
+            "quotient": Out(dividend_width),
+            "remainder": Out(divisor_width),
+        }
+        super().__init__(members, stages=stages, enable=enable)
+
+    def elaborate(self, platform: object) -> Module:
+        """Build one row a digit, with a cut behind each."""
+        m = Module()
+        pipeline = self.pipeline(m, cuts=self.dividend_width)
+        divisor: Value = self.divisor
+        shifted: Value = self.dividend
+        remainder: Value = Const(0, self.divisor_width)
+        for _ in range(self.dividend_width):
+            remainder, digit = restoring_step(remainder, shifted[-1], divisor)
+            shifted = Cat(digit, shifted)[: self.dividend_width]
+            remainder, shifted, divisor = pipeline.cut(remainder, shifted, divisor)
+        m.d.comb += [self.quotient.eq(shifted), self.remainder.eq(remainder)]
+        return m

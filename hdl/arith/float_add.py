@@ -1,0 +1,103 @@
+"""Floating-point addition and subtraction."""
+
+from dataclasses import replace
+
+from amaranth.hdl import Module
+from amaranth.lib.wiring import In, Out
+
+from hdl.arith.float_cut import NEVER, sum_special
+from hdl.arith.float_format import BINARY16, FloatFormat
+from hdl.arith.float_sum import Significands, Term, compare, inner_cuts, rounded_sum
+from hdl.arith.float_unpack import require_ieee, unpack
+from hdl.arith.operator import Operator
+from hdl.parameters import require_choice
+
+
+class FloatAdd(Operator):
+    """Sum or difference of two floating-point numbers, rounded once.
+
+    **Latency** `stages` cycles. **Throughput** one sum a cycle. **Numerics** round to nearest, ties
+    to even; subnormals in and out; infinities and NaNs by IEEE 754, every NaN being the quiet NaN
+    of sign 0.
+
+    Parameters
+    ----------
+    number_format : FloatFormat
+        Of operands and result: a signed IEEE format.
+    subtractor : bool
+        Whether there is an input `subtract`.
+    saturate : bool
+        No infinity and no NaN: an operand with the largest exponent code is the number it would be
+        in a format without special values, and a result beyond the largest finite number gives
+        that number.
+    stages : int
+        Register ranks. One is the result; a second stands behind the sum, a third before the
+        rounding, a fourth before the sum.
+    enable : bool
+        Whether the ranks move only while the input `enable` is 1.
+
+    Members
+    -------
+    a, b : In(number_format.layout)
+        The operands.
+    subtract : In(1)
+        The result is ``a - b``; only with `subtractor`.
+    result : Out(number_format.layout)
+        The sum.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is illegal.
+    """
+
+    def __init__(
+        self,
+        *,
+        number_format: FloatFormat = BINARY16,
+        subtractor: bool = False,
+        saturate: bool = False,
+        stages: int = 0,
+        enable: bool = False,
+    ) -> None:
+        require_ieee("number_format", number_format)
+        require_choice("subtractor", subtractor, (False, True))
+        require_choice("saturate", saturate, (False, True))
+        self.number_format = number_format
+        self.saturate = saturate
+        layout = number_format.layout
+        control = {"subtract": In(1)} if subtractor else {}
+        super().__init__(
+            {"a": In(layout), "b": In(layout)} | control | {"result": Out(layout)},
+            stages=stages,
+            enable=enable,
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        """Align, add, normalise, round."""
+        m = Module()
+        inner = inner_cuts(self.stages, 2)
+        pipeline = self.pipeline(m, cuts=2 + inner)
+        a = unpack(m, self.number_format, self.a, saturate=self.saturate)
+        b = unpack(m, self.number_format, self.b, saturate=self.saturate)
+        b = replace(b, sign=b.sign ^ getattr(self, "subtract", 0))
+        order = compare(
+            m,
+            Term(a.sign, a.exponent),
+            Term(b.sign, b.exponent),
+            exponent_bits=self.number_format.exponent_bits + 1,
+            distance_bits=self.number_format.exponent_bits + 1,
+        )
+        result = rounded_sum(
+            m,
+            pipeline,
+            self.number_format,
+            order,
+            Significands(a.significand, b.significand),
+            NEVER if self.saturate else sum_special(a, b),
+            leading=0,
+            inner=inner,
+            saturate=self.saturate,
+        )
+        m.d.comb += self.result.eq(result)
+        return m

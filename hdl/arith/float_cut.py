@@ -1,0 +1,61 @@
+"""Register ranks between the steps of a floating-point operator, and what goes beside the steps."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any
+
+from amaranth.hdl import Const, Value
+
+from hdl.arith.float_unpack import Operand
+from hdl.arith.operator import Pipeline
+
+
+@dataclass(frozen=True)
+class Special:
+    """Results that no arithmetic computes: infinities of a sign, and NaN."""
+
+    infinite: Value
+    infinite_sign: Value
+    nan: Value
+
+
+NEVER = Special(Const(0, 1), Const(0, 1), Const(0, 1))
+"""For operators that saturate."""
+
+
+def sum_special(a: Operand, b: Operand) -> Special:
+    """Return the special results of ``a + b``."""
+    return Special(
+        infinite=a.infinite | b.infinite,
+        infinite_sign=(a.infinite & a.sign) | (b.infinite & b.sign),
+        nan=a.nan | b.nan | (a.infinite & b.infinite & (a.sign ^ b.sign)),
+    )
+
+
+def product_special(a: Operand, b: Operand) -> Special:
+    """Return the special results of ``a * b``."""
+    return Special(
+        infinite=a.infinite | b.infinite,
+        infinite_sign=a.sign ^ b.sign,
+        nan=a.nan | b.nan | (a.infinite & b.zero) | (b.infinite & a.zero),
+    )
+
+
+def multiply_add_special(a: Operand, b: Operand, c: Operand) -> Special:
+    """Return the special results of ``a * b + c``."""
+    product = product_special(a, b)
+    opposite = product.infinite_sign ^ c.sign
+    return Special(
+        infinite=product.infinite | c.infinite,
+        infinite_sign=(product.infinite & product.infinite_sign) | (c.infinite & c.sign),
+        nan=product.nan | c.nan | (product.infinite & c.infinite & opposite),
+    )
+
+
+def cut(pipeline: Pipeline, *steps: Any) -> Iterator[Any]:
+    """Return dataclasses of values behind one cut; what is constant needs no register."""
+    values = [getattr(step, field.name) for step in steps for field in fields(step)]
+    behind = iter(pipeline.cut(*(value for value in values if not isinstance(value, Const))))
+    for step in steps:
+        parts = (getattr(step, field.name) for field in fields(step))
+        yield type(step)(*(part if isinstance(part, Const) else next(behind) for part in parts))

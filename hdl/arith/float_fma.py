@@ -1,0 +1,107 @@
+"""Fused multiply-add of one floating-point format."""
+
+from amaranth.hdl import Module, Signal, signed
+from amaranth.lib.wiring import In, Out
+
+from hdl.arith.float_cut import NEVER, cut, multiply_add_special
+from hdl.arith.float_format import BINARY16, FloatFormat
+from hdl.arith.float_sum import Significands, Term, compare, inner_cuts, rounded_sum
+from hdl.arith.float_unpack import require_ieee, unpack
+from hdl.arith.operator import Operator
+from hdl.arith.unsigned_multiply import product
+from hdl.parameters import require_choice
+
+
+class FloatFma(Operator):
+    """``a * b + c``, rounded once.
+
+    The product stays as it is, be a factor subnormal or not: the sum keeps as many bits behind the
+    point as a subnormal factor can need. Where both factors are subnormal, the addend's exponent is
+    always the larger one.
+
+    **Latency** `stages` cycles. **Throughput** one result a cycle. **Numerics** round to nearest,
+    ties to even; subnormals in and out; infinities and NaNs by IEEE 754, every NaN being the quiet
+    NaN of sign 0.
+
+    Parameters
+    ----------
+    number_format : FloatFormat
+        Of operands and result: a signed IEEE format.
+    saturate : bool
+        No infinity and no NaN: an operand with the largest exponent code is the number it would be
+        in a format without special values, and a result beyond the largest finite number gives
+        that number.
+    stages : int
+        Register ranks. One is the result; a second stands behind the sum, a third behind the
+        integer product, a fourth before the rounding, a fifth before the sum.
+    enable : bool
+        Whether the ranks move only while the input `enable` is 1.
+
+    Members
+    -------
+    a, b : In(number_format.layout)
+        The factors.
+    c : In(number_format.layout)
+        The addend.
+    result : Out(number_format.layout)
+        The sum.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is illegal.
+    """
+
+    def __init__(
+        self,
+        *,
+        number_format: FloatFormat = BINARY16,
+        saturate: bool = False,
+        stages: int = 0,
+        enable: bool = False,
+    ) -> None:
+        require_ieee("number_format", number_format)
+        require_choice("saturate", saturate, (False, True))
+        self.number_format = number_format
+        self.saturate = saturate
+        layout = number_format.layout
+        members = {"a": In(layout), "b": In(layout), "c": In(layout), "result": Out(layout)}
+        super().__init__(members, stages=stages, enable=enable)
+
+    def elaborate(self, platform: object) -> Module:
+        """Multiply, align and add, normalise and round."""
+        m = Module()
+        inner = inner_cuts(self.stages, 3)
+        pipeline = self.pipeline(m, cuts=3 + inner)
+        number_format = self.number_format
+        a = unpack(m, number_format, self.a, saturate=self.saturate)
+        b = unpack(m, number_format, self.b, saturate=self.saturate)
+        c = unpack(m, number_format, self.c, saturate=self.saturate)
+        exponent = Signal(signed(number_format.exponent_bits + 2))
+        m.d.comb += exponent.eq(a.exponent + b.exponent + (1 - number_format.bias))
+        order = compare(
+            m,
+            Term(a.sign ^ b.sign, exponent, a.zero | b.zero),
+            Term(c.sign, c.exponent),
+            exponent_bits=number_format.exponent_bits + 1,
+            distance_bits=number_format.exponent_bits + 2,
+        )
+        order, terms, special = cut(
+            pipeline,
+            order,
+            Significands(product(m, a.significand, b.significand), c.significand),
+            NEVER if self.saturate else multiply_add_special(a, b, c),
+        )
+        result = rounded_sum(
+            m,
+            pipeline,
+            number_format,
+            order,
+            terms,
+            special,
+            leading=number_format.significand_bits,
+            inner=inner,
+            saturate=self.saturate,
+        )
+        m.d.comb += self.result.eq(result)
+        return m

@@ -1,0 +1,286 @@
+"""One description of a binary floating-point format, for hardware, golden model and testbench."""
+
+from dataclasses import dataclass
+from enum import Enum
+from fractions import Fraction
+
+import numpy as np
+from amaranth.hdl import unsigned
+from amaranth.lib import data
+
+from hdl.parameters import require, require_choice, require_range
+
+
+class Specials(Enum):
+    """What the codes with the largest exponent mean.
+
+    Members
+    -------
+    IEEE : str
+        Mantissa 0 is an infinity, any other mantissa is a NaN.
+    NAN_ONLY : str
+        All ones (exponent and mantissa) is a NaN, the others are numbers: the OCP "fn" formats.
+    NONE : str
+        Every code is a number.
+    """
+
+    IEEE = "ieee"
+    NAN_ONLY = "nan_only"
+    NONE = "none"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FloatFormat:
+    """A binary floating-point format with subnormal numbers.
+
+    From the top: one sign bit (if signed), the exponent code, the mantissa (the fraction without
+    the leading one). Exponent code 0 holds zero and the subnormals,
+    ``mantissa * 2**(1 - bias - mantissa_bits)``; any other code ``e`` holds
+    ``(2**mantissa_bits + mantissa) * 2**(e - bias - mantissa_bits)``.
+
+    Parameters
+    ----------
+    exponent_bits : int
+        Bits of the exponent code, 2 to 11.
+    mantissa_bits : int
+        Bits of the mantissa, 1 to 52.
+    bias : int
+        Exponent code of the binade that begins at 1.0.
+    signed : bool
+        Whether there is a sign bit.
+    specials : Specials
+        What the largest exponent code means.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is outside its range or a value would not be exact in float64.
+    """
+
+    exponent_bits: int
+    mantissa_bits: int
+    bias: int
+    signed: bool = True
+    specials: Specials = Specials.IEEE
+
+    def __post_init__(self) -> None:
+        """Check the parameters."""
+        require_range("exponent_bits", self.exponent_bits, 2, 11)
+        require_range("mantissa_bits", self.mantissa_bits, 1, 52)
+        require_range("bias", self.bias, 0, min(2**self.exponent_bits - 1, 1023))
+        require_choice("signed", self.signed, (False, True))
+        require_choice("specials", self.specials, tuple(Specials))
+        require(
+            self.largest_exponent - self.bias <= 1023 and self.smallest_power >= -1074,
+            "every value of a format must be exact in float64",
+            self,
+        )
+
+    @property
+    def width(self) -> int:
+        """Bits of a code."""
+        return int(self.signed) + self.exponent_bits + self.mantissa_bits
+
+    @property
+    def significand_bits(self) -> int:
+        """Bits of the significand, the leading one included."""
+        return self.mantissa_bits + 1
+
+    @property
+    def layout(self) -> data.StructLayout:
+        """The fields of a code in hardware: ``mantissa``, ``exponent`` and, if signed, ``sign``."""
+        fields = {
+            "mantissa": unsigned(self.mantissa_bits),
+            "exponent": unsigned(self.exponent_bits),
+        }
+        return data.StructLayout(fields | ({"sign": unsigned(1)} if self.signed else {}))
+
+    @property
+    def exponent_mask(self) -> int:
+        """The largest exponent code."""
+        return (1 << self.exponent_bits) - 1
+
+    @property
+    def mantissa_mask(self) -> int:
+        """The largest mantissa."""
+        return (1 << self.mantissa_bits) - 1
+
+    @property
+    def sign_mask(self) -> int:
+        """The sign bit in its place, 0 for an unsigned format."""
+        return int(self.signed) << (self.exponent_bits + self.mantissa_bits)
+
+    @property
+    def magnitude_mask(self) -> int:
+        """All bits but the sign."""
+        return (1 << (self.exponent_bits + self.mantissa_bits)) - 1
+
+    @property
+    def largest_exponent(self) -> int:
+        """The largest exponent code that holds a finite number."""
+        return self.exponent_mask - (self.specials is Specials.IEEE)
+
+    @property
+    def smallest_power(self) -> int:
+        """The base-two logarithm of the smallest subnormal: every value is a multiple of it."""
+        return 1 - self.bias - self.mantissa_bits
+
+    @property
+    def one(self) -> int:
+        """The code of 1.0."""
+        return self.bias << self.mantissa_bits
+
+    @property
+    def min_subnormal(self) -> int:
+        """The code of the smallest number above zero."""
+        return 1
+
+    @property
+    def min_normal(self) -> int:
+        """The code of the smallest normal number."""
+        return 1 << self.mantissa_bits
+
+    @property
+    def max_finite(self) -> int:
+        """The code of the largest finite number."""
+        match self.specials:
+            case Specials.IEEE:
+                return (self.exponent_mask << self.mantissa_bits) - 1
+            case Specials.NAN_ONLY:
+                return self.magnitude_mask - 1
+            case _:
+                return self.magnitude_mask
+
+    @property
+    def infinity(self) -> int | None:
+        """The code of positive infinity, None if the format has none."""
+        ieee = self.specials is Specials.IEEE
+        return self.exponent_mask << self.mantissa_bits if ieee else None
+
+    @property
+    def quiet_nan(self) -> int | None:
+        """The code of the one NaN that operators return, None if the format has none."""
+        match self.specials:
+            case Specials.IEEE:
+                quiet = 1 << (self.mantissa_bits - 1)
+                return (self.exponent_mask << self.mantissa_bits) | quiet
+            case Specials.NAN_ONLY:
+                return self.magnitude_mask
+            case _:
+                return None
+
+    def is_nan(self, bits: int) -> bool:
+        """Whether a code is a NaN."""
+        magnitude = self._checked(bits) & self.magnitude_mask
+        match self.specials:
+            case Specials.IEEE:
+                return magnitude > self.exponent_mask << self.mantissa_bits
+            case Specials.NAN_ONLY:
+                return magnitude == self.magnitude_mask
+            case _:
+                return False
+
+    def is_infinite(self, bits: int) -> bool:
+        """Whether a code is an infinity."""
+        return self._checked(bits) & self.magnitude_mask == self.infinity
+
+    def to_fraction(self, bits: int) -> Fraction:
+        """Return the exact value of a finite code; both zeros give 0.
+
+        Raises
+        ------
+        ValueError
+            If the code is too wide, an infinity or a NaN.
+        """
+        finite = not (self.is_nan(bits) or self.is_infinite(bits))
+        require(finite, "only a finite code has an exact value", hex(bits))
+        exponent = (bits >> self.mantissa_bits) & self.exponent_mask
+        significand = (bits & self.mantissa_mask) | ((exponent > 0) << self.mantissa_bits)
+        value = significand * Fraction(2) ** (max(exponent, 1) - 1 + self.smallest_power)
+        return -value if bits & self.sign_mask else value
+
+    def from_fraction(self, value: Fraction | int | float, *, saturate: bool = False) -> int:
+        """Return the code nearest to a value, ties to the even code.
+
+        Parameters
+        ----------
+        value : Fraction or int or float
+            A finite value. A zero gives the positive zero unless it is the float ``-0.0``.
+        saturate : bool
+            A value that rounds beyond the largest finite number gives that number; otherwise
+            infinity, or NaN where the format has no infinity. A format without specials always
+            saturates.
+
+        Raises
+        ------
+        ValueError
+            If the value is not finite, or negative and the format unsigned.
+        """
+        require(np.isfinite(float(value)), "only a finite value has a nearest code", value)
+        exact = abs(Fraction(value))
+        negative = bool(np.signbit(float(value))) if exact == 0 else value < 0
+        require(
+            self.signed or not negative or exact == 0, "an unsigned code needs value >= 0", value
+        )
+        exponent = 1
+        while exact >= Fraction(2) ** (exponent + self.mantissa_bits + self.smallest_power):
+            exponent += 1
+        steps = round(exact / Fraction(2) ** (exponent - 1 + self.smallest_power))
+        # A significand that rounds up to the next power of two carries into the exponent by itself.
+        magnitude = ((exponent - 1) << self.mantissa_bits) + steps
+        if magnitude > self.max_finite:
+            overflow = self.infinity if self.infinity is not None else self.quiet_nan
+            magnitude = self.max_finite if saturate or overflow is None else overflow
+        return magnitude | (self.sign_mask if negative else 0)
+
+    def decode(self, bits: np.ndarray) -> np.ndarray:
+        """Return the values of an array of codes, exact in float64.
+
+        Parameters
+        ----------
+        bits : numpy.ndarray
+            Codes of any integer type and shape; bits above `width` are ignored.
+
+        Returns
+        -------
+        numpy.ndarray
+            float64 of the same shape, with infinities, NaNs and signed zeros.
+        """
+        codes = np.asarray(bits).astype(np.int64)
+        exponent = (codes >> self.mantissa_bits) & self.exponent_mask
+        mantissa = codes & self.mantissa_mask
+        significand = mantissa | ((exponent > 0).astype(np.int64) << self.mantissa_bits)
+        power = np.maximum(exponent, 1) - 1 + self.smallest_power
+        value = np.ldexp(significand.astype(np.float64), power.astype(np.int32))
+        magnitude = codes & self.magnitude_mask
+        if self.specials is Specials.IEEE:
+            value = np.where(exponent == self.exponent_mask, np.inf, value)
+            value = np.where(magnitude > self.exponent_mask << self.mantissa_bits, np.nan, value)
+        elif self.specials is Specials.NAN_ONLY:
+            value = np.where(magnitude == self.magnitude_mask, np.nan, value)
+        return np.where(codes & self.sign_mask != 0, -value, value)
+
+    def show(self, bits: int) -> str:
+        """Return a code with its value, such as ``0x3C00 (1.0)``."""
+        digits = (self.width + 3) // 4
+        return f"0x{self._checked(bits):0{digits}X} ({float(self.decode(np.array(bits)))!r})"
+
+    def _checked(self, bits: int) -> int:
+        """Return the code, which must fit the width."""
+        require(0 <= bits < 1 << self.width, f"a code must fit in {self.width} bits", bits)
+        return bits
+
+
+BINARY16 = FloatFormat(exponent_bits=5, mantissa_bits=10, bias=15)
+"""IEEE 754 binary16 (FP16)."""
+
+BINARY32 = FloatFormat(exponent_bits=8, mantissa_bits=23, bias=127)
+"""IEEE 754 binary32 (FP32)."""
+
+FP8_E4M3FN = FloatFormat(exponent_bits=4, mantissa_bits=3, bias=7, specials=Specials.NAN_ONLY)
+"""OCP FP8 E4M3: largest number 448, no infinity, NaN 0x7F and 0xFF."""
+
+FP8_S0E4M4 = FloatFormat(
+    exponent_bits=4, mantissa_bits=4, bias=15, signed=False, specials=Specials.NONE
+)
+"""Unsigned FP8 for attention probabilities: bits 13 to 6 of a binary16 in [0, 2)."""

@@ -1,0 +1,138 @@
+"""Floating-point multiplication."""
+
+from dataclasses import dataclass
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
+from amaranth.lib.wiring import In, Out
+
+from hdl.arith.float_cut import NEVER, cut, product_special
+from hdl.arith.float_format import BINARY16, FloatFormat
+from hdl.arith.float_shift import shift_right
+from hdl.arith.float_unpack import pack, require_ieee, unpack
+from hdl.arith.leading_zeros import leading_zeros
+from hdl.arith.operator import Operator
+from hdl.arith.unsigned_multiply import product
+from hdl.parameters import require_choice
+
+
+@dataclass(frozen=True)
+class Unplaced:
+    """An integer product, how far it moves right, and the exponent code that belongs there."""
+
+    sign: Value
+    exponent: Value
+    integer: Value
+    amount: Value
+
+
+class FloatMultiply(Operator):
+    """Product of two floating-point numbers, rounded once.
+
+    One shifter serves a subnormal operand and a subnormal result: the product stands as far left as
+    the former could need and is shifted right, and how far follows from the operands alone, beside
+    the multiplication. At most one of the operands need be considered as subnormal, since the
+    product of two is less than half the smallest subnormal.
+
+    **Latency** `stages` cycles. **Throughput** one product a cycle. **Numerics** round to nearest,
+    ties to even; subnormals in and out; infinities and NaNs by IEEE 754, every NaN being the quiet
+    NaN of sign 0.
+
+    Parameters
+    ----------
+    number_format : FloatFormat
+        Of operands and result: a signed IEEE format.
+    saturate : bool
+        No infinity and no NaN: an operand with the largest exponent code is the number it would be
+        in a format without special values, and a result beyond the largest finite number gives
+        that number.
+    stages : int
+        Register ranks. One is the result; a second stands behind the integer product.
+    enable : bool
+        Whether the ranks move only while the input `enable` is 1.
+
+    Members
+    -------
+    a, b : In(number_format.layout)
+        The operands.
+    result : Out(number_format.layout)
+        The product.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is illegal.
+    """
+
+    def __init__(
+        self,
+        *,
+        number_format: FloatFormat = BINARY16,
+        saturate: bool = False,
+        stages: int = 0,
+        enable: bool = False,
+    ) -> None:
+        require_ieee("number_format", number_format)
+        require_choice("saturate", saturate, (False, True))
+        self.number_format = number_format
+        self.saturate = saturate
+        layout = number_format.layout
+        super().__init__(
+            {"a": In(layout), "b": In(layout), "result": Out(layout)}, stages=stages, enable=enable
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        """Multiply, shift, round."""
+        m = Module()
+        pipeline = self.pipeline(m, cuts=2)
+        a = unpack(m, self.number_format, self.a, saturate=self.saturate)
+        b = unpack(m, self.number_format, self.b, saturate=self.saturate)
+        bits = self.number_format.significand_bits
+        range_bits = self.number_format.exponent_bits + 2
+
+        counted = Signal(bits)
+        zeros = Signal(range(bits + 1))
+        weight = Signal(signed(range_bits))
+        exponent = Signal(signed(range_bits))
+        m.d.comb += [
+            counted.eq(Mux(a.significand[-1], b.significand, a.significand)),
+            zeros.eq(leading_zeros(counted)),
+            weight.eq(a.exponent + b.exponent - self.number_format.bias),
+            exponent.eq(weight - zeros),
+        ]
+        # Below exponent code 1 the result is subnormal, and its exponent says how far to shift.
+        subnormal = exponent[-1]
+        amount = Mux(subnormal, bits - weight, bits - zeros)[: range_bits - 1]
+        shown = exponent[:-1] & ~(subnormal | a.zero | b.zero).replicate(range_bits - 1)
+        unplaced, special = cut(
+            pipeline,
+            Unplaced(a.sign ^ b.sign, shown, product(m, a.significand, b.significand), amount),
+            NEVER if self.saturate else product_special(a, b),
+        )
+
+        integer = Cat(Const(0, 2), unplaced.integer)
+        placed, sticky = shift_right(m, integer, unplaced.amount, bits + 2)
+        top = placed[-1]
+        again = ~top & unplaced.exponent.any()
+        mantissa = Signal(bits - 1)
+        guard = Mux(again, placed[0], placed[1])
+        rest = sticky | (placed[0] & ~again)
+        code = Signal(range_bits - 1)
+        m.d.comb += [
+            mantissa.eq(Mux(again, placed[1:-2], placed[2:-1])),
+            code.eq(unplaced.exponent + top),
+        ]
+        (result,) = pipeline.cut(
+            pack(
+                m,
+                self.number_format,
+                sign=unplaced.sign,
+                exponent=code,
+                mantissa=mantissa,
+                increment=guard & (rest | mantissa[0]),
+                infinite=special.infinite,
+                nan=special.nan,
+                saturate=self.saturate,
+            )
+        )
+        m.d.comb += self.result.eq(result)
+        return m

@@ -1,0 +1,46 @@
+"""INT4 with a zero point, the format of P3-LLM's keys and values: the operand decoder."""
+
+from amaranth.hdl import Module, signed
+from amaranth.lib.wiring import In, Out
+
+from hdl.arith.operator import Operator
+
+
+class Int4AsymOperand(Operator):
+    """The integer ``code - zero_point`` that a 4-bit code stands for, in units of its scale.
+
+    **Latency** `stages` cycles. **Throughput** one code a cycle. **Numerics** exact: -15 to 15 fits
+    five bits of two's complement.
+
+    Parameters
+    ----------
+    stages : int
+        Register ranks; the last one is the result.
+    enable : bool
+        Whether the ranks move only while the input `enable` is 1.
+
+    Members
+    -------
+    code : In(4)
+        The stored code.
+    zero_point : In(4)
+        The code that stands for zero.
+    result : Out(signed(5))
+        The difference.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is outside its range.
+    """
+
+    def __init__(self, *, stages: int = 0, enable: bool = False) -> None:
+        members = {"code": In(4), "zero_point": In(4), "result": Out(signed(5))}
+        super().__init__(members, stages=stages, enable=enable)
+
+    def elaborate(self, platform: object) -> Module:
+        """Subtract."""
+        m = Module()
+        (result,) = self.pipeline(m, cuts=1).cut(self.code - self.zero_point)
+        m.d.comb += self.result.eq(result)
+        return m

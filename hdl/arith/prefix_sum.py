@@ -1,0 +1,51 @@
+"""Sums whose carries are found as a parallel prefix: few levels of logic for little area.
+
+The prefix is Sklansky's ("Conditional-sum addition logic", 1960): bit `i`'s carry is known after
+``log2(i)`` levels.
+"""
+
+from amaranth.hdl import Cat, Const, Module, Signal, Value
+
+
+def prefix_sum(m: Module, a: Value, b: Value) -> Value:
+    """Return the sum of two unsigned values of one width, one bit wider."""
+    a, b = _named(m, a), _named(m, b)
+    generate = [x & y for x, y in zip(a, b, strict=True)]
+    propagate = [x | y for x, y in zip(a, b, strict=True)]
+    for index, below in _prefix(len(a)):
+        generated, propagated = Signal(), Signal()
+        m.d.comb += [
+            generated.eq(generate[index] | (propagate[index] & generate[below])),
+            propagated.eq(propagate[index] & propagate[below]),
+        ]
+        generate[index], propagate[index] = generated, propagated
+    return _named(m, Cat(a ^ b, Const(0, 1)) ^ Cat(Const(0, 1), *generate))
+
+
+def incremented(m: Module, value: Value, increment: Value) -> Value:
+    """Return the value plus one bit, modulo its width; that bit may come late."""
+    value = _named(m, value)
+    ones = [Const(1, 1), *value[:-1]]
+    for index, below in _prefix(len(ones)):
+        both = Signal()
+        m.d.comb += both.eq(ones[index] & ones[below])
+        ones[index] = both
+    return _named(m, value ^ (Cat(ones) & increment.replicate(len(ones))))
+
+
+def _named(m: Module, value: Value) -> Signal:
+    """Return the value as a signal, so that taking it apart does not repeat what it is made of."""
+    signal = Signal(len(value))
+    m.d.comb += signal.eq(value)
+    return signal
+
+
+def _prefix(width: int) -> list[tuple[int, int]]:
+    """Return which position takes in which one below it, level by level."""
+    levels = range((width - 1).bit_length())
+    return [
+        (index, (index >> level << level) - 1)
+        for level in levels
+        for index in range(width)
+        if index >> level & 1
+    ]

@@ -1,0 +1,123 @@
+"""A function of one variable: a table of knots, and straight lines between them."""
+
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from typing import Any
+
+import mpmath
+from amaranth.hdl import Array, Const, Module, Shape, Value, signed, unsigned
+from amaranth.lib.wiring import In, Out
+
+from hdl.arith.operator import Operator
+from hdl.parameters import require, require_range
+
+
+class TableInterpolation(Operator):
+    """A piecewise linear function, given by its values at equidistant knots.
+
+    **Latency** `stages` cycles. **Throughput** one value a cycle.
+
+    **Numerics** the upper bits i of the operand choose a piece, the lower bits o are the place in
+    it: ``knots[i] + (knots[i + 1] - knots[i]) * o / 2**offset_bits``, divided by 2**guard_bits, is
+    rounded once, half up. The table holds each piece's start and its step, so a value takes one
+    look-up, one product and one sum.
+
+    Parameters
+    ----------
+    knots : tuple[int, ...]
+        Values at the ends of the pieces, ``2**n + 1`` of them, n from 1 to 12; hashable.
+    offset_bits : int
+        Bits of the place in a piece, 1 to 24.
+    guard_bits : int
+        Fraction bits that knots have and the result has not, 1 to 16.
+    stages : int
+        Register ranks: behind the table, and the result.
+    enable : bool
+        Whether the ranks move only while the input `enable` is 1.
+
+    Members
+    -------
+    a : In(n + offset_bits)
+        The operand.
+    result : Out
+        The value; signed if any knot is negative, of just the bits that the knots need.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is outside its range.
+    """
+
+    def __init__(
+        self,
+        *,
+        knots: tuple[int, ...],
+        offset_bits: int,
+        guard_bits: int,
+        stages: int = 0,
+        enable: bool = False,
+    ) -> None:
+        pieces = len(knots) - 1
+        require(
+            2 <= pieces <= 4096 and pieces & (pieces - 1) == 0,
+            "knots must be one more than a power of two from 2 to 4096",
+            len(knots),
+        )
+        require_range("offset_bits", offset_bits, 1, 24)
+        require_range("guard_bits", guard_bits, 1, 16)
+        self.knots = knots
+        self.offset_bits = offset_bits
+        self.guard_bits = guard_bits
+        half = 1 << guard_bits - 1
+        members = {
+            "a": In((pieces - 1).bit_length() + offset_bits),
+            "result": Out(smallest_shape((knot + half) >> guard_bits for knot in knots)),
+        }
+        super().__init__(members, stages=stages, enable=enable)
+
+    def elaborate(self, platform: object) -> Module:
+        """Look up, cut, multiply and add, cut."""
+        m = Module()
+        pipeline = self.pipeline(m, cuts=2)
+        # The half that rounding adds is in the table.
+        half = 1 << self.guard_bits - 1
+        starts = [knot + half for knot in self.knots[:-1]]
+        steps = [after - before for before, after in pairwise(self.knots)]
+        piece, offset = self.a[self.offset_bits :], self.a[: self.offset_bits]
+        start, step, offset = pipeline.cut(look_up(starts, piece), look_up(steps, piece), offset)
+        total = (start << self.offset_bits) + step * offset
+        (result,) = pipeline.cut((total >> self.offset_bits + self.guard_bits)[: len(self.result)])
+        m.d.comb += self.result.eq(result)
+        return m
+
+
+def smallest_shape(values: Iterable[int]) -> Shape:
+    """Return the narrowest shape that holds all values; signed if any is negative."""
+    values = list(values)
+    low, high = min(values), max(values)
+    if low >= 0:
+        return unsigned(max(high.bit_length(), 1))
+    return signed(max((~low).bit_length(), high.bit_length()) + 1)
+
+
+def look_up(table: list[int], index: Value) -> Value:
+    """Return an element of a constant table, of just the bits that the table needs."""
+    shape = smallest_shape(table)
+    return Array(Const(value, shape) for value in table)[index]
+
+
+def exact_knots(
+    function: Callable[[Any], Any], *, pieces: int, width: float, scale: int
+) -> tuple[int, ...]:
+    """Return ``scale * function`` at the ends of equal pieces of 0 to `width`, to nearest.
+
+    The function is computed with 100 bits, by which no table of ours comes near a tie.
+
+    Parameters
+    ----------
+    function : Callable
+        From an mpmath number to one.
+    """
+    with mpmath.workprec(100):
+        step = mpmath.mpf(width) / pieces
+        return tuple(int(mpmath.nint(scale * function(i * step))) for i in range(pieces + 1))

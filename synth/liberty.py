@@ -1,0 +1,354 @@
+"""Cell libraries: find one, check it, and know what the flow has to know about its cells.
+
+Only what decides the flow is read from a liberty file: names, areas, pins, functions, flip-flops.
+The tables are left to Yosys, ABC and OpenSTA.
+"""
+
+import gzip
+import hashlib
+import re
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+from hdl.errors import UserError
+from hdl.paths import BUILD
+from synth.debian import debian_package
+
+OSU018 = "usr/share/qflow/tech/osu018/osu018_stdcells.lib"
+GENERIC = Path(__file__).with_name("generic.lib")
+ENABLE_LIMIT = 1.6
+"""An enable flip-flop larger than this many plain ones loses to a plain one and a multiplexer."""
+
+_TOKEN = re.compile(
+    r"""(?P<group>[A-Za-z_]\w*)\s*\(\s*(?P<argument>[^(){};]*?)\s*\)\s*\{"""
+    r"""|(?P<close>\})"""
+    r"""|(?P<name>[A-Za-z_]\w*)\s*:\s*(?P<value>"[^"]*"|[^;{}\n]+)""",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pin:
+    """One pin of a cell: name, direction, logic function (outputs), capacitance, clock or not."""
+
+    name: str
+    direction: str
+    function: str = ""
+    capacitance: float = 0.0
+    clock: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One cell: its area in the library's unit, its pins, and what kind of state it holds."""
+
+    name: str
+    area: float
+    pins: tuple[Pin, ...]
+    state: str = ""
+    next_state: str = ""
+    dont_use: bool = False
+
+    @property
+    def inputs(self) -> list[Pin]:
+        """The input pins."""
+        return [pin for pin in self.pins if pin.direction == "input"]
+
+    @property
+    def outputs(self) -> list[Pin]:
+        """The output pins."""
+        return [pin for pin in self.pins if pin.direction == "output"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Library:
+    """A liberty file on disk, uncompressed, and what the flow needs to know of it.
+
+    Parameters
+    ----------
+    path : Path
+        The uncompressed file.
+    name : str
+        Name of the library group.
+    corner : str
+        Process, voltage and temperature as far as the file states them.
+    origin : str
+        Where the file comes from, as a phrase for a report.
+    digest : str
+        First twelve digits of the SHA-256 of the text.
+    capacitance_unit_ff : float
+        The library's unit of capacitance in femtofarad.
+    timed : bool
+        False if the delays in the file mean nothing, as in the generic estimate.
+    cells : dict[str, Cell]
+        Every cell by name.
+    """
+
+    path: Path
+    name: str
+    corner: str
+    origin: str
+    digest: str
+    capacitance_unit_ff: float
+    timed: bool
+    cells: dict[str, Cell] = field(repr=False)
+
+    @property
+    def nand2_area(self) -> float:
+        """Area of the smallest two-input NAND, the unit of a gate equivalent."""
+        cell = self._smallest(2, "!(A B)")
+        if not cell:
+            raise UserError(f"the library must have a two-input NAND cell; {self.name} has none")
+        return cell.area
+
+    @property
+    def buffer(self) -> Cell | None:
+        """The smallest buffer."""
+        return self._smallest(1, "A")
+
+    @property
+    def inverter(self) -> Cell | None:
+        """The smallest inverter."""
+        return self._smallest(1, "!A")
+
+    @property
+    def ties(self) -> dict[int, tuple[str, str]]:
+        """Cell and pin that give a constant, by the constant, where the library has them."""
+        found = {}
+        for cell in sorted(self.cells.values(), key=lambda cell: -cell.area):
+            for pin in cell.outputs:
+                if not cell.inputs and pin.function in ("0", "1") and "macro" not in cell.name:
+                    found[int(pin.function)] = (cell.name, pin.name)
+        return found
+
+    @property
+    def dont_use(self) -> list[str]:
+        """Cells that the flow keeps away from, with globs where a family is meant.
+
+        These are the cells the library itself marks, cells for power domains and probes, and
+        flip-flops with an enable where a plain one with a multiplexer in front is smaller.
+        """
+        names = [cell.name for cell in self.cells.values() if cell.dont_use]
+        names += [name for name in self.cells if re.search(r"lpflow|probe", name)]
+        flops = [cell for cell in self.cells.values() if cell.state == "ff"]
+        plain = min((cell.area for cell in flops), default=0.0)
+        names += [
+            cell.name for cell in flops if _has_enable(cell) and cell.area > ENABLE_LIMIT * plain
+        ]
+        return sorted(set(names))
+
+    def _smallest(self, inputs: int, function: str) -> Cell | None:
+        """Return the smallest usable cell that computes a function of A, B, ..."""
+        cells = [
+            cell
+            for cell in self.cells.values()
+            if not cell.dont_use and len(cell.inputs) == inputs and _computes(cell, function)
+        ]
+        return min(cells, key=lambda cell: (cell.area, cell.name), default=None)
+
+
+def find_library(path: Path | str | None = None) -> Library:
+    """Return the cell library to use.
+
+    Without a path: Debian's OSU018 if it is installed, else the same package fetched without root,
+    else a generic estimate in NAND2 equivalents that knows areas but no delays.
+
+    Parameters
+    ----------
+    path : Path or str, optional
+        A liberty file, ``.lib`` or ``.lib.gz``.
+
+    Raises
+    ------
+    UserError
+        If the file is not there or is not liberty.
+    """
+    if path:
+        path = Path(path).expanduser().resolve()
+        return read_library(path, origin=f"given as LIBERTY={path.name}")
+    package = debian_package("qflow-tech-osu018", provides=OSU018)
+    if package:
+        return read_library(package / OSU018, origin="Debian package qflow-tech-osu018")
+    return read_library(GENERIC, origin="generic estimate in NAND2 equivalents, no cell library")
+
+
+def read_library(path: Path, *, origin: str) -> Library:
+    """Read a liberty file; one that is compressed is unpacked under ``build/``.
+
+    Raises
+    ------
+    UserError
+        If the file is not there or is not liberty.
+    """
+    if not path.is_file():
+        raise UserError(f"LIBERTY must be a file that exists, not '{path}'")
+    data = path.read_bytes()
+    if data[:2] == b"\x1f\x8b":
+        try:
+            data = gzip.decompress(data)
+        except (OSError, EOFError) as error:
+            raise UserError(f"LIBERTY must be a whole gzip file, not '{path}': {error}") from error
+        unpacked = BUILD / "liberty" / hashlib.sha256(data).hexdigest()[:12]
+        path = unpacked / path.name.removesuffix(".gz")
+        if not path.exists():
+            unpacked.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+    digest = hashlib.sha256(data).hexdigest()[:12]
+    return _parse(path, data.decode("latin-1"), origin, digest)
+
+
+@lru_cache(maxsize=8)
+def _parse(path: Path, text: str, origin: str, digest: str) -> Library:
+    """Read the groups of a liberty text that this module has a use for."""
+    text = re.sub(r"/\*.*?\*/", " ", text, flags=re.S)
+    text = re.sub(r"//[^\n]*|\\\n", "", text)
+    head = re.match(r"\s*library\s*\(\s*\"?([^)\"]*?)\"?\s*\)\s*\{", text)
+    if not head:
+        raise UserError(f"LIBERTY must be a liberty file that opens with 'library (', not '{path}'")
+    library: dict[str, str] = {}
+    cells: dict[str, Cell] = {}
+    stack: list[tuple[str, str, dict[str, str]]] = [("library", head[1], library)]
+    cell: dict[str, str] = {}
+    pins: list[Pin] = []
+    for token in _TOKEN.finditer(text, head.end()):
+        if token["group"]:
+            attributes: dict[str, str] = {}
+            stack.append((token["group"], token["argument"].strip('" '), attributes))
+            if token["group"] == "cell":
+                cell, pins = attributes, []
+            elif len(stack) == 3 and token["group"] in ("ff", "latch", "statetable"):
+                cell["state"] = token["group"]
+        elif token["name"]:
+            if stack:
+                stack[-1][2][token["name"]] = token["value"].strip('" \t')
+        elif stack:
+            group, argument, attributes = stack.pop()
+            if group == "pin" and stack and stack[-1][0] == "cell":
+                pins.append(_pin(argument, attributes))
+            elif group == "ff":
+                cell["next_state"] = attributes.get("next_state", "")
+            elif group == "cell":
+                cells[argument] = _cell(argument, cell, pins)
+            elif group == "operating_conditions" and "voltage" in attributes:
+                library.setdefault("conditions", argument)
+    if stack:
+        raise UserError(f"LIBERTY must be a whole file, not '{path}': a group is not closed")
+    if not cells:
+        raise UserError(f"LIBERTY must be a liberty file with cells, not '{path}'")
+    unit = re.search(r"capacitive_load_unit\s*\(\s*([\d.]+)\s*,\s*\"?(\w+)\"?\s*\)", text)
+    scale = {"ff": 1.0, "pf": 1000.0}.get(unit[2].lower(), 1.0) if unit else 1000.0
+    return Library(
+        path=path,
+        name=head[1],
+        corner=_corner(library),
+        origin=origin,
+        digest=digest,
+        capacitance_unit_ff=(float(unit[1]) if unit else 1.0) * scale,
+        timed=path != GENERIC,
+        cells=cells,
+    )
+
+
+def _pin(name: str, attributes: dict[str, str]) -> Pin:
+    """Make a pin of its attributes."""
+    return Pin(
+        name=name,
+        direction=attributes.get("direction", ""),
+        function=attributes.get("function", ""),
+        capacitance=float(attributes.get("capacitance", 0) or 0),
+        clock=attributes.get("clock", "") == "true",
+    )
+
+
+def _cell(name: str, attributes: dict[str, str], pins: list[Pin]) -> Cell:
+    """Make a cell of its attributes."""
+    return Cell(
+        name=name,
+        area=float(attributes.get("area", 0) or 0),
+        pins=tuple(pins),
+        state=attributes.get("state", ""),
+        next_state=attributes.get("next_state", ""),
+        dont_use=attributes.get("dont_use", "") == "true",
+    )
+
+
+def _corner(library: dict[str, str]) -> str:
+    """Write the corner as the file states it."""
+    words = [library.get("default_operating_conditions") or library.get("conditions", "")]
+    if "nom_voltage" in library:
+        words.append(f"{float(library['nom_voltage']):g} V")
+    if "nom_temperature" in library:
+        words.append(f"{float(library['nom_temperature']):g} C")
+    return ", ".join(word for word in words if word) or "not stated"
+
+
+def _computes(cell: Cell, function: str) -> bool:
+    """Tell whether a cell without state has one output and computes a function of A, B, ..."""
+    if cell.state or len(cell.outputs) != 1:
+        return False
+    names = list("AB"[: len(cell.inputs)])
+    wanted = _truth(function, names)
+    return wanted is not None and wanted == _truth(
+        cell.outputs[0].function, [pin.name for pin in cell.inputs]
+    )
+
+
+def _has_enable(cell: Cell) -> bool:
+    """Tell whether a flip-flop's next state depends on its own output."""
+    return "IQ" in cell.next_state
+
+
+def _truth(function: str, names: list[str]) -> int | None:
+    """Return the truth table of a liberty function, bit i for input value i.
+
+    The expression is evaluated over whole tables at once, with liberty's operators: ``!`` and a
+    prefix or postfix quote invert, ``* &`` and a blank are AND, ``^`` is XOR, ``+ |`` are OR.
+    """
+    rows = 1 << len(names)
+    every = (1 << rows) - 1
+    table = {
+        name: sum(1 << row for row in range(rows) if row >> index & 1)
+        for index, name in enumerate(names)
+    } | {"0": 0, "1": every}
+    tokens = re.findall(r"\w+|[!'()*&+|^]", function)
+
+    def operand() -> int:
+        token = tokens.pop(0)
+        if token == "!":
+            return every ^ operand()
+        if token == "(":
+            value = disjunction()
+            tokens.pop(0)
+        else:
+            value = table[token]
+        while tokens and tokens[0] == "'":
+            tokens.pop(0)
+            value ^= every
+        return value
+
+    def conjunction() -> int:
+        value = operand()
+        while tokens and tokens[0] not in "+|^)":
+            if tokens[0] in "*&":
+                tokens.pop(0)
+            value &= operand()
+        return value
+
+    def parity() -> int:
+        value = conjunction()
+        while tokens and tokens[0] == "^":
+            tokens.pop(0)
+            value ^= conjunction()
+        return value
+
+    def disjunction() -> int:
+        value = parity()
+        while tokens and tokens[0] in "+|":
+            tokens.pop(0)
+            value |= parity()
+        return value
+
+    try:
+        return disjunction()
+    except (IndexError, KeyError):
+        return None

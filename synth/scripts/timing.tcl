@@ -1,0 +1,34 @@
+# Timing of a mapped netlist: the longest path of each kind, then power.
+foreach file {{libraries}} { read_liberty $file }
+set_cmd_units -time ps -capacitance fF
+read_verilog {netlist}
+link_design {top}
+source {sdc}
+
+set registers [all_registers -clock_pins]
+set register_inputs [all_registers -data_pins]
+foreach {kind from to} [list \
+        register_to_register $registers $register_inputs \
+        input_to_register $data_inputs $register_inputs \
+        register_to_output $registers [all_outputs] \
+        input_to_output $data_inputs [all_outputs]] {
+    puts "@@ $kind"
+    if {[llength $from] > 0 && [llength $to] > 0} {
+        report_checks -from $from -to $to -digits 3 -no_line_splits
+    }
+}
+
+# The commands under set_power_activity; its own -pins calls a missing procedure in version 2.0.17.
+proc pin_activity {name transitions} {
+    foreach pin [get_pins $name] { sta::set_power_pin_activity $pin $transitions 0.5 }
+}
+proc port_activity {name transitions} {
+    foreach port [get_ports $name] { sta::set_power_input_port_activity $port $transitions 0.5 }
+}
+{activity}
+# The first report carries activity through the logic; what is known of a pin comes on top of it.
+report_power > {power_before}
+{pin_activity}
+puts "@@ power"
+report_power -digits 6
+puts "@@ end"

@@ -1,0 +1,258 @@
+"""The verb ``synth``: everything that is measured of one design, and ``synth.json``.
+
+Without a period two netlists are made, the smallest and the fastest; the first is the headline, and
+both are in the JSON, because area and delay only mean something together. With a period there is
+one, the smallest that meets it.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from synth.asic import RECIPES, Netlist, check_period, elaborate, map_to_cells, tool_versions
+from synth.liberty import Library
+from synth.timing import Timing, analyse
+
+FLATTEN_LIMIT = 150_000
+"""Cells above which a design is not mapped flat, because it would take hours."""
+
+ATTEMPTS = 3
+"""Mappings with one recipe before the next is tried."""
+
+EXTERNAL = 0.2
+"""Part of a given period that lies outside each port."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One netlist and its timing, which is None without OpenSTA or without real delays."""
+
+    netlist: Netlist
+    timing: Timing | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SynthesisResult:
+    """What ``synth`` found out about a design.
+
+    Parameters
+    ----------
+    top, preset : str
+        The design.
+    library : Library
+        The cells.
+    period_ps : float or None
+        The clock period that was asked for.
+    flattened : bool
+        Whether the points are of the dissolved design.
+    points : tuple[Point, ...]
+        The netlists, the headline first.
+    plain : Netlist or None
+        The netlist of Yosys's own script, to be set beside other people's figures.
+    hierarchy : Netlist
+        The netlist mapped module by module, for the areas of the modules.
+    file : Path
+        ``synth.json``.
+    """
+
+    top: str
+    preset: str
+    library: Library
+    period_ps: float | None
+    flattened: bool
+    points: tuple[Point, ...]
+    plain: Netlist | None
+    hierarchy: Netlist
+    file: Path
+
+    @property
+    def headline(self) -> Point:
+        """The netlist that the figures are of."""
+        return self.points[0]
+
+
+def measure_design(
+    verilog: list[Path],
+    top: str,
+    library: Library,
+    directory: Path,
+    *,
+    preset: str = "",
+    period_ps: float | None = None,
+    activity: Callable[[Netlist], dict[str, float] | None] = lambda _: None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> SynthesisResult:
+    """Synthesise a design, measure it and write ``synth.json``.
+
+    Parameters
+    ----------
+    verilog : list[Path]
+        The emitted Verilog.
+    top, preset : str
+        The design.
+    library : Library
+        The cells.
+    directory : Path
+        ``build/<top>/<preset>``: the JSON goes here, the netlists into ``synth/`` below.
+    period_ps : float, optional
+        Clock period to meet.
+    activity : Callable, optional
+        Returns the switching activity of a netlist's nets, or None.
+    progress : Callable[[str], None], optional
+        Told what is being done.
+
+    Raises
+    ------
+    UserError
+        If the design has a structural fault, or the period is not positive.
+    """
+    check_period(period_ps)
+    if not library.timed:
+        period_ps = None
+    work = directory / "synth"
+    progress("mapping each module")
+    hierarchical = elaborate(verilog, top, work, flatten=False)
+    hierarchy = map_to_cells(hierarchical, library)
+    flatten = hierarchy.cells <= FLATTEN_LIMIT
+    design = elaborate(verilog, top, work, flatten=True) if flatten else hierarchical
+
+    def point(recipe: str, target_ps: float | None = None) -> Point:
+        progress(f"mapping for {recipe}")
+        netlist = map_to_cells(design, library, recipe=recipe, target_ps=target_ps)
+        progress("timing and power")
+        timing = analyse(
+            netlist,
+            period_ps=period_ps,
+            external=EXTERNAL if period_ps else 0.0,
+            activity=activity(netlist),
+        )
+        return Point(netlist=netlist, timing=timing)
+
+    if period_ps:
+        points = [_meet(point, period_ps)]
+    else:
+        points = [point(recipe) for recipe in (RECIPES if library.timed else RECIPES[:1])]
+    plain = map_to_cells(design, library, recipe="plain") if library.timed else None
+    result = SynthesisResult(
+        top=top,
+        preset=preset,
+        library=library,
+        period_ps=period_ps,
+        flattened=flatten,
+        points=tuple(points),
+        plain=plain,
+        hierarchy=hierarchy,
+        file=directory / "synth.json",
+    )
+    result.file.write_text(json.dumps(as_json(result), indent=1) + "\n")
+    return result
+
+
+def _meet(point: Callable[[str, float], Point], period_ps: float) -> Point:
+    """Return the smallest netlist that meets the period, or the one that misses it least.
+
+    The mapper knows only the logic; what registers and neighbours take of the period is found from
+    the slack of the attempt before.
+    """
+    best: tuple[float, Point] | None = None
+    for recipe in RECIPES:
+        target = period_ps
+        for _ in range(ATTEMPTS):
+            attempt = point(recipe, target)
+            slack = _slack(attempt, period_ps)
+            if slack >= 0:
+                return attempt
+            if best is None or slack > best[0]:
+                best = slack, attempt
+            target += slack
+            if target <= 0:
+                break
+    assert best is not None
+    # The files of a recipe are those of its last attempt, so the best one is made again.
+    netlist = best[1].netlist
+    return point(netlist.recipe, netlist.target_ps or period_ps)
+
+
+def _slack(point: Point, period_ps: float) -> float:
+    """Return the worst slack, by the mapper's own delay where there is no timing."""
+    if point.timing:
+        return min((path.slack_ps for path in point.timing.paths), default=period_ps)
+    return period_ps - point.netlist.abc_delay_ps
+
+
+def as_json(result: SynthesisResult) -> dict[str, Any]:
+    """Return what ``synth.json`` holds."""
+    library, headline = result.library, result.headline
+    return {
+        "top": result.top,
+        "preset": result.preset,
+        "liberty": library.name,
+        "liberty_file": library.path.name,
+        "liberty_digest": library.digest,
+        "liberty_origin": library.origin,
+        "corner": library.corner,
+        "period_ps": result.period_ps,
+        "flattened": result.flattened,
+        **_figures(headline, result),
+        "critical_path": _critical_path(headline.timing),
+        "points": [_figures(point, result) for point in result.points],
+        "plain": {
+            "area_um2": round(result.plain.area_um2, 3),
+            "sequential_um2": round(result.plain.sequential_um2, 3),
+            "mapper_delay_ps": result.plain.abc_delay_ps,
+        }
+        if result.plain
+        else None,
+        "memories": [
+            {**asdict(memory), "bits": memory.bits} for memory in headline.netlist.memories
+        ],
+        "modules": [
+            asdict(module) | {"nand2_equivalents": round(module.area_um2 / library.nand2_area, 1)}
+            for module in result.hierarchy.modules
+        ],
+        "tools": tool_versions()
+        | ({"opensta": headline.timing.version} if headline.timing else {}),
+    }
+
+
+def _figures(point: Point, result: SynthesisResult) -> dict[str, Any]:
+    """Return the figures of one netlist."""
+    netlist, timing, library = point.netlist, point.timing, result.library
+    critical = timing.critical if timing else None
+    figures: dict[str, Any] = {
+        "recipe": netlist.recipe,
+        "netlist": str(Path(netlist.directory.name) / netlist.verilog.name),
+        "area_um2": round(netlist.area_um2, 3) if library.timed else None,
+        "sequential_um2": round(netlist.sequential_um2, 3) if library.timed else None,
+        "logic_um2": (
+            round(netlist.area_um2 - netlist.sequential_um2, 3) if library.timed else None
+        ),
+        "nand2_equivalents": round(netlist.area_um2 / library.nand2_area, 1),
+        "memory_bits": netlist.memory_bits,
+        "cells": netlist.cells,
+        "flops": netlist.flops,
+        "mapper_delay_ps": netlist.abc_delay_ps if library.timed else None,
+        "fmax_mhz": round(timing.fmax_mhz, 2) if timing and timing.fmax_mhz else None,
+        "critical_path_ps": round(critical.length_ps, 1) if critical else None,
+        "slack_ps": None,
+        "paths_ps": {},
+        "power_mw": None,
+        "power_frequency_mhz": None,
+        "activity": None,
+    }
+    if timing:
+        if result.period_ps:
+            figures["slack_ps"] = round(_slack(point, result.period_ps), 1)
+        figures["paths_ps"] = {path.kind: round(path.length_ps, 1) for path in timing.paths}
+        if timing.power_mw is not None:
+            figures["power_mw"] = round(timing.power_mw, 6)
+            figures["power_frequency_mhz"] = round(timing.power_frequency_mhz, 2)
+            figures["activity"] = timing.activity
+    return figures
+
+
+def _critical_path(timing: Timing | None) -> list[dict[str, Any]]:
+    """Return the longest path as a list of steps."""
+    return [asdict(step) for step in timing.critical.steps] if timing and timing.critical else []

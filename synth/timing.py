@@ -1,0 +1,336 @@
+"""Static timing and power of a mapped netlist with OpenSTA.
+
+Delays are the cells' own, at the library's corner, without wires. Memories are ideal: paths to and
+from them are timed, the memory itself takes no time.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from hdl.errors import UserError
+from hdl.paths import ROOT
+from synth.asic import Netlist
+from synth.debian import Program, opensta
+from synth.memory_timing import write_memory_library
+
+DEFAULT_ACTIVITY = 0.2
+"""Transitions of a data input in a clock cycle where no simulation says better."""
+
+GLOBAL_ACTIVITY = 0.1
+"""Transitions of every pin in a cycle, where OpenSTA cannot carry those of the inputs through."""
+
+_ACTIVITY_WORDS = {
+    "-input": f"{DEFAULT_ACTIVITY:g} transitions a cycle on inputs, carried through the logic",
+    "-global": f"{GLOBAL_ACTIVITY:g} transitions a cycle on every pin",
+}
+
+RELAXED_PS = 20_000.0
+"""Period for measuring paths when none is asked for; a path may be longer."""
+
+KINDS = ("register_to_register", "input_to_register", "register_to_output", "input_to_output")
+
+MISSING = (
+    "OpenSTA is missing, so there is no timing and no power; "
+    "'apt-get install opensta' provides it, and 'apt-get download' is tried without root"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One cell or port of a path.
+
+    Parameters
+    ----------
+    time_ps, delay_ps : float
+        Arrival at the step's output, and what the step added.
+    edge : str
+        ``rise`` or ``fall``.
+    pin : str
+        Pin in the netlist.
+    cell : str
+        Cell of the library, or ``in``, ``out``.
+    name : str
+        Name of the net in the Amaranth source where it has one, with its bit.
+    source : str
+        File and line of that name, or nothing.
+    """
+
+    time_ps: float
+    delay_ps: float
+    edge: str
+    pin: str
+    cell: str
+    name: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimingPath:
+    """The longest path of one kind; its length includes setup, not what is outside the ports."""
+
+    kind: str
+    length_ps: float
+    slack_ps: float
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """What OpenSTA says of a netlist.
+
+    Parameters
+    ----------
+    version : str
+        OpenSTA's version.
+    paths : tuple[TimingPath, ...]
+        The longest path of each kind that the design has.
+    power_mw : float or None
+        Total power at `power_frequency_mhz`, or None if it cannot be told.
+    power_frequency_mhz : float
+        Clock of the power figure.
+    activity : str
+        Where the switching activity comes from.
+    """
+
+    version: str
+    paths: tuple[TimingPath, ...]
+    power_mw: float | None
+    power_frequency_mhz: float
+    activity: str
+
+    @property
+    def critical(self) -> TimingPath | None:
+        """The longest path of all."""
+        return max(self.paths, key=lambda path: path.length_ps, default=None)
+
+    @property
+    def fmax_mhz(self) -> float | None:
+        """Highest clock frequency at which every path fits, with nothing outside the ports."""
+        return 1e6 / self.critical.length_ps if self.critical else None
+
+
+def analyse(
+    netlist: Netlist,
+    *,
+    period_ps: float | None = None,
+    external: float = 0.0,
+    activity: "dict[str, float] | None" = None,
+    program: Program | None = None,
+) -> Timing | None:
+    """Measure a netlist's paths and power, or return None if OpenSTA cannot be had.
+
+    Parameters
+    ----------
+    netlist : Netlist
+        The mapped design.
+    period_ps : float, optional
+        Clock period. Without it, power is told at the highest frequency.
+    external : float
+        Part of the period that lies outside each port.
+    activity : dict[str, float], optional
+        Transitions in a cycle, by the name of a net in the netlist, from a simulation.
+    program : Program, optional
+        OpenSTA; found or fetched by default.
+
+    Raises
+    ------
+    UserError
+        If OpenSTA refuses the netlist or the library.
+    """
+    program = program or opensta()
+    if not program or not netlist.library.timed:
+        return None
+    names = _Names(netlist)
+    timing = _run(program, netlist, names, period_ps or RELAXED_PS, external, activity)
+    if period_ps is None and timing.critical:
+        period_ps = timing.critical.length_ps
+        power = _run(program, netlist, names, period_ps, external, activity)
+        timing = Timing(
+            **{
+                **vars(timing),
+                "power_mw": power.power_mw,
+                "power_frequency_mhz": power.power_frequency_mhz,
+            }
+        )
+    return timing
+
+
+def write_sdc(
+    path: Path,
+    ports: set[str],
+    *,
+    period: float,
+    time_unit: str,
+    external: float,
+    load: float,
+) -> None:
+    """Write the constraints of a design from ``constraints/systola.sdc``."""
+    text = (ROOT / "constraints" / "systola.sdc").read_text()
+    values = {
+        "time_unit": time_unit,
+        "period": f"{period:g}",
+        "external": f"{external:g}",
+        "load": f"{load:g}",
+        "clock_port": "[get_ports clk]" if "clk" in ports else "",
+        "has_reset": "1" if "rst" in ports else "0",
+    }
+    for key, value in values.items():
+        text = text.replace(f"{{{key}}}", value)
+    path.write_text(text)
+
+
+def net_pins(netlist: Netlist) -> dict[str, str]:
+    """Return the names of nets by the port or the register's pin that drives them."""
+    names = _Names(netlist)
+    pins = {pin: net for pin, net in names.outputs.items() if not _is_private(net)}
+    return pins | {port: port for port in names.input_bits}
+
+
+class _Names:
+    """Names and source lines of a netlist's pins, from the attributes that Yosys kept."""
+
+    def __init__(self, netlist: Netlist) -> None:
+        design = json.loads((netlist.directory / f"{netlist.stem}.json").read_text())
+        module = design["modules"][netlist.top]
+        self.ports = set(module["ports"])
+        self.input_bits = [
+            f"{name}[{index}]" if len(port["bits"]) > 1 else name
+            for name, port in module["ports"].items()
+            if port["direction"] == "input"
+            for index in range(len(port["bits"]))
+        ]
+        self._sources: dict[str, str] = {}
+        wires: dict[int, str] = {}
+        for name, wire in module["netnames"].items():
+            lines = wire["attributes"].get("src", "").split("|")
+            self._sources[name] = next((line for line in lines if ".py:" in line), "")
+        for name in sorted(module["netnames"], key=self._rank, reverse=True):
+            bits = module["netnames"][name]["bits"]
+            for index, bit in enumerate(bits):
+                wires[bit] = f"{name}[{index}]" if len(bits) > 1 else name
+        self.outputs = {
+            f"{instance}/{pin}": wires[bits[0]]
+            for instance, cell in module["cells"].items()
+            for pin, bits in cell["connections"].items()
+            if cell["type"] in netlist.library.cells and bits[0] in wires
+            if any(pin == output.name for output in netlist.library.cells[cell["type"]].outputs)
+        }
+        self._registers = {
+            pin.split("/")[0]: net
+            for pin, net in self.outputs.items()
+            if not _is_private(net)
+            and netlist.library.cells[module["cells"][pin.split("/")[0]]["type"]].state
+        }
+
+    def _rank(self, name: str) -> tuple[bool, bool, bool, int, str]:
+        """Order the names of one net: the best one reads well and has a source line."""
+        return (_is_private(name), not self._sources[name], "$" in name, len(name), name)
+
+    def name(self, pin: str) -> str:
+        """Return the Amaranth name of what a pin drives, or of the register whose input it is."""
+        net = self.outputs.get(pin) or self._registers.get(pin.split("/")[0]) or pin
+        return "" if _is_private(net) or "/" in net else net
+
+    def source(self, name: str) -> str:
+        """Return the file and line of a name, or nothing."""
+        return self._sources.get(re.sub(r"\[\d+\]$", "", name), "")
+
+
+def _is_private(net: str) -> bool:
+    """Tell whether a net's name was made up by a tool."""
+    return bool(re.search(r"(^|[./])_\d+_(\[\d+\])?$", net)) or net.startswith("$")
+
+
+def _run(
+    program: Program,
+    netlist: Netlist,
+    names: _Names,
+    period_ps: float,
+    external: float,
+    activity: dict[str, float] | None,
+) -> Timing:
+    """Run OpenSTA once and read its report."""
+    directory, stem = netlist.directory, netlist.stem
+    libraries = [netlist.library.path, *write_memory_library(netlist)]
+    write_sdc(
+        directory / f"{stem}.sdc",
+        names.ports,
+        period=period_ps,
+        time_unit="ps",
+        external=external,
+        load=10.0,
+    )
+    defaults = [f"-input -activity {DEFAULT_ACTIVITY:g}", f"-global -activity {GLOBAL_ACTIVITY:g}"]
+    for default in defaults:
+        values = {
+            "libraries": " ".join(f"{{{path}}}" for path in libraries),
+            "netlist": f"{stem}.sta.v",
+            "top": netlist.top,
+            "sdc": f"{stem}.sdc",
+            "power_before": f"{stem}.power.log",
+            **_activity(default, activity),
+        }
+        text = (ROOT / "synth" / "scripts" / "timing.tcl").read_text()
+        for key, value in values.items():
+            text = text.replace(f"{{{key}}}", value)
+        (directory / f"{stem}.tcl").write_text(text)
+        result = program.run("-exit", f"{stem}.tcl", directory=directory)
+        if result.returncode >= 0:
+            break
+    report = result.stdout + result.stderr
+    (directory / f"{stem}.sta.log").write_text(report)
+    errors = [line for line in report.splitlines() if line.startswith("Error")]
+    sections = dict(re.findall(r"^@@ (\w+)\n(.*?)(?=^@@ |\Z)", result.stdout, flags=re.M | re.S))
+    if errors or "end" not in sections:
+        error = errors[0] if errors else f"it stopped with {result.returncode}"
+        raise UserError(f"OpenSTA must accept the netlist of {netlist.top}: {error}")
+    paths = [_path(kind, sections.get(kind, ""), period_ps, names) for kind in KINDS]
+    total = re.search(r"^Total\s+\S+\s+\S+\s+\S+\s+(\S+)", sections["power"], flags=re.M)
+    version = re.search(r"OpenSTA (\S+)", report)
+    return Timing(
+        version=version[1] if version else "unknown",
+        paths=tuple(path for path in paths if path),
+        power_mw=float(total[1]) * 1e3 if total else None,
+        power_frequency_mhz=1e6 / period_ps,
+        activity="registers and ports as simulated, the logic between carried through"
+        if activity
+        else _ACTIVITY_WORDS[default.split()[0]],
+    )
+
+
+def _activity(default: str, activity: dict[str, float] | None) -> dict[str, str]:
+    """Write the commands that set the switching activity of ports and of pins."""
+    lines = {"port": [f"set_power_activity {default} -duty 0.5"], "pin": []}
+    for name, transitions in (activity or {}).items():
+        kind = "pin" if "/" in name else "port"
+        lines[kind].append(f"{kind}_activity {{{name}}} {transitions:g}")
+    return {"activity": "\n".join(lines["port"]), "pin_activity": "\n".join(lines["pin"])}
+
+
+def _path(kind: str, section: str, period_ps: float, names: _Names) -> TimingPath | None:
+    """Read one path of OpenSTA's report."""
+    slack = re.search(r"^ +(-?[\d.]+)\s+slack", section, flags=re.M)
+    if not slack:
+        return None
+    length, steps = period_ps - float(slack[1]), []
+    for line in section.split("data arrival time")[0].splitlines():
+        step = re.match(r" +(-?[\d.]+) +(-?[\d.]+) ([v^]) (\S+) \((\S+)\)", line)
+        if step:
+            pin = step[4].replace("\\", "")
+            name = names.name(pin)
+            steps.append(
+                Step(
+                    time_ps=float(step[2]),
+                    delay_ps=float(step[1]),
+                    edge="rise" if step[3] == "^" else "fall",
+                    pin=pin,
+                    cell=step[5],
+                    name=name,
+                    source=names.source(name),
+                )
+            )
+    for outside in re.findall(r"(-?[\d.]+) +-?[\d.]+ .*(?:in|out)put external delay", section):
+        length -= abs(float(outside))
+    return TimingPath(kind=kind, length_ps=length, slack_ps=float(slack[1]), steps=tuple(steps))

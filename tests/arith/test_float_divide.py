@@ -1,0 +1,108 @@
+"""FP16 division and reciprocal: correct rounding by exact rationals, and the RTL."""
+
+from fractions import Fraction
+
+import numpy as np
+
+from golden.arith.float_divide import divide, reciprocal
+from hdl.arith.float_divide import FloatDivide, FloatReciprocal
+from hdl.arith.float_format import BINARY16
+from testbenches.arith.bank import run_bank
+
+FP16 = np.arange(1 << 16, dtype=np.uint16)
+
+CORNERS = np.array(
+    sorted(
+        {0, 1, 2, 3, 0x1FF, 0x200, 0x201, 0x3FE, 0x3FF, 0x7BFE, 0x7BFF, 0x7C00, 0x7C01, 0x7E00}
+        | {0x7DFF, 0x7FFF}
+        | {(exponent << 10) + near for exponent in range(1, 31) for near in (-1, 0, 1)}
+        | {(exponent << 10) + 0x155 * (exponent % 4) for exponent in range(1, 31)}
+    ),
+    np.uint16,
+)
+
+
+def corner_pairs() -> tuple[np.ndarray, np.ndarray]:
+    """The cross product of the corners, each with both signs."""
+    signed = np.concatenate([CORNERS, CORNERS | 0x8000])
+    a, b = np.meshgrid(signed, signed)
+    return a.ravel(), b.ravel()
+
+
+def random_pairs(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Random codes, a quarter of them subnormal."""
+    pairs = np.random.default_rng(seed).integers(0, 1 << 16, (2, count)).astype(np.uint16)
+    pairs[0, : count // 4] &= 0x83FF
+    pairs[1, count // 8 : count * 3 // 8] &= 0x83FF
+    return pairs[0], pairs[1]
+
+
+def exact_quotient(a: int, b: int) -> int:
+    """IEEE division in rationals."""
+    sign = (a ^ b) & 0x8000
+    if BINARY16.is_nan(a) or BINARY16.is_nan(b):
+        return 0x7E00
+    infinite_a, infinite_b = BINARY16.is_infinite(a), BINARY16.is_infinite(b)
+    zero_a, zero_b = a & 0x7FFF == 0, b & 0x7FFF == 0
+    if (infinite_a and infinite_b) or (zero_a and zero_b):
+        return 0x7E00
+    if infinite_a or zero_b:
+        return sign | 0x7C00
+    if infinite_b or zero_a:
+        return sign
+    quotient = abs(Fraction(BINARY16.to_fraction(a)) / BINARY16.to_fraction(b))
+    return sign | BINARY16.from_fraction(quotient)
+
+
+def test_model_is_correctly_rounded() -> None:
+    """Pairs at random and a seeded part of the corners."""
+    a, b = random_pairs(6000, 1)
+    corner_a, corner_b = corner_pairs()
+    some = np.random.default_rng(2).integers(0, len(corner_a), 6000)
+    a, b = np.concatenate([a, corner_a[some]]), np.concatenate([b, corner_b[some]])
+    expected = [exact_quotient(int(x), int(y)) for x, y in zip(a, b, strict=True)]
+    assert np.array_equal(divide(a, b), expected)
+
+
+def test_reciprocal_model_is_correctly_rounded() -> None:
+    """All positive numbers; the sign goes through."""
+    expected = [exact_quotient(BINARY16.one, bits) for bits in range(0x8000)]
+    assert np.array_equal(reciprocal(FP16[:0x8000]), expected)
+    number = FP16[:0x7C01]
+    assert np.array_equal(reciprocal(number | 0x8000), reciprocal(number) | 0x8000)
+
+
+def test_saturating_mode_has_no_special_values() -> None:
+    """By zero: the largest number; 0/0: zero; the largest exponent code is a number."""
+    pairs = np.array(
+        [[0x3C00, 0], [0xBC00, 0], [0, 0], [0x7BFF, 1], [0x7C00, 0x7800], [0x3C00, 0x7C00]],
+        np.uint16,
+    )
+    results = divide(pairs[:, 0], pairs[:, 1], saturate=True)
+    assert results.tolist() == [0x7BFF, 0xFBFF, 0, 0x7BFF, 0x4000, 0x0100]
+    a, b = random_pairs(100_000, 3)
+    assert (divide(a, b, saturate=True) & 0x7C00 != 0x7C00).all()
+
+
+def test_rtl_equals_model() -> None:
+    """Reciprocals of all numbers; the quotients of all corners and half a million at random."""
+    a, b = (
+        np.concatenate(parts)
+        for parts in zip(corner_pairs(), random_pairs(500_000, 4), strict=True)
+    )
+    operators = {
+        "reciprocal": FloatReciprocal(),
+        "reciprocal_saturated": FloatReciprocal(saturate=True, stages=4),
+        "quotient": FloatDivide(),
+        "quotient_pipelined": FloatDivide(stages=16),
+        "quotient_saturated": FloatDivide(saturate=True, stages=5, enable=True),
+    }
+    operands = {
+        name: {"a": a, "b": b} if "b" in operator.signature.members else {"a": FP16}
+        for name, operator in operators.items()
+    }
+    results = run_bank(operators, operands)
+    for name, operator in operators.items():
+        model = divide if "b" in operands[name] else reciprocal
+        expected = model(*operands[name].values(), saturate=operator.saturate)
+        assert np.array_equal(results[name]["result"], expected), name

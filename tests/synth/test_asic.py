@@ -1,0 +1,159 @@
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hdl.errors import UserError
+from hdl.yosys import run_yosys
+from synth.asic import Netlist, elaborate, map_to_cells
+from synth.liberty import GENERIC, Library, find_library, read_library
+from synth.netlist import netlist_sources
+from synth.synthesis import measure_design
+from tests.synth.designs import Counter, Pair, emit
+
+TOP = "design_under_test"
+
+
+@pytest.fixture(scope="module")
+def library() -> Library:
+    return read_library(GENERIC, origin="test")
+
+
+def synthesise(unit, library: Library, directory: Path, **options) -> Netlist:
+    files = emit(unit, directory / "rtl")
+    return map_to_cells(elaborate(files, TOP, directory / "synth", **options), library)
+
+
+def test_area_is_the_same_in_every_run(library: Library, tmp_path: Path) -> None:
+    first = synthesise(Pair(width=8), library, tmp_path / "first")
+    second = synthesise(Pair(width=8), library, tmp_path / "second")
+    assert first.area_um2 == second.area_um2
+    assert first.verilog.read_text() == second.verilog.read_text()
+
+
+def test_a_memory_is_kept_apart_and_adds_no_flip_flop(library: Library, tmp_path: Path) -> None:
+    without = synthesise(Counter(), library, tmp_path / "without")
+    with_memory = synthesise(Counter(memory=True), library, tmp_path / "with")
+    as_flops = synthesise(
+        Counter(memory=True), library, tmp_path / "as_flops", memories_as_flops=True
+    )
+    assert without.flops == with_memory.flops == 8
+    assert (without.memory_bits, with_memory.memory_bits) == (0, 16 * 8)
+    (memory,) = with_memory.memories
+    assert (memory.words, memory.width, memory.instances) == (16, 8, 1)
+    assert f"module {memory.module}(" in with_memory.verilog.read_text()
+    assert (as_flops.memory_bits, as_flops.flops) == (0, 8 + 8 + 16 * 8)
+
+
+def test_modules_are_counted_once_and_add_up(library: Library, tmp_path: Path) -> None:
+    netlist = synthesise(Pair(width=8), library, tmp_path, flatten=False)
+    top, adder = netlist.modules
+    assert (top.name, top.instances, top.flops) == (TOP, 1, 0)
+    assert (adder.instances, adder.flops) == (2, 8)
+    assert netlist.flops == 16
+    assert netlist.area_um2 == top.area_um2 + 2 * adder.area_um2
+    assert netlist.sequential_um2 == 16 * library.cells["DFF"].area
+
+
+FAULTS = {
+    "combinational loop": "assign q = d ^ (q & c);",
+    "latch": "reg l; always @* if (c) l = d; assign q = l;",
+    "wire with two drivers": "assign q = c; assign q = d;",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_structural_fault_is_an_error(fault: str, tmp_path: Path) -> None:
+    source = tmp_path / "faulty.v"
+    source.write_text(f"module faulty(input c, input d, output q); {FAULTS[fault]} endmodule\n")
+    with pytest.raises(UserError, match=f"TOP=faulty must have no {fault}"):
+        elaborate([source], "faulty", tmp_path / "synth")
+
+
+def test_a_loop_through_two_modules_is_an_error_without_flattening(tmp_path: Path) -> None:
+    source = tmp_path / "ring.v"
+    source.write_text(
+        "module half(input i, input e, output o); assign o = ~(i & e); endmodule\n"
+        "module ring(input e, output q); wire p;\n"
+        "half a(.i(q), .e(e), .o(p)); half b(.i(p), .e(e), .o(q)); endmodule\n"
+    )
+    with pytest.raises(UserError, match="combinational loop"):
+        elaborate([source], "ring", tmp_path / "synth", flatten=False)
+
+
+@pytest.mark.parametrize("period", [0, -5.0])
+def test_a_period_must_be_positive(period: float, library: Library, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="PERIOD must be a positive number of picoseconds, not"):
+        measure_design([], TOP, library, tmp_path, period_ps=period)
+
+
+@pytest.mark.parametrize("memory", [False, True])
+def test_the_netlist_does_what_the_source_does(
+    memory: bool, library: Library, tmp_path: Path
+) -> None:
+    assert prove_equal(Counter(width=4, memory=memory), library, tmp_path)
+
+
+def test_the_proof_of_equality_can_fail(library: Library, tmp_path: Path) -> None:
+    assert not prove_equal(Counter(width=4), library, tmp_path, (".D(_", ".D(~_"))
+
+
+def prove_equal(
+    unit, library: Library, directory: Path, change: tuple[str, str] | None = None
+) -> bool:
+    """Prove a netlist equal to its source for eight cycles from reset, by SAT."""
+    netlist = synthesise(unit, library, directory)
+    cells, mapped = netlist_sources(netlist, directory / "netlist")
+    if change:
+        text = mapped.read_text()
+        assert change[0] in text
+        mapped.write_text(text.replace(*change, 1))
+    for file in sorted((directory / "rtl").glob("*.v")):
+        shutil.copy(file, directory / "netlist" / f"source_{file.name}")
+    log = run_yosys(
+        [
+            *(f"read_verilog {path.name}" for path in sorted(mapped.parent.glob("source_*.v"))),
+            f"hierarchy -top {TOP}",
+            "proc",
+            "flatten",
+            "memory",
+            "opt_clean",
+            f"rename {TOP} source",
+            "design -stash source",
+            f"read_verilog {cells.name} {mapped.name}",
+            f"hierarchy -top {TOP}",
+            "proc",
+            "flatten",
+            "memory",
+            "opt_clean",
+            f"rename {TOP} mapped",
+            "design -copy-from source source",
+            "miter -equiv -make_outputs -ignore_gold_x -flatten source mapped equal",
+            "hierarchy -top equal",
+            "async2sync",
+            (
+                "sat -seq 9 -prove-skip 1 -set-at 1 in_rst 1 -prove trigger 0 -set-init-undef "
+                "-set-def-inputs -enable_undef equal"
+            ),
+        ],
+        directory=mapped.parent,
+    )
+    assert ("no model found: SUCCESS!" in log) != ("model found: FAIL!" in log)
+    return "no model found: SUCCESS!" in log
+
+
+def test_synth_json_has_what_it_promises(tmp_path: Path) -> None:
+    library = find_library()
+    files = emit(Pair(width=8), tmp_path / "rtl")
+    result = measure_design(files, TOP, library, tmp_path, preset="tiny")
+    data = json.loads(result.file.read_text())
+    assert data["top"] == TOP and data["preset"] == "tiny"
+    for key in ("liberty", "corner", "tools", "modules", "cells", "memory_bits", "period_ps"):
+        assert key in data
+    assert data["nand2_equivalents"] > 0
+    assert data["flops"] == 16
+    assert not Path(data["liberty_file"]).is_absolute()
+    if library.timed:
+        assert data["area_um2"] == pytest.approx(data["logic_um2"] + data["sequential_um2"])
+        assert [point["recipe"] for point in data["points"]] == ["area", "speed"]

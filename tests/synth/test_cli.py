@@ -1,0 +1,55 @@
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from hdl.catalog import CATALOG
+from hdl.errors import UserError
+from synth.cli import COMMANDS
+
+TOP = CATALOG[0].top
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("synth.cli.BUILD", tmp_path)
+    group = click.Group(commands={str(command.name): command for command in COMMANDS})
+
+    def run(*arguments: str):
+        return CliRunner().invoke(group, arguments)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("synth", "--top", TOP, "--period", "0"), "PERIOD must be a positive number"),
+        (("synth", "--top", TOP, "--liberty", "none.lib"), "LIBERTY must be a file that exists"),
+        (("synth", "--top", TOP, "--liberty", __file__), "LIBERTY must be a liberty file"),
+        (("synth", "--top", "nothing"), "TOP must be one of"),
+        (("synth", "--top", TOP, "--preset", "huge"), "PRESET of"),
+        (("fpga", "--top", TOP, "--device", "stratix"), "DEVICE must be one of"),
+        (("export", "--top", TOP, "--for", "quartus"), "FOR must be one of"),
+        (("export", "--top", TOP, "--for", "orfs", "--period", "0"), "PERIOD must be"),
+        (("report",), "nothing is measured yet"),
+    ],
+)
+def test_what_cannot_be_done_is_told_in_a_sentence(run, arguments, message: str) -> None:
+    result = run(*arguments)
+    assert isinstance(result.exception, UserError)
+    assert message in str(result.exception)
+
+
+def test_a_verb_ends_with_the_path_of_what_it_wrote(run, tmp_path: Path) -> None:
+    preset = next(iter(CATALOG[0].presets))
+    for verb in (("synth",), ("export", "--for", "fusesoc")):
+        result = run(verb[0], "--top", TOP, "--preset", preset, *verb[1:])
+        assert result.exception is None, result.output
+        last = result.output.strip().splitlines()[-1]
+        assert last.startswith("wrote ")
+        assert Path(last.removeprefix("wrote ")).is_file()
+    result = run("report")
+    assert result.exception is None, result.output
+    assert (tmp_path / "report" / "report.html").is_file()

@@ -1,0 +1,76 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from hdl.emit import Emission, Port, write_verilog
+from hdl.errors import UserError
+from hdl.yosys import run_yosys
+from synth.fpga import DEVICES, find_device, place_and_route
+from synth.harness import HARNESS, write_harness
+from tests.synth.designs import Counter
+
+
+def test_an_unknown_device_is_refused() -> None:
+    with pytest.raises(UserError, match=r"DEVICE must be one of ecp5-85k, .*xcup, not 'stratix'"):
+        find_device("stratix")
+
+
+def test_counts_are_of_the_design_alone(tmp_path: Path) -> None:
+    emission = Emission(top=Counter(width=8, memory=True), name="counter")
+    files = write_verilog(emission, tmp_path / "rtl")
+    result = place_and_route(
+        [file for file in files if file.suffix == ".v"],
+        "counter",
+        emission.modules[-1].ports,
+        DEVICES["xcup"],
+        tmp_path,
+        preset="tiny",
+    )
+    # Eight bits of count; the memory is LUT RAM with its read register.
+    assert result.counts["ff"] == 16
+    assert result.counts["dsp"] == result.counts["bram"] == 0
+    assert result.counts["lut"] >= 8
+    entry = json.loads((tmp_path / "fpga.json").read_text())["devices"]["xcup"]
+    assert entry["ff"] == 16 and entry["fmax_mhz"] is None
+    assert "no timing" in entry["method"]
+
+
+def test_an_ecp5_design_is_placed_and_routed(tmp_path: Path) -> None:
+    emission = Emission(top=Counter(width=8), name="counter")
+    files = write_verilog(emission, tmp_path / "rtl")
+    result = place_and_route(
+        [file for file in files if file.suffix == ".v"],
+        "counter",
+        emission.modules[-1].ports,
+        DEVICES["ecp5-45k"],
+        tmp_path,
+    )
+    assert result.fmax_mhz is not None and 50 < result.fmax_mhz < 800
+    assert result.counts["ff"] == 8
+
+
+@pytest.mark.parametrize(("inputs", "outputs"), [(0, 1), (1, 1), (7, 3)])
+def test_the_harness_keeps_every_port(inputs: int, outputs: int, tmp_path: Path) -> None:
+    ports = [Port("clk", "input", 1), Port("rst", "input", 1)]
+    ports += [Port(f"i{n}", "input", n + 1) for n in range(inputs)]
+    ports += [Port(f"o{n}", "output", n + 1) for n in range(outputs)]
+    (tmp_path / "harness.v").write_text(write_harness("box", ports))
+    declared = ", ".join(f"{port.direction} [{port.width - 1}:0] {port.name}" for port in ports)
+    (tmp_path / "box.v").write_text(f"(* blackbox *) module box({declared}); endmodule\n")
+    run_yosys(
+        [
+            "read_verilog box.v harness.v",
+            f"hierarchy -check -top {HARNESS}",
+            "proc",
+            "opt -full",
+            "json -o harness.json",
+        ],
+        directory=tmp_path,
+    )
+    module = json.loads((tmp_path / "harness.json").read_text())["modules"][HARNESS]
+    (box,) = [cell for cell in module["cells"].values() if cell["type"] == "box"]
+    assert set(box["connections"]) == {port.name for port in ports}
+    bits = [bit for name, net in box["connections"].items() for bit in net]
+    assert len(bits) == len(set(bits)) == sum(port.width for port in ports)
+    assert all(isinstance(bit, int) for bit in bits), "a port is tied to a constant"

@@ -1,0 +1,142 @@
+import re
+from pathlib import Path
+
+import pytest
+
+from hdl.errors import UserError
+from synth.activity import count_transitions, read_activity
+from synth.asic import Netlist, elaborate, map_to_cells
+from synth.debian import debian_package, opensta
+from synth.liberty import OSU018, find_library, read_library
+from synth.synthesis import measure_design
+from synth.timing import analyse
+from tests.synth.designs import Counter, emit
+
+TOP = "design_under_test"
+OSU = debian_package("qflow-tech-osu018", provides=OSU018, fetch=False)
+
+needs_tools = pytest.mark.skipif(
+    opensta(fetch=False) is None or OSU is None, reason="needs OpenSTA and OSU018"
+)
+
+
+@pytest.fixture(scope="module")
+def netlist(tmp_path_factory: pytest.TempPathFactory) -> Netlist:
+    assert OSU is not None
+    directory = tmp_path_factory.mktemp("counter")
+    files = emit(Counter(width=8, memory=True), directory / "rtl")
+    library = read_library(OSU / OSU018, origin="Debian")
+    return map_to_cells(elaborate(files, TOP, directory / "synth"), library)
+
+
+@needs_tools
+def test_the_longest_path_is_named_after_the_source(netlist: Netlist) -> None:
+    timing = analyse(netlist)
+    assert timing is not None and timing.critical is not None and timing.fmax_mhz is not None
+    assert {path.kind for path in timing.paths} >= {"register_to_register", "input_to_register"}
+    assert timing.fmax_mhz == pytest.approx(1e6 / max(path.length_ps for path in timing.paths))
+    assert timing.power_mw is not None and timing.power_mw > 0
+    path = next(path for path in timing.paths if path.kind == "register_to_register")
+    assert re.fullmatch(r"count\[\d\]", path.steps[0].name)
+    assert path.length_ps > path.steps[-1].time_ps > 0
+    delays = [step.delay_ps for step in path.steps]
+    assert sum(delays) == pytest.approx(path.steps[-1].time_ps, abs=0.1)
+
+
+@needs_tools
+def test_paths_do_not_depend_on_period_or_neighbours(netlist: Netlist) -> None:
+    alone = analyse(netlist, period_ps=20000)
+    among = analyse(netlist, period_ps=10000, external=0.25)
+    assert alone is not None and among is not None
+    for path, same in zip(alone.paths, among.paths, strict=True):
+        assert path.length_ps == pytest.approx(same.length_ps, abs=0.1)
+        ports = path.kind.count("input_") + path.kind.count("_output")
+        assert same.slack_ps == pytest.approx(10000 - path.length_ps - 2500 * ports, abs=0.1)
+
+
+@needs_tools
+def test_power_follows_the_simulated_activity(netlist: Netlist, tmp_path: Path) -> None:
+    quiet, busy = tmp_path / "quiet.vcd", tmp_path / "busy.vcd"
+    write_vcd(quiet, counts=[0] * 40)
+    write_vcd(busy, counts=[0, 255] * 20)
+    power = {}
+    for file in (quiet, busy):
+        activity = read_activity(file, netlist)
+        assert len(activity) >= 8
+        timing = analyse(netlist, period_ps=5000, activity=activity)
+        assert timing is not None and timing.power_mw is not None
+        assert timing.activity.startswith("registers and ports as simulated")
+        power[file.stem] = timing.power_mw
+    assert power["busy"] > power["quiet"]
+
+
+@needs_tools
+def test_a_period_is_met_or_the_shortfall_is_told(tmp_path: Path) -> None:
+    assert OSU is not None
+    library = read_library(OSU / OSU018, origin="Debian")
+    files = emit(Counter(width=8), tmp_path / "rtl")
+    slacks = {}
+    for period in (10000.0, 100.0):
+        result = measure_design(files, TOP, library, tmp_path / f"{period:.0f}", period_ps=period)
+        timing = result.headline.timing
+        assert timing is not None
+        slacks[period] = min(path.slack_ps for path in timing.paths)
+    assert slacks[10000.0] >= 0 > slacks[100.0]
+
+
+def test_without_opensta_there_is_area_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("synth.timing.opensta", lambda: None)
+    files = emit(Counter(width=4), tmp_path / "rtl")
+    result = measure_design(files, TOP, find_library(), tmp_path)
+    assert result.headline.timing is None
+    assert result.headline.netlist.area_um2 > 0
+    assert '"fmax_mhz": null' in result.file.read_text()
+
+
+def test_transitions_are_counted_by_bit_and_cycle(tmp_path: Path) -> None:
+    file = tmp_path / "waves.vcd"
+    write_vcd(file, counts=[0, 1, 3, 2, 2])
+    activity = count_transitions(file, TOP)
+    assert activity == {
+        "count[0]": 2 / 5,
+        "count[1]": 1 / 5,
+        **{f"count[{bit}]": 0 for bit in range(2, 8)},
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("not a waveform", "VCD must be a value change dump"),
+        ("$scope module other $end\n$enddefinitions $end\n", "VCD must hold the signals of"),
+        (
+            f"$scope module {TOP} $end\n$var wire 1 ! clk $end\n$enddefinitions $end\n0!\n",
+            "VCD must hold a clock that moves",
+        ),
+    ],
+)
+def test_a_file_that_is_no_waveform_is_refused(text: str, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "waves.vcd"
+    file.write_text(text)
+    with pytest.raises(UserError, match=message):
+        count_transitions(file, TOP)
+
+
+def write_vcd(path: Path, counts: list[int]) -> None:
+    lines = [
+        "$timescale 1ns $end",
+        "$scope module bench $end",
+        f"$scope module {TOP} $end",
+        "$var wire 1 ! clk $end",
+        '$var wire 8 " count [7:0] $end',
+        "$upscope $end",
+        "$upscope $end",
+        "$enddefinitions $end",
+        "#0",
+        "0!",
+    ]
+    for cycle, count in enumerate(counts):
+        lines += [f"#{10 * cycle + 5}", "1!", f'b{count:b} "', f"#{10 * cycle + 10}", "0!"]
+    path.write_text("\n".join(lines) + "\n")
