@@ -14,14 +14,15 @@ from hdl.kelle.activation_functions import (
     ActivationFunctions,
     ActivationFunctionsParameters,
 )
+from hdl.kelle.evicting_array import EvictingArray, EvictingArrayParameters
 from hdl.kelle.eviction_controller import EvictionController
+from hdl.kelle.eviction_parameters import EvictionParameters
 from hdl.kelle.kv_edram import KvEdram, KvEdramParameters
 from hdl.kelle.refresh_controller import RefreshController
 from hdl.kelle.refresh_walker import RefreshParameters
 from hdl.kelle.rms_norm import RmsNorm, RmsNormParameters
 from hdl.kelle.rotary_embedding import RotaryEmbedding, RotaryEmbeddingParameters
 from hdl.kelle.sfu import Sfu, SfuParameters
-from hdl.kelle.slot_table import EvictionParameters
 from hdl.kelle.softmax import Softmax, SoftmaxParameters
 from hdl.kelle.systolic_array import Moving, SystolicArray, SystolicArrayParameters
 from hdl.kelle.systolic_evictor import (
@@ -105,8 +106,31 @@ CATALOG: tuple[Entry, ...] = (
             ),
             "smollm2": SystolicArrayParameters(),
             "paper": SystolicArrayParameters(),
-            "paper_mode8": SystolicArrayParameters(moving=Moving.MODE8),
-            "paper_two_pass": SystolicArrayParameters(moving=Moving.TWO_PASS),
+            "mode8": SystolicArrayParameters(rows=8, bands=2, moving=Moving.MODE8),
+            "two_pass": SystolicArrayParameters(rows=8, bands=2, moving=Moving.TWO_PASS),
+        },
+    ),
+    Entry(
+        top="evicting_array",
+        paper="kelle",
+        summary="multiplies, finishes the sums, and finds the victim among the scores",
+        source="Section 5.3, Figure 11 (c, d)",
+        latency="rows + 6 + i cycles to lane i; the victim 1 cycle after the last score",
+        throughput="one vector a cycle, across tiles and modes",
+        unit=EvictingArray,
+        presets={
+            "tiny": EvictingArrayParameters(
+                rows=4,
+                bands=2,
+                vectors=3,
+                evictor=SystolicEvictorParameters(
+                    rows=4, slots=16, index_width=4, score_width=16, shift=8, victims=2
+                ),
+            ),
+            "smollm2": EvictingArrayParameters(
+                evictor=SystolicEvictorParameters(slots=128, index_width=7)
+            ),
+            "paper": EvictingArrayParameters(),
         },
     ),
     Entry(

@@ -26,7 +26,7 @@ def exact_activation(values: NDArray[np.float64], function: Function) -> NDArray
 
 
 def activation(
-    values: Integers, functions: Integers, p: ActivationFunctionsParameters
+    values: Integers, functions: Integers | int, p: ActivationFunctionsParameters
 ) -> Integers:
     """Return function values in Q6.10 of inputs in Q6.10.
 
@@ -34,7 +34,7 @@ def activation(
     ----------
     values : numpy.ndarray
         Raw inputs.
-    functions : numpy.ndarray
+    functions : numpy.ndarray or int
         For each the number of its `Function`; broadcast.
     p : ActivationFunctionsParameters
         Dimensions.
@@ -42,7 +42,5 @@ def activation(
     magnitude = np.abs(np.asarray(values, np.int64))
     end = 1 << RANGE_BITS + VALUE.fraction_bits
     place = np.where(magnitude < end, magnitude, 0) + functions * end
-    dip = interpolate(
-        place, dip_knots(p.pieces), offset_bits=p.offset_bits, guard_bits=GUARD_BITS
-    )
+    dip = interpolate(place, dip_knots(p.pieces), offset_bits=p.offset_bits, guard_bits=GUARD_BITS)
     return np.maximum(values, 0) - dip

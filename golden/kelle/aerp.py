@@ -58,7 +58,7 @@ class AerpParameters:
         """Tell which cached positions cannot be evicted when the token `now` arrives."""
         return (positions < self.sinks) | (positions > now - self.window)
 
-    def survivors(self, importance: Integers | Reals) -> Integers:
+    def survivors(self, importance: NDArray) -> Integers:
         """Choose the positions to keep of a prefilled text: sinks, window, and the best others.
 
         Ties go to the earlier position. A text within the budget is kept as a whole.

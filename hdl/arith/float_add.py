@@ -32,7 +32,7 @@ class FloatAdd(Operator):
         that number.
     stages : int
         Register ranks. One is the result; a second stands behind the sum, a third before the
-        rounding, a fourth before the sum.
+        sum, a fourth before the rounding.
     enable : bool
         Whether the ranks move only while the input `enable` is 1.
 

@@ -37,7 +37,7 @@ class FloatMixed(Operator):
         that number.
     stages : int
         Register ranks. One is the result; a second stands behind the sum, a third behind the
-        integer product, a fourth before the rounding, a fifth before the sum.
+        integer product, a fourth before the sum, a fifth before the rounding.
     enable : bool
         Whether the ranks move only while the input `enable` is 1.
 

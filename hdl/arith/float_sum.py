@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, ValueLike, signed
 
-from hdl.arith.float_format import FloatFormat
 from hdl.arith.float_cut import Special, cut
+from hdl.arith.float_format import FloatFormat
 from hdl.arith.float_shift import shift_left, shift_right
 from hdl.arith.float_unpack import pack
 from hdl.arith.leading_zeros import leading_zeros
@@ -241,16 +241,16 @@ def rounded_sum(
         Zeros above the leading one that a first term with the larger exponent may have. The sum has
         as many bits more behind the point, where it may cancel down to.
     inner : int
-        With 1 there is a cut before the rounding, with 2 also one before the addition.
+        With 1 there is a cut before the addition, with 2 also one before the rounding.
     saturate : bool
         A result beyond the largest finite number gives that number.
     """
     aligned = align(m, order, terms, fraction=number_format.mantissa_bits + leading + 2)
-    if inner == 2:
+    if inner >= 1:
         aligned, special = cut(pipeline, aligned, special)
     total, special = cut(pipeline, add(m, aligned), special)
     result = normalise(m, number_format, total)
-    if inner >= 1:
+    if inner == 2:
         result, special = cut(pipeline, result, special)
     code = pack(
         m,

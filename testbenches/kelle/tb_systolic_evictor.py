@@ -43,7 +43,7 @@ def prepare(p: SystolicEvictorParameters) -> None:
 
 
 def shown(victim: Victim, p: SystolicEvictorParameters) -> tuple[int, ...]:
-    """What of a victim is defined: nothing but `found` and `saturated` where none was found."""
+    """Return what is defined of a victim: only `found` and `saturated` where none was found."""
     flags = (int(victim.found), int(victim.saturated) if p.halves else 0)
     return (victim.index, victim.importance, *flags) if victim.found else (0, 0, *flags)
 
@@ -109,9 +109,7 @@ class SkewedLanes:
             valid[when[inside], self.rows[inside]] = 1
             importance[when[inside], self.rows[inside]] = self.table.updates[number][inside]
         bench.compare("updates.valid", valid, got["valid"], cycles=cycles)
-        bench.compare(
-            "updates.importance", importance, got["importance"] * valid, cycles=cycles
-        )
+        bench.compare("updates.importance", importance, got["importance"] * valid, cycles=cycles)
 
 
 class Evictor:
@@ -212,7 +210,7 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """A reset in the middle of work leaves nothing behind."""
+    """Reset in the middle of work: nothing is left behind."""
     p = catalog_parameters()
     bench = Bench(dut, "resets")
     table = tabulate(random_waves(bench.numpy_rng, p, 12), p)

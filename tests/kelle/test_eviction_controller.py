@@ -1,5 +1,7 @@
 """Eviction and recomputation: parameter rules, coarse scores, popularity."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,7 @@ from golden.kelle.aerp import EMPTY, AerpParameters
 from golden.kelle.eviction_controller import KEPT, EvictionModel, popular_tokens
 from golden.kelle.slot_table import export_score, magnitude_bits
 from hdl.catalog import entry_named
-from hdl.kelle.slot_table import EvictionParameters
+from hdl.kelle.eviction_parameters import EvictionParameters
 from hdl.kelle.systolic_evictor import ScoreSource, SystolicEvictorParameters
 
 EVICTOR = SystolicEvictorParameters(rows=4, slots=8, index_width=3)
@@ -28,9 +30,9 @@ TINY = EvictionParameters(evictor=EVICTOR, heads=3, window=3, sinks=1, vectors=2
         ({"vector_entries": 0}, "vector_entries must be an integer from 1 to 64, not 0"),
     ],
 )
-def test_bad_policies(change: dict[str, int], message: str) -> None:
+def test_bad_policies(change: dict[str, Any], message: str) -> None:
     """Budgets that leave nothing to evict, and dimensions out of range."""
-    arguments = {"evictor": EVICTOR, "heads": 3, "window": 3, "sinks": 1} | change
+    arguments: dict[str, Any] = {"evictor": EVICTOR, "heads": 3, "window": 3, "sinks": 1} | change
     with pytest.raises(ValueError, match=message):
         EvictionParameters(**arguments)
 

@@ -1,5 +1,7 @@
 """KV eDRAM: parameter rules, the byte map, and the swap point under fading banks."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from amaranth.hdl import Module, Signal
@@ -28,7 +30,7 @@ TINY = entry_named("kv_edram").parameters("tiny")
         ({"words": 2}, "words must be an integer from 4 to 65536, not 2"),
     ],
 )
-def test_bad_dimensions(change: dict[str, int], message: str) -> None:
+def test_bad_dimensions(change: dict[str, Any], message: str) -> None:
     """Heads that do not divide, and maps that do not fit."""
     with pytest.raises(ValueError) as error:
         KvEdramParameters(**change)
@@ -73,7 +75,7 @@ def test_wiring_agrees_with_the_map() -> None:
     """The wires between channels and banks do what the model does, in both directions."""
     p = TINY
     channels = [Signal(16, name=f"channel_{c}") for c in range(p.row_channels)]
-    row = Signal(p.row_layout)
+    row: Any = Signal(p.row_layout)
     back = [Signal(16, name=f"back_{c}") for c in range(p.row_channels)]
     m = Module()
     m.d.comb += row.eq(row_of(p, channels))
@@ -96,7 +98,7 @@ def test_wiring_agrees_with_the_map() -> None:
 
 
 @pytest.mark.parametrize("change", [{"rate": 1.5}, {"cycles": 0}, {"seed": -1}])
-def test_bad_retention(change: dict[str, float]) -> None:
+def test_bad_retention(change: dict[str, Any]) -> None:
     """A rate is a probability, an age is at least a cycle."""
     with pytest.raises(ValueError, match="must be"):
         Retention(**({"cycles": 10, "rate": 0.1} | change))

@@ -167,15 +167,6 @@ FAULTS = [
     ),
     (
         Fault(
-            "a token evicted in the step after its adoption keeps its vector",
-            CONTROLLER,
-            "adopted.valid & (evicted.position == adopted.position)",
-            "adopted.valid & 0",
-        ),
-        "eviction_controller tiny_before",
-    ),
-    (
-        Fault(
             "a new token inherits its slot's importance",
             TABLE,
             "self.state.valid.eq(resident & ~fresh)",

@@ -1,0 +1,41 @@
+"""Bit-exact model of the special function unit: its functions, none of which knows of another."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.kelle.activation_functions import activation
+from golden.kelle.rms_norm import rms_norm
+from golden.kelle.rotary_embedding import rotate
+from golden.kelle.softmax import softmax
+from hdl.kelle.sfu import SfuParameters
+
+Integers = NDArray[np.int64]
+
+
+class SfuModel:
+    """The functions at one unit's dimensions.
+
+    Parameters
+    ----------
+    parameters : SfuParameters
+        Dimensions.
+    """
+
+    def __init__(self, parameters: SfuParameters) -> None:
+        self.parameters = parameters
+
+    def softmax(self, scores: Integers, keep: NDArray[np.bool_]) -> Integers:
+        """Return probabilities, as `golden.kelle.softmax.softmax`."""
+        return softmax(scores, keep, self.parameters.softmax)
+
+    def activation(self, values: Integers, functions: Integers) -> Integers:
+        """Return SiLU or GeLU, as `golden.kelle.activation_functions.activation`."""
+        return activation(values, functions, self.parameters.activation)
+
+    def rms_norm(self, states: Integers, epsilon: Integers, weights: Integers) -> Integers:
+        """Return normalised rows, as `golden.kelle.rms_norm.rms_norm`."""
+        return rms_norm(states, epsilon, weights, self.parameters.norm)
+
+    def rotate(self, vectors: Integers, positions: Integers) -> Integers:
+        """Return turned vectors, as `golden.kelle.rotary_embedding.rotate`."""
+        return rotate(vectors, positions, self.parameters.rotary)

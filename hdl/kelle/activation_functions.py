@@ -1,0 +1,229 @@
+"""SiLU and GeLU by one table and linear interpolation (Section 5, SFU)."""
+
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+from typing import Any
+
+import mpmath
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from hdl.arith.fixed_point import FixedPoint
+from hdl.arith.table_interpolation import TableInterpolation, exact_knots
+from hdl.parameters import require_power_of_two
+from hdl.unit import Unit
+
+VALUE = FixedPoint(integer_bits=6, fraction_bits=10)
+"""An input and an output."""
+
+RANGE_BITS = 4
+"""The dips end at 2**4, where both are below a thousandth of an output step."""
+
+GUARD_BITS = 3
+"""Fraction bits that the table has and an output has not."""
+
+
+class Function(Enum):
+    """Which function a slice goes through."""
+
+    SILU = 0
+    """x / (1 + e**-x)."""
+
+    GELU = 1
+    """x times the normal distribution's share below x."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActivationFunctionsParameters:
+    """Dimensions of the activation unit; they also drive its golden model and its testbench.
+
+    Parameters
+    ----------
+    lanes : int
+        Values in a slice: a power of two, 1 to 64.
+    pieces : int
+        Table entries a function: a power of two, 16 to 1024.
+
+    Raises
+    ------
+    ValueError
+        If a rule above is broken, with the rule and the value.
+    """
+
+    lanes: int = 32
+    pieces: int = 256
+
+    def __post_init__(self) -> None:
+        """Check every rule."""
+        require_power_of_two("lanes", self.lanes, 1, 64)
+        require_power_of_two("pieces", self.pieces, 16, 1024)
+
+    @property
+    def offset_bits(self) -> int:
+        """Bits of the place in a piece."""
+        return RANGE_BITS + VALUE.fraction_bits - (self.pieces.bit_length() - 1)
+
+    @property
+    def slice_layout(self) -> data.StructLayout:
+        """A slice of values and the function they go through."""
+        values = data.ArrayLayout(VALUE.shape, self.lanes)
+        return data.StructLayout({"values": values, "function": 1, "last": 1})
+
+    @property
+    def result_layout(self) -> data.StructLayout:
+        """A slice of function values."""
+        return data.StructLayout({"values": data.ArrayLayout(VALUE.shape, self.lanes), "last": 1})
+
+
+def silu_dip(x: Any) -> Any:
+    """Return by how much SiLU is below max(x, 0) at x and at -x, x not negative."""
+    return x / (1 + mpmath.exp(x))
+
+
+def gelu_dip(x: Any) -> Any:
+    """Return by how much GeLU is below max(x, 0) at x and at -x, x not negative."""
+    return x * mpmath.erfc(x / mpmath.sqrt(2)) / 2
+
+
+@cache
+def dip_knots(pieces: int) -> tuple[int, ...]:
+    """Return both tables, one behind the other: every dip begins and ends at 0, so they join."""
+    scale = 1 << VALUE.fraction_bits + GUARD_BITS
+    silu, gelu = (
+        exact_knots(dip, pieces=pieces, width=1 << RANGE_BITS, scale=scale)
+        for dip in (silu_dip, gelu_dip)
+    )
+    return silu[:-1] + gelu
+
+
+class ActivationFunctions(Unit):
+    """SiLU or GeLU of slices of `lanes` values.
+
+    Both functions are max(x, 0) less a dip that depends on the magnitude of x alone, is at most
+    0.28 and vanishes beyond 16. So a table of the dip serves both signs and needs few bits.
+
+    **Latency** 4 cycles. **Throughput** one slice a cycle.
+
+    **Numerics** input and output Q6.10. The dip of |x| comes from a table of `pieces` knots over 0
+    to 16 with 13 fraction bits, interpolated and rounded once, half up; beyond 16 it is 0. With 256
+    pieces the error to the exact function is at most 0.9 steps of 2**-10 for SiLU and 1.0 for GeLU;
+    with P it grows as (256 / P)**2.
+
+    Parameters
+    ----------
+    parameters : ActivationFunctionsParameters
+        Dimensions.
+
+    Members
+    -------
+    inputs : In(stream)
+        `values` in Q6.10, `function` as in `Function`, `last` passed on.
+    outputs : Out(stream)
+        `values` in Q6.10, `last`.
+
+    Raises
+    ------
+    ValueError
+        By `ActivationFunctionsParameters`.
+    """
+
+    def __init__(self, *, parameters: ActivationFunctionsParameters) -> None:
+        self.parameters = parameters
+        super().__init__(
+            {
+                "inputs": In(stream.Signature(parameters.slice_layout)),
+                "outputs": Out(stream.Signature(parameters.result_layout)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Let all lanes move together."""
+        m = Module()
+        p = self.parameters
+        move = ~self.outputs.valid | self.outputs.ready
+        m.d.comb += self.inputs.ready.eq(move)
+        flags = Cat(self.inputs.valid, self.inputs.payload.last)
+        for stage in range(ActivationLane.STAGES):
+            passed = Signal(2, name=f"flags_{stage}")
+            with m.If(move):
+                m.d.sync += passed.eq(flags)
+            flags = passed
+        m.d.comb += [self.outputs.valid.eq(flags[0]), self.outputs.payload.last.eq(flags[1])]
+        for i in range(p.lanes):
+            m.submodules[f"lane_{i}"] = lane = ActivationLane(pieces=p.pieces)
+            m.d.comb += [
+                lane.enable.eq(move),
+                lane.value.eq(self.inputs.payload.values[i]),
+                lane.function.eq(self.inputs.payload.function),
+                self.outputs.payload.values[i].eq(lane.result),
+            ]
+        return m
+
+
+class ActivationLane(Unit):
+    """One lane of `ActivationFunctions`.
+
+    **Latency** 4 enabled cycles. **Throughput** one value a cycle. **Numerics** as in
+    `ActivationFunctions`.
+
+    Parameters
+    ----------
+    pieces : int
+        Table entries a function.
+
+    Members
+    -------
+    enable : In(1)
+        The registers move.
+    value, function : In
+        x, and what to compute of it.
+    result : Out
+        The function's value.
+    """
+
+    STAGES = 4
+
+    def __init__(self, *, pieces: int) -> None:
+        self.pieces = pieces
+        super().__init__(
+            {
+                "enable": In(1),
+                "value": In(VALUE.shape),
+                "function": In(1),
+                "result": Out(VALUE.shape),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Take the magnitude; look up and interpolate the dip; subtract."""
+        m = Module()
+        table_bits = RANGE_BITS + VALUE.fraction_bits
+        pieces_bits = self.pieces.bit_length() - 1
+        m.submodules.dip = dip = TableInterpolation(
+            knots=dip_knots(self.pieces),
+            offset_bits=table_bits - pieces_bits,
+            guard_bits=GUARD_BITS,
+            stages=2,
+            enable=True,
+        )
+        magnitude = Signal(VALUE.width, reset_less=True)
+        function = Signal(reset_less=True)
+        beyond = magnitude[table_bits:].any()
+        # Beyond the table stands the first knot, which is 0.
+        place = Mux(beyond, 0, magnitude[:table_bits])
+        m.d.comb += [dip.enable.eq(self.enable), dip.a.eq(Cat(place, function))]
+
+        positive = Mux(self.value[-1], Const(0, VALUE.width), self.value.as_unsigned())
+        with m.If(self.enable):
+            m.d.sync += [
+                magnitude.eq(Mux(self.value[-1], -self.value, self.value)),
+                function.eq(self.function),
+            ]
+            for stage in range(self.STAGES - 1):
+                held = Signal(VALUE.width - 1, name=f"positive_{stage}", reset_less=True)
+                m.d.sync += held.eq(positive)
+                positive = held
+            m.d.sync += self.result.eq(positive - dip.result)
+        return m

@@ -1,0 +1,254 @@
+"""The systolic array with its accumulators and the systolic evictor beside its rows.
+
+Section 5.3 and Figure 11 (c, d) of the paper: in the cycle after row i's attention score is
+finished, row i of the evictor takes it in, so that the victim is known one cycle after the last
+score, and the array never waits for the search.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from amaranth.hdl import Module, Signal, signed
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from hdl.kelle.requantiser import Requantiser
+from hdl.kelle.systolic_array import SystolicArray, SystolicArrayParameters
+from hdl.kelle.systolic_evictor import (
+    ScoreSource,
+    SystolicEvictor,
+    SystolicEvictorParameters,
+)
+from hdl.kelle.tile_accumulator import TileAccumulator, TileAccumulatorParameters
+from hdl.parameters import require, require_range
+from hdl.unit import Unit
+
+SCORE_WIDTH = 16
+"""Bits of a result."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvictingArrayParameters:
+    """Dimensions of an array with its evictor; they also drive golden model and testbench.
+
+    Parameters
+    ----------
+    rows, bands : int
+        As in `SystolicArrayParameters`.
+    vectors : int
+        Vectors whose results accumulate at a time, as in `TileAccumulatorParameters`.
+    evictor : SystolicEvictorParameters
+        The evictor; it takes raw scores of 16 bits and has the array's rows.
+    stages : int
+        Cycles that a requantiser takes, 1 to 8.
+
+    Raises
+    ------
+    ValueError
+        If a rule above is broken, with the rule and the value.
+    """
+
+    rows: int = 32
+    bands: int = 4
+    vectors: int = 16
+    evictor: SystolicEvictorParameters = field(default_factory=SystolicEvictorParameters)
+    stages: int = 3
+
+    def __post_init__(self) -> None:
+        """Check every rule."""
+        evictor = self.evictor
+        require_range("stages", self.stages, 1, 8)
+        rule = f"the evictor's rows must be the array's {self.rows}"
+        require(evictor.rows == self.rows, rule, evictor.rows)
+        rule = f"the evictor's input_width must be {SCORE_WIDTH}"
+        require(evictor.input_width == SCORE_WIDTH, rule, evictor.input_width)
+        raw = evictor.source is ScoreSource.RAW
+        require(raw, "the evictor's source must be raw scores", evictor.source)
+        # Checks rows, bands and vectors.
+        _ = self.array, self.accumulator
+
+    @property
+    def accumulator(self) -> TileAccumulatorParameters:
+        """The accumulators."""
+        sum_width = SystolicArrayParameters(rows=self.rows, bands=self.bands).sum_shape.width
+        return TileAccumulatorParameters(sum_width=sum_width, vectors=self.vectors)
+
+    @property
+    def tag_layout(self) -> data.StructLayout:
+        """What accompanies a vector: what to do with its sums, and with its results."""
+        return data.StructLayout(
+            {
+                "step": self.accumulator.step_layout,
+                "done": 1,
+                "score": 1,
+                "wave": self.evictor.wave_layout,
+            }
+        )
+
+    @property
+    def array(self) -> SystolicArrayParameters:
+        """The array."""
+        return SystolicArrayParameters(
+            rows=self.rows, bands=self.bands, tag_width=self.tag_layout.size
+        )
+
+    @property
+    def latency(self) -> int:
+        """Cycles from a vector's acceptance to its result at lane 0; lane i follows i later."""
+        return self.array.latency + 1 + self.stages
+
+    @property
+    def vector_layout(self) -> data.StructLayout:
+        """The array's vector, with the tag spelled out."""
+        members = dict(self.array.vector_layout.members)
+        return data.StructLayout(members | {"tag": self.tag_layout})
+
+    @property
+    def scale_layout(self) -> data.StructLayout:
+        """What a lane's requantiser needs."""
+        return data.StructLayout({"scale": 16, "shift": 6})
+
+    @property
+    def slot_layout(self) -> data.StructLayout:
+        """What the evictor's row needs besides the score."""
+        members = dict(self.evictor.lane_layout.members)
+        del members["score"]
+        return data.StructLayout(members)
+
+    @property
+    def result_layout(self) -> data.StructLayout:
+        """What a lane delivers."""
+        index = self.accumulator.index_width
+        return data.StructLayout({"value": signed(SCORE_WIDTH), "index": index, "valid": 1})
+
+
+class EvictingArray(Unit):
+    """Multiply vectors by stationary tiles, finish the sums, and find the victim among the scores.
+
+    A vector's `tag` says what to do with its sums: `step` adds them to accumulator `index`
+    (`first` from zero, `high` 256-fold), `done` makes the total a result, and `score` gives it to
+    the evictor as the wave `wave`. Key tiles are transposed, so that row i's result is the score of
+    the token in row i; head sizes above `rows` are channel tiles, and 16-bit keys two byte passes,
+    of which the last is `done`.
+
+    **Latency** lane i's result is there `latency` + i cycles after the vector's acceptance, and row
+    i of the evictor takes it in that cycle. The victim is there one cycle after the bottom lane's
+    result. **Throughput** that of the array: one vector a cycle. A vector that ends a search waits
+    while `victims` victims are under way or waiting, and nothing else ever does.
+
+    **Numerics** results are the exact products, requantised once; the evictor's as there.
+
+    Parameters
+    ----------
+    parameters : EvictingArrayParameters
+        Dimensions.
+
+    Members
+    -------
+    vectors : In(stream)
+        As the array's, with the tag of `EvictingArrayParameters.tag_layout`.
+    weights : In(stream)
+        As the array's.
+    scales : In(ArrayLayout(scale, rows))
+        For each lane the requantiser's `scale` and `shift`; sampled `stages` cycles before the
+        lane's result.
+    slots : In(ArrayLayout(slot, rows))
+        For each row the stored `importance`, `valid`, `protect` of its slot, in the cycle of the
+        lane's result.
+    results : Out(ArrayLayout(result, rows))
+        For each lane: `value`, the vector's `index`, and `valid`.
+    updates, victims : Out
+        As the evictor's.
+
+    Raises
+    ------
+    ValueError
+        By `EvictingArrayParameters`.
+    """
+
+    def __init__(self, *, parameters: EvictingArrayParameters) -> None:
+        p = self.parameters = parameters
+        super().__init__(
+            {
+                "vectors": In(stream.Signature(p.vector_layout)),
+                "weights": In(stream.Signature(p.array.weights_layout)),
+                "scales": In(data.ArrayLayout(p.scale_layout, p.rows)),
+                "slots": In(data.ArrayLayout(p.slot_layout, p.rows)),
+                "results": Out(data.ArrayLayout(p.result_layout, p.rows)),
+                "updates": Out(data.ArrayLayout(p.evictor.update_layout, p.rows)),
+                "victims": Out(stream.Signature(p.evictor.victim_layout)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Chain array, accumulators, requantisers and evictor, lane by lane."""
+        m = Module()
+        p = self.parameters
+        m.submodules.array = array = SystolicArray(parameters=p.array)
+        m.submodules.evictor = evictor = SystolicEvictor(parameters=p.evictor)
+
+        # Room for a victim is given out here, since what is in the array cannot wait.
+        tag = self.vectors.payload.tag
+        ends = tag.score & tag.wave.last
+        under_way = Signal(range(p.evictor.victims + 1))
+        allowed = ~ends | (under_way != p.evictor.victims)
+        starts = self.vectors.valid & self.vectors.ready & ends
+        m.d.sync += under_way.eq(under_way + starts - (self.victims.valid & self.victims.ready))
+        m.d.comb += [
+            array.vectors.payload.eq(self.vectors.payload),
+            array.vectors.valid.eq(self.vectors.valid & allowed),
+            self.vectors.ready.eq(array.vectors.ready & allowed),
+            array.weights.payload.eq(self.weights.payload),
+            array.weights.valid.eq(self.weights.valid),
+            self.weights.ready.eq(array.weights.ready),
+        ]
+
+        # Lane 0's tag goes along with the sum through accumulator and requantiser, and then from
+        # lane to lane.
+        finished = data.View(p.tag_layout, array.lanes[0].tag)
+        valid = array.lanes[0].valid & finished.done
+        for rank in range(1 + p.stages):
+            later = Signal(p.tag_layout, name=f"tag_{rank}", reset_less=True)
+            later_valid = Signal(name=f"valid_{rank}")
+            m.d.sync += [later.eq(finished), later_valid.eq(valid)]
+            finished, valid = later, later_valid
+        m.d.comb += [
+            evictor.waves.payload.eq(finished.wave),
+            evictor.waves.valid.eq(valid & finished.score),
+        ]
+
+        next_tag = array.next_tag
+        index = finished.step.index
+        for i, lane in enumerate(array.lanes):
+            accumulator = TileAccumulator(parameters=p.accumulator)
+            requantiser = Requantiser(width=p.accumulator.width, stages=p.stages)
+            m.submodules[f"accumulator_{i}"] = accumulator
+            m.submodules[f"requantiser_{i}"] = requantiser
+            m.d.comb += [
+                accumulator.next_index.eq(data.View(p.tag_layout, next_tag).step.index),
+                accumulator.step.eq(data.View(p.tag_layout, lane.tag).step),
+                accumulator.sum.eq(lane.sum),
+                accumulator.valid.eq(lane.valid),
+                requantiser.a.eq(accumulator.total),
+                requantiser.scale.eq(self.scales[i].scale),
+                requantiser.shift.eq(self.scales[i].shift),
+                self.results[i].value.eq(requantiser.result),
+                self.results[i].index.eq(index),
+                self.results[i].valid.eq(valid),
+                evictor.lanes[i].score.eq(requantiser.result),
+                evictor.lanes[i].importance.eq(self.slots[i].importance),
+                evictor.lanes[i].valid.eq(self.slots[i].valid),
+                evictor.lanes[i].protect.eq(self.slots[i].protect),
+            ]
+            next_tag = lane.tag
+            index_above, valid_above = index, valid
+            index = Signal.like(index_above, name=f"index_{i + 1}", reset_less=True)
+            valid = Signal(name=f"lane_valid_{i + 1}")
+            m.d.sync += [index.eq(index_above), valid.eq(valid_above)]
+        m.d.comb += [
+            self.updates.eq(evictor.updates),
+            self.victims.payload.eq(evictor.victims.payload),
+            self.victims.valid.eq(evictor.victims.valid),
+            evictor.victims.ready.eq(self.victims.ready),
+        ]
+        return m

@@ -1,0 +1,189 @@
+"""The processing element of Kelle's systolic array: a 16-bit by 8-bit multiply-add and four links.
+
+Section 5.2 of the paper. A moving operand of 16 bits meets 8-bit weights as two 8-bit products that
+share one sum: the upper byte's product, shifted by eight, and the lower byte's.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed, unsigned
+from amaranth.lib.wiring import In, Out
+
+from hdl.arith.compressor import full_adders
+from hdl.parameters import require_range
+from hdl.unit import Unit
+
+WEIGHT_WIDTH = 8
+"""Bits of a stationary operand."""
+
+
+def encoded(weight: Value, unsigned_weight: Value) -> Value:
+    """Return a weight as radix-4 Booth digits, three bits each, and one bit for unsigned weights.
+
+    A digit is `one`, `two`, `negative`. An unsigned weight is larger by ``2**8`` than its digits
+    say where its top bit is set.
+    """
+    bits = Cat(Const(0, 1), weight)
+    digits = []
+    for place in range(0, WEIGHT_WIDTH, 2):
+        low, middle, high = bits[place : place + 3]
+        digits += [low ^ middle, Mux(high, ~(low | middle), low & middle), high]
+    return Cat(digits, unsigned_weight & weight[-1])
+
+
+def partial_products(m: Module, moving: Signal, code: Signal, width: int) -> list[Signal]:
+    """Return five words whose sum modulo ``2**width`` is the product.
+
+    Parameters
+    ----------
+    m : Module
+        Where the words are made.
+    moving : Signal
+        Two's complement.
+    code : Signal
+        A weight, `encoded`.
+    width : int
+        Bits of the sum, at least those of `moving` and 8.
+    """
+    top = len(moving)
+    words, below = [], Const(0, 0)
+    for digit in range(WEIGHT_WIDTH // 2):
+        one, two, negative = code[3 * digit : 3 * digit + 3]
+        # One bit more than `moving`, for its double.
+        chosen = Signal(signed(top + 1), name=f"chosen_{digit}")
+        row = Signal(top + 1, name=f"row_{digit}")
+        m.d.comb += [
+            chosen.eq(Mux(two, moving << 1, Mux(one, moving, 0))),
+            row.eq(Mux(negative, ~chosen, chosen)),
+        ]
+        # With s a sign at bit t, -s * 2**t is (~s) * 2**t - 2**t: `signs` holds what the words
+        # leave out. The first word says the same in three bits, so that there is room above it.
+        ends = ~row[-1] if digit else Cat(row[-1], row[-1], ~row[-1])
+        words.append(Cat(below, row[:-1], ends))
+        # The one that completes a negation fits below the next word, which starts two bits higher.
+        below = Cat(Const(0, 2 * digit), negative, Const(0, 1))
+    extra = Signal(top)
+    m.d.comb += extra.eq(Mux(code[-1], moving, 0))
+    words.append(Cat(below, extra[:-1], ~extra[-1]))
+    free = top + 3
+    signs = -(2 * (1 << top + 2) + (1 << top + 4) + (1 << top + 6) + (1 << top + 7))
+    words[0] = Cat(words[0], Const((signs >> free) % (1 << width - free), width - free))
+    return named(m, "partial", words, width)
+
+
+def named(m: Module, name: str, values: Iterable[Value], width: int) -> list[Signal]:
+    """Give values names: an expression that is used twice would be written twice."""
+    signals = []
+    for number, value in enumerate(values):
+        signals.append(Signal(width, name=f"{name}_{number}"))
+        m.d.comb += signals[-1].eq(value)
+    return signals
+
+
+class ProcessingElement(Unit):
+    """Multiply the passing operand by the stationary one, and add what comes along the other link.
+
+    With `transposed` 0 the moving operand enters from the left and sums from above; with 1 the two
+    exchange their links. The element works in three cycles: it takes the operand in, multiplies,
+    and adds. The controls belong to the wave that is at the step which they name.
+
+    **Latency** 1 cycle from the moving operand in to out, 3 cycles from there to the sum, 1 cycle
+    from sum to sum. **Throughput** one multiply-add a cycle. **Numerics** exact while the sum fits
+    `sum_width`.
+
+    Parameters
+    ----------
+    moving_width : int
+        Bits of the moving operand, two's complement, 4 to 16.
+    sum_width : int
+        Bits of a sum, two's complement, `moving_width` + 8 to 32.
+
+    Members
+    -------
+    moving_left, moving_top : In
+        The moving operands of the neighbours.
+    sum_left, sum_top : In
+        Their sums.
+    transposed : In
+        Which moving operand to take in.
+    swap, unsigned_weight : In
+        Whether the next weight becomes the weight of the wave that is taken in; whether that
+        weight is unsigned rather than two's complement.
+    sum_transposed : In
+        Which sum to add to, two cycles later.
+    weight : In
+        The next weight, kept where `load_in` is 1.
+    load_in, load_out : In, Out
+        The load strobe, and the same a cycle later for the neighbour on the right.
+    moving_out, sum_out : Out
+        To the neighbours on the right and below.
+
+    Raises
+    ------
+    ValueError
+        If a width is outside its range.
+    """
+
+    def __init__(self, *, moving_width: int, sum_width: int) -> None:
+        require_range("moving_width", moving_width, 4, 16)
+        require_range("sum_width", sum_width, moving_width + WEIGHT_WIDTH, 32)
+        self.moving_width = moving_width
+        self.sum_width = sum_width
+        super().__init__(
+            {
+                "moving_left": In(signed(moving_width)),
+                "moving_top": In(signed(moving_width)),
+                "sum_left": In(signed(sum_width)),
+                "sum_top": In(signed(sum_width)),
+                "transposed": In(1),
+                "swap": In(1),
+                "sum_transposed": In(1),
+                "unsigned_weight": In(1),
+                "weight": In(unsigned(WEIGHT_WIDTH)),
+                "load_in": In(1),
+                "load_out": Out(1),
+                "moving_out": Out(signed(moving_width)),
+                "sum_out": Out(signed(sum_width)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Take in, multiply into two words, add them and the passing sum with one carry chain."""
+        m = Module()
+        width = self.sum_width
+
+        next_weight = Signal(WEIGHT_WIDTH, reset_less=True)
+        code = encoded(next_weight, self.unsigned_weight)
+        # Encoded once a tile, here, rather than in the path of every product.
+        weight = Signal(len(code), reset_less=True)
+        moving = Signal(signed(self.moving_width), reset_less=True)
+        load = Signal(reset_less=True)
+        with m.If(self.load_in):
+            m.d.sync += next_weight.eq(self.weight)
+        with m.If(self.swap):
+            m.d.sync += weight.eq(code)
+        m.d.sync += [
+            moving.eq(Mux(self.transposed, self.moving_top, self.moving_left)),
+            load.eq(self.load_in),
+        ]
+
+        a, b, c, d, e = partial_products(m, moving, weight, width)
+        words = named(m, "three", full_adders(a, b, c, width), width)
+        words = named(m, "four", full_adders(*words, d, width), width)
+        words = full_adders(*words, e, width)
+        # The product stays two words: its carries wait for the only carry chain.
+        product = [Signal(width, name=f"product_{i}", reset_less=True) for i in range(2)]
+        m.d.sync += [register.eq(word) for register, word in zip(product, words, strict=True)]
+
+        passing = Signal(width)
+        m.d.comb += passing.eq(Mux(self.sum_transposed, self.sum_left, self.sum_top))
+        words = full_adders(*product, passing, width)
+        total = Signal(signed(width), reset_less=True)
+        m.d.sync += total.eq(words[0] + words[1])
+        m.d.comb += [
+            self.moving_out.eq(moving),
+            self.load_out.eq(load),
+            self.sum_out.eq(total),
+        ]
+        return m

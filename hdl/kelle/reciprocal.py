@@ -1,0 +1,99 @@
+"""Reciprocal of the softmax denominator: a small table and one Newton step."""
+
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Value
+from amaranth.lib.wiring import In, Out
+
+from hdl.arith.operator import Operator
+from hdl.parameters import require_range
+
+ADDRESS_BITS = 6
+SEED_BITS = 8
+MANTISSA_BITS = 15
+SEEDS = tuple(
+    round((1 << SEED_BITS) / (1 + (index + 0.5) / (1 << ADDRESS_BITS)))
+    for index in range(1 << ADDRESS_BITS)
+)
+"""Reciprocals at the middle of 64 equal parts of 1 to 2, in units of 2**-8."""
+
+
+class Reciprocal(Operator):
+    """The reciprocal of a positive integer as mantissa and exponent.
+
+    ``1 / a = mantissa * 2**-15 * 2**-exponent``, the mantissa from 1/2 up to, and not including, 1.
+
+    **Latency** `stages` cycles. **Throughput** one a cycle.
+
+    **Numerics** a is normalised to D = 1.x with 15 fraction bits (floor); the seed r comes from a
+    table of 64 entries of 8 bits; the result is ``r + floor(r * floor(1 - D * r))`` with 15
+    fraction bits, less one unit: it is at most ``1 / D - 2**-15``, so that what a user rounds to
+    nearest does not reach 1. The relative error to 1/a is between -2.0e-4 and 0. The reciprocal of
+    zero has no meaning.
+
+    Parameters
+    ----------
+    width : int
+        Bits of the operand, 16 to 64.
+    stages : int
+        Register ranks: behind normalisation, Newton's residue, and the result.
+    enable : bool
+        Whether the ranks move only while the input `enable` is 1.
+
+    Members
+    -------
+    a : In(width)
+        The integer.
+    mantissa : Out(15)
+        Reciprocal of the normalised operand.
+    exponent : Out(range(width))
+        Position of the operand's highest one.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is outside its range.
+    """
+
+    def __init__(self, *, width: int, stages: int = 0, enable: bool = False) -> None:
+        require_range("width", width, MANTISSA_BITS + 1, 64)
+        self.width = width
+        members = {"a": In(width), "mantissa": Out(MANTISSA_BITS), "exponent": Out(range(width))}
+        super().__init__(members, stages=stages, enable=enable)
+
+    def elaborate(self, platform: object) -> Module:
+        """Normalise, cut, look up and take the residue, cut, correct, cut."""
+        m = Module()
+        pipeline = self.pipeline(m, cuts=3)
+        fraction, exponent = normalised(self.a, MANTISSA_BITS)
+        fraction, exponent = pipeline.cut(fraction, exponent)
+
+        seed = Array(Const(value, SEED_BITS) for value in SEEDS)[fraction[-ADDRESS_BITS:]]
+        product = Cat(fraction, Const(1, 1)) * seed
+        # D * r is within 2**-6 of 1: what is above the binary point only repeats the sign.
+        residue_bits = MANTISSA_BITS - 4
+        residue = (-product)[SEED_BITS : SEED_BITS + residue_bits].as_signed()
+        seed, residue, exponent = pipeline.cut(seed, residue, exponent)
+
+        correction = (seed * residue) >> SEED_BITS
+        start = Cat(Const(0, MANTISSA_BITS - SEED_BITS), seed)
+        raised = (start + correction - 1)[:MANTISSA_BITS]
+        mantissa, exponent = pipeline.cut(raised, exponent)
+        m.d.comb += [self.mantissa.eq(mantissa), self.exponent.eq(exponent)]
+        return m
+
+
+def normalised(value: Value, bits: int) -> tuple[Value, Value]:
+    """Return the `bits` below the highest one, and that one's position.
+
+    Shifted by halves; bits beyond those that the value has are zero.
+    """
+    width = len(value)
+    levels = (width - 1).bit_length()
+    missing = []
+    for level in reversed(range(levels)):
+        step = 1 << level
+        empty = ~value[-step:].any()
+        value = Mux(empty, Cat(Const(0, step), value[:-step]), value)
+        missing.append(empty)
+    position = (width - 1 - Cat(*reversed(missing)))[:levels]
+    padded = Cat(Const(0, max(bits + 1 - width, 0)), value)
+    return padded[-1 - bits : -1], position

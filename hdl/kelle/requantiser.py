@@ -1,0 +1,78 @@
+"""From a 48-bit accumulator to a 16-bit activation: scale, shift, round, saturate.
+
+Section 5.1 of the paper keeps activations and keys and values in 16 bits; the array's exact sums
+return to them here, beside the array, with the scale of their output channel or tensor.
+"""
+
+from typing import Any
+
+from amaranth.hdl import Module, signed, unsigned
+from amaranth.lib.wiring import In, Out
+
+from hdl.arith.operator import Operator
+from hdl.arith.rounding import VariableRoundingShift
+from hdl.arith.saturating_add import saturate
+from hdl.parameters import require_range
+
+
+class Requantiser(Operator):
+    """``a * scale / 2**shift``, rounded to nearest, ties to even, and clamped to 16 bits.
+
+    **Latency** `stages` cycles. **Throughput** one value a cycle. **Numerics** as said; nothing is
+    rounded before the shift.
+
+    Parameters
+    ----------
+    width : int
+        Bits of an accumulator, 16 to 48.
+    scale_width : int
+        Bits of a scale, 1 to 16.
+    stages : int
+        Register ranks: behind the product, the shift and the clamp as far as they suffice.
+    enable : bool
+        Whether the ranks move only while the input `enable` is 1.
+
+    Members
+    -------
+    a : In(signed(width))
+        The accumulator.
+    scale : In(unsigned(scale_width))
+        The factor.
+    shift : In(range(width + scale_width))
+        The power of two to divide by.
+    result : Out(signed(16))
+        The activation.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is outside its range.
+    """
+
+    def __init__(
+        self, *, width: int = 48, scale_width: int = 16, stages: int = 3, enable: bool = False
+    ) -> None:
+        require_range("width", width, 16, 48)
+        require_range("scale_width", scale_width, 1, 16)
+        self.width = width
+        self.scale_width = scale_width
+        members = {
+            "a": In(signed(width)),
+            "scale": In(unsigned(scale_width)),
+            "shift": In(range(width + scale_width)),
+            "result": Out(signed(16)),
+        }
+        super().__init__(members, stages=stages, enable=enable)
+
+    def elaborate(self, platform: Any) -> Module:
+        """Multiply, cut, shift and round, cut, clamp, cut."""
+        m = Module()
+        pipeline = self.pipeline(m, cuts=3)
+        product, shift = pipeline.cut(self.a * self.scale, self.shift)
+        width = self.width + self.scale_width
+        m.submodules.shifter = shifter = VariableRoundingShift(width=width, largest_shift=width - 1)
+        m.d.comb += [shifter.a.eq(product), shifter.shift.eq(shift)]
+        (rounded,) = pipeline.cut(shifter.result)
+        (result,) = pipeline.cut(saturate(rounded, signed(16))[0])
+        m.d.comb += self.result.eq(result)
+        return m

@@ -1,0 +1,279 @@
+"""Rotary embedding: each pair of channels turned by its position's angle (Section 5, SFU).
+
+The angles are generated, not stored: a position times a constant of the pair, in turns, and a table
+of a quarter of the circle.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import mpmath
+from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from hdl.arith.saturating_add import saturate
+from hdl.arith.table_interpolation import TableInterpolation, exact_knots, look_up
+from hdl.parameters import require, require_power_of_two, require_range
+from hdl.unit import Unit
+
+ELEMENT = signed(16)
+"""An element of a query or key, in steps of any scale."""
+
+PLACE_BITS = 16
+"""Bits of the place in a quarter turn."""
+
+PHASE_BITS = 2 + PLACE_BITS
+"""Bits of an angle: the quarter, and the place in it."""
+
+CIRCLE_FRACTION = 15
+"""Fraction bits of sines and cosines."""
+
+PIECES = 256
+GUARD_BITS = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class RotaryEmbeddingParameters:
+    """Dimensions of a rotary embedding; they also drive its golden model and its testbench.
+
+    Parameters
+    ----------
+    lanes : int
+        Elements in a slice, of neighbouring channels: a power of two, 2 to 64.
+    head_size : int
+        Channels of a head, a multiple of `lanes` up to 256.
+    base : int
+        What the angles' geometric series is made of, 2 to 10,000,000.
+    position_bits : int
+        Bits of a position, 1 to 20.
+
+    Raises
+    ------
+    ValueError
+        If a rule above is broken, with the rule and the value.
+    """
+
+    lanes: int = 32
+    head_size: int = 128
+    base: int = 10000
+    position_bits: int = 14
+
+    def __post_init__(self) -> None:
+        """Check every rule."""
+        require_power_of_two("lanes", self.lanes, 2, 64)
+        require_range("head_size", self.head_size, self.lanes, 256)
+        rule = "head_size must be a multiple of lanes"
+        require(self.head_size % self.lanes == 0, rule, self.head_size)
+        require_range("base", self.base, 2, 10_000_000)
+        require_range("position_bits", self.position_bits, 1, 20)
+
+    @property
+    def slices(self) -> int:
+        """Slices of a head."""
+        return self.head_size // self.lanes
+
+    @property
+    def turn_bits(self) -> int:
+        """Fraction bits of a pair's turns a position: enough for the last position's angle."""
+        return self.position_bits + PHASE_BITS
+
+    @property
+    def turns(self) -> tuple[int, ...]:
+        """Turns a position of every pair of a head, in units of 2**-turn_bits."""
+        return turns(self.head_size, self.base, self.turn_bits)
+
+    @property
+    def slice_layout(self) -> data.StructLayout:
+        """A slice of a query or key."""
+        values = data.ArrayLayout(ELEMENT, self.lanes)
+        return data.StructLayout({"values": values, "position": self.position_bits, "last": 1})
+
+    @property
+    def result_layout(self) -> data.StructLayout:
+        """A turned slice."""
+        return data.StructLayout({"values": data.ArrayLayout(ELEMENT, self.lanes), "last": 1})
+
+
+@cache
+def turns(head_size: int, base: int, bits: int) -> tuple[int, ...]:
+    """Return ``base**(-2 * i / head_size) / (2 * pi)`` for every pair i, in units of 2**-bits."""
+    with mpmath.workprec(100):
+        angles = (
+            mpmath.mpf(base) ** (mpmath.mpf(-2 * i) / head_size) for i in range(head_size // 2)
+        )
+        return tuple(
+            int(mpmath.nint(mpmath.ldexp(angle / (2 * mpmath.pi), bits))) for angle in angles
+        )
+
+
+@cache
+def circle_knots(function: str) -> tuple[int, ...]:
+    """Return ``"sin"`` or ``"cos"`` over a quarter turn."""
+    scale = 1 << CIRCLE_FRACTION + GUARD_BITS
+    quarter = getattr(mpmath, f"{function}pi")
+    return exact_knots(lambda turn: quarter(2 * turn), pieces=PIECES, width=0.25, scale=scale)
+
+
+class RotaryEmbedding(Unit):
+    """Queries and keys, each pair of channels turned by position times the pair's angle.
+
+    A pair is two neighbouring channels, 2i and 2i + 1. Models that pair channel i with channel
+    i + head_size / 2 are served by permuting the rows of their query and key weights alike, once
+    and in software; scores do not change by it.
+
+    **Latency** 4 cycles. **Throughput** one slice a cycle.
+
+    **Numerics** the angle is rounded to 18 bits of a turn; sine and cosine come from tables of 256
+    knots over a quarter turn, interpolated and rounded to 15 fraction bits; each result is the
+    rounded sum of two products, half up, and saturates. The error is at most
+    ``0.5 + 5e-5 * (abs(x) + abs(y))`` steps for a pair x, y.
+
+    Parameters
+    ----------
+    parameters : RotaryEmbeddingParameters
+        Dimensions.
+
+    Members
+    -------
+    vectors : In(stream)
+        `values`, the vector's `position` with each slice, `last` in its last slice. A vector is one
+        head of one token.
+    rotated : Out(stream)
+        `values` in the same steps, `last`.
+
+    Raises
+    ------
+    ValueError
+        By `RotaryEmbeddingParameters`.
+    """
+
+    def __init__(self, *, parameters: RotaryEmbeddingParameters) -> None:
+        self.parameters = parameters
+        super().__init__(
+            {
+                "vectors": In(stream.Signature(parameters.slice_layout)),
+                "rotated": Out(stream.Signature(parameters.result_layout)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Count the slices of a head; let all pairs move together."""
+        m = Module()
+        p = self.parameters
+        move = ~self.rotated.valid | self.rotated.ready
+        taken = self.vectors.payload
+        m.d.comb += self.vectors.ready.eq(move)
+
+        index = Signal(range(p.slices))
+        with m.If(move & self.vectors.valid):
+            m.d.sync += index.eq(Mux(taken.last, 0, index + 1))
+        flags = Cat(self.vectors.valid, taken.last)
+        for stage in range(RotaryPair.STAGES):
+            passed = Signal(2, name=f"flags_{stage}")
+            with m.If(move):
+                m.d.sync += passed.eq(flags)
+            flags = passed
+        m.d.comb += [self.rotated.valid.eq(flags[0]), self.rotated.payload.last.eq(flags[1])]
+
+        pairs = p.lanes // 2
+        for i in range(pairs):
+            m.submodules[f"pair_{i}"] = pair = RotaryPair(position_bits=p.position_bits)
+            m.d.comb += [
+                pair.enable.eq(move),
+                pair.position.eq(taken.position),
+                pair.turn.eq(look_up(list(p.turns[i::pairs]), index)),
+                self.rotated.payload.values[2 * i].eq(pair.x_rotated),
+                self.rotated.payload.values[2 * i + 1].eq(pair.y_rotated),
+                pair.x.eq(taken.values[2 * i]),
+                pair.y.eq(taken.values[2 * i + 1]),
+            ]
+        return m
+
+
+class RotaryPair(Unit):
+    """Two elements, turned by position times turn.
+
+    **Latency** 4 enabled cycles. **Throughput** one pair a cycle. **Numerics** as in
+    `RotaryEmbedding`.
+
+    Parameters
+    ----------
+    position_bits : int
+        Bits of a position.
+
+    Members
+    -------
+    enable : In(1)
+        The registers move.
+    position, turn : In
+        The position, and the pair's turns a position.
+    x, y : In
+        The elements.
+    x_rotated, y_rotated : Out
+        ``x * cos - y * sin`` and ``x * sin + y * cos``.
+    """
+
+    STAGES = 4
+
+    def __init__(self, *, position_bits: int) -> None:
+        self.position_bits = position_bits
+        super().__init__(
+            {
+                "enable": In(1),
+                "position": In(position_bits),
+                "turn": In(position_bits + PHASE_BITS),
+                "x": In(ELEMENT),
+                "y": In(ELEMENT),
+                "x_rotated": Out(ELEMENT),
+                "y_rotated": Out(ELEMENT),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Find the angle; turn by whole quarters; turn by the rest."""
+        m = Module()
+        # A turn's multiples do not count: the product's upper bits fall off.
+        angle = self.position * self.turn + (1 << self.position_bits - 1)
+        phase = Signal(PHASE_BITS, reset_less=True)
+        x, y = Signal(ELEMENT, reset_less=True), Signal(ELEMENT, reset_less=True)
+        quarters = phase[PLACE_BITS:]
+        straight = signed(ELEMENT.width + 1)
+        turned = Mux(quarters[0], -y, x), Mux(quarters[0], x, y)
+        x_straight, y_straight = (
+            Signal(straight, name=f"{name}_straight", reset_less=True) for name in "xy"
+        )
+        x_held, y_held = (Signal(straight, name=f"{name}_held", reset_less=True) for name in "xy")
+        circle = []
+        for name in ("cos", "sin"):
+            m.submodules[name] = table = TableInterpolation(
+                knots=circle_knots(name),
+                offset_bits=PLACE_BITS - (PIECES.bit_length() - 1),
+                guard_bits=GUARD_BITS,
+                stages=2,
+                enable=True,
+            )
+            m.d.comb += [table.enable.eq(self.enable), table.a.eq(phase[:PLACE_BITS])]
+            circle.append(table.result)
+        cosine, sine = circle
+
+        half = 1 << CIRCLE_FRACTION - 1
+        results = (
+            x_held * cosine - y_held * sine + half,
+            x_held * sine + y_held * cosine + half,
+        )
+        with m.If(self.enable):
+            m.d.sync += [
+                phase.eq(angle[self.position_bits :]),
+                x.eq(self.x),
+                y.eq(self.y),
+                x_straight.eq(Mux(quarters[1], -turned[0], turned[0])),
+                y_straight.eq(Mux(quarters[1], -turned[1], turned[1])),
+                x_held.eq(x_straight),
+                y_held.eq(y_straight),
+            ]
+            for port, total in zip((self.x_rotated, self.y_rotated), results, strict=True):
+                clamped, _saturated = saturate(total >> CIRCLE_FRACTION, ELEMENT)
+                m.d.sync += port.eq(clamped)
+        return m

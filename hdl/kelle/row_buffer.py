@@ -1,0 +1,157 @@
+"""The second pass over a row: its slices wait here until what depends on the whole row is known."""
+
+from typing import Any
+
+from amaranth.hdl import Module, Mux, ShapeLike, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from hdl.parameters import require_range
+from hdl.stream.fall_through_fifo import FallThroughFifo
+from hdl.unit import Unit
+
+
+class RowBuffer(Unit):
+    """A ring of slices that leave, in order, once their row's result has come.
+
+    Room is given out when a slice is taken, so nothing behind that point ever has to wait: what
+    lies between `take` and `write`, and between `write` and `results`, needs no stall.
+
+    The two memories are the swap points for SRAM: one write and one read port, never both at one
+    address in one cycle.
+
+    **Latency** a slice's tag and its row's result appear one enabled cycle after the row's result
+    has come, its data one enabled cycle later. **Throughput** one slice a cycle; rows wait while
+    `rows` of them are under way.
+
+    Parameters
+    ----------
+    data_shape : ShapeLike
+        What a slice holds; hashable.
+    tag_shape : ShapeLike, optional
+        What of a slice is needed a cycle earlier; hashable. Nothing, if omitted.
+    result_shape : ShapeLike
+        What depends on the whole row; hashable.
+    depth : int
+        Slices, 2 to 4096. The longest row must fit; full rate takes as many more as there are
+        cycles between a row's last slice and its result.
+    rows : int
+        Complete rows under way or waiting, 1 to 16.
+
+    Members
+    -------
+    room : Out(1)
+        Whether a slice may be taken.
+    take, take_last : In(1)
+        A slice is taken, and it is its row's last.
+    write : In
+        `strobe`, `last`, `tag` and `data` of a slice taken earlier.
+    results : In(stream)
+        The rows' results, in order; always ready for the rows under way.
+    enable : In(1)
+        The read side moves.
+    valid, last, tag, result : Out
+        A slice's tag, and its row's result.
+    data : Out
+        The data of the slice whose tag was shown one enabled cycle before.
+
+    Raises
+    ------
+    ValueError
+        If a number is out of range.
+    """
+
+    def __init__(
+        self,
+        *,
+        data_shape: ShapeLike,
+        result_shape: ShapeLike,
+        depth: int,
+        rows: int,
+        tag_shape: ShapeLike | None = None,
+    ) -> None:
+        require_range("depth", depth, 2, 4096)
+        require_range("rows", rows, 1, 16)
+        self.data_shape, self.tag_shape, self.result_shape = data_shape, tag_shape, result_shape
+        self.depth, self.rows = depth, rows
+        held: dict[str, ShapeLike] = {"data": data_shape}
+        if tag_shape is not None:
+            held["tag"] = tag_shape
+        written = {"strobe": 1, "last": 1} | held
+        super().__init__(
+            {
+                "room": Out(1),
+                "take": In(1),
+                "take_last": In(1),
+                "write": In(data.StructLayout(written)),
+                "results": In(stream.Signature(result_shape)),
+                "enable": In(1),
+                "valid": Out(1),
+                "last": Out(1),
+                "result": Out(result_shape),
+            }
+            | {name: Out(shape) for name, shape in held.items()}
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Two memories behind one pair of pointers, and the credits."""
+        m = Module()
+        pointer = range(self.depth)
+        write_pointer, read_pointer = Signal(pointer), Signal(pointer)
+        data_pointer = Signal(pointer, reset_less=True)
+
+        m.submodules.ends = ends = FallThroughFifo(shape=data_pointer.shape(), depth=self.rows)
+        m.submodules.waiting = waiting = FallThroughFifo(shape=self.result_shape, depth=self.rows)
+        read = waiting.sink.valid & self.enable
+        reads_last = read_pointer == ends.sink.payload
+        m.d.comb += [
+            ends.source.valid.eq(self.write.strobe & self.write.last),
+            ends.source.payload.eq(write_pointer),
+            ends.sink.ready.eq(read & reads_last),
+            waiting.source.valid.eq(self.results.valid),
+            waiting.source.payload.eq(self.results.payload),
+            waiting.sink.ready.eq(read & reads_last),
+            self.results.ready.eq(waiting.source.ready),
+        ]
+
+        def after(value: Signal) -> Any:
+            return Mux(value == self.depth - 1, 0, value + 1)
+
+        with m.If(self.write.strobe):
+            m.d.sync += write_pointer.eq(after(write_pointer))
+        with m.If(self.enable):
+            m.d.sync += self.valid.eq(read)
+        with m.If(read):
+            m.d.sync += [
+                read_pointer.eq(after(read_pointer)),
+                data_pointer.eq(read_pointer),
+                self.result.eq(waiting.sink.payload),
+                self.last.eq(reads_last),
+            ]
+        for name, shape, address in (
+            ("tag", self.tag_shape, read_pointer),
+            ("data", self.data_shape, data_pointer),
+        ):
+            if shape is None:
+                continue
+            memory = Memory(shape=shape, depth=self.depth, init=[])
+            m.submodules[f"{name}_memory"] = memory
+            write_port, read_port = memory.write_port(), memory.read_port()
+            m.d.comb += [
+                write_port.addr.eq(write_pointer),
+                write_port.data.eq(self.write[name]),
+                write_port.en.eq(self.write.strobe),
+                read_port.addr.eq(address),
+                read_port.en.eq(self.enable),
+                getattr(self, name).eq(read_port.data),
+            ]
+
+        slices, rows = Signal(range(self.depth + 1)), Signal(range(self.rows + 1))
+        m.d.comb += self.room.eq((slices != self.depth) & (rows != self.rows))
+        # A slice's place is free once its data, not its tag, has been read.
+        m.d.sync += [
+            slices.eq(slices + self.take - (self.valid & self.enable)),
+            rows.eq(rows + (self.take & self.take_last) - (read & reads_last)),
+        ]
+        return m

@@ -1,0 +1,122 @@
+"""Kelle's special function unit: softmax, activations, norm and rotary embedding side by side.
+
+Section 5 of the paper names the functions; each has its own streams, so that the scheduler can
+overlap them: a softmax of one head runs while the next head's query is turned.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from amaranth.hdl import Module
+from amaranth.lib import stream
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from hdl.kelle.activation_functions import ActivationFunctions, ActivationFunctionsParameters
+from hdl.kelle.rms_norm import RmsNorm, RmsNormParameters
+from hdl.kelle.rotary_embedding import RotaryEmbedding, RotaryEmbeddingParameters
+from hdl.kelle.softmax import Softmax, SoftmaxParameters
+from hdl.parameters import require
+from hdl.unit import Unit
+
+
+@dataclass(frozen=True, kw_only=True)
+class SfuParameters:
+    """Dimensions of a special function unit; all functions have the same number of lanes.
+
+    Parameters
+    ----------
+    softmax : SoftmaxParameters
+        Of the softmax.
+    activation : ActivationFunctionsParameters
+        Of SiLU and GeLU.
+    norm : RmsNormParameters
+        Of RMSNorm.
+    rotary : RotaryEmbeddingParameters
+        Of the rotary embedding.
+
+    Raises
+    ------
+    ValueError
+        If the lanes differ, with the rule and the values.
+    """
+
+    softmax: SoftmaxParameters
+    activation: ActivationFunctionsParameters
+    norm: RmsNormParameters
+    rotary: RotaryEmbeddingParameters
+
+    def __post_init__(self) -> None:
+        """Check the rule."""
+        lanes = [part.lanes for part in (self.softmax, self.activation, self.norm, self.rotary)]
+        require(len(set(lanes)) == 1, "all functions must have the same lanes", lanes)
+
+
+class Sfu(Unit):
+    """The special functions of a transformer layer, each with its own streams of slices.
+
+    **Latency**, **Throughput** and **Numerics** are those of `Softmax`, `ActivationFunctions`,
+    `RmsNorm` and `RotaryEmbedding`; none waits for another.
+
+    Parameters
+    ----------
+    parameters : SfuParameters
+        Dimensions.
+
+    Members
+    -------
+    scores, probabilities : In, Out
+        Streams of `Softmax`.
+    activation_inputs, activation_outputs : In, Out
+        Streams of `ActivationFunctions`.
+    states, weights, normalised : In, In, Out
+        Streams of `RmsNorm`.
+    vectors, rotated : In, Out
+        Streams of `RotaryEmbedding`.
+
+    Raises
+    ------
+    ValueError
+        By `SfuParameters`.
+    """
+
+    def __init__(self, *, parameters: SfuParameters) -> None:
+        self.parameters = p = parameters
+        payloads = {
+            "scores": In(stream.Signature(p.softmax.slice_layout)),
+            "probabilities": Out(stream.Signature(p.softmax.result_layout)),
+            "activation_inputs": In(stream.Signature(p.activation.slice_layout)),
+            "activation_outputs": Out(stream.Signature(p.activation.result_layout)),
+            "states": In(stream.Signature(p.norm.slice_layout)),
+            "weights": In(stream.Signature(p.norm.values_layout)),
+            "normalised": Out(stream.Signature(p.norm.result_layout)),
+            "vectors": In(stream.Signature(p.rotary.slice_layout)),
+            "rotated": Out(stream.Signature(p.rotary.result_layout)),
+        }
+        super().__init__(payloads)
+
+    def elaborate(self, platform: Any) -> Module:
+        """Connect the streams."""
+        m = Module()
+        p = self.parameters
+        m.submodules.softmax = softmax = Softmax(parameters=p.softmax)
+        m.submodules.activation = activation = ActivationFunctions(parameters=p.activation)
+        m.submodules.norm = norm = RmsNorm(parameters=p.norm)
+        m.submodules.rotary = rotary = RotaryEmbedding(parameters=p.rotary)
+        inwards = [
+            (self.scores, softmax.scores),
+            (self.activation_inputs, activation.inputs),
+            (self.states, norm.states),
+            (self.weights, norm.weights),
+            (self.vectors, rotary.vectors),
+        ]
+        outwards = [
+            (softmax.probabilities, self.probabilities),
+            (activation.outputs, self.activation_outputs),
+            (norm.results, self.normalised),
+            (rotary.rotated, self.rotated),
+        ]
+        for outer, inner in inwards:
+            connect(m, flipped(outer), inner)
+        for inner, outer in outwards:
+            connect(m, inner, flipped(outer))
+        return m
