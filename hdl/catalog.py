@@ -185,7 +185,7 @@ CATALOG: tuple[Entry, ...] = (
         throughput="lanes elements a cycle",
         unit=RmsNorm,
         presets={
-            "tiny": RmsNormParameters(lanes=2, width=8, rows=1),
+            "tiny": RmsNormParameters(lanes=2, width=8, weight_fraction=10, rows=2),
             "smollm2": RmsNormParameters(lanes=8, width=576),
             "paper": RmsNormParameters(lanes=32, width=4096),
         },
@@ -215,7 +215,8 @@ CATALOG: tuple[Entry, ...] = (
         throughput="lanes scores a cycle",
         unit=Softmax,
         presets={
-            "tiny": SoftmaxParameters(lanes=2, scores=16, rows=1),
+            "tiny": SoftmaxParameters(lanes=2, scores=16),
+            "tiny_one_row": SoftmaxParameters(lanes=1, scores=8, rows=1),
             "smollm2": SoftmaxParameters(lanes=8),
             "paper": SoftmaxParameters(lanes=32),
         },

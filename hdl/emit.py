@@ -132,6 +132,8 @@ def write_verilog(emission: Emission, directory: Path) -> list[Path]:
             [
                 "read_rtlil design.il",
                 "proc -nomux -norom",
+                # A memory's contents are unknown until written, as those of an SRAM macro are.
+                "delete memory_*/t:$meminit_v2",
                 "memory_collect",
                 "setattr -unset init */w:*",
                 "setattr -mod -unset generator -unset top -unset src *",

@@ -14,6 +14,10 @@ from testbenches import simulators
 WAIVERS = {
     "DECLFILENAME": "submodules that are no units of their own share their parent's file",
     "UNUSEDSIGNAL": "a struct is split into named fields, also where a field is not read",
+    "WIDTHEXPAND": "operands keep their widths; Verilog extends them as Amaranth does",
+    "WIDTHTRUNC": "`!vector` is Yosys's comparison with zero; assignments never truncate",
+    "VARHIDDEN": "an instance may be named like a port of its module",
+    "CASEINCOMPLETE": "what holds where no case matches is assigned before the case",
 }
 """Lint messages that the emitted style brings with it, and why each is harmless."""
 

@@ -20,7 +20,7 @@ from hdl.paths import BUILD
 
 SIMULATORS = ("verilator", "icarus")
 
-RUNTIME_OBJECTS = "verilat*.o"
+RUNTIME_OBJECTS = "verilated*.o"
 """What Verilator compiles for every design alike."""
 
 VERILATOR_FLAGS = (

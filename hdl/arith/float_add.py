@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.arith.float_cut import NEVER, sum_special
 from hdl.arith.float_format import BINARY16, FloatFormat
-from hdl.arith.float_sum import Significands, Term, compare, inner_cuts, rounded_sum
+from hdl.arith.float_sum import Significands, Term, compare, rounded_sum
 from hdl.arith.float_unpack import require_ieee, unpack
 from hdl.arith.operator import Operator
 from hdl.parameters import require_choice
@@ -76,8 +76,8 @@ class FloatAdd(Operator):
     def elaborate(self, platform: object) -> Module:
         """Align, add, normalise, round."""
         m = Module()
-        inner = inner_cuts(self.stages, 2)
-        pipeline = self.pipeline(m, cuts=2 + inner)
+        before_sum, before_rounding = self.stages >= 3, self.stages >= 4
+        pipeline = self.pipeline(m, cuts=2 + before_sum + before_rounding)
         a = unpack(m, self.number_format, self.a, saturate=self.saturate)
         b = unpack(m, self.number_format, self.b, saturate=self.saturate)
         b = replace(b, sign=b.sign ^ getattr(self, "subtract", 0))
@@ -96,7 +96,8 @@ class FloatAdd(Operator):
             Significands(a.significand, b.significand),
             NEVER if self.saturate else sum_special(a, b),
             leading=0,
-            inner=inner,
+            before_sum=before_sum,
+            before_rounding=before_rounding,
             saturate=self.saturate,
         )
         m.d.comb += self.result.eq(result)

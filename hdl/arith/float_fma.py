@@ -5,7 +5,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.arith.float_cut import NEVER, cut, multiply_add_special
 from hdl.arith.float_format import BINARY16, FloatFormat
-from hdl.arith.float_sum import Significands, Term, compare, inner_cuts, rounded_sum
+from hdl.arith.float_sum import Significands, Term, compare, rounded_sum
 from hdl.arith.float_unpack import require_ieee, unpack
 from hdl.arith.operator import Operator
 from hdl.arith.unsigned_multiply import product
@@ -33,7 +33,7 @@ class FloatFma(Operator):
         that number.
     stages : int
         Register ranks. One is the result; a second stands behind the sum, a third behind the
-        integer product, a fourth before the sum, a fifth before the rounding.
+        integer product, a fourth before the rounding, a fifth before the sum.
     enable : bool
         Whether the ranks move only while the input `enable` is 1.
 
@@ -71,8 +71,8 @@ class FloatFma(Operator):
     def elaborate(self, platform: object) -> Module:
         """Multiply, align and add, normalise and round."""
         m = Module()
-        inner = inner_cuts(self.stages, 3)
-        pipeline = self.pipeline(m, cuts=3 + inner)
+        before_rounding, before_sum = self.stages >= 4, self.stages >= 5
+        pipeline = self.pipeline(m, cuts=3 + before_rounding + before_sum)
         number_format = self.number_format
         a = unpack(m, number_format, self.a, saturate=self.saturate)
         b = unpack(m, number_format, self.b, saturate=self.saturate)
@@ -100,7 +100,8 @@ class FloatFma(Operator):
             terms,
             special,
             leading=number_format.significand_bits,
-            inner=inner,
+            before_sum=before_sum,
+            before_rounding=before_rounding,
             saturate=self.saturate,
         )
         m.d.comb += self.result.eq(result)

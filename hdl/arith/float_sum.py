@@ -210,11 +210,6 @@ def normalise(m: Module, number_format: FloatFormat, total: Sum) -> Normalised:
     )
 
 
-def inner_cuts(stages: int, outer: int) -> int:
-    """Return how many places inside `rounded_sum` have a cut, where `outer` others come first."""
-    return min(max(stages - outer, 0), 2)
-
-
 def rounded_sum(
     m: Module,
     pipeline: Pipeline,
@@ -224,10 +219,11 @@ def rounded_sum(
     special: Special,
     *,
     leading: int,
-    inner: int,
+    before_sum: bool,
+    before_rounding: bool,
     saturate: bool,
 ) -> Value:
-    """Return the code of the sum, cut behind the addition, at the end, and in `inner` more places.
+    """Return the code of the sum, cut behind the addition, at the end, and where asked for.
 
     Parameters
     ----------
@@ -240,17 +236,17 @@ def rounded_sum(
     leading : int
         Zeros above the leading one that a first term with the larger exponent may have. The sum has
         as many bits more behind the point, where it may cancel down to.
-    inner : int
-        With 1 there is a cut before the addition, with 2 also one before the rounding.
+    before_sum, before_rounding : bool
+        Whether there is a cut between alignment and addition, or normalisation and rounding.
     saturate : bool
         A result beyond the largest finite number gives that number.
     """
     aligned = align(m, order, terms, fraction=number_format.mantissa_bits + leading + 2)
-    if inner >= 1:
+    if before_sum:
         aligned, special = cut(pipeline, aligned, special)
     total, special = cut(pipeline, add(m, aligned), special)
     result = normalise(m, number_format, total)
-    if inner == 2:
+    if before_rounding:
         result, special = cut(pipeline, result, special)
     code = pack(
         m,

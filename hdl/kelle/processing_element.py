@@ -169,18 +169,18 @@ class ProcessingElement(Unit):
         ]
 
         a, b, c, d, e = partial_products(m, moving, weight, width)
-        words = named(m, "three", full_adders(a, b, c, width), width)
-        words = named(m, "four", full_adders(*words, d, width), width)
-        words = full_adders(*words, e, width)
+        x, y = named(m, "three", full_adders(a, b, c, width), width)
+        x, y = named(m, "four", full_adders(x, y, d, width), width)
+        words = full_adders(x, y, e, width)
         # The product stays two words: its carries wait for the only carry chain.
         product = [Signal(width, name=f"product_{i}", reset_less=True) for i in range(2)]
         m.d.sync += [register.eq(word) for register, word in zip(product, words, strict=True)]
 
         passing = Signal(width)
         m.d.comb += passing.eq(Mux(self.sum_transposed, self.sum_left, self.sum_top))
-        words = full_adders(*product, passing, width)
+        x, y = full_adders(product[0], product[1], passing, width)
         total = Signal(signed(width), reset_less=True)
-        m.d.sync += total.eq(words[0] + words[1])
+        m.d.sync += total.eq(x + y)
         m.d.comb += [
             self.moving_out.eq(moving),
             self.load_out.eq(load),

@@ -15,7 +15,6 @@ from amaranth.hdl import (
     Module,
     Mux,
     Shape,
-    ShapeLike,
     Signal,
     Value,
     signed,
@@ -26,6 +25,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.kelle.processing_element import WEIGHT_WIDTH, ProcessingElement
+from hdl.kelle.stagger import Stagger
 from hdl.parameters import require, require_choice, require_power_of_two, require_range
 from hdl.unit import Unit
 
@@ -129,54 +129,6 @@ class SystolicArrayParameters:
     def lane_layout(self) -> data.StructLayout:
         """What one lane delivers."""
         return data.StructLayout({"sum": self.sum_shape, "tag": self.tag_width, "valid": 1})
-
-
-class Stagger(Unit):
-    """Delay lanes by their number: lane k by k times `step` cycles.
-
-    **Latency** k * step cycles for lane k. **Throughput** one value a lane and cycle.
-
-    Parameters
-    ----------
-    shape : ShapeLike
-        Shape of a lane's values; hashable.
-    lanes : int
-        Number of lanes, 1 to 64.
-    step : int
-        Cycles by which a lane is later than the one before, 1 to 64.
-
-    Members
-    -------
-    aligned : In(ArrayLayout(shape, lanes))
-        Values of one vector in one cycle.
-    staggered : Out(ArrayLayout(shape, lanes))
-        The same, each lane later.
-
-    Raises
-    ------
-    ValueError
-        If a number is out of range.
-    """
-
-    def __init__(self, *, shape: ShapeLike, lanes: int, step: int = 1) -> None:
-        require_range("lanes", lanes, 1, 64)
-        require_range("step", step, 1, 64)
-        self.shape, self.lanes, self.step = shape, lanes, step
-        layout = data.ArrayLayout(shape, lanes)
-        super().__init__({"aligned": In(layout), "staggered": Out(layout)})
-
-    def elaborate(self, platform: Any) -> Module:
-        """Build one shift register a lane."""
-        m = Module()
-        width = Shape.cast(self.shape).width
-        for lane in range(self.lanes):
-            value = self.aligned.as_value().word_select(lane, width)
-            if depth := lane * self.step:
-                line = Signal(depth * width, name=f"line_{lane}", reset_less=True)
-                m.d.sync += line.eq(Cat(value, line))
-                value = line[-width:]
-            m.d.comb += self.staggered.as_value().word_select(lane, width).eq(value)
-        return m
 
 
 class SystolicArray(Unit):
@@ -378,16 +330,14 @@ class SystolicArray(Unit):
         that `transposed` does not choose have no effect.
         """
         p = self.parameters
-        moving_above: list[Value] = list(moving)
+        moving_above: list[Value] = [moving[j] for j in range(p.rows)]
         sums_above: list[Value] = [Const(0, signed(p.link_sum_width))] * p.rows
         right = []
         for i in range(p.rows):
             moving_left, sum_left = moving[i], Const(0, signed(p.link_sum_width))
             load = strobes[i]
             for j in range(p.rows):
-                element = ProcessingElement(
-                    moving_width=p.link_width, sum_width=p.link_sum_width
-                )
+                element = ProcessingElement(moving_width=p.link_width, sum_width=p.link_sum_width)
                 m.submodules[f"element_{i}_{j}"] = element
                 takes_in, adds = wave[i + j], wave[i + j + 2]
                 m.d.comb += [

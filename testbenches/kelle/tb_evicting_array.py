@@ -1,191 +1,33 @@
 """Testbench of the array with its evictor: victims of SmolLM2's decode steps, from q and K."""
 
-from dataclasses import dataclass, replace
 from typing import Any
 
 import cocotb
 import numpy as np
 from amaranth.lib import data
 
-from golden.kelle.aerp import AerpParameters, DecodeStep, replay
-from golden.kelle.evicting_array import SCORE_FRACTION, quantised_scores
-from golden.kelle.requantiser import requantised
-from golden.kelle.systolic_array import TilePass, tiles
-from golden.kelle.systolic_evictor import Wave
-from golden.kelle.tile_accumulator import TileAccumulatorModel
-from golden.llm import Trace, open_trace
 from hdl.kelle.evicting_array import EvictingArrayParameters
-from hdl.kelle.systolic_evictor import ScoreSource, SystolicEvictorParameters
 from testbenches.bench import Bench, catalog_parameters
-from testbenches.kelle.evictor_waves import policy_for, step_waves, tabulate
+from testbenches.kelle.decode_work import (
+    LAYER,
+    Builder,
+    Work,
+    decode_work,
+    few_slots,
+    open_layer,
+    workload,
+)
+from testbenches.kelle.evictor_waves import tabulate
 from testbenches.kelle.tb_systolic_array import read
-from testbenches.kelle.tile_passes import pack_weights, passes_of, projection, values_operands
-from testbenches.packing import from_integers, pack, to_integer, to_integers, unpack
+from testbenches.kelle.tile_passes import passes_of, projection, values_operands
+from testbenches.packing import from_integers, pack, to_integer, unpack
 from testbenches.streams import PAUSES
-
-LAYER = 14
-LONG = 1024
-"""Slots above which a budget needs a longer text than the prose."""
-
-
-def open_layer(slots: int) -> Trace:
-    """Return the tensors of one layer over a text that fills the slots."""
-    if slots >= LONG:
-        return open_trace(text="news", tokens=slots + 64, layers=(LAYER,))
-    return open_trace(text="prose", tokens=640, layers=(0, LAYER, 29))
 
 
 def prepare(p: EvictingArrayParameters) -> None:
     """Capture the tensors before the simulator starts."""
     open_layer(p.evictor.slots)
     open_layer(few_slots(p))
-
-
-def few_slots(p: EvictingArrayParameters) -> int:
-    """Return a budget that is searched quickly."""
-    return min(p.evictor.slots, 4 * p.rows)
-
-
-def workload(p: EvictingArrayParameters) -> tuple[int, tuple[int, ...]]:
-    """Return how many decode steps of which heads take a few seconds."""
-    tiles_a_step = p.evictor.slots // p.rows * (64 // p.rows)
-    return (32, (0, 1, 2)) if tiles_a_step <= 8 else (6, (0, 1, 2) if p.rows < 32 else (0,))
-
-
-@dataclass
-class Work:
-    """What the streams carry and what must come out, in the order of the vectors.
-
-    Members
-    -------
-    beats, vectors : list[int]
-        Packed payloads.
-    scored : list[int]
-        Numbers of the vectors that give scores to the evictor.
-    waves : list[Wave]
-        What each of them does there.
-    done : list[int]
-        Numbers of the vectors that give results.
-    values, indices : list
-        Those results, [rows] each, and the vectors' numbers among their kind.
-    scales : list[tuple[int, int]]
-        Scale and shift of every result.
-    """
-
-    beats: list[int]
-    vectors: list[int]
-    scored: list[int]
-    waves: list[Wave]
-    done: list[int]
-    values: list[np.ndarray]
-    indices: list[int]
-    scales: list[tuple[int, int]]
-
-
-class Builder:
-    """Spell output tiles as loads and vectors, and model what the accumulators make of them."""
-
-    def __init__(self, p: EvictingArrayParameters) -> None:
-        self.p = p
-        self.model = TileAccumulatorModel(p.accumulator, p.rows)
-        self.work = Work([], [], [], [], [], [], [], [])
-
-    def add(
-        self, passes: list[TilePass], scale: int, shift: int, waves: list[Wave] | None = None
-    ) -> None:
-        """Add the passes of one output tile; `waves` go with the vectors of the last one."""
-        p, work = self.p, self.work
-        for number, item in enumerate(passes):
-            work.beats += pack_weights(item.weights, p.array)
-            first, last = number == 0, number == len(passes) - 1
-            count = len(item.vectors)
-            for index, sums in enumerate(item.sums):
-                totals = self.model.add(sums, index=index, first=first, high=item.high)
-                if last:
-                    work.done.append(len(work.vectors) + index)
-                    work.values.append(requantised(totals, scale, shift))
-                    work.indices.append(index)
-                    work.scales.append((scale, shift))
-            if last and waves:
-                work.scored += [len(work.vectors) + index for index in range(count)]
-                work.waves += waves
-            work.vectors += self._pack(item, first, last, waves if last else None)
-
-    def _pack(
-        self, item: TilePass, first: bool, last: bool, waves: list[Wave] | None
-    ) -> list[int]:
-        p, count = self.p, len(item.vectors)
-        names = [name for name, _field in p.evictor.wave_layout]
-        tag = {
-            "step": {
-                "first": np.full(count, int(first)),
-                "high": np.full(count, int(item.high)),
-                "index": np.arange(count),
-            },
-            "done": np.full(count, int(last)),
-            "score": np.full(count, int(waves is not None)),
-            "wave": {
-                name: np.array([int(getattr(wave, name)) for wave in waves])
-                if waves
-                else np.zeros(count, np.int64)
-                for name in names
-            },
-        }
-        fields = {
-            "elements": item.vectors,
-            "transposed": np.full(count, int(item.transposed)),
-            "swap": (np.arange(count) == 0).astype(int),
-            "unsigned_weights": np.full(count, int(item.unsigned_weights)),
-            "tag": tag,
-        }
-        return to_integers(pack(p.vector_layout, fields))
-
-
-def step_work(
-    builder: Builder,
-    step: DecodeStep,
-    evictor: SystolicEvictorParameters,
-    queries: np.ndarray,
-    keys: np.ndarray,
-    scale: int,
-    shift: int,
-) -> None:
-    """Add one decode step: every tile of slots, then the arriving token's own score."""
-    p = builder.p
-    valid = step.positions >= 0
-    cached = np.where(valid[:, np.newaxis], keys[step.positions], 0)
-    arriving = np.zeros((p.rows, keys.shape[1]), np.int64)
-    arriving[step.slot % p.rows] = keys[step.now]
-    waves = list(step_waves(step, evictor))
-    moving = queries[:, step.now]
-    stationary = np.concatenate([cached, arriving])
-    for first, passes in tiles(stationary, moving, p.array, transposed=True, wide=True):
-        number = first // p.rows * len(moving)
-        builder.add(passes, scale, shift, waves[number : number + len(moving)])
-
-
-def decode_work(
-    builder: Builder, steps: int, kv_heads: tuple[int, ...], slots: int
-) -> tuple[list[int], str]:
-    """Add SmolLM2's decode steps; return the victims that the policy names, and what it was."""
-    evictor, victims = replace(builder.p.evictor, slots=slots), []
-    trace = open_layer(slots)
-    group = trace.heads // trace.kv_heads
-    policy: AerpParameters = policy_for(evictor)
-    for kv_head in kv_heads:
-        taken = [trace.attention_trace(LAYER, kv_head * group + head) for head in range(group)]
-        queries, keys, scale, shift, scores = quantised_scores(
-            np.stack([head.q for head in taken]), taken[0].k
-        )
-        real = scores / float(1 << SCORE_FRACTION)
-        real[:, *np.triu_indices(real.shape[1], k=1)] = -np.inf
-        first = slots - slots // 8
-        for step in replay(
-            real, policy, first=first, steps=steps, source=ScoreSource.RAW, evictor=evictor
-        ):
-            step_work(builder, step, evictor, queries, keys, scale, shift)
-            victims.append(step.victim)
-    return victims, f"SmolLM2 layer {LAYER}, {len(kv_heads)} KV heads, {steps} steps each"
 
 
 class Surroundings:
@@ -262,9 +104,7 @@ class Surroundings:
         """Require every result and every new importance in its lane and cycle, and no other."""
         p, work = self.p, self.work
         accepted = np.array(self.accepted_at) - self.first_cycle
-        self.bench.compare(
-            "vectors accepted", np.array(len(work.vectors)), np.array(len(accepted))
-        )
+        self.bench.compare("vectors accepted", np.array(len(work.vectors)), np.array(len(accepted)))
         self._check(
             "results",
             self.results,
@@ -382,10 +222,10 @@ async def decode_steps(dut: Any) -> None:
 @cocotb.test()
 @cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
 async def stalls(dut: Any, source: str, sink: str) -> None:
-    """A few decode steps under every pair of pause patterns."""
+    """Run a few decode steps under every pair of pause patterns."""
     p = catalog_parameters()
     builder = Builder(p)
-    decode_work(builder, 3, (0,), few_slots(p))
+    decode_work(builder, 2, (0,), few_slots(p))
     salt = f"stalls {source} {sink}"
     unit = Accelerator(dut, salt, builder.work, source=source, sink=sink)
     await unit.run()
@@ -416,7 +256,7 @@ async def other_products(dut: Any) -> None:
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """A reset in the middle of work leaves nothing behind."""
+    """Reset in the middle of work: nothing is left behind."""
     p = catalog_parameters()
     builder = Builder(p)
     decode_work(builder, 2, (2,), few_slots(p))

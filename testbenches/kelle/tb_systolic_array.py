@@ -1,4 +1,4 @@
-"""Testbench of the systolic array: SmolLM2's projections and attention, stalls, resets, extremes."""
+"""Testbench of the systolic array: SmolLM2's projections and attention, stalls, resets, ends."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -224,7 +224,7 @@ async def extremes(dut: Any) -> None:
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """A reset in the middle of work leaves nothing behind."""
+    """Reset in the middle of work: nothing is left behind."""
     p = catalog_parameters()
     passes = random_passes(Bench(dut, "resets").numpy_rng, p, 12)
     array = Array(dut, "resets", passes, vectors="random", weights="bursty")

@@ -25,7 +25,7 @@ def integers(values: NDArray[np.floating], bits: int, axis: int | None = None) -
 def projection(
     trace: Trace, layer: int, name: str, p: SystolicArrayParameters, vectors: int
 ) -> tuple[Integers, Integers]:
-    """Return INT8 weights [inputs, outputs], scaled by output channel, and quantised activations."""
+    """Return INT8 weights [inputs, outputs], a scale an output, and quantised activations."""
     linear = trace.linear(layer, name)
     weights = integers(linear.weight, 8, axis=1).T
     return weights, integers(linear.inputs, activation_bits(p))[:vectors]
@@ -97,9 +97,7 @@ def pack_weights(tile: Integers, p: SystolicArrayParameters) -> list[int]:
     return to_integers(pack(p.weights_layout, beats))
 
 
-def pack_vectors(
-    item: TilePass, tags: Integers, p: SystolicArrayParameters
-) -> list[int]:
+def pack_vectors(item: TilePass, tags: Integers, p: SystolicArrayParameters) -> list[int]:
     """Pack the vectors of a pass; the first brings the swap."""
     count = len(item.vectors)
     fields = {
@@ -110,5 +108,3 @@ def pack_vectors(
         "tag": tags,
     }
     return to_integers(pack(p.vector_layout, fields))
-
-

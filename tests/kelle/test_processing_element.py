@@ -39,7 +39,10 @@ def test_multiply_add(moving_width: int, sum_width: int) -> None:
         checked = 0
         for cycle in range(4000):
             left, top, sum_left, sum_top = (
-                draw(bound), draw(bound), draw(sum_bound), draw(sum_bound)
+                draw(bound),
+                draw(bound),
+                draw(sum_bound),
+                draw(sum_bound),
             )
             transposed, adds_left = rng.randrange(2), rng.randrange(2)
             load, byte = rng.randrange(2), rng.choice([0, 1, 127, 128, 255, rng.randrange(256)])

@@ -61,7 +61,7 @@ def test_factors_must_be_in_range(factor: float) -> None:
         ({"scale_width": 0}, "scale_width must be an integer from 1 to 16, not 0"),
     ],
 )
-def test_illegal_widths_are_worded(arguments: dict[str, int], message: str) -> None:
+def test_illegal_widths_are_worded(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Requantiser(**arguments)
 

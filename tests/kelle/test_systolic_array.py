@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from golden.kelle.systolic_array import combined, split_bytes, tiles
 from hdl.catalog import entry_named
 from hdl.emit import Emission
-from hdl.kelle.systolic_array import Moving, Stagger, SystolicArray, SystolicArrayParameters
+from hdl.kelle.stagger import Stagger
+from hdl.kelle.systolic_array import Moving, SystolicArray, SystolicArrayParameters
 
 ENTRY = entry_named("systolic_array")
 

@@ -54,7 +54,7 @@ def test_unit_equals_its_model(vectors: int) -> None:
             first = int(index not in started or rng.random() < 0.1)
             if valid:
                 started.add(index)
-            value = int(rng.choice([-bound, bound - 1, rng.integers(-bound, bound)]))
+            value = int(rng.choice(np.array([-bound, bound - 1, rng.integers(-bound, bound)])))
             steps.append((index, valid, first, int(rng.integers(2)), value))
 
     async def bench(context: Any) -> None:
