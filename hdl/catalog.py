@@ -185,7 +185,7 @@ CATALOG: tuple[Entry, ...] = (
         throughput="lanes elements a cycle",
         unit=RmsNorm,
         presets={
-            "tiny": RmsNormParameters(lanes=2, width=8, weight_fraction=10, rows=2),
+            "tiny": RmsNormParameters(lanes=2, width=8, weight_fraction=10),
             "smollm2": RmsNormParameters(lanes=8, width=576),
             "paper": RmsNormParameters(lanes=32, width=4096),
         },

@@ -43,7 +43,8 @@ class Passive(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        m.d.comb += self.inverse.eq(~self.value)
+        ports: Any = self
+        m.d.comb += ports.inverse.eq(~ports.value)
         return m
 
 
@@ -60,7 +61,8 @@ class Outer(Unit):
             m.submodules[name] = inner = Inner(width=8, step=step)
             m.d.comb += inner.value.eq(value)
             value = inner.next
-        m.submodules.passive = passive = Passive()
+        passive: Any = Passive()
+        m.submodules.passive = passive
         m.d.comb += [
             self.result.eq(value),
             passive.value.eq(value),

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from hdl import paths
 from golden.llm import capture, model
 from golden.llm.model import SMOLLM2
 from golden.llm.store import TensorStore, locked
 from golden.llm.texts import text_named
 from golden.llm.trace import Trace, group
+from hdl import paths
 
 
 def open_trace(

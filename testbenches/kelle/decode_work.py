@@ -36,8 +36,7 @@ def few_slots(p: EvictingArrayParameters) -> int:
 
 def workload(p: EvictingArrayParameters) -> tuple[int, tuple[int, ...]]:
     """Return how many decode steps of which heads take a few seconds."""
-    tiles_a_step = p.evictor.slots // p.rows * (64 // p.rows)
-    return (32, (0, 1, 2)) if tiles_a_step <= 8 else (6, (0, 1, 2) if p.rows < 32 else (0,))
+    return (6, (0,)) if p.evictor.slots >= LONG else (32, (0, 1, 2))
 
 
 @dataclass
@@ -160,8 +159,10 @@ def decode_work(
     policy: AerpParameters = policy_for(evictor)
     for kv_head in kv_heads:
         taken = [trace.attention_trace(LAYER, kv_head * group + head) for head in range(group)]
+        # Two channel tiles, whatever the array: all of a head's channels at 32 rows.
+        part = slice(0, 2 * builder.p.rows)
         queries, keys, scale, shift, scores = quantised_scores(
-            np.stack([head.q for head in taken]), taken[0].k
+            np.stack([head.q[:, part] for head in taken]), taken[0].k[:, part]
         )
         real = scores / float(1 << SCORE_FRACTION)
         real[:, *np.triu_indices(real.shape[1], k=1)] = -np.inf

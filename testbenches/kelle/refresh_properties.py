@@ -7,11 +7,11 @@ the entry was last refreshed, unless the sweep for that expiry has not reached t
 
 from typing import Any
 
-from amaranth.hdl import Assert, Assume, Elaboratable, Module, Mux, Signal, Value
+from amaranth.hdl import Elaboratable, Module, Mux, Signal, Value
 from amaranth.lib import data
 
 from hdl.kelle.refresh_walker import RefreshParameters, RefreshWalker
-from testbenches.formal import MemoryRegisters
+from testbenches.formal import Assert, Assume, MemoryRegisters
 
 AGE_BITS = 12
 

@@ -100,6 +100,16 @@ class Surroundings:
         self.results.append(read(self.bench.dut.results))
         self.updates.append(read(self.bench.dut.updates))
 
+    def check_silence(self) -> None:
+        """Require that no lane has shown a result or a new importance."""
+        for name, seen, lane in (
+            ("results", self.results, self.p.result_layout),
+            ("updates", self.updates, self.p.evictor.update_layout),
+        ):
+            layout = data.ArrayLayout(lane, self.p.rows)
+            got = unpack(layout, from_integers(seen, layout.size))["valid"]
+            self.bench.compare(f"{name}.valid after reset", np.zeros_like(got), got)
+
     def check(self) -> None:
         """Require every result and every new importance in its lane and cycle, and no other."""
         p, work = self.p, self.work
@@ -225,7 +235,7 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
     """Run a few decode steps under every pair of pause patterns."""
     p = catalog_parameters()
     builder = Builder(p)
-    decode_work(builder, 2, (0,), few_slots(p))
+    decode_work(builder, 4, (0,), few_slots(p))
     salt = f"stalls {source} {sink}"
     unit = Accelerator(dut, salt, builder.work, source=source, sink=sink)
     await unit.run()
@@ -262,6 +272,12 @@ async def resets(dut: Any) -> None:
     decode_work(builder, 2, (2,), few_slots(p))
     unit = Accelerator(dut, "resets", builder.work, source="random", sink="bursty")
     for _ in range(8):
+        await unit.bench.reset()
+        unit.sink.received.clear()
+        for _cycle in range(p.latency + p.rows):
+            await unit.bench.step()
+        unit.around.check_silence()
+        assert not unit.sink.received
         await unit.bench.reset()
         unit.start()
         for _cycle in range(unit.bench.rng.randint(1, 8 * p.rows)):

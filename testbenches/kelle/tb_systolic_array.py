@@ -85,7 +85,12 @@ class Lanes:
         shape = (len(self.seen), p.rows)
         expected = {name: np.zeros(shape, np.int64) for name in ("sum", "tag", "valid")}
         lanes = np.arange(p.rows)
-        when = np.array(self.accepted_at)[:, np.newaxis] - self.first_cycle + p.latency + lanes
+        when = (
+            np.array(self.accepted_at, np.int64)[:, np.newaxis]
+            - self.first_cycle
+            + p.latency
+            + lanes
+        )
         expected["sum"][when, lanes] = sums
         expected["tag"][when, lanes] = tags[:, np.newaxis]
         expected["valid"][when, lanes] = 1
@@ -229,6 +234,10 @@ async def resets(dut: Any) -> None:
     passes = random_passes(Bench(dut, "resets").numpy_rng, p, 12)
     array = Array(dut, "resets", passes, vectors="random", weights="bursty")
     for _ in range(10):
+        await array.bench.reset()
+        for _cycle in range(array.p.latency + array.p.rows):
+            await array.bench.step()
+        array.lanes.check(array.sums[:0], array.tags[:0])
         await array.bench.reset()
         array.start()
         for _cycle in range(array.bench.rng.randint(1, 6 * p.rows)):

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hdl import paths
 from golden.llm import Trace, model, open_trace
+from hdl import paths
 
 if TYPE_CHECKING:
     from transformers import LlamaForCausalLM

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hdl import paths
 from golden.llm import DataFileError, Trace, model, open_trace, text_named
 from golden.llm.store import TensorStore
+from hdl import paths
 
 
 def all_tensors(trace: Trace) -> dict[str, np.ndarray]:
