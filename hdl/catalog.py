@@ -54,8 +54,6 @@ class Entry:
         Component class; takes the keyword argument `parameters`.
     presets : Mapping[str, Any]
         Parameter objects by name.
-    shared_page : str, optional
-        The unit whose documentation page also covers this one; its own page by default.
     """
 
     top: str
@@ -66,12 +64,6 @@ class Entry:
     throughput: str
     unit: Callable[..., Unit]
     presets: Mapping[str, Any]
-    shared_page: str | None = None
-
-    @property
-    def page(self) -> str:
-        """The documentation page, relative to the checkout."""
-        return f"docs/{self.paper}/{self.shared_page or self.top}.md"
 
     @property
     def testbench(self) -> str:
@@ -121,10 +113,9 @@ CATALOG: tuple[Entry, ...] = (
     Entry(
         top="evicting_array",
         paper="kelle",
-        shared_page="systolic_array",
         summary="multiplies, finishes the sums, and finds the victim among the scores",
         source="Section 5.3, Figure 11 (c, d)",
-        latency="rows + 6 + i cycles to lane i; the victim 1 cycle after the last score",
+        latency="rows + 8 + i cycles to lane i; the victim 1 cycle after the last score",
         throughput="one vector a cycle, across tiles and modes",
         unit=EvictingArray,
         presets={
@@ -137,7 +128,7 @@ CATALOG: tuple[Entry, ...] = (
                 ),
             ),
             "smollm2": EvictingArrayParameters(
-                evictor=SystolicEvictorParameters(slots=128, index_width=7)
+                evictor=SystolicEvictorParameters(slots=128, index_width=7, shift=6)
             ),
             "paper": EvictingArrayParameters(),
         },
@@ -174,7 +165,6 @@ CATALOG: tuple[Entry, ...] = (
     Entry(
         top="activation_functions",
         paper="kelle",
-        shared_page="sfu",
         summary="SiLU and GeLU by one table and linear interpolation",
         source="Section 5, special function units",
         latency="4 cycles",
@@ -189,7 +179,6 @@ CATALOG: tuple[Entry, ...] = (
     Entry(
         top="rms_norm",
         paper="kelle",
-        shared_page="sfu",
         summary="divides hidden states by their root mean square and weights them",
         source="Section 5, special function units",
         latency="10 cycles from a row's last slice to its first result",
@@ -204,7 +193,6 @@ CATALOG: tuple[Entry, ...] = (
     Entry(
         top="rotary_embedding",
         paper="kelle",
-        shared_page="sfu",
         summary="turns queries and keys by their positions, with generated angles",
         source="Section 5, special function units",
         latency="4 cycles",
@@ -221,7 +209,6 @@ CATALOG: tuple[Entry, ...] = (
     Entry(
         top="softmax",
         paper="kelle",
-        shared_page="sfu",
         summary="turns rows of scores into probabilities with the maximum found online",
         source="Section 5, special function units",
         latency="10 cycles from a row's last scores to its first probabilities",

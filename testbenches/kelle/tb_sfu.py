@@ -114,10 +114,10 @@ async def run_work(dut: Any, salt: str, source: str, sink: str, *, resets: int =
 
 
 @cocotb.test()
-@cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
-async def all_functions(dut: Any, source: str, sink: str) -> None:
-    """Every function at once under every pair of pause patterns."""
-    await run_work(dut, f"all_functions {source} {sink}", source, sink)
+@cocotb.parametrize(pattern=list(PAUSES))
+async def all_functions(dut: Any, pattern: str) -> None:
+    """Run every function at once, all streams with one kind of pauses."""
+    await run_work(dut, f"all_functions {pattern}", pattern, pattern)
 
 
 @cocotb.test()
