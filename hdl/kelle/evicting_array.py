@@ -52,7 +52,7 @@ class EvictingArrayParameters:
     bands: int = 4
     vectors: int = 16
     evictor: SystolicEvictorParameters = field(default_factory=SystolicEvictorParameters)
-    stages: int = 3
+    stages: int = 5
 
     def __post_init__(self) -> None:
         """Check every rule."""

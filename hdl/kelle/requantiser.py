@@ -6,11 +6,11 @@ return to them here, beside the array, with the scale of their output channel or
 
 from typing import Any
 
-from amaranth.hdl import Module, signed, unsigned
+from amaranth.hdl import Cat, Const, Module, signed, unsigned
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.operator import Operator
-from hdl.arith.rounding import VariableRoundingShift
+from hdl.arith.rounding import Rounding, round_up
 from hdl.arith.saturating_add import saturate
 from hdl.parameters import require_range
 
@@ -28,7 +28,7 @@ class Requantiser(Operator):
     scale_width : int
         Bits of a scale, 1 to 16.
     stages : int
-        Register ranks: behind the product, the shift and the clamp as far as they suffice.
+        Register ranks: behind the two products, their sum, the shift, the clamp and the rounding.
     enable : bool
         Whether the ranks move only while the input `enable` is 1.
 
@@ -50,7 +50,7 @@ class Requantiser(Operator):
     """
 
     def __init__(
-        self, *, width: int = 48, scale_width: int = 16, stages: int = 3, enable: bool = False
+        self, *, width: int = 48, scale_width: int = 16, stages: int = 5, enable: bool = False
     ) -> None:
         require_range("width", width, 16, 48)
         require_range("scale_width", scale_width, 1, 16)
@@ -65,14 +65,22 @@ class Requantiser(Operator):
         super().__init__(members, stages=stages, enable=enable)
 
     def elaborate(self, platform: Any) -> Module:
-        """Multiply, cut, shift and round, cut, clamp, cut."""
+        """Multiply by halves, add them, shift, clamp, round; cut behind each."""
         m = Module()
-        pipeline = self.pipeline(m, cuts=3)
-        product, shift = pipeline.cut(self.a * self.scale, self.shift)
+        pipeline = self.pipeline(m, cuts=5)
+        part = self.width // 2
+        low, high = self.a[:part] * self.scale, self.a[part:].as_signed() * self.scale
+        low, high, shift = pipeline.cut(low, high, self.shift)
+        product, shift = pipeline.cut(low + (high << part), shift)
         width = self.width + self.scale_width
-        m.submodules.shifter = shifter = VariableRoundingShift(width=width, largest_shift=width - 1)
-        m.d.comb += [shifter.a.eq(product), shifter.shift.eq(shift)]
-        (rounded,) = pipeline.cut(shifter.result)
-        (result,) = pipeline.cut(saturate(rounded, signed(16))[0])
+        # One bit more below, for the half; what is dropped beyond it only counts as any or none.
+        shifted = Cat(Const(0, 1), product).as_signed() >> shift
+        dropped = product & ~(Const(-1, signed(width)) << shift) >> 1
+        shifted, dropped = pipeline.cut(shifted, dropped)
+        # What is clamped to one bit more than the result is clamped alike after it is rounded.
+        half, floor = shifted[0], saturate(shifted[1:].as_signed(), signed(17))[0]
+        half, floor, sticky = pipeline.cut(half, floor, dropped.any())
+        up = round_up(Rounding.HALF_EVEN, floor[0], half, sticky)
+        (result,) = pipeline.cut(saturate(floor + up, signed(16))[0])
         m.d.comb += self.result.eq(result)
         return m

@@ -1,6 +1,7 @@
 """Work for the array with its evictor: decode steps of SmolLM2 as loads, vectors and waves."""
 
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 
@@ -149,23 +150,32 @@ def step_work(
         builder.add(passes, scale, shift, waves[number : number + len(moving)])
 
 
+@cache
+def head_operands(
+    kv_head: int, slots: int, channels: int
+) -> tuple[np.ndarray, np.ndarray, int, int, np.ndarray]:
+    """Return queries, keys, scale and shift of a key/value head, and its scores as real numbers."""
+    trace = open_layer(slots)
+    group = trace.heads // trace.kv_heads
+    heads = [trace.attention_trace(LAYER, kv_head * group + head) for head in range(group)]
+    queries, keys, scale, shift, scores = quantised_scores(
+        np.stack([head.q[:, :channels] for head in heads]), heads[0].k[:, :channels]
+    )
+    real = scores / float(1 << SCORE_FRACTION)
+    real[:, *np.triu_indices(real.shape[1], k=1)] = -np.inf
+    return queries, keys, scale, shift, real
+
+
 def decode_work(
     builder: Builder, steps: int, kv_heads: tuple[int, ...], slots: int
 ) -> tuple[list[int], str]:
     """Add SmolLM2's decode steps; return the victims that the policy names, and what it was."""
     evictor, victims = replace(builder.p.evictor, slots=slots), []
-    trace = open_layer(slots)
-    group = trace.heads // trace.kv_heads
     policy: AerpParameters = policy_for(evictor)
     for kv_head in kv_heads:
-        taken = [trace.attention_trace(LAYER, kv_head * group + head) for head in range(group)]
         # Two channel tiles, whatever the array: all of a head's channels at 32 rows.
-        part = slice(0, 2 * builder.p.rows)
-        queries, keys, scale, shift, scores = quantised_scores(
-            np.stack([head.q[:, part] for head in taken]), taken[0].k[:, part]
-        )
-        real = scores / float(1 << SCORE_FRACTION)
-        real[:, *np.triu_indices(real.shape[1], k=1)] = -np.inf
+        operands = head_operands(kv_head, slots, 2 * builder.p.rows)
+        queries, keys, scale, shift, real = operands
         first = slots - slots // 8
         for step in replay(
             real, policy, first=first, steps=steps, source=ScoreSource.RAW, evictor=evictor

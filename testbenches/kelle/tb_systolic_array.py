@@ -81,7 +81,7 @@ class Lanes:
         """Require every result in its lane and cycle, and no other."""
         p, bench = self.p, self.bench
         layout = data.ArrayLayout(p.lane_layout, p.rows)
-        bench.compare("vectors accepted", np.array(len(sums)), np.array(len(self.accepted_at)))
+        bench.compare("vectors accepted", np.array([len(sums)]), np.array([len(self.accepted_at)]))
         shape = (len(self.seen), p.rows)
         expected = {name: np.zeros(shape, np.int64) for name in ("sum", "tag", "valid")}
         lanes = np.arange(p.rows)
@@ -182,6 +182,24 @@ async def projections(dut: Any) -> None:
         tensors=f"SmolLM2 layer {LAYER}, q/k/v projections of {VECTORS} tokens",
         utilization_of_one_tile=round(one / (one + 2 * p.rows - 2 + constant), 4),
     )
+
+
+@cocotb.test()
+async def recomputed_tokens(dut: Any) -> None:
+    """Let recomputed tokens join a batch: each costs a cycle a tile, and no more."""
+    p = catalog_parameters()
+    batch, recomputed = 16, 5
+    weights, activations = projection(open_layer(), LAYER, "k_proj", p, batch + recomputed)
+    inputs = 4 * p.rows
+    cycles = []
+    for count in (batch, batch + recomputed):
+        operands = (weights[:inputs], activations[:count, :inputs])
+        array = Array(dut, "recomputed_tokens", passes_of(operands, p, outputs=2))
+        await array.run()
+        array.check()
+        cycles.append(array.cycles)
+    extra = recomputed * p.passes * len(array.passes)
+    array.bench.compare("extra cycles", np.array([extra]), np.array([cycles[1] - cycles[0]]))
 
 
 @cocotb.test()

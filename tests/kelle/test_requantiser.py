@@ -66,7 +66,7 @@ def test_illegal_widths_are_worded(arguments: dict[str, Any], message: str) -> N
         Requantiser(**arguments)
 
 
-@pytest.mark.parametrize("stages", [0, 1, 3])
+@pytest.mark.parametrize("stages", [0, 1, 3, 5])
 def test_unit_equals_its_model(stages: int) -> None:
     unit = Requantiser(stages=stages)
     rng = np.random.default_rng(stages)

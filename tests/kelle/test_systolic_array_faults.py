@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from testbenches.faults import Fault, faulty_copy, simulation_finds
+from testbenches.faults import Fault, faulty_copy, proof_finds, simulation_finds
 
 ELEMENT = "hdl/kelle/processing_element.py"
 ARRAY = "hdl/kelle/systolic_array.py"
@@ -104,15 +104,6 @@ FAULTS = [
     (
         "evicting_array",
         Fault(
-            "the accumulator held is read from the memory too early",
-            ACCUMULATOR,
-            "Mux(self.step.index == index, held, words.read_data.as_signed())",
-            "words.read_data.as_signed()",
-        ),
-    ),
-    (
-        "evicting_array",
-        Fault(
             "the evictor takes scores a cycle early",
             EVICTING,
             "for rank in range(1 + p.stages):",
@@ -133,11 +124,26 @@ FAULTS = [
         Fault(
             "results wrap instead of saturating",
             "hdl/kelle/requantiser.py",
-            "saturate(rounded, signed(16))[0]",
-            "rounded[:16]",
+            "saturate(floor + up, signed(16))[0]",
+            "(floor + up)[:16]",
         ),
     ),
 ]
+
+
+BESIDE = Fault(
+    "the accumulator held is read from the memory, which lacks it",
+    ACCUMULATOR,
+    "Mux(again, held, words.read_data.as_signed())",
+    "words.read_data.as_signed()",
+)
+"""No array with a load of several cycles adds to one accumulator in cycles next to each other."""
+
+
+@pytest.mark.full
+def test_fault_beside_the_array_is_found(tmp_path: Path) -> None:
+    copy = faulty_copy(BESIDE, tmp_path)
+    assert proof_finds(copy, "tests/kelle/test_tile_accumulator.py")
 
 
 @pytest.mark.full
