@@ -14,8 +14,8 @@ from typing import Any
 
 from junitparser import JUnitXml
 
-from hdl.catalog import Entry
 from hdl.emit import Emission, write_verilog
+from hdl.entry import Entry
 from hdl.errors import UserError
 from hdl.parameters import require_choice
 from hdl.paths import BUILD

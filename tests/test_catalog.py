@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from hdl.catalog import CATALOG, Entry, entry_named
+from hdl.catalog import CATALOG, entry_named
+from hdl.entry import Entry
 from hdl.errors import UserError
 from hdl.paths import ROOT
 from hdl.unit import Unit

@@ -13,8 +13,9 @@ from amaranth.hdl import Module, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hdl.catalog import CATALOG, Entry, entry_named
+from hdl.catalog import CATALOG, entry_named
 from hdl.emit import Emission, write_verilog
+from hdl.entry import Entry
 from hdl.paths import ROOT
 from hdl.unit import Unit
 

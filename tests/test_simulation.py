@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hdl.catalog import CATALOG, Entry, entry_named
+from hdl.catalog import CATALOG, entry_named
+from hdl.entry import Entry
 from hdl.errors import UserError
 from hdl.paths import BUILD
 from testbenches.runner import Request, run_testbench, simulate

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from hdl.catalog import CATALOG, Entry
+from hdl.catalog import CATALOG
 from hdl.emit import Emission
+from hdl.entry import Entry
 from hdl.paths import ROOT
 from testbenches.lint import lint_unit
 

@@ -1,0 +1,69 @@
+"""What the catalog says of a unit."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from hdl.errors import UserError
+from hdl.unit import Unit
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One unit.
+
+    Parameters
+    ----------
+    top : str
+        Name of the unit, of its files, and of its Verilog module.
+    paper : str
+        The room: ``kelle``, ``veda``, ``lad``, ``p3llm``, ``meadow``, ``arith``.
+    summary : str
+        What it does, in one line.
+    source : str
+        The paper's section, figure or equation.
+    latency, throughput : str
+        In cycles, in words.
+    unit : Callable[..., Unit]
+        Component class; takes the keyword argument `parameters`.
+    presets : Mapping[str, Any]
+        Parameter objects by name.
+    """
+
+    top: str
+    paper: str
+    summary: str
+    source: str
+    latency: str
+    throughput: str
+    unit: Callable[..., Unit]
+    presets: Mapping[str, Any]
+
+    @property
+    def testbench(self) -> str:
+        """Module name of the testbench."""
+        return f"testbenches.{self.paper}.tb_{self.top}"
+
+    def parameters(self, preset: str) -> Any:
+        """Return the parameter object of a preset.
+
+        Raises
+        ------
+        UserError
+            If there is none of that name.
+        """
+        if preset not in self.presets:
+            raise UserError(unknown(f"PRESET of {self.top}", preset, self.presets))
+        return self.presets[preset]
+
+    def build(self, preset: str) -> Unit:
+        """Build the unit at a preset's dimensions."""
+        return self.unit(parameters=self.parameters(preset))
+
+
+def unknown(what: str, name: str, known: Mapping[str, Any] | list[str]) -> str:
+    """Return the error's words for an unknown name, with the nearest that is known."""
+    nearest = get_close_matches(name, list(known), n=1, cutoff=0.4)
+    hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+    return f"{what} must be one of {', '.join(known)}, not {name!r}{hint}"

@@ -1,0 +1,277 @@
+"""The units of Kelle."""
+
+from hdl.entry import Entry
+from hdl.kelle.activation_functions import (
+    ActivationFunctions,
+    ActivationFunctionsParameters,
+)
+from hdl.kelle.evicting_array import EvictingArray, EvictingArrayParameters
+from hdl.kelle.eviction_controller import EvictionController
+from hdl.kelle.eviction_parameters import EvictionParameters
+from hdl.kelle.kv_edram import KvEdram, KvEdramParameters
+from hdl.kelle.refresh_controller import RefreshController
+from hdl.kelle.refresh_walker import RefreshParameters
+from hdl.kelle.rms_norm import RmsNorm, RmsNormParameters
+from hdl.kelle.rotary_embedding import RotaryEmbedding, RotaryEmbeddingParameters
+from hdl.kelle.sfu import Sfu, SfuParameters
+from hdl.kelle.softmax import Softmax, SoftmaxParameters
+from hdl.kelle.systolic_array import Moving, SystolicArray, SystolicArrayParameters
+from hdl.kelle.systolic_evictor import (
+    OnSaturation,
+    ScoreSource,
+    SystolicEvictor,
+    SystolicEvictorParameters,
+)
+
+UNITS = (
+    Entry(
+        top="systolic_array",
+        paper="kelle",
+        summary="multiplies vectors by a stationary tile or by its transpose",
+        source="Section 5.2, Figure 11 (a, b)",
+        latency="rows + 2 + i cycles to lane i",
+        throughput="one vector a cycle, across tiles and modes",
+        unit=SystolicArray,
+        presets={
+            "tiny": SystolicArrayParameters(rows=4, bands=2, tag_width=4),
+            "tiny_mode8": SystolicArrayParameters(
+                rows=4, bands=1, moving=Moving.MODE8, tag_width=4
+            ),
+            "tiny_two_pass": SystolicArrayParameters(
+                rows=4, bands=4, moving=Moving.TWO_PASS, tag_width=4
+            ),
+            "smollm2": SystolicArrayParameters(),
+            "paper": SystolicArrayParameters(),
+            "mode8": SystolicArrayParameters(rows=8, bands=2, moving=Moving.MODE8),
+            "two_pass": SystolicArrayParameters(rows=8, bands=2, moving=Moving.TWO_PASS),
+        },
+    ),
+    Entry(
+        top="evicting_array",
+        paper="kelle",
+        summary="multiplies, finishes the sums, and finds the victim among the scores",
+        source="Section 5.3, Figure 11 (c, d)",
+        latency="rows + 8 + i cycles to lane i; the victim 1 cycle after the last score",
+        throughput="one vector a cycle, across tiles and modes",
+        unit=EvictingArray,
+        presets={
+            "tiny": EvictingArrayParameters(
+                rows=4,
+                bands=2,
+                vectors=3,
+                evictor=SystolicEvictorParameters(
+                    rows=4, slots=16, index_width=4, score_width=16, shift=8, victims=2
+                ),
+            ),
+            "smollm2": EvictingArrayParameters(
+                evictor=SystolicEvictorParameters(slots=128, index_width=7, shift=6)
+            ),
+            "paper": EvictingArrayParameters(),
+        },
+    ),
+    Entry(
+        top="systolic_evictor",
+        paper="kelle",
+        summary="finds the least important cached token while its scores are computed",
+        source="Section 5.3, Figure 11 (c, d)",
+        latency="rows cycles from a wave's header, 1 from its last score",
+        throughput="one score a row and cycle",
+        unit=SystolicEvictor,
+        presets={
+            "tiny": SystolicEvictorParameters(
+                rows=4, slots=8, index_width=3, input_width=6, score_width=4, shift=2, victims=2
+            ),
+            "tiny_halve": SystolicEvictorParameters(
+                rows=4,
+                slots=16,
+                index_width=4,
+                input_width=16,
+                score_width=4,
+                shift=12,
+                on_saturation=OnSaturation.HALVE,
+                victims=1,
+            ),
+            "smollm2": SystolicEvictorParameters(slots=128, index_width=7, shift=6),
+            "smollm2_prob": SystolicEvictorParameters(
+                slots=128, index_width=7, shift=4, source=ScoreSource.PROB
+            ),
+            "paper": SystolicEvictorParameters(),
+        },
+    ),
+    Entry(
+        top="activation_functions",
+        paper="kelle",
+        summary="SiLU and GeLU by one table and linear interpolation",
+        source="Section 5, special function units",
+        latency="4 cycles",
+        throughput="lanes values a cycle",
+        unit=ActivationFunctions,
+        presets={
+            "tiny": ActivationFunctionsParameters(lanes=2, pieces=16),
+            "smollm2": ActivationFunctionsParameters(lanes=8),
+            "paper": ActivationFunctionsParameters(lanes=32),
+        },
+    ),
+    Entry(
+        top="rms_norm",
+        paper="kelle",
+        summary="divides hidden states by their root mean square and weights them",
+        source="Section 5, special function units",
+        latency="10 cycles from a row's last slice to its first result",
+        throughput="lanes elements a cycle",
+        unit=RmsNorm,
+        presets={
+            "tiny": RmsNormParameters(lanes=2, width=8, weight_fraction=10),
+            "smollm2": RmsNormParameters(lanes=8, width=576),
+            "paper": RmsNormParameters(lanes=32, width=4096),
+        },
+    ),
+    Entry(
+        top="rotary_embedding",
+        paper="kelle",
+        summary="turns queries and keys by their positions, with generated angles",
+        source="Section 5, special function units",
+        latency="4 cycles",
+        throughput="lanes elements a cycle",
+        unit=RotaryEmbedding,
+        presets={
+            "tiny": RotaryEmbeddingParameters(lanes=2, head_size=4, position_bits=6),
+            "smollm2": RotaryEmbeddingParameters(
+                lanes=8, head_size=64, base=100_000, position_bits=13
+            ),
+            "paper": RotaryEmbeddingParameters(),
+        },
+    ),
+    Entry(
+        top="softmax",
+        paper="kelle",
+        summary="turns rows of scores into probabilities with the maximum found online",
+        source="Section 5, special function units",
+        latency="10 cycles from a row's last scores to its first probabilities",
+        throughput="lanes scores a cycle",
+        unit=Softmax,
+        presets={
+            "tiny": SoftmaxParameters(lanes=2, scores=16),
+            "tiny_one_row": SoftmaxParameters(lanes=1, scores=8, rows=1),
+            "smollm2": SoftmaxParameters(lanes=8),
+            "paper": SoftmaxParameters(lanes=32),
+        },
+    ),
+    Entry(
+        top="sfu",
+        paper="kelle",
+        summary="softmax, SiLU, GeLU, RMSNorm and rotary embedding side by side",
+        source="Section 5, special function units",
+        latency="4 cycles; 10 from a row's last slice for softmax and RMSNorm",
+        throughput="lanes elements a cycle and function",
+        unit=Sfu,
+        presets={
+            "tiny": SfuParameters(
+                softmax=SoftmaxParameters(lanes=2, scores=16),
+                activation=ActivationFunctionsParameters(lanes=2, pieces=16),
+                norm=RmsNormParameters(lanes=2, width=8),
+                rotary=RotaryEmbeddingParameters(lanes=2, head_size=4, position_bits=6),
+            ),
+            "smollm2": SfuParameters(
+                softmax=SoftmaxParameters(lanes=8),
+                activation=ActivationFunctionsParameters(lanes=8),
+                norm=RmsNormParameters(lanes=8, width=576),
+                rotary=RotaryEmbeddingParameters(
+                    lanes=8, head_size=64, base=100_000, position_bits=13
+                ),
+            ),
+            "paper": SfuParameters(
+                softmax=SoftmaxParameters(),
+                activation=ActivationFunctionsParameters(),
+                norm=RmsNormParameters(),
+                rotary=RotaryEmbeddingParameters(),
+            ),
+        },
+    ),
+    Entry(
+        top="eviction_controller",
+        paper="kelle",
+        summary="gives arriving tokens their slots and decides which tokens are recomputed",
+        source="Sections 4.1, 5.1 and 5.3",
+        latency="3 cycles from the evictor's victim to the placement",
+        throughput="a tile's scores every rows cycles",
+        unit=EvictionController,
+        presets={
+            "tiny": EvictionParameters(
+                evictor=SystolicEvictorParameters(
+                    rows=4, slots=8, index_width=3, input_width=6, score_width=6, shift=2
+                ),
+                heads=3,
+                window=3,
+                sinks=1,
+                position_bits=8,
+                vectors=2,
+                vector_entries=2,
+            ),
+            "tiny_before": EvictionParameters(
+                evictor=SystolicEvictorParameters(
+                    rows=4, slots=8, index_width=3, input_width=6, score_width=6, shift=2
+                ),
+                heads=2,
+                window=3,
+                sinks=1,
+                position_bits=8,
+                vectors=3,
+                vector_entries=1,
+                evict_before=True,
+            ),
+            "smollm2": EvictionParameters(
+                evictor=SystolicEvictorParameters(slots=128, index_width=7),
+                heads=3,
+                window=64,
+                vectors=8,
+                vector_entries=5,
+            ),
+            "paper": EvictionParameters(
+                evictor=SystolicEvictorParameters(slots=128, index_width=12), window=64
+            ),
+        },
+    ),
+    Entry(
+        top="kv_edram",
+        paper="kelle",
+        summary="holds keys and values in 32 banks, split by bytes, and lets refresh in",
+        source="Section 5.1, Figure 10",
+        latency="1 cycle",
+        throughput="one row read and one written a cycle and side",
+        unit=KvEdram,
+        presets={
+            "tiny": KvEdramParameters(
+                banks=2,
+                word_bytes=4,
+                words=32,
+                head_size=16,
+                slots=4,
+                heads=2,
+                vector_size=20,
+                vectors=2,
+            ),
+            "smollm2": KvEdramParameters(
+                words=512, head_size=64, slots=128, heads=3, vector_size=576, vectors=8
+            ),
+            "paper": KvEdramParameters(),
+        },
+    ),
+    Entry(
+        top="refresh_controller",
+        paper="kelle",
+        summary="refreshes eDRAM by the significance of bits and the importance of tokens",
+        source="Sections 4.2 and 5.1, Figure 7 (b, c)",
+        latency="1 cycle from a tick to the first address",
+        throughput="one word a cycle and half",
+        unit=RefreshController,
+        presets={
+            "tiny": RefreshParameters(
+                entries=5, words=2, score_bits=2, tick_bits=8, interval_bits=2
+            ),
+            "smollm2": RefreshParameters(entries=424, words=1),
+            "paper": RefreshParameters(),
+        },
+    ),
+)
+"""Every unit of Kelle."""

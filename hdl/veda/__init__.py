@@ -1,0 +1,1 @@
+"""VEDA: voting-based eviction and a flexible-product array."""

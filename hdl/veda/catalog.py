@@ -1,0 +1,6 @@
+"""The units of VEDA."""
+
+from hdl.entry import Entry
+
+UNITS: tuple[Entry, ...] = ()
+"""Every unit of VEDA."""
