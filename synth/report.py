@@ -11,6 +11,8 @@ import re
 import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import product
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -217,7 +219,7 @@ def _per_operation(entry: Any, result: Measured, directory: Path) -> Figure:
         return Figure(text="-")
     parameters = entry.presets[result.preset]
     each_cycle = math.prod(
-        factor if isinstance(factor, int) else getattr(parameters, factor)
+        factor if isinstance(factor, int) else attrgetter(factor)(parameters)
         for factor in known["factors"]
     )
     link = os.path.relpath(result.directory / "synth.json", directory)
@@ -250,25 +252,44 @@ def _headlines(results: Sequence[Measured], directory: Path) -> Section:
     reference = tomllib.loads((REFERENCE / "headlines.toml").read_text())
     rows = []
     for headline in reference["headline"]:
-        ratio = Figure(text="-")
-        for part in results:
-            for whole in results:
-                names = (part.top, whole.top) == (headline.get("part"), headline.get("whole"))
-                same = part.preset == whole.preset and part.synth.get("liberty_digest")
-                if names and same == whole.synth.get("liberty_digest") and same:
-                    share = part.synth["nand2_equivalents"] / whole.synth["nand2_equivalents"]
-                    link = os.path.relpath(part.directory / "synth.json", directory)
-                    ratio = Figure(text=f"{share:.4g} ({part.preset})", link=link, number=True)
+        measured = Figure(text="-")
+        if "part" in headline:
+            measured = _area_ratio(headline, results, directory)
+        elif "unit" in headline:
+            measured = _member(headline, results, directory)
         rows.append(
             [
                 Figure(text=headline["paper"]),
                 Figure(text=headline["claim"]),
                 Figure(text=f"{headline['value']:g}", number=True),
-                ratio,
+                measured,
             ]
         )
     columns = ("paper", "claim", "theirs", "ours")
     return Section(title="The papers' headline numbers", note="", columns=columns, rows=rows)
+
+
+def _area_ratio(headline: dict[str, Any], results: Sequence[Measured], directory: Path) -> Figure:
+    """Return how large one unit is beside another, of the same preset and library."""
+    synthesised = [result for result in results if result.synth]
+    for part, whole in product(synthesised, repeat=2):
+        same = all(part.synth[key] == whole.synth[key] for key in ("preset", "liberty_digest"))
+        if same and (part.top, whole.top) == (headline["part"], headline["whole"]):
+            share = part.synth["nand2_equivalents"] / whole.synth["nand2_equivalents"]
+            link = os.path.relpath(part.directory / "synth.json", directory)
+            return Figure(text=f"{share:.4g} ({part.preset})", link=link, number=True)
+    return Figure(text="-")
+
+
+def _member(headline: dict[str, Any], results: Sequence[Measured], directory: Path) -> Figure:
+    """Return a member of one unit's JSON."""
+    kind, key = headline["quantity"].split(".")
+    for result in results:
+        value = getattr(result, kind).get(key)
+        if result.top == headline["unit"] and value is not None:
+            link = os.path.relpath(result.directory / f"{kind}.json", directory)
+            return Figure(text=f"{value:.4g} ({result.preset})", link=link, number=True)
+    return Figure(text="-")
 
 
 def _peers(results: Sequence[Measured], directory: Path) -> Section:

@@ -52,6 +52,18 @@ def test_every_figure_is_the_one_in_its_json(build: Path) -> None:
     assert ("95.7%", "../design_under_test/tiny/sim.json") in links
 
 
+def test_headlines_are_measured_from_the_units_that_they_name(tmp_path: Path) -> None:
+    for top, gates in (("systolic_evictor", 11.0), ("systolic_array", 1000.0)):
+        home = tmp_path / top / "paper"
+        home.mkdir(parents=True)
+        figures = {"top": top, "preset": "paper", "liberty_digest": "x", "memory_bits": 0}
+        figures |= {"nand2_equivalents": gates, "liberty": "none", "fmax_mhz": 1234.0}
+        (home / "synth.json").write_text(json.dumps(figures))
+    page = write_report([], collect(tmp_path), tmp_path / "report")[1].read_text()
+    assert "[0.011 (paper)](../systolic_evictor/paper/synth.json)" in page
+    assert "[1234 (paper)](../systolic_array/paper/synth.json)" in page
+
+
 def test_the_page_is_the_same_in_every_run(build: Path) -> None:
     first = [page.read_text() for page in write_report([FakeEntry()], collect(build), build / "a")]
     second = [page.read_text() for page in write_report([FakeEntry()], collect(build), build / "b")]
