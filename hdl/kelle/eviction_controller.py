@@ -20,6 +20,7 @@ from hdl.kelle.eviction_parameters import (
     vector_layout,
     wave_layout,
 )
+from hdl.kelle.recomputed_vectors import RecomputedVectors
 from hdl.kelle.slot_table import SlotTable
 from hdl.kelle.systolic_evictor import SystolicEvictor
 from hdl.stream.fall_through_fifo import FallThroughFifo
@@ -42,13 +43,14 @@ class EvictionController(Unit):
     """Run the eviction and recomputation policy (AERP) for all heads of a layer.
 
     A decode step: the token's position is given to `tokens`; the heads follow in ascending order.
-    For each head the scheduler sends the waves of its search to `waves`, and the scores of lane i
-    to `scores_in[i]`, i cycles after the wave's `started`. The victim's slot, or the first free
-    one, then appears in `placements`: the key may be written at once. The value's place appears in
-    `values`, to be taken when the attention no longer needs the victim's value. Waves with `fresh`
-    and `alone` give the arriving token its own score. With `evict_before`, the placements of all
-    heads come first, by the victims of the step before, and the arriving token's slot is marked
-    `fresh` in the wave of its tile; a search before the first step finds the first victims.
+    For each head the scheduler sends the waves of its search to `waves`, which wait for the token,
+    and the scores of lane i to `scores_in[i]`, i cycles after the wave's `started`. The victim's
+    slot, or the first free one, then appears in `placements`: the key may be written at once. The
+    value's place appears in `values`, to be taken when the attention no longer needs the victim's
+    value. Waves with `fresh` and `alone` give the arriving token its own score. With
+    `evict_before`, the placements of all heads come first, by the victims of the step before, and
+    the arriving token's slot is marked `fresh` in the wave of its tile; a search before the first
+    step finds the first victims.
 
     A token that leaves the recent window is popular if more than `popular_above` heads do not
     evict it in that very step; it is then recomputed from its input vector until the last head has
@@ -135,7 +137,6 @@ class EvictionController(Unit):
         self.state = Signal(State)
         self.head = Signal(p.head_bits)
         self.quiet = Signal()
-        self.decides = Signal()
         self.vectors_idle = Signal()
         self.peaks = Array(
             Signal(p.evictor.score_width - 1, name=f"peak_{h}") for h in range(p.heads)
@@ -154,8 +155,6 @@ class EvictionController(Unit):
         ahead = self.now + int(p.evict_before)
         inside = ahead >= p.window - 1
         m.d.comb += self.table.oldest.eq(Mux(inside, ahead - (p.window - 1), 0))
-        self.leaving = Signal(p.position_bits)
-        m.d.comb += self.leaving.eq(self.now - p.window)
 
     def _pass_waves(self, m: Module) -> None:
         """Read row 0 when a wave is taken, start the evictor in the next cycle."""
@@ -166,9 +165,11 @@ class EvictionController(Unit):
         waits = Signal()
         spacing = Signal(range(rows + 1))
         under_way = Signal(range(rows + 4))
-        starts, ready = Signal(), Signal()
+        starts, ready, in_step = Signal(), Signal(), Signal()
         m.d.comb += [
-            self.waves.ready.eq((~waits | starts) & self.scores.ready),
+            # A search protects the window of its own step, whose token may come later than it.
+            in_step.eq(1 if p.evict_before else self.stepping | wave.alone),
+            self.waves.ready.eq((~waits | starts) & self.scores.ready & in_step),
             table.accept.eq(self.waves.valid & self.waves.ready),
             table.accept_address.eq(wave.head * p.tiles + wave.tile),
             ready.eq(waits & (~header.rank | (spacing == 0))),
@@ -354,94 +355,37 @@ class EvictionController(Unit):
                         m.d.sync += self.stepping.eq(0)
 
     def _keep_vectors(self, m: Module) -> None:
-        """Decide on popularity, and keep a bit for each head that still has the token."""
+        """Tell of every head's victim, and merge what the vectors and the slots have to say."""
         p, table = self.parameters, self.table
-        news = Signal(p.score_layout)
-        news_valid = Signal()
         m.d.comb += [
-            self.scores.valid.eq(table.score_valid | news_valid),
-            self.scores.payload.eq(Mux(table.score_valid, table.score, news)),
+            self.scores.valid.eq(table.score_valid),
+            self.scores.payload.eq(table.score),
         ]
         if not p.vectors:
             m.d.comb += self.vectors_idle.eq(1)
             return
 
-        holders = Array(Signal(p.heads, name=f"holders_{v}") for v in range(p.vectors))
-        positions = Array(
-            Signal(p.position_bits, name=f"position_{v}", reset_less=True) for v in range(p.vectors)
-        )
-        for v in range(p.vectors):
-            m.d.comb += [
-                self.vectors[v].position.eq(positions[v]),
-                self.vectors[v].valid.eq(holders[v].any()),
-            ]
-
-        # One vector's entries at a time are told to the refresh controllers.
-        telling, holds = Signal(), Signal(reset_less=True)
-        told = Signal(range(max(p.vector_entries, 2)))
-        vector = Signal(p.vector_bits, reset_less=True)
+        m.submodules.recomputed_vectors = kept = RecomputedVectors(parameters=p)
         m.d.comb += [
-            self.vectors_idle.eq(~telling & ~self.decides & ~self.vector_stores.valid),
-            news.entry.eq(p.heads * p.evictor.slots + vector * p.vector_entries + told),
-            news.score.eq((1 << p.score_bits) - 1),
-            news.valid.eq(holds),
-            news_valid.eq(telling),
+            kept.now.eq(self.now),
+            kept.outcome_valid.eq((self.state == State.PLACE) & table.placed),
+            kept.outcome.head.eq(self.head),
+            kept.outcome.last.eq(self.last_head),
+            kept.outcome.evicts.eq(self.evicts),
+            kept.outcome.evicted.eq(self.evicted),
+            kept.kept_valid.eq(self.prefilled),
+            kept.kept.head.eq(self.prefill.payload.head),
+            kept.kept.token.eq(self.prefill.payload.token),
+            self.vectors_idle.eq(kept.idle),
+            self.vectors.eq(kept.vectors),
+            table.adopted.eq(kept.adopted),
+            self.vector_stores.payload.eq(kept.vector_stores.payload),
+            self.vector_stores.valid.eq(kept.vector_stores.valid),
+            kept.vector_stores.ready.eq(self.vector_stores.ready),
+            kept.scores.ready.eq(~table.score_valid & self.scores.ready),
         ]
-        with m.If(telling & ~table.score_valid & self.scores.ready):
-            m.d.sync += told.eq(told + 1)
-            with m.If(told == p.vector_entries - 1):
-                m.d.sync += [told.eq(0), telling.eq(0)]
-
-        # A head that evicts the leaving token, or a popular one, no longer keeps it.
-        keepers = Signal(p.heads)
-        many = Signal(bits_for(p.heads))
-        evicted, kept = self.evicted, self.prefill.payload
-        leaves = self.evicts & (evicted.position == self.leaving)
-        placed = (self.state == State.PLACE) & table.placed
-        remaining = holders[evicted.vector] & ~(1 << self.head)
-        with m.If(placed):
-            m.d.sync += [
-                keepers.eq(keepers | Mux(leaves, 0, 1 << self.head)),
-                many.eq(many + ~leaves),
-                self.decides.eq(self.last_head),
+        with m.If(~table.score_valid):
+            m.d.comb += [
+                self.scores.valid.eq(kept.scores.valid),
+                self.scores.payload.eq(kept.scores.payload),
             ]
-            with m.If(self.evicts & evicted.recomputed):
-                m.d.sync += holders[evicted.vector].eq(remaining)
-                with m.If(~remaining.any()):
-                    m.d.sync += [telling.eq(1), holds.eq(0), vector.eq(evicted.vector)]
-        with m.If(self.prefilled & kept.token.recomputed):
-            m.d.sync += [
-                holders[kept.token.vector].eq(holders[kept.token.vector] | (1 << kept.head)),
-                positions[kept.token.vector].eq(kept.token.position),
-            ]
-            with m.If(~holders[kept.token.vector].any()):
-                m.d.sync += [telling.eq(1), holds.eq(1), vector.eq(kept.token.vector)]
-
-        free, any_free = Signal(p.vector_bits), Signal()
-        for v in reversed(range(p.vectors)):
-            with m.If(~holders[v].any()):
-                m.d.comb += [free.eq(v), any_free.eq(1)]
-        adopted = Signal(p.adopted_layout)
-        m.d.comb += [table.adopted.eq(adopted), self.vector_stores.payload.eq(adopted)]
-        left_window = self.now >= p.window + p.sinks
-        popular = left_window & (many > p.popular_heads) & any_free
-        with m.If(self.vector_stores.ready):
-            m.d.sync += self.vector_stores.valid.eq(0)
-        with m.If(self.decides & ~telling):
-            m.d.sync += [
-                self.decides.eq(0),
-                keepers.eq(0),
-                many.eq(0),
-                adopted.valid.eq(popular),
-            ]
-            with m.If(popular):
-                m.d.sync += [
-                    adopted.position.eq(self.leaving),
-                    adopted.vector.eq(free),
-                    positions[free].eq(self.leaving),
-                    holders[free].eq(keepers),
-                    telling.eq(1),
-                    holds.eq(1),
-                    vector.eq(free),
-                    self.vector_stores.valid.eq(1),
-                ]

@@ -11,6 +11,7 @@ WALKER = "hdl/kelle/refresh_walker.py"
 THRESHOLD = "hdl/kelle/refresh_threshold.py"
 TABLE = "hdl/kelle/slot_table.py"
 CONTROLLER = "hdl/kelle/eviction_controller.py"
+VECTORS = "hdl/kelle/recomputed_vectors.py"
 PROOF = "tests/kelle/test_refresh_controller.py"
 FAULTS = [
     (
@@ -150,9 +151,18 @@ FAULTS = [
     (
         Fault(
             "half of the heads suffice for popularity",
-            CONTROLLER,
+            VECTORS,
             "(many > p.popular_heads)",
             "(many >= p.popular_heads)",
+        ),
+        "eviction_controller",
+    ),
+    (
+        Fault(
+            "a search does not wait for its step's token",
+            CONTROLLER,
+            "self.stepping | wave.alone",
+            "1",
         ),
         "eviction_controller",
     ),
