@@ -11,19 +11,10 @@ from hdl.entry import Entry
 from hdl.errors import UserError
 from hdl.paths import BUILD
 from testbenches.runner import Request, run_testbench, simulate
-
-CASES = [
-    pytest.param(entry, preset, marks=[pytest.mark.full] if preset in entry.long else [])
-    for entry in CATALOG
-    for preset in entry.presets
-]
+from tests.cases import CASES
 
 
-def named(case: object) -> str:
-    return case.top if isinstance(case, Entry) else str(case)
-
-
-@pytest.mark.parametrize(("entry", "preset"), CASES, ids=named)
+@pytest.mark.parametrize(("entry", "preset"), CASES)
 def test_unit_equals_its_golden_model(entry: Entry, preset: str) -> None:
     result = simulate(entry, preset, Request(seed=20260, full=False))
     assert result.passed, result.first_failure

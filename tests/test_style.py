@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from hdl.catalog import CATALOG
 from hdl.emit import Emission
 from hdl.entry import Entry
 from hdl.paths import ROOT
 from testbenches.lint import lint_unit
+from tests.cases import CASES
 
 BIN = Path(sys.executable).parent
 LONGEST_FILE = 420
@@ -36,12 +36,10 @@ def test_tool_finds_nothing(command: list[str]) -> None:
     assert run.returncode == 0, run.stdout + run.stderr
 
 
-@pytest.mark.parametrize("entry", CATALOG, ids=lambda entry: entry.top)
-def test_emitted_verilog_is_clean(entry: Entry) -> None:
-    # Presets of equal parameters are one design.
-    for preset in {parameters: name for name, parameters in entry.presets.items()}.values():
-        message = lint_unit(entry.top, Emission(top=entry.build(preset), name=entry.top))
-        assert not message, f"{entry.top} at {preset}:\n{message}"
+@pytest.mark.parametrize(("entry", "preset"), CASES)
+def test_emitted_verilog_is_clean(entry: Entry, preset: str) -> None:
+    message = lint_unit(entry.top, Emission(top=entry.build(preset), name=entry.top))
+    assert not message, message
 
 
 def test_files_hold_one_idea() -> None:

@@ -8,6 +8,8 @@ from hdl.kelle.activation_functions import (
 from hdl.kelle.evicting_array import EvictingArray, EvictingArrayParameters
 from hdl.kelle.eviction_controller import EvictionController
 from hdl.kelle.eviction_parameters import EvictionParameters
+from hdl.kelle.kelle import Kelle
+from hdl.kelle.kelle_parameters import KelleParameters
 from hdl.kelle.kv_edram import KvEdram, KvEdramParameters
 from hdl.kelle.refresh_controller import RefreshController
 from hdl.kelle.refresh_walker import RefreshParameters
@@ -273,6 +275,56 @@ UNITS = (
             "smollm2": RefreshParameters(entries=424, words=1),
             "paper": RefreshParameters(),
         },
+    ),
+    Entry(
+        top="kelle",
+        paper="kelle",
+        summary="decodes attention blocks with a cache that evicts, recomputes and refreshes",
+        source="Sections 5 and 6, Figures 9 and 12 (b)",
+        latency="a load cycle a beat of weights, keys and values",
+        throughput="one decode step at a time",
+        unit=Kelle,
+        presets={
+            "tiny": KelleParameters(
+                rows=4,
+                bands=2,
+                banks=2,
+                word_bytes=4,
+                words=64,
+                head_size=8,
+                heads=2,
+                queries=2,
+                slots=8,
+                window=3,
+                sinks=1,
+                vectors=2,
+                score_shift=6,
+                position_bits=8,
+                base=10000,
+                tick_bits=16,
+            ),
+            "tiny_words": KelleParameters(
+                rows=4,
+                bands=1,
+                banks=2,
+                word_bytes=2,
+                words=64,
+                head_size=8,
+                heads=1,
+                queries=3,
+                slots=12,
+                window=4,
+                sinks=2,
+                vectors=3,
+                score_shift=6,
+                position_bits=8,
+                base=10000,
+                tick_bits=16,
+            ),
+            "smollm2": KelleParameters(words=512, slots=128, window=64),
+            "paper": KelleParameters(),
+        },
+        long=("tiny_words", "smollm2", "paper"),
     ),
 )
 """Every unit of Kelle."""

@@ -1,0 +1,156 @@
+"""Bit-exact model of the Kelle accelerator: attention blocks of decode steps, head by head.
+
+Composed of the units' models; it knows nothing of tiles, byte passes, or the order of the program.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.kelle.attention_layer import AttentionLayer
+from golden.kelle.eviction_controller import KEPT, EvictionModel, News, Placement
+from golden.kelle.requantiser import requantised
+from golden.kelle.rotary_embedding import rotate
+from golden.kelle.softmax import softmax
+from hdl.kelle.kelle_parameters import KelleParameters, Operation
+
+Integers = NDArray[np.int64]
+
+
+@dataclass
+class Step:
+    """What a decode step makes visible.
+
+    Parameters
+    ----------
+    output : numpy.ndarray
+        int64 [width], the block's output.
+    placements : list[Placement]
+        Where the arriving token went, by head.
+    store : tuple[int, int] | None
+        Position and vector of a token that became popular.
+    news : list[News]
+        What the refresh controllers are told.
+    attended : list[numpy.ndarray]
+        By head, the positions that the token attended to.
+    members : int
+        Rows of the combined matrix.
+    """
+
+    output: Integers
+    placements: list[Placement]
+    store: tuple[int, int] | None
+    news: list[News] = field(default_factory=list)
+    attended: list[Integers] = field(default_factory=list)
+    members: int = 1
+
+
+class KelleModel:
+    """The accelerator between steps.
+
+    Parameters
+    ----------
+    parameters : KelleParameters
+        Dimensions.
+    layer : AttentionLayer
+        Weights and scales.
+
+    Members
+    -------
+    eviction : EvictionModel
+        Slots and stored vectors.
+    keys, values : numpy.ndarray
+        int64 [heads, slots, head_size], what the KV eDRAM holds.
+    inputs : dict[int, numpy.ndarray]
+        The stored input vectors.
+    """
+
+    def __init__(self, parameters: KelleParameters, layer: AttentionLayer) -> None:
+        self.parameters = p = parameters
+        self.layer = layer
+        self.eviction = EvictionModel(p.eviction)
+        shape = (p.heads, p.slots, p.head_size)
+        self.keys, self.values = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        self.inputs: dict[int, Integers] = {}
+
+    def project(self, operation: Operation, vectors: Integers) -> Integers:
+        """Return x W of vectors, requantised, [vectors, heads, head_size]."""
+        projection = self.layer.projections[operation]
+        results = requantised(vectors @ projection.weights, projection.scale, projection.shift)
+        return results.reshape(len(vectors), -1, self.parameters.head_size)
+
+    def turn(self, heads: Integers, positions: Integers) -> Integers:
+        """Return heads [vectors, heads, head_size], turned by the vectors' positions."""
+        turned = [
+            rotate(heads[:, h], positions, self.parameters.rotary) for h in range(heads.shape[1])
+        ]
+        return np.stack(turned, axis=1)
+
+    def keys_values(self, vectors: Integers, positions: Integers) -> tuple[Integers, Integers]:
+        """Return the keys and values of tokens, each [vectors, heads, head_size]."""
+        keys = self.turn(self.project(Operation.KEY, vectors), positions)
+        return keys, self.project(Operation.VALUE, vectors)
+
+    def step(self, now: int, x: Integers) -> Step:
+        """Decode the token at position `now` with the input `x`."""
+        p, eviction = self.parameters, self.eviction
+        recomputed = [(v, owner[0]) for v, owner in enumerate(eviction.vectors) if owner]
+        vectors = np.stack([x, *(self.inputs[v] for v, _position in recomputed)])
+        positions = np.array([now, *(position for _v, position in recomputed)])
+        member = {v: number for number, (v, _position) in enumerate(recomputed, start=1)}
+        queries = self.turn(self.project(Operation.QUERY, vectors[:1]), positions[:1])[0]
+        keys, values = self.keys_values(vectors, positions)
+
+        step = Step(np.empty(0, np.int64), [], None, members=len(vectors))
+        contexts = []
+        for head in range(p.heads):
+            slots = eviction.heads[head]
+            used = slots.positions >= 0
+            step.attended.append(np.append(slots.positions[used], now))
+            mine = queries[head * p.queries : (head + 1) * p.queries]
+
+            cached = self._cached(self.keys[head], slots.recomputed, keys[:, head], member)
+            scores = np.where(used, requantised(mine @ cached.T, *self.layer.score), 0)
+            own = requantised(mine @ keys[0, head], *self.layer.score)
+            step.news += eviction.search(head, scores, now)
+            formats = slots.recomputed.copy()
+            placement, news = eviction.place(now, head)
+            step.placements.append(placement)
+            step.news += news + eviction.own(head, placement.slot, own)
+
+            weights, own_weight = self._probabilities(scores, own, used)
+            cached = self._cached(self.values[head], formats, values[:, head], member)
+            sums = weights @ np.where(used[:, np.newaxis], cached, 0)
+            sums += own_weight[:, np.newaxis] * values[0, head]
+            contexts.append(requantised(sums, *self.layer.attend))
+            self.keys[head, placement.slot] = keys[0, head]
+            self.values[head, placement.slot] = values[0, head]
+        decision = eviction.decide(now, step.placements)
+        step.store, step.news = decision.store, step.news + decision.news
+        context = np.concatenate(contexts).reshape(1, -1)
+        step.output = self.project(Operation.OUTPUT, context).reshape(-1)
+        return step
+
+    def _cached(
+        self, stored: Integers, formats: Integers, computed: Integers, member: dict[int, int]
+    ) -> Integers:
+        """Return a head's cached keys or values, [slots, head_size]: stored, or just computed."""
+        cached = stored.copy()
+        for slot in np.flatnonzero(formats != KEPT):
+            cached[slot] = computed[member[int(formats[slot])]]
+        return cached
+
+    def _probabilities(
+        self, scores: Integers, own: Integers, used: NDArray[np.bool_]
+    ) -> tuple[Integers, Integers]:
+        """Return the weights of the cached tokens [queries, slots] and of the arriving one."""
+        p = self.parameters
+        last = np.zeros((p.queries, p.rows), np.int64)
+        last[:, 0] = own
+        keep = np.zeros(p.slots + p.rows, bool)
+        keep[: p.slots], keep[p.slots] = used, True
+        rows = np.concatenate([scores, last], axis=1)
+        probabilities = softmax(rows, np.broadcast_to(keep, rows.shape), p.softmax)
+        halved = np.minimum((probabilities + 1) >> 1, (1 << 15) - 1)
+        return halved[:, : p.slots], halved[:, p.slots]

@@ -1,0 +1,270 @@
+"""The accelerator's surroundings: off-chip memory, and a host that sends tokens."""
+
+from typing import Any
+
+import numpy as np
+from amaranth.lib import data
+from numpy.typing import NDArray
+
+from golden.kelle.attention_layer import AttentionLayer
+from golden.kelle.eviction_controller import KEPT
+from golden.kelle.kelle import KelleModel
+from golden.kelle.kv_edram import rows_of, vector_rows
+from golden.kelle.prefill import Kept
+from hdl.kelle.eviction_parameters import placement_layout, prefill_layout, vector_layout
+from hdl.kelle.kelle_parameters import PROJECTIONS, KelleParameters, Operation, row_write
+from hdl.kelle.refresh_controller import COUNTS
+from hdl.kelle.refresh_walker import RefreshSettings
+from testbenches.bench import Bench
+from testbenches.kelle.tile_passes import pack_weights
+from testbenches.packing import from_integers, pack, to_integer, to_integers, unpack
+from testbenches.streams import read
+
+Integers = NDArray[np.int64]
+PATIENCE = 20_000
+"""Cycles without any transfer that an operation of the longest kind does not reach."""
+
+
+def arrays(value: Any) -> Any:
+    """Turn a nested dictionary of integers into one of arrays."""
+    if isinstance(value, dict):
+        return {name: arrays(item) for name, item in value.items()}
+    return np.array(value)
+
+
+class Accelerator:
+    """A bench with every port attached.
+
+    Parameters
+    ----------
+    dut : Any
+        The design under test.
+    salt : str
+        As in `Bench`.
+    p : KelleParameters
+        Its dimensions.
+    layer : AttentionLayer
+        Its weights and scales, and the text's inputs.
+    pattern : str
+        Pauses of all streams.
+    """
+
+    def __init__(
+        self, dut: Any, salt: str, p: KelleParameters, layer: AttentionLayer, pattern: str = "none"
+    ) -> None:
+        self.dut, self.p, self.layer = dut, p, layer
+        self.bench = bench = Bench(dut, f"{salt} {pattern}")
+        names = ("scales", "prefill", "rows", "tokens", "hidden", "weights", "look")
+        self.sources = {name: bench.source(name, pattern) for name in names}
+        self.sinks = {name: bench.sink(name, pattern) for name in ("outputs", "vector_stores")}
+        self.program = self._weights()
+        # Off-chip memory that pauses is also slow: an input vector comes when the step is over.
+        self.answer_after = self.load_beats if pattern != "none" else 0
+        bench.add(self)
+
+    @property
+    def load_beats(self) -> int:
+        """Beats of all loads of a step: the bound on its cycles."""
+        p = self.p
+        block = 2 * p.slices * p.array.array.load_cycles
+        return len(self.program) + p.heads * (2 * p.tiles + 2) * block
+
+    def clear(self) -> None:
+        """Forget what was seen."""
+        self.placed: list[int] = []
+        self.answered = 0
+        for sink in self.sinks.values():
+            sink.received.clear()
+
+    def drive(self) -> None:
+        """Answer requests for input vectors."""
+        for cycle, request in self.sinks["vector_stores"].received[self.answered :]:
+            if self.bench.cycle < cycle + self.answer_after:
+                break
+            asked = self._unpack(self.p.eviction.adopted_layout, [request])
+            vector, position = int(asked["vector"][0]), int(asked["position"][0])
+            self.send_vector(vector, self.layer.quantised[position])
+            self.answered += 1
+
+    def sample(self) -> None:
+        """Note placements."""
+        placed = read(self.dut.placed)
+        if placed >> self.placed_layout.size - 1:
+            self.placed.append(placed)
+
+    @property
+    def placed_layout(self) -> data.StructLayout:
+        """The port that shows placements; `valid` is its highest bit."""
+        return data.StructLayout({"placement": placement_layout(self.p.eviction), "valid": 1})
+
+    async def start(self, settings: RefreshSettings) -> None:
+        """Reset, and load the scales."""
+        layout = self.p.memory.refresh.settings_layout
+        self.dut.settings.value = to_integer(pack(layout, arrays(settings.payload)))
+        await self.bench.reset()
+        # The refresh controllers forget all entries before time begins.
+        self.begun = self.bench.cycle + self.p.memory.refresh.entries
+        words = []
+        for which in (*PROJECTIONS, Operation.SCORE, Operation.ATTEND):
+            count = 1
+            if which in PROJECTIONS:
+                count = len(self.layer.projections[which].scale) // self.p.rows
+            words += [
+                (self.p.scale(which) + i, *self.layer.word(self.p, which, i)) for i in range(count)
+            ]
+        address, scale, shift = (np.array(column) for column in zip(*words, strict=True))
+        values = {"scale": scale, "shift": shift}
+        self.send("scales", self.p.array.scales_layout, {"address": address, "values": values})
+        await self.run("scales")
+
+    async def fill(self, model: KelleModel, kept: list[Kept]) -> None:
+        """Load what a prefill keeps; rows of recomputed tokens hold noise."""
+        p, edram = self.p, self.p.memory.edram
+        taken = [0] * p.heads
+        for token in kept:
+            slot = taken[token.head]
+            taken[token.head] += 1
+            recomputed = int(token.vector != KEPT)
+            self.send(
+                "prefill",
+                prefill_layout(p.eviction),
+                arrays(
+                    {
+                        "head": [token.head],
+                        "token": {
+                            "position": [token.position],
+                            "recomputed": [recomputed],
+                            "vector": [max(token.vector, 0)],
+                        },
+                        "importance": [token.importance],
+                    }
+                ),
+            )
+            if recomputed:
+                self.send_noise(token.head, slot)
+                continue
+            sides = (memory[token.head, slot] for memory in (model.keys, model.values))
+            keys, values = (rows_of(side[np.newaxis], edram)[0] for side in sides)
+            self.send_rows(edram.entry(token.head, slot), keys, values)
+        for vector, values in model.inputs.items():
+            self.send_vector(vector, values)
+        await self.run("prefill", "rows")
+
+    async def step(self, now: int, x: Integers) -> int:
+        """Decode a token; return the cycles until its output is complete."""
+        done = len(self.sinks["outputs"].received) + self.p.inputs
+        self.offer(now, x)
+        return await self.bench.run(
+            until=lambda: len(self.sinks["outputs"].received) >= done, patience=PATIENCE
+        )
+
+    def offer(self, now: int, x: Integers) -> None:
+        """Offer a token, its input, and a step's weights."""
+        self.sources["tokens"].send([now])
+        self.send("hidden", self.p.slice_layout, x.reshape(-1, self.p.rows))
+        self.sources["weights"].send(self.program)
+
+    async def until(self, cycle: int) -> None:
+        """Pass cycles until one is reached."""
+        while self.bench.cycle < cycle:
+            await self.bench.step()
+
+    async def run(self, *names: str) -> None:
+        """Pass cycles until streams have handed over everything."""
+        await self.bench.run(
+            until=lambda: all(self.sources[name].idle for name in names), patience=PATIENCE
+        )
+
+    def send(self, name: str, layout: Any, values: Any) -> None:
+        """Offer values to a stream."""
+        self.sources[name].send(to_integers(pack(layout, values)))
+
+    def send_vector(self, vector: int, values: Integers) -> None:
+        """Offer the rows of an input vector."""
+        edram = self.p.memory.edram
+        self.send_rows(edram.vector_entry(vector), *vector_rows(values, edram))
+
+    def send_noise(self, head: int, slot: int) -> None:
+        """Offer rows that mean nothing to a slot."""
+        edram, rng = self.p.memory.edram, self.bench.numpy_rng
+        noise = rng.integers(-(1 << 15), 1 << 15, (2, self.p.head_size))
+        self.send_rows(edram.entry(head, slot), *rows_of(noise, edram))
+
+    def send_rows(self, entry: int, keys: Any, values: Any) -> None:
+        """Offer rows from an entry on."""
+        first = entry * self.p.memory.edram.entry_words
+        rows = {"address": first + np.arange(len(keys)), "keys": keys, "values": values}
+        self.send("rows", row_write(self.p), rows)
+
+    def outputs(self) -> tuple[Integers, list[int]]:
+        """Return the outputs [steps, width], and the cycle of each one's last slice."""
+        received = self.sinks["outputs"].received
+        slices = self._unpack(self.p.slice_layout, [payload for _cycle, payload in received])
+        cycles = [cycle for cycle, _payload in received]
+        return slices.reshape(-1, self.p.width), cycles[self.p.inputs - 1 :: self.p.inputs]
+
+    def placements(self) -> Integers:
+        """Return head, slot, evicted position or -1, and its vector or -1."""
+        shown = self._unpack(self.placed_layout, self.placed)["placement"]
+        evicted = shown["evicted"]
+        evicts = shown["evicts"] == 1
+        recomputed = evicts & (evicted["recomputed"] == 1)
+        columns = (
+            shown["head"],
+            shown["slot"],
+            np.where(evicts, evicted["position"], -1),
+            np.where(recomputed, evicted["vector"], KEPT),
+        )
+        return np.stack(columns, axis=-1)
+
+    def stores(self) -> Integers:
+        """Return position and vector of all requests for input vectors."""
+        payloads = [payload for _cycle, payload in self.sinks["vector_stores"].received]
+        asked = self._unpack(self.p.eviction.adopted_layout, payloads)
+        return np.stack([asked["position"], asked["vector"]], axis=-1)
+
+    async def slots(self) -> tuple[Integers, Integers]:
+        """Return the position, and the vector or -1, of every slot of every head."""
+        layout = data.ArrayLayout(self.p.eviction.token_layout, self.p.rows)
+        seen = []
+        for address in range(self.p.heads * self.p.tiles):
+            self.sources["look"].send([address])
+            await self.run("look")
+            seen.append(read(self.dut.shown))
+        shown = self._unpack(layout, seen)
+        vectors = np.where(shown["recomputed"] == 1, shown["vector"], KEPT)
+        shape = (self.p.heads, self.p.slots)
+        return shown["position"].reshape(shape), vectors.reshape(shape)
+
+    def filled(self) -> Integers:
+        """Return the slots in use, by head."""
+        bits = self.p.slots.bit_length()
+        return self._unpack(data.ArrayLayout(bits, self.p.heads), [int(self.dut.filled.value)])[0]
+
+    def vectors(self) -> Integers:
+        """Return the position of each stored vector, or -1."""
+        layout = data.ArrayLayout(vector_layout(self.p.eviction), self.p.vectors)
+        shown = self._unpack(layout, [read(self.dut.vectors)])
+        return np.where(shown["valid"] == 1, shown["position"], -1)[0]
+
+    def counts(self) -> Integers:
+        """Return the words refreshed, [MSB, LSB] [HST, LST]."""
+        return self._unpack(COUNTS, [int(self.dut.counts.value)])[0]
+
+    def _unpack(self, layout: Any, payloads: list[int]) -> Any:
+        return unpack(layout, from_integers(payloads, layout.size))
+
+    def _weights(self) -> list[int]:
+        """Return the beats of a step's weights, in the order of the scheduler's program."""
+        p, beats = self.p, []
+        order = [(Operation.QUERY, head) for head in range(p.query_heads)]
+        order += [(Operation.KEY, head) for head in range(p.heads)]
+        order += [(Operation.VALUE, head) for head in range(p.heads)]
+        order += [(Operation.OUTPUT, head) for head in range(p.query_heads)]
+        for which, head in order:
+            weights = self.layer.projections[which].weights
+            for first in range(head * p.head_size, (head + 1) * p.head_size, p.rows):
+                for channel in range(0, p.width, p.rows):
+                    tile = weights[channel : channel + p.rows, first : first + p.rows]
+                    beats += pack_weights(tile, p.array.array)
+        return beats

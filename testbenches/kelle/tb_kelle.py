@@ -1,0 +1,197 @@
+"""Testbench of the accelerator: decode steps of a SmolLM2 layer, from hidden states to outputs."""
+
+from typing import Any
+
+import cocotb
+import numpy as np
+
+from golden.kelle.attention_layer import real_layer
+from golden.kelle.eviction_controller import KEPT
+from golden.kelle.kelle import KelleModel, Step
+from golden.kelle.prefill import prefill
+from golden.kelle.refresh_controller import RefreshModel
+from golden.llm import open_trace
+from hdl.kelle.kelle_parameters import KelleParameters
+from hdl.kelle.refresh_walker import RefreshSettings
+from testbenches.bench import catalog_parameters
+from testbenches.kelle.accelerator import Accelerator
+
+LAYER = 14
+TOKENS = 640
+"""Length of the text."""
+FOUR_STATES = "icarus" in cocotb.SIM_NAME.lower() if cocotb.is_simulation else False
+"""Whether unknown values are seen, at a tenth of the speed: then tests are short."""
+
+
+def prepare(p: KelleParameters) -> None:
+    """Capture the tensors before the simulator starts."""
+    open_trace(text="prose", tokens=TOKENS, layers=(LAYER,))
+
+
+def intervals(p: KelleParameters, tick: int, patience: int = 0) -> RefreshSettings:
+    """Return the paper's intervals in ticks of some cycles."""
+    return RefreshSettings(parameters=p.memory.refresh, tick_cycles=tick, patience=patience)
+
+
+def longest(p: KelleParameters) -> RefreshSettings:
+    """Return ticks that no short test reaches."""
+    return intervals(p, (1 << p.tick_bits) - 1)
+
+
+class Decode:
+    """The accelerator beside its model."""
+
+    def __init__(self, dut: Any, salt: str, pattern: str = "none") -> None:
+        self.p: KelleParameters = catalog_parameters()
+        trace = open_trace(text="prose", tokens=TOKENS, layers=(LAYER,))
+        self.layer = real_layer(trace, LAYER, self.p)
+        self.accelerator = Accelerator(dut, salt, self.p, self.layer, pattern)
+        self.bench = self.accelerator.bench
+
+    @property
+    def full(self) -> int:
+        """A text that is longer than the cache."""
+        return self.p.slots + self.p.slots // 8
+
+    async def start(self, settings: RefreshSettings, prefilled: int = 0) -> None:
+        """Reset, load scales, and fill the cache."""
+        self.model = KelleModel(self.p, self.layer)
+        self.refresh = RefreshModel(self.p.memory.refresh, settings)
+        self.steps: list[Step] = []
+        await self.accelerator.start(settings)
+        kept, news = prefill(self.model, prefilled) if prefilled else ([], [])
+        self.learn(news)
+        await self.accelerator.fill(self.model, kept)
+
+    def learn(self, news: list[tuple[int, int, int]]) -> None:
+        """Tell the model of the refresh controllers."""
+        for entry, score, valid in news:
+            self.refresh.change(entry, score, bool(valid))
+
+    async def step(self, now: int) -> int:
+        """Decode a token of the text in both; return the accelerator's cycles."""
+        step = self.model.step(now, self.layer.quantised[now])
+        if step.store:
+            self.model.inputs[step.store[1]] = self.layer.quantised[step.store[0]]
+        self.learn(step.news)
+        self.steps.append(step)
+        return await self.accelerator.step(now, self.layer.quantised[now])
+
+    async def spoil(self) -> None:
+        """Overwrite the rows of all slots whose tokens are recomputed: nothing may read them."""
+        for number, head in enumerate(self.model.eviction.heads):
+            for slot in np.flatnonzero(head.recomputed != KEPT):
+                self.accelerator.send_noise(number, int(slot))
+        await self.accelerator.run("rows")
+
+    async def check(self) -> None:
+        """Compare outputs, placements, stores, and all slots."""
+        steps, bench, accelerator = self.steps, self.bench, self.accelerator
+        outputs, cycles = accelerator.outputs()
+        wanted = np.stack([step.output for step in steps])
+        bench.compare("outputs", wanted, outputs, cycles=cycles)
+        placements = [
+            (p.head, p.slot, p.evicted, p.vector) for step in steps for p in step.placements
+        ]
+        bench.compare("placements", np.array(placements), accelerator.placements())
+        stores = np.array([s.store for s in steps if s.store], np.int64).reshape(-1, 2)
+        bench.compare("vector stores", stores, accelerator.stores())
+        positions, vectors = await accelerator.slots()
+        heads = self.model.eviction.heads
+        used = np.stack([head.positions >= 0 for head in heads])
+        bench.compare("slots in use", used.sum(axis=1), accelerator.filled())
+        bench.compare("positions", np.stack([h.positions for h in heads])[used], positions[used])
+        bench.compare("formats", np.stack([h.recomputed for h in heads])[used], vectors[used])
+        owners = np.array([-1 if v is None else v[0] for v in self.model.eviction.vectors])
+        bench.compare("stored vectors", owners, accelerator.vectors())
+
+
+@cocotb.test()
+async def real_decode(dut: Any) -> None:
+    """Decode with a full cache: outputs, victims, popular tokens, slots, and refreshed words.
+
+    A step a tick: each tick's sweep comes between two steps, so that the model knows which scores
+    it sees.
+    """
+    decode = Decode(dut, "real decode")
+    p, bench, accelerator = decode.p, decode.bench, decode.accelerator
+    steps = min(128, TOKENS - decode.full) if bench.told["full"] else 2
+    if p.slots <= 16:
+        steps = 6 if FOUR_STATES else 32
+    sweep = p.memory.refresh.walk_cycles + 64
+    tick = accelerator.load_beats * 9 // 8 + sweep + 300
+    await decode.start(intervals(p, tick), decode.full)
+    begun = accelerator.begun
+    cycles: dict[int, list[int]] = {}
+    while begun + sweep < bench.cycle:
+        begun += tick
+        decode.refresh.tick()
+    for now in range(decode.full, decode.full + steps):
+        await accelerator.until(begun + sweep)
+        taken = await decode.step(now)
+        cycles.setdefault(decode.steps[-1].members, []).append(taken)
+        begun += tick
+        assert bench.cycle < begun - 64, f"a step must end before its tick: {bench.cycle}, {begun}"
+        await accelerator.until(begun + sweep)
+        decode.refresh.tick()
+        bench.compare("words refreshed", decode.refresh.counts, accelerator.counts())
+        await decode.spoil()
+    await decode.check()
+    placements = [placement for step in decode.steps for placement in step.placements]
+    bench.record(
+        cycles=sum(map(sum, cycles.values())),
+        ideal_cycles=steps * accelerator.load_beats,
+        cycles_by_members={members: max(taken) for members, taken in sorted(cycles.items())},
+        popular_tokens=sum(step.store is not None for step in decode.steps),
+        recomputed_tokens=sum(step.members - 1 for step in decode.steps),
+        evictions=sum(placement.evicted >= 0 for placement in placements),
+        recomputed_victims=sum(placement.vector != KEPT for placement in placements),
+        refreshed_words=int(decode.refresh.counts.sum()),
+        tensors=f"SmolLM2 layer {LAYER}, {steps} tokens",
+    )
+
+
+@cocotb.test()
+async def empty_cache(dut: Any) -> None:
+    """Decode from the text's first token: tiles that are empty, partly filled, then full."""
+    decode = Decode(dut, "empty cache")
+    if decode.p.slots > 16:
+        return
+    await decode.start(longest(decode.p))
+    for now in range(4 if FOUR_STATES else 2 * decode.p.slots):
+        await decode.step(now)
+    await decode.check()
+
+
+@cocotb.test()
+@cocotb.parametrize(pattern=["random", "bursty", "adversarial"])
+async def pauses(dut: Any, pattern: str) -> None:
+    """Let every stream pause, and refreshes take the banks in the middle of everything."""
+    decode = Decode(dut, "pauses", pattern)
+    p = decode.p
+    if p.slots > 16 or FOUR_STATES:
+        return
+    walk = p.memory.refresh.walk_cycles
+    await decode.start(intervals(p, 3 * walk, walk), decode.full)
+    for now in range(decode.full, decode.full + 6):
+        await decode.step(now)
+    await decode.check()
+    assert decode.accelerator.counts().min() > 0
+
+
+@cocotb.test()
+async def resets(dut: Any) -> None:
+    """Reset in the middle of a step: nothing of it is left."""
+    decode = Decode(dut, "resets")
+    p, bench = decode.p, decode.bench
+    if p.slots > 16 or FOUR_STATES:
+        return
+    for _ in range(4):
+        await decode.start(longest(p), decode.full)
+        decode.accelerator.offer(decode.full, decode.layer.quantised[decode.full])
+        for _cycle in range(bench.rng.randint(1, decode.accelerator.load_beats)):
+            await bench.step()
+    await decode.start(longest(p), decode.full)
+    for now in range(decode.full, decode.full + 3):
+        await decode.step(now)
+    await decode.check()

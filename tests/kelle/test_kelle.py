@@ -1,0 +1,163 @@
+"""The accelerator: parameter rules, the model against float64 truth, and banks that fade."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from golden.kelle.attention_layer import AttentionLayer, exact_heads, exact_output, real_layer
+from golden.kelle.kelle import KelleModel
+from golden.kelle.prefill import prefill
+from golden.llm import Trace, open_trace
+from hdl.catalog import entry_named
+from hdl.emit import Emission, write_verilog
+from hdl.kelle.kelle_parameters import KelleParameters, Operation
+from hdl.paths import BUILD
+from testbenches.kelle.retention import retention_module
+from testbenches.kelle.tb_kelle_retention import RETENTION
+from testbenches.runner import Request, prepare, run_testbench, simulate
+
+ENTRY = entry_named("kelle")
+TINY: KelleParameters = ENTRY.parameters("tiny")
+SMOLLM2: KelleParameters = ENTRY.parameters("smollm2")
+LAYER = 14
+
+
+@pytest.fixture(scope="module")
+def trace() -> Trace:
+    return open_trace(text="prose", tokens=640, layers=(LAYER,))
+
+
+@pytest.fixture(scope="module")
+def layer(trace: Trace) -> AttentionLayer:
+    return real_layer(trace, LAYER, SMOLLM2)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"window": 120}, "slots must be at least sinks + window + 1 = 131, not 128"),
+        ({"head_size": 96}, "head_size must be a multiple of banks * word_bytes = 64, not 96"),
+        ({"head_size": 48}, "head_size must be a multiple of rows = 32, not 48"),
+        ({"heads": 0}, "heads must be an integer from 1 to 64, not 0"),
+        ({"heads": 1, "queries": 1}, "heads * queries must be at least 2, not 1"),
+        ({"banks": 2, "words": 2048}, "rows must divide the 16 channels of an eDRAM row, not 32"),
+        (
+            {"banks": 4, "bands": 2, "head_size": 32, "heads": 1},
+            "rows must divide half of the 96 elements of a hidden state, not 32",
+        ),
+        ({"bands": 8}, "bands must be at most rows / 2 and 2 * head_size / rows, here 4, not 8"),
+        ({"vectors": 0}, "vectors must be an integer from 1 to 32, not 0"),
+        ({"words": 256}, "entry_words = 424, not 256"),
+        ({"slots": 100}, "slots must be a multiple of rows, not 100"),
+        ({"position_bits": 3}, "position_bits must be an integer from 4 to 24, not 3"),
+    ],
+)
+def test_bad_parameters_are_worded(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError) as error:
+        replace(SMOLLM2, **change)
+    assert message in str(error.value)
+
+
+def test_published_dimensions() -> None:
+    p = ENTRY.parameters("paper")
+    edram = p.memory.edram
+    assert (p.rows, 4 * edram.banks) == (32, 32)
+    assert 4 * edram.banks * edram.words * edram.word_bytes == 4 << 20
+
+
+def test_the_truth_is_the_model(trace: Trace, layer: AttentionLayer) -> None:
+    """Attending to everything, Equations 1 and 2 give what SmolLM2 itself computed."""
+    heads = exact_heads(layer, SMOLLM2)
+    for now in (0, 1, 17, 200, 639):
+        everything = [np.arange(now + 1)] * SMOLLM2.heads
+        output = exact_output(layer, SMOLLM2, heads, now, everything)
+        assert np.abs(output - trace.attention_output(LAYER)[now]).max() < 1e-4
+
+
+def decode_error(layer: AttentionLayer, steps: int) -> float:
+    """Return the relative error of decoded outputs against the truth over the same tokens."""
+    model, heads = KelleModel(SMOLLM2, layer), exact_heads(layer, SMOLLM2)
+    first = 160
+    prefill(model, first)
+    unit = layer.steps[Operation.OUTPUT]
+    error = size = 0.0
+    for now in range(first, first + steps):
+        step = model.step(now, layer.quantised[now])
+        if step.store:
+            model.inputs[step.store[1]] = layer.quantised[step.store[0]]
+        truth = exact_output(layer, SMOLLM2, heads, now, step.attended)
+        error += float(np.square(step.output * unit - truth).sum())
+        size += float(np.square(truth).sum())
+    return float(np.sqrt(error / size))
+
+
+def test_outputs_are_near_the_truth(layer: AttentionLayer) -> None:
+    """Eight-bit weights are what the error comes from: with 16 bits it nearly vanishes."""
+    error = decode_error(layer, 48)
+    assert error < 0.05
+    finer = dict(layer.projections)
+    for which, projection in layer.projections.items():
+        # 16-bit weights on the same scales: a model only, no array has them.
+        steps = np.abs(projection.exact).max(axis=0) / 127
+        weights = np.rint(projection.exact / steps * 256).astype(np.int64)
+        finer[which] = replace(projection, weights=weights, shift=projection.shift + 8)
+    better = decode_error(replace(layer, projections=finer), 48)
+    assert better < error / 4
+
+
+def test_a_recomputed_token_is_what_it_was(layer: AttentionLayer) -> None:
+    """Keys and values computed again later, among others, are the same to the bit."""
+    model = KelleModel(SMOLLM2, layer)
+    positions = np.array([40, 3, 17])
+    together = model.keys_values(layer.quantised[positions], positions)
+    for number in range(len(positions)):
+        one = positions[number : number + 1]
+        alone = model.keys_values(layer.quantised[one], one)
+        for a, b in zip(together, alone, strict=True):
+            assert np.array_equal(a[number], b[0])
+
+
+def test_prefill_keeps_sinks_window_and_the_best(layer: AttentionLayer) -> None:
+    model = KelleModel(SMOLLM2, layer)
+    kept, _news = prefill(model, 200)
+    for head in range(SMOLLM2.heads):
+        mine = {token.position: token for token in kept if token.head == head}
+        assert len(mine) == SMOLLM2.slots
+        assert set(range(10)) <= set(mine) and set(range(136, 200)) <= set(mine)
+        assert max(mine) == 199
+
+
+def test_fading_banks() -> None:
+    """Put behavioural eDRAM in the swap point; the design around it is as emitted."""
+    prepare(ENTRY, "tiny")
+    home = BUILD / "kelle" / "tiny_retention"
+    emission = Emission(top=ENTRY.build("tiny"), name="kelle")
+    files = write_verilog(emission, home / "rtl")
+    edram = TINY.memory.edram
+    width = 8 * edram.word_bytes
+    (bank,) = (file for file in files if file.stem == f"memory_{edram.words}_{width}_none")
+    bank.write_text(
+        retention_module(bank.stem, depth=edram.words, width=width, retention=RETENTION)
+    )
+    result = run_testbench(
+        top="kelle",
+        preset="tiny",
+        testbench="testbenches.kelle.tb_kelle_retention",
+        ports=emission.modules[-1].ports,
+        verilog=[file for file in files if file.suffix == ".v"],
+        home=home,
+        request=Request(seed=1),
+    )
+    assert result.passed, result.first_failure
+    assert result.values_checked > 0
+
+
+@pytest.mark.full
+def test_decode_of_128_tokens_with_a_full_cache() -> None:
+    """Outputs, victims, slot table and refreshed words of a whole SmolLM2 layer."""
+    result = simulate(ENTRY, "smollm2", Request(seed=1, full=True))
+    assert result.passed, result.first_failure
+    assert result.facts["evictions"] == 128 * SMOLLM2.heads
+    assert result.facts["recomputed_victims"] > 0
