@@ -1,6 +1,176 @@
 """The units of VEDA."""
 
 from hdl.entry import Entry
+from hdl.veda.element_serial_activation import (
+    ElementSerialActivation,
+    ElementSerialActivationParameters,
+)
+from hdl.veda.element_serial_layernorm import (
+    ElementSerialLayernorm,
+    ElementSerialLayernormParameters,
+)
+from hdl.veda.element_serial_rotary import (
+    ElementSerialRotary,
+    ElementSerialRotaryParameters,
+)
+from hdl.veda.element_serial_softmax import (
+    ElementSerialSoftmax,
+    ElementSerialSoftmaxParameters,
+)
+from hdl.veda.flexible_pe_array import FlexiblePeArray, FlexiblePeArrayParameters
+from hdl.veda.veda import Veda
+from hdl.veda.veda_parameters import VedaParameters
+from hdl.veda.vote_threshold import VoteThresholdParameters
+from hdl.veda.voting_engine import VotingEngine
+from hdl.veda.voting_parameters import VotingEngineParameters
 
-UNITS: tuple[Entry, ...] = ()
+UNITS: tuple[Entry, ...] = (
+    Entry(
+        top="flexible_pe_array",
+        paper="veda",
+        summary="forms inner and outer products on the same elements",
+        source="Section IV, Figure 5 (a)",
+        latency="27 cycles to a dot product, 12 from a row's last element",
+        throughput="one row of weights a cycle; 18 cycles from inner to outer, 6 behind a row",
+        unit=FlexiblePeArray,
+        presets={
+            "tiny": FlexiblePeArrayParameters(rows=2, columns=2, partial_sums=4),
+            "smollm2": FlexiblePeArrayParameters(),
+            "paper": FlexiblePeArrayParameters(),
+        },
+    ),
+    Entry(
+        top="element_serial_layernorm",
+        paper="veda",
+        summary="normalises vectors by mean and deviation, or by root mean square",
+        source="Section V, Figure 6 (reduction and normalisation)",
+        latency="144 cycles from a vector's last element (smollm2), 282 with the mean (paper)",
+        throughput="one element in and one out a cycle",
+        unit=ElementSerialLayernorm,
+        presets={
+            "tiny": ElementSerialLayernormParameters(capacity=12),
+            "tiny_mean": ElementSerialLayernormParameters(capacity=12, rms=False),
+            "smollm2": ElementSerialLayernormParameters(capacity=576),
+            "paper": ElementSerialLayernormParameters(rms=False),
+        },
+    ),
+    Entry(
+        top="element_serial_activation",
+        paper="veda",
+        summary="multiplies SiLU of the gate with the up projection",
+        source="no section: what a LLaMA layer needs",
+        latency="19 cycles",
+        throughput="one element a cycle",
+        unit=ElementSerialActivation,
+        presets={
+            "tiny": ElementSerialActivationParameters(
+                exp_stages=2, step_stages=1, divide_stages=2, multiply_stages=1
+            ),
+            "smollm2": ElementSerialActivationParameters(),
+            "paper": ElementSerialActivationParameters(),
+        },
+    ),
+    Entry(
+        top="element_serial_rotary",
+        paper="veda",
+        summary="turns pairs of query or key elements by their position's angle",
+        source="no section: what a LLaMA layer needs",
+        latency="5 cycles",
+        throughput="one element a cycle, a pair in two",
+        unit=ElementSerialRotary,
+        presets={
+            "tiny": ElementSerialRotaryParameters(multiply_stages=1, add_stages=1),
+            "smollm2": ElementSerialRotaryParameters(),
+            "paper": ElementSerialRotaryParameters(),
+        },
+    ),
+    Entry(
+        top="element_serial_softmax",
+        paper="veda",
+        summary="turns heads of scores into probabilities, one a cycle each way",
+        source="Section V, Figure 6 (reduction and normalisation)",
+        latency="tile + ceil(log2(capacity)) + 33 cycles from a head's last score",
+        throughput="one score and one probability a cycle",
+        unit=ElementSerialSoftmax,
+        presets={
+            "tiny": ElementSerialSoftmaxParameters(capacity=24, tile=4, heads=2),
+            "smollm2": ElementSerialSoftmaxParameters(capacity=512),
+            "paper": ElementSerialSoftmaxParameters(),
+        },
+    ),
+    Entry(
+        top="voting_engine",
+        paper="veda",
+        summary="counts whom the heads find unimportant and names the token to evict",
+        source="Section III, Figure 3; Section V, Figure 7",
+        latency="length + 87 cycles from a layer's last probability to the victim",
+        throughput="one probability a lane and cycle, from head to head and layer to layer",
+        unit=VotingEngine,
+        presets={
+            "tiny": VotingEngineParameters(
+                threshold=VoteThresholdParameters(capacity=40, deviation_weight=3277),
+                heads=3,
+                count_bits=4,
+                reserved=4,
+            ),
+            "tiny_lanes": VotingEngineParameters(
+                threshold=VoteThresholdParameters(capacity=40, deviation_weight=3277),
+                heads=3,
+                lanes=2,
+                count_bits=6,
+                reserved=4,
+                protect_sink=True,
+            ),
+            "smollm2": VotingEngineParameters(
+                threshold=VoteThresholdParameters(capacity=512), heads=9, lanes=2
+            ),
+            "paper": VotingEngineParameters(),
+        },
+    ),
+    Entry(
+        top="veda",
+        paper="veda",
+        summary="attends over a cache in memory and votes its least important tokens out",
+        source="Sections 4 and 5, Figure 7",
+        latency="2 * tokens * heads a lane + about 60 cycles from a layer's first beat",
+        throughput="a line of every memory channel a cycle",
+        unit=Veda,
+        presets={
+            "tiny": VedaParameters(
+                array=FlexiblePeArrayParameters(rows=2, columns=2, partial_sums=4),
+                head_size=4,
+                heads=5,
+                kv_heads=5,
+                layers=3,
+                capacity=16,
+                tile=4,
+                group=2,
+            ),
+            "tiny_wide": VedaParameters(
+                array=FlexiblePeArrayParameters(rows=2, columns=2, partial_sums=4),
+                head_size=8,
+                heads=6,
+                kv_heads=3,
+                layers=3,
+                capacity=16,
+                tile=4,
+                group=2,
+            ),
+            "tiny_two_copies": VedaParameters(
+                array=FlexiblePeArrayParameters(rows=2, columns=2, partial_sums=4),
+                copies=2,
+                head_size=4,
+                heads=6,
+                kv_heads=3,
+                layers=3,
+                capacity=16,
+                tile=4,
+                group=1,
+            ),
+            "smollm2": VedaParameters(head_size=64, heads=9, kv_heads=3, capacity=512, group=5),
+            "paper": VedaParameters(),
+        },
+        long=("smollm2", "paper"),
+    ),
+)
 """Every unit of VEDA."""

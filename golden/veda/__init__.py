@@ -1,0 +1,1 @@
+"""Golden models of VEDA's units and policies."""

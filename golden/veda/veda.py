@@ -1,0 +1,194 @@
+"""VEDA's attention: the truth in float64, and the bit-exact model made of the units' models."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.arith.float_convert import float_convert
+from golden.veda.element_serial_softmax import softmax
+from golden.veda.flexible_pe_array import inner_products, outer_product
+from golden.veda.voting_engine import LayerStep, process_step
+from hdl.arith.float_format import BINARY16
+from hdl.veda.veda_parameters import VedaParameters
+from hdl.veda.vote_threshold import PROBABILITY_BITS
+
+Codes = NDArray[np.uint16]
+
+
+def exact_attention(
+    queries: NDArray[np.float64], keys: NDArray[np.float64], values: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return softmax(q.K^T).V of each head in float64, and how far the hardware may be from it.
+
+    A score is off by its rounding to FP16 and by that of its sum in FP32, which scales every
+    probability; a probability is off by that and by what `ElementSerialSoftmax` states; an output
+    is off by its probabilities' errors and by its own rounding.
+
+    Parameters
+    ----------
+    queries : numpy.ndarray
+        Shape (heads, head_size), scaled.
+    keys, values : numpy.ndarray
+        Shape (kv_heads, tokens, head_size); ``heads / kv_heads`` neighbours share one.
+    """
+    members = len(queries) // len(keys)
+    keys, values = np.repeat(keys, members, axis=0), np.repeat(values, members, axis=0)
+    scores = np.einsum("hd,hld->hl", queries, keys)
+    distance = scores.max(axis=1, keepdims=True) - scores
+    powers = np.exp(-distance)
+    powers /= powers.sum(axis=1, keepdims=True)
+    outputs = np.einsum("hl,hld->hd", powers, values)
+
+    products = np.einsum("hd,hld->hl", abs(queries), abs(keys))
+    off = abs(scores) * 2.0**-11 + products * 2.0**-20 + 2.0**-25
+    factor = np.exp(2 * off.max(axis=1, keepdims=True)) - 1
+    away = powers * (2.0**-8 + 2.0**-11 * np.minimum(distance + 1, 32)) + 2.0**-24
+    off = powers * factor + away * (1 + factor)
+    lengths = keys.shape[1]
+    bound = np.einsum("hl,hld->hd", off + (powers + off) * lengths * 2.0**-24, abs(values))
+    return outputs, bound + (abs(outputs) + bound) * 2.0**-11 + 2.0**-25
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """What one token's attention in one layer leaves behind.
+
+    Members
+    -------
+    slot : int
+        Where the token's keys and values went.
+    length : int
+        Cached tokens, this one included.
+    outputs : numpy.ndarray
+        FP16 codes, shape (rounds, lanes, head_size); a lane behind the last head has what its
+        queries of zero give.
+    probabilities : numpy.ndarray
+        FP16 codes, shape (heads, length).
+    victims : list[int]
+        The slots that are evicted, in the order in which they are found.
+    counts : numpy.ndarray
+        The votes that are stored: against each slot, or those left if there are several victims.
+    """
+
+    slot: int
+    length: int
+    outputs: Codes
+    probabilities: Codes
+    victims: list[int]
+    counts: NDArray[np.int64]
+
+
+@dataclass(eq=False)
+class LayerModel:
+    """A layer's cache, its slots, and its attention.
+
+    Parameters
+    ----------
+    parameters : VedaParameters
+        Dimensions.
+
+    Members
+    -------
+    keys, values : numpy.ndarray
+        FP16 codes, shape (kv_heads, capacity, head_size).
+    counts : numpy.ndarray
+        Votes against each slot, shape (capacity,).
+    length : int
+        Cached tokens.
+    victim : int | None
+        The slot that the next token takes, if one was named.
+    stepped : bool
+        Whether a token has come since the layer was filled.
+    """
+
+    parameters: VedaParameters
+    length: int = 0
+    victim: int | None = None
+    stepped: bool = False
+    counts: NDArray[np.int64] = field(init=False)
+    keys: Codes = field(init=False)
+    values: Codes = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Make an empty cache."""
+        p = self.parameters
+        shape = (p.kv_heads, p.capacity, p.head_size)
+        self.counts = np.zeros(p.capacity, np.int64)
+        self.keys, self.values = np.zeros(shape, np.uint16), np.zeros(shape, np.uint16)
+
+    def fill(self, keys: Codes, values: Codes, counts: NDArray[np.int64] | None = None) -> None:
+        """Start from a cache that holds tokens, shape (kv_heads, tokens, head_size), and votes."""
+        self.length, self.victim, self.stepped = keys.shape[1], None, False
+        self.keys[:, : self.length], self.values[:, : self.length] = keys, values
+        self.counts[: self.length] = 0 if counts is None else counts
+
+    def attend(
+        self, queries: Codes, key: Codes, value: Codes, *, vote: bool = False, evictions: int = 0
+    ) -> Step:
+        """Store a token's keys and values, attend to all that is cached, vote and evict.
+
+        Parameters
+        ----------
+        queries : numpy.ndarray
+            FP16 codes, shape (heads, head_size), scaled.
+        key, value : numpy.ndarray
+            FP16 codes, shape (kv_heads, head_size).
+        vote : bool
+            Whether the token votes.
+        evictions : int
+            Victims to find. More than one end the layer's work until it is filled again.
+        """
+        p = self.parameters
+        self.stepped = True
+        slot = min(self.length, p.capacity - 1) if self.victim is None else self.victim
+        self.length = max(self.length, slot + 1)
+        self.victim = None
+        self.keys[:, slot], self.values[:, slot] = key, value
+        rows = lane_rows(queries, p).reshape(p.rounds, p.copies, p.array.width)
+        outputs, probabilities = [], []
+        for turn in range(p.rounds):
+            for copy in range(p.copies):
+                scalars = self._probabilities(turn, copy, rows[turn, copy])
+                probabilities += list(scalars[:: p.lines])
+                weights = self._rows(self.values, turn, copy)
+                outputs.append(outer_product(p.array, scalars.T.astype(np.uint64), weights))
+        heads = np.array(probabilities[: p.heads], np.uint16)
+        told = LayerStep(length=self.length, vote=vote, new_slot=slot, evictions=evictions)
+        # The voting engine looks at as many bits as a probability has; a NaN has more.
+        codes = (heads & (1 << PROBABILITY_BITS) - 1).astype(np.int64)
+        result = process_step(told, codes, self.counts[: self.length], p.voting)
+        self.counts[: self.length] = result.counts
+        victims = [victim.slot for victim in result.victims]
+        if evictions == 1:
+            (self.victim,) = victims
+        lanes = np.array(outputs, np.uint16).reshape(p.rounds, p.lanes, p.head_size)
+        return Step(slot, self.length, lanes, heads, victims, result.sent)
+
+    def _probabilities(self, turn: int, copy: int, query: Codes) -> Codes:
+        """Return the probabilities that each plane multiplies, shape (planes, length)."""
+        p = self.parameters
+        weights = self._rows(self.keys, turn, copy)
+        vectors = np.broadcast_to(query.astype(np.uint64), weights.shape)
+        sums = inner_products(p.array, vectors, weights, np.full(self.length, int(p.split)))
+        scores = float_convert(p.array.sum_format, BINARY16, sums)
+        planes = range(p.array.planes)
+        lanes = [scores[:, plane if p.split else 0].astype(np.uint16) for plane in planes]
+        return np.array([softmax(lane, p.softmax) for lane in lanes])
+
+    def _rows(self, cache: Codes, turn: int, copy: int) -> NDArray[np.uint64]:
+        """Return what one array reads of a cache in a round, shape (length, width)."""
+        p = self.parameters
+        first = turn * p.lanes + copy * p.array_lanes
+        heads = np.minimum(np.arange(first, first + p.array_lanes), p.heads - 1)
+        kv_heads = heads // (p.heads // p.kv_heads)
+        rows = [cache[kv_head, : self.length] for kv_head in kv_heads]
+        return np.concatenate(rows, axis=1).astype(np.uint64)
+
+
+def lane_rows(heads: Codes, p: VedaParameters) -> Codes:
+    """Return heads as beats of all lanes, shape (beats, lanes * head_size), then zeros."""
+    beats = -(-len(heads) // p.lanes)
+    rows = np.zeros((beats * p.lanes, p.head_size), np.uint16)
+    rows[: len(heads)] = heads
+    return rows.reshape(beats, -1)

@@ -1,0 +1,41 @@
+"""Links between streams: one to one, one to several, several to one."""
+
+from collections.abc import Sequence
+from functools import reduce
+from operator import and_
+from typing import Any
+
+from amaranth.hdl import Const, Module, Value
+
+
+def connect_streams(m: Module, source: Any, sink: Any) -> None:
+    """Let `sink` take what `source` offers."""
+    m.d.comb += [
+        sink.payload.eq(source.payload),
+        sink.valid.eq(source.valid),
+        source.ready.eq(sink.ready),
+    ]
+
+
+def every(bits: Sequence[Value]) -> Value:
+    """Return whether all bits are 1; also of none."""
+    return reduce(and_, bits, Const(1, 1))
+
+
+def fork_handshake(m: Module, valid: Value, sinks: Sequence[Any]) -> Value:
+    """Offer to all sinks at once, to each only when the others are ready; return their ready.
+
+    The sinks' ready must not depend on their valid.
+    """
+    for sink in sinks:
+        others = every([other.ready for other in sinks if other is not sink])
+        m.d.comb += sink.valid.eq(valid & others)
+    return every([sink.ready for sink in sinks])
+
+
+def join_handshake(m: Module, sources: Sequence[Any], ready: Value) -> Value:
+    """Take from all sources at once; return whether all of them offer."""
+    valid = every([source.valid for source in sources])
+    for source in sources:
+        m.d.comb += source.ready.eq(ready & valid)
+    return valid

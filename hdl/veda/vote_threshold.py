@@ -1,0 +1,354 @@
+"""The threshold below which a token votes against another: mean less deviation, element by element.
+
+Figure 3, line 3, and Section V of the paper. With Q the sum of squares of a head's l probabilities,
+whose sum is 1, the threshold a / l - b * sqrt(Q / l - 1 / l**2) is (a - b * sqrt(l * Q - 1)) / l:
+a product, a root, a product and a quotient, each of which may take as long as a head arrives.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed, unsigned
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from hdl.arith.divider import IterativeDivider
+from hdl.arith.float_format import BINARY16
+from hdl.arith.leading_zeros import leading_zeros
+from hdl.arith.prefix_sum import prefix_sum
+from hdl.arith.serial_multiplier import SerialMultiplier
+from hdl.arith.serial_square_root import SerialSquareRoot
+from hdl.arith.unsigned_multiply import partial_products, reduced
+from hdl.parameters import require_range
+from hdl.stream.fall_through_fifo import FallThroughFifo
+from hdl.unit import Unit
+
+PROBABILITY_BITS = 14
+"""Bits of an FP16 code from 0 up to, but not including, 2: the upper two are zero."""
+
+SQUARE_FRACTION = 40
+"""Fraction bits of a square and of the sum of squares."""
+
+ROOT_FRACTION = 14
+"""Fraction bits of the root of l * Q - 1."""
+
+WEIGHT_BITS = 13
+"""Bits of the weights a and b."""
+
+LARGEST_WEIGHT = 6144
+"""The largest weight, 1.5: no threshold is rounded to 2."""
+
+WEIGHT_FRACTION = 12
+"""Fraction bits of the weights a and b."""
+
+QUOTIENT_FRACTION = 25
+"""Fraction bits of a - b * root and of the quotient: one below the last bit of any FP16 number."""
+
+RANKS = 5
+"""Registers from an element to the sum of squares."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VoteThresholdParameters:
+    """Dimensions of a threshold unit; they also drive its golden model and its testbench.
+
+    Parameters
+    ----------
+    capacity : int
+        Elements of a head at most, 4 to 4096.
+    mean_weight : int
+        The paper's a in units of 2**-12, 0 to 6144.
+    deviation_weight : int
+        The paper's b in units of 2**-12, 0 to 6144; 819 is the nearest to 0.2.
+
+    Raises
+    ------
+    ValueError
+        If a rule above is broken, with the rule and the value.
+    """
+
+    capacity: int = 4096
+    mean_weight: int = 4096
+    deviation_weight: int = 819
+
+    def __post_init__(self) -> None:
+        """Check every rule."""
+        require_range("capacity", self.capacity, 4, 4096)
+        for name in ("mean_weight", "deviation_weight"):
+            require_range(name, getattr(self, name), 0, LARGEST_WEIGHT)
+
+    @property
+    def slot_bits(self) -> int:
+        """Bits of an element's number."""
+        return ceil_log2(self.capacity)
+
+    @property
+    def length_bits(self) -> int:
+        """Bits of a number of elements."""
+        return self.capacity.bit_length()
+
+    @property
+    def excess_bits(self) -> int:
+        """Bits of l * Q - 1, with `2 * ROOT_FRACTION` fraction bits."""
+        return self.length_bits + 1 + 2 * ROOT_FRACTION
+
+    @property
+    def root_bits(self) -> int:
+        """Bits of its root."""
+        return (self.excess_bits + 1) // 2
+
+    @property
+    def quotient_bits(self) -> int:
+        """Bits of a threshold before it is rounded."""
+        return QUOTIENT_FRACTION + 1
+
+    @property
+    def interval(self) -> int:
+        """Cycles from a head's threshold to the next one at least."""
+        steps = (self.length_bits, self.root_bits, WEIGHT_BITS, self.quotient_bits)
+        return max(steps) + 1
+
+    @property
+    def latency(self) -> int:
+        """Cycles from a head's last element to its threshold."""
+        steps = (self.length_bits, self.root_bits, WEIGHT_BITS, self.quotient_bits)
+        return RANKS + sum(step + 1 for step in steps) + 2
+
+    @property
+    def element_layout(self) -> data.StructLayout:
+        """An element of a head."""
+        return data.StructLayout({"value": BINARY16.layout, "last": 1})
+
+    @property
+    def outcome_layout(self) -> data.StructLayout:
+        """What a head's votes follow from."""
+        return data.StructLayout(
+            {"threshold": PROBABILITY_BITS, "fallback": 1, "lowest": self.slot_bits}
+        )
+
+
+class VoteThreshold(Unit):
+    """Threshold and least probable element of each head, while its elements pass.
+
+    **Latency** of an outcome `parameters.latency` cycles from the head's last element: 84 at
+    capacity 4096. **Throughput** one element a cycle; a head of fewer than `parameters.interval`
+    elements (27) keeps the next one waiting.
+
+    **Numerics** probabilities are FP16 codes from 0 up to 2, of which the upper two bits are not
+    looked at. Each square is cut to a multiple of 2**-40; their sum Q stops at 2 - 2**-40. With
+    e = floor(l * Q) - 1 in units of 2**-28, at least 0, and r = floor(sqrt(e)) in units of 2**-14,
+    the threshold is floor(a - b * r), in units of 2**-25, divided by l and rounded to FP16, ties to
+    even. For the sum of probabilities being 1 the deviation is off by no more than
+    l * 2**-28 / sqrt(e) + 2**-14 before the division. The fallback is for a - b * r < 0, before any
+    rounding of the threshold: a threshold of zero is no fallback, and nobody is below it.
+
+    Parameters
+    ----------
+    parameters : VoteThresholdParameters
+        Dimensions.
+
+    Members
+    -------
+    probabilities : In(stream)
+        A head's elements; `last` ends it.
+    outcomes : Out(stream)
+        For each head `threshold` (FP16 without its upper two bits; 0 with a fallback), `fallback`
+        (it would be negative), and `lowest`: the number of the smallest element, the first among
+        equals.
+
+    Raises
+    ------
+    ValueError
+        By `VoteThresholdParameters`.
+    """
+
+    def __init__(self, *, parameters: VoteThresholdParameters) -> None:
+        self.parameters = parameters
+        super().__init__(
+            {
+                "probabilities": In(stream.Signature(parameters.element_layout)),
+                "outcomes": Out(stream.Signature(parameters.outcome_layout)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Sum up the squares; then one serial unit after the other, each on a head of its own."""
+        m = Module()
+        p = self.parameters
+        m.submodules.product = product = SerialMultiplier(
+            a_width=SQUARE_FRACTION + 1, b_width=p.length_bits
+        )
+        m.submodules.root = root = SerialSquareRoot(width=p.excess_bits)
+        m.submodules.scaled = scaled = SerialMultiplier(a_width=p.root_bits, b_width=WEIGHT_BITS)
+        m.submodules.quotient = quotient = IterativeDivider(
+            dividend_width=p.quotient_bits, divisor_width=p.length_bits
+        )
+        # A head in each unit before the divider, and one that comes while another goes: there is
+        # always room. Of the smallest elements, those in the divider and before the sum as well.
+        m.submodules.lengths = lengths = FallThroughFifo(shape=unsigned(p.length_bits), depth=4)
+        m.submodules.lows = lows = FallThroughFifo(shape=unsigned(p.slot_bits), depth=6)
+
+        self._accumulate(m, lows.source, product.operands)
+        m.d.comb += [
+            lengths.source.valid.eq(product.operands.valid & product.operands.ready),
+            lengths.source.payload.eq(product.operands.payload.b),
+        ]
+
+        # l * Q - 1 only touches the integer bits.
+        squared = product.result.payload[SQUARE_FRACTION - 2 * ROOT_FRACTION :]
+        fraction, whole = squared[: 2 * ROOT_FRACTION], squared[2 * ROOT_FRACTION :]
+        excess = Cat(fraction, (whole - 1)[: len(whole)])
+        m.d.comb += [
+            root.operand.payload.eq(Mux(whole == 0, 0, excess)),
+            root.operand.valid.eq(product.result.valid),
+            product.result.ready.eq(root.operand.ready),
+            scaled.operands.payload.a.eq(root.result.payload),
+            scaled.operands.payload.b.eq(p.deviation_weight),
+            scaled.operands.valid.eq(root.result.valid),
+            root.result.ready.eq(scaled.operands.ready),
+        ]
+
+        mean = p.mean_weight << ROOT_FRACTION
+        margin = Signal(signed(p.root_bits + WEIGHT_BITS + 2))
+        negative = margin[-1]
+        dropped = ROOT_FRACTION + WEIGHT_FRACTION - QUOTIENT_FRACTION
+        divides = Signal()
+        m.d.comb += [
+            margin.eq((mean - scaled.result.payload) >> dropped),
+            quotient.operands.payload.dividend.eq(Mux(negative, 0, margin)),
+            quotient.operands.payload.divisor.eq(lengths.sink.payload),
+            quotient.operands.valid.eq(scaled.result.valid),
+            scaled.result.ready.eq(quotient.operands.ready),
+            divides.eq(quotient.operands.valid & quotient.operands.ready),
+            lengths.sink.ready.eq(divides),
+        ]
+        divided_is_negative = Signal(reset_less=True)
+        with m.If(divides):
+            m.d.sync += divided_is_negative.eq(negative)
+
+        self._round(m, quotient.result, divided_is_negative, lows.sink)
+        return m
+
+    def _accumulate(self, m: Module, lows: Any, sums: Any) -> None:
+        """Find the smallest element, count the elements and sum up their squares."""
+        p = self.parameters
+        advance, complete = Signal(), Signal()
+        m.d.comb += [
+            advance.eq((~complete | sums.ready) & lows.ready),
+            self.probabilities.ready.eq(advance),
+        ]
+
+        # Rank 1: the element, its number, and whether it is its head's first.
+        value = Signal(PROBABILITY_BITS, reset_less=True)
+        number = Signal(p.slot_bits)
+        valid = [Signal(name=f"valid_{rank}") for rank in range(RANKS - 1)]
+        last = [Signal(name=f"last_{rank}", reset_less=True) for rank in range(RANKS - 1)]
+        first = [Signal(name=f"first_{rank}", reset_less=True) for rank in range(RANKS - 1)]
+        position = Signal.like(number, reset_less=True)
+        arrives = self.probabilities.valid & advance
+        payload = self.probabilities.payload
+        with m.If(arrives):
+            m.d.sync += number.eq(Mux(payload.last, 0, number + 1))
+        with m.If(advance):
+            m.d.sync += [
+                value.eq(Value.cast(payload.value)[:PROBABILITY_BITS]),
+                position.eq(number),
+                first[0].eq(number == 0),
+                last[0].eq(payload.last),
+                valid[0].eq(self.probabilities.valid),
+            ]
+            for flags in (first, last, valid):
+                m.d.sync += [new.eq(old) for old, new in pairwise(flags)]
+
+        # Rank 2: the smallest so far. Strictly smaller: the first among equals stays.
+        smallest = Signal(PROBABILITY_BITS, reset_less=True)
+        lowest = Signal(p.slot_bits, reset_less=True)
+        with m.If(advance & valid[0] & (first[0] | (value < smallest))):
+            m.d.sync += [smallest.eq(value), lowest.eq(position)]
+        m.d.comb += [
+            lows.valid.eq(valid[1] & last[1] & advance),
+            lows.payload.eq(lowest),
+        ]
+
+        # Rank 2: the square in carry-save form; rank 3: in one number; rank 4: in its place.
+        mantissa, exponent = value[: BINARY16.mantissa_bits], value[BINARY16.mantissa_bits :]
+        normal = exponent.any()
+        significand = Signal(BINARY16.significand_bits)
+        m.d.comb += significand.eq(Cat(mantissa, normal))
+        width = 2 * BINARY16.significand_bits
+        halves = reduced(m, partial_products(m, significand, significand), width)
+        save = [Signal(width, name=f"save_{half}", reset_less=True) for half in range(2)]
+        powers = [Signal(4, name=f"power_{rank}", reset_less=True) for rank in range(2)]
+        square = Signal(width, reset_less=True)
+        # A code of exponent e is its significand times 2**(e - 25): the square's unit is 2e - 50.
+        placed = Signal(SQUARE_FRACTION + 2, reset_less=True)
+        dropped = 50 - SQUARE_FRACTION
+        with m.If(advance):
+            m.d.sync += [half.eq(new) for half, new in zip(save, halves, strict=True)]
+            m.d.sync += [
+                powers[0].eq(Mux(normal, exponent, 1)),
+                powers[1].eq(powers[0]),
+                square.eq(prefix_sum(m, *save)[:width]),
+                placed.eq((square << Cat(Const(0, 1), powers[1])) >> dropped),
+            ]
+
+        # Rank 5: the number of elements, and the sum, which stops at the end of its range.
+        length = Signal(p.length_bits, reset_less=True)
+        total = Signal(SQUARE_FRACTION + 1, reset_less=True)
+        beyond = Signal(reset_less=True)
+        begin = first[-1]
+        added = Signal(SQUARE_FRACTION + 2)
+        m.d.comb += added.eq(prefix_sum(m, Mux(begin, 0, total), placed[:-1]))
+        with m.If(advance):
+            m.d.sync += complete.eq(valid[-1] & last[-1])
+            with m.If(valid[-1]):
+                m.d.sync += [
+                    length.eq(Mux(begin, 1, length + 1)),
+                    total.eq(added),
+                    beyond.eq((beyond & ~begin) | placed[-1] | added[-1]),
+                ]
+        with m.Elif(sums.ready):
+            m.d.sync += complete.eq(0)
+        m.d.comb += [
+            sums.valid.eq(complete),
+            sums.payload.a.eq(total | beyond.replicate(len(total))),
+            sums.payload.b.eq(length),
+        ]
+
+    def _round(self, m: Module, quotients: Any, negative: Value, lows: Any) -> None:
+        """Bring the leading one to the top, but no further than the subnormals have it; round."""
+        outcome = self.outcomes
+        top = BINARY16.bias - 1
+        moved, shift = Signal(QUOTIENT_FRACTION + 1, reset_less=True), Signal(range(top + 1))
+        rest, fallback, full = Signal(reset_less=True), Signal(reset_less=True), Signal()
+        leaves, quotient = Signal(), quotients.payload.quotient
+        amount = Signal.like(shift)
+        m.d.comb += [
+            leaves.eq(full & (~outcome.valid | outcome.ready)),
+            lows.ready.eq(leaves),
+            quotients.ready.eq(~full | leaves),
+            amount.eq(leading_zeros(quotient[-top:])),
+        ]
+        with m.If(quotients.ready):
+            m.d.sync += [
+                full.eq(quotients.valid),
+                moved.eq(quotient << amount),
+                shift.eq(amount),
+                rest.eq(quotients.payload.remainder.any()),
+                fallback.eq(negative),
+            ]
+        significand = moved[-BINARY16.significand_bits :]
+        below = moved[: -BINARY16.significand_bits]
+        up = below[-1] & (below[:-1].any() | rest | significand[0])
+        code = Cat(Const(0, BINARY16.mantissa_bits), top - shift) + significand + up
+        with m.If(leaves):
+            m.d.sync += [
+                outcome.payload.threshold.eq(code),
+                outcome.payload.fallback.eq(fallback),
+                outcome.payload.lowest.eq(lows.payload),
+                outcome.valid.eq(1),
+            ]
+        with m.Elif(outcome.ready):
+            m.d.sync += outcome.valid.eq(0)

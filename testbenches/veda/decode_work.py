@@ -1,0 +1,147 @@
+"""Work for VEDA: tokens of SmolLM2, or random ones, as instructions and vectors."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.llm import Trace, open_trace
+from golden.veda.veda import Codes, LayerModel, Step, lane_rows
+from hdl.veda.veda_parameters import VedaParameters
+from testbenches.packing import pack, to_integers
+
+LAYERS = (0, 14, 29)
+TOKENS = 640
+
+
+def open_tokens() -> Trace:
+    """Return the tensors of the text."""
+    return open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
+
+
+@dataclass(frozen=True, eq=False)
+class Tokens:
+    """What the linear layers make of a text, as FP16 codes; the queries are scaled.
+
+    Members
+    -------
+    queries : numpy.ndarray
+        Shape (tokens, heads, head_size).
+    keys, values : numpy.ndarray
+        Shape (tokens, kv_heads, head_size).
+    """
+
+    queries: Codes
+    keys: Codes
+    values: Codes
+
+
+def real_tokens(p: VedaParameters, layer: int) -> Tokens:
+    """Return SmolLM2's, its heads joined or cut to the head size, repeated if there are too few."""
+    trace = open_tokens()
+    parts = -(-p.head_size // trace.head_size)
+    members = p.heads // p.kv_heads
+    theirs = trace.heads // trace.kv_heads
+
+    def joined(name: str, numbers: list[int]) -> NDArray[Any]:
+        heads = [getattr(trace.attention_trace(layer, n % trace.heads), name) for n in numbers]
+        return np.concatenate(heads, axis=1)[:, : p.head_size]
+
+    def group(kv_head: int) -> list[int]:
+        """Return the first heads of the key-value heads that are joined to one."""
+        return [(kv_head * parts + part) * theirs for part in range(parts)]
+
+    queries = [
+        joined("q", [first + head % members % theirs for first in group(head // members)])
+        for head in range(p.heads)
+    ]
+    keys, values = (
+        [joined(name, group(kv_head)) for kv_head in range(p.kv_heads)] for name in ("k", "v")
+    )
+    scale = 1 / np.sqrt(p.head_size)
+    return Tokens(*(codes(np.stack(rows, 1)) for rows in (np.array(queries) * scale, keys, values)))
+
+
+def random_tokens(rng: np.random.Generator, p: VedaParameters, count: int) -> Tokens:
+    """Return normal numbers."""
+    shapes = (p.heads, p.head_size), (p.kv_heads, p.head_size), (p.kv_heads, p.head_size)
+    return Tokens(*(codes(rng.normal(size=(count, *shape))) for shape in shapes))
+
+
+def codes(values: NDArray[Any]) -> Codes:
+    """Return the nearest FP16 codes."""
+    return np.asarray(values).astype(np.float16).view(np.uint16)
+
+
+@dataclass(eq=False)
+class DecodeWork:
+    """Instructions and vectors in their order, and what must come of them.
+
+    Members
+    -------
+    models : dict[int, LayerModel]
+        The layers, after all steps.
+    loaded : dict[int, tuple[numpy.ndarray, numpy.ndarray, numpy.ndarray]]
+        Keys, values and votes with which each layer starts.
+    instructions, vectors : list[int]
+        Packed payloads.
+    layers : list[int]
+        The layer of each instruction.
+    steps : list[Step]
+        What the model says of each instruction.
+    evictions : list[tuple[int, int]]
+        Layer and slot of each victim.
+    ideal_cycles : int
+        Beats that the arrays must be given: ``2 * length * rounds`` a step.
+    """
+
+    p: VedaParameters
+    models: dict[int, LayerModel] = field(default_factory=dict)
+    loaded: dict[int, tuple[Codes, Codes, NDArray[np.int64]]] = field(default_factory=dict)
+    instructions: list[int] = field(default_factory=list)
+    vectors: list[int] = field(default_factory=list)
+    layers: list[int] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    evictions: list[tuple[int, int]] = field(default_factory=list)
+    ideal_cycles: int = 0
+
+    def load(self, layer: int, keys: Codes, values: Codes, counts: NDArray[np.int64]) -> None:
+        """Let a layer start from what is in memory.
+
+        Parameters
+        ----------
+        layer : int
+            Its number.
+        keys, values : numpy.ndarray
+            FP16 codes, shape (kv_heads, tokens, head_size).
+        counts : numpy.ndarray
+            The votes so far, shape (tokens,).
+        """
+        self.models[layer] = model = LayerModel(self.p)
+        model.fill(keys, values, counts)
+        self.loaded[layer] = keys, values, counts
+
+    def add(
+        self, layer: int, tokens: Tokens, index: int, *, vote: bool = False, evictions: int = 0
+    ) -> None:
+        """Add one token's attention in one layer; a layer's first step loads its length."""
+        p, model = self.p, self.models[layer]
+        fields = {
+            "layer": layer,
+            "load": int(not model.stepped),
+            "length": model.length,
+            "vote": int(vote),
+            "evictions": evictions,
+        }
+        arrays = {name: np.array([number]) for name, number in fields.items()}
+        self.instructions += to_integers(pack(p.instruction_layout, arrays))
+        query, key, value = tokens.queries[index], tokens.keys[index], tokens.values[index]
+        for heads in (key, value, query):
+            octets = lane_rows(heads, p).astype("<u2")
+            self.vectors += [int.from_bytes(row.tobytes(), "little") for row in octets]
+        step = model.attend(query, key, value, vote=vote, evictions=evictions)
+        self.steps.append(step)
+        self.evictions += [(layer, victim) for victim in step.victims]
+        self.layers.append(layer)
+        self.ideal_cycles += 2 * step.length * p.rounds

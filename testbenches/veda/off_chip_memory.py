@@ -1,0 +1,233 @@
+"""The memory outside VEDA: it takes writes and votes, and answers bursts beat by beat."""
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hdl.veda.veda_parameters import VedaParameters
+from testbenches.packing import from_integers, pack, to_integers, unpack
+from testbenches.streams import Stream, read
+
+
+class OffChipMemory:
+    """Lines by address, and the streams `writes`, `reads` and `words`.
+
+    Parameters
+    ----------
+    dut : Any
+        The design under test.
+    p : VedaParameters
+        Dimensions.
+    pauses : tuple[Iterator[bool], Iterator[bool], Iterator[bool]]
+        Of writes, of bursts and of words.
+    latency : int
+        Cycles from a burst to its first beat.
+
+    Members
+    -------
+    lines : dict[int, int]
+        What has been written.
+    written : list[int]
+        Packed payloads of the writes.
+    beats : int
+        Beats handed over.
+    first_beat, last_beat : int
+        Cycles of this memory's count in which a beat was handed over.
+    """
+
+    def __init__(
+        self,
+        dut: Any,
+        p: VedaParameters,
+        pauses: tuple[Iterator[bool], Iterator[bool], Iterator[bool]],
+        latency: int = 24,
+    ) -> None:
+        self.p = p
+        self.pauses = pauses
+        self.latency = latency
+        self.writes, self.reads, self.words = (
+            Stream(dut, name) for name in ("writes", "reads", "words")
+        )
+        self.line_bits = p.array.plane_width * 16
+        self.lines: dict[int, int] = {}
+        self.cycle = 0
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget the bursts; what was written stays."""
+        self.written: list[int] = []
+        self.bursts: deque[tuple[int, Iterator[int]]] = deque()
+        self.offered: int | None = None
+        self.accepted = False
+        self.beats = 0
+        self.words.valid.value = 0
+        self.writes.ready.value = 0
+        self.reads.ready.value = 0
+
+    def drive(self) -> None:
+        """Offer the next beat."""
+        self.writes.ready.value = int(not next(self.pauses[0]))
+        self.reads.ready.value = int(len(self.bursts) < 8 and not next(self.pauses[1]))
+        if self.offered is None and not next(self.pauses[2]):
+            while self.bursts and self.bursts[0][0] <= self.cycle:
+                self.offered = next(self.bursts[0][1], None)
+                if self.offered is not None:
+                    break
+                self.bursts.popleft()
+            if self.offered is not None:
+                self.words.payload.value = self.offered
+                self.words.valid.value = 1
+        if self.offered is None and self.accepted:
+            self.words.valid.value = 0
+
+    def sample(self) -> None:
+        """Take writes first: a burst sees all that went before it."""
+        self.cycle += 1
+        if self.writes.transfers():
+            self._write(read(self.writes.payload))
+        if self.reads.transfers():
+            burst = read(self.reads.payload)
+            self.bursts.append((self.cycle + self.latency, iter(self._fetch(burst))))
+        self.accepted = self.offered is not None and bool(int(self.words.ready.value))
+        if self.accepted:
+            self.offered = None
+            self.beats += 1
+
+    def store(self, heads: NDArray[np.uint16], *, layer: int, value: bool) -> None:
+        """Put tokens' keys or values into their lines, shape (kv_heads, tokens, head_size)."""
+        p = self.p
+        for kv_head, tokens in enumerate(heads):
+            for slot, row in enumerate(tokens):
+                packed = int.from_bytes(row.astype("<u2").tobytes(), "little")
+                for part in range(p.lines):
+                    self.lines[self.address(part, slot, value, kv_head, layer)] = (
+                        packed >> part * self.line_bits & (1 << self.line_bits) - 1
+                    )
+
+    def cached(self, *, layer: int, value: bool, length: int) -> NDArray[np.uint16]:
+        """Return what `store` would have been given for what is there now."""
+        p = self.p
+        octets = p.array.plane_width * 2
+        joined = b"".join(
+            self.lines[self.address(part, slot, value, kv_head, layer)].to_bytes(octets, "little")
+            for kv_head in range(p.kv_heads)
+            for slot in range(length)
+            for part in range(p.lines)
+        )
+        return np.frombuffer(joined, "<u2").reshape(p.kv_heads, length, p.head_size)
+
+    def address(self, part: int, slot: int, value: bool, kv_head: int, layer: int) -> int:
+        """Return the address of a line."""
+        fields = {
+            "part": part,
+            "slot": slot,
+            "value": int(value),
+            "kv_head": kv_head,
+            "layer": layer,
+        }
+        arrays = {name: np.array([number]) for name, number in fields.items()}
+        return to_integers(pack(self.p.address_layout, arrays))[0]
+
+    def _write(self, packed: int) -> None:
+        p = self.p
+        self.written.append(packed)
+        write = unpack_one(p.write_layout, packed)
+        for channel, address in enumerate(self._addresses(write["addresses"])):
+            if int(write["enables"]) >> channel & 1:
+                words = packed >> p.write_layout["words"].offset
+                self.lines[address] = words >> channel * self.line_bits & (1 << self.line_bits) - 1
+
+    def _fetch(self, packed: int) -> list[int]:
+        """Return the beats of a burst."""
+        burst = unpack_one(self.p.read_layout, packed)
+        starts = self._addresses(burst["addresses"])
+        return [
+            sum(
+                self.lines[start + token * self.p.lines] << channel * self.line_bits
+                for channel, start in enumerate(starts)
+            )
+            for token in range(int(burst["beats"]))
+        ]
+
+    def _addresses(self, addresses: Any) -> list[int]:
+        return to_integers(pack(self.p.address_layout, addresses))
+
+
+class CountMemory:
+    """The votes of all layers: what a step sends is what the layer's next step is given.
+
+    Parameters
+    ----------
+    dut : Any
+        The design under test.
+    pauses : tuple[Iterator[bool], Iterator[bool]]
+        Of what comes in and of what goes out.
+    """
+
+    def __init__(self, dut: Any, pauses: tuple[Iterator[bool], Iterator[bool]]) -> None:
+        self.pauses = pauses
+        self.given, self.taken = Stream(dut, "counts_in"), Stream(dut, "counts_out")
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all."""
+        self.steps: list[tuple[int, int, int]] = []
+        self.reading, self.place = 0, 0
+        self.received: list[list[int]] = [[]]
+        self.kept: dict[int, list[int]] = {}
+        self.offered = False
+        self.given.valid.value = 0
+        self.taken.ready.value = 0
+
+    def expect(self, steps: list[tuple[int, int, int]]) -> None:
+        """Serve steps: of each its layer, the counts that it takes and those that it sends."""
+        self.steps = steps
+
+    def drive(self) -> None:
+        """Offer the next count, once the layer's step before has sent all of its own."""
+        self.taken.ready.value = int(not next(self.pauses[1]))
+        if self.offered:
+            return
+        self.given.valid.value = 0
+        if self.reading == len(self.steps):
+            return
+        done = len(self.received) - 1
+        layer, _length, _left = self.steps[self.reading]
+        earlier = [step for step in self.steps[done : self.reading] if step[0] == layer]
+        if not earlier and not next(self.pauses[0]):
+            counts = self.kept.get(layer, [])
+            # A slot that was never counted holds anything.
+            known = self.place < len(counts)
+            self.given.payload.value = counts[self.place] if known else 0xDEAD
+            self.given.valid.value = 1
+            self.offered = True
+
+    def sample(self) -> None:
+        """See what was handed over."""
+        if self.offered and int(self.given.ready.value):
+            self.offered = False
+            self.place += 1
+            if self.place == self.steps[self.reading][1]:
+                self.reading, self.place = self.reading + 1, 0
+        if self.taken.transfers():
+            counts = self.received[-1]
+            counts.append(read(self.taken.payload))
+            layer, _length, left = self.steps[len(self.received) - 1]
+            if len(counts) == left:
+                self.kept[layer] = counts
+                self.received.append([])
+
+
+def unpack_one(layout: Any, packed: int) -> Any:
+    """Return the fields of one payload."""
+    fields = unpack(layout, from_integers([packed], layout.size))
+    return _first(fields)
+
+
+def _first(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _first(field) for name, field in value.items()}
+    return value[0]

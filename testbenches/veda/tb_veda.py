@@ -1,0 +1,320 @@
+"""Testbench of VEDA: decode steps of SmolLM2 with eviction, several layers, stalls, bad numbers."""
+
+from typing import Any
+
+import cocotb
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.veda.veda import Codes
+from hdl.veda.veda_parameters import VedaParameters
+from testbenches.bench import Bench, catalog_parameters, context
+from testbenches.packing import from_integers, unpack
+from testbenches.streams import read
+from testbenches.veda.decode_work import (
+    LAYERS,
+    DecodeWork,
+    Tokens,
+    open_tokens,
+    random_tokens,
+    real_tokens,
+)
+from testbenches.veda.off_chip_memory import CountMemory, OffChipMemory
+
+PATIENCE = 3_000
+"""Cycles without an instruction, a vector, an output or a victim."""
+
+STALLS = [
+    ("none", "random"),
+    ("random", "none"),
+    ("bursty", "adversarial"),
+    ("adversarial", "bursty"),
+    ("random", "random"),
+]
+"""Pause patterns of what comes in and of what goes out."""
+
+
+def prepare(p: VedaParameters) -> None:
+    """Capture the tensors before the simulator starts."""
+    open_tokens()
+
+
+class Accelerator:
+    """A bench with the accelerator's streams and a memory attached."""
+
+    def __init__(self, dut: Any, salt: str, *, source: str = "none", sink: str = "none") -> None:
+        self.dut = dut
+        self.p = catalog_parameters()
+        self.bench = bench = Bench(dut, salt)
+        self.memory = bench.add(
+            OffChipMemory(
+                dut, self.p, (bench.pauses(sink), bench.pauses(sink), bench.pauses(source))
+            )
+        )
+        self.counts = bench.add(CountMemory(dut, (bench.pauses(source), bench.pauses(sink))))
+        self.instructions = bench.source("instructions", source)
+        self.vectors = bench.source("vectors", source)
+        self.outputs = bench.sink("outputs", sink)
+        self.evictions = bench.sink("evictions", sink)
+        dut.clear_flags.value = 0
+
+    def start(self, work: DecodeWork) -> None:
+        """Fill the memory, and offer everything."""
+        for layer, (keys, values, counts) in work.loaded.items():
+            self.memory.store(keys, layer=layer, value=False)
+            self.memory.store(values, layer=layer, value=True)
+            self.counts.kept[layer] = counts.tolist()
+        self.outputs.received.clear()
+        self.evictions.received.clear()
+        self.counts.expect(
+            [
+                (layer, step.length, len(step.counts))
+                for layer, step in zip(work.layers, work.steps, strict=True)
+            ]
+        )
+        self.instructions.send(work.instructions)
+        self.vectors.send(work.vectors)
+
+    async def run(self, work: DecodeWork) -> int:
+        """Reset, run everything; return the cycles to the last output."""
+        await self.bench.reset()
+        self.start(work)
+        rows = len(work.steps) * self.p.rounds
+        cycles = await self.bench.run(
+            until=lambda: len(self.outputs.received) == rows, patience=PATIENCE
+        )
+        await self.bench.run(
+            until=lambda: (
+                len(self.evictions.received) == len(work.evictions)
+                and len(self.counts.received) > len(work.steps)
+            ),
+            patience=PATIENCE,
+        )
+        for _ in range(20):
+            await self.bench.step()
+        return cycles
+
+    def check(self, work: DecodeWork) -> None:
+        """Compare every output, vote and victim, and what the memory holds in the end."""
+        p, compare = self.p, self.bench.compare
+        cycles = [cycle for cycle, _payload in self.outputs.received]
+        octets = p.beat_layout.size // 8
+        got = b"".join(row.to_bytes(octets, "little") for _cycle, row in self.outputs.received)
+        expected = np.concatenate([step.outputs for step in work.steps])
+        compare(
+            "outputs",
+            expected,
+            np.frombuffer(got, "<u2").reshape(-1, p.lanes, p.head_size),
+            cycles=cycles,
+            show=lambda code: f"{int(code):#06x}",
+        )
+        layout = p.eviction_layout
+        packed = from_integers(
+            [payload for _cycle, payload in self.evictions.received], layout.size
+        )
+        evicted = unpack(layout, packed)
+        compare(
+            "victims (layer, slot)",
+            np.array(work.evictions).reshape(-1, 2),
+            np.stack([evicted["layer"], evicted["slot"]], axis=-1),
+            cycles=[cycle for cycle, _payload in self.evictions.received],
+        )
+        sent = [np.array(counts, np.int64) for counts in self.counts.received]
+        for number, step in enumerate(work.steps):
+            compare(f"votes after step {number}", step.counts, sent[number])
+        for layer, model in work.models.items():
+            for value, cache in ((False, model.keys), (True, model.values)):
+                compare(
+                    f"layer {layer}: {'values' if value else 'keys'} in memory",
+                    cache[:, : model.length],
+                    self.memory.cached(layer=layer, value=value, length=model.length),
+                )
+
+
+def past_of(tokens: Tokens, count: int) -> tuple[Codes, Codes, NDArray[np.int64]]:
+    """Return the keys, values and votes with which a layer starts: those of the first tokens."""
+    keys, values = (past[:count].swapaxes(0, 1) for past in (tokens.keys, tokens.values))
+    return keys, values, np.zeros(count, np.int64)
+
+
+def mixed(rng: np.random.Generator, p: VedaParameters, steps: int) -> DecodeWork:
+    """Return random steps of all layers in turn, of all lengths, with and without votes."""
+    work = DecodeWork(p)
+    longest = min(p.capacity, 40)
+    tokens = random_tokens(rng, p, longest + steps)
+    for layer in range(min(p.layers, 3)):
+        keys, values, counts = past_of(tokens, int(rng.integers(0, longest)))
+        work.load(layer, keys, values, rng.integers(0, 1 << 16, counts.shape))
+    for step in range(steps):
+        layer = step % min(p.layers, 3)
+        model = work.models[layer]
+        evict = model.length >= longest - 1 or bool(rng.integers(2))
+        work.add(
+            layer, tokens, longest + step, vote=evict or bool(rng.integers(2)), evictions=int(evict)
+        )
+    return work
+
+
+@cocotb.test()
+async def real_decode(dut: Any) -> None:
+    """Tokens of SmolLM2 through two layers in turn, each of which evicts one."""
+    p = catalog_parameters()
+    accelerator = Accelerator(dut, "real_decode")
+    cached = 127 if p.capacity > 127 else p.capacity - 1
+    count = 128 if context()["full"] else min(3, 1 + 16 // p.rounds)
+    tokens = [real_tokens(p, layer) for layer in LAYERS[1:]]
+    work = DecodeWork(p)
+    for layer, text in enumerate(tokens):
+        work.load(layer, *past_of(text, cached))
+    for index in range(cached, cached + count):
+        for layer, text in enumerate(tokens):
+            work.add(layer, text, index, vote=True, evictions=1)
+    cycles = await accelerator.run(work)
+    accelerator.check(work)
+    assert not read(dut.overflow)
+    size = f"{p.heads} heads, {count} tokens, {cached + 1} cached"
+    accelerator.bench.record(
+        cycles=cycles,
+        ideal_cycles=work.ideal_cycles,
+        tensors=f"SmolLM2 layers {LAYERS[1:]}, {size}",
+    )
+
+
+@cocotb.test()
+async def votes_cost_nothing(dut: Any) -> None:
+    """Run the same layers with and without votes: the last output comes in the same cycle."""
+    p = catalog_parameters()
+    tokens = real_tokens(p, LAYERS[1])
+    length = min(p.capacity, 128 if context()["full"] else 32)
+    cycles = []
+    for vote in (True, False):
+        accelerator = Accelerator(dut, "votes_cost_nothing")
+        work = DecodeWork(p)
+        for layer in range(2):
+            work.load(layer, *past_of(tokens, length - 1))
+            work.add(layer, tokens, length, vote=vote, evictions=int(vote))
+        cycles.append(await accelerator.run(work))
+        accelerator.check(work)
+        facts = {f"cycles_{'with' if vote else 'without'}_votes": cycles[-1]}
+        accelerator.bench.record(cycles=0, ideal_cycles=0, **facts)
+    accelerator.bench.compare("cycles with votes", np.array(cycles[1:]), np.array(cycles[:1]))
+
+
+@cocotb.test()
+async def utilisation(dut: Any) -> None:
+    """Measure one layer's step by itself, from its instruction to its last output."""
+    p = catalog_parameters()
+    if p.array.width < 64 or not context()["full"]:
+        return
+    tokens = real_tokens(p, LAYERS[2])
+    for length in (128, 512):
+        accelerator = Accelerator(dut, f"utilisation {length}")
+        work = DecodeWork(p)
+        work.load(0, *past_of(tokens, length - 1))
+        work.add(0, tokens, length - 1, vote=True, evictions=1)
+        cycles = await accelerator.run(work)
+        accelerator.check(work)
+        facts = {f"cycles_{length}": cycles, f"beats_{length}": work.ideal_cycles}
+        accelerator.bench.record(cycles=0, ideal_cycles=0, **facts)
+
+
+@cocotb.test()
+async def whole_text(dut: Any) -> None:
+    """Read a prompt token by token, trim the cache, and generate at a constant length."""
+    p = catalog_parameters()
+    accelerator = Accelerator(dut, "whole_text")
+    prompt, target, reserved = (14, 8, 4) if p.array.width < 64 else (8, 5, 3)
+    tokens = real_tokens(p, LAYERS[0])
+    work = DecodeWork(p)
+    work.load(0, *past_of(tokens, 0))
+    for index in range(prompt):
+        evictions = prompt - target if index == prompt - 1 else 0
+        work.add(0, tokens, index, vote=index >= reserved, evictions=evictions)
+    await accelerator.run(work)
+    accelerator.check(work)
+    # What is left is moved together, in the order of the slots, as the counts are.
+    model = work.models[0]
+    keys, values = (
+        np.delete(cache[:, :prompt], work.steps[-1].victims, axis=1)
+        for cache in (model.keys, model.values)
+    )
+    generation = DecodeWork(p)
+    generation.load(0, keys, values, work.steps[-1].counts)
+    for index in range(prompt, prompt + 4):
+        generation.add(0, tokens, index, vote=True, evictions=1)
+    await accelerator.run(generation)
+    accelerator.check(generation)
+    lengths = [step.length for step in generation.steps]
+    accelerator.bench.compare("cached tokens", np.full(4, target + 1), np.array(lengths))
+
+
+@cocotb.test()
+@cocotb.parametrize((("source", "sink"), STALLS))
+async def stalls(dut: Any, source: str, sink: str) -> None:
+    """Random steps of several layers under pairs of pause patterns."""
+    p = catalog_parameters()
+    accelerator = Accelerator(dut, f"stalls {source} {sink}", source=source, sink=sink)
+    work = mixed(accelerator.bench.numpy_rng, p, 5 if p.array.width < 64 else 2)
+    await accelerator.run(work)
+    accelerator.check(work)
+
+
+@cocotb.test()
+async def resets(dut: Any) -> None:
+    """Reset in the middle of work, which leaves nothing behind."""
+    p = catalog_parameters()
+    accelerator = Accelerator(dut, "resets", source="random", sink="bursty")
+    rng = accelerator.bench.numpy_rng
+    small = p.array.width < 64
+    for _ in range(5 if small else 2):
+        await accelerator.bench.reset()
+        accelerator.start(mixed(rng, p, 3))
+        for _cycle in range(accelerator.bench.rng.randint(1, 1500)):
+            await accelerator.bench.step()
+    work = mixed(rng, p, 4 if small else 2)
+    await accelerator.run(work)
+    accelerator.check(work)
+
+
+@cocotb.test()
+async def no_slot_left(dut: Any) -> None:
+    """Let a token find all slots taken: it takes the last one, and the status says so."""
+    p = catalog_parameters()
+    if p.capacity > 64:
+        return
+    accelerator = Accelerator(dut, "no_slot_left")
+    work = DecodeWork(p)
+    tokens = random_tokens(accelerator.bench.numpy_rng, p, p.capacity + 2)
+    work.load(0, *past_of(tokens, p.capacity - 1))
+    work.add(0, tokens, p.capacity - 1)
+    await accelerator.run(work)
+    assert not read(dut.overflow)
+    work.add(0, tokens, p.capacity)
+    await accelerator.run(work)
+    accelerator.check(work)
+    assert read(dut.overflow)
+
+
+@cocotb.test()
+async def no_number(dut: Any) -> None:
+    """Put a NaN into a query: it spoils its own head only, and raises its flag."""
+    p = catalog_parameters()
+    accelerator = Accelerator(dut, "no_number")
+    tokens = random_tokens(accelerator.bench.numpy_rng, p, 8)
+    work = DecodeWork(p)
+    work.load(0, *past_of(tokens, 4))
+    work.add(0, tokens, 4)
+    await accelerator.run(work)
+    assert read(dut.flags) == 0
+    tokens.queries[5, 0, 0] = 0x7E00
+    work.add(0, tokens, 5, vote=True)
+    await accelerator.run(work)
+    accelerator.check(work)
+    spoilt = np.isnan(work.steps[1].outputs.view(np.float16)).any(axis=2).reshape(-1)
+    assert spoilt.tolist() == [lane == 0 for lane in range(len(spoilt))]
+    assert read(dut.flags) == 1
+    dut.clear_flags.value = 1
+    await accelerator.bench.step()
+    dut.clear_flags.value = 0
+    await accelerator.bench.step()
+    assert read(dut.flags) == 0

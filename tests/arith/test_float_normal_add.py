@@ -1,0 +1,81 @@
+"""The adder without subnormal numbers: emitted Verilog against SoftFloat and the adder's model."""
+
+import numpy as np
+import pytest
+
+from golden.arith.float_add import float_add
+from hdl.arith.float_format import BINARY32, FP8_E4M3FN
+from hdl.arith.float_normal_add import FloatNormalAdd
+from testbenches.arith.bank import run_bank
+from testbenches.arith.bulk import run_bulk
+from testbenches.arith.float_operands import chunks, pairs, random_codes, random_near
+from testbenches.arith.softfloat import softfloat
+from tests.arith.floats import COUNTS, assert_same, canonical
+
+
+def normal(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the pairs of which neither the operands nor the sum are subnormal."""
+    kept = np.ones(len(a), bool)
+    for codes in (a, b, float_add(BINARY32, a, b)):
+        magnitude = codes & np.uint64(BINARY32.magnitude_mask)
+        kept &= (magnitude == 0) | (magnitude >= BINARY32.min_normal)
+    return a[kept], b[kept]
+
+
+def check(a: np.ndarray, b: np.ndarray) -> None:
+    """Compare the hardware with SoftFloat."""
+    expected = canonical(BINARY32, softfloat("f32_add", a, b))
+    assert_same(BINARY32, run_bulk(FloatNormalAdd(), {"a": a, "b": b})["result"], expected, a, b)
+
+
+def test_all_pairs_of_corners() -> None:
+    a, b = normal(*pairs(BINARY32))
+    assert len(a) > 90_000
+    check(a, b)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_random_pairs(count: int) -> None:
+    generator = np.random.default_rng(1)
+    for size in chunks(count):
+        a = random_codes(BINARY32, size, generator)
+        a, b = normal(a, random_near(BINARY32, BINARY32.decode(a), generator))
+        assert len(a) > size // 2
+        check(a, b)
+
+
+def test_neutral_element() -> None:
+    """A number plus -0 is that number, be it +0 or -0."""
+    a = np.array([0, BINARY32.sign_mask, BINARY32.one, BINARY32.infinity], np.uint64)
+    b = np.full_like(a, BINARY32.sign_mask)
+    result = run_bulk(FloatNormalAdd(), {"a": a, "b": b})["result"]
+    assert_same(BINARY32, result, a, a, b)
+
+
+def test_pipelined() -> None:
+    generator = np.random.default_rng(2)
+    a = random_codes(BINARY32, 50_000, generator)
+    a, b = normal(a, random_near(BINARY32, BINARY32.decode(a), generator))
+    units = {f"stages_{stages}": FloatNormalAdd(stages=stages) for stages in (1, 2, 3, 5)}
+    results = run_bank(units, {name: {"a": a, "b": b} for name in units})
+    for name in units:
+        assert_same(BINARY32, results[name]["result"], float_add(BINARY32, a, b), a, b)
+
+
+def test_paused() -> None:
+    a, b = normal(*pairs(BINARY32))
+    unit = FloatNormalAdd(stages=3, enable=True)
+    result = run_bulk(unit, {"a": a, "b": b}, pauses=1)["result"]
+    assert_same(BINARY32, result, float_add(BINARY32, a, b), a, b)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rule"),
+    [
+        ({"number_format": FP8_E4M3FN}, "number_format must be a signed IEEE format"),
+        ({"stages": -1}, "stages must be an integer from 0 to 64, not -1"),
+    ],
+)
+def test_bad_arguments(arguments: dict, rule: str) -> None:
+    with pytest.raises(ValueError, match=rule):
+        FloatNormalAdd(**arguments)
