@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from golden.study.cli import COMMANDS as STUDIES
 from hdl import environment
 from hdl.errors import UserError
 from hdl.paths import BUILD, ROOT
@@ -154,7 +155,7 @@ def verilog(top: str, preset: str | None, out: Path | None) -> None:
     console.print(f"wrote {_shown(files[-1])}")
 
 
-for command in SYNTHESIS:
+for command in (*SYNTHESIS, *STUDIES):
     main.add_command(command)
 
 

@@ -1,0 +1,250 @@
+"""The study of Kelle: AERP, bit errors, popular tokens, few bits, and Section 8's arithmetic."""
+
+from itertools import pairwise
+
+from golden.study.kelle_claims import arithmetic
+from golden.study.losses import ordering
+from golden.study.outcome import Claim, Outcome, Plot, Table
+from golden.study.policies import Source, aerp, full_cache, h2o, streaming_llm
+from golden.study.popularity import Popularity
+from golden.study.precision import quantised
+from golden.study.retention import FlipRates, WordFormat, two_dimensional, uniform
+from golden.study.subject import Lanes, Subject, perplexities
+
+AERP_PROB, AERP_RAW = "AERP, probabilities", "AERP, raw scores"
+POLICIES = {
+    "StreamingLLM": streaming_llm,
+    "H2O": h2o,
+    AERP_PROB: lambda n: aerp(n, Source.PROB),
+    AERP_RAW: lambda n: aerp(n, Source.RAW),
+}
+BUDGETS = (64, 128, 256, 512)
+PREFILL, POPULAR_BUDGET, LATER = 512, 128, (64, 128, 256, 500)
+TOLERATED, RATE, HIGH_RATE = 1e-3, 2e-3, 1e-2
+FLIPPED_BUDGET = 256
+Section = tuple[Table, list[Claim], dict[str, float]]
+
+
+def study(subject: Subject, *, full: bool) -> Outcome:
+    """Measure everything; `full` adds cache sizes."""
+    budgets = (32, 48, *BUDGETS, 768) if full else BUDGETS
+    policies, policy_claims, ours = _policies(subject, budgets)
+    flips, flip_claims, flipped = _flips(subject)
+    bits, bit_claims, coarse = _precision(subject)
+    popular, popular_claims = _popularity(subject)
+    calculated, cost_claims = arithmetic()
+    curves = {name: (budgets, [ours[f"{name} {n}"] for n in budgets]) for name in POLICIES}
+    curves["full cache"] = (budgets, [ours["full cache"]] * len(budgets))
+    plot = Plot(
+        stem="perplexity",
+        title="Perplexity over cache budgets",
+        x="tokens cached a head",
+        y="perplexity",
+        curves=curves,
+        logarithmic=True,
+    )
+    return Outcome(
+        paper="kelle",
+        settings={
+            "model": "SmolLM2-135M-Instruct",
+            "text": "news",
+            "tokens": subject.windows.size,
+            "context": subject.windows.shape[1],
+        },
+        claims=[*policy_claims, *flip_claims, *popular_claims, *bit_claims, *cost_claims],
+        tables=[policies, flips, popular, bits, *calculated],
+        plots=[plot],
+        figures={"policies": ours, "bit errors": flipped, "precision": coarse},
+    )
+
+
+def _policies(subject: Subject, budgets: tuple[int, ...]) -> Section:
+    lanes: Lanes = {"full cache": full_cache()}
+    lanes |= {f"{name} {n}": make(n) for name, make in POLICIES.items() for n in budgets}
+    losses = subject.losses("cache policies", lanes)
+    ours = perplexities(losses)
+    table = Table(
+        title="Perplexity over cache budgets",
+        columns=("tokens cached", *POLICIES),
+        rows=[(str(n), *(f"{ours[f'{name} {n}']:.2f}" for name in POLICIES)) for n in budgets],
+        note=f"Full cache: {ours['full cache']:.2f}. Lower is better.",
+    )
+
+    def claim(what: str, paper: str, better: str, worse: str) -> Claim:
+        return Claim(
+            what=what,
+            paper=paper,
+            ours=f"{ours[better]:.2f} against {ours[worse]:.2f}",
+            holds=ordering(losses[better], losses[worse]),
+        )
+
+    claims = []
+    for n in budgets:
+        paper = "5.74 against 6.89 (WK2, 512)" if n == 512 else "(WK2 at 512 only)"
+        mine = f"{AERP_PROB} {n}"
+        claims += [
+            claim(f"AERP is better than StreamingLLM at {n}", paper, mine, f"StreamingLLM {n}"),
+            claim(
+                f"H2O is slightly better than AERP at {n}",
+                "5.70 against 5.74 (WK2, 512)" if n == 512 else "(WK2 at 512 only)",
+                f"H2O {n}",
+                mine,
+            ),
+            claim(
+                f"probabilities choose better victims than raw scores at {n}",
+                "uses raw scores in hardware (Section 5.3), no figures",
+                mine,
+                f"{AERP_RAW} {n}",
+            ),
+        ]
+    claims += [
+        claim(
+            f"a budget of {large} is better than {small}",
+            "accuracy falls with N' (Table 3)",
+            f"{AERP_PROB} {large}",
+            f"{AERP_PROB} {small}",
+        )
+        for small, large in pairwise(budgets)
+    ]
+    return table, claims, ours
+
+
+def _flips(subject: Subject) -> Section:
+    split, budget = full_cache(Source.PROB), aerp(FLIPPED_BUDGET, Source.PROB)
+    small = f"AERP {FLIPPED_BUDGET}"
+    high = HIGH_RATE
+    cases = {
+        "full cache": (split, uniform(0.0)),
+        **{f"full cache, {p:g}": (split, uniform(p)) for p in (1e-4, TOLERATED, high)},
+        f"MSB only, {high:g}": (split, FlipRates(hst_msb=high, lst_msb=high)),
+        f"LSB only, {high:g}": (split, FlipRates(hst_lsb=high, lst_lsb=high)),
+        f"HST only, {high:g}": (split, FlipRates(hst_msb=high, hst_lsb=high)),
+        f"LST only, {high:g}": (split, FlipRates(lst_msb=high, lst_lsb=high)),
+        f"full cache in FP16, {TOLERATED:g}": (split, uniform(TOLERATED, WordFormat.FP16)),
+        small: (budget, uniform(0.0)),
+        **{f"{small}, uniform {p:g}": (budget, uniform(p)) for p in (RATE, high)},
+        **{f"{small}, 2DRP {p:g}": (budget, two_dimensional(p)) for p in (RATE, high)},
+    }
+    lanes: Lanes = {name: policy for name, (policy, _) in cases.items()}
+    rates = [rate for _, rate in cases.values()]
+    losses = subject.losses("bit errors", lanes, rates=rates)
+    ours = perplexities(losses)
+    table = Table(
+        title="Perplexity with bit errors in the cache",
+        columns=("cache, share of wrong bits", "perplexity"),
+        rows=[(name, f"{value:.2f}") for name, value in ours.items()],
+        note=(
+            "16-bit integers, one scale a head, unless FP16. Tokens are split at the median of "
+            "importance (HST above). Rates of the 2DRP groups are in proportion to their refresh "
+            "intervals; the average over all bits is stated."
+        ),
+    )
+
+    def claim(what: str, paper: str, better: str, worse: str) -> Claim:
+        return Claim(
+            what=what,
+            paper=paper,
+            ours=f"{ours[better]:.2f} against {ours[worse]:.2f}",
+            holds=ordering(losses[better], losses[worse]),
+        )
+
+    rise = ours[f"full cache, {TOLERATED:g}"] - ours["full cache"]
+    claims = [
+        Claim(
+            what=f"a share of {TOLERATED:g} wrong bits raises perplexity by less than 0.1",
+            paper="below 0.1 (Figure 8 a)",
+            ours=f"{rise:+.2f}",
+            holds="yes" if rise < 0.1 else "no",
+        ),
+        claim(
+            "errors in LSBs hurt less than in MSBs",
+            "Figure 8 (c)",
+            f"LSB only, {high:g}",
+            f"MSB only, {high:g}",
+        ),
+        claim(
+            "errors in low-score tokens hurt less than in high-score tokens",
+            "Figure 8 (b)",
+            f"LST only, {high:g}",
+            f"HST only, {high:g}",
+        ),
+    ]
+    claims += [
+        claim(
+            f"2DRP is better than uniform refresh at {p:g} wrong bits",
+            "45.93 against 44.19 (A-c at 1050 us, Table 4)" if p == RATE else "(Table 4)",
+            f"{small}, 2DRP {p:g}",
+            f"{small}, uniform {p:g}",
+        )
+        for p in (RATE, high)
+    ]
+    return table, claims, ours
+
+
+def _precision(subject: Subject) -> Section:
+    lanes: Lanes = {"full cache": full_cache(), "AERP 512": aerp(512, Source.PROB)}
+    runs = {"float32": subject.losses("float32", lanes)}
+    for name, weights, activations, cache in (("W8A16", 8, 16, 16), ("W4A8", 4, 8, 8)):
+        with quantised(
+            subject.model, weight_bits=weights, activation_bits=activations, cache_bits=cache
+        ):
+            runs[name] = subject.losses(name, lanes)
+    ours = {
+        f"{name}, {lane}": value
+        for name, losses in runs.items()
+        for lane, value in perplexities(losses).items()
+    }
+    table = Table(
+        title="Perplexity with few bits",
+        columns=("bits", *lanes),
+        rows=[(name, *(f"{ours[f'{name}, {lane}']:.2f}" for lane in lanes)) for name in runs],
+        note=(
+            "W4A8 caches 8 bits. Plain rounding, a scale an output: the paper rotates outliers "
+            "away first (QuaRot). The model file holds 4-bit weights already, in groups of 32."
+        ),
+    )
+    w8, w4 = ours["W8A16, AERP 512"], ours["W4A8, AERP 512"]
+    claims = [
+        Claim(
+            what="W4A8 with AERP at 512 costs little beside W8A16",
+            paper="6.51 against 5.74: +13 % (WK2)",
+            ours=f"{w4:.2f} against {w8:.2f}: {w4 / w8 - 1:+.0%}",
+            holds="yes" if w4 / w8 < 1.2 else "no",
+        )
+    ]
+    return table, claims, ours
+
+
+def _popularity(subject: Subject) -> tuple[Table, list[Claim]]:
+    heads = subject.model.config.num_key_value_heads
+    policy = aerp(POPULAR_BUDGET, Source.PROB, PREFILL)
+    seen = Popularity(policy, heads, later=LATER)
+    subject.losses("popular tokens", {"AERP": policy}, observer=seen, windows=1)
+    shares = seen.shares()
+    table = Table(
+        title="Popular tokens",
+        columns=("steps after the prefill", "still popular"),
+        rows=[(str(steps), f"{share:.0%}") for steps, share in shares.items()],
+        note=(
+            f"Tokens that more than half of {heads} key/value heads keep of a prefilled text of "
+            f"{PREFILL}, at a budget of {POPULAR_BUDGET}, without sinks and window: on average "
+            f"{seen.popular:.1f} of {seen.free} a layer."
+        ),
+    )
+    size = subject.model.config.hidden_size
+    stored = 2 * heads * subject.model.model.layers[0].self_attn.head_dim
+    claims = [
+        Claim(
+            what="popular tokens stay popular during decoding",
+            paper="86 % (Section 8.3.2)",
+            ours=", ".join(f"{share:.0%} after {steps}" for steps, share in shares.items()),
+            holds="yes" if min(shares.values()) >= 0.86 else "no",
+        ),
+        Claim(
+            what="an input vector is smaller than the keys and values of most heads",
+            paper="C against 2 C: saves above 50 % of the heads",
+            ours=f"{size} values against at most {stored}: the key/value heads are shared",
+            holds="yes" if size < stored else "no",
+        ),
+    ]
+    return table, claims

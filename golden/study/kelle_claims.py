@@ -1,0 +1,103 @@
+"""Kelle's claims that arithmetic can check: refresh, lifetimes, recomputation, whole systems."""
+
+from golden.study.kelle_cost import (
+    ADAPTIVE_MS,
+    ASSUMPTIONS,
+    RETENTION_MS,
+    SYSTEMS,
+    TASKS,
+    decode_cost,
+    factors,
+    harmonic_mean,
+    lifetimes,
+    overlapped_us,
+)
+from golden.study.outcome import Claim, Table
+
+EXACT, COARSE = 0.01, 0.1
+STEPS = (
+    ("Original+eDRAM", "Original+SRAM", 1.32, 0.61),
+    ("AEP+SRAM", "Original+SRAM", 2.39, 2.41),
+    ("AERP+SRAM", "AEP+SRAM", 1.19, 1.27),
+    ("Kelle+eDRAM", "AERP+SRAM", 1.29, 1.45),
+    ("Kelle+eDRAM", "Original+SRAM", 3.94, 4.46),
+)
+"""System, beside which, the paper's speedup and energy factor (Section 8.1)."""
+REFRESH_GROUPS = {
+    0.540: [0.180, 3.6, 0.72, 5.4],
+    1.050: [0.360, 5.4, 1.44, 7.2],
+    2.062: [0.720, 9.0, 2.88, 10.8],
+}
+"""Table 4: the uniform interval, and those of the four groups, ms."""
+RATIOS = (0.1, 0.5, 1.0, 2.0)
+
+
+def arithmetic() -> tuple[list[Table], list[Claim]]:
+    """Return the calculators' tables, and the claims they speak about."""
+    claims = [
+        _figure(f"four intervals refresh as often as {uniform * 1000:.0f} us", uniform * 1000,
+                harmonic_mean(groups) * 1000, EXACT, "us")
+        for uniform, groups in REFRESH_GROUPS.items()
+    ]  # fmt: skip
+    claims += [
+        _figure("three loads hide one recomputation: saved", 25,
+                100 * (1 - overlapped_us(4, 1) / overlapped_us(4, 0)), EXACT, "%"),
+        _figure("loading a key and a value of LLaMA2-7B", 1.1, 2 * 4096 * 2 / 64e3, COARSE, "us"),
+        _figure("recomputing them", 3.2, 2 * 4096**2 / 1024e3, COARSE, "us"),
+        _figure("operations a second, TOPS", 4.13, 4 * 1024 / 1000, EXACT, ""),
+    ]  # fmt: skip
+    lifetime = Table(
+        title="Lifetime of transient data (Equations 7 and 8)",
+        columns=("T_eDRAM / T_SRAM", "baseline / Kelle"),
+        rows=[(f"{ratio:g}", f"{_lifetime_gain(ratio):.2f}") for ratio in RATIOS],
+        note=(
+            f"The four intervals take {ADAPTIVE_MS / RETENTION_MS:.1f} times fewer refresh "
+            f"operations than {RETENTION_MS * 1000:.0f} us for all."
+        ),
+    )
+    rows = []
+    for better, worse, speed, energy in STEPS:
+        ours = factors(better, worse)
+        name = f"{better} over {worse}"
+        claims += [
+            _figure(f"speedup of {name}", speed, ours[0], COARSE, "x"),
+            _figure(f"energy factor of {name}", energy, ours[1], COARSE, "x"),
+        ]
+        rows.append((name, f"{speed:.2f}x", f"{ours[0]:.2f}x", f"{energy:.2f}x", f"{ours[1]:.2f}x"))
+    systems = Table(
+        title="Speedup and energy of the systems of Section 8.1",
+        columns=("systems", "speedup, paper", "here", "energy, paper", "here"),
+        rows=rows,
+        note="Averages over four tasks. Assumptions: " + "; ".join(ASSUMPTIONS) + ".",
+    )
+    seconds = Table(
+        title="Decoding a batch, seconds and kilojoules",
+        columns=("system", *TASKS),
+        rows=[
+            (
+                system,
+                *(
+                    f"{cost.seconds:.0f} s, {cost.joules / 1e3:.1f} kJ"
+                    for cost in (decode_cost(SYSTEMS[system], task) for task in TASKS.values())
+                ),
+            )
+            for system in SYSTEMS
+        ],
+    )
+    return [lifetime, systems, seconds], claims
+
+
+def _lifetime_gain(ratio: float) -> float:
+    """Return the baseline's lifetime over Kelle's where reading the cache takes `ratio` weights."""
+    both = lifetimes(1.0, 2.0 * ratio)
+    return both.baseline / both.kelle
+
+
+def _figure(what: str, paper: float, ours: float, tolerance: float, unit: str) -> Claim:
+    """Compare one figure; it holds if it is within `tolerance` of the paper's."""
+    return Claim(
+        what=what,
+        paper=f"{paper:.4g} {unit}".strip(),
+        ours=f"{ours:.4g} {unit}".strip(),
+        holds="yes" if abs(ours / paper - 1) <= tolerance else "no",
+    )

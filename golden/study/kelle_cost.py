@@ -1,0 +1,167 @@
+"""Kelle's latency and energy: Equations 4 to 8, Table 1, and the systems of Section 8.
+
+A decode step of a batch streams all weights and what is not cached on chip from off-chip memory,
+while the array computes; the longer of the two is the step's latency. Assumptions that the paper
+does not state are named in `ASSUMPTIONS`.
+"""
+
+from dataclasses import dataclass, replace
+
+from hdl.parameters import require
+
+SRAM_PJ_A_BYTE, EDRAM_PJ_A_BYTE = 185.9, 84.8
+SRAM_LEAKAGE_W, EDRAM_LEAKAGE_W = 0.415 / 4, 0.154 / 4
+"""Table 1, for each MB."""
+REFRESH_MJ = 1.14
+"""Table 1, all 4 MB once."""
+RETENTION_MS = 0.045
+DRAM_GB_S, SRAM_GB_S, EDRAM_GB_S = 64.0, 128.0, 256.0
+DRAM_W, CHIP_W, ARRAY_SHARE, FUNCTIONS_SHARE = 11.74, 6.52, 0.17, 0.13
+GIGA = 1e9
+
+ASSUMPTIONS = (
+    "LLaMA2-7B: 32 layers of width 4096, 6.6e9 weights of 8 bits, cached vectors of 16 bits",
+    "batch 16; weights are read once a step, cached vectors once a sequence",
+    "array and off-chip memory overlap completely; the longer one is the latency",
+    "each PE multiplies 16 by 8 bits a cycle, so products of two 16-bit vectors take two cycles",
+    "off-chip memory takes 11.74 W at 64 GB/s: 183 pJ a byte, and nothing when idle",
+    "the array takes 17 % of 6.52 W when it is busy, the functions 13 % always",
+    "4 MB on chip hold a negligible part of gigabytes of cached vectors",
+    "every byte from off-chip is written to and read from on-chip memory once",
+    "one in four cached vectors is recomputed (Section 8.3.2), and the array hides it",
+    "prefill is left out",
+)
+
+
+def harmonic_mean(intervals: list[float]) -> float:
+    """Return the interval at which uniform refresh takes as many operations."""
+    return len(intervals) / sum(1 / interval for interval in intervals)
+
+
+@dataclass(frozen=True)
+class Lifetimes:
+    """How long transient data wait in the embedded DRAM, by Equations 7 and 8, in seconds."""
+
+    baseline: float
+    kelle: float
+
+
+def lifetimes(weight_bytes: float, cached_bytes: float) -> Lifetimes:
+    """Apply Equations 5 to 8: one weight matrix from SRAM, keys or values from embedded DRAM."""
+    sram, edram = weight_bytes / (SRAM_GB_S * GIGA), cached_bytes / (EDRAM_GB_S * GIGA)
+    return Lifetimes(baseline=6 * sram + 4 * edram, kelle=4 * sram + edram)
+
+
+@dataclass(frozen=True, kw_only=True)
+class System:
+    """One of the five systems of Section 8.1.
+
+    Parameters
+    ----------
+    side : int
+        Rows and columns of the array.
+    embedded : bool
+        Whether cached vectors pass through embedded DRAM instead of SRAM.
+    refresh_ms : float
+        Refresh interval of the embedded DRAM.
+    evicts : bool
+        Whether the cache is limited to its budget.
+    recomputed : float
+        Share of cached vectors that are recomputed.
+    """
+
+    side: int
+    embedded: bool
+    refresh_ms: float = RETENTION_MS
+    evicts: bool = False
+    recomputed: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check every rule."""
+        require(self.side > 0, "side must be positive", self.side)
+        require(self.refresh_ms > 0, "refresh_ms must be positive", self.refresh_ms)
+        require(0 <= self.recomputed < 1, "recomputed must be from 0 to below 1", self.recomputed)
+
+
+ADAPTIVE_MS = harmonic_mean([0.36, 5.4, 1.44, 7.2])
+ORIGINAL_SRAM = System(side=24, embedded=False)
+SYSTEMS = {
+    "Original+SRAM": ORIGINAL_SRAM,
+    "Original+eDRAM": System(side=32, embedded=True),
+    "AEP+SRAM": replace(ORIGINAL_SRAM, evicts=True),
+    "AERP+SRAM": replace(ORIGINAL_SRAM, evicts=True, recomputed=0.25),
+    "Kelle+eDRAM": System(
+        side=32, embedded=True, refresh_ms=ADAPTIVE_MS, evicts=True, recomputed=0.25
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """Context, decoded tokens, and the budget N' of Section 7.1."""
+
+    context: int
+    decoded: int
+    budget: int
+
+
+TASKS = {
+    "LA": Task(context=128, decoded=512, budget=128),
+    "TQ": Task(context=512, decoded=2048, budget=1024),
+    "QP": Task(context=1024, decoded=5120, budget=1024),
+    "PG19": Task(context=512, decoded=8192, budget=2048),
+}
+
+LAYERS, WIDTH, WEIGHTS, BATCH = 32, 4096, 6.6e9, 16
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds and joules of a task's decoding."""
+
+    seconds: float
+    joules: float
+
+
+def decode_cost(system: System, task: Task) -> Cost:
+    """Add up all decode steps of a batch."""
+    seconds = joules = 0.0
+    rate = system.side**2 * GIGA
+    for step in range(task.decoded):
+        length = task.context + step
+        if system.evicts:
+            length = min(length, task.budget)
+        pairs = BATCH * length * LAYERS * 2 * WIDTH
+        cached = pairs * 2 * (1 - system.recomputed)
+        products = WEIGHTS * BATCH + 2 * pairs
+        compute = products / rate
+        step_seconds = max(compute, (WEIGHTS + cached) / (DRAM_GB_S * GIGA))
+        array_pj = CHIP_W * ARRAY_SHARE / (32**2 * GIGA) * 1e12
+        vector_pj = EDRAM_PJ_A_BYTE if system.embedded else SRAM_PJ_A_BYTE
+        dram_pj = DRAM_W / (DRAM_GB_S * GIGA) * 1e12
+        picojoules = products * array_pj + (WEIGHTS + cached) * dram_pj
+        picojoules += 2 * (WEIGHTS * SRAM_PJ_A_BYTE + cached * vector_pj)
+        watts = CHIP_W * FUNCTIONS_SHARE
+        if system.embedded:
+            watts += 4 * EDRAM_LEAKAGE_W + 2 * SRAM_LEAKAGE_W + REFRESH_MJ / system.refresh_ms
+        else:
+            watts += 4 * SRAM_LEAKAGE_W
+        seconds += step_seconds
+        joules += picojoules * 1e-12 + watts * step_seconds
+    return Cost(seconds, joules)
+
+
+def factors(better: str, worse: str) -> tuple[float, float]:
+    """Return speedup and energy factor of one system over another, averaged over the tasks."""
+    pairs = [
+        (decode_cost(SYSTEMS[better], task), decode_cost(SYSTEMS[worse], task))
+        for task in TASKS.values()
+    ]
+    speed = sum(slow.seconds / fast.seconds for fast, slow in pairs) / len(pairs)
+    energy = sum(more.joules / less.joules for less, more in pairs) / len(pairs)
+    return speed, energy
+
+
+def overlapped_us(vectors: int, recomputed: int, load: float = 1.1, compute: float = 3.2) -> float:
+    """Return microseconds to obtain cached vectors, some of them recomputed meanwhile."""
+    return max((vectors - recomputed) * load, recomputed * compute)

@@ -1,0 +1,92 @@
+"""Losses of a model over texts, lane by lane, and what they say about two policies."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from golden.study.attention import Observer, ReplayedAttention, attending
+from golden.study.policies import Policy
+from golden.study.retention import FlipRates, Retention
+
+LOGITS = 128
+"""Tokens whose logits exist at a time."""
+SIGNIFICANT = 2.0
+"""Standard errors that a difference must have to count."""
+
+
+def measure_losses(
+    model: Any,
+    windows: np.ndarray,
+    policies: Sequence[Policy],
+    *,
+    rates: Sequence[FlipRates] | None = None,
+    observer: Observer | None = None,
+    done: Callable[[], None] | None = None,
+) -> tuple[np.ndarray, float]:
+    """Return what the model loses at each predicted token under each policy.
+
+    Parameters
+    ----------
+    model
+        A causal language model of `transformers`.
+    windows : numpy.ndarray
+        Token numbers [windows, tokens].
+    policies : Sequence[Policy]
+        Policies, those of a kind side by side.
+    rates : Sequence[FlipRates], optional
+        Bit errors, one for each policy.
+    observer, done : Callable, optional
+        As in `ReplayedAttention`; `done` is called once a layer and window.
+
+    Returns
+    -------
+    tuple[numpy.ndarray, float]
+        float64 [policies, windows, tokens - 1], negative log-likelihoods; and the share of VEDA's
+        voters that fell back.
+    """
+    losses = np.empty((len(policies), len(windows), windows.shape[1] - 1))
+    shares = []
+    with torch.inference_mode():
+        for number, window in enumerate(windows):
+            text = torch.tensor(window, dtype=torch.long)
+            retention = Retention(rates, seed=number + 1) if rates else None
+            attention = ReplayedAttention(
+                policies, retention=retention, observer=observer, done=done
+            )
+            with attending(model, attention):
+                states = model.model(
+                    input_ids=text.expand(len(policies), -1), use_cache=False
+                ).last_hidden_state
+            shares.append(attention.fallback_share)
+            for first in range(0, len(text) - 1, LOGITS):
+                here = slice(first, min(first + LOGITS, len(text) - 1))
+                expected = text[here.start + 1 : here.stop + 1]
+                for lane in range(len(policies)):
+                    logits = model.lm_head(states[lane, here])
+                    lost = torch.nn.functional.cross_entropy(logits, expected, reduction="none")
+                    losses[lane, number, here] = lost.numpy()
+    return losses, float(np.mean(shares))
+
+
+def perplexity_of(losses: np.ndarray) -> float:
+    """Return the exponential of the mean loss."""
+    return math.exp(losses.mean())
+
+
+def ordering(better: np.ndarray, worse: np.ndarray) -> str:
+    """Tell whether `better` loses less than `worse` over the same tokens.
+
+    Returns
+    -------
+    str
+        ``"yes"``, ``"no"``, or ``"not measurable"`` where the mean of the paired differences is
+        within two of its standard errors.
+    """
+    difference = (worse - better).ravel()
+    error = difference.std() / math.sqrt(difference.size)
+    if abs(difference.mean()) <= SIGNIFICANT * error:
+        return "not measurable"
+    return "yes" if difference.mean() > 0 else "no"

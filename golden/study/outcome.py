@@ -1,0 +1,129 @@
+"""What a study found: tables, plots, and each claim of the paper beside what was measured here."""
+
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.figure import Figure
+
+Curves = Mapping[str, tuple[Sequence[float], Sequence[float]]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """One claim of the paper.
+
+    Parameters
+    ----------
+    what : str
+        The claim.
+    paper, ours : str
+        The figures.
+    holds : str
+        ``"yes"``, ``"no"`` or ``"not measurable"``, of the ordering or the figure claimed.
+    """
+
+    what: str
+    paper: str
+    ours: str
+    holds: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Figures with a heading, and what must be known to read them."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plot:
+    """Curves over one axis.
+
+    Parameters
+    ----------
+    stem : str
+        Name of the files.
+    title, x, y : str
+        What is shown.
+    curves : Curves
+        Points of each curve by name; a name that starts with "paper" is drawn dashed.
+    logarithmic : bool
+        Whether x doubles from mark to mark.
+    """
+
+    stem: str
+    title: str
+    x: str
+    y: str
+    curves: Curves
+    logarithmic: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """A finished study."""
+
+    paper: str
+    settings: Mapping[str, Any]
+    claims: Sequence[Claim]
+    tables: Sequence[Table] = ()
+    plots: Sequence[Plot] = ()
+    figures: Mapping[str, Any] = field(default_factory=dict)
+
+
+def write_outcome(outcome: Outcome, directory: Path) -> list[Path]:
+    """Write plots, page and JSON; they appear in `directory` only when all are complete."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=directory, prefix=".partial-") as scratch:
+        folder = Path(scratch)
+        for plot in outcome.plots:
+            _draw(plot, outcome.paper, folder)
+        (folder / f"{outcome.paper}.md").write_text(markdown(outcome), encoding="utf-8")
+        content = {
+            "paper": outcome.paper,
+            "settings": outcome.settings,
+            "claims": [asdict(claim) for claim in outcome.claims],
+            "figures": outcome.figures,
+        }
+        (folder / f"{outcome.paper}.json").write_text(json.dumps(content, indent=2) + "\n")
+        return [file.replace(directory / file.name) for file in sorted(folder.iterdir())]
+
+
+def markdown(outcome: Outcome) -> str:
+    """Return the page."""
+    settings = ", ".join(f"{name} {value}" for name, value in outcome.settings.items())
+    parts = [f"# Study: {outcome.paper}", settings + "."]
+    claims = Table(
+        title="The paper's claims",
+        columns=("claim", "paper", "here", "holds"),
+        rows=[(claim.what, claim.paper, claim.ours, claim.holds) for claim in outcome.claims],
+    )
+    for table in (claims, *outcome.tables):
+        lines = ["| " + " | ".join(table.columns) + " |", "|" + "---|" * len(table.columns)]
+        lines += ["| " + " | ".join(row) + " |" for row in table.rows]
+        parts += [f"## {table.title}", *([table.note] if table.note else []), "\n".join(lines)]
+    parts += [f"![{plot.title}]({outcome.paper}-{plot.stem}.svg)" for plot in outcome.plots]
+    return "\n\n".join(parts) + "\n"
+
+
+def _draw(plot: Plot, paper: str, folder: Path) -> None:
+    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+    axes = figure.subplots()
+    for name, (x, y) in plot.curves.items():
+        axes.plot(x, y, "--" if name.startswith("paper") else "-", marker="o", ms=4, label=name)
+    if plot.logarithmic:
+        axes.set_xscale("log", base=2)
+    axes.set(title=plot.title, xlabel=plot.x, ylabel=plot.y)
+    axes.legend(frameon=False)
+    axes.grid(alpha=0.3)
+    with matplotlib.rc_context({"svg.hashsalt": "systola"}):
+        figure.savefig(folder / f"{paper}-{plot.stem}.svg", metadata={"Date": None})
+        figure.savefig(folder / f"{paper}-{plot.stem}.png", dpi=120)

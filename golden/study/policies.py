@@ -1,0 +1,292 @@
+"""Eviction policies, replayed for many lanes at once over a text that is given.
+
+A lane is one sequence under one policy. Lanes share every matrix product of the model; what
+differs is which cached tokens each of their queries sees. Tokens keep their positions in the text.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from hdl.parameters import require, require_choice, require_range
+
+LONGEST = 1 << 20
+SINKS = 10
+STREAMING_SINKS = 4
+
+
+class Source(Enum):
+    """What is accumulated as a token's importance."""
+
+    NONE = "nothing"
+    RAW = "raw scores"
+    PROB = "probabilities"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScorePolicy:
+    """Evict the least important token outside sinks and window, for each key/value head.
+
+    Parameters
+    ----------
+    budget : int
+        Tokens cached; the arriving one is attended to beside them.
+    sinks : int
+        First tokens of the text that are never evicted.
+    window : int
+        Most recent tokens that are never evicted, the arriving one included.
+    source : Source
+        What the query heads that share a key/value head add to importance. With `NONE` all
+        tokens are equal. The earliest of equals goes.
+    prefill : int
+        First tokens of the text that all see each other; the cache is cut to its budget when the
+        last of them has been seen. 0 evicts as soon as the cache is full.
+
+    Raises
+    ------
+    ValueError
+        If no slot would be left to evict.
+    """
+
+    budget: int
+    sinks: int
+    window: int
+    source: Source
+    prefill: int = 0
+
+    def __post_init__(self) -> None:
+        """Check every rule."""
+        require_range("budget", self.budget, 1, LONGEST)
+        require_range("sinks", self.sinks, 0, LONGEST)
+        require_range("window", self.window, 1, LONGEST)
+        require_choice("source", self.source, list(Source))
+        require_range("prefill", self.prefill, 0, LONGEST)
+        least = self.sinks + self.window + 1
+        require(self.budget >= least, f"budget must be at least {least}", self.budget)
+
+
+def full_cache(source: Source = Source.NONE) -> ScorePolicy:
+    """Keep every token; importance may be counted to split tokens by it."""
+    return ScorePolicy(budget=LONGEST, sinks=0, window=1, source=source)
+
+
+def streaming_llm(budget: int) -> ScorePolicy:
+    """Keep four sinks and the most recent tokens."""
+    return ScorePolicy(budget=budget, sinks=STREAMING_SINKS, window=1, source=Source.NONE)
+
+
+def h2o(budget: int) -> ScorePolicy:
+    """Keep heavy hitters by accumulated probability, and a recent half."""
+    return ScorePolicy(budget=budget, sinks=0, window=budget // 2, source=Source.PROB)
+
+
+def aerp(budget: int, source: Source, prefill: int = 0) -> ScorePolicy:
+    """Keep as Kelle does: ten sinks, a recent half, and the most important others."""
+    return ScorePolicy(
+        budget=budget,
+        sinks=min(SINKS, budget // 4),
+        window=budget // 2,
+        source=source,
+        prefill=prefill,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class VotingPolicy:
+    """Evict what most queries of a layer have voted against (VEDA, Figure 3).
+
+    A query head with probabilities s over l tokens votes against those below a/l - b*sigma, or, if
+    that is negative, against its smallest. Of tokens with equally many votes the one in the lowest
+    slot goes; an arriving token takes the slot that became free.
+
+    Parameters
+    ----------
+    budget : int
+        Tokens cached, at least `reserved`.
+    a, b : float
+        Weights of mean and standard deviation, not negative.
+    reserved : int
+        First tokens of the text that do not vote (R).
+    fallback : bool
+        Whether a negative threshold means one vote, or none.
+
+    Raises
+    ------
+    ValueError
+        If a rule above is broken.
+    """
+
+    budget: int
+    a: float = 1.0
+    b: float = 0.2
+    reserved: int = 32
+    fallback: bool = True
+
+    def __post_init__(self) -> None:
+        """Check every rule."""
+        require_range("reserved", self.reserved, 0, LONGEST)
+        require_range("budget", self.budget, 1, LONGEST)
+        require(
+            self.budget >= self.reserved,
+            f"budget must be at least reserved = {self.reserved}",
+            self.budget,
+        )
+        require(self.a >= 0, "a must not be negative", self.a)
+        require(self.b >= 0, "b must not be negative", self.b)
+
+
+Policy = ScorePolicy | VotingPolicy
+
+
+class Replay(Protocol):
+    """What a family of policies remembers of a layer while its queries are replayed."""
+
+    def step(self, now: int, alive: Tensor, raw: Tensor, prob: Tensor) -> None:
+        """Learn what query `now` gives each token, and evict where the cache is full.
+
+        Parameters
+        ----------
+        now : int
+            Position of the query.
+        alive : Tensor
+            bool [lanes, key/value heads, now + 1], the cached tokens; changed in place.
+        raw, prob : Tensor
+            [lanes, key/value heads, query heads of each, now + 1], scores and probabilities;
+            minus infinity and zero where a token is not cached.
+        """
+        ...
+
+    def important(self, alive: Tensor) -> Tensor:
+        """Tell which of the `alive` tokens are the more important half of their head's."""
+        ...
+
+
+class ScoreReplay:
+    """Importance of the tokens of one layer, for lanes that evict by it.
+
+    Parameters
+    ----------
+    policies : Sequence[ScorePolicy]
+        One a lane.
+    kv_heads, tokens : int
+        Dimensions.
+    dtype : torch.dtype
+        Of importance.
+    """
+
+    def __init__(
+        self, policies: Sequence[ScorePolicy], kv_heads: int, tokens: int, dtype: torch.dtype
+    ) -> None:
+        def each(values: list[int] | list[bool]) -> Tensor:
+            return torch.tensor(values)[:, None, None]
+
+        # The first query after which a token goes.
+        full = [max(policy.budget, policy.prefill) for policy in policies]
+        self._full, self._least = each(full), min(full)
+        self._policies = tuple(policies)
+        self._sinks = each([policy.sinks for policy in policies])
+        self._window = each([policy.window for policy in policies])
+        self._raw = each([policy.source is Source.RAW for policy in policies])
+        self._none = each([policy.source is Source.NONE for policy in policies])
+        self._positions = torch.arange(tokens)
+        self.importance = torch.zeros(len(policies), kv_heads, tokens, dtype=dtype)
+
+    def step(self, now: int, alive: Tensor, raw: Tensor, prob: Tensor) -> None:
+        """Add scores to importance; evict the least important unprotected token."""
+        importance = self.importance[..., : now + 1]
+        given = torch.where(self._raw, raw.sum(2), prob.sum(2)).masked_fill_(~alive, 0)
+        importance += given.masked_fill_(self._none, 0)
+        for lane, policy in enumerate(self._policies):
+            if now + 1 == policy.prefill > policy.budget:
+                _keep_best(policy, importance[lane], alive[lane])
+        if now < self._least:
+            return
+        positions = self._positions[: now + 1]
+        protected = (positions < self._sinks) | (positions > now - self._window)
+        cost = importance.masked_fill(protected | ~alive, torch.inf)
+        victim = cost.argmin(-1, keepdim=True)
+        alive.scatter_(-1, victim, alive.gather(-1, victim) & (now < self._full))
+
+    def important(self, alive: Tensor) -> Tensor:
+        """Split at the median of importance."""
+        importance = self.importance[..., : alive.shape[-1]].masked_fill(~alive, torch.nan)
+        return importance > importance.nanmedian(-1, keepdim=True).values
+
+
+def _keep_best(policy: ScorePolicy, importance: Tensor, alive: Tensor) -> None:
+    """Cut a prefilled cache [key/value heads, tokens] to its budget; earlier equals stay."""
+    count = alive.shape[-1]
+    others = slice(policy.sinks, count - policy.window)
+    chosen = importance[:, others].sort(dim=-1, descending=True, stable=True).indices
+    dropped = chosen[:, policy.budget - policy.sinks - policy.window :]
+    alive[:, others].scatter_(-1, dropped, False)
+
+
+class VotingReplay:
+    """Votes against the tokens of one layer, for lanes that evict by them.
+
+    Parameters
+    ----------
+    policies : Sequence[VotingPolicy]
+        One a lane.
+    tokens : int
+        Length of the text.
+    dtype : torch.dtype
+        Of thresholds.
+
+    Members
+    -------
+    counts, slots : Tensor
+        int64 [lanes, tokens], votes against each token, and where it is or was.
+    fallbacks, voters : int
+        Query heads whose threshold was negative, and all that voted.
+    """
+
+    def __init__(self, policies: Sequence[VotingPolicy], tokens: int, dtype: torch.dtype) -> None:
+        def each(values: list[float] | list[bool], kind: torch.dtype) -> Tensor:
+            return torch.tensor(values, dtype=kind)[:, None, None, None]
+
+        self._a = each([policy.a for policy in policies], dtype)
+        self._b = each([policy.b for policy in policies], dtype)
+        self._fallback = each([policy.fallback for policy in policies], torch.bool)
+        self._reserved = torch.tensor([policy.reserved for policy in policies])
+        self._budget = torch.tensor([policy.budget for policy in policies])[:, None, None]
+        self._least = min(policy.budget for policy in policies)
+        self.counts = torch.zeros(len(policies), tokens, dtype=torch.int64)
+        self.slots = torch.arange(tokens).repeat(len(policies), 1)
+        self.fallbacks = self.voters = 0
+
+    def step(self, now: int, alive: Tensor, raw: Tensor, prob: Tensor) -> None:
+        """Count the votes of every query head; evict the token with most."""
+        counts = self.counts[:, : now + 1]
+        cached = alive[:, :1, None]
+        length = cached.sum(-1, keepdim=True)
+        mean = 1 / length.to(prob.dtype)
+        variance = (prob * prob).sum(-1, keepdim=True) * mean - mean * mean
+        threshold = self._a * mean - self._b * variance.clamp_(min=0).sqrt_()
+        votes = (prob < threshold) & cached
+        negative = threshold < 0
+        lowest = prob.masked_fill(~cached, torch.inf).argmin(-1, keepdim=True)
+        votes.scatter_(-1, lowest, votes.gather(-1, lowest) | (negative & self._fallback))
+        voting = now >= self._reserved
+        counts += votes.sum((1, 2)) * voting[:, None]
+        self.fallbacks += int(negative[voting].sum())
+        self.voters += negative[voting].numel()
+        if now < self._least:
+            return
+        rank = counts * LONGEST - self.slots[:, : now + 1]
+        worst = rank.masked_fill(~cached[:, 0, 0], -LONGEST).argmax(-1, keepdim=True)
+        full = now >= self._budget
+        if now + 1 < self.slots.shape[1]:
+            free = self.slots.gather(-1, worst)[:, 0]
+            self.slots[:, now + 1] = torch.where(full[:, 0, 0], free, now + 1)
+        worst = worst[:, None].expand(-1, alive.shape[1], -1)
+        alive.scatter_(-1, worst, alive.gather(-1, worst) & ~full)
+
+    def important(self, alive: Tensor) -> Tensor:
+        """Refuse: votes rank what to drop, not what to protect."""
+        raise NotImplementedError("tokens are split by importance scores, and votes are none")
