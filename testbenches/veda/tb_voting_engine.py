@@ -236,7 +236,8 @@ async def no_counts_for_long(dut: Any) -> None:
     """Probabilities pile up until the FIFO is full; none is lost."""
     p = catalog_parameters()
     rng = Bench(dut, "no_counts_for_long").numpy_rng
-    length = min(p.capacity, 256)
+    # At most six heads wait for their votes, so the heads that fill the FIFO are a quarter of it.
+    length = min(p.capacity, max(256, p.fifo_depth // 4))
     count = 1 + 2 * p.fifo_depth // (length * p.rounds)
     works = [random_work(rng, p, length=length, vote=True, evictions=1) for _ in range(count)]
     engine = Engine(dut, "no_counts_for_long", tabulate(works, p, rng))
