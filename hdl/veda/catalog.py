@@ -38,6 +38,7 @@ UNITS: tuple[Entry, ...] = (
             "smollm2": FlexiblePeArrayParameters(),
             "paper": FlexiblePeArrayParameters(),
         },
+        long=("smollm2", "paper"),
     ),
     Entry(
         top="element_serial_layernorm",

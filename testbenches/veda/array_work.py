@@ -164,17 +164,17 @@ def random_beats(rng: np.random.Generator, p: FlexiblePeArrayParameters, pieces:
     for _ in range(pieces):
         match rng.integers(4):
             case 0:
-                count = rng.integers(1, 5)
-                vector = random_codes(rng, (rng.integers(2), p.width))
+                count = int(rng.integers(1, 5))
+                vector = random_codes(rng, (int(rng.integers(2)), p.width))
                 weights = random_codes(rng, (count, p.width))
                 parts.append(inner(p, vector, weights, split=bool(rng.integers(2))))
             case 1:
-                rows = rng.integers(1, 1 + min(6, p.partial_sums))
-                size = rng.integers(1, 4 * p.width)
+                rows = int(rng.integers(1, 1 + min(6, p.partial_sums)))
+                size = int(rng.integers(1, 4 * p.width))
                 weights = random_codes(rng, (rows, size))
                 parts.append(projection(p, random_codes(rng, (size,)), weights))
             case _:
-                count = rng.integers(1, 12)
+                count = int(rng.integers(1, 12))
                 scalars = random_codes(rng, (count, p.planes))
                 parts.append(outer(p, scalars, random_codes(rng, (count, p.width))))
     return joined(parts)

@@ -80,7 +80,7 @@ def worst(p: FlexiblePeArrayParameters, length: int) -> tuple[float, float]:
         keys, values = work.codes(head.keys), work.codes(head.values)
         vector = np.repeat(work.codes(head.query)[np.newaxis], length, axis=0)
         products = BINARY16.decode(vector) * BINARY16.decode(keys)
-        sums = inner_products(p, vector, keys, np.zeros(length))[:, 0]
+        sums = inner_products(p, vector, keys, np.zeros(length, np.uint64))[:, 0]
         error = np.abs(p.sum_format.decode(sums) - products.sum(axis=1))
         score_error = max(score_error, float(np.max(error / np.abs(products).sum(axis=1))))
 
