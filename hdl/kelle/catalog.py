@@ -70,7 +70,7 @@ UNITS = (
             ),
             "paper": EvictingArrayParameters(),
         },
-        long=("paper",),
+        long=("smollm2", "paper"),
     ),
     Entry(
         top="systolic_evictor",
