@@ -5,6 +5,7 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.operator import Operator
+from hdl.arith.serial_handshake import serial_handshake
 from hdl.parameters import require, require_range
 from hdl.unit import Unit
 
@@ -97,8 +98,7 @@ class IterativeDivider(Unit):
         remainder = Signal(self.divisor_width, reset_less=True)
         # The dividend leaves at the top while the quotient enters at the bottom.
         shifted = Signal(self.dividend_width, reset_less=True)
-        left = Signal(range(cycles + 1))
-        full = Signal()
+        starts, steps = serial_handshake(m, self.operands, self.result, steps=cycles)
 
         partial = remainder
         digits: list[Value] = []
@@ -108,25 +108,14 @@ class IterativeDivider(Unit):
             m.d.comb += partial.eq(step)
             digits.insert(0, digit)
 
-        done = full & (left == 0)
         m.d.comb += [
-            self.result.valid.eq(done),
             self.result.payload.quotient.eq(shifted),
             self.result.payload.remainder.eq(remainder),
-            self.operands.ready.eq(~full | (done & self.result.ready)),
         ]
-        with m.If(done & self.result.ready):
-            m.d.sync += full.eq(0)
-        with m.If(left != 0):
+        with m.If(steps):
+            m.d.sync += [remainder.eq(partial), shifted.eq(Cat(*digits, shifted))]
+        with m.If(starts):
             m.d.sync += [
-                left.eq(left - 1),
-                remainder.eq(partial),
-                shifted.eq(Cat(*digits, shifted)),
-            ]
-        with m.If(self.operands.valid & self.operands.ready):
-            m.d.sync += [
-                full.eq(1),
-                left.eq(cycles),
                 remainder.eq(0),
                 shifted.eq(self.operands.payload.dividend),
                 divisor.eq(self.operands.payload.divisor),

@@ -4,6 +4,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
+from hdl.arith.serial_handshake import serial_handshake
 from hdl.parameters import require_range
 from hdl.unit import Unit
 
@@ -54,25 +55,17 @@ class SerialMultiplier(Unit):
         high = Signal(self.a_width, reset_less=True)
         # The multiplier leaves at the bottom while the product enters at the top.
         low = Signal(self.b_width, reset_less=True)
-        left = Signal(range(self.b_width + 1))
-        full = Signal()
+        starts, steps = serial_handshake(m, self.operands, self.result, steps=self.b_width)
 
         total = Signal(self.a_width + 1)
-        done = full & (left == 0)
         m.d.comb += [
             total.eq(high + Mux(low[0], a, 0)),
-            self.result.valid.eq(done),
             self.result.payload.eq(Cat(low, high)),
-            self.operands.ready.eq(~full | (done & self.result.ready)),
         ]
-        with m.If(done & self.result.ready):
-            m.d.sync += full.eq(0)
-        with m.If(left != 0):
-            m.d.sync += [left.eq(left - 1), Cat(low, high).eq(Cat(low[1:], total))]
-        with m.If(self.operands.valid & self.operands.ready):
+        with m.If(steps):
+            m.d.sync += Cat(low, high).eq(Cat(low[1:], total))
+        with m.If(starts):
             m.d.sync += [
-                full.eq(1),
-                left.eq(self.b_width),
                 high.eq(0),
                 low.eq(self.operands.payload.b),
                 a.eq(self.operands.payload.a),

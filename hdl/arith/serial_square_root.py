@@ -1,11 +1,35 @@
 """Square root of an unsigned integer, one digit a cycle."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, unsigned
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
+from hdl.arith.serial_handshake import serial_handshake
 from hdl.parameters import require_range
 from hdl.unit import Unit
+
+
+def root_step(remainder: Value, pair: Value, root: Value) -> tuple[Value, Value]:
+    """Bring down two digits of the operand and subtract what another digit of the root adds.
+
+    Parameters
+    ----------
+    remainder : Value
+        At most twice the root: one bit longer.
+    pair : Value
+        The next two bits of the operand.
+    root : Value
+        The root's digits so far.
+
+    Returns
+    -------
+    tuple[Value, Value]
+        The new remainder and the next digit of the root.
+    """
+    partial = Cat(pair, remainder)
+    difference = partial - Cat(Const(1, 2), root)
+    fits = ~difference[-1]
+    return Mux(fits, difference, partial)[: len(remainder)], fits
 
 
 class SerialSquareRoot(Unit):
@@ -44,38 +68,23 @@ class SerialSquareRoot(Unit):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Bring down two digits of the operand, subtract what the next digit of the root adds."""
+        """Shift the operand out of one register, the root into another."""
         m = Module()
         operand = Signal(2 * self.digits, reset_less=True)
         root = Signal(self.digits, reset_less=True)
         # At most twice the root: one bit longer.
         remainder = Signal(self.digits + 1, reset_less=True)
-        left = Signal(range(self.digits + 1))
-        full = Signal()
-
-        partial = Cat(operand[-2:], remainder)
-        difference = Signal(len(partial) + 1)
-        fits = ~difference[-1]
-        done = full & (left == 0)
-        m.d.comb += [
-            difference.eq(partial - Cat(Const(1, 2), root)),
-            self.result.valid.eq(done),
-            self.result.payload.eq(root),
-            self.operand.ready.eq(~full | (done & self.result.ready)),
-        ]
-        with m.If(done & self.result.ready):
-            m.d.sync += full.eq(0)
-        with m.If(left != 0):
+        starts, steps = serial_handshake(m, self.operand, self.result, steps=self.digits)
+        rest, digit = root_step(remainder, operand[-2:], root)
+        m.d.comb += self.result.payload.eq(root)
+        with m.If(steps):
             m.d.sync += [
-                left.eq(left - 1),
-                remainder.eq(Mux(fits, difference, partial)),
-                root.eq(Cat(fits, root)),
+                remainder.eq(rest),
+                root.eq(Cat(digit, root)),
                 operand.eq(operand << 2),
             ]
-        with m.If(self.operand.valid & self.operand.ready):
+        with m.If(starts):
             m.d.sync += [
-                full.eq(1),
-                left.eq(self.digits),
                 remainder.eq(0),
                 root.eq(0),
                 operand.eq(self.operand.payload),

@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.arith.divider import restoring_step
 from hdl.arith.prefix_sum import incremented, prefix_sum
+from hdl.arith.serial_square_root import root_step
 from hdl.unit import Unit
 from hdl.veda.layernorm_parameters import (
     EPSILON,
@@ -125,13 +126,11 @@ class DeviationReciprocal(Unit):
                 with m.Else():
                     m.d.sync += [work.eq(work << 2), places.eq(places + 1)]
             with m.State("ROOT"):
-                partial = Cat(work[-2:], remainder[: ROOT_DIGITS + 1])
-                difference = partial - Cat(Const(1, 2), root)
-                fits = ~difference[-1]
+                left, one = root_step(remainder[: ROOT_DIGITS + 1], work[-2:], root)
                 m.d.sync += [
                     work.eq(work << 2),
-                    root.eq(Cat(fits, root)),
-                    remainder.eq(Mux(fits, difference, partial)),
+                    root.eq(Cat(one, root)),
+                    remainder.eq(left),
                 ]
                 with m.If(done):
                     # One, as the reciprocal's first row sees it: doubled.
