@@ -177,9 +177,9 @@ def _print_synthesis(result: Any) -> None:
             if result.period_ps:
                 slack = min(path.slack_ps for path in timing.paths)
                 figures[f"slack at {result.period_ps:g} ps"] = f"{slack:,.0f}"
-            if timing.power_mw is not None:
-                figures["power, mW"] = f"{timing.power_mw:.3g}"
-                figures["at MHz"] = f"{timing.power_frequency_mhz:,.0f}"
+            if timing.power:
+                figures["power, mW"] = f"{timing.power.total_mw:.3g}"
+                figures["at MHz"] = f"{timing.power.frequency_mhz:,.0f}"
         for name, value in figures.items():
             rows.setdefault(name, []).append(value)
     for name, values in rows.items():

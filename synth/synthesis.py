@@ -246,9 +246,9 @@ def _figures(point: Point, result: SynthesisResult) -> dict[str, Any]:
         if result.period_ps:
             figures["slack_ps"] = round(_slack(point, result.period_ps), 1)
         figures["paths_ps"] = {path.kind: round(path.length_ps, 1) for path in timing.paths}
-        if timing.power_mw is not None:
-            figures["power_mw"] = round(timing.power_mw, 6)
-            figures["power_frequency_mhz"] = round(timing.power_frequency_mhz, 2)
+        if timing.power:
+            figures["power_mw"] = round(timing.power.total_mw, 6)
+            figures["power_frequency_mhz"] = round(timing.power.frequency_mhz, 2)
             figures["activity"] = timing.activity
     return figures
 

@@ -6,7 +6,7 @@ from them are timed, the memory itself takes no time.
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hdl.errors import UserError
@@ -77,6 +77,38 @@ class TimingPath:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Power:
+    """Power at a clock period.
+
+    Parameters
+    ----------
+    period_ps : float
+        The clock period.
+    dynamic_mw, leakage_mw : float
+        What switching takes, in the cells and on the nets, and what flows without it.
+    """
+
+    period_ps: float
+    dynamic_mw: float
+    leakage_mw: float
+
+    @property
+    def total_mw(self) -> float:
+        """All of it."""
+        return self.dynamic_mw + self.leakage_mw
+
+    @property
+    def frequency_mhz(self) -> float:
+        """The clock's frequency."""
+        return 1e6 / self.period_ps
+
+    def at(self, period_ps: float) -> "Power":
+        """Return the power at another period: each cycle takes the same energy."""
+        dynamic_mw = self.dynamic_mw * self.period_ps / period_ps
+        return replace(self, period_ps=period_ps, dynamic_mw=dynamic_mw)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Timing:
     """What OpenSTA says of a netlist.
 
@@ -86,18 +118,15 @@ class Timing:
         OpenSTA's version.
     paths : tuple[TimingPath, ...]
         The longest path of each kind that the design has.
-    power_mw : float or None
-        Total power at `power_frequency_mhz`, or None if it cannot be told.
-    power_frequency_mhz : float
-        Clock of the power figure.
+    power : Power or None
+        Power at one frequency, or None if it cannot be told.
     activity : str
         Where the switching activity comes from.
     """
 
     version: str
     paths: tuple[TimingPath, ...]
-    power_mw: float | None
-    power_frequency_mhz: float
+    power: Power | None
     activity: str
 
     @property
@@ -142,18 +171,9 @@ def analyse(
     program = program or opensta()
     if not program or not netlist.library.timed:
         return None
-    names = _Names(netlist)
-    timing = _run(program, netlist, names, period_ps or RELAXED_PS, external, activity)
-    if period_ps is None and timing.critical:
-        period_ps = timing.critical.length_ps
-        power = _run(program, netlist, names, period_ps, external, activity)
-        timing = Timing(
-            **{
-                **vars(timing),
-                "power_mw": power.power_mw,
-                "power_frequency_mhz": power.power_frequency_mhz,
-            }
-        )
+    timing = _run(program, netlist, period_ps or RELAXED_PS, external, activity)
+    if period_ps is None and timing.critical and timing.power:
+        return replace(timing, power=timing.power.at(timing.critical.length_ps))
     return timing
 
 
@@ -246,13 +266,12 @@ def _is_private(net: str) -> bool:
 def _run(
     program: Program,
     netlist: Netlist,
-    names: _Names,
     period_ps: float,
     external: float,
     activity: dict[str, float] | None,
 ) -> Timing:
     """Run OpenSTA once and read its report."""
-    directory, stem = netlist.directory, netlist.stem
+    directory, stem, names = netlist.directory, netlist.stem, _Names(netlist)
     libraries = [netlist.library.path, *write_memory_library(netlist)]
     write_sdc(
         directory / f"{stem}.sdc",
@@ -269,8 +288,7 @@ def _run(
             "netlist": f"{stem}.sta.v",
             "top": netlist.top,
             "sdc": f"{stem}.sdc",
-            "power_before": f"{stem}.power.log",
-            **_activity(default, activity),
+            **_activity(default, activity, stem),
         }
         text = (ROOT / "synth" / "scripts" / "timing.tcl").read_text()
         for key, value in values.items():
@@ -287,26 +305,34 @@ def _run(
         error = errors[0] if errors else f"it stopped with {result.returncode}"
         raise UserError(f"OpenSTA must accept the netlist of {netlist.top}: {error}")
     paths = [_path(kind, sections.get(kind, ""), period_ps, names) for kind in KINDS]
-    total = re.search(r"^Total\s+\S+\s+\S+\s+\S+\s+(\S+)", sections["power"], flags=re.M)
+    total = re.search(r"^Total\s+(\S+)\s+(\S+)\s+(\S+)\s+\S+", sections["power"], flags=re.M)
+    watts = [float(value) for value in total.groups()] if total else []
     version = re.search(r"OpenSTA (\S+)", report)
     return Timing(
         version=version[1] if version else "unknown",
         paths=tuple(path for path in paths if path),
-        power_mw=float(total[1]) * 1e3 if total else None,
-        power_frequency_mhz=1e6 / period_ps,
+        power=Power(
+            period_ps=period_ps,
+            dynamic_mw=1e3 * (watts[0] + watts[1]),
+            leakage_mw=1e3 * watts[2],
+        )
+        if watts
+        else None,
         activity="registers and ports as simulated, the logic between carried through"
         if activity
         else _ACTIVITY_WORDS[default.split()[0]],
     )
 
 
-def _activity(default: str, activity: dict[str, float] | None) -> dict[str, str]:
+def _activity(default: str, activity: dict[str, float] | None, stem: str) -> dict[str, str]:
     """Write the commands that set the switching activity of ports and of pins."""
     lines = {"port": [f"set_power_activity {default} -duty 0.5"], "pin": []}
     for name, transitions in (activity or {}).items():
         kind = "pin" if "/" in name else "port"
         lines[kind].append(f"{kind}_activity {{{name}}} {transitions:g}")
-    return {"activity": "\n".join(lines["port"]), "pin_activity": "\n".join(lines["pin"])}
+    # The first report carries activity through the logic; what is known of pins comes on top of it.
+    carried = [f"report_power > {{{stem}.power.log}}", *lines["pin"]] if lines["pin"] else []
+    return {"activity": "\n".join(lines["port"]), "pin_activity": "\n".join(carried)}
 
 
 def _path(kind: str, section: str, period_ps: float, names: _Names) -> TimingPath | None:

@@ -26,8 +26,6 @@ proc port_activity {name transitions} {
     foreach port [get_ports $name] { sta::set_power_input_port_activity $port $transitions 0.5 }
 }
 {activity}
-# The first report carries activity through the logic; what is known of a pin comes on top of it.
-report_power > {power_before}
 {pin_activity}
 puts "@@ power"
 report_power -digits 6

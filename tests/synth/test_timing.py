@@ -35,7 +35,7 @@ def test_the_longest_path_is_named_after_the_source(netlist: Netlist) -> None:
     assert timing is not None and timing.critical is not None and timing.fmax_mhz is not None
     assert {path.kind for path in timing.paths} >= {"register_to_register", "input_to_register"}
     assert timing.fmax_mhz == pytest.approx(1e6 / max(path.length_ps for path in timing.paths))
-    assert timing.power_mw is not None and timing.power_mw > 0
+    assert timing.power is not None and timing.power.total_mw > 0
     path = next(path for path in timing.paths if path.kind == "register_to_register")
     assert re.fullmatch(r"count\[\d\]", path.steps[0].name)
     assert path.length_ps > path.steps[-1].time_ps > 0
@@ -55,6 +55,16 @@ def test_paths_do_not_depend_on_period_or_neighbours(netlist: Netlist) -> None:
 
 
 @needs_tools
+def test_power_at_the_highest_frequency_is_what_opensta_says_there(netlist: Netlist) -> None:
+    fastest = analyse(netlist)
+    assert fastest is not None and fastest.critical is not None and fastest.power is not None
+    there = analyse(netlist, period_ps=fastest.critical.length_ps)
+    assert there is not None and there.power is not None
+    assert fastest.power.total_mw == pytest.approx(there.power.total_mw, rel=1e-4)
+    assert fastest.power.frequency_mhz == pytest.approx(there.power.frequency_mhz)
+
+
+@needs_tools
 def test_power_follows_the_simulated_activity(netlist: Netlist, tmp_path: Path) -> None:
     quiet, busy = tmp_path / "quiet.vcd", tmp_path / "busy.vcd"
     write_vcd(quiet, counts=[0] * 40)
@@ -64,9 +74,9 @@ def test_power_follows_the_simulated_activity(netlist: Netlist, tmp_path: Path) 
         activity = read_activity(file, netlist)
         assert len(activity) >= 8
         timing = analyse(netlist, period_ps=5000, activity=activity)
-        assert timing is not None and timing.power_mw is not None
+        assert timing is not None and timing.power is not None
         assert timing.activity.startswith("registers and ports as simulated")
-        power[file.stem] = timing.power_mw
+        power[file.stem] = timing.power.total_mw
     assert power["busy"] > power["quiet"]
 
 
