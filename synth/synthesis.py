@@ -95,7 +95,8 @@ def measure_design(
     library : Library
         The cells.
     directory : Path
-        ``build/<top>/<preset>``: the JSON goes here, the netlists into ``synth/`` below.
+        ``build/<top>/<preset>``: the JSON goes here, the netlists into ``synth/`` below; there, each
+        library also keeps its latest figures, as ``synth/<library>.json``.
     period_ps : float, optional
         Clock period to meet.
     activity : Callable, optional
@@ -146,7 +147,8 @@ def measure_design(
         hierarchy=hierarchy,
         file=directory / "synth.json",
     )
-    result.file.write_text(json.dumps(as_json(result), indent=1) + "\n")
+    for file in (work / f"{library.name}.json", result.file):
+        file.write_text(json.dumps(as_json(result), indent=1) + "\n")
     return result
 
 

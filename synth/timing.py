@@ -295,11 +295,11 @@ def _run(
             text = text.replace(f"{{{key}}}", value)
         (directory / f"{stem}.tcl").write_text(text)
         result = program.run("-exit", f"{stem}.tcl", directory=directory)
-        if result.returncode >= 0:
+        report = result.stdout + result.stderr
+        errors = [line for line in report.splitlines() if line.startswith("Error")]
+        if result.returncode >= 0 and not errors:
             break
-    report = result.stdout + result.stderr
     (directory / f"{stem}.sta.log").write_text(report)
-    errors = [line for line in report.splitlines() if line.startswith("Error")]
     sections = dict(re.findall(r"^@@ (\w+)\n(.*?)(?=^@@ |\Z)", result.stdout, flags=re.M | re.S))
     if errors or "end" not in sections:
         error = errors[0] if errors else f"it stopped with {result.returncode}"
@@ -318,9 +318,8 @@ def _run(
         )
         if watts
         else None,
-        activity="registers and ports as simulated, the logic between carried through"
-        if activity
-        else _ACTIVITY_WORDS[default.split()[0]],
+        activity=("registers and ports as simulated, else " if activity else "")
+        + _ACTIVITY_WORDS[default.split()[0]],
     )
 
 
