@@ -95,8 +95,8 @@ def measure_design(
     library : Library
         The cells.
     directory : Path
-        ``build/<top>/<preset>``: the JSON goes here, the netlists into ``synth/`` below; there, each
-        library also keeps its latest figures, as ``synth/<library>.json``.
+        ``build/<top>/<preset>``: the JSON goes here, the netlists into ``synth/`` below, where each
+        library keeps its latest figures too, as ``<library>.json``.
     period_ps : float, optional
         Clock period to meet.
     activity : Callable, optional

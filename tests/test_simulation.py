@@ -31,6 +31,23 @@ def test_unit_equals_its_golden_model_in_four_states(entry: Entry) -> None:
     assert result.passed, result.first_failure
 
 
+@pytest.mark.parametrize(
+    "entry",
+    [
+        pytest.param(
+            entry,
+            id=entry.top,
+            marks=[] if entry.top == "systolic_evictor" else [pytest.mark.full],
+        )
+        for entry in CATALOG
+    ],
+)
+def test_netlist_equals_the_golden_model(entry: Entry) -> None:
+    result = simulate(entry, "tiny", Request(seed=1, netlist=True))
+    assert result.passed, result.first_failure
+    assert result.values_checked > 0
+
+
 def broken_run(home: Path, testbench: str) -> None:
     entry = entry_named("systolic_evictor")
     from hdl.emit import Emission, write_verilog
