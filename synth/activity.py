@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 from hdl.errors import UserError
-from synth.asic import Netlist
+from synth.mapped_design import Netlist
 from synth.timing import net_pins
 
 

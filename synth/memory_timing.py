@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from synth.asic import Netlist
+from synth.mapped_design import Netlist
 
 
 def write_memory_library(netlist: Netlist) -> list[Path]:

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from hdl.yosys import run_yosys
-from synth.asic import Netlist, elaborate, map_to_cells
+from synth.asic import elaborate, map_to_cells
 from synth.liberty import Library
+from synth.mapped_design import Netlist
 
 
 def netlist_sources(netlist: Netlist, directory: Path) -> list[Path]:

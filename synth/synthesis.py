@@ -11,8 +11,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from synth.asic import RECIPES, Netlist, check_period, elaborate, map_to_cells, tool_versions
+from synth.asic import RECIPES, check_period, elaborate, map_to_cells, tool_versions
 from synth.liberty import Library
+from synth.mapped_design import Netlist
 from synth.timing import Timing, analyse
 
 FLATTEN_LIMIT = 150_000

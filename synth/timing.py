@@ -11,8 +11,8 @@ from pathlib import Path
 
 from hdl.errors import UserError
 from hdl.paths import ROOT
-from synth.asic import Netlist
 from synth.debian import Program, opensta
+from synth.mapped_design import Netlist
 from synth.memory_timing import write_memory_library
 
 DEFAULT_ACTIVITY = 0.2

@@ -8,8 +8,9 @@ import pytest
 
 from hdl.errors import UserError
 from hdl.yosys import run_yosys
-from synth.asic import Netlist, elaborate, map_to_cells
+from synth.asic import elaborate, map_to_cells
 from synth.liberty import GENERIC, Library, find_library, read_library
+from synth.mapped_design import Netlist
 from synth.netlist import netlist_sources
 from synth.synthesis import measure_design
 from tests.synth.designs import Counter, Pair, emit

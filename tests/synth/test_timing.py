@@ -5,9 +5,10 @@ import pytest
 
 from hdl.errors import UserError
 from synth.activity import count_transitions, read_activity
-from synth.asic import Netlist, elaborate, map_to_cells
+from synth.asic import elaborate, map_to_cells
 from synth.debian import debian_package, opensta
 from synth.liberty import OSU018, find_library, read_library
+from synth.mapped_design import Netlist
 from synth.synthesis import measure_design
 from synth.timing import analyse
 from tests.synth.designs import Counter, emit
