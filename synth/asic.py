@@ -15,6 +15,7 @@ from pathlib import Path
 
 from hdl.errors import UserError
 from hdl.yosys import YosysError, run_yosys
+from synth.buffering import buffer_modules
 from synth.liberty import Library
 from synth.mapped_design import Memory, Netlist, count_cells
 
@@ -151,6 +152,13 @@ def map_to_cells(
         ties=f"hilomap -singleton {ties} t:$mem_v2 %m %n" if len(library.ties) == 2 else "",
     )
     output = run_yosys(passes, directory=directory, log=directory / f"{name}.log")
+    if recipe in RECIPES:
+        mapped = directory / f"{name}.mapped.json"
+        contents = json.loads(mapped.read_text())
+        buffer_modules(contents, library)
+        mapped.write_text(json.dumps(contents))
+    passes = script("netlist.ys", top=design.top, name=name, liberty=_quoted(library.path))
+    run_yosys(passes, directory=directory)
     for netlist in (directory / f"{name}.v", directory / f"{name}.sta.v"):
         netlist.write_text(re.sub(r"\b(wire|input|output) signed\b", r"\1", netlist.read_text()))
     delays = [float(delay) for delay in re.findall(r"ABC: .*Delay = +([\d.]+) ps", output)]

@@ -341,7 +341,7 @@ def _path(kind: str, section: str, period_ps: float, names: _Names) -> TimingPat
         return None
     length, steps = period_ps - float(slack[1]), []
     for line in section.split("data arrival time")[0].splitlines():
-        step = re.match(r" +(-?[\d.]+) +(-?[\d.]+) ([v^]) (\S+) \((\S+)\)", line)
+        step = re.match(r" *(-?[\d.]+) +(-?[\d.]+) ([v^]) (\S+) \((\S+)\)", line)
         if step:
             pin = step[4].replace("\\", "")
             name = names.name(pin)
