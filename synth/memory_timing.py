@@ -7,6 +7,8 @@ from typing import Any
 
 from synth.mapped_design import Netlist
 
+_BACKSLASH = "\\"
+
 
 def write_memory_library(netlist: Netlist) -> list[Path]:
     """Write a liberty file in which every memory is a block that takes no time."""
@@ -70,9 +72,12 @@ def _name_memory_ports(netlist: Netlist, design: dict[str, Any]) -> dict[tuple[s
         for index, port in enumerate(design[memory.module]["ports"])
     }
 
+    # Yosys keeps the backslash of a name like \$signal in JSON, where it drops that of others.
+    spelled = {(module, port.lstrip(_BACKSLASH)): name for (module, port), name in names.items()}
+
     def rename(connection: re.Match[str]) -> str:
-        port = connection[1].lstrip("\\").strip()
-        return f".{names.get((module, port), port)}("
+        port = connection[1].strip().lstrip(_BACKSLASH)
+        return f".{spelled.get((module, port), port)}("
 
     for module in (memory.module for memory in netlist.memories):
         text = re.sub(
