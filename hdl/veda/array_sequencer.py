@@ -25,7 +25,7 @@ class ArraySequencer(Unit):
     element i of a row meets partial sum ``i mod A``, whatever the pauses. Behind a row's last
     element the array folds the partial sums, the oldest first, for ``A * (A - 1)`` cycles.
 
-    **Latency** 0 cycles from a beat to `broadcast`, `load` and `tile`; ``multiply_stages - 1`` to
+    **Latency** 0 cycles from a beat to `load` and `tile`; ``multiply_stages - 1`` to
     `mode`, `valid` and `fold`. **Throughput** one beat a cycle.
 
     Parameters
@@ -43,8 +43,8 @@ class ArraySequencer(Unit):
         A dot product leaves.
     results_valid, results_ready : Out(1), In(1)
         The handshake of the rows.
-    broadcast, load : Out(1)
-        A scalar, or an element of a vector, becomes the elements' other factor.
+    load : Out(1)
+        A scalar or an element of a vector becomes the elements' other factor.
     mode, valid, fold : Out
         To all elements.
     capture : Out(1)
@@ -63,7 +63,6 @@ class ArraySequencer(Unit):
                 "scored": In(1),
                 "results_valid": Out(1),
                 "results_ready": In(1),
-                "broadcast": Out(1),
                 "load": Out(1),
                 "mode": Out(ElementMode),
                 "valid": Out(1),
@@ -88,8 +87,7 @@ class ArraySequencer(Unit):
         m.d.comb += [
             self.beats.ready.eq(Mux(inner, tile & (~beat.load_vector | self.vector_valid), row)),
             self.vector_ready.eq(self.beats.valid & inner & beat.load_vector & tile),
-            self.broadcast.eq(scalar),
-            self.load.eq(dot & beat.load_vector),
+            self.load.eq(scalar | (dot & beat.load_vector)),
             self.tile.valid.eq(dot),
             self.tile.split.eq(beat.split),
             self.tile.first.eq(beat.first),

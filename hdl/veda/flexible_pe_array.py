@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.stream.fall_through_fifo import FallThroughFifo
 from hdl.unit import Unit
-from hdl.veda.array_parameters import FlexiblePeArrayParameters
+from hdl.veda.array_parameters import ArrayMode, FlexiblePeArrayParameters
 from hdl.veda.array_sequencer import TILE_LAYOUT, ArraySequencer
 from hdl.veda.inner_product_accumulator import InnerProductAccumulator
 from hdl.veda.processing_element import ElementType, ProcessingElement
@@ -132,7 +132,7 @@ class FlexiblePeArray(Unit):
                     element.weight.eq(beat.weights[lane]),
                     element.scalar.eq(beat.scalars[n]),
                     element.vector.eq(self.vector.payload[lane]),
-                    element.broadcast.eq(sequencer.broadcast),
+                    element.broadcast.eq(beat.mode == ArrayMode.OUTER),
                     element.load.eq(sequencer.load),
                     element.mode.eq(sequencer.mode),
                     element.valid.eq(sequencer.valid),

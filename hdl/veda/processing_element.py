@@ -80,8 +80,10 @@ class ProcessingElement(Unit):
         A new factor each cycle.
     scalar, vector : In(FP16)
         What the other factor may become.
-    broadcast, load : In(1)
-        The other factor becomes `scalar`, or `vector`; if neither, it stays.
+    load : In(1)
+        The other factor is replaced, else it stays.
+    broadcast : In(1)
+        What it is replaced by: `scalar`, else `vector`. Unlike `load` it may not come late.
     mode : In(ElementMode)
         For the weight of ``multiply_stages - 1`` cycles ago.
     valid, fold : In(1)
@@ -120,8 +122,8 @@ class ProcessingElement(Unit):
                 "weight": In(half),
                 "scalar": In(half),
                 "vector": In(half),
-                "broadcast": In(1),
                 "load": In(1),
+                "broadcast": In(1),
                 "mode": In(ElementMode),
                 "valid": In(1),
                 "fold": In(1),
@@ -164,7 +166,7 @@ class ProcessingElement(Unit):
     def _product(self, m: Module) -> Value:
         """Keep the factors, and return their product in the format of the sums."""
         operand = Mux(self.broadcast, self.scalar.as_value(), self.vector.as_value())
-        other = _kept(m, "other", factor(m, BINARY16, operand), self.broadcast | self.load)
+        other = _kept(m, "other", factor(m, BINARY16, operand), self.load)
         weight = _kept(m, "weight", factor(m, BINARY16, self.weight), Const(1, 1))
         wide = holds_products(BINARY16, self.sum_format)
         exact_format = self.sum_format if wide else BINARY32
