@@ -1,8 +1,8 @@
 """From Verilog to a netlist of a cell library's cells, with area and the mapper's delay.
 
-The steps are Yosys and ABC scripts in ``scripts/``. Two recipes map the logic: ``area`` looks for
-the smallest netlist and ``speed`` for the fastest; both then buffer every net of high fan-out and
-size the cells.
+The steps are Yosys and ABC scripts in ``scripts/``. Three recipes map the logic: ``area`` looks for
+the smallest netlist, ``speed`` for the fastest, ``balanced`` for one between; all then buffer every
+net of high fan-out and size the cells.
 """
 
 import json
@@ -23,7 +23,9 @@ RELAXED_PS = 1_000_000.0
 """The period that stands for no period: with it, sizing gives back all the area it can."""
 
 SCRIPTS = Path(__file__).with_name("scripts")
-RECIPES = ("area", "speed")
+RECIPES = ("area", "balanced", "speed")
+"""How logic is mapped, from the smallest to the fastest."""
+
 LOAD_FF = 10.0
 """Load on an output, in femtofarad, that sizing assumes."""
 
@@ -126,10 +128,10 @@ def map_to_cells(
     library : Library
         The cells.
     recipe : str
-        ``area``, ``speed``, or ``plain``, which is what Yosys does by itself, without sizing.
+        One of `RECIPES`, or ``plain``, which is what Yosys does by itself, without sizing.
     target_ps : float, optional
-        Delay of the logic between registers that sizing aims at. Without it ``area`` is as small
-        and ``speed`` as fast as it gets.
+        Delay of the logic between registers that sizing aims at. Without it ``speed`` is as
+        fast as it gets and the others as small.
     """
     directory, name = design.directory, f"{design.form}.{recipe}"
     _write_abc_files(directory, library, recipe, target_ps)
@@ -216,7 +218,7 @@ def _write_abc_files(
     """Write what ABC reads: the recipe with sizing, and the environment of the logic."""
     lines = script(f"{recipe}.abc")
     if recipe in RECIPES:
-        target = target_ps or (None if recipe == "speed" else RELAXED_PS)
+        target = target_ps or (None if recipe == RECIPES[-1] else RELAXED_PS)
         lines += script("size.abc", target=f"-D {target:.0f}" if target else "")
     (directory / f"{recipe}.script").write_text("\n".join(lines) + "\n")
     driver = library.buffer or library.inverter

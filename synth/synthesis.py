@@ -135,7 +135,8 @@ def measure_design(
     if period_ps:
         points = [_meet(point, period_ps)]
     else:
-        points = [point(recipe) for recipe in (RECIPES if library.timed else RECIPES[:1])]
+        extremes = (RECIPES[0], RECIPES[-1]) if library.timed else RECIPES[:1]
+        points = [point(recipe) for recipe in extremes]
     plain = map_to_cells(design, library, recipe="plain") if library.timed else None
     result = SynthesisResult(
         top=top,

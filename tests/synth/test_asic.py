@@ -8,12 +8,12 @@ import pytest
 
 from hdl.errors import UserError
 from hdl.yosys import run_yosys
-from synth.asic import elaborate, map_to_cells
+from synth.asic import RECIPES, elaborate, map_to_cells
 from synth.liberty import GENERIC, Library, find_library, read_library
 from synth.mapped_design import Netlist
 from synth.netlist import netlist_sources
 from synth.synthesis import measure_design
-from tests.synth.designs import Counter, Pair, emit
+from tests.synth.designs import Adder, Counter, Pair, emit
 
 TOP = "design_under_test"
 
@@ -151,6 +151,18 @@ def prove_equal(
     )
     assert ("no model found: SUCCESS!" in log) != ("model found: FAIL!" in log)
     return "no model found: SUCCESS!" in log
+
+
+def test_the_fastest_netlist_keeps_the_adders_prefix_structure(tmp_path: Path) -> None:
+    library = find_library()
+    if not library.timed:
+        pytest.skip("the library has no delays")
+    files = emit(Adder(width=48), tmp_path / "rtl")
+    design = elaborate(files, TOP, tmp_path / "synth")
+    area, balanced, speed = (
+        map_to_cells(design, library, recipe=recipe).abc_delay_ps for recipe in RECIPES
+    )
+    assert speed < 0.8 * balanced < 0.8 * area
 
 
 def test_synth_json_has_what_it_promises(tmp_path: Path) -> None:
