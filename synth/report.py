@@ -10,6 +10,7 @@ import os
 import re
 import tomllib
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from itertools import product
 from operator import attrgetter
@@ -168,7 +169,8 @@ def _units(entries: dict[str, Any], results: Sequence[Measured], directory: Path
     rows = []
     for result in results:
         entry = entries.get(result.top)
-        synth, sim = _Linked(result, "synth", directory), _Linked(result, "sim", directory)
+        synth, sim = (_Linked(result, kind, directory) for kind in ("synth", "sim"))
+        fastest = synth.part(next(reversed(result.synth.get("points", [])), {}))
         rows.append(
             [
                 Figure(text=f"{result.top} / {result.preset}"),
@@ -183,6 +185,8 @@ def _units(entries: dict[str, Any], results: Sequence[Measured], directory: Path
                 _per_operation(entry, result, directory),
                 synth("fmax_mhz", "{:,.0f}"),
                 synth("power_mw", "{:.3g}"),
+                fastest("area_um2", "{:,.0f}"),
+                fastest("fmax_mhz", "{:,.0f}"),
                 synth("liberty", "{}"),
             ]
         )
@@ -202,11 +206,12 @@ def _units(entries: dict[str, Any], results: Sequence[Measured], directory: Path
         )
     columns = (
         "unit", "function", "latency", "throughput", "utilisation", "area um2", "flip-flops um2",
-        "memory bits", "NAND2", "NAND2 per operation and cycle", "fmax MHz", "power mW", "library",
+        "memory bits", "NAND2", "NAND2 per operation and cycle", "fmax MHz", "power mW",
+        "fastest um2", "fastest MHz", "library",
     )  # fmt: skip
     note = (
-        "Areas and frequencies are of the smallest netlist, without wires; memories are in no "
-        "area. The JSON holds the fastest netlist as well, the corner and the tools' versions."
+        "Areas and frequencies are of the smallest netlist, and of the fastest; without wires, and "
+        "memories are in no area. The JSON holds the corner and the tools' versions."
     )
     return Section(title="Units", note=note, columns=columns, rows=rows, plots=plots)
 
@@ -340,6 +345,12 @@ class _Linked:
     def __init__(self, result: Measured, kind: str, directory: Path) -> None:
         self._values: dict[str, Any] = getattr(result, kind)
         self._link = os.path.relpath(result.directory / f"{kind}.json", directory)
+
+    def part(self, values: dict[str, Any]) -> "_Linked":
+        """Return figures of a part of the same file."""
+        part = copy(self)
+        part._values = values
+        return part
 
     def __call__(self, key: str, form: str) -> Figure:
         """Return one figure, or a dash where it was not measured."""
