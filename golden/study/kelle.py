@@ -2,6 +2,8 @@
 
 from itertools import pairwise
 
+import numpy as np
+
 from golden.study.kelle_claims import arithmetic
 from golden.study.losses import ordering
 from golden.study.outcome import Claim, Outcome, Plot, Table
@@ -22,15 +24,21 @@ BUDGETS = (64, 128, 256, 512)
 PREFILL, POPULAR_BUDGET, LATER = 512, 128, (64, 128, 256, 500)
 TOLERATED, RATE, HIGH_RATE = 1e-3, 2e-3, 1e-2
 FLIPPED_BUDGET = 256
+Losses = dict[str, np.ndarray]
 Section = tuple[Table, list[Claim], dict[str, float]]
 
 
 def study(subject: Subject, *, full: bool) -> Outcome:
     """Measure everything; `full` adds cache sizes."""
     budgets = (32, 48, *BUDGETS, 768) if full else BUDGETS
-    policies, policy_claims, ours = _policies(subject, budgets)
+    policies, policy_claims, losses = _policies(subject, budgets)
+    ours = perplexities(losses)
     flips, flip_claims, flipped = _flips(subject)
-    bits, bit_claims, coarse = _precision(subject)
+    exact = {
+        "full cache": losses["full cache"],
+        f"AERP {BUDGETS[-1]}": losses[f"{AERP_PROB} {BUDGETS[-1]}"],
+    }
+    bits, bit_claims, coarse = _precision(subject, exact)
     popular, popular_claims = _popularity(subject)
     calculated, cost_claims = arithmetic()
     curves = {name: (budgets, [ours[f"{name} {n}"] for n in budgets]) for name in POLICIES}
@@ -58,7 +66,7 @@ def study(subject: Subject, *, full: bool) -> Outcome:
     )
 
 
-def _policies(subject: Subject, budgets: tuple[int, ...]) -> Section:
+def _policies(subject: Subject, budgets: tuple[int, ...]) -> tuple[Table, list[Claim], Losses]:
     lanes: Lanes = {"full cache": full_cache()}
     lanes |= {f"{name} {n}": make(n) for name, make in POLICIES.items() for n in budgets}
     losses = subject.losses("cache policies", lanes)
@@ -106,7 +114,7 @@ def _policies(subject: Subject, budgets: tuple[int, ...]) -> Section:
         )
         for small, large in pairwise(budgets)
     ]
-    return table, claims, ours
+    return table, claims, losses
 
 
 def _flips(subject: Subject) -> Section:
@@ -181,14 +189,15 @@ def _flips(subject: Subject) -> Section:
     return table, claims, ours
 
 
-def _precision(subject: Subject) -> Section:
-    lanes: Lanes = {"full cache": full_cache(), "AERP 512": aerp(512, Source.PROB)}
-    runs = {"float32": subject.losses("float32", lanes)}
+def _precision(subject: Subject, exact: Losses) -> Section:
+    evicting = f"AERP {BUDGETS[-1]}"
+    lanes: Lanes = {"full cache": full_cache(), evicting: aerp(BUDGETS[-1], Source.PROB)}
+    runs = {"float32": exact}
     for name, weights, activations, cache in (("W8A16", 8, 16, 16), ("W4A8", 4, 8, 8)):
         with quantised(
             subject.model, weight_bits=weights, activation_bits=activations, cache_bits=cache
         ):
-            runs[name] = subject.losses(name, lanes)
+            runs[name] = subject.losses(name, lanes, variant=name)
     ours = {
         f"{name}, {lane}": value
         for name, losses in runs.items()
@@ -203,10 +212,10 @@ def _precision(subject: Subject) -> Section:
             "away first (QuaRot). The model file holds 4-bit weights already, in groups of 32."
         ),
     )
-    w8, w4 = ours["W8A16, AERP 512"], ours["W4A8, AERP 512"]
+    w8, w4 = ours[f"W8A16, {evicting}"], ours[f"W4A8, {evicting}"]
     claims = [
         Claim(
-            what="W4A8 with AERP at 512 costs little beside W8A16",
+            what=f"W4A8 with AERP at {BUDGETS[-1]} costs little beside W8A16",
             paper="6.51 against 5.74: +13 % (WK2)",
             ours=f"{w4:.2f} against {w8:.2f}: {w4 / w8 - 1:+.0%}",
             holds="yes" if w4 / w8 < 1.2 else "no",
@@ -219,7 +228,7 @@ def _popularity(subject: Subject) -> tuple[Table, list[Claim]]:
     heads = subject.model.config.num_key_value_heads
     policy = aerp(POPULAR_BUDGET, Source.PROB, PREFILL)
     seen = Popularity(policy, heads, later=LATER)
-    subject.losses("popular tokens", {"AERP": policy}, observer=seen, windows=1)
+    subject.observe("popular tokens", policy, seen)
     shares = seen.shares()
     table = Table(
         title="Popular tokens",

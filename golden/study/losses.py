@@ -23,6 +23,7 @@ def measure_losses(
     policies: Sequence[Policy],
     *,
     rates: Sequence[FlipRates] | None = None,
+    seed: int = 1,
     observer: Observer | None = None,
     done: Callable[[], None] | None = None,
 ) -> tuple[np.ndarray, float]:
@@ -38,6 +39,8 @@ def measure_losses(
         Policies, those of a kind side by side.
     rates : Sequence[FlipRates], optional
         Bit errors, one for each policy.
+    seed : int
+        Of the first window's bit errors; each later window takes the next.
     observer, done : Callable, optional
         As in `ReplayedAttention`; `done` is called once a layer and window.
 
@@ -52,7 +55,7 @@ def measure_losses(
     with torch.inference_mode():
         for number, window in enumerate(windows):
             text = torch.tensor(window, dtype=torch.long)
-            retention = Retention(rates, seed=number + 1) if rates else None
+            retention = Retention(rates, seed=seed + number) if rates else None
             attention = ReplayedAttention(
                 policies, retention=retention, observer=observer, done=done
             )

@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 
 from golden.llm import text_named
-from golden.llm.model import load_model, load_tokens
+from golden.llm.model import GGUF_SHA256, load_model, load_tokens
 from golden.study.attention import Observer
 from golden.study.losses import measure_losses, perplexity_of
+from golden.study.passes import Passes, code_of
 from golden.study.policies import Policy
 from golden.study.retention import FlipRates
+from hdl.paths import BUILD
 
 CONTEXT = 1024
 Progress = Callable[[str, int], Callable[[], None]]
@@ -31,11 +33,14 @@ class Subject:
         Token numbers [windows, tokens].
     progress : Progress
         Shows what is going on.
+    passes : Passes, optional
+        Where finished passes are kept.
     """
 
     model: Any
     windows: np.ndarray
     progress: Progress
+    passes: Passes | None = None
 
     def losses(
         self,
@@ -43,16 +48,48 @@ class Subject:
         lanes: Lanes,
         *,
         rates: Sequence[FlipRates] | None = None,
-        observer: Observer | None = None,
+        variant: str = "",
         windows: int | None = None,
     ) -> dict[str, np.ndarray]:
-        """Return the losses of named policies, each [windows, tokens - 1]."""
-        chosen = self.windows[:windows]
-        done = self.progress(what, len(chosen) * self.model.config.num_hidden_layers)
-        losses, _share = measure_losses(
-            self.model, chosen, list(lanes.values()), rates=rates, observer=observer, done=done
-        )
-        return dict(zip(lanes, losses, strict=True))
+        """Return the losses of named policies, each [windows, tokens - 1].
+
+        Parameters
+        ----------
+        what : str
+            Named by the progress.
+        lanes : Lanes
+            Policies, those of a kind side by side.
+        rates : Sequence[FlipRates], optional
+            Bit errors, one for each policy.
+        variant : str
+            What the caller has done to the model meanwhile.
+        windows : int, optional
+            How many of the windows, all if not given.
+        """
+        texts = self.windows[:windows]
+        done = self.progress(what, len(texts) * self.model.config.num_hidden_layers)
+        policies = list(lanes.values())
+        losses = []
+        for number, window in enumerate(texts):
+
+            def measure(number: int = number) -> np.ndarray:
+                text = texts[number : number + 1]
+                return measure_losses(
+                    self.model, text, policies, rates=rates, seed=number + 1, done=done
+                )[0]
+
+            if self.passes is None:
+                losses.append(measure())
+            else:
+                # The seed of bit errors is that of the window's number.
+                told = f"{variant} {number if rates else 0}"
+                losses.append(self.passes.losses(window, policies, rates, told, measure))
+        return dict(zip(lanes, np.concatenate(losses, 1), strict=True))
+
+    def observe(self, what: str, policy: Policy, observer: Observer) -> None:
+        """Show an observer which tokens a policy keeps of the first window."""
+        done = self.progress(what, self.model.config.num_hidden_layers)
+        measure_losses(self.model, self.windows[:1], [policy], observer=observer, done=done)
 
     def fallback_share(self, what: str, policy: Policy) -> float:
         """Return the share of VEDA's voters that fall back, over the first window."""
@@ -63,7 +100,12 @@ class Subject:
 def news(windows: int, progress: Progress) -> Subject:
     """Return SmolLM2-135M and the first windows of the news text."""
     tokens = load_tokens(text_named("news"))[: windows * CONTEXT]
-    return Subject(model=load_model(), windows=tokens.reshape(-1, CONTEXT), progress=progress)
+    return Subject(
+        model=load_model(),
+        windows=tokens.reshape(-1, CONTEXT),
+        progress=progress,
+        passes=Passes(BUILD / "study" / "passes", code_of(GGUF_SHA256)),
+    )
 
 
 def perplexities(losses: dict[str, np.ndarray]) -> dict[str, float]:
