@@ -4,6 +4,7 @@ import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,8 @@ class Plot:
         Points of each curve by name; a name that starts with "paper" is drawn dashed.
     logarithmic : bool
         Whether x doubles from mark to mark.
+    points : Curves
+        Measurements by name, drawn as marks that no line joins.
     """
 
     stem: str
@@ -65,6 +68,7 @@ class Plot:
     y: str
     curves: Curves
     logarithmic: bool = False
+    points: Curves = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +123,8 @@ def _draw(plot: Plot, paper: str, folder: Path) -> None:
     axes = figure.subplots()
     for name, (x, y) in plot.curves.items():
         axes.plot(x, y, "--" if name.startswith("paper") else "-", marker="o", ms=4, label=name)
+    for (name, (x, y)), mark in zip(plot.points.items(), cycle("xsd^"), strict=False):
+        axes.plot(x, y, mark, ms=7, mfc="none", label=name)
     if plot.logarithmic:
         axes.set_xscale("log", base=2)
     axes.set(title=plot.title, xlabel=plot.x, ylabel=plot.y)

@@ -1,5 +1,7 @@
 """The study of VEDA: voting against other policies, its constants, and its cycle model."""
 
+from dataclasses import asdict
+
 from golden.study.losses import ordering
 from golden.study.outcome import Claim, Outcome, Plot, Table
 from golden.study.policies import VotingPolicy, full_cache, h2o, streaming_llm
@@ -11,6 +13,8 @@ from golden.study.veda_cycles import (
     AttentionCycles,
     eviction_speedup,
 )
+from golden.study.veda_measured import COMMANDS, MeasuredHead, measured_heads
+from hdl.paths import BUILD
 
 POLICIES = {"voting": lambda n: VotingPolicy(budget=n), "H2O": h2o, "StreamingLLM": streaming_llm}
 CONSTANTS = ((0.5, 0.2), (1.0, 0.0), (1.0, 0.1), (1.0, 0.4), (1.5, 0.2))
@@ -23,7 +27,9 @@ def study(subject: Subject, *, full: bool) -> Outcome:
     budgets = (48, *BUDGETS, 768) if full else BUDGETS
     policies, policy_claims, policy_plot, figures = _policies(subject, budgets)
     constants, constant_claims = _constants(subject)
-    cycles, cycle_claims, cycle_plots = _cycles()
+    heads = measured_heads(BUILD)
+    cycles, cycle_claims, cycle_plots = _cycles(heads)
+    simulated, simulated_plot = _simulated(heads)
     return Outcome(
         paper="veda",
         settings={
@@ -33,9 +39,9 @@ def study(subject: Subject, *, full: bool) -> Outcome:
             "context": subject.windows.shape[1],
         },
         claims=[*policy_claims, *constant_claims, *cycle_claims],
-        tables=[policies, constants, *cycles],
-        plots=[policy_plot, *cycle_plots],
-        figures=figures,
+        tables=[policies, constants, *cycles, simulated],
+        plots=[policy_plot, *cycle_plots, simulated_plot],
+        figures={**figures, "simulated heads": [asdict(head) for head in heads]},
     )
 
 
@@ -126,7 +132,7 @@ def _constants(subject: Subject) -> tuple[Table, list[Claim]]:
     return table, claims
 
 
-def _cycles() -> tuple[list[Table], list[Claim], list[Plot]]:
+def _cycles(heads: list[MeasuredHead]) -> tuple[list[Table], list[Claim], list[Plot]]:
     model = AttentionCycles()
     lengths = (0, *GENERATED)
     ratios = [model.ratios(generated) for generated in lengths]
@@ -172,6 +178,7 @@ def _cycles() -> tuple[list[Table], list[Claim], list[Plot]]:
                 "paper: flexible product": ((lengths[0], lengths[-1]), (0.75, 0.72)),
                 "paper: and element-serial softmax": ((lengths[0], lengths[-1]), (0.63, 0.55)),
             },
+            points=_ratios_of_rtl(heads),
         ),
         Plot(
             stem="speedup",
@@ -182,6 +189,80 @@ def _cycles() -> tuple[list[Table], list[Claim], list[Plot]]:
         ),
     ]
     return [latency, speedup], claims, plots
+
+
+def _ratios_of_rtl(heads: list[MeasuredHead]) -> dict[str, tuple[list[int], list[float]]]:
+    """Return the first ratio of the figure with the overhead that simulations of it measured."""
+    ratios = {
+        f"RTL's overhead, {head.top} {head.preset}": AttentionCycles(overhead=round(head.overhead))
+        for head in heads
+        if head.length == PROMPT
+    }
+    return {name: ([0], [model.ratios(0)[1]]) for name, model in ratios.items()}
+
+
+def _simulated(heads: list[MeasuredHead]) -> tuple[Table, Plot]:
+    rows = [
+        (
+            f"{head.top} {head.preset}",
+            str(head.length),
+            str(head.width),
+            str(head.products),
+            f"{head.cycles:.1f}",
+            f"{head.products / head.cycles:.1%}",
+            f"{head.model.element_serial(head.length):.0f}",
+            f"{head.model.baseline(head.length):.0f}",
+            f"{head.cycles / head.model.baseline(head.length):.3f}",
+        )
+        for head in heads
+    ]
+    commands = " and ".join(f"`{command}`" for command in COMMANDS)
+    table = Table(
+        title="Cycles of a head, simulated",
+        columns=(
+            "RTL",
+            "tokens",
+            "multipliers",
+            "products",
+            "RTL cycles",
+            "utilisation",
+            "cycle model",
+            "adder tree",
+            "RTL over adder tree",
+        ),
+        rows=rows,
+        note=(
+            "Model and adder tree have as many multipliers as the head has elements, which are the "
+            "RTL's; the tree above has twice as many. "
+            + (f"From {commands}." if heads else f"No results: {commands} make them.")
+        ),
+    )
+    lengths = sorted({*(head.length for head in heads), PROMPT // 4, PROMPT // 2, PROMPT})
+    # A head of as many elements as there are multipliers, as in all simulations.
+    model = AttentionCycles(width=AttentionCycles.head_size)
+    tops = sorted({f"RTL: {head.top} {head.preset}" for head in heads})
+    plot = Plot(
+        stem="cycles",
+        title="Cycles of a head",
+        x="tokens attended to",
+        y="cycles",
+        curves={
+            "adder tree, model": (lengths, [model.baseline(length) for length in lengths]),
+            "flexible product, model": (lengths, [model.flexible(length) for length in lengths]),
+            "and element-serial softmax, model": (
+                lengths,
+                [model.element_serial(length) for length in lengths],
+            ),
+        },
+        points={
+            name: (
+                [head.length for head in heads if name == f"RTL: {head.top} {head.preset}"],
+                [head.cycles for head in heads if name == f"RTL: {head.top} {head.preset}"],
+            )
+            for name in tops
+        },
+    )
+    return table, plot
 
 
 def _near(what: str, paper: tuple[float, float], ours: tuple[float, float]) -> Claim:

@@ -46,6 +46,7 @@ def test_kelle_finishes(subject: Subject, monkeypatch: pytest.MonkeyPatch, tmp_p
 def test_veda_finishes(subject: Subject, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(veda, "BUDGETS", (40, 64))
     monkeypatch.setattr(veda, "SENSITIVE", 40)
+    monkeypatch.setattr(veda, "BUILD", tmp_path / "build")
     check(veda.study(subject, full=False), tmp_path)
 
 
