@@ -13,8 +13,8 @@ from hdl.arith.float_exp import Domain, FloatExp
 from hdl.arith.float_format import BINARY16
 from hdl.arith.float_multiply import FloatMultiply
 from hdl.parameters import require_range
+from hdl.stream.memory_fifo import MemoryFifo
 from hdl.unit import Unit
-from hdl.veda.memory_fifo import MemoryFifo
 
 
 @dataclass(frozen=True, kw_only=True)

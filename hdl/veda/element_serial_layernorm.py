@@ -10,11 +10,11 @@ from hdl.arith.float_add import FloatAdd
 from hdl.arith.float_format import BINARY16
 from hdl.arith.float_multiply import FloatMultiply
 from hdl.arith.float_normalise import QUIET_NAN
+from hdl.stream.memory_fifo import MemoryFifo
 from hdl.unit import Unit
 from hdl.veda.deviation_reciprocal import DeviationReciprocal
 from hdl.veda.element_sums import ElementSums
 from hdl.veda.layernorm_parameters import ElementSerialLayernormParameters
-from hdl.veda.memory_fifo import MemoryFifo
 
 
 class ElementSerialLayernorm(Unit):

@@ -6,8 +6,8 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
+from hdl.stream.memory_fifo import MemoryFifo
 from hdl.unit import Unit
-from hdl.veda.memory_fifo import MemoryFifo
 from hdl.veda.normalization_unit import NormalizationUnit
 from hdl.veda.reduction_unit import ReductionUnit
 from hdl.veda.softmax_parameters import ElementSerialSoftmaxParameters

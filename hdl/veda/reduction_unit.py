@@ -13,9 +13,9 @@ from amaranth.lib.wiring import In, Out
 from hdl.arith.float_add import FloatAdd
 from hdl.arith.float_exp import Domain, FloatExp
 from hdl.arith.float_format import BINARY16
+from hdl.stream.memory_fifo import MemoryFifo
 from hdl.unit import Unit
 from hdl.veda.exponential_sum import ExponentialSum
-from hdl.veda.memory_fifo import MemoryFifo
 from hdl.veda.softmax_parameters import ElementSerialSoftmaxParameters
 
 

@@ -7,8 +7,8 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.adder_tree import tree_sum
+from hdl.stream.memory_fifo import MemoryFifo
 from hdl.unit import Unit
-from hdl.veda.memory_fifo import MemoryFifo
 from hdl.veda.stream_links import every, fork_handshake
 from hdl.veda.vote_threshold import PROBABILITY_BITS, VoteThreshold
 from hdl.veda.voting_parameters import VotingEngineParameters

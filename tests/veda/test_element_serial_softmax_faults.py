@@ -10,7 +10,7 @@ REDUCTION = "hdl/veda/reduction_unit.py"
 SUM = "hdl/veda/exponential_sum.py"
 NORMALIZATION = "hdl/veda/normalization_unit.py"
 TOP = "hdl/veda/element_serial_softmax.py"
-FIFO = "hdl/veda/memory_fifo.py"
+FIFO = "hdl/stream/memory_fifo.py"
 FAULTS = [
     Fault("the maximum ignores signs", REDUCTION, "~code[-1])", "code[-1])"),
     Fault(

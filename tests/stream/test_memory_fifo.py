@@ -5,7 +5,7 @@ import random
 import pytest
 from amaranth.sim import Simulator
 
-from hdl.veda.memory_fifo import MemoryFifo
+from hdl.stream.memory_fifo import MemoryFifo
 
 
 @pytest.mark.parametrize("depth", [2, 3, 5, 8])
