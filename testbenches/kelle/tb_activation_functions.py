@@ -11,7 +11,7 @@ from golden.kelle.activation_functions import activation
 from golden.llm import open_trace
 from hdl.kelle.activation_functions import VALUE, Function
 from testbenches.bench import catalog_parameters
-from testbenches.kelle.slices import Fields, SliceBench
+from testbenches.stream_bench import Fields, StreamBench
 from testbenches.streams import PAUSES
 
 LAYERS = (0, 14, 29)
@@ -42,7 +42,7 @@ def slices_of(values: NDArray[np.int64], functions: Any, last: int) -> Fields:
     return {"values": values, "function": functions, "last": marks}
 
 
-async def run_slices(bench: SliceBench, slices: Fields) -> int:
+async def run_slices(bench: StreamBench, slices: Fields) -> int:
     """Run slices and compare every value; return the cycles."""
     p = catalog_parameters()
     cycles = await bench.run(slices)
@@ -51,10 +51,10 @@ async def run_slices(bench: SliceBench, slices: Fields) -> int:
     return cycles
 
 
-def bench_for(dut: Any, salt: str, source: str = "none", sink: str = "none") -> SliceBench:
+def bench_for(dut: Any, salt: str, source: str = "none", sink: str = "none") -> StreamBench:
     """Attach the unit's streams."""
     p = catalog_parameters()
-    return SliceBench(
+    return StreamBench(
         dut,
         salt,
         source=("inputs", p.slice_layout),
@@ -63,7 +63,7 @@ def bench_for(dut: Any, salt: str, source: str = "none", sink: str = "none") -> 
     )
 
 
-def random_slices(bench: SliceBench, count: int) -> Fields:
+def random_slices(bench: StreamBench, count: int) -> Fields:
     """Return slices of random magnitudes and functions."""
     rng, lanes = bench.bench.numpy_rng, catalog_parameters().lanes
     values = rng.integers(-(1 << 15), 1 << 15, count * lanes) >> rng.integers(0, 16, count * lanes)

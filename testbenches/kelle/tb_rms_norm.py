@@ -10,8 +10,8 @@ from golden.kelle.rms_norm import quantise_states, quantise_weights, rms_norm
 from golden.llm import open_trace
 from hdl.kelle.rms_norm import EPSILON_BITS, RmsNormParameters
 from testbenches.bench import catalog_parameters
-from testbenches.kelle.slices import Fields, SliceBench
 from testbenches.packing import pack, to_integers
+from testbenches.stream_bench import Fields, StreamBench
 from testbenches.streams import PAUSES
 
 Integers = NDArray[np.int64]
@@ -36,7 +36,7 @@ class NormBench:
 
     def __init__(self, dut: Any, salt: str, states: str, weights: str, results: str) -> None:
         self.p = p = catalog_parameters()
-        self.slices = SliceBench(
+        self.slices = StreamBench(
             dut,
             salt,
             source=("states", p.slice_layout),

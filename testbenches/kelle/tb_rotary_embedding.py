@@ -12,7 +12,7 @@ from golden.llm import open_trace
 from hdl.arith.fixed_point import FixedPoint
 from hdl.kelle.rotary_embedding import RotaryEmbeddingParameters
 from testbenches.bench import catalog_parameters
-from testbenches.kelle.slices import Fields, SliceBench
+from testbenches.stream_bench import Fields, StreamBench
 from testbenches.streams import PAUSES
 
 Integers = NDArray[np.int64]
@@ -59,7 +59,7 @@ class RotaryBench:
 
     def __init__(self, dut: Any, salt: str, source: str = "none", sink: str = "none") -> None:
         self.p = p = catalog_parameters()
-        self.slices = SliceBench(
+        self.slices = StreamBench(
             dut,
             salt,
             source=("vectors", p.slice_layout),

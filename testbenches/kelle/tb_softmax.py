@@ -10,7 +10,8 @@ from golden.kelle.softmax import quantise_scores, softmax
 from golden.llm import open_trace
 from hdl.kelle.softmax import SoftmaxParameters
 from testbenches.bench import catalog_parameters
-from testbenches.kelle.slices import Fields, SliceBench, sliced
+from testbenches.kelle.slices import sliced
+from testbenches.stream_bench import Fields, StreamBench
 from testbenches.streams import PAUSES
 
 Rows = list[NDArray[np.int64]]
@@ -81,10 +82,10 @@ def offered(rows: Rows, p: SoftmaxParameters) -> Fields:
     return slices | {"keep": slices["keep"] @ (1 << np.arange(p.lanes, dtype=object))}
 
 
-def bench_for(dut: Any, salt: str, source: str = "none", sink: str = "none") -> SliceBench:
+def bench_for(dut: Any, salt: str, source: str = "none", sink: str = "none") -> StreamBench:
     """Attach the unit's streams."""
     p = catalog_parameters()
-    return SliceBench(
+    return StreamBench(
         dut,
         salt,
         source=("scores", p.slice_layout),
@@ -93,7 +94,7 @@ def bench_for(dut: Any, salt: str, source: str = "none", sink: str = "none") -> 
     )
 
 
-async def run_rows(bench: SliceBench, rows: Rows) -> int:
+async def run_rows(bench: StreamBench, rows: Rows) -> int:
     """Run rows and compare every probability; return the cycles."""
     p = catalog_parameters()
     cycles = await bench.run(offered(rows, p))

@@ -11,6 +11,7 @@ from golden.veda.flexible_pe_array import Beats, Codes, joined
 from hdl.arith.float_format import BINARY16
 from hdl.veda.array_parameters import ArrayMode, FlexiblePeArrayParameters
 from testbenches.packing import to_integers
+from testbenches.veda import serial_bench
 
 LAYERS = (0, 14, 29)
 TOKENS = 640
@@ -31,8 +32,8 @@ class Head:
 
 
 def codes(values: NDArray[np.floating]) -> Codes:
-    """Return the FP16 codes nearest to values."""
-    return values.astype(np.float16).view(np.uint16).astype(np.uint64)
+    """Return the FP16 codes nearest to values, as wide as the golden model's."""
+    return serial_bench.codes(values).astype(np.uint64)
 
 
 def real_heads(channels: int, length: int, count: int) -> list[Head]:

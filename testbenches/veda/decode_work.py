@@ -10,6 +10,7 @@ from golden.llm import Trace, open_trace
 from golden.veda.veda import Codes, LayerModel, Step, lane_rows
 from hdl.veda.veda_parameters import VedaParameters
 from testbenches.packing import pack, to_integers
+from testbenches.veda.serial_bench import codes
 
 LAYERS = (0, 14, 29)
 TOKENS = 640
@@ -67,11 +68,6 @@ def random_tokens(rng: np.random.Generator, p: VedaParameters, count: int) -> To
     """Return normal numbers."""
     shapes = (p.heads, p.head_size), (p.kv_heads, p.head_size), (p.kv_heads, p.head_size)
     return Tokens(*(codes(rng.normal(size=(count, *shape))) for shape in shapes))
-
-
-def codes(values: NDArray[Any]) -> Codes:
-    """Return the nearest FP16 codes."""
-    return np.asarray(values).astype(np.float16).view(np.uint16)
 
 
 @dataclass(eq=False)

@@ -12,7 +12,7 @@ from hdl.veda.deviation_reciprocal import DeviationReciprocal
 from hdl.veda.element_serial_layernorm import ElementSerialLayernormParameters
 from testbenches.bench import catalog_parameters, context
 from testbenches.streams import read
-from testbenches.veda.serial_bench import BEATS, Fields, SerialBench, code_fields, last_of
+from testbenches.veda.serial_bench import BEATS, SerialBench, codes, elements_of
 
 Vectors = list[NDArray[np.uint16]]
 LAYERS = (0, 14, 29)
@@ -24,11 +24,6 @@ NAN, INFINITY, LARGEST = 0x7E00, 0x7C00, 0x7BFF
 def prepare(p: ElementSerialLayernormParameters) -> None:
     """Capture the tensors before the simulator starts."""
     open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
-
-
-def codes(values: NDArray[Any]) -> NDArray[np.uint16]:
-    """Return the nearest FP16 codes."""
-    return np.asarray(values).astype(np.float16).view(np.uint16)
 
 
 def real_vectors(p: ElementSerialLayernormParameters, tokens: int) -> Vectors:
@@ -84,20 +79,6 @@ def random_vectors(
     ]
 
 
-def expected(vectors: Vectors, p: ElementSerialLayernormParameters) -> Fields:
-    """Return what the unit must answer."""
-    return {
-        "value": np.concatenate([layernorm(vector, p) for vector in vectors]),
-        "last": last_of(vectors),
-    }
-
-
-def offered(vectors: Vectors) -> Fields:
-    """Return the elements of vectors."""
-    values: Any = code_fields(np.concatenate(vectors))
-    return {"value": values, "last": last_of(vectors)}
-
-
 def bench_for(dut: Any, salt: str, source: str = "none", sink: str = "none") -> SerialBench:
     """Attach the unit's streams."""
     p = catalog_parameters()
@@ -113,9 +94,8 @@ def bench_for(dut: Any, salt: str, source: str = "none", sink: str = "none") -> 
 
 async def run_vectors(bench: SerialBench, vectors: Vectors) -> int:
     """Run vectors and compare every element; return the cycles."""
-    cycles = await bench.run(offered(vectors))
-    bench.check(expected(vectors, catalog_parameters()))
-    return cycles
+    p = catalog_parameters()
+    return await bench.run_rows(vectors, [layernorm(vector, p) for vector in vectors])
 
 
 @cocotb.test()
@@ -184,5 +164,5 @@ async def resets(dut: Any) -> None:
     p = catalog_parameters()
     bench = bench_for(dut, "resets", "random", "bursty")
     vectors = random_vectors(bench.bench.numpy_rng, p, 8)
-    await bench.disturb(offered(vectors), times=12, longest=400)
+    await bench.disturb(elements_of(vectors), times=12, longest=400)
     await run_vectors(bench, vectors)

@@ -11,7 +11,7 @@ from golden.veda.element_serial_softmax import softmax
 from hdl.veda.element_serial_softmax import ElementSerialSoftmaxParameters
 from testbenches.bench import catalog_parameters, context
 from testbenches.streams import read
-from testbenches.veda.serial_bench import BEATS, Fields, SerialBench, code_fields, last_of
+from testbenches.veda.serial_bench import BEATS, SerialBench, codes, elements_of
 
 Heads = list[NDArray[np.uint16]]
 LAYERS = (0, 14, 29)
@@ -23,11 +23,6 @@ NAN, INFINITY, MINUS_INFINITY, LARGEST, LOWEST = 0x7E00, 0x7C00, 0xFC00, 0x7BFF,
 def prepare(p: ElementSerialSoftmaxParameters) -> None:
     """Capture the tensors before the simulator starts."""
     open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
-
-
-def codes(values: NDArray[Any]) -> NDArray[np.uint16]:
-    """Return the nearest FP16 codes."""
-    return np.asarray(values).astype(np.float16).view(np.uint16)
 
 
 def real_heads(p: ElementSerialSoftmaxParameters, lengths: int) -> Heads:
@@ -94,20 +89,6 @@ def random_heads(rng: np.random.Generator, p: ElementSerialSoftmaxParameters, co
     return heads
 
 
-def expected(heads: Heads, p: ElementSerialSoftmaxParameters) -> Fields:
-    """Return what the unit must answer."""
-    return {
-        "value": np.concatenate([softmax(head, p) for head in heads]),
-        "last": last_of(heads),
-    }
-
-
-def offered(heads: Heads) -> Fields:
-    """Return the elements of heads."""
-    values: Any = code_fields(np.concatenate(heads))
-    return {"value": values, "last": last_of(heads)}
-
-
 def bench_for(dut: Any, salt: str, source: str = "none", sink: str = "none") -> SerialBench:
     """Attach the unit's streams."""
     p = catalog_parameters()
@@ -123,9 +104,8 @@ def bench_for(dut: Any, salt: str, source: str = "none", sink: str = "none") -> 
 
 async def run_heads(bench: SerialBench, heads: Heads) -> int:
     """Run heads and compare every probability; return the cycles."""
-    cycles = await bench.run(offered(heads))
-    bench.check(expected(heads, catalog_parameters()))
-    return cycles
+    p = catalog_parameters()
+    return await bench.run_rows(heads, [softmax(head, p) for head in heads])
 
 
 @cocotb.test()
@@ -202,11 +182,11 @@ async def resets(dut: Any) -> None:
     p = catalog_parameters()
     bench = bench_for(dut, "resets", "random", "bursty")
     heads = random_heads(bench.bench.numpy_rng, p, 12)
-    await bench.disturb(offered(heads), times=12, longest=12 * p.tile)
+    await bench.disturb(elements_of(heads), times=12, longest=12 * p.tile)
     await run_heads(bench, heads)
     # Rising heads leave most behind; a falling one has its maximum where that would show.
     rising = [codes(np.arange(p.capacity) / 8)]
     falling = [codes(-np.arange(p.tile) / 8)]
     for _ in range(40 if p.tile < 16 else 4):
-        await bench.disturb(offered(rising), times=1, longest=24 * p.tile)
+        await bench.disturb(elements_of(rising), times=1, longest=24 * p.tile)
         await run_heads(bench, falling)
