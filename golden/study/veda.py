@@ -233,7 +233,7 @@ def _simulated(heads: list[MeasuredHead]) -> tuple[Table, Plot]:
         rows=rows,
         note=(
             "Model and adder tree have as many multipliers as the head has elements, which are the "
-            "RTL's; the tree above has twice as many. "
+            "RTL's. The array by itself has no softmax, the accelerator has. "
             + (f"From {commands}." if heads else f"No results: {commands} make them.")
         ),
     )
