@@ -12,15 +12,14 @@ from amaranth.hdl import Module, Signal, signed
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
-from hdl.kelle.requantiser import Requantiser
-from hdl.kelle.systolic_array import SystolicArray, SystolicArrayParameters
+from hdl.kelle.finished_sums import FinishedSumsParameters, finish_sums
+from hdl.kelle.systolic_array import SystolicArray
 from hdl.kelle.systolic_evictor import (
     ScoreSource,
     SystolicEvictor,
     SystolicEvictorParameters,
 )
-from hdl.kelle.tile_accumulator import TileAccumulator, TileAccumulatorParameters
-from hdl.parameters import require, require_range
+from hdl.parameters import require
 from hdl.unit import Unit
 
 SCORE_WIDTH = 16
@@ -28,19 +27,15 @@ SCORE_WIDTH = 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvictingArrayParameters:
+class EvictingArrayParameters(FinishedSumsParameters):
     """Dimensions of an array with its evictor; they also drive golden model and testbench.
 
     Parameters
     ----------
-    rows, bands : int
-        As in `SystolicArrayParameters`.
-    vectors : int
-        Vectors whose results accumulate at a time, as in `TileAccumulatorParameters`.
+    rows, bands, vectors, stages : int
+        As in `FinishedSumsParameters`.
     evictor : SystolicEvictorParameters
         The evictor; it takes raw scores of 16 bits and has the array's rows.
-    stages : int
-        Cycles that a requantiser takes, 1 to 8.
 
     Raises
     ------
@@ -48,30 +43,18 @@ class EvictingArrayParameters:
         If a rule above is broken, with the rule and the value.
     """
 
-    rows: int = 32
-    bands: int = 4
-    vectors: int = 16
     evictor: SystolicEvictorParameters = field(default_factory=SystolicEvictorParameters)
-    stages: int = 5
 
     def __post_init__(self) -> None:
         """Check every rule."""
         evictor = self.evictor
-        require_range("stages", self.stages, 1, 8)
         rule = f"the evictor's rows must be the array's {self.rows}"
         require(evictor.rows == self.rows, rule, evictor.rows)
         rule = f"the evictor's input_width must be {SCORE_WIDTH}"
         require(evictor.input_width == SCORE_WIDTH, rule, evictor.input_width)
         raw = evictor.source is ScoreSource.RAW
         require(raw, "the evictor's source must be raw scores", evictor.source)
-        # Checks rows, bands and vectors.
-        _ = self.array, self.accumulator
-
-    @property
-    def accumulator(self) -> TileAccumulatorParameters:
-        """The accumulators."""
-        sum_width = SystolicArrayParameters(rows=self.rows, bands=self.bands).sum_shape.width
-        return TileAccumulatorParameters(sum_width=sum_width, vectors=self.vectors)
+        super().__post_init__()
 
     @property
     def tag_layout(self) -> data.StructLayout:
@@ -84,24 +67,6 @@ class EvictingArrayParameters:
                 "wave": self.evictor.wave_layout,
             }
         )
-
-    @property
-    def array(self) -> SystolicArrayParameters:
-        """The array."""
-        return SystolicArrayParameters(
-            rows=self.rows, bands=self.bands, tag_width=self.tag_layout.size
-        )
-
-    @property
-    def latency(self) -> int:
-        """Cycles from a vector's acceptance to its result at lane 0; lane i follows i later."""
-        return self.array.latency + 1 + self.stages
-
-    @property
-    def vector_layout(self) -> data.StructLayout:
-        """The array's vector, with the tag spelled out."""
-        members = dict(self.array.vector_layout.members)
-        return data.StructLayout(members | {"tag": self.tag_layout})
 
     @property
     def scale_layout(self) -> data.StructLayout:
@@ -217,19 +182,9 @@ class EvictingArray(Unit):
             evictor.waves.valid.eq(valid & finished.score),
         ]
 
-        next_tag = array.next_tag
         index = finished.step.index
-        for i, lane in enumerate(array.lanes):
-            accumulator = TileAccumulator(parameters=p.accumulator)
-            requantiser = Requantiser(width=p.accumulator.width, stages=p.stages)
-            m.submodules[f"accumulator_{i}"] = accumulator
-            m.submodules[f"requantiser_{i}"] = requantiser
+        for i, requantiser in enumerate(finish_sums(m, array, p)):
             m.d.comb += [
-                accumulator.next_index.eq(data.View(p.tag_layout, next_tag).step.index),
-                accumulator.step.eq(data.View(p.tag_layout, lane.tag).step),
-                accumulator.sum.eq(lane.sum),
-                accumulator.valid.eq(lane.valid),
-                requantiser.a.eq(accumulator.total),
                 requantiser.scale.eq(self.scales[i].scale),
                 requantiser.shift.eq(self.scales[i].shift),
                 self.results[i].value.eq(requantiser.result),
@@ -240,7 +195,6 @@ class EvictingArray(Unit):
                 evictor.lanes[i].valid.eq(self.slots[i].valid),
                 evictor.lanes[i].protect.eq(self.slots[i].protect),
             ]
-            next_tag = lane.tag
             index_above, valid_above = index, valid
             index = Signal.like(index_above, name=f"index_{i + 1}", reset_less=True)
             valid = Signal(name=f"lane_valid_{i + 1}")

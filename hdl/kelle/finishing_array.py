@@ -12,10 +12,9 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from hdl.kelle.requantiser import Requantiser
+from hdl.kelle.finished_sums import FinishedSumsParameters, finish_sums
 from hdl.kelle.stagger import Stagger
-from hdl.kelle.systolic_array import SystolicArray, SystolicArrayParameters
-from hdl.kelle.tile_accumulator import TileAccumulator, TileAccumulatorParameters
+from hdl.kelle.systolic_array import SystolicArray
 from hdl.parameters import require_range
 from hdl.stream.memory import Memory
 from hdl.unit import Unit
@@ -28,21 +27,17 @@ SCALE = data.StructLayout({"scale": 16, "shift": 6})
 
 
 @dataclass(frozen=True, kw_only=True)
-class FinishingArrayParameters:
+class FinishingArrayParameters(FinishedSumsParameters):
     """Dimensions of an array with accumulators and requantisers.
 
     Parameters
     ----------
-    rows, bands : int
-        As in `SystolicArrayParameters`.
-    vectors : int
-        Vectors whose results accumulate at a time, as in `TileAccumulatorParameters`.
+    rows, bands, vectors, stages : int
+        As in `FinishedSumsParameters`.
     scales : int
         Scales a lane, 2 to 1024.
     user_width : int
         Bits that accompany a vector's results.
-    stages : int
-        Cycles that a requantiser takes, 1 to 8.
 
     Raises
     ------
@@ -50,26 +45,14 @@ class FinishingArrayParameters:
         If a rule above is broken, with the rule and the value.
     """
 
-    rows: int = 32
-    bands: int = 4
-    vectors: int = 16
     scales: int = 64
     user_width: int = 16
-    stages: int = 5
 
     def __post_init__(self) -> None:
         """Check every rule."""
         require_range("scales", self.scales, 2, 1024)
         require_range("user_width", self.user_width, 1, 48)
-        require_range("stages", self.stages, 1, 8)
-        # Checks rows, bands and vectors.
-        _ = self.array, self.accumulator
-
-    @property
-    def accumulator(self) -> TileAccumulatorParameters:
-        """The accumulators."""
-        sum_width = SystolicArrayParameters(rows=self.rows, bands=self.bands).sum_shape.width
-        return TileAccumulatorParameters(sum_width=sum_width, vectors=self.vectors)
+        super().__post_init__()
 
     @property
     def tag_layout(self) -> data.StructLayout:
@@ -82,24 +65,6 @@ class FinishingArrayParameters:
                 "user": self.user_width,
             }
         )
-
-    @property
-    def array(self) -> SystolicArrayParameters:
-        """The array."""
-        return SystolicArrayParameters(
-            rows=self.rows, bands=self.bands, tag_width=self.tag_layout.size
-        )
-
-    @property
-    def latency(self) -> int:
-        """Cycles from a vector's acceptance to its result at lane 0; lane i follows i later."""
-        return self.array.latency + 1 + self.stages
-
-    @property
-    def vector_layout(self) -> data.StructLayout:
-        """The array's vector, with the tag spelled out."""
-        members = dict(self.array.vector_layout.members)
-        return data.StructLayout(members | {"tag": self.tag_layout})
 
     @property
     def scales_layout(self) -> data.StructLayout:
@@ -180,28 +145,17 @@ class FinishingArray(Unit):
             self.scales.ready.eq(1),
         ]
 
-        next_tag = array.next_tag
-        for i, lane in enumerate(array.lanes):
-            accumulator = TileAccumulator(parameters=p.accumulator)
-            requantiser = Requantiser(width=p.accumulator.width, stages=p.stages)
+        for i, requantiser in enumerate(finish_sums(m, array, p)):
             scales = Memory(depth=p.scales, width=SCALE.size)
-            m.submodules[f"accumulator_{i}"] = accumulator
-            m.submodules[f"requantiser_{i}"] = requantiser
             m.submodules[f"scales_{i}"] = scales
-            tag = data.View(p.tag_layout, lane.tag)
             # The accumulator takes a cycle, and so does the memory.
             scale = data.View(SCALE, scales.read_data)
             m.d.comb += [
-                accumulator.next_index.eq(data.View(p.tag_layout, next_tag).step.index),
-                accumulator.step.eq(tag.step),
-                accumulator.sum.eq(lane.sum),
-                accumulator.valid.eq(lane.valid),
                 scales.read_enable.eq(1),
-                scales.read_address.eq(tag.scale),
+                scales.read_address.eq(data.View(p.tag_layout, array.lanes[i].tag).scale),
                 scales.write_enable.eq(self.scales.valid),
                 scales.write_address.eq(self.scales.payload.address),
                 scales.write_data.eq(self.scales.payload.values[i]),
-                requantiser.a.eq(accumulator.total),
                 requantiser.scale.eq(scale.scale),
                 requantiser.shift.eq(scale.shift),
                 self.lanes[i].eq(requantiser.result),
@@ -209,7 +163,6 @@ class FinishingArray(Unit):
                 aligner.aligned[p.rows - 1 - i].eq(requantiser.result),
                 self.results["values"][i].eq(aligner.staggered[p.rows - 1 - i]),
             ]
-            next_tag = lane.tag
 
         first, last = array.lanes[0], array.lanes[p.rows - 1]
         for name, lane, port, ranks in (
