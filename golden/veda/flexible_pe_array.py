@@ -114,12 +114,14 @@ def outer_product(p: FlexiblePeArrayParameters, scalars: Codes, weights: Codes) 
     p : FlexiblePeArrayParameters
         Dimensions.
     scalars, weights : numpy.ndarray
-        FP16 codes, shape (elements, planes) and (elements, width).
+        FP16 codes, shape (elements, planes) and (elements, columns): as many columns a plane as
+        the array is wide, or as several rows of results together are.
     """
-    own = np.repeat(scalars, p.plane_width, axis=1)
+    columns = weights.shape[1]
+    own = np.repeat(scalars, columns // p.planes, axis=1)
     products = multiply(p.sum_format, own, weights)
     nothing = np.uint64(p.sum_format.sign_mask)
-    partial = np.full((p.add_stages, p.width), nothing)
+    partial = np.full((p.add_stages, columns), nothing)
     for index, product in enumerate(products):
         place = index % p.add_stages
         # The first product of a partial sum starts it: it is added to -0, which changes nothing.

@@ -7,14 +7,15 @@ tells the arrays what they are; it knows nothing of numbers.
 from typing import Any
 
 from amaranth.hdl import Array, Module, Mux, Signal, Value
-from amaranth.lib import stream
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.stream.fall_through_fifo import FallThroughFifo
 from hdl.unit import Unit
-from hdl.veda.array_parameters import ArrayMode
+from hdl.veda.layer_sequencer import LayerSequencer
 from hdl.veda.slot_table import SlotTable
 from hdl.veda.stream_links import connect_streams
+from hdl.veda.veda_kinds import Operation, PassKind, Space
 from hdl.veda.veda_parameters import VedaParameters
 
 PASSES_AHEAD = 4
@@ -25,12 +26,14 @@ STEPS_AHEAD = 4
 
 
 class Scheduler(Unit):
-    """Turn one token's attention in one layer into writes, bursts and passes.
+    """Turn one token's way through one layer into writes, bursts and passes.
 
-    An instruction writes the token's keys and values into its slot; then, for each group of heads,
-    come a pass a head for the scores (inner products), and a pass a head for the outputs (outer
-    products). While the scores of a group's later heads are computed, the softmax of its first
-    heads ends, and while its outputs are, the votes are counted: neither costs a cycle.
+    A layer's first matrix gives the token's keys, values and queries, unless the instruction asks
+    for attention alone and they come from outside. Keys and values are written into the token's
+    slot; then, for each group of heads, come a pass a head for the scores (inner products), and a
+    pass a head for the outputs (outer products). While the scores of a group's later heads are
+    computed, the softmax of its first heads ends, and while its outputs are, the votes are counted:
+    neither costs a cycle. The layer's other matrices follow.
 
     **Latency** 2 cycles from an instruction to its first write; a burst goes out in the cycle after
     the last write. **Throughput** one write, one pass a cycle; an instruction waits while its
@@ -44,18 +47,22 @@ class Scheduler(Unit):
     Members
     -------
     instructions : In(stream)
-        `layer`; with `load`, `length` tokens are in the cache before this one, else what there was;
-        `vote`: the token votes; `evictions`: victims to find, of which one alone gives its slot to
-        the layer's next token.
+        `operation`; `layer`; with `load`, `length` tokens are in the cache before this one, else
+        what there was; `vote`: the token votes; `evictions`: victims to find, of which one alone
+        gives its slot to the layer's next token. Of a layer also the token's `position` in its
+        text, and `leave`: the hidden state leaves behind this layer.
     vectors : In(stream)
-        For each instruction the token's keys, its values, then its queries, a head a lane in each
-        beat.
+        For each instruction of attention alone the token's keys, its values, then its queries, a
+        head a lane in each beat.
+    projections : In(stream)
+        The same for each instruction of a layer.
     writes : Out(stream)
         Keys and values.
     queries : Out(stream)
         The queries, one beat for each pass of scores.
     reads : Out(stream)
-        Bursts of keys or values. A burst must see what was written before it was ordered.
+        Bursts of keys, values, weights or angles. A burst must see what was written before it was
+        ordered.
     passes : Out(stream)
         What the arrays do with each burst.
     steps : Out(stream)
@@ -80,6 +87,7 @@ class Scheduler(Unit):
             {
                 "instructions": In(stream.Signature(p.instruction_layout)),
                 "vectors": In(stream.Signature(p.beat_layout)),
+                "projections": In(stream.Signature(p.beat_layout)),
                 "writes": Out(stream.Signature(p.write_layout)),
                 "queries": Out(stream.Signature(p.beat_layout)),
                 "reads": Out(stream.Signature(p.read_layout)),
@@ -116,18 +124,29 @@ class Scheduler(Unit):
         ]
 
         task = Signal(p.task_layout, reset_less=True)
+        whole = task.operation == Operation.LAYER
         # The queries that follow the keys and values; they go on while the next task is looked up.
-        queries_left = Signal(range(p.rounds + 1))
+        queries_left, their_source = Signal(range(p.rounds + 1)), Signal()
         asks = queries_left != 0
         writes = self.writes.valid & self.writes.ready
+        projected, given = Signal(), Signal()
         m.d.comb += [
-            self.queries.valid.eq(self.vectors.valid & asks),
-            self.queries.payload.eq(self.vectors.payload),
-            self.vectors.ready.eq(Mux(asks, self.queries.ready, writes)),
+            projected.eq(Mux(asks, their_source, whole)),
+            given.eq(Mux(projected, self.projections.valid, self.vectors.valid)),
+            self.queries.valid.eq(given & asks),
+            self.queries.payload.eq(self.writes.payload["words"]),
+            self.writes.payload["words"].eq(
+                Mux(projected, self.projections.payload.as_value(), self.vectors.payload.as_value())
+            ),
         ]
+        for source, own in ((self.vectors, ~projected), (self.projections, projected)):
+            m.d.comb += source.ready.eq(own & Mux(asks, self.queries.ready, writes))
         with m.If(self.queries.valid & self.queries.ready):
             m.d.sync += queries_left.eq(queries_left - 1)
 
+        m.submodules.matrices = matrices = LayerSequencer(parameters=p)
+        half = matrices.halves
+        m.d.comb += half.payload.task.eq(task)
         with m.FSM(name="phase"):
             with m.State("LOOKUP"):
                 m.d.comb += [
@@ -137,10 +156,17 @@ class Scheduler(Unit):
                 m.d.sync += task.eq(table.tasks.payload)
                 with m.If(table.tasks.valid & told.source.ready):
                     m.next = "WRITE"
+                    with m.If(table.tasks.payload.operation == Operation.LAYER):
+                        m.next = "BEFORE"
+            with m.State("BEFORE"):
+                m.d.comb += half.valid.eq(1)
+                self._pass_on(m, matrices, ahead.source)
+                with m.If(half.ready):
+                    m.next = "WRITE"
             with m.State("WRITE"):
-                m.d.comb += self.writes.valid.eq(self.vectors.valid & ~asks)
+                m.d.comb += self.writes.valid.eq(given & ~asks)
                 with m.If(self._write(m, task)):
-                    m.d.sync += queries_left.eq(p.rounds)
+                    m.d.sync += [queries_left.eq(p.rounds), their_source.eq(whole)]
                     m.next = "ISSUE"
             with m.State("ISSUE"):
                 m.d.comb += [
@@ -149,21 +175,33 @@ class Scheduler(Unit):
                 ]
                 with m.If(self._issue(m, task, ahead.source.payload)):
                     m.next = "LOOKUP"
+                    with m.If(whole):
+                        m.next = "BEHIND"
+            with m.State("BEHIND"):
+                m.d.comb += [half.valid.eq(1), half.payload.behind.eq(1)]
+                self._pass_on(m, matrices, ahead.source)
+                with m.If(half.ready):
+                    m.next = "LOOKUP"
         return m
+
+    def _pass_on(self, m: Module, matrices: LayerSequencer, ahead: Any) -> None:
+        """Let the matrices' bursts and passes out."""
+        connect_streams(m, matrices.reads, self.reads)
+        connect_streams(m, matrices.passes, ahead)
 
     def _write(self, m: Module, task: Any) -> Value:
         """Address a token's keys, then its values; return whether the last of them leaves."""
         p = self.parameters
         turn, value = Signal(range(p.kv_rounds)), Signal()
         payload = self.writes.payload
-        m.d.comb += payload.words.eq(self.vectors.payload)
         for channel in range(p.channels):
             heads = [p.lane(turn, channel) for turn in range(p.kv_rounds)]
             address = payload.addresses[channel]
             m.d.comb += [
                 payload.enables[channel].eq(Array(head < p.kv_heads for head in heads)[turn]),
                 *self._address(channel, address, task, value),
-                address.kv_head.eq(Array(head % p.kv_heads for head in heads)[turn]),
+                self._place(address).slot.eq(task.slot),
+                self._place(address).kv_head.eq(Array(head % p.kv_heads for head in heads)[turn]),
             ]
         moves = self.writes.valid & self.writes.ready
         ends = turn == p.kv_rounds - 1
@@ -175,21 +213,21 @@ class Scheduler(Unit):
         """Go through the groups; return whether the last pass leaves."""
         p = self.parameters
         turn, first = Signal(range(p.rounds)), Signal(range(p.rounds))
-        mode = Signal(ArrayMode)
+        outer = Signal()
         burst = self.reads.payload
         m.d.comb += [
             burst.beats.eq(task.length),
             header.beats.eq(task.length),
-            header.mode.eq(mode),
+            header.kind.eq(Mux(outer, PassKind.OUTPUTS, PassKind.SCORES)),
             header.vote.eq(task.vote),
+            header.operation.eq(task.operation),
         ]
-        outer = mode == ArrayMode.OUTER
         for channel in range(p.channels):
             heads = [p.kv_head(turn, channel) for turn in range(p.rounds)]
-            m.d.comb += self._address(channel, burst.addresses[channel], task, outer)
+            address = burst.addresses[channel]
             m.d.comb += [
-                burst.addresses[channel].slot.eq(0),
-                burst.addresses[channel].kv_head.eq(Array(heads)[turn]),
+                *self._address(channel, address, task, outer),
+                self._place(address).kv_head.eq(Array(heads)[turn]),
             ]
         moves = self.reads.valid & self.reads.ready
         last = turn == p.rounds - 1
@@ -197,19 +235,25 @@ class Scheduler(Unit):
         with m.If(moves):
             m.d.sync += turn.eq(turn + 1)
             with m.If(closes & ~outer):
-                m.d.sync += [mode.eq(ArrayMode.OUTER), turn.eq(first)]
+                m.d.sync += [outer.eq(1), turn.eq(first)]
             with m.Elif(closes):
-                m.d.sync += [mode.eq(ArrayMode.INNER), first.eq(turn + 1)]
+                m.d.sync += [outer.eq(0), first.eq(turn + 1)]
             with m.If(last & outer):
                 m.d.sync += [turn.eq(0), first.eq(0)]
         return moves & last & outer
 
     def _address(self, channel: int, address: Any, task: Any, value: Value) -> list[Any]:
-        """Fill in what does not depend on the head."""
+        """Fill in what depends neither on the head nor on the slot."""
         p = self.parameters
+        place = self._place(address)
         return [
+            address.space.eq(Space.CACHE),
             address.layer.eq(task.layer),
-            address.value.eq(value),
-            address.slot.eq(task.slot),
-            address.part.eq(channel % p.lines),
+            place.value.eq(value),
+            place.part.eq(channel % p.lines),
         ]
+
+    def _place(self, address: Any) -> Any:
+        """Look at an address as that of keys or values."""
+        layout = self.parameters.cache_line
+        return data.View(layout, address.line[: layout.size])

@@ -9,7 +9,8 @@ from amaranth.lib.wiring import In, Out
 from hdl.stream.fall_through_fifo import FallThroughFifo
 from hdl.stream.memory import Memory
 from hdl.unit import Unit
-from hdl.veda.veda_parameters import SlotState, VedaParameters
+from hdl.veda.veda_kinds import SlotState
+from hdl.veda.veda_parameters import VedaParameters
 
 EVICTIONS_UNDER_WAY = 4
 """Layers whose victims may be looked for at a time."""
@@ -85,9 +86,10 @@ class SlotTable(Unit):
             takes_victim.eq(entry.state == SlotState.VICTIM),
             known.eq(looked_up & (entry.state != SlotState.WAITING)),
             full.eq(~takes_victim & (entry.length >= p.capacity)),
-            task.layer.eq(instruction.layer),
-            task.vote.eq(instruction.vote),
-            task.evictions.eq(instruction.evictions),
+            *(
+                task[name].eq(instruction[name])
+                for name in ("operation", "layer", "vote", "evictions", "position", "leave")
+            ),
             task.slot.eq(Mux(takes_victim, entry.slot, Mux(full, p.capacity - 1, entry.length))),
             task.length.eq(
                 Mux(full, p.capacity, Mux(takes_victim, entry.length, entry.length + 1))

@@ -1,4 +1,4 @@
-"""VEDA: attention over a cache that votes its least important tokens out.
+"""VEDA: decoder layers over a cache that votes its least important tokens out.
 
 Sections 4 and 5 and Figure 7 of the paper: the arrays, the special functions, the voting engine and
 the scheduler between them, and the streams to the memory outside.
@@ -6,35 +6,49 @@ the scheduler between them, and the streams to the memory outside.
 
 from typing import Any
 
-from amaranth.hdl import Module
+from amaranth.hdl import Module, Value
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
+from hdl.arith.float_format import BINARY16
 from hdl.unit import Unit
 from hdl.veda.flexible_pe_array import FlexiblePeArray
-from hdl.veda.lane_softmax import LaneSoftmax
+from hdl.veda.linear_results import LinearResults
+from hdl.veda.memory_fifo import MemoryFifo
 from hdl.veda.operand_feeder import OperandFeeder
+from hdl.veda.replay_buffer import ReplayBuffer
+from hdl.veda.residual_stream import ResidualStream
 from hdl.veda.scheduler import Scheduler
-from hdl.veda.stream_links import connect_streams, join_handshake
+from hdl.veda.special_functions import SpecialFunctions
+from hdl.veda.stream_links import connect_streams, fork_handshake, join_handshake
 from hdl.veda.veda_parameters import VedaParameters
 from hdl.veda.voting_engine import VotingEngine
 
 
 class Veda(Unit):
-    """Decode attention of whole layers: scores, softmax, outputs, votes, eviction.
+    """Decode steps of whole layers: norms, matrices, attention, votes, eviction.
+
+    The hidden state goes through a layer an element at a time. Before each norm stands a matrix of
+    inner products, whose results come one by one: they are added to the state, and their squares
+    summed, as they come. Behind each norm stands a matrix of outer products, which takes the
+    normalised elements one by one. So the attention's scores are inner products and its outputs are
+    outer ones, and no matrix, key or value is ever transposed.
 
     For each instruction the accelerator writes a token's keys and values into the token's slot,
-    multiplies the queries of all heads by the keys of all cached tokens (inner products), takes the
-    softmax while that goes on, and sums the values weighted by it (outer products), while the
-    voting engine counts the votes. Keys and values stand in memory alike, a token a row: none is
-    ever transposed.
+    multiplies the queries of all heads by the keys of all cached tokens, takes the softmax while
+    that goes on, and sums the values weighted by it, while the voting engine counts the votes. An
+    instruction of attention alone is given keys, values and queries; one of a layer makes them of
+    the hidden state, and adds to it what its other matrices make of the heads' outputs.
 
-    **Latency** of a layer about ``2 * length * rounds + rounds * (fold + 1) + groups * drain + 60``
-    cycles, `length` being the cached tokens, `rounds` the heads a lane. **Throughput** one beat of
-    every memory channel a cycle; the layers' ends overlap. Voting costs no cycle.
+    **Latency** of an attention about ``2 * length * rounds + rounds * (fold + 1) + groups * drain +
+    60`` cycles, `length` being the cached tokens, `rounds` the heads a lane; of a layer that, all
+    lines of its matrices, ``fold + 1`` for each row of results, and about 190 for each of its two
+    norms. **Throughput** one beat of every memory channel a cycle; the layers' ends overlap. Voting
+    costs no cycle.
 
-    **Numerics** those of `FlexiblePeArray`, `ElementSerialSoftmax` and `VotingEngine`: scores,
-    probabilities and outputs are FP16, sums FP32. Queries come scaled by ``1 / sqrt(head_size)``.
+    **Numerics** those of `FlexiblePeArray`, `SpecialFunctions`, `ResidualStream` and
+    `VotingEngine`: whatever leaves a unit is FP16, sums are FP32. The weights of the norms and ``1
+    / sqrt(head_size)`` belong into the matrices.
 
     Parameters
     ----------
@@ -46,13 +60,18 @@ class Veda(Unit):
     instructions : In(stream)
         As in `Scheduler`. A layer's first instruction must `load` its length.
     vectors : In(stream)
-        For each instruction: the token's keys, its values, its queries, a head a lane in each beat;
-        lanes behind the last head are zero.
+        For each instruction of attention alone: the token's keys, its values, its queries, a head a
+        lane in each beat; lanes behind the last head are zero.
+    states_in : In(stream)
+        A hidden state for the first instruction of a layer, and for each that follows one with
+        `leave`, an element at a time; `last` is not looked at.
     outputs : Out(stream)
-        For each instruction `rounds` beats: a head's output a lane.
+        For each instruction of attention alone `rounds` beats: a head's output a lane.
+    states_out : Out(stream)
+        For each instruction of a layer with `leave` the hidden state behind it.
     reads : Out(stream)
-        Bursts to fetch: for each channel the address of the first token's line; `beats` tokens
-        follow, each `lines` behind the one before. A burst must see the writes taken before it.
+        Bursts to fetch: for each channel the address of the first line; `beats` lines follow, one
+        behind the other. A burst must see the writes taken before it.
     words : In(stream)
         What the bursts fetch: a line of each channel.
     writes : Out(stream)
@@ -63,6 +82,8 @@ class Veda(Unit):
         `layer` and `slot` of each victim.
     flags : Out(struct)
         `nan`, `infinite`: a head had no softmax, until `clear_flags`.
+    undefined : Out(1)
+        A hidden state had no norm, until `clear_flags`.
     clear_flags : In(1)
         As in `ElementSerialSoftmax`.
     overflow : Out(1)
@@ -80,7 +101,9 @@ class Veda(Unit):
             {
                 "instructions": In(stream.Signature(p.instruction_layout)),
                 "vectors": In(stream.Signature(p.beat_layout)),
+                "states_in": In(stream.Signature(p.state_layout)),
                 "outputs": Out(stream.Signature(p.beat_layout)),
+                "states_out": Out(stream.Signature(p.state_layout)),
                 "reads": Out(stream.Signature(p.read_layout)),
                 "words": In(stream.Signature(p.beat_layout)),
                 "writes": Out(stream.Signature(p.write_layout)),
@@ -88,6 +111,7 @@ class Veda(Unit):
                 "counts_out": Out(stream.Signature(p.voting.count_bits)),
                 "evictions": Out(stream.Signature(p.eviction_layout)),
                 "flags": Out(p.softmax.flags_layout),
+                "undefined": Out(1),
                 "clear_flags": In(1),
                 "overflow": Out(1),
             }
@@ -99,42 +123,108 @@ class Veda(Unit):
         p = self.parameters
         m.submodules.scheduler = scheduler = Scheduler(parameters=p)
         m.submodules.feeder = feeder = OperandFeeder(parameters=p)
-        m.submodules.softmax = softmax = LaneSoftmax(parameters=p)
+        m.submodules.functions = functions = SpecialFunctions(parameters=p)
         m.submodules.voting = voting = VotingEngine(parameters=p.voting)
-        arrays = [FlexiblePeArray(parameters=p.array) for _ in range(p.copies)]
+        m.submodules.results = results = LinearResults(parameters=p)
+        m.submodules.residual = residual = ResidualStream(parameters=p)
+        m.submodules.normalised = normalised = ReplayBuffer(
+            shape=BINARY16.layout, depth=p.hidden_size
+        )
+        m.submodules.slices = slices = ReplayBuffer(
+            shape=p.array.vector_layout, depth=max(2, p.attended_slices, p.activated_slices)
+        )
         for source, sink in (
             (self.instructions, scheduler.instructions),
             (self.vectors, scheduler.vectors),
+            (results.projections, scheduler.projections),
             (scheduler.writes, self.writes),
             (scheduler.reads, self.reads),
             (scheduler.evictions, self.evictions),
             (scheduler.passes, feeder.passes),
-            (scheduler.queries, feeder.queries),
             (self.words, feeder.words),
-            (feeder.lengths, softmax.lengths),
-            (softmax.probabilities, feeder.probabilities),
+            (feeder.lengths, functions.lengths),
+            (functions.probabilities, feeder.probabilities),
             (feeder.votes, voting.probabilities),
             (scheduler.steps, voting.layers),
             (voting.victims, scheduler.victims),
             (self.counts_in, voting.counts_in),
             (voting.counts_out, self.counts_out),
+            (self.states_in, residual.states_in),
+            (residual.states_out, self.states_out),
+            (residual.elements, functions.elements),
+            (normalised.sink, feeder.elements),
+            (slices.sink, feeder.slices),
+            (feeder.angles, results.angles),
+            (results.pairs, functions.pairs),
+            (functions.rotated, results.rotated),
+            (results.operands, functions.operands),
+            (functions.activated, results.activated),
+            (results.slices, slices.source),
+            (results.outputs, self.outputs),
         ):
             connect_streams(m, source, sink)
+        m.d.comb += [
+            normalised.source.valid.eq(functions.normalised.valid),
+            Value.cast(normalised.source.payload).eq(Value.cast(functions.normalised.payload)),
+            functions.normalised.ready.eq(normalised.source.ready),
+            normalised.release.eq(feeder.release_elements),
+            slices.release.eq(feeder.release_slices),
+            feeder.finished.eq(residual.finished),
+            residual.leave.eq(feeder.leave),
+            functions.clear_flags.eq(self.clear_flags),
+            self.flags.eq(functions.flags),
+            self.undefined.eq(functions.undefined),
+            self.overflow.eq(scheduler.overflow),
+        ]
+        self._keep_queries(m, scheduler.queries, feeder.queries)
+        self._place_arrays(m, feeder, functions, residual, results)
+        return m
+
+    def _keep_queries(self, m: Module, source: Any, sink: Any) -> None:
+        """Let all queries of a token wait for their turns, those of an array in its own memory."""
+        p = self.parameters
+        waiting = []
+        for copy in range(p.copies):
+            fifo = MemoryFifo(shape=p.array.vector_layout, depth=max(2, p.rounds))
+            m.submodules[f"queries_{copy}"] = fifo
+            m.d.comb += [
+                fifo.source.payload.eq(source.payload[copy]),
+                sink.payload[copy].eq(fifo.sink.payload),
+            ]
+            waiting.append(fifo)
+        m.d.comb += [
+            source.ready.eq(fork_handshake(m, source.valid, [fifo.source for fifo in waiting])),
+            sink.valid.eq(join_handshake(m, [fifo.sink for fifo in waiting], sink.ready)),
+        ]
+
+    def _place_arrays(
+        self,
+        m: Module,
+        feeder: OperandFeeder,
+        functions: SpecialFunctions,
+        residual: ResidualStream,
+        results: LinearResults,
+    ) -> None:
+        """Feed the arrays, and lead what they make to where it is used."""
+        p = self.parameters
+        arrays = [FlexiblePeArray(parameters=p.array) for _ in range(p.copies)]
+        scores, sums, rows = functions.scores, residual.sums, results.rows
         for copy, array in enumerate(arrays):
             m.submodules[f"array_{copy}"] = array
             connect_streams(m, feeder.operands[copy], array.operands)
             connect_streams(m, feeder.vectors[copy], array.vector)
-            m.d.comb += self.outputs.payload[copy].eq(array.results.payload)
+            m.d.comb += [
+                rows.payload["values"][copy].eq(array.results.payload),
+                sums.payload[copy].eq(array.dot_products.payload[0]),
+            ]
             for lane in range(p.array_lanes):
-                score = softmax.scores.payload[copy * p.array_lanes + lane]
+                score = scores.payload[copy * p.array_lanes + lane]
                 m.d.comb += score.eq(array.dot_products.payload[lane])
-        scored = [array.dot_products for array in arrays]
-        finished = [array.results for array in arrays]
+        ready = (feeder.summing & sums.ready) | (~feeder.summing & scores.ready)
+        dots = join_handshake(m, [array.dot_products for array in arrays], ready)
         m.d.comb += [
-            softmax.scores.valid.eq(join_handshake(m, scored, softmax.scores.ready)),
-            self.outputs.valid.eq(join_handshake(m, finished, self.outputs.ready)),
-            softmax.clear_flags.eq(self.clear_flags),
-            self.flags.eq(softmax.flags),
-            self.overflow.eq(scheduler.overflow),
+            scores.valid.eq(dots & ~feeder.summing),
+            sums.valid.eq(dots & feeder.summing),
+            rows.valid.eq(join_handshake(m, [array.results for array in arrays], rows.ready)),
+            rows.payload.kind.eq(feeder.row_kind),
         ]
-        return m

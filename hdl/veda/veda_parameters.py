@@ -2,28 +2,17 @@
 
 from dataclasses import dataclass, field
 
-from amaranth.lib import data, enum
+from amaranth.lib import data
 from amaranth.utils import ceil_log2
 
 from hdl.arith.float_format import BINARY16
 from hdl.parameters import require, require_power_of_two, require_range
-from hdl.veda.array_parameters import ArrayMode, FlexiblePeArrayParameters
+from hdl.veda.array_parameters import FlexiblePeArrayParameters
+from hdl.veda.layernorm_parameters import ElementSerialLayernormParameters
 from hdl.veda.softmax_parameters import ElementSerialSoftmaxParameters
+from hdl.veda.veda_kinds import Operation, PassKind, RowKind, SlotState, Space
 from hdl.veda.vote_threshold import VoteThresholdParameters
 from hdl.veda.voting_engine import VotingEngineParameters
-
-
-class SlotState(enum.Enum, shape=2):
-    """Where the next token of a layer goes."""
-
-    APPEND = 0
-    """Behind the tokens that there are."""
-
-    WAITING = 1
-    """Not known before the votes are counted."""
-
-    VICTIM = 2
-    """Into the victim's slot."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +42,13 @@ class VedaParameters:
         Scores of a tile of the softmax, as in `ElementSerialSoftmaxParameters`.
     group : int
         Heads a lane whose scores are computed before their values are read, 1 to 64.
+    hidden_size : int
+        Elements of the hidden state: 2 to 65536, a multiple of `copies`.
+    feed_forward_size : int
+        Elements between the feed-forward layer's matrices: a multiple of all arrays' width. A
+        narrower layer is padded with columns of zeros.
+    positions : int
+        Positions that have angles: a power of two, 2 to 65536.
 
     Raises
     ------
@@ -69,6 +65,9 @@ class VedaParameters:
     capacity: int = 4096
     tile: int = 32
     group: int = 8
+    hidden_size: int = 4096
+    feed_forward_size: int = 11008
+    positions: int = 4096
 
     def __post_init__(self) -> None:
         """Check every rule."""
@@ -90,6 +89,64 @@ class VedaParameters:
         require_power_of_two("capacity", self.capacity, 4, 4096)
         require_power_of_two("tile", self.tile, 2, 64)
         require_range("group", self.group, 1, 64)
+        require_range("hidden_size", self.hidden_size, 2, 1 << 16)
+        require(
+            self.hidden_size % self.copies == 0,
+            f"hidden_size must be a multiple of copies {self.copies}",
+            self.hidden_size,
+        )
+        require_range("feed_forward_size", self.feed_forward_size, 1, 1 << 16)
+        require(
+            self.feed_forward_size % self.row == 0,
+            f"feed_forward_size must be a multiple of all arrays' width {self.row}",
+            self.feed_forward_size,
+        )
+        require_power_of_two("positions", self.positions, 2, 1 << 16)
+
+    @property
+    def row(self) -> int:
+        """Elements of all arrays: a row of results, or a line of every channel."""
+        return self.copies * self.array.width
+
+    @property
+    def projected_rows(self) -> int:
+        """Rows of keys, values and queries."""
+        return 2 * self.kv_rounds + self.rounds
+
+    @property
+    def gated_rows(self) -> int:
+        """Rows of gates and ups."""
+        return 2 * self.feed_forward_size // self.row
+
+    @property
+    def attended_slices(self) -> int:
+        """Vectors of an array's width that the heads' outputs are."""
+        return self.rounds * self.copies
+
+    @property
+    def activated_slices(self) -> int:
+        """Vectors of an array's width between the feed-forward layer's matrices."""
+        return self.feed_forward_size // self.array.width
+
+    @property
+    def sums(self) -> int:
+        """Elements of the hidden state that an array makes."""
+        return self.hidden_size // self.copies
+
+    @property
+    def beats(self) -> dict[PassKind, int]:
+        """Lines a channel of a layer's matrices, in the order of the program."""
+        return {
+            PassKind.QUERY_KEY_VALUE: self.projected_rows * self.hidden_size,
+            PassKind.OUTPUT_PROJECTION: self.attended_slices * self.sums,
+            PassKind.GATE_UP: self.gated_rows * self.hidden_size,
+            PassKind.DOWN: self.activated_slices * self.sums,
+        }
+
+    @property
+    def norm(self) -> ElementSerialLayernormParameters:
+        """Dimensions of the RMSNorm before the projections, and before gate and up."""
+        return ElementSerialLayernormParameters(capacity=self.hidden_size, vectors=1)
 
     @property
     def split(self) -> bool:
@@ -163,15 +220,40 @@ class VedaParameters:
         return ceil_log2(self.layers)
 
     @property
-    def address_layout(self) -> data.StructLayout:
-        """Address of a line of the cache: nothing is added to form it."""
+    def cache_line(self) -> data.StructLayout:
+        """Place of a line of keys or values: nothing is added to form it."""
         return data.StructLayout(
             {
-                "part": ceil_log2(self.lines),
                 "slot": self.slot_bits,
+                "part": ceil_log2(self.lines),
                 "value": 1,
                 "kv_head": ceil_log2(self.kv_heads),
+            }
+        )
+
+    @property
+    def weight_line(self) -> data.StructLayout:
+        """Place of a line of weights: a layer's matrices one behind the other, for a channel."""
+        return data.StructLayout(
+            {"line": ceil_log2(sum(self.beats.values())), "channel": ceil_log2(self.channels)}
+        )
+
+    @property
+    def angle_line(self) -> data.StructLayout:
+        """Place of a line of angles: cosine and sine of each pair of a head's elements."""
+        return data.StructLayout(
+            {"position": ceil_log2(self.positions), "part": ceil_log2(self.lines)}
+        )
+
+    @property
+    def address_layout(self) -> data.StructLayout:
+        """Address of a line; what its `line` means depends on the space."""
+        places = (self.cache_line, self.weight_line, self.angle_line)
+        return data.StructLayout(
+            {
+                "line": max(place.size for place in places),
                 "layer": self.layer_bits,
+                "space": Space,
             }
         )
 
@@ -186,20 +268,28 @@ class VedaParameters:
         return data.ArrayLayout(self.array.vector_layout, self.copies)
 
     @property
+    def burst_shape(self) -> range:
+        """Shape of a number of lines that are fetched together."""
+        return range(max(self.capacity, *self.beats.values()) + 1)
+
+    @property
     def length_shape(self) -> range:
         """Shape of a number of cached tokens."""
         return range(self.capacity + 1)
 
     @property
     def instruction_layout(self) -> data.StructLayout:
-        """One token's attention in one layer."""
+        """One token in one layer."""
         return data.StructLayout(
             {
+                "operation": Operation,
                 "layer": self.layer_bits,
                 "load": 1,
                 "length": self.length_shape,
                 "vote": 1,
                 "evictions": self.length_shape,
+                "position": ceil_log2(self.positions),
+                "leave": 1,
             }
         )
 
@@ -215,18 +305,21 @@ class VedaParameters:
         """An instruction, with the token's slot and the number of cached tokens with it."""
         return data.StructLayout(
             {
+                "operation": Operation,
                 "layer": self.layer_bits,
                 "slot": self.slot_bits,
                 "length": self.length_shape,
                 "vote": 1,
                 "evictions": self.length_shape,
+                "position": ceil_log2(self.positions),
+                "leave": 1,
             }
         )
 
     @property
     def read_layout(self) -> data.StructLayout:
-        """A burst: `beats` tokens from the addresses on."""
-        return data.StructLayout({"addresses": self.addresses_layout, "beats": self.length_shape})
+        """A burst: `beats` lines of each channel from the addresses on."""
+        return data.StructLayout({"addresses": self.addresses_layout, "beats": self.burst_shape})
 
     @property
     def write_layout(self) -> data.StructLayout:
@@ -241,8 +334,37 @@ class VedaParameters:
 
     @property
     def pass_layout(self) -> data.StructLayout:
-        """What the arrays do with a burst: all scores, or the output, of a head a lane."""
-        return data.StructLayout({"mode": ArrayMode, "beats": self.length_shape, "vote": 1})
+        """What becomes of a burst; `operation` and `leave` say where its results go."""
+        return data.StructLayout(
+            {
+                "kind": PassKind,
+                "beats": self.burst_shape,
+                "vote": 1,
+                "operation": Operation,
+                "leave": 1,
+            }
+        )
+
+    @property
+    def row_layout(self) -> data.StructLayout:
+        """A row of sums, with what it is."""
+        return data.StructLayout({"values": self.beat_layout, "kind": RowKind})
+
+    @property
+    def slice_layout(self) -> data.StructLayout:
+        """A vector for the arrays, which goes to all of them; `last` of those that follow."""
+        return data.StructLayout({"item": self.array.vector_layout, "last": 1})
+
+    @property
+    def angle_layout(self) -> data.ArrayLayout:
+        """Cosine and sine of each pair of a head's elements."""
+        pair = data.StructLayout({"cosine": BINARY16.layout, "sine": BINARY16.layout})
+        return data.ArrayLayout(pair, self.head_size // 2)
+
+    @property
+    def state_layout(self) -> data.StructLayout:
+        """An element of the hidden state."""
+        return data.StructLayout({"value": BINARY16.layout, "last": 1})
 
     @property
     def eviction_layout(self) -> data.StructLayout:

@@ -7,9 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden.llm import Trace, open_trace
+from golden.veda.decoder_layer import DecoderLayer, LayerWeights
 from golden.veda.veda import Codes, LayerModel, Step, lane_rows
+from hdl.veda.veda_kinds import Operation
 from hdl.veda.veda_parameters import VedaParameters
 from testbenches.packing import pack, to_integers
+from testbenches.veda.layer_weights import angles_of
 from testbenches.veda.serial_bench import codes
 
 LAYERS = (0, 14, 29)
@@ -86,10 +89,21 @@ class DecodeWork:
         The layer of each instruction.
     steps : list[Step]
         What the model says of each instruction.
+    alone : list[int]
+        Numbers of those steps that are attention alone, and so have outputs.
     evictions : list[tuple[int, int]]
         Layer and slot of each victim.
+    decoders : dict[int, DecoderLayer]
+        The whole layers, whose caches are those of `models`.
+    states_in, states_out : list[numpy.ndarray]
+        Hidden states that enter, and those that leave, as FP16 codes.
+    state : numpy.ndarray | None
+        The hidden state that is inside.
+    positions : set[int]
+        Those whose angles are needed.
     ideal_cycles : int
-        Beats that the arrays must be given: ``2 * length * rounds`` a step.
+        Beats that the arrays must be given: ``2 * length * rounds`` a step, and the lines of a
+        layer's matrices.
     """
 
     p: VedaParameters
@@ -99,7 +113,13 @@ class DecodeWork:
     vectors: list[int] = field(default_factory=list)
     layers: list[int] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
+    alone: list[int] = field(default_factory=list)
     evictions: list[tuple[int, int]] = field(default_factory=list)
+    decoders: dict[int, DecoderLayer] = field(default_factory=dict)
+    states_in: list[Codes] = field(default_factory=list)
+    states_out: list[Codes] = field(default_factory=list)
+    state: Codes | None = None
+    positions: set[int] = field(default_factory=set)
     ideal_cycles: int = 0
 
     def load(self, layer: int, keys: Codes, values: Codes, counts: NDArray[np.int64]) -> None:
@@ -122,22 +142,74 @@ class DecodeWork:
         self, layer: int, tokens: Tokens, index: int, *, vote: bool = False, evictions: int = 0
     ) -> None:
         """Add one token's attention in one layer; a layer's first step loads its length."""
-        p, model = self.p, self.models[layer]
+        self._instruct(Operation.ATTENTION, layer, vote=vote, evictions=evictions)
+        query, key, value = tokens.queries[index], tokens.keys[index], tokens.values[index]
+        for heads in (key, value, query):
+            octets = lane_rows(heads, self.p).astype("<u2")
+            self.vectors += [int.from_bytes(row.tobytes(), "little") for row in octets]
+        step = self.models[layer].attend(query, key, value, vote=vote, evictions=evictions)
+        self.alone.append(len(self.steps))
+        self._expect(layer, step)
+
+    def give(self, layer: int, weights: LayerWeights) -> None:
+        """Give a layer, which is loaded, its matrices."""
+        self.decoders[layer] = DecoderLayer(self.p, weights)
+        self.decoders[layer].cache = self.models[layer]
+
+    def add_layer(
+        self,
+        layer: int,
+        state: Codes,
+        position: int,
+        *,
+        vote: bool = False,
+        evictions: int = 0,
+        leave: bool = False,
+    ) -> None:
+        """Take the state inside through a whole layer, or `state` if there is none inside."""
+        if self.state is None:
+            self.states_in.append(state)
+            self.state = state
+        options = {"vote": vote, "evictions": evictions}
+        self._instruct(Operation.LAYER, layer, **options, position=position, leave=leave)
+        cosines, sines = angles_of(self.p, position)
+        self.positions.add(position)
+        result = self.decoders[layer].step(self.state, cosines, sines, **options)
+        self._expect(layer, result.attention)
+        self.state = result.state
+        if leave:
+            self.states_out.append(result.state)
+            self.state = None
+        self.ideal_cycles += sum(self.p.beats.values())
+
+    def _instruct(
+        self,
+        operation: Operation,
+        layer: int,
+        *,
+        vote: bool,
+        evictions: int,
+        position: int = 0,
+        leave: bool = False,
+    ) -> None:
+        """Add an instruction; a layer's first loads its length."""
+        model = self.models[layer]
         fields = {
+            "operation": operation.value,
             "layer": layer,
             "load": int(not model.stepped),
             "length": model.length,
             "vote": int(vote),
             "evictions": evictions,
+            "position": position,
+            "leave": int(leave),
         }
         arrays = {name: np.array([number]) for name, number in fields.items()}
-        self.instructions += to_integers(pack(p.instruction_layout, arrays))
-        query, key, value = tokens.queries[index], tokens.keys[index], tokens.values[index]
-        for heads in (key, value, query):
-            octets = lane_rows(heads, p).astype("<u2")
-            self.vectors += [int.from_bytes(row.tobytes(), "little") for row in octets]
-        step = model.attend(query, key, value, vote=vote, evictions=evictions)
+        self.instructions += to_integers(pack(self.p.instruction_layout, arrays))
+
+    def _expect(self, layer: int, step: Step) -> None:
+        """Note what a step must leave behind."""
         self.steps.append(step)
         self.evictions += [(layer, victim) for victim in step.victims]
         self.layers.append(layer)
-        self.ideal_cycles += 2 * step.length * p.rounds
+        self.ideal_cycles += 2 * step.length * self.p.rounds

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from golden.veda.veda import Codes
+from hdl.veda.veda_kinds import Space
 from hdl.veda.veda_parameters import VedaParameters
 from testbenches.packing import from_integers, pack, to_integers, unpack
 from testbenches.streams import Stream, read
@@ -96,40 +97,55 @@ class OffChipMemory:
             self.offered = None
             self.beats += 1
 
-    def store(self, heads: NDArray[np.uint16], *, layer: int, value: bool) -> None:
+    def store(self, heads: Codes, *, layer: int, value: bool) -> None:
         """Put tokens' keys or values into their lines, shape (kv_heads, tokens, head_size)."""
-        p = self.p
-        for kv_head, tokens in enumerate(heads):
-            for slot, row in enumerate(tokens):
-                packed = int.from_bytes(row.astype("<u2").tobytes(), "little")
-                for part in range(p.lines):
-                    self.lines[self.address(part, slot, value, kv_head, layer)] = (
-                        packed >> part * self.line_bits & (1 << self.line_bits) - 1
-                    )
+        places = self._cache_places(len(heads), heads.shape[1], value)
+        self._keep(Space.CACHE, layer, self.p.cache_line, places, heads)
 
-    def cached(self, *, layer: int, value: bool, length: int) -> NDArray[np.uint16]:
+    def store_weights(self, lines: Codes, *, layer: int) -> None:
+        """Put a layer's matrices into their lines, shape (lines, channels, plane width)."""
+        line, channel = np.indices(lines.shape[:2])
+        places = {"line": line, "channel": channel}
+        self._keep(Space.WEIGHTS, layer, self.p.weight_line, places, lines)
+
+    def store_angles(self, lines: Codes, *, position: int) -> None:
+        """Put a position's angles into their lines, shape (parts, plane width)."""
+        part = np.arange(len(lines))
+        places = {"position": np.full(len(lines), position), "part": part}
+        self._keep(Space.ANGLES, 0, self.p.angle_line, places, lines)
+
+    def cached(self, *, layer: int, value: bool, length: int) -> Codes:
         """Return what `store` would have been given for what is there now."""
         p = self.p
         octets = p.array.plane_width * 2
-        joined = b"".join(
-            self.lines[self.address(part, slot, value, kv_head, layer)].to_bytes(octets, "little")
-            for kv_head in range(p.kv_heads)
-            for slot in range(length)
-            for part in range(p.lines)
-        )
+        places = self._cache_places(p.kv_heads, length, value)
+        addresses = self._addresses_of(Space.CACHE, layer, p.cache_line, places)
+        joined = b"".join(self.lines[address].to_bytes(octets, "little") for address in addresses)
         return np.frombuffer(joined, "<u2").reshape(p.kv_heads, length, p.head_size)
 
-    def address(self, part: int, slot: int, value: bool, kv_head: int, layer: int) -> int:
-        """Return the address of a line."""
-        fields = {
-            "part": part,
-            "slot": slot,
-            "value": int(value),
-            "kv_head": kv_head,
-            "layer": layer,
-        }
-        arrays = {name: np.array([number]) for name, number in fields.items()}
-        return to_integers(pack(self.p.address_layout, arrays))[0]
+    def _cache_places(self, kv_heads: int, tokens: int, value: bool) -> dict[str, Any]:
+        kv_head, slot, part = np.indices((kv_heads, tokens, self.p.lines))
+        return {"slot": slot, "part": part, "value": np.full_like(slot, value), "kv_head": kv_head}
+
+    def _keep(self, space: Space, layer: int, layout: Any, places: Any, lines: Codes) -> None:
+        """Put lines at the places named."""
+        octets = lines.astype("<u2").reshape(-1, self.p.array.plane_width)
+        packed = [int.from_bytes(line.tobytes(), "little") for line in octets]
+        addresses = self._addresses_of(space, layer, layout, places)
+        self.lines.update(zip(addresses, packed, strict=True))
+
+    def _addresses_of(self, space: Space, layer: int, layout: Any, places: Any) -> list[int]:
+        """Return the addresses of places in a space."""
+        flat = {name: np.ravel(numbers) for name, numbers in places.items()}
+        bits = pack(layout, flat)
+        line = bits.astype(np.int64) @ (1 << np.arange(bits.shape[-1], dtype=np.int64))
+        return self._addresses(
+            {
+                "line": line,
+                "layer": np.full_like(line, layer),
+                "space": np.full_like(line, space.value),
+            }
+        )
 
     def _write(self, packed: int) -> None:
         p = self.p
@@ -146,10 +162,10 @@ class OffChipMemory:
         starts = self._addresses(burst["addresses"])
         return [
             sum(
-                self.lines[start + token * self.p.lines] << channel * self.line_bits
+                self.lines[start + beat] << channel * self.line_bits
                 for channel, start in enumerate(starts)
             )
-            for token in range(int(burst["beats"]))
+            for beat in range(int(burst["beats"]))
         ]
 
     def _addresses(self, addresses: Any) -> list[int]:

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from golden.veda.veda import Codes
 from hdl.veda.veda_parameters import VedaParameters
-from testbenches.bench import Bench, catalog_parameters, context
-from testbenches.packing import from_integers, unpack
+from testbenches.bench import catalog_parameters, context
 from testbenches.streams import read
+from testbenches.veda.accelerator import Accelerator
 from testbenches.veda.decode_work import (
     LAYERS,
     DecodeWork,
@@ -19,10 +19,7 @@ from testbenches.veda.decode_work import (
     random_tokens,
     real_tokens,
 )
-from testbenches.veda.off_chip_memory import CountMemory, OffChipMemory
-
-PATIENCE = 3_000
-"""Cycles without an instruction, a vector, an output or a victim."""
+from testbenches.veda.layer_weights import real_states, real_weights
 
 STALLS = [
     ("none", "random"),
@@ -37,98 +34,6 @@ STALLS = [
 def prepare(p: VedaParameters) -> None:
     """Capture the tensors before the simulator starts."""
     open_tokens()
-
-
-class Accelerator:
-    """A bench with the accelerator's streams and a memory attached."""
-
-    def __init__(self, dut: Any, salt: str, *, source: str = "none", sink: str = "none") -> None:
-        self.dut = dut
-        self.p = catalog_parameters()
-        self.bench = bench = Bench(dut, salt)
-        self.memory = bench.add(
-            OffChipMemory(
-                dut, self.p, (bench.pauses(sink), bench.pauses(sink), bench.pauses(source))
-            )
-        )
-        self.counts = bench.add(CountMemory(dut, (bench.pauses(source), bench.pauses(sink))))
-        self.instructions = bench.source("instructions", source)
-        self.vectors = bench.source("vectors", source)
-        self.outputs = bench.sink("outputs", sink)
-        self.evictions = bench.sink("evictions", sink)
-        dut.clear_flags.value = 0
-
-    def start(self, work: DecodeWork) -> None:
-        """Fill the memory, and offer everything."""
-        for layer, (keys, values, counts) in work.loaded.items():
-            self.memory.store(keys, layer=layer, value=False)
-            self.memory.store(values, layer=layer, value=True)
-            self.counts.kept[layer] = counts.tolist()
-        self.outputs.received.clear()
-        self.evictions.received.clear()
-        self.counts.expect(
-            [
-                (layer, step.length, len(step.counts))
-                for layer, step in zip(work.layers, work.steps, strict=True)
-            ]
-        )
-        self.instructions.send(work.instructions)
-        self.vectors.send(work.vectors)
-
-    async def run(self, work: DecodeWork) -> int:
-        """Reset, run everything; return the cycles to the last output."""
-        await self.bench.reset()
-        self.start(work)
-        rows = len(work.steps) * self.p.rounds
-        cycles = await self.bench.run(
-            until=lambda: len(self.outputs.received) == rows, patience=PATIENCE
-        )
-        await self.bench.run(
-            until=lambda: (
-                len(self.evictions.received) == len(work.evictions)
-                and len(self.counts.received) > len(work.steps)
-            ),
-            patience=PATIENCE,
-        )
-        for _ in range(20):
-            await self.bench.step()
-        return cycles
-
-    def check(self, work: DecodeWork) -> None:
-        """Compare every output, vote and victim, and what the memory holds in the end."""
-        p, compare = self.p, self.bench.compare
-        cycles = [cycle for cycle, _payload in self.outputs.received]
-        octets = p.beat_layout.size // 8
-        got = b"".join(row.to_bytes(octets, "little") for _cycle, row in self.outputs.received)
-        expected = np.concatenate([step.outputs for step in work.steps])
-        compare(
-            "outputs",
-            expected,
-            np.frombuffer(got, "<u2").reshape(-1, p.lanes, p.head_size),
-            cycles=cycles,
-            show=lambda code: f"{int(code):#06x}",
-        )
-        layout = p.eviction_layout
-        packed = from_integers(
-            [payload for _cycle, payload in self.evictions.received], layout.size
-        )
-        evicted = unpack(layout, packed)
-        compare(
-            "victims (layer, slot)",
-            np.array(work.evictions).reshape(-1, 2),
-            np.stack([evicted["layer"], evicted["slot"]], axis=-1),
-            cycles=[cycle for cycle, _payload in self.evictions.received],
-        )
-        sent = [np.array(counts, np.int64) for counts in self.counts.received]
-        for number, step in enumerate(work.steps):
-            compare(f"votes after step {number}", step.counts, sent[number])
-        for layer, model in work.models.items():
-            for value, cache in ((False, model.keys), (True, model.values)):
-                compare(
-                    f"layer {layer}: {'values' if value else 'keys'} in memory",
-                    cache[:, : model.length],
-                    self.memory.cached(layer=layer, value=value, length=model.length),
-                )
 
 
 def past_of(tokens: Tokens, count: int) -> tuple[Codes, Codes, NDArray[np.int64]]:
@@ -153,6 +58,92 @@ def mixed(rng: np.random.Generator, p: VedaParameters, steps: int) -> DecodeWork
             layer, tokens, longest + step, vote=evict or bool(rng.integers(2)), evictions=int(evict)
         )
     return work
+
+
+def layered(p: VedaParameters, cached: int, count: int) -> DecodeWork:
+    """Return tokens that go through layers of SmolLM2 one behind the other; each evicts one."""
+    work = DecodeWork(p)
+    trace, numbers = open_tokens(), LAYERS[: min(p.layers, 3)]
+    for layer, number in enumerate(numbers):
+        work.load(layer, *past_of(real_tokens(p, number), cached))
+        work.give(layer, real_weights(p, trace, number))
+    states = real_states(p, trace, numbers[0])
+    for index in range(cached, cached + count):
+        for layer in range(len(numbers)):
+            last = layer == len(numbers) - 1
+            work.add_layer(layer, states[index], index, vote=True, evictions=1, leave=last)
+    return work
+
+
+def mixed_layers(rng: np.random.Generator, p: VedaParameters, steps: int) -> DecodeWork:
+    """Return whole layers and attention alone in any order, with and without votes."""
+    work = DecodeWork(p)
+    longest = min(p.capacity, 40)
+    trace, tokens = open_tokens(), random_tokens(rng, p, longest + steps)
+    numbers = LAYERS[: min(p.layers, 3)]
+    for layer, number in enumerate(numbers):
+        keys, values, counts = past_of(tokens, int(rng.integers(0, longest)))
+        work.load(layer, keys, values, rng.integers(0, 1 << 16, counts.shape))
+        work.give(layer, real_weights(p, trace, number))
+    states = real_states(p, trace, numbers[0])
+    for step in range(steps):
+        layer = int(rng.integers(len(numbers)))
+        evict = work.models[layer].length >= longest - 1 or bool(rng.integers(2))
+        options = {"vote": evict or bool(rng.integers(2)), "evictions": int(evict)}
+        if rng.integers(4) == 0:
+            work.add(layer, tokens, longest + step, **options)
+        else:
+            position = int(rng.integers(p.positions if p.positions < 100 else 100))
+            leave = bool(rng.integers(2))
+            work.add_layer(layer, states[step], position, **options, leave=leave)
+    return work
+
+
+@cocotb.test()
+async def whole_layers(dut: Any) -> None:
+    """Take tokens of SmolLM2 through three layers one behind the other."""
+    p = catalog_parameters()
+    small = p.array.width < 64
+    if not small and not context()["full"]:
+        return
+    accelerator = Accelerator(dut, "whole_layers")
+    cached = 127 if p.capacity > 127 else p.capacity - 1
+    work = layered(p, cached, 3 if small else 1)
+    cycles = await accelerator.run(work)
+    accelerator.check(work)
+    facts = {"cycles_layers": cycles, "beats_layers": work.ideal_cycles, "layers": len(work.steps)}
+    accelerator.bench.record(cycles=0, ideal_cycles=0, **facts)
+
+
+@cocotb.test()
+@cocotb.parametrize((("source", "sink"), STALLS))
+async def layer_stalls(dut: Any, source: str, sink: str) -> None:
+    """Whole layers and attention alone in any order, under pairs of pause patterns."""
+    p = catalog_parameters()
+    if p.array.width >= 64:
+        return
+    accelerator = Accelerator(dut, f"layer_stalls {source} {sink}", source=source, sink=sink)
+    work = mixed_layers(accelerator.bench.numpy_rng, p, 6)
+    await accelerator.run(work)
+    accelerator.check(work)
+
+
+@cocotb.test()
+async def layer_resets(dut: Any) -> None:
+    """Reset in the middle of layers, which leaves nothing behind."""
+    p = catalog_parameters()
+    if p.array.width >= 64:
+        return
+    accelerator = Accelerator(dut, "layer_resets", source="random", sink="bursty")
+    rng = accelerator.bench.numpy_rng
+    for _ in range(5):
+        await accelerator.bench.reset()
+        accelerator.start(mixed_layers(rng, p, 2))
+        for _cycle in range(accelerator.bench.rng.randint(1, 2500)):
+            await accelerator.bench.step()
+    work = mixed_layers(rng, p, 4)
+    await accelerator.run(work)
+    accelerator.check(work)
 
 
 @cocotb.test()

@@ -1,0 +1,166 @@
+"""VEDA's decoder layer: the bit-exact model made of the units' models, on the array's matrices."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.arith.float_add import float_add
+from golden.arith.float_convert import float_convert
+from golden.veda.element_serial_activation import activation
+from golden.veda.element_serial_layernorm import layernorm
+from golden.veda.element_serial_rotary import rotary
+from golden.veda.flexible_pe_array import inner_products, outer_product
+from golden.veda.veda import Codes, LayerModel, Step
+from hdl.arith.float_format import BINARY16
+from hdl.veda.array_parameters import FlexiblePeArrayParameters
+from hdl.veda.veda_parameters import VedaParameters
+
+
+@dataclass(frozen=True, eq=False)
+class LayerWeights:
+    """A layer's matrices as FP16 codes, what precedes them folded in.
+
+    The norms' weights are folded into the matrices behind them, ``1 / sqrt(head_size)`` into that
+    of the queries. Elements of a head that the rotary embedding turns together are neighbours, in
+    queries and keys alike, so that no score changes.
+
+    Members
+    -------
+    query, key, value : numpy.ndarray
+        Shape (hidden_size, heads or kv_heads, head_size).
+    output : numpy.ndarray
+        Shape (heads, head_size, hidden_size).
+    gate, up : numpy.ndarray
+        Shape (hidden_size, feed_forward_size).
+    down : numpy.ndarray
+        Shape (feed_forward_size, hidden_size).
+    """
+
+    query: Codes
+    key: Codes
+    value: Codes
+    output: Codes
+    gate: Codes
+    up: Codes
+    down: Codes
+
+
+@dataclass(frozen=True, eq=False)
+class LayerResult:
+    """What a token leaves behind in a layer.
+
+    Members
+    -------
+    state : numpy.ndarray
+        The hidden state behind the layer, FP16 codes.
+    attention : Step
+        The attention within.
+    """
+
+    state: Codes
+    attention: Step
+
+
+@dataclass(eq=False)
+class DecoderLayer:
+    """A layer's matrices and its cache.
+
+    Parameters
+    ----------
+    parameters : VedaParameters
+        Dimensions.
+    weights : LayerWeights
+        Its matrices.
+
+    Members
+    -------
+    cache : LayerModel
+        Its keys, values, votes and slots.
+    """
+
+    parameters: VedaParameters
+    weights: LayerWeights
+    cache: LayerModel = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin with an empty cache."""
+        self.cache = LayerModel(self.parameters)
+
+    def step(
+        self,
+        state: Codes,
+        cosines: Codes,
+        sines: Codes,
+        *,
+        vote: bool = False,
+        evictions: int = 0,
+    ) -> LayerResult:
+        """Take a token through the layer.
+
+        Parameters
+        ----------
+        state : numpy.ndarray
+            The hidden state before the layer, FP16 codes.
+        cosines, sines : numpy.ndarray
+            Of the token's position, FP16 codes, shape (head_size / 2,).
+        vote : bool
+            Whether the token votes.
+        evictions : int
+            As of `LayerModel.attend`.
+        """
+        p, weights, array = self.parameters, self.weights, self.parameters.array
+        normalised = layernorm(state, p.norm)
+        query, key, value = (
+            rows(array, normalised, matrix)
+            for matrix in (weights.query, weights.key, weights.value)
+        )
+        query, key = (turned(heads, cosines, sines) for heads in (query, key))
+        attention = self.cache.attend(query, key, value, vote=vote, evictions=evictions)
+
+        # A lane without a head has an output too, which meets weights of zero.
+        heads = attention.outputs.reshape(-1)
+        padded = np.zeros((len(heads), p.hidden_size), np.uint16)
+        padded[: p.heads * p.head_size] = weights.output.reshape(-1, p.hidden_size)
+        state = added(sums(array, heads, padded), state)
+
+        normalised = layernorm(state, p.norm)
+        gate, up = (rows(array, normalised, matrix) for matrix in (weights.gate, weights.up))
+        state = added(sums(array, activation(gate, up), weights.down), state)
+        return LayerResult(state, attention)
+
+
+def rows(array: FlexiblePeArrayParameters, vector: Codes, matrix: Codes) -> Codes:
+    """Return vector times matrix as outer products; FP16 codes of the matrix's trailing shape."""
+    flat = matrix.reshape(len(matrix), -1).astype(np.uint64)
+    # Every element of the array is given the same scalar, and each column has an element.
+    columns = -(-flat.shape[1] // array.planes) * array.planes
+    weights = np.pad(flat, ((0, 0), (0, columns - flat.shape[1])))
+    scalars = np.repeat(vector.astype(np.uint64)[:, np.newaxis], array.planes, axis=1)
+    results = outer_product(array, scalars, weights)[: flat.shape[1]]
+    return results.astype(np.uint16).reshape(matrix.shape[1:])
+
+
+def sums(array: FlexiblePeArrayParameters, vector: Codes, matrix: Codes) -> Codes:
+    """Return vector times matrix as inner products, slice by slice of an array's width."""
+    slices = len(vector) // array.width
+    vectors = vector.astype(np.uint64).reshape(slices, 1, array.width)
+    weights = matrix.astype(np.uint64).T.reshape(-1, slices, array.width)
+    total: NDArray[np.uint64] | None = None
+    for number in range(slices):
+        own = weights[:, number]
+        stationary = np.broadcast_to(vectors[number], own.shape)
+        part = inner_products(array, stationary, own, np.zeros(len(own), np.uint64))[:, 0]
+        total = part if total is None else float_add(array.sum_format, part, total)
+    return float_convert(array.sum_format, BINARY16, total).astype(np.uint16)
+
+
+def turned(heads: Codes, cosines: Codes, sines: Codes) -> Codes:
+    """Return heads turned by the rotary embedding, pair by pair of neighbours."""
+    x, y = rotary(heads[:, 0::2], heads[:, 1::2], cosines, sines)
+    return np.stack([x, y], axis=-1).reshape(heads.shape)
+
+
+def added(results: Codes, state: Codes) -> Codes:
+    """Return the state with a matrix's results added, in FP16."""
+    return float_add(BINARY16, results.astype(np.uint64), state.astype(np.uint64)).astype(np.uint16)

@@ -1,0 +1,164 @@
+"""The truth of a decoder layer in float64, and how far the hardware is expected to be from it."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.veda.decoder_layer import LayerWeights
+from golden.veda.veda import Codes
+from hdl.veda.veda_parameters import VedaParameters
+
+Reals = NDArray[np.float64]
+
+HALF = 2.0**-11
+"""Rounding to FP16, relative."""
+
+SMALLEST = 2.0**-25
+"""Rounding to FP16 among the subnormals."""
+
+STEEPEST = 1.1
+"""More than the largest slope of SiLU."""
+
+DEVIATIONS = 2
+"""Expected deviations that no element may be away from the truth."""
+
+
+@dataclass(frozen=True, eq=False)
+class Near:
+    """Numbers, and the deviation that is expected of the hardware's from them."""
+
+    value: Reals
+    off: Reals
+
+    def rounded(self) -> "Near":
+        """Return them when the hardware has rounded its own to FP16."""
+        return Near(self.value, root(self.off, abs(self.value) * HALF, SMALLEST))
+
+    def plus(self, other: "Near") -> "Near":
+        """Return the rounded sum."""
+        return Near(self.value + other.value, root(self.off, other.off)).rounded()
+
+
+def root(*parts: Reals | float) -> Reals:
+    """Return the deviation that independent ones make together."""
+    return np.sqrt(sum(np.square(part) for part in parts))
+
+
+def reals(codes: Codes) -> Reals:
+    """Return FP16 codes as float64."""
+    return codes.view(np.float16).astype(np.float64)
+
+
+def exact_layer(
+    p: VedaParameters,
+    weights: LayerWeights,
+    state: Codes,
+    angles: tuple[Codes, Codes],
+    past: tuple[Codes, Codes],
+) -> tuple[Reals, Reals]:
+    """Return the hidden state behind a layer in float64, and the hardware's expected deviation.
+
+    A worst case would tell nothing: it lets every rounding of a row err to the same side. Here each
+    rounding is as large as it can be and independent of all others, and each step passes on what
+    its input may be off; no element may be more than `DEVIATIONS` of the result away.
+
+    Parameters
+    ----------
+    p : VedaParameters
+        Dimensions.
+    weights : LayerWeights
+        The layer's matrices; the FP16 codes are taken as exact.
+    state : numpy.ndarray
+        FP16 codes.
+    angles : tuple
+        Cosines and sines of the token's position, FP16 codes.
+    past : tuple
+        Cached keys and values, FP16 codes, shape (kv_heads, tokens, head_size), without the
+        token's own.
+    """
+    here = Near(reals(state), np.zeros(len(state)))
+    normalised = _norm(here)
+    query, key, value = (
+        _product(normalised, reals(matrix))
+        for matrix in (weights.query, weights.key, weights.value)
+    )
+    query, key = (_turned(heads, *map(reals, angles)) for heads in (query, key))
+    keys, values = (
+        Near(
+            np.concatenate([reals(old), new.value[:, np.newaxis]], axis=1),
+            np.concatenate([np.zeros(old.shape), new.off[:, np.newaxis]], axis=1),
+        )
+        for old, new in zip(past, (key, value), strict=True)
+    )
+    heads = _attended(query, keys, values)
+    here = here.plus(_product(heads, reals(weights.output).reshape(-1, p.hidden_size)))
+
+    normalised = _norm(here)
+    gate, up = (_product(normalised, reals(matrix)) for matrix in (weights.gate, weights.up))
+    here = here.plus(_product(_activated(gate, up), reals(weights.down)))
+    return here.value, here.off
+
+
+def _norm(x: Near) -> Near:
+    """Return x / sqrt(mean(x**2) + 1e-5); the unit's result is within a share of 2**-9."""
+    exact = x.value / np.sqrt(np.mean(x.value**2) + 1e-5)
+    off = x.off / np.sqrt(np.mean(x.value**2) + 1e-5)
+    return Near(exact, root(off, abs(exact) * 2.0**-9, 2.0**-24))
+
+
+def _product(vector: Near, matrix: Reals) -> Near:
+    """Return vector times matrix; the roundings of sums in FP32 are nothing beside the others."""
+    off = np.sqrt(np.tensordot(vector.off**2, matrix**2, 1))
+    return Near(np.tensordot(vector.value, matrix, 1), off).rounded()
+
+
+def _turned(heads: Near, cosines: Reals, sines: Reals) -> Near:
+    """Return pairs of neighbours turned: two products and their sum, each rounded."""
+
+    def pairs(first: Reals, second: Reals) -> Reals:
+        return np.stack([first, second], axis=-1).reshape(heads.value.shape)
+
+    x, y = heads.value[:, 0::2], heads.value[:, 1::2]
+    off_x, off_y = (root(heads.off[:, n::2], heads.value[:, n::2] * HALF, SMALLEST) for n in (0, 1))
+    exact = pairs(x * cosines - y * sines, x * sines + y * cosines)
+    off = pairs(root(off_x * cosines, off_y * sines), root(off_x * sines, off_y * cosines))
+    return Near(exact, off).rounded()
+
+
+def _attended(queries: Near, keys: Near, values: Near) -> Near:
+    """Return the heads' outputs, one behind the other."""
+    members = len(queries.value) // len(keys.value)
+    keys, values = (
+        Near(*(np.repeat(part, members, axis=0) for part in (of.value, of.off)))
+        for of in (keys, values)
+    )
+    scores = np.einsum("hd,hld->hl", queries.value, keys.value)
+    off_scores = root(
+        np.sqrt(np.einsum("hd,hld->hl", queries.off**2, keys.value**2)),
+        np.sqrt(np.einsum("hd,hld->hl", queries.value**2, keys.off**2)),
+        scores * HALF,
+        SMALLEST,
+    )
+    distance = scores.max(axis=1, keepdims=True) - scores
+    powers = np.exp(-distance)
+    powers /= powers.sum(axis=1, keepdims=True)
+    exact = np.einsum("hl,hld->hd", powers, values.value)
+    # What a score is off moves its probability, and all others by as much together.
+    common = np.sqrt(np.sum((powers * off_scores) ** 2, axis=1, keepdims=True))
+    unit = 2.0**-8 + 2.0**-11 * np.minimum(distance, 32)
+    away = powers * root(off_scores, common, unit) + 2.0**-24
+    off = root(
+        np.sqrt(np.einsum("hl,hld->hd", away**2, values.value**2)),
+        np.sqrt(np.einsum("hl,hld->hd", powers**2, values.off**2)),
+    )
+    return Near(*(part.reshape(-1) for part in (exact, off))).rounded()
+
+
+def _activated(gate: Near, up: Near) -> Near:
+    """Return SiLU(gate) * up."""
+    silu = gate.value / (1 + np.exp(-gate.value))
+    exact = silu * up.value
+    off = root(STEEPEST * gate.off * up.value, silu * up.off, exact * 2.0**-8)
+    tiny = 2.0**-24 * (1 + abs(up.value) * (1 + abs(gate.value)))
+    return Near(exact, root(off, tiny))

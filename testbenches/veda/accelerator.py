@@ -1,0 +1,140 @@
+"""A bench around VEDA: streams, memories, and what they must show in the end."""
+
+from typing import Any
+
+import numpy as np
+
+from testbenches.bench import Bench, catalog_parameters
+from testbenches.packing import from_integers, pack, to_integers, unpack
+from testbenches.veda.decode_work import DecodeWork
+from testbenches.veda.layer_weights import angle_lines, weight_lines
+from testbenches.veda.off_chip_memory import CountMemory, OffChipMemory
+from testbenches.veda.serial_bench import code_fields
+
+PATIENCE = 3_000
+"""Cycles without an instruction, a vector, an output or a victim, beside those of a layer."""
+
+
+class Accelerator:
+    """A bench with the accelerator's streams and a memory attached."""
+
+    def __init__(self, dut: Any, salt: str, *, source: str = "none", sink: str = "none") -> None:
+        self.dut = dut
+        self.p = catalog_parameters()
+        self.bench = bench = Bench(dut, salt)
+        self.memory = bench.add(
+            OffChipMemory(
+                dut, self.p, (bench.pauses(sink), bench.pauses(sink), bench.pauses(source))
+            )
+        )
+        self.counts = bench.add(CountMemory(dut, (bench.pauses(source), bench.pauses(sink))))
+        self.instructions = bench.source("instructions", source)
+        self.vectors = bench.source("vectors", source)
+        self.states_in = bench.source("states_in", source)
+        self.outputs = bench.sink("outputs", sink)
+        self.states_out = bench.sink("states_out", sink)
+        self.evictions = bench.sink("evictions", sink)
+        self.patience = PATIENCE + sum(self.p.beats.values()) * (1 if sink == source else 8)
+        dut.clear_flags.value = 0
+
+    def start(self, work: DecodeWork) -> None:
+        """Fill the memory, and offer everything."""
+        for layer, (keys, values, counts) in work.loaded.items():
+            self.memory.store(keys, layer=layer, value=False)
+            self.memory.store(values, layer=layer, value=True)
+            self.counts.kept[layer] = counts.tolist()
+        for layer, decoder in work.decoders.items():
+            self.memory.store_weights(weight_lines(self.p, decoder.weights), layer=layer)
+        for position in work.positions:
+            self.memory.store_angles(angle_lines(self.p, position), position=position)
+        self.outputs.received.clear()
+        self.states_out.received.clear()
+        self.evictions.received.clear()
+        self.counts.expect(
+            [
+                (layer, step.length, len(step.counts))
+                for layer, step in zip(work.layers, work.steps, strict=True)
+            ]
+        )
+        self.instructions.send(work.instructions)
+        self.vectors.send(work.vectors)
+        for state in work.states_in:
+            ends = np.arange(len(state)) == len(state) - 1
+            elements = {"value": code_fields(state), "last": ends.astype(np.int64)}
+            self.states_in.send(to_integers(pack(self.p.state_layout, elements)))
+
+    async def run(self, work: DecodeWork) -> int:
+        """Reset, run everything; return the cycles to the last output."""
+        await self.bench.reset()
+        self.start(work)
+        rows = len(work.alone) * self.p.rounds
+        elements = len(work.states_out) * self.p.hidden_size
+        cycles = await self.bench.run(
+            until=lambda: (
+                len(self.outputs.received) == rows and len(self.states_out.received) == elements
+            ),
+            patience=self.patience,
+        )
+        await self.bench.run(
+            until=lambda: (
+                len(self.evictions.received) == len(work.evictions)
+                and len(self.counts.received) > len(work.steps)
+            ),
+            patience=self.patience,
+        )
+        for _ in range(20):
+            await self.bench.step()
+        return cycles
+
+    def check(self, work: DecodeWork) -> None:
+        """Compare every output, vote and victim, and what the memory holds in the end."""
+        p, compare = self.p, self.bench.compare
+        cycles = [cycle for cycle, _payload in self.outputs.received]
+        octets = p.beat_layout.size // 8
+        got = b"".join(row.to_bytes(octets, "little") for _cycle, row in self.outputs.received)
+        none = np.zeros((0, p.lanes, p.head_size), np.uint16)
+        compare(
+            "outputs",
+            np.concatenate([none, *(work.steps[number].outputs for number in work.alone)]),
+            np.frombuffer(got, "<u2").reshape(-1, p.lanes, p.head_size),
+            cycles=cycles,
+            show=lambda code: f"{int(code):#06x}",
+        )
+        self._check_states(work)
+        layout = p.eviction_layout
+        packed = from_integers(
+            [payload for _cycle, payload in self.evictions.received], layout.size
+        )
+        evicted = unpack(layout, packed)
+        compare(
+            "victims (layer, slot)",
+            np.array(work.evictions).reshape(-1, 2),
+            np.stack([evicted["layer"], evicted["slot"]], axis=-1),
+            cycles=[cycle for cycle, _payload in self.evictions.received],
+        )
+        sent = [np.array(counts, np.int64) for counts in self.counts.received]
+        for number, step in enumerate(work.steps):
+            compare(f"votes after step {number}", step.counts, sent[number])
+        for layer, model in work.models.items():
+            for value, cache in ((False, model.keys), (True, model.values)):
+                compare(
+                    f"layer {layer}: {'values' if value else 'keys'} in memory",
+                    cache[:, : model.length],
+                    self.memory.cached(layer=layer, value=value, length=model.length),
+                )
+
+    def _check_states(self, work: DecodeWork) -> None:
+        """Compare the hidden states that left, and where each ends."""
+        layout = self.p.state_layout
+        cycles = [cycle for cycle, _payload in self.states_out.received]
+        packed = [payload for _cycle, payload in self.states_out.received]
+        left = from_integers(packed, layout.size).astype(np.int64) @ (1 << np.arange(layout.size))
+        states = np.array(work.states_out, np.int64).reshape(-1, self.p.hidden_size)
+        ends = np.arange(self.p.hidden_size) == self.p.hidden_size - 1
+        self.bench.compare(
+            "hidden states",
+            (states | ends << 16).reshape(-1),
+            left,
+            cycles=cycles,
+            show=lambda code: f"{int(code):#07x}",
+        )
