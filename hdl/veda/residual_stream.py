@@ -20,7 +20,7 @@ class ResidualStream(Unit):
     """Add the serial results of a matrix to the hidden state, which thereby enters the next norm.
 
     The state goes round: each of its elements meets its sum, goes to the norm, and waits for the
-    next matrix. After reset a state enters from outside; while a state leaves, the next one enters.
+    next matrix. After reset a state enters from outside, and again behind each that leaves.
 
     **Latency** 2 cycles from a sum to its element. **Throughput** one element a cycle; the arrays'
     sums of a beat follow each other.
@@ -37,7 +37,8 @@ class ResidualStream(Unit):
     states_in : In(stream)
         Elements of a state that enters; `last` is not looked at.
     sums : In(stream)
-        One sum of each array: output ``i`` of the matrix is array ``i mod copies``'s.
+        One sum of each array: output ``i`` of the matrix is array ``i mod copies``'s. They wait
+        for the whole state.
     leave : In(1)
         The sums are the last that the state meets: it leaves. Constant for all sums of a matrix.
     finished : Out(1)
@@ -69,15 +70,15 @@ class ResidualStream(Unit):
         m.submodules.state = state = MemoryFifo(shape=BINARY16.layout, depth=p.hidden_size)
         m.submodules.add = add = FloatAdd(stages=ADD_STAGES, enable=True)
 
+        entering, entered = Signal(init=1), Signal(range(p.hidden_size))
         # Which array's sum is next, and which element it belongs to.
         copy, place = Signal(range(p.copies)), Signal(range(p.hidden_size))
-        move, meets, first, last = Signal(), Signal(), Signal(), Signal()
+        move, meets, last = Signal(), Signal(), Signal()
         turned = copy == p.copies - 1
         m.d.comb += [
-            meets.eq(self.sums.valid & state.sink.valid & move),
-            state.sink.ready.eq(self.sums.valid & move),
-            self.sums.ready.eq(state.sink.valid & move & turned),
-            first.eq(place == 0),
+            meets.eq(self.sums.valid & state.sink.valid & move & ~entering),
+            state.sink.ready.eq(self.sums.valid & move & ~entering),
+            self.sums.ready.eq(state.sink.valid & move & ~entering & turned),
             last.eq(place == p.hidden_size - 1),
             self.finished.eq(meets & last),
             add.enable.eq(move),
@@ -98,13 +99,12 @@ class ResidualStream(Unit):
         summed = there[-1]
         leaves, ends = beside[0], beside[1]
 
-        entering, entered = Signal(init=1), Signal(range(p.hidden_size))
         closes = entered == p.hidden_size - 1
         enters = self.states_in.valid & self.states_in.ready
         stays = summed & ~leaves
         with m.If(enters):
             m.d.sync += entered.eq(Mux(closes, 0, entered + 1))
-        with m.If(meets & first & self.leave):
+        with m.If(self.finished & self.leave):
             m.d.sync += entering.eq(1)
         with m.Elif(enters & closes):
             m.d.sync += entering.eq(0)

@@ -94,7 +94,8 @@ def mixed_layers(rng: np.random.Generator, p: VedaParameters, steps: int) -> Dec
             work.add(layer, tokens, longest + step, **options)
         else:
             position = int(rng.integers(p.positions if p.positions < 100 else 100))
-            leave = bool(rng.integers(2))
+            # Behind the last layer there is nothing to wait for but its state.
+            leave = bool(rng.integers(2)) or step == steps - 1
             work.add_layer(layer, states[step], position, **options, leave=leave)
     return work
 
@@ -309,3 +310,32 @@ async def no_number(dut: Any) -> None:
     dut.clear_flags.value = 0
     await accelerator.bench.step()
     assert read(dut.flags) == 0
+
+
+@cocotb.test()
+async def no_norm(dut: Any) -> None:
+    """Put an infinity into a hidden state: the layer gives no number, and raises its flag."""
+    p = catalog_parameters()
+    if p.array.width >= 64:
+        return
+    accelerator = Accelerator(dut, "no_norm")
+    tokens, trace = random_tokens(accelerator.bench.numpy_rng, p, 8), open_tokens()
+    states = real_states(p, trace, LAYERS[0])[:2]
+    work = DecodeWork(p)
+    work.load(0, *past_of(tokens, 4))
+    work.give(0, real_weights(p, trace, LAYERS[0]))
+    work.add_layer(0, states[0], 4, leave=True)
+    await accelerator.run(work)
+    accelerator.check(work)
+    assert not read(dut.undefined)
+    states[1, 2] = 0x7C00
+    work.add_layer(0, states[1], 5, leave=True)
+    await accelerator.run(work)
+    accelerator.check(work)
+    assert np.isnan(work.states_out[1].view(np.float16)).all()
+    assert read(dut.undefined)
+    dut.clear_flags.value = 1
+    await accelerator.bench.step()
+    dut.clear_flags.value = 0
+    await accelerator.bench.step()
+    assert not read(dut.undefined)
