@@ -27,6 +27,16 @@ ENTRY = entry_named("veda")
         ({"capacity": 3000}, "capacity must be a power of two between 4 and 4096, not 3000"),
         ({"capacity": 8192}, "capacity must be a power of two between 4 and 4096, not 8192"),
         ({"group": 0}, "group must be an integer from 1 to 64, not 0"),
+        ({"hidden_size": 1}, "hidden_size must be an integer from 2 to 65536, not 1"),
+        (
+            {"copies": 3, "hidden_size": 64, "feed_forward_size": 384},
+            "hidden_size must be a multiple of copies 3, not 64",
+        ),
+        (
+            {"feed_forward_size": 100},
+            "feed_forward_size must be a multiple of all arrays' width 128, not 100",
+        ),
+        ({"positions": 3}, "positions must be a power of two between 2 and 65536, not 3"),
         ({"tile": 3}, "tile must be a power of two between 2 and 64, not 3"),
     ],
 )
