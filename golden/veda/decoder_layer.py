@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from golden.arith.float_add import float_add
 from golden.arith.float_convert import float_convert
@@ -146,12 +145,15 @@ def sums(array: FlexiblePeArrayParameters, vector: Codes, matrix: Codes) -> Code
     slices = len(vector) // array.width
     vectors = vector.astype(np.uint64).reshape(slices, 1, array.width)
     weights = matrix.astype(np.uint64).T.reshape(-1, slices, array.width)
-    total: NDArray[np.uint64] | None = None
+    apart = np.zeros(len(weights), np.uint64)
+    parts = []
     for number in range(slices):
         own = weights[:, number]
         stationary = np.broadcast_to(vectors[number], own.shape)
-        part = inner_products(array, stationary, own, np.zeros(len(own), np.uint64))[:, 0]
-        total = part if total is None else float_add(array.sum_format, part, total)
+        parts.append(inner_products(array, stationary, own, apart)[:, 0])
+    total, *rest = parts
+    for part in rest:
+        total = float_add(array.sum_format, part, total)
     return float_convert(array.sum_format, BINARY16, total).astype(np.uint16)
 
 

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.unit import Unit
-from hdl.veda.veda_kinds import Operation, PassKind, Space
+from hdl.veda.veda_kinds import PassKind, Space
 from hdl.veda.veda_parameters import VedaParameters
 
 BEFORE = (PassKind.ANGLES, PassKind.QUERY_KEY_VALUE)
@@ -63,8 +63,7 @@ class LayerSequencer(Unit):
             self.passes.valid.eq(self.halves.valid & self.reads.ready),
             self.halves.ready.eq(moves & ends),
             burst.beats.eq(header.beats),
-            header.operation.eq(Operation.LAYER),
-            header.leave.eq(task.leave),
+            *(header[name].eq(task[name]) for name in ("vote", "operation", "leave")),
         ]
         with m.If(moves):
             m.d.sync += step.eq(Mux(ends, 0, step + 1))
@@ -86,18 +85,15 @@ class LayerSequencer(Unit):
         for channel in range(p.channels):
             address = burst.addresses[channel]
             if kind == PassKind.ANGLES:
-                place = data.View(p.angle_line, address.line[: p.angle_line.size])
+                part = Const(channel % p.lines, p.angle_line["part"].width)
                 m.d.comb += [
                     address.space.eq(Space.ANGLES),
-                    place.position.eq(task.position),
-                    place.part.eq(channel % p.lines),
+                    address.line.eq(Cat(task.position, part)),
                 ]
             else:
-                place = data.View(p.weight_line, address.line[: p.weight_line.size])
                 m.d.comb += [
                     address.space.eq(Space.WEIGHTS),
                     address.layer.eq(task.layer),
-                    place.line.eq(line),
-                    place.channel.eq(channel),
+                    address.line.eq(line | channel << p.weight_line["channel"].offset),
                 ]
         m.d.comb += self.passes.payload.beats.eq(p.beats.get(kind, 1))

@@ -189,7 +189,7 @@ class OperandFeeder(Unit):
                 )
         return m
 
-    def _row_kind(self, m: Module, header: Any) -> Value:
+    def _row_kind(self, m: Module, header: Any) -> Any:
         """Return what becomes of the rows of a pass."""
         kind = Signal(RowKind)
         with m.Switch(header.kind):

@@ -3,12 +3,12 @@
 from typing import Any
 
 from amaranth.hdl import Module, Signal, Value
-from amaranth.lib import stream
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
+from hdl.arith.float_format import BINARY16
 from hdl.parameters import require_range
 from hdl.unit import Unit
-from hdl.veda.pairs import pair_layout, pair_row_layout
 
 
 class PairSerialiser(Unit):
@@ -37,12 +37,10 @@ class PairSerialiser(Unit):
     def __init__(self, *, pairs: int) -> None:
         require_range("pairs", pairs, 2, 4096)
         self.number = pairs
-        super().__init__(
-            {
-                "rows": In(stream.Signature(pair_row_layout(pairs))),
-                "pairs": Out(stream.Signature(pair_layout())),
-            }
-        )
+        fp16, marks = BINARY16.layout, {"tag": 1, "last": 1}
+        row = data.StructLayout({"values": data.ArrayLayout(fp16, 2 * pairs), **marks})
+        pair = data.StructLayout({"x": fp16, "y": fp16, **marks})
+        super().__init__({"rows": In(stream.Signature(row)), "pairs": Out(stream.Signature(pair))})
 
     def elaborate(self, platform: Any) -> Module:
         """Shift a row out."""

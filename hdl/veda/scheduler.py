@@ -6,8 +6,8 @@ tells the arrays what they are; it knows nothing of numbers.
 
 from typing import Any
 
-from amaranth.hdl import Array, Module, Mux, Signal, Value
-from amaranth.lib import data, stream
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.stream.fall_through_fifo import FallThroughFifo
@@ -196,12 +196,11 @@ class Scheduler(Unit):
         payload = self.writes.payload
         for channel in range(p.channels):
             heads = [p.lane(turn, channel) for turn in range(p.kv_rounds)]
+            kv_head = Value.cast(Array(head % p.kv_heads for head in heads)[turn])
             address = payload.addresses[channel]
             m.d.comb += [
                 payload.enables[channel].eq(Array(head < p.kv_heads for head in heads)[turn]),
-                *self._address(channel, address, task, value),
-                self._place(address).slot.eq(task.slot),
-                self._place(address).kv_head.eq(Array(head % p.kv_heads for head in heads)[turn]),
+                *self._address(channel, address, task, task.slot, value, kv_head),
             ]
         moves = self.writes.valid & self.writes.ready
         ends = turn == p.kv_rounds - 1
@@ -224,11 +223,9 @@ class Scheduler(Unit):
         ]
         for channel in range(p.channels):
             heads = [p.kv_head(turn, channel) for turn in range(p.rounds)]
-            address = burst.addresses[channel]
-            m.d.comb += [
-                *self._address(channel, address, task, outer),
-                self._place(address).kv_head.eq(Array(heads)[turn]),
-            ]
+            kv_head = Value.cast(Array(heads)[turn])
+            address, first_slot = burst.addresses[channel], Const(0, p.slot_bits)
+            m.d.comb += self._address(channel, address, task, first_slot, outer, kv_head)
         moves = self.reads.valid & self.reads.ready
         last = turn == p.rounds - 1
         closes = Array(turn % p.group == p.group - 1 for turn in range(p.rounds))[turn] | last
@@ -242,18 +239,15 @@ class Scheduler(Unit):
                 m.d.sync += [turn.eq(0), first.eq(0)]
         return moves & last & outer
 
-    def _address(self, channel: int, address: Any, task: Any, value: Value) -> list[Any]:
-        """Fill in what depends neither on the head nor on the slot."""
+    def _address(
+        self, channel: int, address: Any, task: Any, slot: Value, value: Value, kv_head: Value
+    ) -> list[Any]:
+        """Fill in the address of a line of keys or values."""
         p = self.parameters
-        place = self._place(address)
+        part = Const(channel % p.lines, p.cache_line["part"].width)
+        kv_head_bits = kv_head[: p.cache_line["kv_head"].width]
         return [
             address.space.eq(Space.CACHE),
             address.layer.eq(task.layer),
-            place.value.eq(value),
-            place.part.eq(channel % p.lines),
+            address.line.eq(Cat(slot, part, value, kv_head_bits)),
         ]
-
-    def _place(self, address: Any) -> Any:
-        """Look at an address as that of keys or values."""
-        layout = self.parameters.cache_line
-        return data.View(layout, address.line[: layout.size])
