@@ -147,7 +147,7 @@ UNITS: tuple[Entry, ...] = (
                 tile=4,
                 group=2,
                 hidden_size=18,
-                feed_forward_size=24,
+                feed_forward_size=16,
                 positions=64,
             ),
             "tiny_wide": VedaParameters(
@@ -174,7 +174,7 @@ UNITS: tuple[Entry, ...] = (
                 tile=4,
                 group=1,
                 hidden_size=22,
-                feed_forward_size=32,
+                feed_forward_size=48,
                 positions=64,
             ),
             "smollm2": VedaParameters(

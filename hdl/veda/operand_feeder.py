@@ -162,7 +162,7 @@ class OperandFeeder(Unit):
             self.leave.eq(header.leave & (header.kind == PassKind.DOWN)),
         ]
         # A row ends only when the row before is taken: one register suffices.
-        with m.If(moves & ~inner & last):
+        with m.If(moves & ~inner & ~angles & last):
             m.d.sync += self.row_kind.eq(self._row_kind(m, header))
         for copy in range(p.copies):
             operand, vector = self.operands[copy].payload, self.vectors[copy]

@@ -12,7 +12,7 @@ from testbenches.veda.off_chip_memory import CountMemory, OffChipMemory
 from testbenches.veda.serial_bench import code_fields
 
 PATIENCE = 3_000
-"""Cycles without an instruction, a vector, an output or a victim, beside those of a layer."""
+"""Cycles without an instruction, a vector, an output or a victim, beside those of layers."""
 
 
 class Accelerator:
@@ -34,7 +34,8 @@ class Accelerator:
         self.outputs = bench.sink("outputs", sink)
         self.states_out = bench.sink("states_out", sink)
         self.evictions = bench.sink("evictions", sink)
-        self.patience = PATIENCE + sum(self.p.beats.values()) * (1 if sink == source else 8)
+        # Whole layers may follow each other without an output, each stalled at every beat.
+        self.patience = PATIENCE + 8 * (sum(self.p.beats.values()) + 1000)
         dut.clear_flags.value = 0
 
     def start(self, work: DecodeWork) -> None:

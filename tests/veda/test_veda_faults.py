@@ -10,6 +10,11 @@ SCHEDULER = "hdl/veda/scheduler.py"
 TABLE = "hdl/veda/slot_table.py"
 FEEDER = "hdl/veda/operand_feeder.py"
 SOFTMAX = "hdl/veda/lane_softmax.py"
+SEQUENCER = "hdl/veda/layer_sequencer.py"
+COUNTER = "hdl/veda/linear_counter.py"
+RESULTS = "hdl/veda/linear_results.py"
+RESIDUAL = "hdl/veda/residual_stream.py"
+REPLAY = "hdl/veda/replay_buffer.py"
 FAULTS = [
     Fault(
         "a token is appended although a victim left it a slot",
@@ -32,8 +37,8 @@ FAULTS = [
     Fault(
         "values are written over the keys",
         SCHEDULER,
-        "*self._address(channel, address, task, value)",
-        "*self._address(channel, address, task, value & 0)",
+        "*self._address(channel, address, task, task.slot, value, kv_head)",
+        "*self._address(channel, address, task, task.slot, value & 0, kv_head)",
     ),
     Fault(
         "a group's outputs begin with the layer's first head",
@@ -44,38 +49,122 @@ FAULTS = [
     Fault(
         "bursts begin at the token's slot",
         SCHEDULER,
-        "burst.addresses[channel].slot.eq(0),",
-        "",
+        "self._address(channel, address, task, first_slot, outer, kv_head)",
+        "self._address(channel, address, task, task.slot, outer, kv_head)",
     ),
     Fault(
         "the first head's keys serve all heads of a lane",
         SCHEDULER,
-        "burst.addresses[channel].kv_head.eq(Array(heads)[turn])",
-        "burst.addresses[channel].kv_head.eq(heads[0])",
+        "kv_head = Value.cast(Array(heads)[turn])",
+        "kv_head = Const(heads[0], 8)",
     ),
     Fault(
         "tokens vote that may not",
         FEEDER,
-        "votes = ~inner & header.vote",
-        "votes = ~inner",
+        "opens, votes = scores & begins, outputs & header.vote",
+        "opens, votes = scores & begins, outputs",
     ),
     Fault(
         "each probability begins a sum of its own",
         FEEDER,
-        "operand.first.eq(inner | begins)",
-        "operand.first.eq(1)",
+        "first.eq(Mux(rows | sums, counter.first, scores | begins))",
+        "first.eq(Mux(rows | sums, counter.first, 1))",
     ),
     Fault(
         "a head keeps the query of the one before",
         FEEDER,
-        "operand.load_vector.eq(opens)",
-        "operand.load_vector.eq(0)",
+        "operand.load_vector.eq(load)",
+        "operand.load_vector.eq(load & sums)",
     ),
     Fault(
         "all lanes are given the first lane's score",
         SOFTMAX,
         "lane.scores.payload.value.eq(self.scores.payload[index])",
         "lane.scores.payload.value.eq(self.scores.payload[0])",
+    ),
+    Fault(
+        "every matrix begins with its layer's first line",
+        SEQUENCER,
+        "line += p.beats.get(kind, 0)",
+        "line += 0",
+    ),
+    Fault(
+        "all layers have the first one's weights",
+        SEQUENCER,
+        "address.layer.eq(task.layer),",
+        "",
+    ),
+    Fault(
+        "every token is turned as if it were the first",
+        SEQUENCER,
+        "Cat(task.position, part)",
+        "Cat(task.position & 0, part)",
+    ),
+    Fault(
+        "the last block of outputs is as large as the others",
+        COUNTER,
+        "part_ends.eq(output == Mux(final, left, block) - 1)",
+        "part_ends.eq(output == block - 1)",
+    ),
+    Fault(
+        "a block's outputs all meet the vector's first slice",
+        COUNTER,
+        "self.load.eq(self.inner & (output == 0))",
+        "self.load.eq(self.inner & (output == 0) & (part == 0))",
+    ),
+    Fault(
+        "the last projection takes as many slices as the heads have",
+        FEEDER,
+        "counter.feed_forward.eq(header.kind == PassKind.DOWN)",
+        "counter.feed_forward.eq(0)",
+    ),
+    Fault(
+        "a matrix is done before its last sum is added",
+        FEEDER,
+        "self.passes.ready.eq(Mux(sums, self.finished, moves & ends))",
+        "self.passes.ready.eq(moves & ends)",
+    ),
+    Fault(
+        "gates and ups are turned like queries",
+        FEEDER,
+        "m.d.comb += kind.eq(RowKind.GATED)",
+        "m.d.comb += kind.eq(RowKind.PROJECTED)",
+    ),
+    Fault(
+        "angles are taken for a row of outputs",
+        FEEDER,
+        "with m.If(moves & ~inner & ~angles & last):",
+        "with m.If(moves & ~inner & last):",
+    ),
+    Fault(
+        "values are turned like keys",
+        RESULTS,
+        "is_value.eq((index >= p.kv_rounds) & (index < 2 * p.kv_rounds))",
+        "is_value.eq(0)",
+    ),
+    Fault(
+        "values overtake keys that are still being turned",
+        RESULTS,
+        "return turned.rows, under_way != 0",
+        "return turned.rows, under_way > 3",
+    ),
+    Fault(
+        "all pairs of a head are turned by the same angle",
+        RESULTS,
+        "ring.eq(ring.rotate_right(32))",
+        "ring.eq(ring)",
+    ),
+    Fault(
+        "a state that leaves stays, too",
+        RESIDUAL,
+        "stays = summed & ~leaves",
+        "stays = summed",
+    ),
+    Fault(
+        "a vector's second round begins with its second item",
+        REPLAY,
+        "place.eq(Mux(complete & (place + 1 == written), 0, place + 1))",
+        "place.eq(Mux(complete & (place + 1 == written), 1, place + 1))",
     ),
 ]
 
