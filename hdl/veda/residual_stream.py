@@ -8,8 +8,8 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.arith.float_add import FloatAdd
 from hdl.arith.float_format import BINARY16
+from hdl.stream.memory_fifo import MemoryFifo
 from hdl.unit import Unit
-from hdl.veda.memory_fifo import MemoryFifo
 from hdl.veda.veda_parameters import VedaParameters
 
 ADD_STAGES = 2

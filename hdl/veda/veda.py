@@ -11,10 +11,10 @@ from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.float_format import BINARY16
+from hdl.stream.memory_fifo import MemoryFifo
 from hdl.unit import Unit
 from hdl.veda.flexible_pe_array import FlexiblePeArray
 from hdl.veda.linear_results import LinearResults
-from hdl.veda.memory_fifo import MemoryFifo
 from hdl.veda.operand_feeder import OperandFeeder
 from hdl.veda.replay_buffer import ReplayBuffer
 from hdl.veda.residual_stream import ResidualStream

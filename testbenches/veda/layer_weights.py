@@ -11,6 +11,7 @@ from golden.veda.decoder_layer import LayerWeights
 from golden.veda.element_serial_rotary import angles
 from golden.veda.veda import Codes
 from hdl.veda.veda_parameters import VedaParameters
+from testbenches.veda.serial_bench import codes
 
 Reals = NDArray[np.float64]
 
@@ -103,11 +104,6 @@ def angles_of(p: VedaParameters, position: int) -> tuple[Codes, Codes]:
 def angle_lines(p: VedaParameters, position: int) -> Codes:
     """Return a position's angles as lines, shape (parts, plane width)."""
     return np.stack(angles_of(p, position), axis=-1).reshape(p.lines, -1)
-
-
-def codes(values: Reals) -> Codes:
-    """Return the nearest FP16 codes."""
-    return values.astype(np.float16).view(np.uint16)
 
 
 def _outer_lines(p: VedaParameters, matrix: Codes) -> Codes:
