@@ -152,5 +152,5 @@ class KelleModel:
         keep[: p.slots], keep[p.slots] = used, True
         rows = np.concatenate([scores, last], axis=1)
         probabilities = softmax(rows, np.broadcast_to(keep, rows.shape), p.softmax)
-        halved = np.minimum((probabilities + 1) >> 1, (1 << 15) - 1)
+        halved = (probabilities + 1) >> 1
         return halved[:, : p.slots], halved[:, p.slots]

@@ -11,6 +11,8 @@ from hdl.kelle.eviction_parameters import EvictionParameters
 from hdl.kelle.kelle import Kelle
 from hdl.kelle.kelle_parameters import KelleParameters
 from hdl.kelle.kv_edram import KvEdram, KvEdramParameters
+from hdl.kelle.prefill_parameters import PrefillSelectorParameters
+from hdl.kelle.prefill_selector import PrefillSelector
 from hdl.kelle.refresh_controller import RefreshController
 from hdl.kelle.refresh_walker import RefreshParameters
 from hdl.kelle.rms_norm import RmsNorm, RmsNormParameters
@@ -24,6 +26,29 @@ from hdl.kelle.systolic_evictor import (
     SystolicEvictor,
     SystolicEvictorParameters,
 )
+
+TINY_EVICTION = EvictionParameters(
+    evictor=SystolicEvictorParameters(
+        rows=4, slots=8, index_width=3, input_width=6, score_width=6, shift=2
+    ),
+    heads=3,
+    window=3,
+    sinks=1,
+    position_bits=8,
+    vectors=2,
+    vector_entries=2,
+)
+SMOLLM2_EVICTION = EvictionParameters(
+    evictor=SystolicEvictorParameters(slots=128, index_width=7),
+    heads=3,
+    window=64,
+    vectors=8,
+    vector_entries=5,
+)
+PAPER_EVICTION = EvictionParameters(
+    evictor=SystolicEvictorParameters(slots=128, index_width=12), window=64
+)
+"""The policy's dimensions, for all units that are told them."""
 
 UNITS = (
     Entry(
@@ -200,17 +225,7 @@ UNITS = (
         throughput="a tile's scores every rows cycles",
         unit=EvictionController,
         presets={
-            "tiny": EvictionParameters(
-                evictor=SystolicEvictorParameters(
-                    rows=4, slots=8, index_width=3, input_width=6, score_width=6, shift=2
-                ),
-                heads=3,
-                window=3,
-                sinks=1,
-                position_bits=8,
-                vectors=2,
-                vector_entries=2,
-            ),
+            "tiny": TINY_EVICTION,
             "tiny_before": EvictionParameters(
                 evictor=SystolicEvictorParameters(
                     rows=4, slots=8, index_width=3, input_width=6, score_width=6, shift=2
@@ -223,16 +238,22 @@ UNITS = (
                 vector_entries=1,
                 evict_before=True,
             ),
-            "smollm2": EvictionParameters(
-                evictor=SystolicEvictorParameters(slots=128, index_width=7),
-                heads=3,
-                window=64,
-                vectors=8,
-                vector_entries=5,
-            ),
-            "paper": EvictionParameters(
-                evictor=SystolicEvictorParameters(slots=128, index_width=12), window=64
-            ),
+            "smollm2": SMOLLM2_EVICTION,
+            "paper": PAPER_EVICTION,
+        },
+    ),
+    Entry(
+        top="prefill_selector",
+        paper="kelle",
+        summary="sums a prefill's scores and selects the tokens that each head keeps",
+        source="Section 4.1",
+        latency="score_width passes over the text's tiles, and one over its tokens",
+        throughput="a tile's scores a cycle; one selected token a cycle",
+        unit=PrefillSelector,
+        presets={
+            "tiny": PrefillSelectorParameters(eviction=TINY_EVICTION, context=32),
+            "smollm2": PrefillSelectorParameters(eviction=SMOLLM2_EVICTION, context=1024),
+            "paper": PrefillSelectorParameters(eviction=PAPER_EVICTION),
         },
     ),
     Entry(
@@ -297,6 +318,7 @@ UNITS = (
                 slots=8,
                 window=3,
                 sinks=1,
+                context=32,
                 vectors=2,
                 score_shift=6,
                 position_bits=8,
@@ -315,13 +337,14 @@ UNITS = (
                 slots=12,
                 window=4,
                 sinks=2,
+                context=32,
                 vectors=3,
                 score_shift=6,
                 position_bits=8,
                 base=10000,
                 tick_bits=16,
             ),
-            "smollm2": KelleParameters(words=512, slots=128, window=64),
+            "smollm2": KelleParameters(words=512, slots=128, window=64, context=1024),
             "paper": KelleParameters(),
         },
         long=("tiny_words", "smollm2", "paper"),

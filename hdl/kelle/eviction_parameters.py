@@ -99,6 +99,11 @@ class EvictionParameters:
         return max(ceil_log2(self.vectors), 1) if self.vectors else 1
 
     @property
+    def prefilled_vectors(self) -> int:
+        """Input vectors for a prefill's popular tokens; the rest waits for later ones."""
+        return self.vectors // 2
+
+    @property
     def entries(self) -> int:
         """Entries of the KV eDRAM: all slots, then all stored input vectors."""
         return self.heads * self.evictor.slots + self.vectors * self.vector_entries

@@ -23,6 +23,7 @@ from hdl.kelle.kelle_parameters import (
 from hdl.kelle.kv_edram import SIDES
 from hdl.kelle.kv_fetch import KvFetch
 from hdl.kelle.load_issue import LoadIssue
+from hdl.kelle.prefill_selector import PrefillSelector
 from hdl.kelle.refresh_controller import COUNTS
 from hdl.kelle.refreshed_edram import RefreshedEdram
 from hdl.kelle.result_router import ResultRouter
@@ -41,7 +42,9 @@ class Kelle(Unit):
     `hidden`, and the weights, in the order of the program (`hdl.kelle.scheduler.Scheduler`), to
     `weights`. The block's output leaves by `outputs`. Meanwhile in every key/value head the
     arriving token takes the slot of the least important one. What a prefill keeps is given before
-    the first step: tokens to `prefill`, rows of the KV eDRAM to `rows`. A token that becomes
+    the first step: the prefill's scores to `prefill_scores`, by which tokens are selected, or
+    tokens that have been selected elsewhere to `prefill`; then, as the slots show them, their rows
+    of the KV eDRAM to `rows`. A token that becomes
     popular appears in `vector_stores`; its input is then given to `rows`, and in later steps its
     keys and values are recomputed.
 
@@ -63,6 +66,8 @@ class Kelle(Unit):
         Refresh intervals, as `RefreshSettings` checks them.
     scales : In(stream)
         Words of scales, as `KelleParameters.scale` places them; always ready, not during a step.
+    prefill_scores : In(stream)
+        As in `PrefillSelector`.
     prefill : In(stream)
         As in `EvictionController`.
     rows : In(stream)
@@ -95,6 +100,7 @@ class Kelle(Unit):
             {
                 "settings": In(p.memory.refresh.settings_layout),
                 "scales": In(stream.Signature(p.array.scales_layout)),
+                "prefill_scores": In(stream.Signature(p.selector.scores_layout)),
                 "prefill": In(stream.Signature(prefill_layout(eviction))),
                 "rows": In(stream.Signature(row_write(p))),
                 "tokens": In(stream.Signature(p.position_bits)),
@@ -284,7 +290,17 @@ class Kelle(Unit):
                 record.vector.eq(made.evicted.vector),
             ]
 
-        connect(m, flipped(self.prefill), controller.prefill)
+        m.submodules.selector = selector = PrefillSelector(parameters=p.selector)
+        connect(m, flipped(self.prefill_scores), selector.scores)
+        selected = selector.prefill
+        m.d.comb += [
+            controller.prefill.valid.eq(selected.valid | self.prefill.valid),
+            controller.prefill.payload.eq(
+                Mux(selected.valid, selected.payload.as_value(), self.prefill.payload.as_value())
+            ),
+            selected.ready.eq(controller.prefill.ready),
+            self.prefill.ready.eq(controller.prefill.ready & ~selected.valid),
+        ]
         connect(m, controller.vector_stores, flipped(self.vector_stores))
         look = self.fetch.look
         m.d.comb += [

@@ -9,6 +9,7 @@ from amaranth.utils import bits_for, ceil_log2
 from hdl.kelle.eviction_parameters import EvictionParameters
 from hdl.kelle.finishing_array import FinishingArrayParameters
 from hdl.kelle.kv_edram import KvEdramParameters
+from hdl.kelle.prefill_parameters import PrefillSelectorParameters
 from hdl.kelle.refreshed_edram import RefreshedEdramParameters
 from hdl.kelle.rotary_embedding import RotaryEmbeddingParameters
 from hdl.kelle.softmax import SoftmaxParameters
@@ -66,6 +67,8 @@ class KelleParameters:
         Tokens cached a head (N').
     window, sinks : int
         As in `EvictionParameters`.
+    context : int
+        As in `PrefillSelectorParameters`.
     vectors : int
         Input vectors stored at most, for tokens that are recomputed, 1 to 32.
     popular_above : int, optional
@@ -94,6 +97,7 @@ class KelleParameters:
     slots: int = 512
     window: int = 256
     sinks: int = 10
+    context: int = 2048
     vectors: int = 8
     popular_above: int | None = None
     score_shift: int = 8
@@ -123,7 +127,7 @@ class KelleParameters:
             f"bands must be at most rows / 2 and 2 * head_size / rows, here {most}",
             self.bands,
         )
-        _ = self.array, self.eviction, self.memory, self.softmax, self.rotary
+        _ = self.array, self.selector, self.memory, self.softmax, self.rotary
         row = self.memory.edram.row_channels
         require(
             row % self.rows == 0, f"rows must divide the {row} channels of an eDRAM row", self.rows
@@ -187,6 +191,11 @@ class KelleParameters:
             vector_entries=self.memory.edram.vector_entries,
             popular_above=self.popular_above,
         )
+
+    @property
+    def selector(self) -> PrefillSelectorParameters:
+        """What chooses the tokens that a prefill keeps."""
+        return PrefillSelectorParameters(eviction=self.eviction, context=self.context)
 
     @property
     def memory(self) -> RefreshedEdramParameters:

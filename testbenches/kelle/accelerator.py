@@ -10,12 +10,14 @@ from golden.kelle.attention_layer import AttentionLayer
 from golden.kelle.eviction_controller import KEPT
 from golden.kelle.kelle import KelleModel
 from golden.kelle.kv_edram import rows_of, vector_rows
-from golden.kelle.prefill import Kept
+from golden.kelle.prefill import Prefill
+from golden.kelle.prefill_selector import Kept
 from hdl.kelle.eviction_parameters import placement_layout, prefill_layout, vector_layout
 from hdl.kelle.kelle_parameters import PROJECTIONS, KelleParameters, Operation, row_write
 from hdl.kelle.refresh_controller import COUNTS
 from hdl.kelle.refresh_walker import RefreshSettings
 from testbenches.bench import Bench
+from testbenches.kelle.prefill_slices import pack_slices
 from testbenches.kelle.tile_passes import pack_weights
 from testbenches.packing import from_integers, pack, to_integer, to_integers, unpack
 from testbenches.streams import read
@@ -54,7 +56,16 @@ class Accelerator:
     ) -> None:
         self.dut, self.p, self.layer = dut, p, layer
         self.bench = bench = Bench(dut, f"{salt} {pattern}")
-        names = ("scales", "prefill", "rows", "tokens", "hidden", "weights", "look")
+        names = (
+            "scales",
+            "prefill_scores",
+            "prefill",
+            "rows",
+            "tokens",
+            "hidden",
+            "weights",
+            "look",
+        )
         self.sources = {name: bench.source(name, pattern) for name in names}
         self.sinks = {name: bench.sink(name, pattern) for name in ("outputs", "vector_stores")}
         self.program = self._weights()
@@ -117,30 +128,21 @@ class Accelerator:
         self.send("scales", self.p.array.scales_layout, {"address": address, "values": values})
         await self.run("scales")
 
-    async def fill(self, model: KelleModel, kept: list[Kept]) -> None:
-        """Load what a prefill keeps; rows of recomputed tokens hold noise."""
+    async def fill(self, model: KelleModel, prefill: Prefill, select: bool) -> None:
+        """Load what a prefill keeps, or let it be selected; rows of recomputed tokens hold noise.
+
+        What is selected is compared with the model, slot by slot, with all else when it is checked.
+        """
         p, edram = self.p, self.p.memory.edram
+        if select:
+            await self.select(prefill)
         taken = [0] * p.heads
-        for token in kept:
+        for token in prefill.kept:
             slot = taken[token.head]
             taken[token.head] += 1
-            recomputed = int(token.vector != KEPT)
-            self.send(
-                "prefill",
-                prefill_layout(p.eviction),
-                arrays(
-                    {
-                        "head": [token.head],
-                        "token": {
-                            "position": [token.position],
-                            "recomputed": [recomputed],
-                            "vector": [max(token.vector, 0)],
-                        },
-                        "importance": [token.importance],
-                    }
-                ),
-            )
-            if recomputed:
+            if not select:
+                self.send_kept(token)
+            if token.vector != KEPT:
                 self.send_noise(token.head, slot)
                 continue
             sides = (memory[token.head, slot] for memory in (model.keys, model.values))
@@ -149,6 +151,33 @@ class Accelerator:
         for vector, values in model.inputs.items():
             self.send_vector(vector, values)
         await self.run("prefill", "rows")
+
+    async def select(self, prefill: Prefill) -> None:
+        """Offer a prefill's scores; pass cycles until all heads have got their tokens.
+
+        Only then do rows follow: those of slots that are not in use yet are not refreshed.
+        """
+        for scores in prefill.scores:
+            slices = pack_slices(self.p.selector, scores, "tiles", self.bench.numpy_rng)
+            self.sources["prefill_scores"].send(slices)
+        await self.run("prefill_scores")
+        start = self.bench.cycle
+        while int(self.filled().sum()) < len(prefill.kept):
+            await self.bench.step()
+            assert self.bench.cycle < start + PATIENCE, "tokens must be selected in the end"
+
+    def send_kept(self, token: Kept) -> None:
+        """Offer a token that has been selected already."""
+        values = {
+            "head": [token.head],
+            "token": {
+                "position": [token.position],
+                "recomputed": [int(token.vector != KEPT)],
+                "vector": [max(token.vector, 0)],
+            },
+            "importance": [token.importance],
+        }
+        self.send("prefill", prefill_layout(self.p.eviction), arrays(values))
 
     async def step(self, now: int, x: Integers) -> int:
         """Decode a token; return the cycles until its output is complete."""

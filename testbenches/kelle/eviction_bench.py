@@ -8,6 +8,7 @@ from amaranth.lib import data
 
 from golden.kelle.aerp import EMPTY
 from golden.kelle.eviction_controller import KEPT, EvictionModel, News
+from golden.kelle.prefill_selector import Kept
 from hdl.kelle.eviction_parameters import (
     EvictionParameters,
     placement_layout,
@@ -104,20 +105,21 @@ class Decode:
         for sink in (self.placements, self.values, self.stores, self.scores):
             sink.received.clear()
 
-    async def prefill(self, kept: list[list[tuple[int, int, int]]]) -> None:
-        """Load position, importance and vector of each head's tokens."""
+    async def prefill(self, kept: list[Kept]) -> None:
+        """Load what a prefill keeps."""
         layout = prefill_layout(self.p)
-        for head, tokens in enumerate(kept):
-            for position, importance, vector in tokens:
-                self.expected.news += self.model.prefill(head, position, importance, vector)
-                token = {
-                    "position": position,
-                    "recomputed": int(vector != KEPT),
-                    "vector": max(vector, 0),
-                }
-                self.prefills.send(
-                    [pack_one(layout, head=head, token=token, importance=importance)]
-                )
+        for token in kept:
+            self.expected.news += self.model.prefill(
+                token.head, token.position, token.importance, token.vector
+            )
+            fields = {
+                "position": token.position,
+                "recomputed": int(token.vector != KEPT),
+                "vector": max(token.vector, 0),
+            }
+            self.prefills.send(
+                [pack_one(layout, head=token.head, token=fields, importance=token.importance)]
+            )
         await self.bench.run(until=lambda: self.prefills.idle)
 
     def send_search(self, head: int, scores: np.ndarray, fresh: int | None = None) -> None:

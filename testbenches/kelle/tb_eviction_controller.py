@@ -7,8 +7,8 @@ import cocotb
 import numpy as np
 
 from golden.kelle.aerp import EMPTY, AerpParameters, replay
-from golden.kelle.eviction_controller import KEPT, popular_tokens
-from golden.kelle.systolic_evictor import accumulate, quantise_scores
+from golden.kelle.prefill_selector import Kept, importances, select
+from golden.kelle.systolic_evictor import quantise_scores
 from golden.llm import open_trace
 from hdl.kelle.eviction_parameters import EvictionParameters
 from testbenches.kelle.eviction_bench import Decode
@@ -35,25 +35,10 @@ def real_scores(p: EvictionParameters, tokens: int) -> list[np.ndarray]:
     return heads
 
 
-def prefilled(
-    p: EvictionParameters, scores: list[np.ndarray], first: int
-) -> list[list[tuple[int, int, int]]]:
+def prefilled(p: EvictionParameters, scores: list[np.ndarray], first: int) -> list[Kept]:
     """Select what a prefill of `first` tokens keeps in each head, and the popular among it."""
-    policy = AerpParameters(budget=p.evictor.slots, window=p.window, sinks=p.sinks)
-    kept, totals = [], []
-    for head in scores:
-        total = np.zeros(first, np.int64)
-        for query in range(first):
-            for row in quantise_scores(head[:, query, : query + 1], p.evictor):
-                total[: query + 1], _ = accumulate(total[: query + 1], row, p.evictor)
-        kept.append(policy.survivors(total))
-        totals.append(total)
-    popular = popular_tokens(kept, p.popular_heads, policy, first)[: p.vectors // 2]
-    vectors = {int(position): number for number, position in enumerate(popular)}
-    return [
-        [(int(n), int(total[n]), vectors.get(int(n), KEPT)) for n in positions]
-        for positions, total in zip(kept, totals, strict=True)
-    ]
+    heads = [np.tril(head[:, :first, :first]) for head in scores]
+    return select([importances(quantise_scores(h, p.evictor), p.evictor) for h in heads], p)
 
 
 def plans(

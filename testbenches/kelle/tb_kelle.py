@@ -53,15 +53,18 @@ class Decode:
         """A text that is longer than the cache."""
         return self.p.slots + self.p.slots // 8
 
-    async def start(self, settings: RefreshSettings, prefilled: int = 0) -> None:
-        """Reset, load scales, and fill the cache."""
+    async def start(
+        self, settings: RefreshSettings, prefilled: int = 0, select: bool = True
+    ) -> None:
+        """Reset, load scales, and fill the cache; select its tokens in the hardware or outside."""
         self.model = KelleModel(self.p, self.layer)
         self.refresh = RefreshModel(self.p.memory.refresh, settings)
         self.steps: list[Step] = []
         await self.accelerator.start(settings)
-        kept, news = prefill(self.model, prefilled) if prefilled else ([], [])
-        self.learn(news)
-        await self.accelerator.fill(self.model, kept)
+        if prefilled:
+            made = prefill(self.model, prefilled)
+            self.learn(made.news)
+            await self.accelerator.fill(self.model, made, select)
 
     def learn(self, news: list[tuple[int, int, int]]) -> None:
         """Tell the model of the refresh controllers."""
@@ -181,17 +184,17 @@ async def pauses(dut: Any, pattern: str) -> None:
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """Reset in the middle of a step: nothing of it is left."""
+    """Reset in the middle of a step: nothing of it is left. Tokens are selected outside."""
     decode = Decode(dut, "resets")
     p, bench = decode.p, decode.bench
     if p.slots > 16 or FOUR_STATES:
         return
     for _ in range(4):
-        await decode.start(longest(p), decode.full)
+        await decode.start(longest(p), decode.full, select=False)
         decode.accelerator.offer(decode.full, decode.layer.quantised[decode.full])
         for _cycle in range(bench.rng.randint(1, decode.accelerator.load_beats)):
             await bench.step()
-    await decode.start(longest(p), decode.full)
+    await decode.start(longest(p), decode.full, select=False)
     for now in range(decode.full, decode.full + 3):
         await decode.step(now)
     await decode.check()

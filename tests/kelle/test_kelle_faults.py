@@ -35,7 +35,7 @@ FAULTS = [
     ),
     Fault("a free slot is attended to", SOFTMAX, "+ row < residents", "+ row <= residents"),
     Fault("the arriving token counts twice", SOFTMAX, "Mux(own, 1, Cat", "Mux(own, 3, Cat"),
-    Fault("a probability of 1 turns negative", SOFTMAX, "halved - halved[15]", "halved"),
+    Fault("probabilities are cut off instead of rounded", SOFTMAX, "[i] + 1) >> 1", "[i]) >> 1"),
     Fault(
         "blocks do not wait for recomputed keys",
         SCHEDULER,

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from golden.kelle.reciprocal import reciprocal
 from golden.kelle.softmax import error_bound, exact_softmax, power, quantise_scores, softmax
 from golden.llm import open_trace
 from hdl.catalog import entry_named
@@ -84,6 +85,21 @@ def test_every_single_score_is_all_but_one() -> None:
     got = softmax(np.arange(-(1 << 15), 1 << 15)[:, np.newaxis], np.ones((1 << 16, 1), bool), p)
     assert got.max() <= 65535
     assert got.min() >= 65536 * (1 - 2.1e-4)
+
+
+def test_half_of_a_probability_has_15_bits() -> None:
+    """Against all sums below 2, and the greatest power that each can hold: 65534 at most.
+
+    A power is at most 1 and part of its sum. Powers of earlier, smaller maxima are at most half of
+    a sum; so is 1 of sums from 2 on, and what is lost to rounding is less than that.
+    """
+    total = np.arange(1 << 14, 1 << 16)
+    power = np.minimum(total, 1 << 15)
+    mantissa, exponent = reciprocal(total)
+    factor = ((mantissa << 5 >> exponent - 14) + 1) >> 1
+    probability = (power * factor + (1 << 16)) >> 17
+    assert probability.max() == 65534
+    assert (probability.max() + 1) >> 1 < 1 << 15
 
 
 @pytest.mark.parametrize("preset", ["tiny", "smollm2", "paper"])
