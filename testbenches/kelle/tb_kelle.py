@@ -183,6 +183,26 @@ async def pauses(dut: Any, pattern: str) -> None:
 
 
 @cocotb.test()
+async def crowded_banks(dut: Any) -> None:
+    """Let refresh take nearly all cycles of the banks: whoever reads is late, and is waited for."""
+    decode = Decode(dut, "crowded banks")
+    p = decode.p
+    if p.slots > 16 or FOUR_STATES:
+        return
+    refresh = p.memory.refresh
+    always = {f"{half}_{group}": 1 for half in ("msb", "lsb") for group in ("hst", "lst")}
+    tick = refresh.walk_cycles + 4
+    await decode.start(
+        RefreshSettings(parameters=refresh, tick_cycles=tick, patience=0, **always), decode.full
+    )
+    for now in range(decode.full, decode.full + 4):
+        await decode.step(now)
+    await decode.check()
+    # The members of the last step are all there can be: their inputs were read as late as ever.
+    assert decode.steps[-1].members == p.members
+
+
+@cocotb.test()
 async def resets(dut: Any) -> None:
     """Reset in the middle of a step: nothing of it is left. Tokens are selected outside."""
     decode = Decode(dut, "resets")
