@@ -1,5 +1,7 @@
 """The units of Kelle."""
 
+from dataclasses import replace
+
 from hdl.entry import Entry
 from hdl.kelle.activation_functions import (
     ActivationFunctions,
@@ -251,7 +253,10 @@ UNITS = (
         throughput="a tile's scores a cycle; one selected token a cycle",
         unit=PrefillSelector,
         presets={
-            "tiny": PrefillSelectorParameters(eviction=TINY_EVICTION, context=32),
+            # More vectors than sinks, so that popularity decides on some of them.
+            "tiny": PrefillSelectorParameters(
+                eviction=replace(TINY_EVICTION, vectors=8), context=32
+            ),
             "smollm2": PrefillSelectorParameters(eviction=SMOLLM2_EVICTION, context=1024),
             "paper": PrefillSelectorParameters(eviction=PAPER_EVICTION),
         },

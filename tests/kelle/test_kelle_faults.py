@@ -43,22 +43,10 @@ FAULTS = [
         "Operation.SCORE: done.keys >= head,",
     ),
     Fault(
-        "blocks do not wait for recomputed values",
-        SCHEDULER,
-        'Operation.ATTEND: done["values"] > head,',
-        'Operation.ATTEND: done["values"] >= head,',
-    ),
-    Fault(
         "the attention does not wait for the softmax",
         SCHEDULER,
         "done.weighted > head",
         "done.weighted >= head",
-    ),
-    Fault(
-        "keys do not wait for the recomputed tokens' inputs",
-        SCHEDULER,
-        "Operation.KEY: done.loaded",
-        "Operation.KEY: done.arrived",
     ),
     Fault(
         "a step does not wait for an input vector on its way",

@@ -25,7 +25,7 @@ FAULTS = [
         "self.text_last",
     ),
     Fault("sinks are candidates", SEARCH, "if p.eviction.sinks:", "if False:"),
-    Fault("the threshold is the next larger", SEARCH, "total >= p.places", "total > p.places"),
+    Fault("one candidate too few is enough", SEARCH, "total >= p.places", "total + 1 >= p.places"),
     Fault("a pass counts on", SEARCH, "tile.eq(0), total.eq(0)]", "tile.eq(0)]"),
     Fault(
         "a sink too few",
