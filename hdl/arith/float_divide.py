@@ -1,6 +1,6 @@
 """FP16 division and reciprocal by an array of restoring rows: correctly rounded."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.divider import restoring_step
@@ -8,13 +8,18 @@ from hdl.arith.float_format import BINARY16
 from hdl.arith.float_normalise import normalised
 from hdl.arith.float_unpack import Operand, pack, unpack
 from hdl.arith.operator import Operator, Pipeline
-from hdl.parameters import require_choice
+from hdl.parameters import require_choice, require_range
+from hdl.unit import Unit
 
 ROWS = BINARY16.significand_bits + 2
 """Digits of a quotient between 1/2 and 2: the significand, a rounding bit, one for the range."""
 
 CUTS = ROWS + 3
 """Cut points: behind the normalisation, every row, the alignment and the rounding."""
+
+
+DEEPEST_QUOTIENT = 26
+"""Binades from the smallest normal number down to the smallest quotient, which is 2**-40."""
 
 
 class FloatDivide(Operator):
@@ -61,8 +66,14 @@ class FloatDivide(Operator):
         m = Module()
         a = unpack(m, BINARY16, self.a, saturate=self.saturate)
         b = unpack(m, BINARY16, self.b, saturate=self.saturate)
-        # The smallest quotient, 2**-40, is 26 binades below the smallest normal number.
-        quotient = _divide(m, self.pipeline(m, cuts=CUTS), a, b, saturate=self.saturate, deepest=26)
+        quotient = _divide(
+            m,
+            self.pipeline(m, cuts=CUTS),
+            a,
+            b,
+            saturate=self.saturate,
+            deepest=DEEPEST_QUOTIENT,
+        )
         m.d.comb += self.result.eq(quotient)
         return m
 
@@ -114,20 +125,95 @@ class FloatReciprocal(Operator):
         return m
 
 
+class SerialFloatDivide(Unit):
+    """Quotient of two FP16 numbers, some digits a cycle, for a pipeline that waits for it.
+
+    It is two of the pipeline's ranks. A division begins whenever they move, and has to be over
+    before they move again, unless nobody needs it.
+
+    **Latency** two moves. **Throughput** one quotient in ``ceil(13 / digits) + 1`` cycles.
+    **Numerics** as `FloatDivide`.
+
+    Parameters
+    ----------
+    digits : int
+        Digits of the quotient a cycle, 1 to 13.
+
+    Members
+    -------
+    a, b : In(BINARY16.layout)
+        Dividend and divisor.
+    enable : In(1)
+        The ranks move.
+    busy : Out(1)
+        The division that began with the last move is not over.
+    result : Out(BINARY16.layout)
+        The quotient of the operands of the move before the last.
+
+    Raises
+    ------
+    ValueError
+        If `digits` is outside its range.
+    """
+
+    def __init__(self, *, digits: int) -> None:
+        require_range("digits", digits, 1, ROWS)
+        self.digits = digits
+        fp16 = BINARY16.layout
+        members = {"a": In(fp16), "b": In(fp16), "enable": In(1)}
+        super().__init__(members | {"busy": Out(1), "result": Out(fp16)})
+
+    @staticmethod
+    def cycles(digits: int) -> int:
+        """Return the cycles from one division to the next."""
+        return -(-ROWS // digits) + 1
+
+    def elaborate(self, platform: object) -> Module:
+        """Prepare, work through some rows a cycle, round."""
+        m = Module()
+        a = unpack(m, BINARY16, self.a, saturate=False)
+        b = unpack(m, BINARY16, self.b, saturate=False)
+        pipeline = Pipeline(m, stages=2, cuts=2, enable=self.enable)
+        steps = self.cycles(self.digits) - 1
+        left = Signal(range(steps + 1))
+        dividend, divisor, first, *control = _prepared(a, b, saturate=False)
+        remainder = Signal(len(divisor), reset_less=True)
+        digit = Signal(reset_less=True)
+        quotient = Signal(steps * self.digits, reset_less=True)
+        m.d.comb += self.busy.eq(left.any())
+        divisor, *control = pipeline.cut(divisor, *control)
+
+        rest: Value = remainder
+        brought, digits = digit, []
+        for row in range(self.digits):
+            step, fits = restoring_step(rest, brought, divisor)
+            rest, brought = Signal(len(divisor), name=f"remainder_{row}"), Const(0, 1)
+            m.d.comb += rest.eq(step)
+            digits.insert(0, fits)
+        with m.If(self.enable):
+            m.d.sync += [remainder.eq(dividend), digit.eq(first), left.eq(steps)]
+        with m.Elif(left.any()):
+            m.d.sync += [
+                remainder.eq(rest),
+                digit.eq(0),
+                quotient.eq(Cat(*digits, quotient)),
+                left.eq(left - 1),
+            ]
+
+        # Digits beyond those of the result count as dropped.
+        beyond = len(quotient) - ROWS
+        dropped = remainder.any() | quotient[:beyond].any()
+        aligned = _aligned(quotient[beyond:], dropped, *control, deepest=DEEPEST_QUOTIENT)
+        (result,) = pipeline.cut(_packed(m, *aligned, saturate=False))
+        m.d.comb += self.result.eq(result)
+        return m
+
+
 def _divide(
     m: Module, pipeline: Pipeline, a: Operand, b: Operand, *, saturate: bool, deepest: int
 ) -> Value:
     """Return the code of ``a / b``, no more than `deepest` binades below the normal numbers."""
-    dividend, above = normalised(a)
-    divisor, below = normalised(b)
-    sign = a.sign ^ b.sign
-    nan = a.nan | b.nan | (a.zero & b.zero & ~Const(saturate, 1)) | (a.infinite & b.infinite)
-    infinite = a.infinite | b.zero
-    zero = a.zero | b.infinite
-    exponent = above - below + BINARY16.bias
-    control = (sign, nan, infinite, zero, exponent.as_signed())
-    # The dividend is less than twice the divisor, as the first row needs it.
-    remainder, divisor, digit, *control = pipeline.cut(dividend[1:], divisor, dividend[0], *control)
+    remainder, divisor, digit, *control = pipeline.cut(*_prepared(a, b, saturate=saturate))
     digits: Value = Const(0, 0)
     for _ in range(ROWS):
         remainder, fits = restoring_step(remainder, digit, divisor)
@@ -135,11 +221,39 @@ def _divide(
         remainder, divisor, digits, *control = pipeline.cut(
             remainder, divisor, Cat(fits, digits), *control
         )
+    aligned = pipeline.cut(*_aligned(digits, remainder.any(), *control, deepest=deepest))
+    (quotient,) = pipeline.cut(_packed(m, *aligned, saturate=saturate))
+    return quotient
 
-    sign, nan, infinite, zero, exponent = control
+
+def _prepared(a: Operand, b: Operand, *, saturate: bool) -> tuple[Value, ...]:
+    """Return the first row's remainder, divisor and digit, and what goes beside the rows."""
+    dividend, above = normalised(a)
+    divisor, below = normalised(b)
+    sign = a.sign ^ b.sign
+    nan = a.nan | b.nan | (a.zero & b.zero & ~Const(saturate, 1)) | (a.infinite & b.infinite)
+    infinite = a.infinite | b.zero
+    zero = a.zero | b.infinite
+    exponent = above - below + BINARY16.bias
+    # The dividend is less than twice the divisor, as the first row needs it.
+    return dividend[1:], divisor, dividend[0], sign, nan, infinite, zero, exponent.as_signed()
+
+
+def _aligned(
+    digits: Value,
+    dropped: Value,
+    sign: Value,
+    nan: Value,
+    infinite: Value,
+    zero: Value,
+    exponent: Value,
+    *,
+    deepest: int,
+) -> tuple[Value, ...]:
+    """Return a quotient's digits in their place, its exponent code, and what goes beside them."""
     # A quotient below 1 begins one digit later.
     above_one = digits[-1]
-    significand = Cat(remainder.any(), Mux(above_one, digits, digits << 1)[:ROWS])
+    significand = Cat(dropped, Mux(above_one, digits, digits << 1)[:ROWS])
     exponent = exponent.as_signed() - ~above_one
     subnormal = exponent < 1
     down = Mux(subnormal, 1 - exponent, 0)[: deepest.bit_length()]
@@ -147,13 +261,25 @@ def _divide(
     wide = Cat(Const(0, deepest), significand) >> down
     sticky = wide[: deepest + 2].any()
     code = Mux(subnormal, 0, exponent)[:6]
-    kept, sticky, sign, nan, infinite, zero, code = pipeline.cut(
-        wide[deepest + 2 :], sticky, sign, nan, infinite, zero, code
-    )
+    return wide[deepest + 2 :], sticky, sign, nan, infinite, zero, code
 
+
+def _packed(
+    m: Module,
+    kept: Value,
+    sticky: Value,
+    sign: Value,
+    nan: Value,
+    infinite: Value,
+    zero: Value,
+    code: Value,
+    *,
+    saturate: bool,
+) -> Value:
+    """Return a rounded quotient's code."""
     some = ~zero
     huge = infinite & some
-    quotient = pack(
+    return pack(
         m,
         BINARY16,
         sign=sign,
@@ -164,5 +290,3 @@ def _divide(
         nan=nan,
         saturate=saturate,
     )
-    (quotient,) = pipeline.cut(quotient)
-    return quotient

@@ -1,6 +1,6 @@
 """Floating-point multiplication."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib.wiring import In, Out
@@ -12,7 +12,7 @@ from hdl.arith.float_unpack import pack, require_ieee, unpack
 from hdl.arith.leading_zeros import leading_zeros
 from hdl.arith.operator import Operator
 from hdl.arith.unsigned_multiply import product
-from hdl.parameters import require_choice
+from hdl.parameters import require_choice, require_range
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,10 @@ class FloatMultiply(Operator):
         No infinity and no NaN: an operand with the largest exponent code is the number it would be
         in a format without special values, and a result beyond the largest finite number gives
         that number.
+    extra_bits : int
+        Mantissa bits that b has below those of its format, 0 to 8; they are 0 where b is subnormal.
+    exact : bool
+        Whether there is an output `product`.
     stages : int
         Register ranks. One is the result; a second stands behind the integer product.
     enable : bool
@@ -52,10 +56,14 @@ class FloatMultiply(Operator):
 
     Members
     -------
-    a, b : In(number_format.layout)
-        The operands.
+    a : In(number_format.layout)
+        An operand.
+    b : In(layout)
+        The other one: that layout with `extra_bits` more.
     result : Out(number_format.layout)
         The product.
+    product : Out
+        The integer product of both significands, in the cycle of the operands; only with `exact`.
 
     Raises
     ------
@@ -68,24 +76,34 @@ class FloatMultiply(Operator):
         *,
         number_format: FloatFormat = BINARY16,
         saturate: bool = False,
+        extra_bits: int = 0,
+        exact: bool = False,
         stages: int = 0,
         enable: bool = False,
     ) -> None:
         require_ieee("number_format", number_format)
         require_choice("saturate", saturate, (False, True))
+        require_range("extra_bits", extra_bits, 0, 8)
+        require_choice("exact", exact, (False, True))
         self.number_format = number_format
-        self.saturate = saturate
-        layout = number_format.layout
-        super().__init__(
-            {"a": In(layout), "b": In(layout), "result": Out(layout)}, stages=stages, enable=enable
+        self.longer_format = replace(
+            number_format, mantissa_bits=number_format.mantissa_bits + extra_bits
         )
+        self.saturate = saturate
+        self.extra_bits = extra_bits
+        self.exact = exact
+        layout = number_format.layout
+        members = {"a": In(layout), "b": In(self.longer_format.layout), "result": Out(layout)}
+        if exact:
+            members["product"] = Out(2 * number_format.significand_bits + extra_bits)
+        super().__init__(members, stages=stages, enable=enable)
 
     def elaborate(self, platform: object) -> Module:
         """Multiply, shift, round."""
         m = Module()
         pipeline = self.pipeline(m, cuts=2)
         a = unpack(m, self.number_format, self.a, saturate=self.saturate)
-        b = unpack(m, self.number_format, self.b, saturate=self.saturate)
+        b = unpack(m, self.longer_format, self.b, saturate=self.saturate)
         bits = self.number_format.significand_bits
         range_bits = self.number_format.exponent_bits + 2
 
@@ -94,7 +112,7 @@ class FloatMultiply(Operator):
         weight = Signal(signed(range_bits))
         exponent = Signal(signed(range_bits))
         m.d.comb += [
-            counted.eq(Mux(a.significand[-1], b.significand, a.significand)),
+            counted.eq(Mux(a.significand[-1], b.significand[-bits:], a.significand)),
             zeros.eq(leading_zeros(counted)),
             weight.eq(a.exponent + b.exponent - self.number_format.bias),
             exponent.eq(weight - zeros),
@@ -103,14 +121,19 @@ class FloatMultiply(Operator):
         subnormal = exponent[-1]
         amount = Mux(subnormal, bits - weight, bits - zeros)[: range_bits - 1]
         shown = exponent[:-1] & ~(subnormal | a.zero | b.zero).replicate(range_bits - 1)
+        integer = product(m, a.significand, b.significand)
+        if self.exact:
+            m.d.comb += self.product.eq(integer)
         unplaced, special = cut(
             pipeline,
-            Unplaced(a.sign ^ b.sign, shown, product(m, a.significand, b.significand), amount),
+            Unplaced(a.sign ^ b.sign, shown, integer, amount),
             NEVER if self.saturate else product_special(a, b),
         )
 
+        # A subnormal operand leaves two bits below the last place; what b has more goes there.
         integer = Cat(Const(0, 2), unplaced.integer)
-        placed, sticky = shift_right(m, integer, unplaced.amount, bits + 2)
+        placed, sticky = shift_right(m, integer[self.extra_bits :], unplaced.amount, bits + 2)
+        sticky = sticky | integer[: self.extra_bits].any()
         top = placed[-1]
         again = ~top & unplaced.exponent.any()
         mantissa = Signal(bits - 1)

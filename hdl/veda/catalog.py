@@ -18,6 +18,10 @@ from hdl.veda.element_serial_softmax import (
     ElementSerialSoftmaxParameters,
 )
 from hdl.veda.flexible_pe_array import FlexiblePeArray, FlexiblePeArrayParameters
+from hdl.veda.special_function_unit import (
+    SpecialFunctionUnit,
+    SpecialFunctionUnitParameters,
+)
 from hdl.veda.veda import Veda
 from hdl.veda.veda_parameters import VedaParameters
 from hdl.veda.vote_threshold import VoteThresholdParameters
@@ -67,6 +71,9 @@ UNITS: tuple[Entry, ...] = (
             "tiny": ElementSerialActivationParameters(
                 exp_stages=2, step_stages=1, divide_stages=2, multiply_stages=1
             ),
+            "tiny_serial": ElementSerialActivationParameters(
+                exp_stages=2, step_stages=1, divide_digits=3, multiply_stages=1
+            ),
             "smollm2": ElementSerialActivationParameters(),
             "paper": ElementSerialActivationParameters(),
         },
@@ -97,6 +104,31 @@ UNITS: tuple[Entry, ...] = (
             "tiny": ElementSerialSoftmaxParameters(capacity=24, tile=4, heads=2),
             "smollm2": ElementSerialSoftmaxParameters(capacity=512),
             "paper": ElementSerialSoftmaxParameters(),
+        },
+    ),
+    Entry(
+        top="special_function_unit",
+        paper="veda",
+        summary="softmax, norm, activation and rotary embedding on shared operators",
+        source="Section V, Figures 6 and 7, Table I (special function unit)",
+        latency="that of each function's unit, and two cycles to change hands",
+        throughput="one element in and one out a cycle, of one function at a time",
+        unit=SpecialFunctionUnit,
+        presets={
+            "tiny": SpecialFunctionUnitParameters(
+                capacity=24,
+                tile=4,
+                heads=2,
+                width=12,
+                rms=False,
+                exp_stages=2,
+                step_stages=1,
+            ),
+            "tiny_lanes": SpecialFunctionUnitParameters(
+                lanes=2, capacity=24, tile=4, heads=2, width=12, divide_digits=0
+            ),
+            "smollm2": SpecialFunctionUnitParameters(lanes=2, capacity=512, width=576),
+            "paper": SpecialFunctionUnitParameters(rms=False),
         },
     ),
     Entry(

@@ -44,8 +44,8 @@ class DeviationReciprocal(Unit):
     -------
     strobe, sums : In
         A complete vector's sums.
-    strobe_out, scale : Out
-        The outcome, for one cycle.
+    strobe_out, scale, undefined : Out
+        The outcome, for one cycle; the scale of an undefined vector is a NaN.
     """
 
     def __init__(self, *, parameters: ElementSerialLayernormParameters) -> None:
@@ -56,6 +56,7 @@ class DeviationReciprocal(Unit):
                 "sums": In(parameters.sums_layout),
                 "strobe_out": Out(1),
                 "scale": Out(parameters.scale_layout),
+                "undefined": Out(1),
             }
         )
         # The mean's square is built in the register that the squares are divided in.
@@ -79,21 +80,22 @@ class DeviationReciprocal(Unit):
         p = self.parameters
         width = self.width
         work = Signal(width, reset_less=True)
-        divisor = Signal(p.count_width, reset_less=True)
-        remainder = Signal(max(p.count_width, ROOT_DIGITS + 2), reset_less=True)
+        # By the number of elements, then by the root of what that gives.
+        divisor = Signal(max(p.count_width, ROOT_DIGITS), reset_less=True)
+        remainder = Signal(max(p.count_width, ROOT_DIGITS + 1), reset_less=True)
         steps = Signal(range(width + 1), reset_less=True)
         places = Signal(range(width // 2 + 1), reset_less=True)
-        root = Signal(ROOT_DIGITS, reset_less=True)
-        quotient = Signal(QUOTIENT_DIGITS, reset_less=True)
         undefined = Signal(reset_less=True)
         # First the vector's sum, then the mean of its squares.
         other = Signal(max(p.sum_width, 32 + SQUARE_FRACTION), reset_less=True)
         negative = Signal(reset_less=True)
         done = steps == 1
-        m.d.comb += self.scale.undefined.eq(undefined)
+        m.d.comb += self.undefined.eq(undefined)
         m.d.sync += steps.eq(steps - 1)
 
-        rest, digit = restoring_step(remainder[: p.count_width], work[-1], divisor)
+        dividend = Signal()
+        m.d.comb += dividend.eq(work[-1])
+        rest, digit = restoring_step(remainder[: len(divisor)], dividend, divisor)
         epsilon = Const(EPSILON, width)
         divide = [work.eq(Cat(digit, work)), remainder.eq(rest)]
 
@@ -120,16 +122,17 @@ class DeviationReciprocal(Unit):
                 m.d.sync += [work.eq(prefix_sum(m, work, epsilon)), places.eq(0)]
                 m.next = "NORMALISE"
             with m.State("NORMALISE"):
-                m.d.sync += [remainder.eq(0), root.eq(0), steps.eq(ROOT_DIGITS)]
+                m.d.sync += [remainder.eq(0), divisor.eq(0), steps.eq(ROOT_DIGITS)]
                 with m.If(work[-2:].any()):
                     m.next = "ROOT"
                 with m.Else():
                     m.d.sync += [work.eq(work << 2), places.eq(places + 1)]
             with m.State("ROOT"):
+                root = divisor[:ROOT_DIGITS]
                 left, one = root_step(remainder[: ROOT_DIGITS + 1], work[-2:], root)
                 m.d.sync += [
                     work.eq(work << 2),
-                    root.eq(Cat(one, root)),
+                    divisor.eq(Cat(one, root)),
                     remainder.eq(left),
                 ]
                 with m.If(done):
@@ -140,15 +143,18 @@ class DeviationReciprocal(Unit):
                     ]
                     m.next = "RECIPROCAL"
             with m.State("RECIPROCAL"):
-                left, one = restoring_step(remainder[:ROOT_DIGITS], Const(0, 1), root)
-                m.d.sync += [remainder.eq(left), quotient.eq(Cat(one, quotient))]
+                m.d.comb += dividend.eq(0)
+                m.d.sync += divide
                 with m.If(done):
                     m.next = "ROUND"
             with m.State("ROUND"):
                 m.d.comb += self.strobe_out.eq(1)
                 m.next = "IDLE"
         inexact = remainder[:ROOT_DIGITS].any()
-        m.d.comb += Value.cast(self.scale.scale).eq(self._rounded(m, quotient, inexact, places))
+        scale = self._rounded(m, work[:QUOTIENT_DIGITS], inexact, places)
+        m.d.comb += Value.cast(self.scale.scale).eq(
+            scale | Cat(Const(0, 9), undefined.replicate(6))
+        )
         return m
 
     def _mean(

@@ -8,13 +8,26 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.float_add import FloatAdd
-from hdl.arith.float_divide import FloatDivide
+from hdl.arith.float_divide import FloatDivide, SerialFloatDivide
 from hdl.arith.float_exp import Domain, FloatExp
 from hdl.arith.float_format import BINARY16
 from hdl.arith.float_multiply import FloatMultiply
 from hdl.parameters import require_range
 from hdl.stream.memory_fifo import MemoryFifo
 from hdl.unit import Unit
+from hdl.veda.operator_loan import (
+    BINARY,
+    EXTRA_BITS,
+    LONGER_PRODUCT,
+    QUOTIENT,
+    UNARY,
+    from_fp16,
+    loan,
+    own,
+)
+
+LOAN = loan(exp=UNARY, add=BINARY, multiply=LONGER_PRODUCT, divide=QUOTIENT, last_multiply=BINARY)
+"""The operators of an activation."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,8 +40,10 @@ class ElementSerialActivationParameters:
         Of the exponential unit, 2 to 7.
     step_stages : int
         Of the adder and the multiplier between exponential and division, 1 to 4.
+    divide_digits : int
+        Digits of a quotient a cycle, 1 to 13; 0 for a pipelined divider, a quotient a cycle.
     divide_stages : int
-        Of the divider, 1 to 16.
+        Of the pipelined divider, 1 to 16.
     multiply_stages : int
         Of the last multiplier, 1 to 4.
 
@@ -40,6 +55,7 @@ class ElementSerialActivationParameters:
 
     exp_stages: int = 5
     step_stages: int = 2
+    divide_digits: int = 0
     divide_stages: int = 10
     multiply_stages: int = 2
 
@@ -47,14 +63,27 @@ class ElementSerialActivationParameters:
         """Check every rule."""
         require_range("exp_stages", self.exp_stages, 2, 7)
         require_range("step_stages", self.step_stages, 1, 4)
+        require_range("divide_digits", self.divide_digits, 0, 13)
         require_range("divide_stages", self.divide_stages, 1, 16)
         require_range("multiply_stages", self.multiply_stages, 1, 4)
 
     @property
     def ranks(self) -> int:
         """Register ranks from the operands to the result."""
-        before = self.exp_stages + self.step_stages + self.divide_stages
-        return before + self.multiply_stages
+        divide = 2 if self.divide_digits else self.divide_stages
+        return self.exp_stages + self.step_stages + divide + self.multiply_stages
+
+    @property
+    def interval(self) -> int:
+        """Cycles from one element to the next."""
+        return SerialFloatDivide.cycles(self.divide_digits) if self.divide_digits else 1
+
+    @property
+    def divider(self) -> Unit:
+        """A divider of these dimensions."""
+        if self.divide_digits:
+            return SerialFloatDivide(digits=self.divide_digits)
+        return FloatDivide(stages=self.divide_stages, enable=True)
 
     @property
     def operands_layout(self) -> data.StructLayout:
@@ -74,7 +103,8 @@ class ElementSerialActivation(Unit):
     Only ``e = exp(-abs(gate))`` is needed, which is at most 1: a gate below zero is multiplied by e
     before it is divided by ``1 + e``.
 
-    **Latency** `ranks` cycles (the parameters'). **Throughput** one element a cycle.
+    **Latency** `ranks` cycles (the parameters'), when the divider is pipelined. **Throughput** one
+    element in `interval` cycles: in each, or as the serial divider allows.
 
     **Numerics** every operator rounds to FP16: e by `FloatExp`, the other four to nearest, ties to
     even, subnormals included. To the exact result q the error is at most
@@ -87,6 +117,8 @@ class ElementSerialActivation(Unit):
     ----------
     parameters : ElementSerialActivationParameters
         Register ranks.
+    borrows : bool
+        Whether the operators are lent.
 
     Members
     -------
@@ -94,6 +126,8 @@ class ElementSerialActivation(Unit):
         `gate` and `up` in FP16, and `last`, which is passed on.
     activated : Out(stream)
         `value` in FP16, `last`.
+    loan : Out(LOAN)
+        The operators; only with `borrows`. No element is taken unless they are granted.
 
     Raises
     ------
@@ -101,13 +135,17 @@ class ElementSerialActivation(Unit):
         By `ElementSerialActivationParameters`.
     """
 
-    def __init__(self, *, parameters: ElementSerialActivationParameters) -> None:
+    def __init__(
+        self, *, parameters: ElementSerialActivationParameters, borrows: bool = False
+    ) -> None:
         self.parameters = parameters
+        self.borrows = borrows
         super().__init__(
             {
                 "operands": In(stream.Signature(parameters.operands_layout)),
                 "activated": Out(stream.Signature(parameters.element_layout)),
             }
+            | ({"loan": Out(LOAN)} if borrows else {})
         )
 
     def elaborate(self, platform: Any) -> Module:
@@ -115,27 +153,42 @@ class ElementSerialActivation(Unit):
         m = Module()
         p = self.parameters
         operands, output = self.operands.payload, self.activated
-        move = Signal()
+        if self.borrows:
+            lent = self.loan
+        else:
+            lent = own(
+                m,
+                LOAN,
+                exp=FloatExp(domain=Domain.NONPOSITIVE, stages=p.exp_stages, enable=True),
+                add=FloatAdd(stages=p.step_stages, enable=True),
+                multiply=FloatMultiply(extra_bits=EXTRA_BITS, stages=p.step_stages, enable=True),
+                divide=p.divider,
+                last_multiply=FloatMultiply(stages=p.multiply_stages, enable=True),
+            )
+        exp, add, damp, divide = lent.exp, lent.add, lent.multiply, lent.divide
+        multiply = lent.last_multiply
+        move, takes = Signal(), Signal()
         valid = Signal(p.ranks)
+        # A serial divider's first rank; a pipelined one is never busy.
+        dividing = valid[p.exp_stages + p.step_stages]
         m.d.comb += [
-            move.eq(~output.valid | output.ready),
-            self.operands.ready.eq(move),
+            move.eq((~output.valid | output.ready) & ~(dividing & divide.busy)),
+            self.operands.ready.eq(move & lent.granted),
+            takes.eq(self.operands.valid & self.operands.ready),
             output.valid.eq(valid[-1]),
         ]
+        # The last rank may be emptied while the others wait for a quotient.
+        with m.If(output.ready):
+            m.d.sync += valid[-1].eq(0)
         with m.If(move):
-            m.d.sync += valid.eq(Cat(self.operands.valid, valid))
+            m.d.sync += valid.eq(Cat(takes, valid))
 
-        m.submodules.exp = exp = FloatExp(
-            domain=Domain.NONPOSITIVE, stages=p.exp_stages, enable=True
-        )
-        m.submodules.add = add = FloatAdd(stages=p.step_stages, enable=True)
-        m.submodules.damp = damp = FloatMultiply(stages=p.step_stages, enable=True)
-        m.submodules.divide = divide = FloatDivide(stages=p.divide_stages, enable=True)
-        m.submodules.multiply = multiply = FloatMultiply(stages=p.multiply_stages, enable=True)
         # What the operators behind need waits in memories; each holds what is on its way.
-        gate = self._wait(m, "gates", Value.cast(operands.gate), valid[p.exp_stages - 1], move)
+        gate = self._wait(
+            m, "gates", Value.cast(operands.gate), takes, valid[p.exp_stages - 1] & move
+        )
         ups = Cat(Value.cast(operands.up), operands.last)
-        up = self._wait(m, "ups", ups, valid[-1 - p.multiply_stages], move)
+        up = self._wait(m, "ups", ups, takes, valid[-1 - p.multiply_stages] & move)
         last = up[16]
         for rank in range(p.multiply_stages):
             later = Signal(name=f"last_{rank}", reset_less=True)
@@ -145,12 +198,14 @@ class ElementSerialActivation(Unit):
 
         one = Const(BINARY16.one, 16)
         m.d.comb += [
-            *(unit.enable.eq(move) for unit in (exp, add, damp, divide, multiply)),
+            lent.wants.eq(self.operands.valid),
+            lent.busy.eq(valid.any()),
+            lent.enable.eq(move),
             exp.a.eq(operands.gate),
             Value.cast(add.a).eq(one),
             add.b.eq(exp.result),
             Value.cast(damp.a).eq(gate),
-            Value.cast(damp.b).eq(Mux(gate[-1], Value.cast(exp.result), one)),
+            Value.cast(damp.b).eq(from_fp16(Mux(gate[-1], Value.cast(exp.result), one))),
             divide.a.eq(damp.result),
             divide.b.eq(add.result),
             multiply.a.eq(divide.result),
@@ -160,14 +215,14 @@ class ElementSerialActivation(Unit):
         ]
         return m
 
-    def _wait(self, m: Module, name: str, value: Value, needed: Value, move: Value) -> Value:
+    def _wait(self, m: Module, name: str, value: Value, comes: Value, leaves: Value) -> Value:
         """Keep a value until it is needed."""
         depth = 1 << self.parameters.ranks.bit_length()
         fifo = MemoryFifo(shape=len(value), depth=depth)
         m.submodules[name] = fifo
         m.d.comb += [
-            fifo.source.valid.eq(self.operands.valid & move),
+            fifo.source.valid.eq(comes),
             fifo.source.payload.eq(value),
-            fifo.sink.ready.eq(needed & move),
+            fifo.sink.ready.eq(leaves),
         ]
         return fifo.sink.payload

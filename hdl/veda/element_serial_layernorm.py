@@ -2,19 +2,61 @@
 
 from typing import Any
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, Signature
 
 from hdl.arith.float_add import FloatAdd
 from hdl.arith.float_format import BINARY16
 from hdl.arith.float_multiply import FloatMultiply
-from hdl.arith.float_normalise import QUIET_NAN
+from hdl.arith.unsigned_multiply import product
 from hdl.stream.memory_fifo import MemoryFifo
 from hdl.unit import Unit
 from hdl.veda.deviation_reciprocal import DeviationReciprocal
 from hdl.veda.element_sums import ElementSums
 from hdl.veda.layernorm_parameters import ElementSerialLayernormParameters
+from hdl.veda.operator_loan import (
+    BINARY,
+    EXACT_PRODUCT,
+    EXTRA_BITS,
+    LONGER_PRODUCT,
+    from_fp16,
+    loan,
+    own,
+)
+
+
+def layernorm_loan(parameters: ElementSerialLayernormParameters) -> Signature:
+    """Return the operators of a layernorm: RMSNorm needs no subtractor."""
+    subtractor = {} if parameters.rms else {"add": BINARY}
+    return loan(multiply=LONGER_PRODUCT, last_multiply=EXACT_PRODUCT, **subtractor)
+
+
+class SignificandProduct(Unit):
+    """The integer product of two significands: of a multiplier, what a square needs.
+
+    **Latency** 0 cycles. **Throughput** one product a cycle. **Numerics** exact.
+
+    Members
+    -------
+    enable : In(1)
+        As every operator that is lent has it; nothing moves here.
+    a, b : In(FP16)
+        Two numbers below 2**-13, of which the codes are the significands.
+    product : Out(22)
+        The product of the two codes.
+    """
+
+    def __init__(self) -> None:
+        fp16 = BINARY16.layout
+        super().__init__({"enable": In(1), "a": In(fp16), "b": In(fp16), "product": Out(22)})
+
+    def elaborate(self, platform: Any) -> Module:
+        """Multiply."""
+        m = Module()
+        a, b = (Value.cast(code)[: BINARY16.significand_bits] for code in (self.a, self.b))
+        m.d.comb += self.product.eq(product(m, a, b))
+        return m
 
 
 class ElementSerialLayernorm(Unit):
@@ -44,6 +86,8 @@ class ElementSerialLayernorm(Unit):
     ----------
     parameters : ElementSerialLayernormParameters
         Dimensions.
+    borrows : bool
+        Whether the operators are lent.
 
     Members
     -------
@@ -57,6 +101,9 @@ class ElementSerialLayernorm(Unit):
         A vector had an infinity or a NaN. It stays.
     clear_undefined : In(1)
         It falls, unless a vector raises it in the same cycle.
+    loan : Out(layernorm_loan(parameters))
+        The operators; only with `borrows`. No element is reduced or normalised unless they are
+        granted.
 
     Raises
     ------
@@ -64,8 +111,11 @@ class ElementSerialLayernorm(Unit):
         By `ElementSerialLayernormParameters`.
     """
 
-    def __init__(self, *, parameters: ElementSerialLayernormParameters) -> None:
+    def __init__(
+        self, *, parameters: ElementSerialLayernormParameters, borrows: bool = False
+    ) -> None:
         self.parameters = parameters
+        self.borrows = borrows
         super().__init__(
             {
                 "elements": In(stream.Signature(parameters.element_layout)),
@@ -73,12 +123,14 @@ class ElementSerialLayernorm(Unit):
                 "undefined": Out(1),
                 "clear_undefined": In(1),
             }
+            | ({"loan": Out(layernorm_loan(parameters))} if borrows else {})
         )
 
     def elaborate(self, platform: Any) -> Module:
         """Reduce, buffer, normalise."""
         m = Module()
         p = self.parameters
+        lent = self.loan if self.borrows else self._own(m)
         m.submodules.sums = sums = ElementSums(parameters=p)
         m.submodules.deviation = deviation = DeviationReciprocal(parameters=p)
         m.submodules.buffer = buffer = MemoryFifo(
@@ -91,89 +143,98 @@ class ElementSerialLayernorm(Unit):
         reducing = Signal()
         element = self.elements.payload
         room = ~element.last | ((complete != p.vectors) & ~reducing)
-        take = self.elements.valid & buffer.source.ready & room
+        ready = buffer.source.ready & room & lent.granted
+        take = self.elements.valid & ready
         ends = take & element.last
         used = scales.sink.valid & scales.sink.ready
         with m.If(deviation.strobe_out):
             m.d.sync += reducing.eq(0)
         with m.If(ends):
             m.d.sync += reducing.eq(1)
-        spoilt = deviation.strobe_out & deviation.scale.undefined
+        spoilt = deviation.strobe_out & deviation.undefined
         m.d.sync += [
             complete.eq(complete + ends - used),
             self.undefined.eq((self.undefined & ~self.clear_undefined) | spoilt),
         ]
         m.d.comb += [
-            self.elements.ready.eq(buffer.source.ready & room),
+            self.elements.ready.eq(ready),
             sums.strobe.eq(take),
             sums.element.eq(element),
+            Value.cast(lent.last_multiply.a).eq(sums.significand),
+            Value.cast(lent.last_multiply.b).eq(sums.significand),
+            sums.square.eq(lent.last_multiply.product),
             deviation.strobe.eq(sums.strobe_out),
             deviation.sums.eq(sums.sums),
-            buffer.source.valid.eq(self.elements.valid & room),
+            buffer.source.valid.eq(self.elements.valid & room & lent.granted),
             buffer.source.payload.eq(element),
             scales.source.valid.eq(deviation.strobe_out),
             scales.source.payload.eq(deviation.scale),
         ]
-        self._normalise(m, buffer.sink, scales.sink)
+        moving = self._normalise(m, lent, buffer.sink, scales.sink)
+        reduces = self.elements.valid & buffer.source.ready & room
+        m.d.comb += [
+            lent.wants.eq(reduces | (buffer.sink.valid & scales.sink.valid)),
+            lent.busy.eq(sums.squaring | moving),
+        ]
         return m
 
-    def _normalise(self, m: Module, elements: Any, scales: Any) -> None:
-        """Subtract the mean and multiply; everything waits together."""
+    def _own(self, m: Module) -> Any:
+        """Return operators of the unit itself."""
+        p = self.parameters
+        operators: dict[str, Any] = {
+            "multiply": FloatMultiply(extra_bits=EXTRA_BITS, stages=p.multiply_stages, enable=True),
+            "last_multiply": SignificandProduct(),
+        }
+        if not p.rms:
+            operators["add"] = FloatAdd(stages=p.subtract_stages, enable=True)
+        return own(m, layernorm_loan(p), **operators)
+
+    def _normalise(self, m: Module, lent: Any, elements: Any, scales: Any) -> Value:
+        """Subtract the mean and multiply; everything waits together.
+
+        Returns whether anything is there.
+        """
         p = self.parameters
         output = self.normalised
-        move = Signal()
+        move, goes = Signal(), Signal()
         m.d.comb += [
             move.eq(~output.valid | output.ready),
-            elements.ready.eq(scales.valid & move),
-            scales.ready.eq(elements.valid & elements.payload.last & move),
+            goes.eq(move & lent.granted),
+            lent.enable.eq(move),
+            elements.ready.eq(scales.valid & goes),
+            scales.ready.eq(elements.valid & elements.payload.last & goes),
         ]
-        value, scale = Signal(BINARY16.layout, reset_less=True), Signal(16, reset_less=True)
-        valid = Signal()
-        control = Signal(2, reset_less=True)
+        ranks = p.multiply_stages + (0 if p.rms else p.subtract_stages)
+        # Beside the operands, and beside the operators.
+        valid, last = Signal(1 + ranks), Signal(1 + ranks, reset_less=True)
+        difference, scale = Signal(BINARY16.layout, reset_less=True), Signal(16, reset_less=True)
         with m.If(move):
             m.d.sync += [
-                value.eq(elements.payload.value),
+                valid.eq(Cat(elements.valid & scales.valid & lent.granted, valid)),
+                last.eq(Cat(elements.payload.last, last)),
+                difference.eq(elements.payload.value),
                 scale.eq(Value.cast(scales.payload.scale)),
-                valid.eq(elements.valid & scales.valid),
-                control.eq(Cat(elements.payload.last, scales.payload.undefined)),
             ]
-        difference: Any = value
-        beside: Value = Cat(valid, control, scale)
         if not p.rms:
             mean = Signal(BINARY16.layout, reset_less=True)
-            m.submodules.subtract = subtract = FloatAdd(stages=p.subtract_stages, enable=True)
+            m.d.comb += [
+                lent.add.a.eq(difference),
+                lent.add.b.eq(mean),
+                lent.add.b.sign.eq(~mean.sign),
+            ]
             with m.If(move):
                 m.d.sync += mean.eq(scales.payload.mean)
-            m.d.comb += [
-                subtract.enable.eq(move),
-                subtract.a.eq(value),
-                subtract.b.eq(mean),
-                subtract.b.sign.eq(~mean.sign),
-            ]
-            difference = subtract.result
-            beside = _delay(m, "subtract", p.subtract_stages, move, beside)
-        m.submodules.multiply = multiply = FloatMultiply(stages=p.multiply_stages, enable=True)
+            difference = lent.add.result
+            for rank in range(p.subtract_stages):
+                later = Signal(16, name=f"scale_{rank}", reset_less=True)
+                with m.If(move):
+                    m.d.sync += later.eq(scale)
+                scale = later
         m.d.comb += [
-            multiply.enable.eq(move),
-            multiply.a.eq(difference),
-            Value.cast(multiply.b).eq(beside[3:]),
+            lent.multiply.a.eq(difference),
+            Value.cast(lent.multiply.b).eq(from_fp16(scale)),
+            output.valid.eq(valid[-1]),
+            output.payload.last.eq(last[-1]),
+            output.payload.value.eq(lent.multiply.result),
         ]
-        beside = _delay(m, "multiply", p.multiply_stages, move, beside[:3])
-        m.d.comb += [
-            output.valid.eq(beside[0]),
-            output.payload.last.eq(beside[1]),
-            Value.cast(output.payload.value).eq(
-                Mux(beside[2], Const(QUIET_NAN, 16), Value.cast(multiply.result))
-            ),
-        ]
-
-
-def _delay(m: Module, name: str, ranks: int, move: Value, value: Value) -> Value:
-    """Register what goes beside an operator; bit 0 says whether it is anything."""
-    for rank in range(ranks):
-        valid = Signal(name=f"{name}_valid_{rank}")
-        rest = Signal(len(value) - 1, name=f"{name}_{rank}", reset_less=True)
-        with m.If(move):
-            m.d.sync += [valid.eq(value[0]), rest.eq(value[1:])]
-        value = Cat(valid, rest)
-    return value
+        return valid.any()

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
@@ -12,6 +12,10 @@ from hdl.arith.float_format import BINARY16
 from hdl.arith.float_multiply import FloatMultiply
 from hdl.parameters import require_range
 from hdl.unit import Unit
+from hdl.veda.operator_loan import BINARY, EXTRA_BITS, LONGER_PRODUCT, from_fp16, loan, own
+
+LOAN = loan(add=BINARY, multiply=LONGER_PRODUCT, last_multiply=BINARY)
+"""The operators of a rotary embedding."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +76,8 @@ class ElementSerialRotary(Unit):
     ----------
     parameters : ElementSerialRotaryParameters
         Register ranks.
+    borrows : bool
+        Whether the operators are lent.
 
     Members
     -------
@@ -79,6 +85,8 @@ class ElementSerialRotary(Unit):
         `x`, `y`, `cosine`, `sine` in FP16, and `last`, which is passed on.
     rotated : Out(stream)
         `x`, `y` in FP16, `last`.
+    loan : Out(LOAN)
+        The operators; only with `borrows`. No pair begins unless they are granted.
 
     Raises
     ------
@@ -86,13 +94,15 @@ class ElementSerialRotary(Unit):
         By `ElementSerialRotaryParameters`.
     """
 
-    def __init__(self, *, parameters: ElementSerialRotaryParameters) -> None:
+    def __init__(self, *, parameters: ElementSerialRotaryParameters, borrows: bool = False) -> None:
         self.parameters = parameters
+        self.borrows = borrows
         super().__init__(
             {
                 "pairs": In(stream.Signature(parameters.pair_layout)),
                 "rotated": Out(stream.Signature(parameters.rotated_layout)),
             }
+            | ({"loan": Out(LOAN)} if borrows else {})
         )
 
     def elaborate(self, platform: Any) -> Module:
@@ -100,36 +110,49 @@ class ElementSerialRotary(Unit):
         m = Module()
         p = self.parameters
         pair, output = self.pairs.payload, self.rotated
+        if self.borrows:
+            lent = self.loan
+        else:
+            lent = own(
+                m,
+                LOAN,
+                add=FloatAdd(stages=p.add_stages, enable=True),
+                multiply=FloatMultiply(
+                    extra_bits=EXTRA_BITS, stages=p.multiply_stages, enable=True
+                ),
+                last_multiply=FloatMultiply(stages=p.multiply_stages, enable=True),
+            )
         move, second = Signal(), Signal()
+        begins = self.pairs.valid & lent.granted
         m.d.comb += [
             move.eq(~output.valid | output.ready),
             self.pairs.ready.eq(second & move),
         ]
-        with m.If(self.pairs.valid & move):
+        with m.If(begins & move):
             m.d.sync += second.eq(~second)
 
-        m.submodules.left = left = FloatMultiply(stages=p.multiply_stages, enable=True)
-        m.submodules.right = right = FloatMultiply(stages=p.multiply_stages, enable=True)
-        m.submodules.add = add = FloatAdd(subtractor=True, stages=p.add_stages, enable=True)
+        add, left, right = lent.add, lent.multiply, lent.last_multiply
         first_x, is_y, is_last = Signal(BINARY16.layout, reset_less=True), Signal(), Signal()
         # Whether it is an element, whether y, and whether the last.
         there, kinds = Signal(p.ranks), [Signal(p.ranks, reset_less=True) for _ in range(2)]
         with m.If(move):
             m.d.sync += [
-                there.eq(Cat(self.pairs.valid, there)),
+                there.eq(Cat(begins, there)),
                 kinds[0].eq(Cat(second, kinds[0])),
                 kinds[1].eq(Cat(pair.last, kinds[1])),
                 first_x.eq(add.result),
             ]
         m.d.comb += [
-            *(unit.enable.eq(move) for unit in (left, right, add)),
+            lent.wants.eq(self.pairs.valid),
+            lent.busy.eq(there.any()),
+            lent.enable.eq(move),
             left.a.eq(pair.x),
-            left.b.eq(Mux(second, pair.sine, pair.cosine)),
+            Value.cast(left.b).eq(from_fp16(Mux(second, pair.sine, pair.cosine))),
             right.a.eq(pair.y),
             right.b.eq(Mux(second, pair.cosine, pair.sine)),
             add.a.eq(left.result),
             add.b.eq(right.result),
-            add.subtract.eq(~kinds[0][p.multiply_stages - 1]),
+            add.b.sign.eq(right.result.sign ^ ~kinds[0][p.multiply_stages - 1]),
             is_y.eq(kinds[0][-1]),
             is_last.eq(kinds[1][-1]),
             output.valid.eq(there[-1] & is_y),

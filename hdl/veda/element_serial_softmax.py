@@ -4,11 +4,11 @@ from typing import Any
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.stream.memory_fifo import MemoryFifo
 from hdl.unit import Unit
-from hdl.veda.normalization_unit import NormalizationUnit
+from hdl.veda.normalization_unit import LOAN, NormalizationUnit
 from hdl.veda.reduction_unit import ReductionUnit
 from hdl.veda.softmax_parameters import ElementSerialSoftmaxParameters
 
@@ -19,11 +19,12 @@ class ElementSerialSoftmax(Unit):
     The scores go to the reduction unit and to the score buffer. When a head is complete and its sum
     known, its raw scores are read again and normalised, while the next heads are reduced.
 
-    **Latency** from a head's last score to its first probability ``tile + binades + ranks + 25``
-    cycles at most, with ``binades = ceil(log2(capacity))`` and `ranks` as in the parameters; up to
-    25 more if the last tile raises the maximum. **Throughput** one score and one probability a
-    cycle, also from head to head. A head of fewer than ``binades + 15`` scores takes as many cycles
-    as that, and a last tile of fewer than 26 scores that raises the maximum takes 26.
+    **Latency** from a head's last score to its first probability ``tile + binades + ranks +
+    multiply_stages + 22`` cycles at most, with ``binades = ceil(log2(capacity))`` and `ranks` as in
+    the parameters; up to 25 more if the last tile raises the maximum. **Throughput** one score and
+    one probability a cycle, also from head to head. A head of fewer than ``binades + 15`` scores
+    takes as many cycles as that, and a last tile of fewer than 26 scores that raises the maximum
+    takes 26.
 
     **Numerics** m is the running maximum, which takes effect at the end of each tile;
     ``d' = d * exp(m - m') + sum(exp(x - m'))`` and ``s' = exp(x - m) * (1 / d)``. A difference is
@@ -40,6 +41,8 @@ class ElementSerialSoftmax(Unit):
     ----------
     parameters : ElementSerialSoftmaxParameters
         Dimensions.
+    borrows : bool
+        Whether the operators of the normalisation are lent.
 
     Members
     -------
@@ -52,6 +55,8 @@ class ElementSerialSoftmax(Unit):
         `nan`: a head had a NaN. `infinite`: a head had no finite maximum. They stay.
     clear_flags : In(1)
         Both flags fall, unless a head raises them in the same cycle.
+    loan : Out(LOAN)
+        The operators of the normalisation; only with `borrows`.
 
     Raises
     ------
@@ -59,8 +64,11 @@ class ElementSerialSoftmax(Unit):
         By `ElementSerialSoftmaxParameters`.
     """
 
-    def __init__(self, *, parameters: ElementSerialSoftmaxParameters) -> None:
+    def __init__(
+        self, *, parameters: ElementSerialSoftmaxParameters, borrows: bool = False
+    ) -> None:
         self.parameters = parameters
+        self.borrows = borrows
         super().__init__(
             {
                 "scores": In(stream.Signature(parameters.element_layout)),
@@ -68,6 +76,7 @@ class ElementSerialSoftmax(Unit):
                 "flags": Out(parameters.flags_layout),
                 "clear_flags": In(1),
             }
+            | ({"loan": Out(LOAN)} if borrows else {})
         )
 
     def elaborate(self, platform: Any) -> Module:
@@ -75,7 +84,11 @@ class ElementSerialSoftmax(Unit):
         m = Module()
         p = self.parameters
         m.submodules.reduction = reduction = ReductionUnit(parameters=p)
-        m.submodules.normalization = normalization = NormalizationUnit(parameters=p)
+        m.submodules.normalization = normalization = NormalizationUnit(
+            parameters=p, borrows=self.borrows
+        )
+        if self.borrows:
+            connect(m, normalization.loan, flipped(self.loan))
         m.submodules.buffer = buffer = MemoryFifo(
             shape=p.element_layout, depth=p.heads * p.capacity
         )

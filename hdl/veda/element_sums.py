@@ -6,7 +6,6 @@ from amaranth.hdl import Cat, Const, Module, Signal
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.prefix_sum import prefix_sum
-from hdl.arith.unsigned_multiply import product
 from hdl.unit import Unit
 from hdl.veda.layernorm_parameters import (
     SQUARE_FRACTION,
@@ -37,6 +36,8 @@ class ElementSums(Unit):
     -------
     strobe, element : In
         An element and the end of its vector.
+    squaring, significand, square : Out, Out, In
+        Whether something is squared in a cycle, what, and its square in the same cycle.
     strobe_out, sums : Out
         A vector's sums, for one cycle. An infinity or a NaN makes the vector `undefined`.
     """
@@ -47,6 +48,9 @@ class ElementSums(Unit):
             {
                 "strobe": In(1),
                 "element": In(parameters.element_layout),
+                "squaring": Out(1),
+                "significand": Out(11),
+                "square": In(22),
                 "strobe_out": Out(1),
                 "sums": Out(parameters.sums_layout),
             }
@@ -59,69 +63,66 @@ class ElementSums(Unit):
         strobe, element = Signal(), Signal(p.element_layout, reset_less=True)
         m.d.sync += [strobe.eq(self.strobe), element.eq(self.element)]
 
+        # Where there is no element, zero is added.
         value = element.value
         normal = value.exponent.any()
-        significand = Signal(11)
         square = Signal(22, reset_less=True)
         squared, last = Signal(), Signal(reset_less=True)
         shift = Signal(5, reset_less=True)
         special = Signal(reset_less=True)
-        m.d.comb += significand.eq(Cat(value.mantissa, normal))
+        m.d.comb += [
+            self.squaring.eq(strobe),
+            self.significand.eq(Cat(value.mantissa, normal)),
+        ]
         m.d.sync += [
             squared.eq(strobe),
-            last.eq(element.last),
-            square.eq(product(m, significand, significand)),
+            last.eq(element.last & strobe),
+            square.eq(self.square & strobe.replicate(22)),
             shift.eq(value.exponent - normal),
-            special.eq(value.exponent.all()),
+            special.eq(value.exponent.all() & strobe),
         ]
 
         # Of an exact square, which has 48 fraction bits, this is what is kept.
         kept = Signal(32 + SQUARE_FRACTION, reset_less=True)
-        aligned, ends, spoils = Signal(), Signal(reset_less=True), Signal(reset_less=True)
+        aligned, ends, spoils = Signal(), Signal(), Signal(reset_less=True)
         m.d.sync += [
             aligned.eq(squared),
-            ends.eq(last),
+            ends.eq(last & squared),
             spoils.eq(special),
             kept.eq((square << Cat(Const(0, 1), shift)) >> DROPPED),
         ]
 
-        # What is added to next is cleared behind the adder: that takes no time before it.
-        goes_on = ~ends
-        squares = Signal(p.square_sum_width)
-        count, undefined = Signal(p.count_width), Signal()
-        total = Signal(p.square_sum_width)
-        counted = Signal(p.count_width)
+        # The sums stand for one cycle. What comes before a vector, as after a reset, is dropped.
+        begins = Signal(init=1)
+        goes_on = ~begins
+        squares = Signal(p.square_sum_width, reset_less=True)
+        count, undefined = Signal(p.count_width, reset_less=True), Signal(reset_less=True)
+        earlier_squares = squares & goes_on.replicate(len(squares))
         wide = Cat(kept, Const(0, len(squares) - len(kept)))
-        m.d.comb += [
-            total.eq(prefix_sum(m, squares, wide)),
-            counted.eq(count + 1),
-        ]
         m.d.sync += [
-            self.strobe_out.eq(aligned & ends),
-            self.sums.squares.eq(total),
-            self.sums.count.eq(counted),
-            self.sums.undefined.eq(spoils | undefined),
+            begins.eq(ends | (begins & ~aligned)),
+            self.strobe_out.eq(ends),
+            squares.eq(prefix_sum(m, earlier_squares, wide)),
+            count.eq((count & goes_on.replicate(len(count))) + aligned),
+            undefined.eq((undefined & goes_on) | spoils),
         ]
-        with m.If(aligned):
-            m.d.sync += [
-                squares.eq(total & goes_on.replicate(len(squares))),
-                count.eq(counted & goes_on.replicate(len(count))),
-                undefined.eq((spoils | undefined) & goes_on),
-            ]
+        m.d.comb += [
+            self.sums.squares.eq(squares),
+            self.sums.count.eq(count),
+            self.sums.undefined.eq(undefined),
+        ]
         if not p.rms:
             delayed, sign = Signal(11, reset_less=True), Signal(reset_less=True)
             term, negative = Signal(p.sum_width, reset_less=True), Signal(reset_less=True)
-            earlier, total_sum = Signal(p.sum_width), Signal(p.sum_width)
+            total = Signal(p.sum_width, reset_less=True)
             m.d.sync += [
-                delayed.eq(significand),
+                delayed.eq(self.significand & strobe.replicate(11)),
                 sign.eq(value.sign),
                 # The complement is one too small: the adder makes up for it.
                 term.eq((delayed << shift) ^ sign.replicate(p.sum_width)),
                 negative.eq(sign),
             ]
-            carried = prefix_sum(m, Cat(negative, earlier), Cat(negative, term))
-            m.d.comb += total_sum.eq(carried[1:])
-            m.d.sync += self.sums.sum.eq(total_sum)
-            with m.If(aligned):
-                m.d.sync += earlier.eq(total_sum & goes_on.replicate(p.sum_width))
+            earlier = total & goes_on.replicate(p.sum_width)
+            m.d.sync += total.eq(prefix_sum(m, Cat(negative, earlier), Cat(negative, term))[1:])
+            m.d.comb += self.sums.sum.eq(total)
         return m

@@ -138,21 +138,21 @@ class ExponentialSum(Unit):
         p = self.parameters
         digits = RECIPROCAL_FRACTION + 1
         left = Signal(range(p.binades + digits + 1))
-        exponent = Signal(range(p.binades + 1), reset_less=True)
+        exponent = Signal(5, reset_less=True)
         remainder = Signal(DIVISOR_BITS, reset_less=True)
         quotient = Signal(digits, reset_less=True)
         held = Signal(p.sum_width, reset_less=True)
         normalises = left > digits
         rest, digit = restoring_step(remainder, Const(0, 1), held[-DIVISOR_BITS:])
         with m.If(normalises & ~held[-1]):
-            m.d.sync += exponent.eq(exponent - 1)
+            m.d.sync += exponent.eq(exponent + 1)
         with m.If(normalises):
             # One, as the first row sees it: doubled.
             m.d.sync += remainder.eq(1 << DIVISOR_BITS - 2)
         with m.Elif(left.any()):
             m.d.sync += [remainder.eq(rest), quotient.eq(Cat(digit, quotient))]
         with m.If(divides):
-            m.d.sync += [left.eq(p.binades + digits), exponent.eq(p.binades)]
+            m.d.sync += [left.eq(p.binades + digits), exponent.eq(BINARY16.bias - 1 - p.binades)]
         with m.Elif(left.any()):
             m.d.sync += left.eq(left - 1)
         with m.If(load):
@@ -163,7 +163,8 @@ class ExponentialSum(Unit):
             m.d.sync += held.eq(held >> 1)
         m.d.sync += self.strobe_out.eq(left == 1)
         m.d.comb += [
-            self.reciprocal.mantissa.eq(Cat(quotient[0] | remainder.any(), quotient[1:])),
-            self.reciprocal.exponent.eq(exponent),
+            # The reciprocal of a power of two is one, in front of zeros.
+            self.reciprocal.mantissa.eq(Cat(quotient[0] | remainder.any(), quotient[1:-2])),
+            self.reciprocal.exponent.eq(exponent + quotient[-1]),
         ]
         return held

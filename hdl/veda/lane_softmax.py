@@ -4,13 +4,14 @@ from typing import Any
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.stream.fall_through_fifo import FallThroughFifo
 from hdl.unit import Unit
 from hdl.veda.element_serial_softmax import ElementSerialSoftmax
+from hdl.veda.normalization_unit import LOAN
+from hdl.veda.softmax_parameters import ElementSerialSoftmaxParameters
 from hdl.veda.stream_links import connect_streams, fork_handshake, join_handshake
-from hdl.veda.veda_parameters import VedaParameters
 
 HEADS_UNDER_WAY = 4
 """Heads whose length is known before their last score has come."""
@@ -24,8 +25,12 @@ class LaneSoftmax(Unit):
 
     Parameters
     ----------
-    parameters : VedaParameters
-        Dimensions.
+    parameters : ElementSerialSoftmaxParameters
+        Dimensions of a lane.
+    lanes : int
+        Heads in lock-step, 1 or more.
+    borrows : bool
+        Whether the operators of the first lane's normalisation are lent.
 
     Members
     -------
@@ -39,25 +44,37 @@ class LaneSoftmax(Unit):
         Those of all lanes.
     clear_flags : In(1)
         As in `ElementSerialSoftmax`.
+    loan : Out(LOAN)
+        The operators; only with `borrows`.
     """
 
-    def __init__(self, *, parameters: VedaParameters) -> None:
+    def __init__(
+        self, *, parameters: ElementSerialSoftmaxParameters, lanes: int = 1, borrows: bool = False
+    ) -> None:
         self.parameters = p = parameters
+        self.lanes = lanes
+        self.borrows = borrows
         super().__init__(
             {
                 "lengths": In(stream.Signature(p.length_shape)),
-                "scores": In(stream.Signature(p.lanes_layout)),
-                "probabilities": Out(stream.Signature(p.scalar_layout)),
-                "flags": Out(p.softmax.flags_layout),
+                "scores": In(stream.Signature(p.lanes_layout(lanes))),
+                "probabilities": Out(stream.Signature(p.beat_layout(lanes))),
+                "flags": Out(p.flags_layout),
                 "clear_flags": In(1),
             }
+            | ({"loan": Out(LOAN)} if borrows else {})
         )
 
     def elaborate(self, platform: Any) -> Module:
         """Count, fork, join."""
         m = Module()
         p = self.parameters
-        lanes = [ElementSerialSoftmax(parameters=p.softmax) for _ in range(p.lanes)]
+        lanes = [
+            ElementSerialSoftmax(parameters=p, borrows=self.borrows and lane == 0)
+            for lane in range(self.lanes)
+        ]
+        if self.borrows:
+            connect(m, lanes[0].loan, flipped(self.loan))
         m.submodules.heads = heads = FallThroughFifo(shape=p.length_shape, depth=HEADS_UNDER_WAY)
         connect_streams(m, self.lengths, heads.source)
 

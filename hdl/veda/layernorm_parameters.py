@@ -88,8 +88,7 @@ class ElementSerialLayernormParameters:
 
     @property
     def scale_layout(self) -> data.StructLayout:
-        """What the normalisation needs of a vector: ``1 / sigma``, mean, whether they exist."""
+        """What the normalisation needs of a vector: ``1 / sigma``, and the mean."""
         return data.StructLayout(
-            {"scale": BINARY16.layout, "undefined": 1}
-            | ({} if self.rms else {"mean": BINARY16.layout})
+            {"scale": BINARY16.layout} | ({} if self.rms else {"mean": BINARY16.layout})
         )

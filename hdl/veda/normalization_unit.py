@@ -6,28 +6,27 @@ known before a head's first score leaves the buffer, so its reciprocal takes the
 
 from typing import Any
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.float_add import FloatAdd
 from hdl.arith.float_exp import Domain, FloatExp
 from hdl.arith.float_format import BINARY16
-from hdl.arith.float_normalise import QUIET_NAN
-from hdl.arith.float_shift import shift_right
-from hdl.arith.operator import Pipeline
-from hdl.arith.unsigned_multiply import product
+from hdl.arith.float_multiply import FloatMultiply
 from hdl.unit import Unit
-from hdl.veda.softmax_parameters import RECIPROCAL_FRACTION, ElementSerialSoftmaxParameters
+from hdl.veda.operator_loan import BINARY, EXTRA_BITS, LONGER_PRODUCT, UNARY, loan, own
+from hdl.veda.softmax_parameters import ElementSerialSoftmaxParameters
 
-DROPPED = RECIPROCAL_FRACTION - 1
-"""Bits of a product below the last bit of a normal result, at least."""
+LOAN = loan(add=BINARY, exp=UNARY, multiply=LONGER_PRODUCT)
+"""The operators of a normalisation."""
 
 
 class NormalizationUnit(Unit):
     """Turn a head's scores into probabilities.
 
-    **Latency** ``ranks + 3`` cycles. **Throughput** one score a cycle. Everything waits together.
+    **Latency** ``ranks + multiply_stages`` cycles. **Throughput** one score a cycle. Everything
+    waits together.
 
     **Numerics** as in `ElementSerialSoftmax`.
 
@@ -35,6 +34,8 @@ class NormalizationUnit(Unit):
     ----------
     parameters : ElementSerialSoftmaxParameters
         Dimensions.
+    borrows : bool
+        Whether the operators are lent.
 
     Members
     -------
@@ -46,10 +47,15 @@ class NormalizationUnit(Unit):
         Each head's reciprocal; taken when the head's last score reaches the multiplication.
     probabilities : Out(stream)
         Probabilities and the end of a head.
+    loan : Out(LOAN)
+        The operators; only with `borrows`. No score is taken unless they are granted.
     """
 
-    def __init__(self, *, parameters: ElementSerialSoftmaxParameters) -> None:
+    def __init__(
+        self, *, parameters: ElementSerialSoftmaxParameters, borrows: bool = False
+    ) -> None:
         self.parameters = parameters
+        self.borrows = borrows
         super().__init__(
             {
                 "scores": In(stream.Signature(parameters.element_layout)),
@@ -57,93 +63,73 @@ class NormalizationUnit(Unit):
                 "reciprocals": In(stream.Signature(parameters.reciprocal_layout)),
                 "probabilities": Out(stream.Signature(parameters.element_layout)),
             }
+            | ({"loan": Out(LOAN)} if borrows else {})
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Subtract, take the exponential, multiply, shift, round."""
+        """Subtract, take the exponential, multiply."""
         m = Module()
         p = self.parameters
+        lent = self.loan if self.borrows else self._own(m)
         output = self.probabilities
-        move = Signal()
+        move, begins = Signal(), Signal()
         score, maximum = self.scores.payload, self.maxima.payload
         m.d.comb += [
-            self.scores.ready.eq(self.maxima.valid & move),
-            self.maxima.ready.eq(self.scores.valid & score.last & move),
+            begins.eq(self.scores.valid & self.maxima.valid & lent.granted),
+            self.scores.ready.eq(self.maxima.valid & lent.granted & move),
+            self.maxima.ready.eq(begins & score.last & move),
         ]
 
-        m.submodules.subtract = subtract = FloatAdd(stages=p.subtract_stages, enable=True)
-        m.submodules.exp = exp = FloatExp(
-            domain=Domain.NONPOSITIVE, stages=p.exp_stages, enable=True
-        )
         minuend = Signal(BINARY16.layout, reset_less=True)
         subtrahend = Signal(BINARY16.layout, reset_less=True)
+        ranks = p.ranks + p.multiply_stages
+        # What goes beside the operators.
+        valid, last = Signal(ranks), Signal(ranks, reset_less=True)
+        undefined = Signal(p.ranks, reset_less=True)
+        # The last rank may be emptied while the others wait for a reciprocal.
+        with m.If(output.ready):
+            m.d.sync += valid[-1].eq(0)
         with m.If(move):
-            m.d.sync += [minuend.eq(score.value), subtrahend.eq(maximum.value)]
-        m.d.comb += [
-            subtract.enable.eq(move),
-            subtract.a.eq(minuend),
-            subtract.b.eq(subtrahend),
-            subtract.b.sign.eq(~subtrahend.sign),
-            exp.enable.eq(move),
-            exp.a.eq(subtract.result),
-        ]
-        valid: Value = self.scores.valid & self.maxima.valid
-        control = Cat(score.last, maximum.undefined)
-        for rank in range(p.ranks):
-            valid, control = _delay(m, rank, move, valid, control)
-        last = control[0]
+            m.d.sync += [
+                minuend.eq(score.value),
+                subtrahend.eq(maximum.value),
+                valid.eq(Cat(begins, valid)),
+                last.eq(Cat(score.last, last)),
+                undefined.eq(Cat(maximum.undefined, undefined)),
+            ]
 
         # The sum comes after the maximum: the first scores of a head may be here before it.
         reciprocal = self.reciprocals.payload
-        missing = valid & ~self.reciprocals.valid
+        due = valid[p.ranks - 1]
+        missing = due & ~self.reciprocals.valid
+        nan = undefined[-1]
         m.d.comb += [
             move.eq((~output.valid | output.ready) & ~missing),
-            self.reciprocals.ready.eq(valid & last & move),
-        ]
-        pipeline = Pipeline(m, stages=3, cuts=3, enable=move)
-        exponential = exp.result
-        normal = exponential.exponent.any()
-        significand = Cat(exponential.mantissa, normal)
-        exponent = Cat(exponential.exponent[0] | ~normal, exponential.exponent[1:])
-        # Of a normal result the exponent code is this and one or two more.
-        above = Signal(signed(7))
-        m.d.comb += above.eq(exponent - reciprocal.exponent - 2)
-        (integer, above) = pipeline.cut(product(m, significand, reciprocal.mantissa), above)
-
-        top = integer[DROPPED + 11]
-        subnormal = above[-1]
-        down = Mux(subnormal, -above, top)[:5]
-        placed, sticky = shift_right(m, integer[: DROPPED + 12], down, DROPPED + 12)
-        code = Mux(subnormal, 0, above[:5] + top)[:5]
-        kept = placed[DROPPED:]
-        up = placed[DROPPED - 1] & (kept[0] | placed[: DROPPED - 1].any() | sticky)
-        kept, code, up = pipeline.cut(kept, code, up)
-
-        for rank in range(2):
-            valid, control = _delay(m, p.ranks + rank, move, valid, control)
-        # The leading one of a normal result adds one to its exponent code.
-        magnitude = (kept + Cat(Const(0, 10), code) + up)[:15]
-        undefined = control[1]
-        (value,) = pipeline.cut(Mux(undefined, Const(QUIET_NAN, 16), magnitude))
-        # The last rank may be emptied while the others wait for a reciprocal.
-        with m.If(output.ready):
-            m.d.sync += output.valid.eq(0)
-        with m.If(move):
-            m.d.sync += output.valid.eq(valid)
-        _, control = _delay(m, p.ranks + 2, move, valid, control)
-        m.d.comb += [
-            Value.cast(output.payload.value).eq(value),
-            output.payload.last.eq(control[0]),
+            self.reciprocals.ready.eq(due & last[p.ranks - 1] & move),
+            lent.wants.eq(self.scores.valid & self.maxima.valid),
+            lent.busy.eq(valid.any()),
+            lent.enable.eq(move),
+            lent.add.a.eq(minuend),
+            lent.add.b.eq(subtrahend),
+            lent.add.b.sign.eq(~subtrahend.sign),
+            lent.exp.a.eq(lent.add.result),
+            lent.multiply.a.eq(lent.exp.result),
+            # A head without a softmax is multiplied by a NaN.
+            lent.multiply.b.mantissa.eq(reciprocal.mantissa | nan),
+            lent.multiply.b.exponent.eq(reciprocal.exponent | nan.replicate(5)),
+            output.valid.eq(valid[-1]),
+            output.payload.value.eq(lent.multiply.result),
+            output.payload.last.eq(last[-1]),
         ]
         return m
 
-
-def _delay(
-    m: Module, rank: int, move: Value, valid: Value, control: Value
-) -> tuple[Signal, Signal]:
-    """Register what goes beside the operators."""
-    later = Signal(name=f"valid_{rank}")
-    there = Signal(len(control), name=f"control_{rank}", reset_less=True)
-    with m.If(move):
-        m.d.sync += [later.eq(valid), there.eq(control)]
-    return later, there
+    def _own(self, m: Module) -> Any:
+        """Return operators of the unit itself."""
+        p = self.parameters
+        return own(
+            m,
+            LOAN,
+            add=FloatAdd(stages=p.subtract_stages, enable=True),
+            exp=FloatExp(domain=Domain.NONPOSITIVE, stages=p.exp_stages, enable=True),
+            multiply=FloatMultiply(extra_bits=EXTRA_BITS, stages=p.multiply_stages, enable=True),
+        )

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from amaranth.hdl import unsigned
 from amaranth.lib import data
 from amaranth.utils import ceil_log2
 
@@ -16,7 +15,7 @@ DIVISOR_BITS = 16
 """Leading bits of a sum that its reciprocal is taken of."""
 
 RECIPROCAL_FRACTION = 14
-"""Fraction bits of a reciprocal's mantissa, which is above 1/2 and at most 1."""
+"""Digits of a reciprocal after its first, which is 1 if the sum is a power of two."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,14 +25,14 @@ class ElementSerialSoftmaxParameters:
     Parameters
     ----------
     capacity : int
-        Scores of a head at most, 2 to 65536.
+        Scores of a head at most, 2 to 16384: the reciprocal of a larger sum would be subnormal.
     tile : int
         Scores after which the running maximum takes effect: a power of two, 2 to 64.
     heads : int
         Heads of raw scores that the score buffer holds, 1 to 64.
-    subtract_stages, exp_stages : int
-        Register ranks of the subtractors, 1 to 4, and of the exponential units, 1 to 7. The
-        defaults reach 1 GHz in 45 nm.
+    subtract_stages, exp_stages, multiply_stages : int
+        Register ranks of the subtractors, 1 to 4, of the exponential units, 1 to 7, and of the
+        multiplier, 1 to 4.
 
     Raises
     ------
@@ -46,14 +45,16 @@ class ElementSerialSoftmaxParameters:
     heads: int = 4
     subtract_stages: int = 2
     exp_stages: int = 5
+    multiply_stages: int = 2
 
     def __post_init__(self) -> None:
         """Check every rule."""
-        require_range("capacity", self.capacity, 2, 1 << 16)
+        require_range("capacity", self.capacity, 2, 1 << 14)
         require_power_of_two("tile", self.tile, 2, 64)
         require_range("heads", self.heads, 1, 64)
         require_range("subtract_stages", self.subtract_stages, 1, 4)
         require_range("exp_stages", self.exp_stages, 1, 7)
+        require_range("multiply_stages", self.multiply_stages, 1, 4)
 
     @property
     def ranks(self) -> int:
@@ -76,19 +77,27 @@ class ElementSerialSoftmaxParameters:
         return data.StructLayout({"value": BINARY16.layout, "last": 1})
 
     @property
+    def length_shape(self) -> range:
+        """Shape of a number of scores."""
+        return range(self.capacity + 1)
+
+    def lanes_layout(self, lanes: int) -> data.ArrayLayout:
+        """Scores of heads in lock-step, FP16."""
+        return data.ArrayLayout(BINARY16.layout, lanes)
+
+    def beat_layout(self, lanes: int) -> data.StructLayout:
+        """Probabilities of heads in lock-step, FP16."""
+        return data.StructLayout({"values": self.lanes_layout(lanes), "last": 1})
+
+    @property
     def maximum_layout(self) -> data.StructLayout:
         """What the normalisation subtracts, and whether the head has no softmax."""
         return data.StructLayout({"value": BINARY16.layout, "undefined": 1})
 
     @property
     def reciprocal_layout(self) -> data.StructLayout:
-        """``1 / sum``: ``mantissa * 2**(-RECIPROCAL_FRACTION - exponent)``."""
-        return data.StructLayout(
-            {
-                "mantissa": unsigned(RECIPROCAL_FRACTION + 1),
-                "exponent": range(self.binades + 1),
-            }
-        )
+        """``1 / sum`` as an FP16 number with a longer mantissa, without its sign."""
+        return data.StructLayout({"mantissa": RECIPROCAL_FRACTION - 1, "exponent": 5})
 
     @property
     def flags_layout(self) -> data.StructLayout:

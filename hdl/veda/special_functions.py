@@ -73,7 +73,7 @@ class SpecialFunctions(Unit):
         """Connect."""
         m = Module()
         p = self.parameters
-        m.submodules.softmax = softmax = LaneSoftmax(parameters=p)
+        m.submodules.softmax = softmax = LaneSoftmax(parameters=p.softmax, lanes=p.lanes)
         m.submodules.norm = norm = ElementSerialLayernorm(parameters=p.norm)
         m.submodules.activation = activation = ElementSerialActivation(parameters=ACTIVATION)
         m.submodules.rotary = rotary = ElementSerialRotary(parameters=ROTARY)

@@ -65,6 +65,11 @@ def offered(gate: Codes, up: Codes) -> Fields:
     return fields
 
 
+def bound(count: int, p: ElementSerialActivationParameters) -> int:
+    """Return the cycles in which so many elements can be divided."""
+    return count * p.interval
+
+
 def bench_for(dut: Any, salt: str, source: str = "none", sink: str = "none") -> SerialBench:
     """Attach the unit's streams."""
     p = catalog_parameters()
@@ -91,7 +96,7 @@ async def real_layers(dut: Any) -> None:
     bench = bench_for(dut, "real_layers")
     gate, up = real_operands(16 if context()["full"] else 3)
     cycles = await run_operands(bench, gate, up)
-    ideal = len(gate)
+    ideal = bound(len(gate), p)
     bench.bench.compare("cycles", np.array([ideal + p.ranks]), np.array([cycles]))
     tensors = f"SmolLM2 layers {LAYERS}, {len(gate)} elements of the feed-forward layer"
     bench.bench.record(cycles=cycles, ideal_cycles=ideal, tensors=tensors)

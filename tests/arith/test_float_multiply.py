@@ -1,9 +1,12 @@
 """The floating-point multiplier: model against SoftFloat, emitted Verilog against both."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from golden.arith.float_multiply import float_multiply
+from golden.arith.float_round import encode, read
 from hdl.arith.float_format import BINARY16, BINARY32, FP8_E4M3FN
 from hdl.arith.float_multiply import FloatMultiply
 from testbenches.arith.bank import run_bank
@@ -30,6 +33,27 @@ def test_random_pairs(count: int) -> None:
         assert_same(BINARY16, float_multiply(BINARY16, a, b), expected, a, b)
         result = run_bulk(FloatMultiply(), {"a": a, "b": b})["result"]
         assert_same(BINARY16, result, expected, a, b)
+
+
+def test_longer_operand() -> None:
+    """Three more mantissa bits, as a reciprocal has them; and the product of the significands."""
+    a, b = pairs(BINARY16)
+    rng = np.random.default_rng(6)
+    a = np.concatenate([a, random_codes(BINARY16, 50_000, rng)]).astype(np.uint64)
+    b = np.concatenate([b, random_codes(BINARY16, 50_000, rng)]).astype(np.uint64)
+    # A subnormal operand has no bits of its own below.
+    normal = (b >> 10 & 31 > 0) & (b >> 10 & 31 < 31)
+    b = b << 3 | np.where(normal, rng.integers(0, 8, len(b)), 0).astype(np.uint64)
+    results = run_bulk(FloatMultiply(extra_bits=3, exact=True), {"a": a, "b": b})
+    longer = replace(BINARY16, mantissa_bits=13)
+    with np.errstate(invalid="ignore"):
+        expected = encode(BINARY16, read(BINARY16, a) * read(longer, b))
+    assert_same(BINARY16, results["result"], expected, a, b)
+    significands = [
+        (code & (1 << bits) - 1) | (code >> bits & 31 > 0).astype(np.uint64) << bits
+        for code, bits in ((a, 10), (b, 13))
+    ]
+    assert np.array_equal(results["product"], significands[0] * significands[1])
 
 
 @pytest.mark.full
@@ -73,6 +97,8 @@ def test_paused() -> None:
     ("arguments", "rule"),
     [
         ({"number_format": FP8_E4M3FN}, "number_format must be a signed IEEE format"),
+        ({"extra_bits": 9}, "extra_bits must be an integer from 0 to 8, not 9"),
+        ({"exact": None}, "exact must be one of False, True, not None"),
         ({"saturate": 2}, "saturate must be one of False, True, not 2"),
         ({"stages": -1}, "stages must be an integer from 0 to 64, not -1"),
         ({"stages": 65}, "stages must be an integer from 0 to 64, not 65"),

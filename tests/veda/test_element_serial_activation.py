@@ -19,6 +19,7 @@ FINITE = EVERY[np.isfinite(EVERY.view(np.float16))]
     [
         ({"exp_stages": 1}, "exp_stages must be an integer from 2 to 7, not 1"),
         ({"step_stages": 0}, "step_stages must be an integer from 1 to 4, not 0"),
+        ({"divide_digits": 14}, "divide_digits must be an integer from 0 to 13, not 14"),
         ({"divide_stages": 17}, "divide_stages must be an integer from 1 to 16, not 17"),
         ({"multiply_stages": True}, "multiply_stages must be an integer from 1 to 4, not True"),
     ],

@@ -19,18 +19,23 @@ FAULTS = [
     ),
     Fault("the up projection comes late", FILE, "valid[-1 - p.multiply_stages]", "valid[-1]"),
     Fault("the mark of the end comes early", FILE, "last = later", "later = last"),
-    Fault("the output is overwritten", FILE, "move.eq(~output.valid | output.ready)", "move.eq(1)"),
+    Fault(
+        "the output is overwritten",
+        FILE,
+        "(~output.valid | output.ready) & ~(dividing & divide.busy)",
+        "~(dividing & divide.busy)",
+    ),
     Fault(
         "a stalled operand is kept twice",
         FILE,
-        "fifo.source.valid.eq(self.operands.valid & move)",
-        "fifo.source.valid.eq(self.operands.valid)",
+        "takes.eq(self.operands.valid & self.operands.ready)",
+        "takes.eq(self.operands.valid)",
     ),
     Fault(
         "a waiting value is dropped in a stall",
         FILE,
-        "fifo.sink.ready.eq(needed & move)",
-        "fifo.sink.ready.eq(needed)",
+        "valid[-1 - p.multiply_stages] & move",
+        "valid[-1 - p.multiply_stages]",
     ),
 ]
 

@@ -13,27 +13,27 @@ FAULTS = [
     Fault(
         "the squares of one vector remain for the next",
         SUMS,
-        "squares.eq(total & goes_on.replicate(len(squares)))",
-        "squares.eq(total)",
+        "squares & goes_on.replicate(len(squares))",
+        "squares",
     ),
     Fault(
         "the count of one vector remains for the next",
         SUMS,
-        "count.eq(counted & goes_on.replicate(len(count)))",
-        "count.eq(counted)",
+        "(count & goes_on.replicate(len(count))) + aligned",
+        "count + aligned",
     ),
     Fault("subnormal elements count double", SUMS, "value.exponent - normal", "value.exponent"),
     Fault(
         "an infinity is forgotten",
         SUMS,
-        "self.sums.undefined.eq(spoils | undefined)",
-        "self.sums.undefined.eq(spoils)",
+        "(undefined & goes_on) | spoils",
+        "spoils",
     ),
     Fault(
         "an infinity spoils the next vector",
         SUMS,
-        "(spoils | undefined) & goes_on",
-        "spoils | undefined",
+        "(undefined & goes_on) | spoils",
+        "undefined | spoils",
     ),
     Fault(
         "negative elements are one too small", SUMS, "Cat(negative, term)", "Cat(Const(0, 1), term)"
@@ -41,9 +41,10 @@ FAULTS = [
     Fault(
         "the sum of one vector remains for the next",
         SUMS,
-        "earlier.eq(total_sum & goes_on.replicate(p.sum_width))",
-        "earlier.eq(total_sum)",
+        "total & goes_on.replicate(p.sum_width)",
+        "total",
     ),
+    Fault("what came before a reset is added", SUMS, "(begins & ~aligned)", "0"),
     Fault("there is no epsilon", DEVIATION, "prefix_sum(m, work, epsilon)", "work"),
     Fault("odd powers of two are missed", DEVIATION, "work[-2:].any()", "work[-1:].any()"),
     Fault(
@@ -73,9 +74,9 @@ FAULTS = [
     Fault("the output is overwritten", TOP, "move.eq(~output.valid | output.ready)", "move.eq(1)"),
     Fault(
         "an undefined vector gives numbers",
-        TOP,
-        "Mux(beside[2], Const(QUIET_NAN, 16), ",
-        "Mux(0, 0, ",
+        DEVIATION,
+        "scale | Cat(Const(0, 9), undefined.replicate(6))",
+        "scale",
     ),
 ]
 

@@ -8,7 +8,7 @@ from testbenches.faults import Fault, faulty_copy, simulation_finds
 
 FILE = "hdl/veda/element_serial_rotary.py"
 FAULTS = [
-    Fault("it turns the other way", FILE, "eq(~kinds[0][p.m", "eq(kinds[0][p.m"),
+    Fault("it turns the other way", FILE, "^ ~kinds[0][p.m", "^ kinds[0][p.m"),
     Fault("sine and cosine are exchanged", FILE, "Mux(second, pair.sine", "Mux(~second, pair.sine"),
     Fault(
         "y is turned by the wrong factor",
@@ -17,7 +17,7 @@ FAULTS = [
         "Mux(~second, pair.cosine",
     ),
     Fault("a pair is taken at once", FILE, "ready.eq(second & move)", "ready.eq(move)"),
-    Fault("a stall splits a pair", FILE, "self.pairs.valid & move", "self.pairs.valid"),
+    Fault("a stall splits a pair", FILE, "m.If(begins & move)", "m.If(begins)"),
     Fault(
         "both elements are the second",
         FILE,

@@ -32,7 +32,7 @@ def within_bound(head: np.ndarray, p: ElementSerialSoftmaxParameters) -> bool:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"capacity": 1}, "capacity must be an integer from 2 to 65536, not 1"),
+        ({"capacity": 1}, "capacity must be an integer from 2 to 16384, not 1"),
         ({"tile": 12}, "tile must be a power of two between 2 and 64, not 12"),
         ({"tile": 1}, "tile must be a power of two between 2 and 64, not 1"),
         ({"heads": 0}, "heads must be an integer from 1 to 64, not 0"),

@@ -8,6 +8,7 @@ from testbenches.faults import Fault, faulty_copy, simulation_finds
 
 REDUCTION = "hdl/veda/reduction_unit.py"
 SUM = "hdl/veda/exponential_sum.py"
+MULTIPLY = "hdl/arith/float_multiply.py"
 NORMALIZATION = "hdl/veda/normalization_unit.py"
 TOP = "hdl/veda/element_serial_softmax.py"
 FIFO = "hdl/stream/memory_fifo.py"
@@ -90,16 +91,19 @@ FAULTS = [
         "subnormal exponentials count double", SUM, "(code.exponent - normal)", "(code.exponent)"
     ),
     Fault(
-        "ties are rounded up",
-        NORMALIZATION,
-        "(kept[0] | placed[: DROPPED - 1].any() | sticky)",
-        "1",
+        "the reciprocal of a power of two is half of it", SUM, "exponent + quotient[-1]", "exponent"
+    ),
+    Fault(
+        "what a product drops is forgotten",
+        MULTIPLY,
+        "sticky | integer[: self.extra_bits].any()",
+        "sticky",
     ),
     Fault(
         "subnormal probabilities are one place off",
-        NORMALIZATION,
-        "Mux(subnormal, -above, top)",
-        "Mux(subnormal, 1 - above, top)",
+        MULTIPLY,
+        "Mux(subnormal, bits - weight, bits - zeros)",
+        "Mux(subnormal, bits + 1 - weight, bits - zeros)",
     ),
     Fault(
         "the output is overwritten",
@@ -110,14 +114,14 @@ FAULTS = [
     Fault(
         "scores do not wait for their sum",
         NORMALIZATION,
-        "missing = valid & ~self.reciprocals.valid",
-        "missing = valid & 0",
+        "missing = due & ~self.reciprocals.valid",
+        "missing = due & 0",
     ),
     Fault(
         "a head without a softmax gives numbers",
         NORMALIZATION,
-        "Mux(undefined, Const(QUIET_NAN, 16), magnitude)",
-        "magnitude",
+        "reciprocal.exponent | nan.replicate(5)",
+        "reciprocal.exponent",
     ),
     Fault(
         "more heads are let in than there is room for",
