@@ -18,7 +18,15 @@ from testbenches.veda import tb_element_serial_activation as activation_bench
 from testbenches.veda import tb_element_serial_layernorm as layernorm_bench
 from testbenches.veda import tb_element_serial_rotary as rotary_bench
 from testbenches.veda import tb_element_serial_softmax as softmax_bench
-from testbenches.veda.serial_bench import BEATS, Fields, code_fields, codes_of, last_of, shown
+from testbenches.veda.serial_bench import (
+    BEATS,
+    Fields,
+    code_fields,
+    codes_of,
+    elements_of,
+    last_of,
+    shown,
+)
 
 Codes = NDArray[np.uint16]
 LAYERS = (0, 14, 29)
@@ -98,7 +106,7 @@ def offered(work: Work) -> dict[str, Any]:
         fields["lengths"] = np.array([head.shape[1] for head in work.heads])
         fields["scores"] = code_fields(np.concatenate([head.T for head in work.heads]))
     if work.vectors:
-        fields["elements"] = layernorm_bench.offered(list(work.vectors))
+        fields["elements"] = elements_of(list(work.vectors))
     if len(work.operands[0]):
         fields["operands"] = activation_bench.offered(*work.operands)
     if len(work.pairs[0]):
