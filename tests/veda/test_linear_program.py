@@ -81,6 +81,7 @@ def test_a_layer_is_five_bursts(preset: str) -> None:
     unit = LayerSequencer(parameters=p)
     task = {name: np.array([0]) for name, _field in p.task_layout}
     task |= {"layer": np.array([2]), "position": np.array([7]), "leave": np.array([1])}
+    task |= {"operation": np.array([Operation.LAYER.value])}
     packed = to_integers(pack(p.task_layout, task))[0]
     halves = [packed | behind << p.task_layout.size for behind in (0, 1)]
     got = run_streams(unit, {"halves": halves}, {"reads": 5, "passes": 5}, seed=1)
