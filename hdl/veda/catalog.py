@@ -130,6 +130,7 @@ UNITS: tuple[Entry, ...] = (
             "smollm2": SpecialFunctionUnitParameters(lanes=2, capacity=512, width=576),
             "paper": SpecialFunctionUnitParameters(rms=False),
         },
+        long=("smollm2", "paper"),
     ),
     Entry(
         top="voting_engine",
