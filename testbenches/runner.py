@@ -199,6 +199,8 @@ def run_testbench(
             results_xml=str(directory / "junit.xml"),
             seed=seed,
             waves=request.waves,
+            # Icarus writes into the build directory otherwise, whose name is not known to it.
+            plusargs=[f"+dumpfile_path={directory / 'dump.fst'}"],
             timescale=("1ns", "1ps"),
             log_file=directory / "simulation.log",
             extra_env={CONTEXT_VARIABLE: str(directory / "context.json")},

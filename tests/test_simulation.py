@@ -97,6 +97,16 @@ def test_waves_and_coverage_leave_something_to_look_at() -> None:
     assert row.split("|")[2].strip().endswith("(100.0 %)")
 
 
+@pytest.mark.skipif(not shutil.which("iverilog"), reason="iverilog is not installed")
+def test_four_states_leave_a_waveform_too() -> None:
+    entry = entry_named("refresh_controller")
+    for _build_is_cached in (False, True):
+        result = simulate(entry, "tiny", Request(seed=1, simulator="icarus", waves=True))
+        written = {Path(file).name: Path(file) for file in result.outputs}
+        assert written["dump.fst"].stat().st_size > 10_000
+        assert '[dumpfile] "dump.fst"' in written["refresh_controller.gtkw"].read_text()
+
+
 def test_a_seed_repeats_a_run() -> None:
     entry = entry_named("systolic_evictor")
     first, second = (simulate(entry, "tiny", Request(seed=7)) for _ in range(2))
