@@ -200,10 +200,10 @@ class SerialFloatDivide(Unit):
                 left.eq(left - 1),
             ]
 
-        # Digits beyond those of the result count as dropped.
-        beyond = len(quotient) - ROWS
-        dropped = remainder.any() | quotient[:beyond].any()
-        aligned = _aligned(quotient[beyond:], dropped, *control, deepest=DEEPEST_QUOTIENT)
+        # A quotient that ends has no more digits than a significand, so what is beyond those of the
+        # result leaves a remainder.
+        kept = quotient[len(quotient) - ROWS :]
+        aligned = _aligned(kept, remainder.any(), *control, deepest=DEEPEST_QUOTIENT)
         (result,) = pipeline.cut(_packed(m, *aligned, saturate=False))
         m.d.comb += self.result.eq(result)
         return m

@@ -1,11 +1,14 @@
 """FP16 division and reciprocal: correct rounding by exact rationals, and the RTL."""
 
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
+import pytest
+from amaranth.sim import Simulator
 
 from golden.arith.float_divide import divide, reciprocal
-from hdl.arith.float_divide import FloatDivide, FloatReciprocal
+from hdl.arith.float_divide import FloatDivide, FloatReciprocal, SerialFloatDivide
 from hdl.arith.float_format import BINARY16
 from testbenches.arith.bank import run_bank
 
@@ -106,3 +109,45 @@ def test_rtl_equals_model() -> None:
         model = divide if "b" in operands[name] else reciprocal
         expected = model(*operands[name].values(), saturate=operator.saturate)
         assert np.array_equal(results[name]["result"], expected), name
+
+
+@pytest.mark.parametrize("digits", [1, 2, 4, 13])
+def test_serial_divider_equals_the_model(digits: int) -> None:
+    """Corners and random pairs, with and without a pause between divisions."""
+    unit = SerialFloatDivide(digits=digits)
+    a, b = (
+        np.concatenate(codes)
+        for codes in zip(random_pairs(300, 7), chosen_corners(200), strict=True)
+    )
+    quotients = divide(a, b).tolist()
+    got: list[int] = []
+
+    async def bench(ctx: Any) -> None:
+        for number, (dividend, divisor) in enumerate(zip([*a, 0, 0], [*b, 0, 0], strict=True)):
+            ctx.set(unit.a.as_value(), int(dividend))
+            ctx.set(unit.b.as_value(), int(divisor))
+            cycles = 1
+            while ctx.get(unit.busy):
+                await ctx.tick()
+                cycles += 1
+            assert number == 0 or cycles == SerialFloatDivide.cycles(digits)
+            if number % 7 == 0:
+                await ctx.tick()
+            ctx.set(unit.enable, 1)
+            await ctx.tick()
+            ctx.set(unit.enable, 0)
+            if number > 0:
+                got.append(ctx.get(unit.result.as_value()))
+
+    simulator = Simulator(unit)
+    simulator.add_clock(1e-9)
+    simulator.add_testbench(bench)
+    simulator.run()
+    assert got[: len(quotients)] == quotients
+
+
+def chosen_corners(count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return some pairs of corners."""
+    a, b = corner_pairs()
+    chosen = np.random.default_rng(11).choice(len(a), count, replace=False)
+    return a[chosen], b[chosen]

@@ -53,12 +53,6 @@ FAULTS = [
         "lent.busy.eq(valid[-1])",
     ),
     Fault(
-        "what is squared does not count as under way",
-        LAYERNORM,
-        "lent.busy.eq(sums.squaring | moving)",
-        "lent.busy.eq(moving)",
-    ),
-    Fault(
         "what is normalised does not count as under way",
         LAYERNORM,
         "lent.busy.eq(sums.squaring | moving)",
@@ -83,12 +77,6 @@ FAULTS = [
         "lent.busy.eq(valid[-1])",
     ),
     Fault(
-        "what is turned does not count as under way",
-        ROTARY,
-        "lent.busy.eq(there.any())",
-        "lent.busy.eq(there[-1])",
-    ),
-    Fault(
         "an element does not wait for the divider",
         ACTIVATION,
         "& ~(dividing & divide.busy)",
@@ -102,12 +90,6 @@ FAULTS = [
     ),
     Fault(
         "the first digit of a dividend comes down again", DIVIDE, "digit.eq(0),", "digit.eq(digit),"
-    ),
-    Fault(
-        "digits beyond the result are forgotten",
-        DIVIDE,
-        "remainder.any() | quotient[:beyond].any()",
-        "remainder.any()",
     ),
 ]
 
