@@ -182,6 +182,7 @@ UNITS: tuple[Entry, ...] = (
                 hidden_size=18,
                 feed_forward_size=16,
                 positions=64,
+                block=3,
             ),
             "tiny_wide": VedaParameters(
                 array=FlexiblePeArrayParameters(rows=2, columns=2, partial_sums=4),
@@ -209,6 +210,7 @@ UNITS: tuple[Entry, ...] = (
                 hidden_size=22,
                 feed_forward_size=48,
                 positions=64,
+                block=2,
             ),
             "smollm2": VedaParameters(
                 head_size=64,
@@ -219,8 +221,9 @@ UNITS: tuple[Entry, ...] = (
                 hidden_size=576,
                 feed_forward_size=1536,
                 positions=8192,
+                block=8,
             ),
-            "paper": VedaParameters(),
+            "paper": VedaParameters(block=8),
         },
         long=("smollm2", "paper"),
     ),

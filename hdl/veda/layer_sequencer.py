@@ -63,7 +63,7 @@ class LayerSequencer(Unit):
             self.passes.valid.eq(self.halves.valid & self.reads.ready),
             self.halves.ready.eq(moves & ends),
             burst.beats.eq(header.beats),
-            *(header[name].eq(task[name]) for name in ("vote", "operation", "leave")),
+            *(header[name].eq(task[name]) for name in ("vote", "operation", "leave", "last_token")),
         ]
         with m.If(moves):
             m.d.sync += step.eq(Mux(ends, 0, step + 1))
@@ -96,4 +96,4 @@ class LayerSequencer(Unit):
                     address.layer.eq(task.layer),
                     address.line.eq(line | channel << p.weight_line["channel"].offset),
                 ]
-        m.d.comb += self.passes.payload.beats.eq(p.beats.get(kind, 1))
+        m.d.comb += self.passes.payload.beats.eq(p.beats.get(kind, task.last_token + 1))

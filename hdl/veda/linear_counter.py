@@ -19,6 +19,9 @@ class LinearCounter(Unit):
     the array has partial sums form a block: first all of its outputs' first slices come, then all
     second ones, and so on. The last block may be smaller.
 
+    The lines of a row, or of a block, are a segment: each token of a block of tokens meets them
+    before the next segment's come.
+
     **Latency** 0 cycles.
 
     Parameters
@@ -34,12 +37,16 @@ class LinearCounter(Unit):
         Whether the matrix makes inner products.
     feed_forward : In(1)
         Whether its inner products are as long as the feed-forward layer is wide.
+    last_token : In
+        Number of the last token that meets each line, from 0 on.
     first, last : Out(1)
         As in `FlexiblePeArray`.
     load : Out(1)
         The beat comes with a slice of the vector.
     release : Out(1)
         No slice is wanted after this beat's.
+    keep, again : Out(1)
+        As in `WeightBuffer`.
     """
 
     def __init__(self, *, parameters: VedaParameters) -> None:
@@ -49,15 +56,18 @@ class LinearCounter(Unit):
                 "moves": In(1),
                 "inner": In(1),
                 "feed_forward": In(1),
+                "last_token": In(parameters.token_shape),
                 "first": Out(1),
                 "last": Out(1),
                 "load": Out(1),
                 "release": Out(1),
+                "keep": Out(1),
+                "again": Out(1),
             }
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Count elements, or outputs within slices within blocks."""
+        """Count elements, or outputs within slices, within tokens, and these within blocks."""
         m = Module()
         p = self.parameters
         block = p.array.partial_sums
@@ -67,6 +77,7 @@ class LinearCounter(Unit):
         # Outputs of this block and those behind it.
         left = Signal(range(p.sums + 1), init=p.sums)
         row_ends, part_ends, block_ends, final = Signal(), Signal(), Signal(), Signal()
+        token, segment_ends = Signal(p.token_shape), Signal()
         m.d.comb += [
             row_ends.eq(element == p.hidden_size - 1),
             final.eq(left <= block),
@@ -77,14 +88,19 @@ class LinearCounter(Unit):
             self.first.eq(Mux(self.inner, part == 0, element == 0)),
             self.last.eq(Mux(self.inner, block_ends, row_ends)),
             self.load.eq(self.inner & (output == 0)),
-            self.release.eq(final & block_ends),
+            self.release.eq(final & block_ends & ~self.keep),
+            segment_ends.eq(Mux(self.inner, part_ends & block_ends, row_ends)),
+            self.keep.eq(token != self.last_token),
+            self.again.eq(segment_ends & self.keep),
         ]
+        with m.If(self.moves & segment_ends):
+            m.d.sync += token.eq(Mux(self.keep, token + 1, 0))
         with m.If(self.moves & ~self.inner):
             m.d.sync += element.eq(Mux(row_ends, 0, element + 1))
         with m.If(self.moves & self.inner):
             m.d.sync += output.eq(Mux(part_ends, 0, output + 1))
             with m.If(part_ends):
                 m.d.sync += part.eq(Mux(block_ends, 0, part + 1))
-                with m.If(block_ends):
+                with m.If(block_ends & ~self.keep):
                     m.d.sync += left.eq(Mux(final, p.sums, left - block))
         return m

@@ -2,14 +2,16 @@
 
 from typing import Any
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
-from amaranth.lib import stream
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.unit import Unit
 from hdl.veda.pair_serialiser import PairSerialiser
+from hdl.veda.replay_buffer import ReplayBuffer
 from hdl.veda.row_collector import RowCollector
 from hdl.veda.special_functions import ACTIVATION, ROTARY
+from hdl.veda.stream_links import connect_streams
 from hdl.veda.veda_kinds import RowKind
 from hdl.veda.veda_parameters import VedaParameters
 
@@ -21,6 +23,9 @@ class LinearResults(Unit):
     pair for the rotary embedding, and come back as rows; values pass by, in their turn. Gates and
     ups are neighbours too: they leave for the activation, and come back as vectors for the next
     matrix. So are the heads' outputs, an array's row after the other.
+
+    Of a block of tokens each row of a matrix comes for one token after the other, but the heads'
+    outputs for one head after the other.
 
     **Latency** 0 cycles for values and outputs; for rows with pairs ``row + 2`` cycles and that of
     the function. **Throughput** an element a cycle of keys and queries, two of gates and ups.
@@ -35,13 +40,13 @@ class LinearResults(Unit):
     rows : In(stream)
         The arrays' rows, each kind in the order of the program: keys, values, queries.
     angles : In(stream)
-        Those of a token's position, before its rows. All heads are turned alike.
+        Those of a block's positions, before its rows. All heads are turned alike.
     outputs : Out(stream)
         Heads' outputs that leave the accelerator.
     projections : Out(stream)
         Keys, values and queries, as in `Scheduler`.
     slices : Out(stream)
-        Vectors for the arrays, and `last` with the last for a matrix.
+        Halves of vectors for the arrays, and where in a block's vectors they belong.
     pairs, rotated : Out, In(stream)
         To and from the rotary embedding.
     operands, activated : Out, In(stream)
@@ -53,7 +58,7 @@ class LinearResults(Unit):
         super().__init__(
             {
                 "rows": In(stream.Signature(p.row_layout)),
-                "angles": In(stream.Signature(p.angle_layout)),
+                "angles": In(stream.Signature(p.angles_layout)),
                 "outputs": Out(stream.Signature(p.beat_layout)),
                 "projections": Out(stream.Signature(p.beat_layout)),
                 "slices": Out(stream.Signature(p.slice_layout)),
@@ -71,14 +76,18 @@ class LinearResults(Unit):
         m.submodules.serialiser = serialiser = PairSerialiser(pairs=p.row // 2)
         rows, row, paired = self.rows, self.rows.payload, serialiser.rows
         index = Signal(range(max(p.projected_rows, p.gated_rows, p.rounds)))
-        ends, gated, is_value = Signal(), Signal(), Signal()
+        token = Signal(p.token_shape)
+        ends, token_ends = Signal(), Signal()
+        attends, gated, is_value = Signal(), Signal(), Signal()
         turned, turning = self._turn(m, serialiser.pairs, paired)
-        attended = self._slices(m, ends)
+        split = self._slices(m, ends & token_ends)
         m.d.comb += [
+            token_ends.eq(token == row.last_token),
+            attends.eq(row.kind == RowKind.ATTENDED),
             gated.eq(row.kind == RowKind.GATED),
             Value.cast(paired.payload["values"]).eq(Value.cast(row["values"])),
             paired.payload.tag.eq(gated),
-            paired.payload.last.eq(ends & gated),
+            paired.payload.last.eq(ends & token_ends & gated),
             self.outputs.payload.eq(row["values"]),
             self.projections.valid.eq(turned.valid),
             self.projections.payload.eq(turned.payload["item"]),
@@ -91,7 +100,7 @@ class LinearResults(Unit):
                     rows.ready.eq(self.outputs.ready),
                 ]
             with m.Case(RowKind.ATTENDED):
-                m.d.comb += [rows.ready.eq(attended), ends.eq(index == p.rounds - 1)]
+                m.d.comb += [rows.ready.eq(split), ends.eq(index == p.rounds - 1)]
             with m.Case(RowKind.PROJECTED):
                 m.d.comb += [
                     ends.eq(index == p.projected_rows - 1),
@@ -113,8 +122,12 @@ class LinearResults(Unit):
                     paired.valid.eq(rows.valid),
                     rows.ready.eq(paired.ready),
                 ]
-        with m.If(rows.valid & rows.ready & (row.kind != RowKind.OUTPUT)):
+        # A matrix's rows come token by token each, a token's heads one behind the other.
+        moves = rows.valid & rows.ready & (row.kind != RowKind.OUTPUT)
+        with m.If(moves & (attends | token_ends)):
             m.d.sync += index.eq(Mux(ends, 0, index + 1))
+        with m.If(moves & (~attends | ends)):
+            m.d.sync += token.eq(Mux(token_ends, 0, token + 1))
         return m
 
     def _turn(self, m: Module, pairs: Any, rows: Any) -> tuple[Any, Value]:
@@ -122,9 +135,10 @@ class LinearResults(Unit):
         p = self.parameters
         m.submodules.turned = turned = RowCollector(width=32, items=p.row // 2)
         pair, angles = pairs.payload, Signal(p.angle_layout, reset_less=True)
-        ring, returned = Value.cast(angles), self.rotated.payload
+        returned = self.rotated.payload
+        known = self._angles(m, angles)
         m.d.comb += [
-            self.pairs.valid.eq(pairs.valid & ~pair.tag),
+            self.pairs.valid.eq(pairs.valid & ~pair.tag & known),
             self.pairs.payload.x.eq(pair.x),
             self.pairs.payload.y.eq(pair.y),
             self.pairs.payload.cosine.eq(angles[0].cosine),
@@ -133,49 +147,109 @@ class LinearResults(Unit):
             self.operands.payload.gate.eq(pair.x),
             self.operands.payload.up.eq(pair.y),
             self.operands.payload.last.eq(pair.last),
-            pairs.ready.eq(Mux(pair.tag, self.operands.ready, self.pairs.ready)),
+            pairs.ready.eq(Mux(pair.tag, self.operands.ready, self.pairs.ready & known)),
             turned.items.valid.eq(self.rotated.valid),
             turned.items.payload["item"].eq(Cat(returned.x, returned.y)),
             self.rotated.ready.eq(turned.items.ready),
-            self.angles.ready.eq(1),
         ]
-        # The angles go round: a row has whole heads.
-        with m.If(self.angles.valid):
-            m.d.sync += angles.eq(self.angles.payload)
-        with m.Elif(self.pairs.valid & self.pairs.ready):
-            m.d.sync += ring.eq(ring.rotate_right(32))
         under_way = Signal(range(4))
         enters = rows.valid & rows.ready & ~rows.payload.tag
         leaves = turned.rows.valid & turned.rows.ready
         m.d.sync += under_way.eq(under_way + enters - leaves)
         return turned.rows, under_way != 0
 
+    def _angles(self, m: Module, angles: Any) -> Value:
+        """Give each row its token's angles, which go round in it; return whether they are there."""
+        p = self.parameters
+        m.submodules.sets = sets = ReplayBuffer(
+            shape=p.angle_layout, depth=max(2, p.block), follows=False
+        )
+        connect_streams(m, self.angles, sets.source)
+        turned_rows = p.projected_rows - p.kv_rounds
+        place, known = Signal(range(p.row // 2)), Signal()
+        number, tokens, token = (
+            Signal(range(turned_rows)),
+            Signal(range(p.block + 1)),
+            Signal(p.token_shape),
+        )
+        turns = self.pairs.valid & self.pairs.ready
+        ends, final, loads = Signal(), Signal(), Signal()
+        m.d.comb += [
+            ends.eq(turns & (place == p.row // 2 - 1)),
+            final.eq(token + 1 == tokens),
+            sets.sink.ready.eq(ends | ~known),
+            sets.release.eq(final & (number == turned_rows - 1)),
+            loads.eq(sets.sink.valid & sets.sink.ready),
+        ]
+        with m.If(turns):
+            # A row has whole heads.
+            m.d.sync += [
+                Value.cast(angles).eq(Value.cast(angles).rotate_right(32)),
+                place.eq(Mux(ends, 0, place + 1)),
+            ]
+        with m.If(loads | ends):
+            m.d.sync += [angles.eq(sets.sink.payload), known.eq(loads)]
+        with m.If(loads):
+            m.d.sync += token.eq(Mux(final, 0, token + 1))
+            with m.If(final):
+                m.d.sync += number.eq(Mux(sets.release, 0, number + 1))
+        with m.If(self.angles.valid & self.angles.ready):
+            m.d.sync += tokens.eq(tokens + 1)
+        with m.Elif(loads & sets.release):
+            m.d.sync += tokens.eq(0)
+        return known
+
     def _slices(self, m: Module, ends: Value) -> Value:
         """Collect activated elements, split the heads' outputs; return whether the row is split."""
         p = self.parameters
-        m.submodules.activated = activated = RowCollector(width=16, items=p.array.width)
+        m.submodules.activated = activated = RowCollector(width=16, items=p.array.width // 2)
         m.d.comb += [
             activated.items.valid.eq(self.activated.valid),
             activated.items.payload["item"].eq(self.activated.payload.value),
             activated.items.payload.last.eq(self.activated.payload.last),
             self.activated.ready.eq(activated.items.ready),
         ]
-        slices, row, copy = self.slices, self.rows.payload, Signal(range(p.copies))
-        final = copy == p.copies - 1
+        slices, row = self.slices, self.rows.payload
+        parts = 2 * p.copies
+        part, copy = Signal(range(parts)), Signal(range(p.copies))
         attended = self.rows.valid & (row.kind == RowKind.ATTENDED)
+        # Where the next half belongs, and where a row's first one does that the first token's was.
+        place, first = Signal(slices.payload.place.shape()), Signal(range(2 * p.activated_slices))
+        token, last_token = Signal(p.token_shape), Signal(p.token_shape)
+        with m.If(self.rows.valid & (row.kind == RowKind.GATED)):
+            m.d.sync += last_token.eq(row.last_token)
         m.d.comb += [
             slices.valid.eq(activated.rows.valid | attended),
+            slices.payload.place.eq(place),
             activated.rows.ready.eq(slices.ready),
         ]
+        moves = slices.valid & slices.ready
         # The heads' outputs come when all activated elements are used.
         with m.If(attended):
-            own = Array(Value.cast(values) for values in row["values"])[copy]
+            halves = data.ArrayLayout(p.array.vector_layout.size // 2, parts)
+            final = part == parts - 1
             m.d.comb += [
-                Value.cast(slices.payload["item"]).eq(own),
+                slices.payload["item"].eq(data.View(halves, Value.cast(row["values"]))[part]),
                 slices.payload.last.eq(ends & final),
             ]
-            with m.If(slices.ready):
-                m.d.sync += copy.eq(Mux(final, 0, copy + 1))
+            with m.If(moves):
+                m.d.sync += [part.eq(Mux(final, 0, part + 1)), place.eq(place + 1)]
         with m.Else():
-            m.d.comb += slices.payload.eq(activated.rows.payload)
-        return slices.ready & final
+            m.d.comb += [
+                slices.payload["item"].eq(activated.rows.payload["item"]),
+                slices.payload.last.eq(activated.rows.payload.last),
+            ]
+            with m.If(moves):
+                m.d.sync += [copy.eq(copy + 1), place.eq(place + 1)]
+                with m.If(copy == p.copies - 1):
+                    m.d.sync += [
+                        copy.eq(0),
+                        token.eq(token + 1),
+                        place.eq(place + 2 * p.activated_slices - (p.copies - 1)),
+                    ]
+                    with m.If(token == last_token):
+                        later = first + p.copies
+                        m.d.sync += [token.eq(0), first.eq(later), place.eq(later)]
+        with m.If(moves & slices.payload.last):
+            m.d.sync += [place.eq(0), first.eq(0)]
+        return slices.ready & (part == parts - 1)

@@ -22,6 +22,8 @@ class OperandFeeder(Unit):
     each beat; the voting engine gets the same probability at the same time. The matrices of a layer
     take an element of the state with each beat, or a slice of a vector with the first beat for it.
 
+    All tokens of a block meet the lines of a matrix's segment before the next segment's come.
+
     A matrix of inner products is done when its last sum is added to the state: so the arrays never
     have scores and such sums in them at once.
 
@@ -38,8 +40,12 @@ class OperandFeeder(Unit):
         What each burst is.
     words : In(stream)
         The bursts.
+    keep, again : Out(1)
+        What becomes of their lines, as in `WeightBuffer`.
     queries : In(stream)
         One query a lane for each pass of scores.
+    release_queries : Out(1)
+        The block needs no other.
     probabilities : In(stream)
         One probability a lane for each beat of a pass of outputs.
     elements : In(stream)
@@ -57,7 +63,7 @@ class OperandFeeder(Unit):
     vectors : Out(stream).array(copies)
         The queries, or the slice, to each array.
     angles : Out(stream)
-        The angles of a position.
+        The angles of a block's positions.
     lengths : Out(stream)
         The number of scores of a pass, when it begins.
     votes : Out(stream)
@@ -68,6 +74,8 @@ class OperandFeeder(Unit):
         As above.
     row_kind : Out(RowKind)
         What the arrays' rows are.
+    row_last_token : Out
+        The last token of the block that they belong to.
     """
 
     def __init__(self, *, parameters: VedaParameters) -> None:
@@ -77,7 +85,10 @@ class OperandFeeder(Unit):
             {
                 "passes": In(stream.Signature(p.pass_layout)),
                 "words": In(stream.Signature(p.beat_layout)),
+                "keep": Out(1),
+                "again": Out(1),
                 "queries": In(stream.Signature(p.beat_layout)),
+                "release_queries": Out(1),
                 "probabilities": In(stream.Signature(p.scalar_layout)),
                 "elements": In(stream.Signature(BINARY16.layout)),
                 "release_elements": Out(1),
@@ -86,12 +97,13 @@ class OperandFeeder(Unit):
                 "finished": In(1),
                 "operands": Out(stream.Signature(array.operand_layout)).array(p.copies),
                 "vectors": Out(stream.Signature(array.vector_layout)).array(p.copies),
-                "angles": Out(stream.Signature(p.angle_layout)),
+                "angles": Out(stream.Signature(p.angles_layout)),
                 "lengths": Out(stream.Signature(p.length_shape)),
                 "votes": Out(stream.Signature(p.scalar_layout)),
                 "summing": Out(1),
                 "leave": Out(1),
                 "row_kind": Out(RowKind),
+                "row_last_token": Out(p.token_shape),
             }
         )
 
@@ -105,12 +117,12 @@ class OperandFeeder(Unit):
         begins, ends, spent, moves = Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
             begins.eq(index == 0),
-            ends.eq(index + 1 == header.beats),
+            ends.eq((index + 1 == header.beats) & ~self.keep),
             spent.eq(index == header.beats),
         ]
         with m.If(self.passes.valid & self.passes.ready):
             m.d.sync += index.eq(0)
-        with m.Elif(moves):
+        with m.Elif(moves & ~self.keep):
             m.d.sync += index.eq(index + 1)
 
         # What a beat is, and what it needs beside its weights.
@@ -127,7 +139,10 @@ class OperandFeeder(Unit):
             last.eq(Mux(rows | sums, counter.last, scores | ends)),
             counter.inner.eq(sums),
             counter.feed_forward.eq(header.kind == PassKind.DOWN),
+            counter.last_token.eq(header.last_token),
             counter.moves.eq(moves & (rows | sums)),
+            self.keep.eq(counter.keep & (rows | sums)),
+            self.again.eq(counter.again & (rows | sums)),
         ]
         with m.If(load):
             m.d.comb += needs.eq(Mux(sums, self.slices.valid, self.queries.valid))
@@ -147,13 +162,15 @@ class OperandFeeder(Unit):
             self.passes.ready.eq(Mux(sums, self.finished, moves & ends)),
             self.words.ready.eq(moves),
             self.queries.ready.eq(moves & opens),
+            self.release_queries.eq(header.final),
             self.probabilities.ready.eq(moves & outputs),
             self.elements.ready.eq(moves & rows),
             self.release_elements.eq(ends),
             self.slices.ready.eq(moves & sums & load),
             self.release_slices.eq(counter.release),
             self.angles.valid.eq(offered & angles),
-            Value.cast(self.angles.payload).eq(first_head),
+            Value.cast(self.angles.payload["item"]).eq(first_head),
+            self.angles.payload.last.eq(ends),
             self.lengths.valid.eq(offered & opens & ready),
             self.lengths.payload.eq(header.beats),
             self.votes.valid.eq(offered & votes & ready),
@@ -163,7 +180,10 @@ class OperandFeeder(Unit):
         ]
         # A row ends only when the row before is taken: one register suffices.
         with m.If(moves & ~inner & ~angles & last):
-            m.d.sync += self.row_kind.eq(self._row_kind(m, header))
+            m.d.sync += [
+                self.row_kind.eq(self._row_kind(m, header)),
+                self.row_last_token.eq(header.last_token),
+            ]
         for copy in range(p.copies):
             operand, vector = self.operands[copy].payload, self.vectors[copy]
             m.d.comb += [

@@ -34,9 +34,9 @@ class SlotTable(Unit):
     Members
     -------
     instructions : In(stream)
-        As in `Scheduler`.
+        As in `Scheduler`. The tokens behind the first of a block fill slots.
     tasks : Out(stream)
-        The instruction with its `slot`, and its `length`, this token included.
+        The instruction with its first token's `slot`, and its `length`, this token included.
     victims : In(stream)
         From the voting engine, as many for each instruction as it evicts.
     evictions : Out(stream)
@@ -73,7 +73,8 @@ class SlotTable(Unit):
 
         looked_up = Signal()
         entry = Signal(entry_layout)
-        known, full, takes_victim = Signal(), Signal(), Signal()
+        known, full, overflows, takes_victim = Signal(), Signal(), Signal(), Signal()
+        reaches, after = Signal(range(p.capacity + p.block + 1)), Signal(p.length_shape)
         evicts, replaces = instruction.evictions != 0, instruction.evictions == 1
         m.d.comb += [
             entries.read_enable.eq(1),
@@ -86,9 +87,15 @@ class SlotTable(Unit):
             takes_victim.eq(entry.state == SlotState.VICTIM),
             known.eq(looked_up & (entry.state != SlotState.WAITING)),
             full.eq(~takes_victim & (entry.length >= p.capacity)),
+            reaches.eq(entry.length + instruction.last_token + ~takes_victim),
+            overflows.eq(reaches > p.capacity),
+            after.eq(Mux(overflows, p.capacity, reaches)),
             *(
                 task[name].eq(instruction[name])
-                for name in ("operation", "layer", "vote", "evictions", "position", "leave")
+                for name in (
+                    *("operation", "layer", "last_token", "vote"),
+                    *("evictions", "position", "leave"),
+                )
             ),
             task.slot.eq(Mux(takes_victim, entry.slot, Mux(full, p.capacity - 1, entry.length))),
             task.length.eq(
@@ -104,10 +111,10 @@ class SlotTable(Unit):
         m.d.comb += [
             searches.source.valid.eq(taken & evicts),
             searches.source.payload.layer.eq(instruction.layer),
-            searches.source.payload.length.eq(task.length),
+            searches.source.payload.length.eq(after),
             searches.source.payload.evictions.eq(instruction.evictions),
         ]
-        with m.If(taken & full):
+        with m.If(taken & overflows):
             m.d.sync += self.overflow.eq(1)
 
         # A victim waits for the one cycle in which an instruction writes.
@@ -141,7 +148,7 @@ class SlotTable(Unit):
         with m.If(taken):
             m.d.comb += [
                 entries.write_address.eq(instruction.layer),
-                new.length.eq(task.length),
+                new.length.eq(after),
                 new.state.eq(Mux(replaces, SlotState.WAITING, SlotState.APPEND)),
             ]
         return m

@@ -6,12 +6,12 @@ the scheduler between them, and the streams to the memory outside.
 
 from typing import Any
 
-from amaranth.hdl import Module, Value
+from amaranth.hdl import Module
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.float_format import BINARY16
-from hdl.stream.memory_fifo import MemoryFifo
+from hdl.stream.fall_through_fifo import FallThroughFifo
 from hdl.unit import Unit
 from hdl.veda.flexible_pe_array import FlexiblePeArray
 from hdl.veda.linear_results import LinearResults
@@ -23,6 +23,10 @@ from hdl.veda.special_functions import SpecialFunctions
 from hdl.veda.stream_links import connect_streams, fork_handshake, join_handshake
 from hdl.veda.veda_parameters import VedaParameters
 from hdl.veda.voting_engine import VotingEngine
+from hdl.veda.weight_buffer import WeightBuffer
+
+VECTORS_UNDER_WAY = 4
+"""Vectors that the norm has begun to take and not yet given."""
 
 
 class Veda(Unit):
@@ -39,6 +43,10 @@ class Veda(Unit):
     that goes on, and sums the values weighted by it, while the voting engine counts the votes. An
     instruction of attention alone is given keys, values and queries; one of a layer makes them of
     the hidden state, and adds to it what its other matrices make of the heads' outputs.
+
+    A prompt goes through a layer in blocks of tokens: each line of a matrix is fetched once for all
+    of a block's tokens, and waits for them in the weight buffer. Every token attends to those
+    before it and itself, so that the causal mask's half of the work is never done.
 
     **Latency** of an attention about ``2 * length * rounds + rounds * (fold + 1) + groups * drain +
     60`` cycles, `length` being the cached tokens, `rounds` the heads a lane; of a layer that, all
@@ -61,14 +69,16 @@ class Veda(Unit):
         As in `Scheduler`. A layer's first instruction must `load` its length.
     vectors : In(stream)
         For each instruction of attention alone: the token's keys, its values, its queries, a head a
-        lane in each beat; lanes behind the last head are zero.
+        lane in each beat, each beat for all tokens of a block; lanes behind the last head are zero.
     states_in : In(stream)
-        A hidden state for the first instruction of a layer, and for each that follows one with
-        `leave`, an element at a time; `last` is not looked at.
+        Hidden states for the first instruction of a layer, and for each that follows one with
+        `leave`, an element at a time, as many as the instruction has tokens; `last` with the last
+        element of all.
     outputs : Out(stream)
-        For each instruction of attention alone `rounds` beats: a head's output a lane.
+        For each token of attention alone `rounds` beats: a head's output a lane.
     states_out : Out(stream)
-        For each instruction of a layer with `leave` the hidden state behind it.
+        For each instruction of a layer with `leave` the hidden states behind it; `last` with each
+        one's last element.
     reads : Out(stream)
         Bursts to fetch: for each channel the address of the first line; `beats` lines follow, one
         behind the other. A burst must see the writes taken before it.
@@ -128,11 +138,17 @@ class Veda(Unit):
         m.submodules.results = results = LinearResults(parameters=p)
         m.submodules.residual = residual = ResidualStream(parameters=p)
         m.submodules.normalised = normalised = ReplayBuffer(
-            shape=BINARY16.layout, depth=p.hidden_size
+            shape=BINARY16.layout, depth=p.state_elements
         )
         m.submodules.slices = slices = ReplayBuffer(
-            shape=p.array.vector_layout, depth=max(2, p.attended_slices, p.activated_slices)
+            shape=p.array.vector_layout, depth=p.slices, parts=2, placed=True
         )
+        words = self.words
+        if p.block > 1:
+            m.submodules.weights = weights = WeightBuffer(parameters=p)
+            connect_streams(m, self.words, weights.source)
+            m.d.comb += [weights.keep.eq(feeder.keep), weights.again.eq(feeder.again)]
+            words = weights.sink
         for source, sink in (
             (self.instructions, scheduler.instructions),
             (self.vectors, scheduler.vectors),
@@ -141,7 +157,7 @@ class Veda(Unit):
             (scheduler.reads, self.reads),
             (scheduler.evictions, self.evictions),
             (scheduler.passes, feeder.passes),
-            (self.words, feeder.words),
+            (words, feeder.words),
             (feeder.lengths, functions.lengths),
             (functions.probabilities, feeder.probabilities),
             (feeder.votes, voting.probabilities),
@@ -151,7 +167,6 @@ class Veda(Unit):
             (voting.counts_out, self.counts_out),
             (self.states_in, residual.states_in),
             (residual.states_out, self.states_out),
-            (residual.elements, functions.elements),
             (normalised.sink, feeder.elements),
             (slices.sink, feeder.slices),
             (feeder.angles, results.angles),
@@ -163,10 +178,8 @@ class Veda(Unit):
             (results.outputs, self.outputs),
         ):
             connect_streams(m, source, sink)
+        self._normalise(m, residual.elements, functions, normalised.source)
         m.d.comb += [
-            normalised.source.valid.eq(functions.normalised.valid),
-            Value.cast(normalised.source.payload).eq(Value.cast(functions.normalised.payload)),
-            functions.normalised.ready.eq(normalised.source.ready),
             normalised.release.eq(feeder.release_elements),
             slices.release.eq(feeder.release_slices),
             feeder.finished.eq(residual.finished),
@@ -176,25 +189,50 @@ class Veda(Unit):
             self.undefined.eq(functions.undefined),
             self.overflow.eq(scheduler.overflow),
         ]
-        self._keep_queries(m, scheduler.queries, feeder.queries)
+        self._keep_queries(m, scheduler.queries, feeder)
         self._place_arrays(m, feeder, functions, residual, results)
         return m
 
-    def _keep_queries(self, m: Module, source: Any, sink: Any) -> None:
+    def _keep_queries(self, m: Module, source: Any, feeder: OperandFeeder) -> None:
         """Let all queries of a token wait for their turns, those of an array in its own memory."""
-        p = self.parameters
+        p, sink = self.parameters, feeder.queries
         waiting = []
         for copy in range(p.copies):
-            fifo = MemoryFifo(shape=p.array.vector_layout, depth=max(2, p.rounds))
-            m.submodules[f"queries_{copy}"] = fifo
+            queries = ReplayBuffer(
+                shape=p.array.vector_layout, depth=p.queries, placed=True, follows=False
+            )
+            m.submodules[f"queries_{copy}"] = queries
+            item = queries.source.payload
             m.d.comb += [
-                fifo.source.payload.eq(source.payload[copy]),
-                sink.payload[copy].eq(fifo.sink.payload),
+                item["item"].eq(source.payload["item"][copy]),
+                item.place.eq(source.payload.place),
+                item.last.eq(source.payload.last),
+                queries.release.eq(feeder.release_queries),
+                sink.payload[copy].eq(queries.sink.payload),
             ]
-            waiting.append(fifo)
+            waiting.append(queries)
         m.d.comb += [
-            source.ready.eq(fork_handshake(m, source.valid, [fifo.source for fifo in waiting])),
-            sink.valid.eq(join_handshake(m, [fifo.sink for fifo in waiting], sink.ready)),
+            source.ready.eq(fork_handshake(m, source.valid, [one.source for one in waiting])),
+            sink.valid.eq(join_handshake(m, [one.sink for one in waiting], sink.ready)),
+        ]
+
+    def _normalise(self, m: Module, elements: Any, functions: Any, normalised: Any) -> None:
+        """Give the norm its vectors, and remember which is the last of a block."""
+        m.submodules.finals = finals = FallThroughFifo(shape=1, depth=VECTORS_UNDER_WAY)
+        source, sink = functions.elements, functions.normalised
+        room = finals.source.ready | ~elements.payload.last
+        m.d.comb += [
+            source.valid.eq(elements.valid & room),
+            source.payload.value.eq(elements.payload.value),
+            source.payload.last.eq(elements.payload.last),
+            elements.ready.eq(source.ready & room),
+            finals.source.valid.eq(elements.valid & source.ready & elements.payload.last),
+            finals.source.payload.eq(elements.payload.final),
+            normalised.valid.eq(sink.valid),
+            normalised.payload["item"].eq(sink.payload.value),
+            normalised.payload.last.eq(sink.payload.last & finals.sink.payload),
+            sink.ready.eq(normalised.ready),
+            finals.sink.ready.eq(sink.valid & sink.ready & sink.payload.last),
         ]
 
     def _place_arrays(
@@ -227,4 +265,5 @@ class Veda(Unit):
             sums.valid.eq(dots & feeder.summing),
             rows.valid.eq(join_handshake(m, [array.results for array in arrays], rows.ready)),
             rows.payload.kind.eq(feeder.row_kind),
+            rows.payload.last_token.eq(feeder.row_last_token),
         ]

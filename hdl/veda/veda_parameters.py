@@ -49,6 +49,9 @@ class VedaParameters:
         narrower layer is padded with columns of zeros.
     positions : int
         Positions that have angles: a power of two, 2 to 65536.
+    block : int
+        Tokens of a prompt that go through a layer together, each line of its matrices being fetched
+        once for all of them: 1 to 64, at most `capacity`. With 1 there is no weight buffer.
 
     Raises
     ------
@@ -68,6 +71,7 @@ class VedaParameters:
     hidden_size: int = 4096
     feed_forward_size: int = 11008
     positions: int = 4096
+    block: int = 1
 
     def __post_init__(self) -> None:
         """Check every rule."""
@@ -102,6 +106,7 @@ class VedaParameters:
             self.feed_forward_size,
         )
         require_power_of_two("positions", self.positions, 2, 1 << 16)
+        require_range("block", self.block, 1, min(64, self.capacity))
 
     @property
     def row(self) -> int:
@@ -129,6 +134,16 @@ class VedaParameters:
         return self.feed_forward_size // self.array.width
 
     @property
+    def slices(self) -> int:
+        """Vectors of an array's width that a block's matrices of inner products meet, at most."""
+        return max(2, self.block * max(self.attended_slices, self.activated_slices))
+
+    @property
+    def queries(self) -> int:
+        """Turns of a block's queries, at most."""
+        return max(2, self.block * self.rounds)
+
+    @property
     def sums(self) -> int:
         """Elements of the hidden state that an array makes."""
         return self.hidden_size // self.copies
@@ -144,9 +159,27 @@ class VedaParameters:
         }
 
     @property
+    def segment_lines(self) -> int:
+        """Lines a channel that a token needs before the next token uses them again, at most."""
+        slices = max(self.attended_slices, self.activated_slices)
+        return max(self.hidden_size, slices * min(self.array.partial_sums, self.sums))
+
+    @property
+    def state_elements(self) -> int:
+        """Elements of the hidden states of a block."""
+        return self.block * self.hidden_size
+
+    @property
+    def token_shape(self) -> range:
+        """Shape of a token's number in its block."""
+        return range(max(self.block, 2))
+
+    @property
     def norm(self) -> ElementSerialLayernormParameters:
         """Dimensions of the RMSNorm before the projections, and before gate and up."""
-        return ElementSerialLayernormParameters(capacity=self.hidden_size, vectors=1)
+        return ElementSerialLayernormParameters(
+            capacity=self.hidden_size, vectors=min(self.block, 2)
+        )
 
     @property
     def split(self) -> bool:
@@ -279,11 +312,12 @@ class VedaParameters:
 
     @property
     def instruction_layout(self) -> data.StructLayout:
-        """One token in one layer."""
+        """A block of tokens in one layer."""
         return data.StructLayout(
             {
                 "operation": Operation,
                 "layer": self.layer_bits,
+                "last_token": self.token_shape,
                 "load": 1,
                 "length": self.length_shape,
                 "vote": 1,
@@ -302,11 +336,12 @@ class VedaParameters:
 
     @property
     def task_layout(self) -> data.StructLayout:
-        """An instruction, with the token's slot and the number of cached tokens with it."""
+        """An instruction, with its first token's slot and the number of cached tokens with it."""
         return data.StructLayout(
             {
                 "operation": Operation,
                 "layer": self.layer_bits,
+                "last_token": self.token_shape,
                 "slot": self.slot_bits,
                 "length": self.length_shape,
                 "vote": 1,
@@ -334,11 +369,17 @@ class VedaParameters:
 
     @property
     def pass_layout(self) -> data.StructLayout:
-        """What becomes of a burst; `operation` and `leave` say where its results go."""
+        """What becomes of a burst; `operation` and `leave` say where its results go.
+
+        `beats` are its lines, however many tokens of its block meet each of them; no other pass of
+        scores follows one with `final` in its block.
+        """
         return data.StructLayout(
             {
                 "kind": PassKind,
                 "beats": self.burst_shape,
+                "last_token": self.token_shape,
+                "final": 1,
                 "vote": 1,
                 "operation": Operation,
                 "leave": 1,
@@ -347,13 +388,28 @@ class VedaParameters:
 
     @property
     def row_layout(self) -> data.StructLayout:
-        """A row of sums, with what it is."""
-        return data.StructLayout({"values": self.beat_layout, "kind": RowKind})
+        """A row of sums, with what it is, and the last token of its block."""
+        return data.StructLayout(
+            {"values": self.beat_layout, "kind": RowKind, "last_token": self.token_shape}
+        )
 
     @property
     def slice_layout(self) -> data.StructLayout:
-        """A vector for the arrays, which goes to all of them; `last` of those that follow."""
-        return data.StructLayout({"item": self.array.vector_layout, "last": 1})
+        """Half a vector for the arrays, its place in halves, and whether it is a block's last."""
+        return data.StructLayout(
+            {
+                "item": self.array.vector_layout.size // 2,
+                "place": ceil_log2(2 * self.slices),
+                "last": 1,
+            }
+        )
+
+    @property
+    def query_layout(self) -> data.StructLayout:
+        """A query a lane, the place of its turn, and whether it is a block's last."""
+        return data.StructLayout(
+            {"item": self.beat_layout, "place": ceil_log2(self.queries), "last": 1}
+        )
 
     @property
     def angle_layout(self) -> data.ArrayLayout:
@@ -362,9 +418,19 @@ class VedaParameters:
         return data.ArrayLayout(pair, self.head_size // 2)
 
     @property
+    def angles_layout(self) -> data.StructLayout:
+        """A token's angles, and whether it is its block's last."""
+        return data.StructLayout({"item": self.angle_layout, "last": 1})
+
+    @property
     def state_layout(self) -> data.StructLayout:
-        """An element of the hidden state."""
+        """An element of a hidden state."""
         return data.StructLayout({"value": BINARY16.layout, "last": 1})
+
+    @property
+    def element_layout(self) -> data.StructLayout:
+        """An element of a hidden state; `final` with those of a block's last one."""
+        return data.StructLayout({"value": BINARY16.layout, "last": 1, "final": 1})
 
     @property
     def eviction_layout(self) -> data.StructLayout:

@@ -35,7 +35,7 @@ class Accelerator:
         self.states_out = bench.sink("states_out", sink)
         self.evictions = bench.sink("evictions", sink)
         # Whole layers may follow each other without an output, each stalled at every beat.
-        self.patience = PATIENCE + 8 * (sum(self.p.beats.values()) + 1000)
+        self.patience = PATIENCE + 8 * self.p.block * (sum(self.p.beats.values()) + 1000)
         dut.clear_flags.value = 0
 
     def start(self, work: DecodeWork) -> None:
@@ -59,9 +59,9 @@ class Accelerator:
         )
         self.instructions.send(work.instructions)
         self.vectors.send(work.vectors)
-        for state in work.states_in:
-            ends = np.arange(len(state)) == len(state) - 1
-            elements = {"value": code_fields(state), "last": ends.astype(np.int64)}
+        for states in work.states_in:
+            ends = np.arange(states.size) == states.size - 1
+            elements = {"value": code_fields(states.reshape(-1)), "last": ends.astype(np.int64)}
             self.states_in.send(to_integers(pack(self.p.state_layout, elements)))
 
     async def run(self, work: DecodeWork) -> int:
@@ -69,7 +69,7 @@ class Accelerator:
         await self.bench.reset()
         self.start(work)
         rows = len(work.alone) * self.p.rounds
-        elements = len(work.states_out) * self.p.hidden_size
+        elements = sum(states.size for states in work.states_out)
         cycles = await self.bench.run(
             until=lambda: (
                 len(self.outputs.received) == rows and len(self.states_out.received) == elements
@@ -130,7 +130,8 @@ class Accelerator:
         cycles = [cycle for cycle, _payload in self.states_out.received]
         packed = [payload for _cycle, payload in self.states_out.received]
         left = from_integers(packed, layout.size).astype(np.int64) @ (1 << np.arange(layout.size))
-        states = np.array(work.states_out, np.int64).reshape(-1, self.p.hidden_size)
+        none = np.zeros((0, self.p.hidden_size), np.int64)
+        states = np.concatenate([none, *work.states_out])
         ends = np.arange(self.p.hidden_size) == self.p.hidden_size - 1
         self.bench.compare(
             "hidden states",

@@ -86,9 +86,9 @@ class DecodeWork:
     instructions, vectors : list[int]
         Packed payloads.
     layers : list[int]
-        The layer of each instruction.
+        The layer of each token of each instruction.
     steps : list[Step]
-        What the model says of each instruction.
+        What the model says of each of them.
     alone : list[int]
         Numbers of those steps that are attention alone, and so have outputs.
     evictions : list[tuple[int, int]]
@@ -96,14 +96,17 @@ class DecodeWork:
     decoders : dict[int, DecoderLayer]
         The whole layers, whose caches are those of `models`.
     states_in, states_out : list[numpy.ndarray]
-        Hidden states that enter, and those that leave, as FP16 codes.
-    state : numpy.ndarray | None
-        The hidden state that is inside.
+        Hidden states that enter, and those that leave, as FP16 codes: a block's, shape (tokens,
+        hidden_size).
+    states : numpy.ndarray | None
+        The hidden states that are inside.
     positions : set[int]
         Those whose angles are needed.
     ideal_cycles : int
         Beats that the arrays must be given: ``2 * length * rounds`` a step, and the lines of a
-        layer's matrices.
+        layer's matrices for each token.
+    ideal_lines : int
+        Lines that memory must give at least: those of matrices once for all tokens of a block.
     """
 
     p: VedaParameters
@@ -118,9 +121,10 @@ class DecodeWork:
     decoders: dict[int, DecoderLayer] = field(default_factory=dict)
     states_in: list[Codes] = field(default_factory=list)
     states_out: list[Codes] = field(default_factory=list)
-    state: Codes | None = None
+    states: Codes | None = None
     positions: set[int] = field(default_factory=set)
     ideal_cycles: int = 0
+    ideal_lines: int = 0
 
     def load(self, layer: int, keys: Codes, values: Codes, counts: NDArray[np.int64]) -> None:
         """Let a layer start from what is in memory.
@@ -139,17 +143,28 @@ class DecodeWork:
         self.loaded[layer] = keys, values, counts
 
     def add(
-        self, layer: int, tokens: Tokens, index: int, *, vote: bool = False, evictions: int = 0
+        self,
+        layer: int,
+        tokens: Tokens,
+        index: int,
+        *,
+        count: int = 1,
+        vote: bool = False,
+        evictions: int = 0,
     ) -> None:
-        """Add one token's attention in one layer; a layer's first step loads its length."""
-        self._instruct(Operation.ATTENTION, layer, vote=vote, evictions=evictions)
-        query, key, value = tokens.queries[index], tokens.keys[index], tokens.values[index]
-        for heads in (key, value, query):
-            octets = lane_rows(heads, self.p).astype("<u2")
+        """Add a block's attention in one layer; a layer's first step loads its length."""
+        self._instruct(Operation.ATTENTION, layer, count, vote=vote, evictions=evictions)
+        block = slice(index, index + count)
+        for heads in (tokens.keys, tokens.values, tokens.queries):
+            rows = np.stack([lane_rows(own, self.p) for own in heads[block]], axis=1)
+            octets = rows.astype("<u2").reshape(-1, self.p.row)
             self.vectors += [int.from_bytes(row.tobytes(), "little") for row in octets]
-        step = self.models[layer].attend(query, key, value, vote=vote, evictions=evictions)
-        self.alone.append(len(self.steps))
-        self._expect(layer, step)
+        for number in range(index, index + count):
+            own = tokens.queries[number], tokens.keys[number], tokens.values[number]
+            final = number == index + count - 1
+            step = self.models[layer].attend(*own, vote=vote, evictions=evictions if final else 0)
+            self.alone.append(len(self.steps))
+            self._expect(layer, step)
 
     def give(self, layer: int, weights: LayerWeights) -> None:
         """Give a layer, which is loaded, its matrices."""
@@ -159,33 +174,45 @@ class DecodeWork:
     def add_layer(
         self,
         layer: int,
-        state: Codes,
+        states: Codes,
         position: int,
         *,
         vote: bool = False,
         evictions: int = 0,
         leave: bool = False,
     ) -> None:
-        """Take the state inside through a whole layer, or `state` if there is none inside."""
-        if self.state is None:
-            self.states_in.append(state)
-            self.state = state
+        """Take the states inside through a whole layer, or `states` if there are none inside.
+
+        Those of a block of tokens have the shape (tokens, hidden_size), and positions from
+        `position` on.
+        """
+        if self.states is None:
+            self.states_in.append(states)
+            self.states = states
+        count = len(self.states)
         options = {"vote": vote, "evictions": evictions}
-        self._instruct(Operation.LAYER, layer, **options, position=position, leave=leave)
-        cosines, sines = angles_of(self.p, position)
-        self.positions.add(position)
-        result = self.decoders[layer].step(self.state, cosines, sines, **options)
-        self._expect(layer, result.attention)
-        self.state = result.state
+        self._instruct(Operation.LAYER, layer, count, **options, position=position, leave=leave)
+        results = []
+        for number, state in enumerate(self.states):
+            cosines, sines = angles_of(self.p, position + number)
+            self.positions.add(position + number)
+            options["evictions"] = evictions if number == count - 1 else 0
+            result = self.decoders[layer].step(state, cosines, sines, **options)
+            self._expect(layer, result.attention)
+            results.append(result.state)
+        self.states = np.stack(results)
         if leave:
-            self.states_out.append(result.state)
-            self.state = None
-        self.ideal_cycles += sum(self.p.beats.values())
+            self.states_out.append(self.states)
+            self.states = None
+        lines = sum(self.p.beats.values())
+        self.ideal_cycles += count * lines
+        self.ideal_lines += count + lines
 
     def _instruct(
         self,
         operation: Operation,
         layer: int,
+        count: int,
         *,
         vote: bool,
         evictions: int,
@@ -197,6 +224,7 @@ class DecodeWork:
         fields = {
             "operation": operation.value,
             "layer": layer,
+            "last_token": count - 1,
             "load": int(not model.stepped),
             "length": model.length,
             "vote": int(vote),
@@ -213,3 +241,4 @@ class DecodeWork:
         self.evictions += [(layer, victim) for victim in step.victims]
         self.layers.append(layer)
         self.ideal_cycles += 2 * step.length * self.p.rounds
+        self.ideal_lines += 2 * step.length * self.p.rounds

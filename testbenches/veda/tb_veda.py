@@ -46,17 +46,17 @@ def mixed(rng: np.random.Generator, p: VedaParameters, steps: int) -> DecodeWork
     """Return random steps of all layers in turn, of all lengths, with and without votes."""
     work = DecodeWork(p)
     longest = min(p.capacity, 40)
-    tokens = random_tokens(rng, p, longest + steps)
+    tokens = random_tokens(rng, p, longest + steps + p.block)
     for layer in range(min(p.layers, 3)):
         keys, values, counts = past_of(tokens, int(rng.integers(0, longest)))
         work.load(layer, keys, values, rng.integers(0, 1 << 16, counts.shape))
     for step in range(steps):
         layer = step % min(p.layers, 3)
         model = work.models[layer]
-        evict = model.length >= longest - 1 or bool(rng.integers(2))
-        work.add(
-            layer, tokens, longest + step, vote=evict or bool(rng.integers(2)), evictions=int(evict)
-        )
+        count = min(int(rng.integers(1, p.block + 1)), max(1, longest - model.length))
+        evict = model.length + count >= longest or bool(rng.integers(2))
+        options = {"vote": evict or bool(rng.integers(2)), "evictions": int(evict)}
+        work.add(layer, tokens, longest + step, count=count, **options)
     return work
 
 
@@ -71,7 +71,32 @@ def layered(p: VedaParameters, cached: int, count: int) -> DecodeWork:
     for index in range(cached, cached + count):
         for layer in range(len(numbers)):
             last = layer == len(numbers) - 1
-            work.add_layer(layer, states[index], index, vote=True, evictions=1, leave=last)
+            work.add_layer(
+                layer, states[index : index + 1], index, vote=True, evictions=1, leave=last
+            )
+    return work
+
+
+def prompt(p: VedaParameters, tokens: int, target: int, reserved: int) -> DecodeWork:
+    """Return a text that layers of SmolLM2 read in blocks, and the end of which trims the cache."""
+    work = DecodeWork(p)
+    trace, numbers = open_tokens(), LAYERS[: min(p.layers, 3)]
+    for layer, number in enumerate(numbers):
+        work.load(layer, *past_of(real_tokens(p, number), 0))
+        work.give(layer, real_weights(p, trace, number))
+    states = real_states(p, trace, numbers[0])[:tokens]
+    for first in range(0, tokens, p.block):
+        block = states[first : first + p.block]
+        closes = first + len(block) == tokens
+        for layer in range(len(numbers)):
+            work.add_layer(
+                layer,
+                block,
+                first,
+                vote=first >= reserved,
+                evictions=tokens - target if closes else 0,
+                leave=layer == len(numbers) - 1,
+            )
     return work
 
 
@@ -79,24 +104,40 @@ def mixed_layers(rng: np.random.Generator, p: VedaParameters, steps: int) -> Dec
     """Return whole layers and attention alone in any order, with and without votes."""
     work = DecodeWork(p)
     longest = min(p.capacity, 40)
-    trace, tokens = open_tokens(), random_tokens(rng, p, longest + steps)
+    trace, tokens = open_tokens(), random_tokens(rng, p, longest + steps + p.block)
     numbers = LAYERS[: min(p.layers, 3)]
     for layer, number in enumerate(numbers):
         keys, values, counts = past_of(tokens, int(rng.integers(0, longest)))
         work.load(layer, keys, values, rng.integers(0, 1 << 16, counts.shape))
         work.give(layer, real_weights(p, trace, number))
     states = real_states(p, trace, numbers[0])
+
+    def room(layer: int) -> int:
+        """Return how many tokens a layer can take; one always finds a slot, or a victim's."""
+        return max(1, longest - work.models[layer].length)
+
     for step in range(steps):
-        layer = int(rng.integers(len(numbers)))
-        evict = work.models[layer].length >= longest - 1 or bool(rng.integers(2))
+        inside = 0 if work.states is None else len(work.states)
+        fits = [layer for layer in range(len(numbers)) if room(layer) >= inside]
+        layer = fits[int(rng.integers(len(fits)))]
+        # What is inside must find room in some layer.
+        alone = inside < 2 and rng.integers(4) == 0
+        count = min(int(rng.integers(1, p.block + 1)), room(layer))
+        if inside and not alone:
+            count = inside
+        full = work.models[layer].length + count >= longest
+        evict = full or bool(rng.integers(2))
         options = {"vote": evict or bool(rng.integers(2)), "evictions": int(evict)}
-        if rng.integers(4) == 0:
-            work.add(layer, tokens, longest + step, **options)
-        else:
-            position = int(rng.integers(p.positions if p.positions < 100 else 100))
-            # Behind the last layer there is nothing to wait for but its state.
-            leave = bool(rng.integers(2)) or step == steps - 1
-            work.add_layer(layer, states[step], position, **options, leave=leave)
+        if alone:
+            work.add(layer, tokens, longest + step, count=count, **options)
+            continue
+        position = int(rng.integers(p.positions if p.positions < 100 else 100))
+        position = min(position, p.positions - count)
+        # Behind the last layer there is nothing to wait for but its state.
+        others = any(room(other) >= count for other in range(len(numbers)) if other != layer)
+        leave = bool(rng.integers(2)) or step == steps - 1 or not others
+        states_in = states[step : step + count]
+        work.add_layer(layer, states_in, position, **options, leave=leave)
     return work
 
 
@@ -113,6 +154,29 @@ async def whole_layers(dut: Any) -> None:
     cycles = await accelerator.run(work)
     accelerator.check(work)
     facts = {"cycles_layers": cycles, "beats_layers": work.ideal_cycles, "layers": len(work.steps)}
+    accelerator.bench.record(cycles=0, ideal_cycles=0, **facts)
+
+
+@cocotb.test()
+async def whole_prompt(dut: Any) -> None:
+    """Read a prompt in blocks through three layers, each line of a matrix fetched once a block."""
+    p = catalog_parameters()
+    small = p.array.width < 64
+    if not small and not context()["full"]:
+        return
+    accelerator = Accelerator(dut, "whole_prompt")
+    work = prompt(p, 2 * p.block + 2, p.block + 1, p.block) if small else prompt(p, p.block, 5, 0)
+    cycles = await accelerator.run(work)
+    accelerator.check(work)
+    assert not read(dut.overflow)
+    fetched = np.array([accelerator.memory.beats])
+    accelerator.bench.compare("lines fetched", np.array([work.ideal_lines]), fetched)
+    facts = {
+        "cycles_prompt": cycles,
+        "beats_prompt": work.ideal_cycles,
+        "lines_prompt": work.ideal_lines,
+        "tokens_prompt": sum(len(states) for states in work.states_in),
+    }
     accelerator.bench.record(cycles=0, ideal_cycles=0, **facts)
 
 
@@ -324,12 +388,12 @@ async def no_norm(dut: Any) -> None:
     work = DecodeWork(p)
     work.load(0, *past_of(tokens, 4))
     work.give(0, real_weights(p, trace, LAYERS[0]))
-    work.add_layer(0, states[0], 4, leave=True)
+    work.add_layer(0, states[:1], 4, leave=True)
     await accelerator.run(work)
     accelerator.check(work)
     assert not read(dut.undefined)
     states[1, 2] = 0x7C00
-    work.add_layer(0, states[1], 5, leave=True)
+    work.add_layer(0, states[1:], 5, leave=True)
     await accelerator.run(work)
     accelerator.check(work)
     assert np.isnan(work.states_out[1].view(np.float16)).all()

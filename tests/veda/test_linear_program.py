@@ -25,14 +25,17 @@ MATRICES = (
 )
 
 
-def beats_of(p: VedaParameters, kind: PassKind) -> list[dict[str, int]]:
+def beats_of(p: VedaParameters, kind: PassKind, tokens: int) -> list[dict[str, int]]:
     """Return what is said of each beat of a matrix, by the loops that its lines are stored in."""
+    marks = [{"keep": token < tokens - 1} for token in range(tokens)]
     if kind in (PassKind.QUERY_KEY_VALUE, PassKind.GATE_UP):
         rows = p.projected_rows if kind == PassKind.QUERY_KEY_VALUE else p.gated_rows
         ends = p.hidden_size - 1
         return [
-            {"first": element == 0, "last": element == ends, "load": 0}
+            {"first": element == 0, "last": element == ends, "load": 0, **mark}
+            | {"again": mark["keep"] and element == ends}
             for _row in range(rows)
+            for mark in marks
             for element in range(p.hidden_size)
         ]
     slices = p.activated_slices if kind == PassKind.DOWN else p.attended_slices
@@ -42,11 +45,15 @@ def beats_of(p: VedaParameters, kind: PassKind) -> list[dict[str, int]]:
             "first": part == 0,
             "last": part == slices - 1,
             "load": output == start,
-            "release": start == starts[-1] and part == slices - 1,
+            "release": start == starts[-1] and part == slices - 1 and not mark["keep"],
+            "again": mark["keep"] and part == slices - 1 and output == end - 1,
+            **mark,
         }
         for start in starts
+        for end in (min(start + p.array.partial_sums, p.sums),)
+        for mark in marks
         for part in range(slices)
-        for output in range(start, min(start + p.array.partial_sums, p.sums))
+        for output in range(start, end)
     ]
 
 
@@ -56,11 +63,13 @@ def test_counter_follows_the_lines(preset: str) -> None:
     counter = LinearCounter(parameters=p)
 
     async def bench(ctx: Any) -> None:
-        for kind in (*MATRICES, *MATRICES):
+        for number, kind in enumerate((*MATRICES, *MATRICES)):
+            tokens = 1 + number % p.block
+            ctx.set(counter.last_token, tokens - 1)
             ctx.set(counter.inner, kind in (PassKind.OUTPUT_PROJECTION, PassKind.DOWN))
             ctx.set(counter.feed_forward, kind == PassKind.DOWN)
-            beats = beats_of(p, kind)
-            assert len(beats) == p.beats[kind]
+            beats = beats_of(p, kind, tokens)
+            assert len(beats) == p.beats[kind] * tokens
             for beat in beats:
                 ctx.set(counter.moves, 0)
                 await ctx.tick()
@@ -82,6 +91,7 @@ def test_a_layer_is_five_bursts(preset: str) -> None:
     task = {name: np.array([0]) for name, _field in p.task_layout}
     task |= {"layer": np.array([2]), "position": np.array([7]), "leave": np.array([1])}
     task |= {"operation": np.array([Operation.LAYER.value])}
+    task |= {"last_token": np.array([p.block - 1])}
     packed = to_integers(pack(p.task_layout, task))[0]
     halves = [packed | behind << p.task_layout.size for behind in (0, 1)]
     got = run_streams(unit, {"halves": halves}, {"reads": 5, "passes": 5}, seed=1)
@@ -89,11 +99,12 @@ def test_a_layer_is_five_bursts(preset: str) -> None:
 
     passes = unpack(p.pass_layout, from_integers(got["passes"], p.pass_layout.size))
     kinds = (PassKind.ANGLES, *MATRICES)
-    lines = [1, *(p.beats[kind] for kind in MATRICES)]
+    lines = [p.block, *(p.beats[kind] for kind in MATRICES)]
     assert passes["kind"].tolist() == [kind.value for kind in kinds]
     assert passes["beats"].tolist() == lines
     assert (passes["operation"] == Operation.LAYER.value).all()
     assert (passes["leave"] == 1).all()
+    assert (passes["last_token"] == p.block - 1).all()
 
     reads = unpack(p.read_layout, from_integers(got["reads"], p.read_layout.size))
     assert reads["beats"].tolist() == lines

@@ -74,52 +74,61 @@ def test_rows_find_their_way(preset: str, seed: int) -> None:
     p: VedaParameters = entry_named("veda").parameters(preset)
     rng = np.random.default_rng(seed)
     unit = LinearResults(parameters=p)
-    angles = rng.integers(0, 1 << 16, p.head_size)
+    angles = rng.integers(0, 1 << 16, (2, p.block, p.head_size))
     rows: list[int] = []
     wanted: dict[str, list[int]] = {"projections": [], "outputs": [], "slices": []}
 
-    def send(kind: RowKind) -> Any:
+    def send(kind: RowKind, tokens: int) -> Any:
         numbers = rng.integers(0, 1 << 16, p.row)
-        rows.append(packed(numbers) | kind.value << 16 * p.row)
+        rows.append(packed(numbers) | (kind.value | (tokens - 1) << 2) << 16 * p.row)
         return numbers
 
-    def turned(numbers: Any) -> Any:
+    def turned(numbers: Any, own: Any) -> Any:
         pairs = numbers.reshape(-1, p.head_size // 2, 2)
-        own = angles.reshape(-1, 2)
-        return pairs[..., ::-1] + own
+        return pairs[..., ::-1] + own.reshape(-1, 2)
 
-    for _layer in range(2):
+    half = p.array.width // 2
+    place_bits = p.slice_layout["last"].offset - 16 * half
+
+    def expect(halves: Any, places: Any) -> None:
+        """Expect halves of vectors in this order, the last of which is marked."""
+        for number, (own, place) in enumerate(zip(halves, places, strict=True)):
+            mark = int(place) | (number == len(places) - 1) << place_bits
+            wanted["slices"].append(packed(own) | mark << 16 * half)
+
+    blocks = (p.block, int(rng.integers(1, p.block + 1)))
+    sets: list[int] = []
+    for tokens, their_angles in zip(blocks, angles, strict=True):
+        sets += [
+            packed(own) | (token == tokens - 1) << 16 * p.head_size
+            for token, own in enumerate(their_angles[:tokens])
+        ]
         for number in range(p.projected_rows):
-            row = send(RowKind.PROJECTED)
-            is_value = p.kv_rounds <= number < 2 * p.kv_rounds
-            wanted["projections"].append(packed(row if is_value else turned(row)))
-        for number in range(p.rounds):
-            for copy, own in enumerate(send(RowKind.ATTENDED).reshape(p.copies, -1)):
-                last = number == p.rounds - 1 and copy == p.copies - 1
-                wanted["slices"].append(packed(own) | last << 16 * p.array.width)
-        activated: list[int] = []
+            for own in their_angles[:tokens]:
+                row = send(RowKind.PROJECTED, tokens)
+                is_value = p.kv_rounds <= number < 2 * p.kv_rounds
+                wanted["projections"].append(packed(row if is_value else turned(row, own)))
+        attended = [send(RowKind.ATTENDED, tokens) for _ in range(tokens * p.rounds)]
+        expect(np.reshape(attended, (-1, half)), range(2 * tokens * p.attended_slices))
+        activated = []
         for _number in range(p.gated_rows):
-            gates, ups = send(RowKind.GATED).reshape(-1, 2).T
-            activated += list(gates + 3 * ups)
-        vectors = np.array(activated).reshape(-1, p.array.width)
-        for number, own in enumerate(vectors):
-            last = number == len(vectors) - 1
-            wanted["slices"].append(packed(own) | last << 16 * p.array.width)
+            for _token in range(tokens):
+                gates, ups = send(RowKind.GATED, tokens).reshape(-1, 2).T
+                activated.append(gates + 3 * ups)
+        # Rows come token by token, the vectors of a token stand one behind the other.
+        places = np.arange(2 * tokens * p.activated_slices)
+        expect(
+            np.reshape(activated, (-1, half)),
+            places.reshape(tokens, p.gated_rows, p.copies).swapaxes(0, 1).reshape(-1),
+        )
         # Attention alone may come between two layers.
-        wanted["outputs"].append(packed(send(RowKind.OUTPUT)))
+        wanted["outputs"].append(packed(send(RowKind.OUTPUT, tokens)))
 
     functions = Functions(unit)
-    loaded = False
-
-    def cycle(ctx: Any) -> None:
-        nonlocal loaded
-        ctx.set(unit.angles.valid, not loaded)
-        ctx.set(Value.cast(unit.angles.payload), packed(angles))
-        loaded = True
-        functions(ctx)
 
     # What needs the slice buffer or the queries is gone before the next kind comes: here a sink
     # that takes everything does as well.
     sinks = {name: len(items) for name, items in wanted.items()}
-    got = run_streams(unit, {"rows": rows}, sinks, seed=seed, cycle=cycle)
+    sources = {"rows": rows, "angles": sets}
+    got = run_streams(unit, sources, sinks, seed=seed, cycle=functions)
     assert got == wanted

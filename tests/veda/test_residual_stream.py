@@ -11,39 +11,57 @@ from hdl.veda.residual_stream import ResidualStream
 from hdl.veda.veda_parameters import VedaParameters
 from testbenches.veda.stream_trial import run_streams
 
+SIZE = 10
+BLOCK = 3
+
+
+def vectors(rng: np.random.Generator, count: int) -> Any:
+    """Return FP16 codes, shape (count, SIZE)."""
+    return rng.normal(size=(count, SIZE)).astype(np.float16).view(np.uint16)
+
+
+def elements(states: Any, *, final: bool = True, every: bool = True) -> list[int]:
+    """Return elements with `last`, with every state's last or the last one's, and `final`."""
+    ends = np.arange(states.size) % SIZE == SIZE - 1
+    closes = np.arange(states.size) == states.size - 1
+    marks = (ends if every else closes) | (closes & final) << 1
+    return [int(code) for code in states.reshape(-1) | marks.astype(np.int64) << 16]
+
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize(("copies", "busy"), [(1, 1.0), (1, 0.5), (2, 0.5)])
 def test_states_meet_their_sums(seed: int, copies: int, busy: float) -> None:
     rng = np.random.default_rng(seed)
-    size = 10
     p = VedaParameters(
-        array=FlexiblePeArrayParameters(rows=2, columns=2),
+        array=FlexiblePeArrayParameters(rows=2, columns=2, partial_sums=4),
         copies=copies,
         head_size=8,
-        hidden_size=size,
+        hidden_size=SIZE,
         feed_forward_size=16,
+        block=BLOCK,
     )
-
-    def vector() -> Any:
-        return rng.normal(size=size).astype(np.float16).view(np.uint16)
-
-    def elements(state: Any) -> list[int]:
-        return [int(code) | (place == size - 1) << 16 for place, code in enumerate(state)]
-
+    together = p.array.partial_sums * copies
     entered, sums, leaves, normed, left = [], [], [], [], []
-    for _token in range(3):
-        state = vector()
-        entered += elements(state)
-        normed += elements(state)
+    matrices = 0
+    for _block in range(4):
+        states = vectors(rng, int(rng.integers(1, BLOCK + 1)))
+        entered += elements(states, final=False, every=False)
+        normed += elements(states)
         count = int(rng.integers(1, 4))
+        matrices += count
         for number in range(count):
-            results, leave = vector(), number == count - 1
-            state = added(results, state)
-            beats = results.reshape(-1, copies)
-            sums += [int(sum(int(code) << 16 * n for n, code in enumerate(row))) for row in beats]
-            leaves += [leave] * len(beats)
-            (left if leave else normed).extend(elements(state))
+            results, leave = vectors(rng, len(states)), number == count - 1
+            states = added(results, states)
+            # Some outputs of each token, then the next ones.
+            for first in range(0, SIZE, together):
+                beats = results[:, first : first + together].reshape(-1, copies)
+                packed = beats.astype(np.int64) @ (1 << 16 * np.arange(copies))
+                sums += [int(beat) for beat in packed]
+                leaves += [leave] * len(beats)
+            if leave:
+                left.extend(elements(states, final=False))
+            else:
+                normed.extend(elements(states))
     unit = ResidualStream(parameters=p)
     taken = 0
     finished = 0
@@ -58,4 +76,4 @@ def test_states_meet_their_sums(seed: int, copies: int, busy: float) -> None:
     sources = {"states_in": entered, "sums": sums}
     got = run_streams(unit, sources, sinks, seed=seed, busy=busy, cycle=mark)
     assert got == {"elements": normed, "states_out": left}
-    assert finished * size == len(sums) * copies
+    assert finished == matrices
