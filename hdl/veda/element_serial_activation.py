@@ -199,6 +199,7 @@ class ElementSerialActivation(Unit):
         one = Const(BINARY16.one, 16)
         m.d.comb += [
             lent.wants.eq(self.operands.valid),
+            lent.ends.eq(takes & operands.last),
             lent.busy.eq(valid.any()),
             lent.enable.eq(move),
             exp.a.eq(operands.gate),

@@ -174,7 +174,9 @@ class ElementSerialLayernorm(Unit):
         reduces = self.elements.valid & buffer.source.ready & room
         m.d.comb += [
             lent.wants.eq(reduces | (buffer.sink.valid & scales.sink.valid)),
-            lent.busy.eq(sums.squaring | moving),
+            lent.ends.eq(ends | used),
+            # An element is squared in the cycle behind its own, before operators change hands.
+            lent.busy.eq(moving),
         ]
         return m
 

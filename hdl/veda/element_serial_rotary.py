@@ -144,6 +144,7 @@ class ElementSerialRotary(Unit):
             ]
         m.d.comb += [
             lent.wants.eq(self.pairs.valid),
+            lent.ends.eq(self.pairs.valid & self.pairs.ready & pair.last),
             lent.busy.eq(there.any()),
             lent.enable.eq(move),
             left.a.eq(pair.x),

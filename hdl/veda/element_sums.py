@@ -36,8 +36,8 @@ class ElementSums(Unit):
     -------
     strobe, element : In
         An element and the end of its vector.
-    squaring, significand, square : Out, Out, In
-        Whether something is squared in a cycle, what, and its square in the same cycle.
+    significand, square : Out, In
+        What is squared in the cycle behind an element's, and its square in the same cycle.
     strobe_out, sums : Out
         A vector's sums, for one cycle. An infinity or a NaN makes the vector `undefined`.
     """
@@ -48,7 +48,6 @@ class ElementSums(Unit):
             {
                 "strobe": In(1),
                 "element": In(parameters.element_layout),
-                "squaring": Out(1),
                 "significand": Out(11),
                 "square": In(22),
                 "strobe_out": Out(1),
@@ -71,7 +70,6 @@ class ElementSums(Unit):
         shift = Signal(5, reset_less=True)
         special = Signal(reset_less=True)
         m.d.comb += [
-            self.squaring.eq(strobe),
             self.significand.eq(Cat(value.mantissa, normal)),
         ]
         m.d.sync += [

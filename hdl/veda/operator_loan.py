@@ -41,10 +41,11 @@ def loan(**operators: Signature) -> Signature:
     Returns
     -------
     Signature
-        These, and `wants`: there is something to begin; `granted`: it may; `busy`: something is in
-        the operators, which stay the function's until it is not; `enable`: their ranks move.
+        These, and `wants`: there is something to begin; `granted`: it may; `ends`: something
+        begins, behind which others may have a turn; `busy`: something is in the operators, which
+        stay the function's until it is not; `enable`: their ranks move.
     """
-    shared = {"wants": Out(1), "busy": Out(1), "enable": Out(1), "granted": In(1)}
+    shared = {name: Out(1) for name in ("wants", "ends", "busy", "enable")} | {"granted": In(1)}
     return Signature(shared | {name: Out(ports) for name, ports in operators.items()})
 
 

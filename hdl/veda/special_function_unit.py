@@ -123,9 +123,11 @@ class SpecialFunctionUnit(Unit):
 
     One exponential unit, one adder, two multipliers and one divider serve the normalisation of the
     first lane's softmax, the norm, the activation and the rotary embedding. They belong to one
-    function at a time, which keeps them until it has nothing to begin and nothing under way; then
-    the next one that waits gets them, in turn. A softmax's reduction has operators of its own, so
-    scores never wait for another function, and neither does what is serial in a norm.
+    function at a time, which keeps them until it has nothing to begin, or another waits at the end
+    of a vector (whatever ends with `last`: elements that are reduced or normalised, operands,
+    pairs). When nothing is under way any more, the next one that waits gets them, in turn. Heads
+    follow each other without a break. A softmax's reduction has operators of its own, so scores
+    never wait for another function, and neither does what is serial in a norm.
 
     A function that comes second waits; nothing else happens to it. What leaves the unit has to be
     taken without waiting for another of its outputs, or both would wait for ever.
@@ -225,11 +227,17 @@ class SpecialFunctionUnit(Unit):
 
     def _take_turns(self, m: Module, loans: Sequence[Any]) -> Signal:
         """Return whose the operators are: one bit for each function."""
-        owner = Signal(len(loans), init=1)
-        wants = Cat(loan.wants for loan in loans)
-        keeps = (owner & (wants | Cat(loan.busy for loan in loans))).any()
+        owner, leaving = Signal(len(loans), init=1), Signal()
+        wants, busy, ends = (
+            Cat(getattr(loan, name) for loan in loans) for name in ("wants", "busy", "ends")
+        )
+        keeps = (owner & (busy | (wants & ~leaving.replicate(len(loans))))).any()
+        with m.If((owner & ends).any()):
+            m.d.sync += leaving.eq((wants & ~owner).any())
+        with m.Elif(~keeps):
+            m.d.sync += leaving.eq(0)
         for index, loan in enumerate(loans):
-            m.d.comb += loan.granted.eq(owner[index])
+            m.d.comb += loan.granted.eq(owner[index] & ~leaving)
             with m.If(owner[index] & ~keeps):
                 # The nearest of those behind it is assigned last.
                 for distance in reversed(range(1, len(loans))):

@@ -1,6 +1,7 @@
 """Testbench of the special function unit: a layer's functions in turn, at once, late, stopped."""
 
 from collections.abc import Sequence
+from itertools import permutations
 from typing import Any
 
 import cocotb
@@ -202,6 +203,13 @@ class FunctionsBench:
                 self.check(name, answers[name], sink.received[before[name] :])
         return cycles
 
+    async def finish(self, work: Work) -> None:
+        """Wait for all answers to work that was offered since the reset, and compare them."""
+        answers = expected(work, self.p)
+        await self.wait({name: len(fields["last"]) for name, fields in answers.items()})
+        for name, fields in answers.items():
+            self.check(name, fields, self.sinks[name].received)
+
     def check(self, name: str, fields: Fields, received: list[tuple[int, int]]) -> None:
         """Compare every field of every answer of one function."""
         layout = self.outputs[name]
@@ -280,12 +288,57 @@ async def attention_is_not_disturbed(dut: Any) -> None:
     await bench.wait({"probabilities": 3 * whole})
     cycles = np.array([bench.bench.cycle - started])
     bench.bench.compare("cycles of attention", np.array([alone]), cycles)
-    answers = expected(Work(**{**vars(others), "heads": list(heads)}), p)
-    await bench.wait({name: len(fields["last"]) for name, fields in answers.items()})
-    for name, fields in answers.items():
-        bench.check(name, fields, bench.sinks[name].received)
+    await bench.finish(Work(**{**vars(others), "heads": list(heads)}))
     ideal = 4 * whole
     bench.bench.record(cycles=alone, ideal_cycles=ideal)
+
+
+STREAMS = {
+    "vectors": ("elements", "normalised"),
+    "operands": ("operands", "activated"),
+    "pairs": ("pairs", "rotated"),
+}
+"""Where work that has ends goes in, and where it comes out."""
+
+
+@cocotb.test()
+@cocotb.parametrize((("owner", "waiting"), list(permutations(STREAMS, 2))))
+async def turns(dut: Any, owner: str, waiting: str) -> None:
+    """Let a function in that comes when another has three vectors: behind the first."""
+    bench, first, whole = await _in_turn(dut, f"turns {owner} {waiting}", owner)
+    source, other = (bench.sources[STREAMS[name][0]] for name in (owner, waiting))
+    bench.offer(Work(**{**NOTHING, owner: whole[owner]}))
+    await bench.bench.run(until=lambda: source.taken == 1)
+    bench.offer(Work(**{**NOTHING, waiting: whole[waiting]}))
+    await bench.bench.run(until=lambda: other.taken == 1)
+    bench.bench.compare("turn", np.array([first]), np.array([source.taken]))
+    await bench.finish(Work(**{**NOTHING, owner: whole[owner], waiting: whole[waiting]}))
+
+
+@cocotb.test()
+async def turns_in_normalisation(dut: Any) -> None:
+    """Likewise when all vectors may be reduced, and the first one is being normalised."""
+    bench, first, whole = await _in_turn(dut, "turns_in_normalisation", "vectors")
+    bench.offer(Work(**{**NOTHING, "vectors": whole["vectors"]}))
+    await bench.wait({"normalised": 1})
+    bench.offer(Work(**{**NOTHING, "pairs": whole["pairs"]}))
+    await bench.wait({"rotated": 1})
+    received = len(bench.sinks["normalised"].received)
+    bench.bench.compare("turn", np.array([first]), np.array([received]))
+    await bench.finish(Work(**{**whole, "heads": [], "operands": (NO_CODES, NO_CODES)}))
+
+
+async def _in_turn(dut: Any, salt: str, owner: str) -> tuple[FunctionsBench, int, dict[str, Any]]:
+    """Return a bench, how long the owner's vectors are, and three vectors for each function."""
+    bench = FunctionsBench(dut, salt)
+    await bench.reset()
+    rng, width = bench.bench.numpy_rng, min(bench.p.width, 64)
+    whole = {
+        "vectors": list(softmax_bench.codes(rng.normal(0, 2, (3, width)))),
+        "operands": _first(activation_bench.every_gate(rng, 64), 21),
+        "pairs": rotary_bench.random_pairs(rng, 96),
+    }
+    return bench, {"vectors": width, "operands": 7, "pairs": 32}[owner], whole
 
 
 @cocotb.test()

@@ -17,20 +17,56 @@ FAULTS = [
     Fault(
         "a function does not wait for its turn",
         TOP,
-        "loan.granted.eq(owner[index])",
-        "loan.granted.eq(1)",
+        "loan.granted.eq(owner[index] & ~leaving)",
+        "loan.granted.eq(~leaving)",
     ),
     Fault(
         "operators change hands with something in them",
         TOP,
-        "(owner & (wants | Cat(loan.busy for loan in loans)))",
-        "(owner & wants)",
+        "(owner & (busy | (wants & ~leaving.replicate(len(loans)))))",
+        "(owner & wants & ~leaving.replicate(len(loans)))",
     ),
     Fault(
         "operators change hands although their owner wants them",
         TOP,
-        "(owner & (wants | Cat(loan.busy for loan in loans)))",
-        "(owner & Cat(loan.busy for loan in loans))",
+        "(owner & (busy | (wants & ~leaving.replicate(len(loans)))))",
+        "(owner & busy)",
+    ),
+    Fault(
+        "nobody lets go at the end of a vector",
+        TOP,
+        "leaving.eq((wants & ~owner).any())",
+        "leaving.eq(0)",
+    ),
+    Fault(
+        "a function lets go at the end of a vector although nobody waits",
+        TOP,
+        "leaving.eq((wants & ~owner).any())",
+        "leaving.eq(1)",
+    ),
+    Fault(
+        "a function that lets go begins another vector",
+        TOP,
+        "loan.granted.eq(owner[index] & ~leaving)",
+        "loan.granted.eq(owner[index])",
+    ),
+    Fault(
+        "a function that has let go lets go again when it has its turn",
+        TOP,
+        "m.d.sync += leaving.eq(0)",
+        "pass",
+    ),
+    Fault(
+        "a vector that is reduced has no end",
+        LAYERNORM,
+        "lent.ends.eq(ends | used)",
+        "lent.ends.eq(used)",
+    ),
+    Fault(
+        "a vector that is normalised has no end",
+        LAYERNORM,
+        "lent.ends.eq(ends | used)",
+        "lent.ends.eq(ends)",
     ),
     Fault("the third in turn is never served", TOP, "range(1, len(loans))", "range(1, 3)"),
     Fault(
@@ -55,8 +91,8 @@ FAULTS = [
     Fault(
         "what is normalised does not count as under way",
         LAYERNORM,
-        "lent.busy.eq(sums.squaring | moving)",
-        "lent.busy.eq(sums.squaring)",
+        "lent.busy.eq(moving)",
+        "lent.busy.eq(0)",
     ),
     Fault(
         "a vector is normalised out of turn",
@@ -92,6 +128,15 @@ FAULTS = [
         "the first digit of a dividend comes down again", DIVIDE, "digit.eq(0),", "digit.eq(digit),"
     ),
 ]
+MORE_RANKS = [
+    Fault(
+        "only what leaves the rotary embedding counts as under way",
+        ROTARY,
+        "lent.busy.eq(there.any())",
+        "lent.busy.eq(there[-1])",
+    ),
+]
+"""With two ranks, as at `tiny`, the last is never empty before the first."""
 
 
 @pytest.mark.full
@@ -99,3 +144,10 @@ FAULTS = [
 def test_fault_is_found(fault: Fault, tmp_path: Path) -> None:
     copy = faulty_copy(fault, tmp_path)
     assert simulation_finds(copy, "special_function_unit", "tiny")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("fault", MORE_RANKS, ids=lambda fault: fault.meaning)
+def test_fault_is_found_with_more_ranks(fault: Fault, tmp_path: Path) -> None:
+    copy = faulty_copy(fault, tmp_path)
+    assert simulation_finds(copy, "special_function_unit", "tiny_lanes")
