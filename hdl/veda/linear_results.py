@@ -10,7 +10,6 @@ from hdl.unit import Unit
 from hdl.veda.pair_serialiser import PairSerialiser
 from hdl.veda.replay_buffer import ReplayBuffer
 from hdl.veda.row_collector import RowCollector
-from hdl.veda.special_functions import ACTIVATION, ROTARY
 from hdl.veda.stream_links import connect_streams
 from hdl.veda.veda_kinds import RowKind
 from hdl.veda.veda_parameters import VedaParameters
@@ -55,6 +54,7 @@ class LinearResults(Unit):
 
     def __init__(self, *, parameters: VedaParameters) -> None:
         self.parameters = p = parameters
+        activation, rotary = p.functions.activation, p.functions.rotary
         super().__init__(
             {
                 "rows": In(stream.Signature(p.row_layout)),
@@ -62,10 +62,10 @@ class LinearResults(Unit):
                 "outputs": Out(stream.Signature(p.beat_layout)),
                 "projections": Out(stream.Signature(p.beat_layout)),
                 "slices": Out(stream.Signature(p.slice_layout)),
-                "pairs": Out(stream.Signature(ROTARY.pair_layout)),
-                "rotated": In(stream.Signature(ROTARY.rotated_layout)),
-                "operands": Out(stream.Signature(ACTIVATION.operands_layout)),
-                "activated": In(stream.Signature(ACTIVATION.element_layout)),
+                "pairs": Out(stream.Signature(rotary.pair_layout)),
+                "rotated": In(stream.Signature(rotary.rotated_layout)),
+                "operands": Out(stream.Signature(activation.operands_layout)),
+                "activated": In(stream.Signature(activation.element_layout)),
             }
         )
 

@@ -19,7 +19,7 @@ from hdl.veda.operand_feeder import OperandFeeder
 from hdl.veda.replay_buffer import ReplayBuffer
 from hdl.veda.residual_stream import ResidualStream
 from hdl.veda.scheduler import Scheduler
-from hdl.veda.special_functions import SpecialFunctions
+from hdl.veda.special_function_unit import SpecialFunctionUnit
 from hdl.veda.stream_links import connect_streams, fork_handshake, join_handshake
 from hdl.veda.veda_parameters import VedaParameters
 from hdl.veda.voting_engine import VotingEngine
@@ -54,7 +54,7 @@ class Veda(Unit):
     norms. **Throughput** one beat of every memory channel a cycle; the layers' ends overlap. Voting
     costs no cycle.
 
-    **Numerics** those of `FlexiblePeArray`, `SpecialFunctions`, `ResidualStream` and
+    **Numerics** those of `FlexiblePeArray`, `SpecialFunctionUnit`, `ResidualStream` and
     `VotingEngine`: whatever leaves a unit is FP16, sums are FP32. The weights of the norms and ``1
     / sqrt(head_size)`` belong into the matrices.
 
@@ -133,7 +133,7 @@ class Veda(Unit):
         p = self.parameters
         m.submodules.scheduler = scheduler = Scheduler(parameters=p)
         m.submodules.feeder = feeder = OperandFeeder(parameters=p)
-        m.submodules.functions = functions = SpecialFunctions(parameters=p)
+        m.submodules.functions = functions = SpecialFunctionUnit(parameters=p.functions)
         m.submodules.voting = voting = VotingEngine(parameters=p.voting)
         m.submodules.results = results = LinearResults(parameters=p)
         m.submodules.residual = residual = ResidualStream(parameters=p)
@@ -239,7 +239,7 @@ class Veda(Unit):
         self,
         m: Module,
         feeder: OperandFeeder,
-        functions: SpecialFunctions,
+        functions: SpecialFunctionUnit,
         residual: ResidualStream,
         results: LinearResults,
     ) -> None:

@@ -10,6 +10,7 @@ from hdl.parameters import require, require_power_of_two, require_range
 from hdl.veda.array_parameters import FlexiblePeArrayParameters
 from hdl.veda.layernorm_parameters import ElementSerialLayernormParameters
 from hdl.veda.softmax_parameters import ElementSerialSoftmaxParameters
+from hdl.veda.special_function_unit import SpecialFunctionUnitParameters
 from hdl.veda.veda_kinds import Operation, PassKind, RowKind, SlotState, Space
 from hdl.veda.vote_threshold import VoteThresholdParameters
 from hdl.veda.voting_engine import VotingEngineParameters
@@ -175,11 +176,25 @@ class VedaParameters:
         return range(max(self.block, 2))
 
     @property
+    def functions(self) -> SpecialFunctionUnitParameters:
+        """Dimensions of the special function unit.
+
+        Its divider is a pipelined one: the down projection waits for the last row of gates and ups.
+        """
+        return SpecialFunctionUnitParameters(
+            lanes=self.lanes,
+            capacity=self.capacity,
+            tile=self.tile,
+            heads=self.group,
+            width=self.hidden_size,
+            vectors=min(self.block, 2),
+            divide_digits=0,
+        )
+
+    @property
     def norm(self) -> ElementSerialLayernormParameters:
         """Dimensions of the RMSNorm before the projections, and before gate and up."""
-        return ElementSerialLayernormParameters(
-            capacity=self.hidden_size, vectors=min(self.block, 2)
-        )
+        return self.functions.layernorm
 
     @property
     def split(self) -> bool:
@@ -219,9 +234,7 @@ class VedaParameters:
     @property
     def softmax(self) -> ElementSerialSoftmaxParameters:
         """Dimensions of a lane's softmax."""
-        return ElementSerialSoftmaxParameters(
-            capacity=self.capacity, tile=self.tile, heads=self.group
-        )
+        return self.functions.softmax
 
     @property
     def voting(self) -> VotingEngineParameters:
