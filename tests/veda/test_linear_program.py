@@ -27,13 +27,13 @@ MATRICES = (
 
 def beats_of(p: VedaParameters, kind: PassKind, tokens: int) -> list[dict[str, int]]:
     """Return what is said of each beat of a matrix, by the loops that its lines are stored in."""
-    marks = [{"keep": token < tokens - 1} for token in range(tokens)]
+    marks = [{"keep": int(token < tokens - 1)} for token in range(tokens)]
     if kind in (PassKind.QUERY_KEY_VALUE, PassKind.GATE_UP):
         rows = p.projected_rows if kind == PassKind.QUERY_KEY_VALUE else p.gated_rows
         ends = p.hidden_size - 1
         return [
             {"first": element == 0, "last": element == ends, "load": 0, **mark}
-            | {"again": mark["keep"] and element == ends}
+            | {"again": mark["keep"] * (element == ends)}
             for _row in range(rows)
             for mark in marks
             for element in range(p.hidden_size)

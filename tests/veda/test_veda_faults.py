@@ -15,6 +15,7 @@ COUNTER = "hdl/veda/linear_counter.py"
 RESULTS = "hdl/veda/linear_results.py"
 RESIDUAL = "hdl/veda/residual_stream.py"
 REPLAY = "hdl/veda/replay_buffer.py"
+WEIGHTS = "hdl/veda/weight_buffer.py"
 FAULTS = [
     Fault(
         "a token is appended although a victim left it a slot",
@@ -37,8 +38,8 @@ FAULTS = [
     Fault(
         "values are written over the keys",
         SCHEDULER,
-        "*self._address(channel, address, task, task.slot, value, kv_head)",
-        "*self._address(channel, address, task, task.slot, value & 0, kv_head)",
+        "*self._address(channel, address, task, slot, value, kv_head)",
+        "*self._address(channel, address, task, slot, value & 0, kv_head)",
     ),
     Fault(
         "a group's outputs begin with the layer's first head",
@@ -151,20 +152,74 @@ FAULTS = [
     Fault(
         "all pairs of a head are turned by the same angle",
         RESULTS,
-        "ring.eq(ring.rotate_right(32))",
-        "ring.eq(ring)",
+        "Value.cast(angles).eq(Value.cast(angles).rotate_right(32))",
+        "angles.eq(angles)",
     ),
     Fault(
-        "a state that leaves stays, too",
+        "behind a state that leaves no other enters",
         RESIDUAL,
-        "stays = summed & ~leaves",
-        "stays = summed",
+        "entering.eq(leaves),",
+        "entering.eq(0),",
     ),
     Fault(
         "a vector's second round begins with its second item",
         REPLAY,
-        "place.eq(Mux(complete & (place + 1 == written), 0, place + 1))",
-        "place.eq(Mux(complete & (place + 1 == written), 1, place + 1))",
+        "place.eq(Mux(complete & (place + 1 == whole), 0, place + 1))",
+        "place.eq(Mux(complete & (place + 1 == whole), 1, place + 1))",
+    ),
+    Fault(
+        "a line is forgotten before the block's last token has met it",
+        WEIGHTS,
+        "frees.eq(handed_over & ~self.keep)",
+        "frees.eq(handed_over)",
+    ),
+    Fault(
+        "the next segment's lines come before the block's last token has met these",
+        COUNTER,
+        "self.again.eq(segment_ends & self.keep)",
+        "self.again.eq(0)",
+    ),
+    Fault(
+        "all tokens of a block are written into one slot",
+        SCHEDULER,
+        "slot.eq(Mux(token_ends, task.slot, later_slot))",
+        "slot.eq(task.slot)",
+    ),
+    Fault(
+        "all tokens of a block attend to as many as the first",
+        SCHEDULER,
+        "length.eq(later_length),",
+        "length.eq(task.length),",
+    ),
+    Fault(
+        "every token of a block finds victims",
+        SCHEDULER,
+        "step.evictions.eq(Mux(token_ends, task.evictions, 0))",
+        "step.evictions.eq(task.evictions)",
+    ),
+    Fault(
+        "a block's queries are read in the order in which they come",
+        SCHEDULER,
+        "place.eq(place + p.rounds)",
+        "place.eq(place + 1)",
+    ),
+    Fault(
+        "a block's activated elements stand in the order in which they come",
+        RESULTS,
+        "place.eq(place + 2 * p.activated_slices - (p.copies - 1)),",
+        "place.eq(place + 1),",
+    ),
+    Fault(
+        "a block takes as many slots as one token",
+        TABLE,
+        "reaches.eq(entry.length + instruction.last_token + ~takes_victim)",
+        "reaches.eq(entry.length + ~takes_victim)",
+    ),
+    Fault(
+        "the norm's vectors are used before all of a block are there",
+        "hdl/veda/veda.py",
+        "normalised.payload.last.eq(sink.payload.last & finals.sink.payload)",
+        "normalised.payload.last.eq(sink.payload.last)",
     ),
 ]
 
