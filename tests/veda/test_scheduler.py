@@ -90,6 +90,8 @@ def test_blocks_are_taken_apart(preset: str, seed: int) -> None:
 
     address = got["writes"]["addresses"]["line"]
     assert (address & (1 << p.slot_bits) - 1 == np.array(slots)[:, np.newaxis]).all()
+    first = got["reads"]["addresses"]["line"] & (1 << p.slot_bits) - 1
+    assert not first.any()
     assert got["queries"]["number"].tolist() == numbers
     assert got["queries"]["place"].tolist() == places
     assert got["queries"]["last"].sum() == len(blocks)
