@@ -72,8 +72,8 @@ class Netlist:
     directory : Path
         Where its files are.
     stem : str
-        Stem of its files: ``.v`` netlist, ``.sta.v`` the same as one flat module without memories,
-        ``.json`` that one with its attributes, ``.log``.
+        Stem of its files: ``.v`` netlist, ``.sta.v`` the same without memories, ``.json`` the
+        netlist with its attributes, ``.log``.
     modules : tuple[ModuleArea, ...]
         Costs, the top first; one module if the design was flattened.
     memories : tuple[Memory, ...]

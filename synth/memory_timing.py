@@ -15,8 +15,11 @@ def write_memory_library(netlist: Netlist) -> list[Path]:
     if not netlist.memories:
         return []
     design = json.loads((netlist.directory / f"{netlist.stem}.json").read_text())["modules"]
-    instances = {cell["type"]: cell for cell in design[netlist.top]["cells"].values()}
-    clock_bits = design[netlist.top]["ports"]["clk"]["bits"]
+    instances = {
+        cell["type"]: (parent, cell["connections"])
+        for parent in design.values()
+        for cell in parent["cells"].values()
+    }
     lines = ["library (memories) {", '  time_unit : "1ps";', "  capacitive_load_unit (1, ff);"]
     lines += ["  delay_model : table_lookup;", "  nom_voltage : 1;"]
     for edge in ("rise", "fall"):
@@ -27,8 +30,8 @@ def write_memory_library(netlist: Netlist) -> list[Path]:
     plain = _name_memory_ports(netlist, design)
     for memory in netlist.memories:
         ports = design[memory.module]["ports"]
-        connections = instances[memory.module]["connections"]
-        clock = next(name for name in ports if connections[name] == clock_bits)
+        parent, connections = instances[memory.module]
+        clock = next(name for name in ports if connections[name] == parent["ports"]["clk"]["bits"])
         inputs = [name for name, port in ports.items() if port["direction"] == "input"]
         origins = [clock] if memory.synchronous else [name for name in inputs if name != clock]
         cells.append(f"  cell ({memory.module}) {{\n    area : 0;\n    is_macro_cell : true;")

@@ -122,7 +122,10 @@ def measure_design(
 
     def point(recipe: str, target_ps: float | None = None) -> Point:
         progress(f"mapping for {recipe}")
-        netlist = map_to_cells(design, library, recipe=recipe, target_ps=target_ps)
+        if design is hierarchical and recipe == RECIPES[0] and not target_ps:
+            netlist = hierarchy
+        else:
+            netlist = map_to_cells(design, library, recipe=recipe, target_ps=target_ps)
         progress("timing and power")
         timing = analyse(
             netlist,

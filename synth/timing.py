@@ -8,10 +8,12 @@ import json
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from hdl.errors import UserError
 from hdl.paths import ROOT
 from synth.debian import Program, opensta
+from synth.liberty import Library
 from synth.mapped_design import Netlist
 from synth.memory_timing import write_memory_library
 
@@ -204,28 +206,18 @@ def write_sdc(
 def net_pins(netlist: Netlist) -> dict[str, str]:
     """Return the names of nets by the port or the register's pin that drives them."""
     names = _Names(netlist)
-    pins = {pin: net for pin, net in names.outputs.items() if not _is_private(net)}
-    return pins | {port: port for port in names.input_bits}
+    return names.outputs() | {port: port for port in names.input_bits}
 
 
-class _Names:
-    """Names and source lines of a netlist's pins, from the attributes that Yosys kept."""
+class _ModuleNames:
+    """Names and source lines of one module's nets, from the attributes that Yosys kept."""
 
-    def __init__(self, netlist: Netlist) -> None:
-        design = json.loads((netlist.directory / f"{netlist.stem}.json").read_text())
-        module = design["modules"][netlist.top]
-        self.ports = set(module["ports"])
-        self.input_bits = [
-            f"{name}[{index}]" if len(port["bits"]) > 1 else name
-            for name, port in module["ports"].items()
-            if port["direction"] == "input"
-            for index in range(len(port["bits"]))
-        ]
-        self._sources: dict[str, str] = {}
+    def __init__(self, module: dict[str, Any], library: Library) -> None:
+        self.sources: dict[str, str] = {}
         wires: dict[int, str] = {}
         for name, wire in module["netnames"].items():
             lines = wire["attributes"].get("src", "").split("|")
-            self._sources[name] = next((line for line in lines if ".py:" in line), "")
+            self.sources[name] = next((line for line in lines if ".py:" in line), "")
         for name in sorted(module["netnames"], key=self._rank, reverse=True):
             bits = module["netnames"][name]["bits"]
             for index, bit in enumerate(bits):
@@ -234,33 +226,78 @@ class _Names:
             f"{instance}/{pin}": wires[bits[0]]
             for instance, cell in module["cells"].items()
             for pin, bits in cell["connections"].items()
-            if cell["type"] in netlist.library.cells and bits[0] in wires
-            if any(pin == output.name for output in netlist.library.cells[cell["type"]].outputs)
+            if cell["type"] in library.cells and bits[0] in wires
+            if any(pin == output.name for output in library.cells[cell["type"]].outputs)
+            if not _is_private(wires[bits[0]])
         }
-        self._registers = {
+        self.registers = {
             pin.split("/")[0]: net
             for pin, net in self.outputs.items()
-            if not _is_private(net)
-            and netlist.library.cells[module["cells"][pin.split("/")[0]]["type"]].state
+            if library.cells[module["cells"][pin.split("/")[0]]["type"]].state
         }
 
     def _rank(self, name: str) -> tuple[bool, bool, bool, int, str]:
         """Order the names of one net: the best one reads well and has a source line."""
-        return (_is_private(name), not self._sources[name], "$" in name, len(name), name)
-
-    def name(self, pin: str) -> str:
-        """Return the Amaranth name of what a pin drives, or of the register whose input it is."""
-        net = self.outputs.get(pin) or self._registers.get(pin.split("/")[0]) or pin
-        return "" if _is_private(net) or "/" in net else net
+        return (_is_private(name), not self.sources[name], "$" in name, len(name), name)
 
     def source(self, name: str) -> str:
         """Return the file and line of a name, or nothing."""
-        return self._sources.get(re.sub(r"\[\d+\]$", "", name), "")
+        return self.sources.get(re.sub(r"\[\d+\]$", "", name), "")
+
+
+class _Names:
+    """Names and source lines of a netlist's pins, through all its modules."""
+
+    def __init__(self, netlist: Netlist) -> None:
+        design = json.loads((netlist.directory / f"{netlist.stem}.json").read_text())
+        self._top, self._library = netlist.top, netlist.library
+        self._modules: dict[str, Any] = design["modules"]
+        self._named: dict[str, _ModuleNames] = {}
+        ports = self._modules[netlist.top]["ports"]
+        self.ports = set(ports)
+        self.input_bits = [
+            f"{name}[{index}]" if len(port["bits"]) > 1 else name
+            for name, port in ports.items()
+            if port["direction"] == "input"
+            for index in range(len(port["bits"]))
+        ]
+
+    def _names(self, module: str) -> _ModuleNames:
+        """Return the names in one module, looked up once."""
+        if module not in self._named:
+            self._named[module] = _ModuleNames(self._modules[module], self._library)
+        return self._named[module]
+
+    def find(self, pin: str) -> tuple[str, str]:
+        """Return the name and the source line of what a pin drives, or of the register it feeds."""
+        *instances, cell, _ = pin.split("/") if "/" in pin else (pin, "")
+        module = self._top
+        for instance in instances:
+            module = self._modules[module]["cells"][instance]["type"]
+        names = self._names(module)
+        net = names.outputs.get(pin.split("/", len(instances))[-1]) or names.registers.get(cell)
+        if not net and cell == pin:
+            net = pin
+        return (".".join([*instances, net]), names.source(net)) if net else ("", "")
+
+    def outputs(self) -> dict[str, str]:
+        """Return the names of what cells drive, by their pins."""
+        found: dict[str, str] = {}
+
+        def visit(module: str, path: list[str]) -> None:
+            for pin, net in self._names(module).outputs.items():
+                found["/".join([*path, pin])] = ".".join([*path, net])
+            for name, cell in self._modules[module]["cells"].items():
+                if cell["type"] in self._modules:
+                    visit(cell["type"], [*path, name])
+
+        visit(self._top, [])
+        return found
 
 
 def _is_private(net: str) -> bool:
     """Tell whether a net's name was made up by a tool."""
-    return bool(re.search(r"(^|[./])_\d+_(\[\d+\])?$", net)) or net.startswith("$")
+    return bool(re.search(r"(^|[./])(cell)?_\d+_(\[\d+\])?$", net)) or net.startswith("$")
 
 
 def _run(
@@ -344,7 +381,7 @@ def _path(kind: str, section: str, period_ps: float, names: _Names) -> TimingPat
         step = re.match(r" *(-?[\d.]+) +(-?[\d.]+) ([v^]) (\S+) \((\S+)\)", line)
         if step:
             pin = step[4].replace("\\", "")
-            name = names.name(pin)
+            name, source = names.find(pin)
             steps.append(
                 Step(
                     time_ps=float(step[2]),
@@ -353,7 +390,7 @@ def _path(kind: str, section: str, period_ps: float, names: _Names) -> TimingPat
                     pin=pin,
                     cell=step[5],
                     name=name,
-                    source=names.source(name),
+                    source=source,
                 )
             )
     for outside in re.findall(r"(-?[\d.]+) +-?[\d.]+ .*(?:in|out)put external delay", section):

@@ -5,6 +5,7 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib.wiring import In, Out
 
 from hdl.unit import Unit
+from hdl.yosys import run_yosys
 from synth.asic import elaborate, map_to_cells
 from synth.buffering import FAN_OUT, buffer_modules
 from synth.liberty import find_library
@@ -50,7 +51,9 @@ def netlist(tmp_path_factory: pytest.TempPathFactory) -> Netlist:
 
 def most_pins(netlist: Netlist) -> int:
     """Return the most input pins on a net of the flat netlist, clocks apart."""
-    module = json.loads((netlist.directory / f"{netlist.stem}.json").read_text())["modules"]
+    passes = [f"read_json {netlist.stem}.json", f"hierarchy -top {TOP}", "flatten -noscopeinfo"]
+    run_yosys([*passes, "write_json flat.json"], directory=netlist.directory)
+    module = json.loads((netlist.directory / "flat.json").read_text())["modules"]
     pins: dict[int, int] = {}
     for cell in module[netlist.top]["cells"].values():
         for pin in netlist.library.cells[cell["type"]].inputs:

@@ -11,7 +11,7 @@ from synth.liberty import OSU018, find_library, read_library
 from synth.mapped_design import Netlist
 from synth.synthesis import measure_design
 from synth.timing import analyse
-from tests.synth.designs import Counter, emit
+from tests.synth.designs import Counter, Pair, emit
 
 TOP = "design_under_test"
 OSU = debian_package("qflow-tech-osu018", provides=OSU018, fetch=False)
@@ -42,6 +42,25 @@ def test_the_longest_path_is_named_after_the_source(netlist: Netlist) -> None:
     assert path.length_ps > path.steps[-1].time_ps > 0
     delays = [step.delay_ps for step in path.steps]
     assert sum(delays) == pytest.approx(path.steps[-1].time_ps, abs=0.1)
+
+
+@needs_tools
+def test_a_path_through_modules_names_them(tmp_path: Path) -> None:
+    assert OSU is not None
+    files = emit(Pair(width=8), tmp_path / "rtl")
+    library = read_library(OSU / OSU018, origin="Debian")
+    lengths = {}
+    for flatten in (False, True):
+        design = elaborate(files, TOP, tmp_path / "synth", flatten=flatten)
+        timing = analyse(map_to_cells(design, library))
+        assert timing is not None
+        path = next(path for path in timing.paths if path.kind == "register_to_register")
+        lengths[flatten] = path.length_ps
+        assert re.fullmatch(r"U\$0\.result\[\d\]", path.steps[0].name)
+        assert "/" not in path.steps[-1].name and "result" in path.steps[-1].name
+        assert not any(step.name for step in path.steps[2:-1])
+    # The same adder between the same registers, mapped by itself or with its neighbour.
+    assert lengths[False] == pytest.approx(lengths[True], rel=0.1)
 
 
 @needs_tools
