@@ -23,6 +23,9 @@ SIMULATORS = ("verilator", "icarus")
 RUNTIME_OBJECTS = "verilated*.o"
 """What Verilator compiles for every design alike."""
 
+NEVER_OLD = 4_000_000_000
+"""A time, in seconds since 1970, that make takes for later than all others."""
+
 VERILATOR_FLAGS = (
     "--no-public-flat-rw",
     "--x-assign",
@@ -138,7 +141,8 @@ def build(
                 # The control file acts only on what is read after it.
                 sources.insert(0, visible)
                 for compiled in shared.glob(RUNTIME_OBJECTS):
-                    shutil.copy(compiled, new)
+                    # Objects depend on the makefile, which Verilator will write after this.
+                    os.utime(shutil.copy(compiled, new), times=(NEVER_OLD, NEVER_OLD))
             log = directory.parent / f"{top}-{simulator}-{key}.log"
             try:
                 runner.build(
