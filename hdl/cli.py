@@ -165,7 +165,9 @@ for command in (*SYNTHESIS, *STUDIES):
 def test(full: bool, only: str | None) -> None:
     """Run the tests: models, arithmetic, emission, proofs, and every unit's simulation."""
     marked = [] if full else ["-m", "not full"]
-    command = [sys.executable, "-m", "pytest", "-n", "auto", *marked, *([only] if only else [])]
+    # One test at a time to whoever is free: by default a worker would get all simulations at once.
+    workers = ["-n", "auto", "--maxschedchunk", "1"]
+    command = [sys.executable, "-m", "pytest", *workers, *marked, *([only] if only else [])]
     sys.exit(subprocess.call(command, cwd=ROOT))
 
 

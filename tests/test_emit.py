@@ -1,4 +1,4 @@
-"""Emitted Verilog: one module a configuration, the same bytes every time, ports that stay."""
+"""Emitted Verilog: one module a configuration, the same bytes every time, the ports, no lint."""
 
 import json
 import os
@@ -18,6 +18,7 @@ from hdl.emit import Emission, write_verilog
 from hdl.entry import Entry
 from hdl.paths import ROOT
 from hdl.unit import Unit
+from testbenches.lint import lint_unit
 from tests.cases import CASES
 
 PORTS = Path(__file__).with_name("ports.json")
@@ -168,7 +169,9 @@ def test_an_evictor_of_32_rows_has_one_row_module(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("entry", "preset"), CASES)
-def test_ports_stay(entry: Entry, preset: str) -> None:
-    top = Emission(top=entry.build(preset), name=entry.top).modules[-1]
-    ports = [f"{port.direction} {port.width} {port.name}" for port in top.ports]
+def test_ports_stay_and_lint_finds_nothing(entry: Entry, preset: str) -> None:
+    emission = Emission(top=entry.build(preset), name=entry.top)
+    ports = [f"{port.direction} {port.width} {port.name}" for port in emission.modules[-1].ports]
     assert ports == json.loads(PORTS.read_text())[entry.top][preset]
+    message = lint_unit(entry.top, emission)
+    assert not message, message

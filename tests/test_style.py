@@ -1,4 +1,4 @@
-"""Style, types and the emitted Verilog are clean, and the tree says nothing of any machine."""
+"""Style and types are clean, and the tree says nothing of any machine."""
 
 import re
 import subprocess
@@ -7,11 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hdl.emit import Emission
-from hdl.entry import Entry
 from hdl.paths import ROOT
-from testbenches.lint import lint_unit
-from tests.cases import CASES
 
 BIN = Path(sys.executable).parent
 LONGEST_FILE = 420
@@ -34,12 +30,6 @@ def test_tool_finds_nothing(command: list[str]) -> None:
         [BIN / command[0], *command[1:]], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert run.returncode == 0, run.stdout + run.stderr
-
-
-@pytest.mark.parametrize(("entry", "preset"), CASES)
-def test_emitted_verilog_is_clean(entry: Entry, preset: str) -> None:
-    message = lint_unit(entry.top, Emission(top=entry.build(preset), name=entry.top))
-    assert not message, message
 
 
 def test_files_hold_one_idea() -> None:

@@ -74,6 +74,7 @@ UNITS = (
             "mode8": SystolicArrayParameters(rows=8, bands=2, moving=Moving.MODE8),
             "two_pass": SystolicArrayParameters(rows=8, bands=2, moving=Moving.TWO_PASS),
         },
+        long=("smollm2", "paper"),
     ),
     Entry(
         top="evicting_array",
