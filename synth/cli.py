@@ -29,6 +29,7 @@ def synth(
     top: str, preset: str | None, liberty: str | None, period: float | None, vcd: Path | None
 ) -> None:
     """Map a unit to a cell library: area, timing, power, and a netlist that simulates."""
+    from hdl.cli import chosen
     from synth.activity import read_activity
     from synth.asic import check_period
     from synth.liberty import find_library
@@ -36,9 +37,11 @@ def synth(
     from synth.synthesis import measure_design
 
     check_period(period)
-    _entry, preset, home, _emission, files = _emitted(top, preset)
+    chosen(top, preset)
     with console.status("looking for a cell library") as status:
+        # Before the long work, so that a library that is none is named at once.
         library = find_library(liberty)
+        _entry, preset, home, _emission, files = _emitted(top, preset)
         result = measure_design(
             files,
             top,
@@ -94,8 +97,11 @@ def fpga(top: str, preset: str | None, device: str, seed: int) -> None:
 @click.option("--out", type=click.Path(path_type=Path), help="Folder to replace.")
 def export(top: str, preset: str | None, for_: str, period: float | None, out: Path | None) -> None:
     """Write a unit as a project of another flow."""
-    from synth.export import DEFAULT_PERIOD_PS, Design, write_export
+    from synth.asic import check_period
+    from synth.export import DEFAULT_PERIOD_PS, Design, check_flow, write_export
 
+    check_period(period)
+    check_flow(for_)
     entry, preset, home, emission, files = _emitted(top, preset)
     design = Design(
         top=top,

@@ -75,6 +75,18 @@ class Design:
         return self.has_clock and bool(find_streams(self.ports)[0])
 
 
+def check_flow(for_: str) -> None:
+    """Raise a worded error unless there is such a flow.
+
+    Raises
+    ------
+    UserError
+        If there is none.
+    """
+    if for_ not in EXPORTS:
+        raise UserError(f"FOR must be one of {', '.join(EXPORTS)}, not {for_!r}")
+
+
 def write_export(design: Design, for_: str, directory: Path) -> list[Path]:
     """Write a design as another flow's project.
 
@@ -97,8 +109,7 @@ def write_export(design: Design, for_: str, directory: Path) -> list[Path]:
     UserError
         If the flow is unknown, or needs a clock that the design does not have.
     """
-    if for_ not in EXPORTS:
-        raise UserError(f"FOR must be one of {', '.join(EXPORTS)}, not {for_!r}")
+    check_flow(for_)
     if not design.has_clock:
         raise UserError(f"TOP must have a clock to be exported; {design.top} has none")
     shutil.rmtree(directory, ignore_errors=True)
