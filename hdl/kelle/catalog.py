@@ -218,6 +218,8 @@ UNITS = (
                 rotary=RotaryEmbeddingParameters(),
             ),
         },
+        # Its units at these dimensions are simulated by themselves.
+        long=("paper",),
     ),
     Entry(
         top="eviction_controller",
