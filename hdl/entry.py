@@ -30,7 +30,7 @@ class Entry:
     presets : Mapping[str, Any]
         Parameter objects by name.
     long : Collection[str]
-        Presets whose simulation takes minutes; only the full suite runs them.
+        Presets whose simulation takes minutes or repeats another; only the full suite runs them.
     """
 
     top: str

@@ -77,6 +77,8 @@ UNITS: tuple[Entry, ...] = (
             "smollm2": ElementSerialActivationParameters(),
             "paper": ElementSerialActivationParameters(),
         },
+        # Equal to smollm2.
+        long=("paper",),
     ),
     Entry(
         top="element_serial_rotary",
@@ -91,6 +93,8 @@ UNITS: tuple[Entry, ...] = (
             "smollm2": ElementSerialRotaryParameters(),
             "paper": ElementSerialRotaryParameters(),
         },
+        # Equal to smollm2.
+        long=("paper",),
     ),
     Entry(
         top="element_serial_softmax",
