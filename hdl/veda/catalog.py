@@ -106,6 +106,9 @@ UNITS: tuple[Entry, ...] = (
         unit=ElementSerialSoftmax,
         presets={
             "tiny": ElementSerialSoftmaxParameters(capacity=24, tile=4, heads=2),
+            "tiny_compact": ElementSerialSoftmaxParameters(
+                capacity=24, tile=4, heads=2, subtract_stages=1, exp_stages=1, multiply_stages=1
+            ),
             "smollm2": ElementSerialSoftmaxParameters(capacity=512),
             "paper": ElementSerialSoftmaxParameters(),
         },
