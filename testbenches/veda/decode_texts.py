@@ -1,0 +1,121 @@
+"""Texts and random steps for VEDA, as work of its testbench."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.veda.veda import Codes
+from hdl.veda.veda_parameters import VedaParameters
+from testbenches.veda.decode_work import (
+    LAYERS,
+    DecodeWork,
+    Tokens,
+    open_tokens,
+    random_tokens,
+    real_tokens,
+)
+from testbenches.veda.layer_weights import real_states, real_weights
+
+
+def past_of(tokens: Tokens, count: int) -> tuple[Codes, Codes, NDArray[np.int64]]:
+    """Return the keys, values and votes with which a layer starts: those of the first tokens."""
+    keys, values = (past[:count].swapaxes(0, 1) for past in (tokens.keys, tokens.values))
+    return keys, values, np.zeros(count, np.int64)
+
+
+def mixed(rng: np.random.Generator, p: VedaParameters, steps: int) -> DecodeWork:
+    """Return random steps of all layers in turn, of all lengths, with and without votes."""
+    work = DecodeWork(p)
+    longest = min(p.capacity, 40)
+    tokens = random_tokens(rng, p, longest + steps + p.block)
+    for layer in range(min(p.layers, 3)):
+        keys, values, counts = past_of(tokens, int(rng.integers(0, longest)))
+        work.load(layer, keys, values, rng.integers(0, 1 << 16, counts.shape))
+    for step in range(steps):
+        layer = step % min(p.layers, 3)
+        model = work.models[layer]
+        count = min(int(rng.integers(1, p.block + 1)), max(1, longest - model.length))
+        evict = model.length + count >= longest or bool(rng.integers(2))
+        options = {"vote": evict or bool(rng.integers(2)), "evictions": int(evict)}
+        work.add(layer, tokens, longest + step, count=count, **options)
+    return work
+
+
+def layered(p: VedaParameters, cached: int, count: int) -> DecodeWork:
+    """Return tokens that go through layers of SmolLM2 one behind the other; each evicts one."""
+    work = DecodeWork(p)
+    trace, numbers = open_tokens(), LAYERS[: min(p.layers, 3)]
+    for layer, number in enumerate(numbers):
+        work.load(layer, *past_of(real_tokens(p, number), cached))
+        work.give(layer, real_weights(p, trace, number))
+    states = real_states(p, trace, numbers[0])
+    for index in range(cached, cached + count):
+        for layer in range(len(numbers)):
+            last = layer == len(numbers) - 1
+            work.add_layer(
+                layer, states[index : index + 1], index, vote=True, evictions=1, leave=last
+            )
+    return work
+
+
+def prompt(p: VedaParameters, tokens: int, target: int, reserved: int) -> DecodeWork:
+    """Return a text that layers of SmolLM2 read in blocks, and the end of which trims the cache."""
+    work = DecodeWork(p)
+    trace, numbers = open_tokens(), LAYERS[: min(p.layers, 3)]
+    for layer, number in enumerate(numbers):
+        work.load(layer, *past_of(real_tokens(p, number), 0))
+        work.give(layer, real_weights(p, trace, number))
+    states = real_states(p, trace, numbers[0])[:tokens]
+    for first in range(0, tokens, p.block):
+        block = states[first : first + p.block]
+        closes = first + len(block) == tokens
+        for layer in range(len(numbers)):
+            work.add_layer(
+                layer,
+                block,
+                first,
+                vote=first >= reserved,
+                evictions=tokens - target if closes else 0,
+                leave=layer == len(numbers) - 1,
+            )
+    return work
+
+
+def mixed_layers(rng: np.random.Generator, p: VedaParameters, steps: int) -> DecodeWork:
+    """Return whole layers and attention alone in any order, with and without votes."""
+    work = DecodeWork(p)
+    longest = min(p.capacity, 40)
+    trace, tokens = open_tokens(), random_tokens(rng, p, longest + steps + p.block)
+    numbers = LAYERS[: min(p.layers, 3)]
+    for layer, number in enumerate(numbers):
+        keys, values, counts = past_of(tokens, int(rng.integers(0, longest)))
+        work.load(layer, keys, values, rng.integers(0, 1 << 16, counts.shape))
+        work.give(layer, real_weights(p, trace, number))
+    states = real_states(p, trace, numbers[0])
+
+    def room(layer: int) -> int:
+        """Return how many tokens a layer can take; one always finds a slot, or a victim's."""
+        return max(1, longest - work.models[layer].length)
+
+    for step in range(steps):
+        inside = 0 if work.states is None else len(work.states)
+        fits = [layer for layer in range(len(numbers)) if room(layer) >= inside]
+        layer = fits[int(rng.integers(len(fits)))]
+        # What is inside must find room in some layer.
+        alone = inside < 2 and rng.integers(4) == 0
+        count = min(int(rng.integers(1, p.block + 1)), room(layer))
+        if inside and not alone:
+            count = inside
+        full = work.models[layer].length + count >= longest
+        evict = full or bool(rng.integers(2))
+        options = {"vote": evict or bool(rng.integers(2)), "evictions": int(evict)}
+        if alone:
+            work.add(layer, tokens, longest + step, count=count, **options)
+            continue
+        position = int(rng.integers(p.positions if p.positions < 100 else 100))
+        position = min(position, p.positions - count)
+        # Behind the last layer there is nothing to wait for but its state.
+        others = any(room(other) >= count for other in range(len(numbers)) if other != layer)
+        leave = bool(rng.integers(2)) or step == steps - 1 or not others
+        states_in = states[step : step + count]
+        work.add_layer(layer, states_in, position, **options, leave=leave)
+    return work
