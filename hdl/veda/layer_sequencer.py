@@ -63,7 +63,7 @@ class LayerSequencer(Unit):
             self.passes.valid.eq(self.halves.valid & self.reads.ready),
             self.halves.ready.eq(moves & ends),
             burst.beats.eq(header.beats),
-            header.final.eq(0),
+            header.final.eq(half.behind),
             *(header[name].eq(task[name]) for name in ("vote", "operation", "leave", "last_token")),
         ]
         with m.If(moves):

@@ -150,8 +150,8 @@ class VedaParameters(VedaDimensions):
     def pass_layout(self) -> data.StructLayout:
         """What becomes of a burst; `operation` and `leave` say where its results go.
 
-        `beats` are its lines, however many tokens of its block meet each of them; no other pass of
-        scores follows one with `final` in its block.
+        `beats` are its lines, however many tokens of its block meet each of them. `final` is the
+        block's last pass of scores, and so is what follows its attention.
         """
         return data.StructLayout(
             {
@@ -208,7 +208,7 @@ class VedaParameters(VedaDimensions):
 
     @property
     def element_layout(self) -> data.StructLayout:
-        """An element of a hidden state; `final` with those of a block's last one."""
+        """An element of a hidden state; `final` with a block's last."""
         return data.StructLayout({"value": BINARY16.layout, "last": 1, "final": 1})
 
     @property
