@@ -40,10 +40,10 @@ def mixed(rng: np.random.Generator, p: VedaParameters, steps: int) -> DecodeWork
     return work
 
 
-def layered(p: VedaParameters, cached: int, count: int) -> DecodeWork:
+def layered(p: VedaParameters, cached: int, count: int, layers: int) -> DecodeWork:
     """Return tokens that go through layers of SmolLM2 one behind the other; each evicts one."""
     work = DecodeWork(p)
-    trace, numbers = open_tokens(), LAYERS[: min(p.layers, 3)]
+    trace, numbers = open_tokens(), LAYERS[:layers]
     for layer, number in enumerate(numbers):
         work.load(layer, *past_of(real_tokens(p, number), cached))
         work.give(layer, real_weights(p, trace, number))
