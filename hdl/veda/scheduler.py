@@ -39,9 +39,9 @@ class Scheduler(Unit):
     its attention begins, which each token has by itself, with no token behind it: what a causal
     mask would hide is never read.
 
-    **Latency** 2 cycles from an instruction to its first write; a burst goes out 2 cycles behind the
-    last write, or behind the last burst of the block's token before. **Throughput** one write, one
-    pass a cycle; an instruction waits while its layer's victim is not known.
+    **Latency** 2 cycles from an instruction to its first write; a burst goes out 2 cycles behind
+    the last write, or behind the last burst of the block's token before. **Throughput** one write,
+    one pass a cycle; an instruction waits while its layer's victim is not known.
 
     Parameters
     ----------
