@@ -85,10 +85,16 @@ def faulty_copy(fault: Fault, directory: Path) -> Path:
 
 
 def _python(copy: Path, arguments: Sequence[str]) -> int:
+    # One failure tells enough.
+    own = {
+        "PYTHONPATH": str(copy),
+        "SYSTOLA_BUILD": str(copy / "build"),
+        "COCOTB_MAX_FAILURES": "1",
+    }
     child = subprocess.run(
         [sys.executable, *arguments],
         cwd=copy,
-        env=os.environ | {"PYTHONPATH": str(copy), "SYSTOLA_BUILD": str(copy / "build")},
+        env=os.environ | own,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         check=False,
