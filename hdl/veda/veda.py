@@ -159,8 +159,6 @@ class Veda(Unit):
             (scheduler.passes, feeder.passes),
             (words, feeder.words),
             (feeder.lengths, functions.lengths),
-            (functions.probabilities, feeder.probabilities),
-            (feeder.votes, voting.probabilities),
             (scheduler.steps, voting.layers),
             (voting.victims, scheduler.victims),
             (self.counts_in, voting.counts_in),
@@ -178,6 +176,14 @@ class Veda(Unit):
             (results.outputs, self.outputs),
         ):
             connect_streams(m, source, sink)
+        # Whether one of them waits must not decide in the same cycle whether the others move.
+        for name, source, sink in (
+            ("probabilities", functions.probabilities, feeder.probabilities),
+            ("votes", feeder.votes, voting.probabilities),
+        ):
+            m.submodules[name] = waiting = FallThroughFifo(shape=p.scalar_layout, depth=2)
+            connect_streams(m, source, waiting.source)
+            connect_streams(m, waiting.sink, sink)
         self._normalise(m, residual.elements, functions, normalised.source)
         m.d.comb += [
             normalised.release.eq(feeder.release_elements),

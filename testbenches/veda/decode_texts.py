@@ -57,10 +57,10 @@ def layered(p: VedaParameters, cached: int, count: int, layers: int) -> DecodeWo
     return work
 
 
-def prompt(p: VedaParameters, tokens: int, target: int, reserved: int) -> DecodeWork:
+def prompt(p: VedaParameters, tokens: int, target: int, reserved: int, layers: int) -> DecodeWork:
     """Return a text that layers of SmolLM2 read in blocks, and the end of which trims the cache."""
     work = DecodeWork(p)
-    trace, numbers = open_tokens(), LAYERS[: min(p.layers, 3)]
+    trace, numbers = open_tokens(), LAYERS[:layers]
     for layer, number in enumerate(numbers):
         work.load(layer, *past_of(real_tokens(p, number), 0))
         work.give(layer, real_weights(p, trace, number))
