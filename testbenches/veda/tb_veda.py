@@ -32,6 +32,11 @@ STALLS = [
 """Pause patterns of what comes in and of what goes out."""
 
 
+def many(p: VedaParameters) -> bool:
+    """Return whether a cycle costs little enough for many of them."""
+    return p.array.width < 64 and not FOUR_STATES
+
+
 def prepare(p: VedaParameters) -> None:
     """Capture the tensors before the simulator starts."""
     open_tokens()
@@ -48,7 +53,7 @@ async def whole_layers(dut: Any) -> None:
     cached = 127 if p.capacity > 127 else p.capacity - 1
     # At the published dimensions a layer has 1.6 million lines.
     layers = 1 if FOUR_STATES or p.hidden_size >= 4096 else 3
-    work = layered(p, cached, 3 if small and not FOUR_STATES else 1, layers)
+    work = layered(p, cached, 3 if many(p) else 1, layers)
     cycles = await accelerator.run(work)
     accelerator.check(work)
     facts = {"cycles_layers": cycles, "beats_layers": work.ideal_cycles, "layers": len(work.steps)}
@@ -64,7 +69,7 @@ async def whole_prompt(dut: Any) -> None:
         return
     accelerator = Accelerator(dut, "whole_prompt")
     layers = 1 if FOUR_STATES else 3
-    if small and not FOUR_STATES:
+    if many(p):
         work = prompt(p, 2 * p.block + 2, p.block + 1, p.block, layers)
     else:
         work = prompt(p, p.block, max(1, min(5, p.block - 2)), 0, layers)
@@ -106,7 +111,7 @@ async def layer_resets(dut: Any) -> None:
     for _ in range(1 if FOUR_STATES else 5):
         await accelerator.bench.reset()
         accelerator.start(mixed_layers(rng, p, 2))
-        for _cycle in range(accelerator.bench.rng.randint(1, 2500)):
+        for _cycle in range(accelerator.bench.rng.randint(1, 2500 if many(p) else 700)):
             await accelerator.bench.step()
     work = mixed_layers(rng, p, 1 if FOUR_STATES else 4)
     await accelerator.run(work)
@@ -181,7 +186,7 @@ async def whole_text(dut: Any) -> None:
     """Read a prompt token by token, trim the cache, and generate at a constant length."""
     p = catalog_parameters()
     accelerator = Accelerator(dut, "whole_text")
-    prompt, target, reserved = (14, 8, 4) if p.array.width < 64 else (8, 5, 3)
+    prompt, target, reserved = (14, 8, 4) if many(p) else (8, 5, 3)
     tokens = real_tokens(p, LAYERS[0])
     work = DecodeWork(p)
     work.load(0, *past_of(tokens, 0))
@@ -212,7 +217,7 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
     """Random steps of several layers under pairs of pause patterns."""
     p = catalog_parameters()
     accelerator = Accelerator(dut, f"stalls {source} {sink}", source=source, sink=sink)
-    work = mixed(accelerator.bench.numpy_rng, p, 5 if p.array.width < 64 else 2)
+    work = mixed(accelerator.bench.numpy_rng, p, 5 if many(p) else 2)
     await accelerator.run(work)
     accelerator.check(work)
 
@@ -223,13 +228,13 @@ async def resets(dut: Any) -> None:
     p = catalog_parameters()
     accelerator = Accelerator(dut, "resets", source="random", sink="bursty")
     rng = accelerator.bench.numpy_rng
-    small = p.array.width < 64
-    for _ in range(5 if small else 2):
+    quick = many(p)
+    for _ in range(5 if quick else 2):
         await accelerator.bench.reset()
         accelerator.start(mixed(rng, p, 3))
         for _cycle in range(accelerator.bench.rng.randint(1, 1500)):
             await accelerator.bench.step()
-    work = mixed(rng, p, 4 if small else 2)
+    work = mixed(rng, p, 4 if quick else 2)
     await accelerator.run(work)
     accelerator.check(work)
 
