@@ -13,14 +13,12 @@ from golden.kelle.refresh_controller import RefreshModel
 from golden.llm import open_trace
 from hdl.kelle.kelle_parameters import KelleParameters
 from hdl.kelle.refresh_walker import RefreshSettings
-from testbenches.bench import catalog_parameters
+from testbenches.bench import catalog_parameters, four_states
 from testbenches.kelle.accelerator import Accelerator
 
 LAYER = 14
 TOKENS = 640
 """Length of the text."""
-FOUR_STATES = "icarus" in cocotb.SIM_NAME.lower() if cocotb.is_simulation else False
-"""Whether unknown values are seen, at a tenth of the speed: then tests are short."""
 
 
 def prepare(p: KelleParameters) -> None:
@@ -120,7 +118,7 @@ async def real_decode(dut: Any) -> None:
     p, bench, accelerator = decode.p, decode.bench, decode.accelerator
     steps = min(128, TOKENS - decode.full) if bench.told["full"] else 2
     if p.slots <= 16:
-        steps = 6 if FOUR_STATES else 32
+        steps = 6 if four_states() else 32
     sweep = p.memory.refresh.walk_cycles + 64
     tick = accelerator.load_beats * 9 // 8 + sweep + 300
     # Scores of a long text come for several ticks, which would find some slots still empty.
@@ -173,7 +171,7 @@ async def empty_cache(dut: Any) -> None:
     if decode.p.slots > 16:
         return
     await decode.start(longest(decode.p))
-    for now in range(4 if FOUR_STATES else 2 * decode.p.slots):
+    for now in range(4 if four_states() else 2 * decode.p.slots):
         await decode.step(now)
     await decode.check()
 
@@ -184,7 +182,7 @@ async def pauses(dut: Any, pattern: str) -> None:
     """Let every stream pause, and refreshes take the banks in the middle of everything."""
     decode = Decode(dut, "pauses", pattern)
     p = decode.p
-    if p.slots > 16 or FOUR_STATES:
+    if p.slots > 16 or four_states():
         return
     walk = p.memory.refresh.walk_cycles
     await decode.start(intervals(p, 3 * walk, walk), decode.full)
@@ -199,7 +197,7 @@ async def crowded_banks(dut: Any) -> None:
     """Let refresh take nearly all cycles of the banks: whoever reads is late, and is waited for."""
     decode = Decode(dut, "crowded banks")
     p = decode.p
-    if p.slots > 16 or FOUR_STATES:
+    if p.slots > 16 or four_states():
         return
     refresh = p.memory.refresh
     always = {f"{half}_{group}": 1 for half in ("msb", "lsb") for group in ("hst", "lst")}
@@ -219,7 +217,7 @@ async def resets(dut: Any) -> None:
     """Reset in the middle of a step: nothing of it is left. Tokens are selected outside."""
     decode = Decode(dut, "resets")
     p, bench = decode.p, decode.bench
-    if p.slots > 16 or FOUR_STATES:
+    if p.slots > 16 or four_states():
         return
     for _ in range(4):
         await decode.start(longest(p), decode.full, select=False)

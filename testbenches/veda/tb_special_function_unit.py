@@ -13,7 +13,7 @@ from golden.llm import open_trace
 from golden.veda.special_function_unit import Work, special_functions
 from hdl.veda.deviation_reciprocal import DeviationReciprocal
 from hdl.veda.special_function_unit import SpecialFunctionUnitParameters
-from testbenches.bench import Bench, catalog_parameters, context
+from testbenches.bench import Bench, catalog_parameters, context, four_states
 from testbenches.packing import from_integers, pack, to_integers, unpack
 from testbenches.streams import read
 from testbenches.veda import tb_element_serial_activation as activation_bench
@@ -31,8 +31,6 @@ from testbenches.veda.serial_bench import (
 )
 
 Codes = NDArray[np.uint16]
-# Four states take a hundred times as long: the same checks on fewer values.
-FOUR_STATES = "icarus" in cocotb.SIM_NAME.lower() if cocotb.is_simulation else False
 LAYERS = (0, 14, 29)
 TOKENS = 640
 
@@ -77,8 +75,8 @@ def real_work(p: SpecialFunctionUnitParameters, tokens: int) -> Work:
     return Work(
         heads=together(heads, p.lanes),
         vectors=layernorm_bench.real_vectors(p.layernorm, 1),
-        operands=_first(activation_bench.real_operands(1), 100 if FOUR_STATES else 600),
-        pairs=_first(rotary_bench.real_pairs(1), 100 if FOUR_STATES else 300),
+        operands=_first(activation_bench.real_operands(1), 100 if four_states() else 600),
+        pairs=_first(rotary_bench.real_pairs(1), 100 if four_states() else 300),
     )
 
 
@@ -253,7 +251,7 @@ class FunctionsBench:
 async def real_layers(dut: Any) -> None:
     """Do what layers of SmolLM2 need, one function behind another, without a flag."""
     bench = FunctionsBench(dut, "real_layers")
-    work = real_work(bench.p, 1 if FOUR_STATES else 8 if context()["full"] else 3)
+    work = real_work(bench.p, 1 if four_states() else 8 if context()["full"] else 3)
     await bench.reset()
     for part in ("vectors", "pairs", "heads", "vectors", "operands"):
         await bench.run(Work(**{**NOTHING, part: getattr(work, part)}))
@@ -385,7 +383,7 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
     bench = FunctionsBench(dut, f"stalls {source} {sink}", source, sink)
     await bench.reset()
     for _ in range(2):
-        scale = 16 if bench.p.tile < 16 and not FOUR_STATES else 4
+        scale = 16 if bench.p.tile < 16 and not four_states() else 4
         await bench.run(random_work(bench.bench.numpy_rng, bench.p, scale))
 
 
@@ -394,7 +392,7 @@ async def resets(dut: Any) -> None:
     """Reset in the middle of work, which leaves nothing behind."""
     bench = FunctionsBench(dut, "resets", "random", "bursty")
     work = random_work(bench.bench.numpy_rng, bench.p, 8)
-    for _ in range(12 if bench.p.tile < 16 and not FOUR_STATES else 4):
+    for _ in range(12 if bench.p.tile < 16 and not four_states() else 4):
         await bench.reset()
         bench.offer(work)
         for _cycle in range(bench.bench.rng.randint(1, 300)):

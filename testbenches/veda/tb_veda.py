@@ -6,7 +6,7 @@ import cocotb
 import numpy as np
 
 from hdl.veda.veda_parameters import VedaParameters
-from testbenches.bench import catalog_parameters, context
+from testbenches.bench import catalog_parameters, context, four_states
 from testbenches.streams import read
 from testbenches.veda.accelerator import Accelerator
 from testbenches.veda.decode_texts import layered, mixed, mixed_layers, past_of, prompt
@@ -18,9 +18,6 @@ from testbenches.veda.decode_work import (
     real_tokens,
 )
 from testbenches.veda.layer_weights import real_states, real_weights
-
-# Four states take a hundred times as long: the same checks on fewer tokens.
-FOUR_STATES = "icarus" in cocotb.SIM_NAME.lower() if cocotb.is_simulation else False
 
 STALLS = [
     ("none", "random"),
@@ -34,7 +31,7 @@ STALLS = [
 
 def many(p: VedaParameters) -> bool:
     """Return whether a cycle costs little enough for many of them."""
-    return p.array.width < 64 and not FOUR_STATES
+    return p.array.width < 64 and not four_states()
 
 
 def prepare(p: VedaParameters) -> None:
@@ -52,7 +49,7 @@ async def whole_layers(dut: Any) -> None:
     accelerator = Accelerator(dut, "whole_layers")
     cached = 127 if p.capacity > 127 else p.capacity - 1
     # At the published dimensions a layer has 1.6 million lines.
-    layers = 1 if FOUR_STATES or p.hidden_size >= 4096 else 3
+    layers = 1 if four_states() or p.hidden_size >= 4096 else 3
     work = layered(p, cached, 3 if many(p) else 1, layers)
     cycles = await accelerator.run(work)
     accelerator.check(work)
@@ -68,7 +65,7 @@ async def whole_prompt(dut: Any) -> None:
     if p.hidden_size >= 4096 or not (small or context()["full"]):
         return
     accelerator = Accelerator(dut, "whole_prompt")
-    layers = 1 if FOUR_STATES else 3
+    layers = 1 if four_states() else 3
     if many(p):
         work = prompt(p, 2 * p.block + 2, p.block + 1, p.block, layers)
     else:
@@ -95,7 +92,7 @@ async def layer_stalls(dut: Any, source: str, sink: str) -> None:
     if p.array.width >= 64:
         return
     accelerator = Accelerator(dut, f"layer_stalls {source} {sink}", source=source, sink=sink)
-    work = mixed_layers(accelerator.bench.numpy_rng, p, 1 if FOUR_STATES else 6)
+    work = mixed_layers(accelerator.bench.numpy_rng, p, 1 if four_states() else 6)
     await accelerator.run(work)
     accelerator.check(work)
 
@@ -108,12 +105,12 @@ async def layer_resets(dut: Any) -> None:
         return
     accelerator = Accelerator(dut, "layer_resets", source="random", sink="bursty")
     rng = accelerator.bench.numpy_rng
-    for _ in range(1 if FOUR_STATES else 5):
+    for _ in range(1 if four_states() else 5):
         await accelerator.bench.reset()
         accelerator.start(mixed_layers(rng, p, 2))
         for _cycle in range(accelerator.bench.rng.randint(1, 2500 if many(p) else 700)):
             await accelerator.bench.step()
-    work = mixed_layers(rng, p, 1 if FOUR_STATES else 4)
+    work = mixed_layers(rng, p, 1 if four_states() else 4)
     await accelerator.run(work)
     accelerator.check(work)
 
