@@ -119,22 +119,24 @@ def export(top: str, preset: str | None, for_: str, period: float | None, out: P
 
 
 @click.command()
-@click.option("--readme", type=bool, default=False, help="1 renews the table of units in README.")
-def report(readme: bool) -> None:
+@click.option("--docs", type=bool, default=False, help="1 renews README's and docs' tables.")
+def report(docs: bool) -> None:
     """Write one page of everything measured so far, as HTML and as Markdown."""
     from hdl.catalog import CATALOG
-    from synth.report import collect, write_readme_table, write_report
+    from synth.documents import write_documents
+    from synth.report import write_report
+    from synth.results import collect
 
     results = collect(BUILD)
     if not results:
         raise UserError(f"nothing is measured yet in {_shown(BUILD)}; run make sim or make synth")
     written = write_report(CATALOG, results, BUILD / "report")
-    if readme:
-        written += write_readme_table(CATALOG, results, ROOT / "README.md")
-    table = Table("unit", "simulated", "synthesised", "on FPGA", title="report")
+    if docs:
+        written += write_documents(CATALOG, results)
+    table = Table("unit", "simulated", "netlist", "synthesised", "on FPGA", title="report")
     for result in results:
-        marks = ["yes" if getattr(result, kind) else "-" for kind in ("sim", "synth", "fpga")]
-        table.add_row(f"{result.top} / {result.preset}", *marks)
+        kinds = (result.sim.values, result.netlist_sim.values, result.synth, result.fpga.values)
+        table.add_row(result.name, *("yes" if kind else "-" for kind in kinds))
     console.print(table)
     _wrote(*written)
 

@@ -4,14 +4,12 @@ Nothing is computed here that is not in a JSON file below ``build/``; each figur
 the file it was read from.
 """
 
-import json
 import math
 import os
-import re
 import tomllib
 from collections.abc import Iterable, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import product
 from operator import attrgetter
 from pathlib import Path
@@ -19,24 +17,11 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader
 
-from hdl.errors import UserError
 from synth.plots import area_plot, delay_plot
+from synth.results import Measured, Record
 
 REFERENCE = Path(__file__).with_name("reference")
 TEMPLATES = Path(__file__).with_name("templates")
-MARKS = ("<!-- units: written by `make report README=1` -->", "<!-- end of units -->")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Measured:
-    """What the build directory knows of one unit at one preset; a part not measured is empty."""
-
-    top: str
-    preset: str
-    directory: Path
-    sim: dict[str, Any] = field(default_factory=dict)
-    synth: dict[str, Any] = field(default_factory=dict)
-    fpga: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,18 +51,6 @@ class Section:
     columns: Sequence[str]
     rows: Sequence[Sequence[Figure]]
     plots: Sequence[Plot] = ()
-
-
-def collect(build: Path) -> list[Measured]:
-    """Read every ``build/<top>/<preset>/{sim,synth,fpga}.json``, in the order of their names."""
-    found: dict[Path, dict[str, Any]] = {}
-    for kind in ("sim", "synth", "fpga"):
-        for path in sorted(build.glob(f"*/*/{kind}.json")):
-            found.setdefault(path.parent, {})[kind] = json.loads(path.read_text())
-    return [
-        Measured(top=directory.parent.name, preset=directory.name, directory=directory, **parts)
-        for directory, parts in sorted(found.items())
-    ]
 
 
 def write_report(
@@ -122,58 +95,16 @@ def write_report(
     return pages
 
 
-def readme_table(catalog: Iterable[Any], results: Sequence[Measured]) -> str:
-    """Return the table of units for the README, from the catalog and what was measured."""
-    lines = ["| unit | what it does | latency | throughput | area |", "|---|---|---|---|---|"]
-    for entry in catalog:
-        area = next(
-            (_area_words(result) for result in results if result.top == entry.top and result.synth),
-            "not measured",
-        )
-        lines.append(
-            f"| `{entry.top}` | {entry.summary} | {entry.latency} | {entry.throughput} | {area} |"
-        )
-    return "\n".join(lines)
-
-
-def write_readme_table(
-    catalog: Iterable[Any], results: Sequence[Measured], readme: Path
-) -> list[Path]:
-    """Renew the table between its two marks in the README.
-
-    Raises
-    ------
-    UserError
-        If the README does not have the marks.
-    """
-    text = readme.read_text() if readme.exists() else ""
-    pattern = re.escape(MARKS[0]) + ".*?" + re.escape(MARKS[1])
-    if not re.search(pattern, text, flags=re.S):
-        raise UserError(f"README must have a line {MARKS[0]!r} and a line {MARKS[1]!r}")
-    table = f"{MARKS[0]}\n{readme_table(catalog, results)}\n{MARKS[1]}"
-    readme.write_text(re.sub(pattern, lambda _: table, text, flags=re.S))
-    return [readme]
-
-
-def _area_words(result: Measured) -> str:
-    """Write a unit's area as the README has it."""
-    synth = result.synth
-    area = f"{synth['nand2_equivalents']:,.0f} NAND2"
-    if synth["memory_bits"]:
-        area += f" + {synth['memory_bits']:,} bits"
-    return f"{area} ({result.preset}, {synth['liberty']})"
-
-
 def _units(entries: dict[str, Any], results: Sequence[Measured], directory: Path) -> Section:
     """Make the table of units."""
     rows = []
-    for result in results:
+    for result, record in _by_library(results):
         entry = entries.get(result.top)
-        synth, sim = (_Linked(result, kind, directory) for kind in ("synth", "sim"))
-        fastest = synth.part(next(reversed(result.synth.get("points", [])), {}))
+        synth, sim = _Linked(record, directory), _Linked(result.sim, directory)
+        fastest = synth.part(next(reversed(record.values.get("points", [])), {}))
         rows.append(
             [
-                Figure(text=f"{result.top} / {result.preset}"),
+                Figure(text=result.name),
                 Figure(text=entry.summary if entry else ""),
                 Figure(text=entry.latency if entry else ""),
                 Figure(text=entry.throughput if entry else ""),
@@ -182,7 +113,7 @@ def _units(entries: dict[str, Any], results: Sequence[Measured], directory: Path
                 synth("sequential_um2", "{:,.0f}"),
                 synth("memory_bits", "{:,}"),
                 synth("nand2_equivalents", "{:,.0f}"),
-                _per_operation(entry, result, directory),
+                _per_operation(entry, result, record, directory),
                 synth("fmax_mhz", "{:,.0f}"),
                 synth("power_mw", "{:.3g}"),
                 fastest("area_um2", "{:,.0f}"),
@@ -190,17 +121,18 @@ def _units(entries: dict[str, Any], results: Sequence[Measured], directory: Path
                 synth("liberty", "{}"),
             ]
         )
-    measured = [result for result in results if result.synth.get("area_um2")]
+    measured = [pair for pair in _by_library(results) if pair[1].values.get("area_um2")]
     plots = []
-    if measured:
+    for library in sorted({record.values["liberty"] for _, record in measured}):
+        of_library = [pair for pair in measured if pair[1].values["liberty"] == library]
         plots.append(
             Plot(
-                title="Area of the units",
-                file="area.svg",
+                title=f"Area of the units, {library}",
+                file=f"area-{library}.svg",
                 svg=area_plot(
-                    [f"{result.top} / {result.preset}" for result in measured],
-                    [result.synth["logic_um2"] for result in measured],
-                    [result.synth["sequential_um2"] for result in measured],
+                    [result.name for result, _ in of_library],
+                    [record.values["logic_um2"] for _, record in of_library],
+                    [record.values["sequential_um2"] for _, record in of_library],
                 ),
             )
         )
@@ -216,33 +148,48 @@ def _units(entries: dict[str, Any], results: Sequence[Measured], directory: Path
     return Section(title="Units", note=note, columns=columns, rows=rows, plots=plots)
 
 
-def _per_operation(entry: Any, result: Measured, directory: Path) -> Figure:
-    """Return the gates for one operation a cycle, where it is known what an operation is."""
-    operations = tomllib.loads((REFERENCE / "operations.toml").read_text())
-    known = operations.get(result.top)
-    if not known or not result.synth or not entry or result.preset not in entry.presets:
-        return Figure(text="-")
-    parameters = entry.presets[result.preset]
-    each_cycle = math.prod(
+def _by_library(results: Sequence[Measured]) -> list[tuple[Measured, Record]]:
+    """Return each unit with each of its syntheses; with an empty one if there is none."""
+    none = Record(file=Path("synth.json"))
+    return [(result, record) for result in results for record in result.synth or (none,)]
+
+
+def operations_each_cycle(top: str, parameters: Any) -> tuple[str, int] | None:
+    """Return what a unit does in a cycle at full rate, and how many of it; None if not known."""
+    known = tomllib.loads((REFERENCE / "operations.toml").read_text()).get(top)
+    if known is None:
+        return None
+    factors = (
         factor if isinstance(factor, int) else attrgetter(factor)(parameters)
         for factor in known["factors"]
     )
-    link = os.path.relpath(result.directory / "synth.json", directory)
-    gates = result.synth["nand2_equivalents"] / each_cycle
-    return Figure(text=f"{gates:,.0f} a {known['operation']}", link=link, number=True)
+    return known["operation"], math.prod(factors)
+
+
+def _per_operation(entry: Any, result: Measured, synth: Record, directory: Path) -> Figure:
+    """Return the gates for one operation a cycle, where it is known what an operation is."""
+    if not synth.values or not entry or result.preset not in entry.presets:
+        return Figure(text="-")
+    known = operations_each_cycle(result.top, entry.presets[result.preset])
+    if known is None:
+        return Figure(text="-")
+    operation, each_cycle = known
+    gates = synth.values["nand2_equivalents"] / each_cycle
+    link = os.path.relpath(synth.file, directory)
+    return Figure(text=f"{gates:,.0f} a {operation}", link=link, number=True)
 
 
 def _fpga(results: Sequence[Measured], directory: Path) -> Section:
     """Make the table of FPGA figures."""
     rows = []
     for result in results:
-        for name, device in result.fpga.get("devices", {}).items():
-            link = os.path.relpath(result.directory / "fpga.json", directory)
+        for name, device in result.fpga.values.get("devices", {}).items():
+            link = os.path.relpath(result.fpga.file, directory)
             fmax = f"{device['fmax_mhz']:.0f}" if device["fmax_mhz"] else "-"
             cells = [f"{device[kind]:g}" for kind in ("lut", "ff", "dsp", "bram")]
             rows.append(
                 [
-                    Figure(text=f"{result.top} / {result.preset}"),
+                    Figure(text=result.name),
                     Figure(text=f"{name}: {device['title']}"),
                     *(Figure(text=text, link=link, number=True) for text in [*cells, fmax]),
                     Figure(text=device["method"]),
@@ -276,12 +223,13 @@ def _headlines(results: Sequence[Measured], directory: Path) -> Section:
 
 def _area_ratio(headline: dict[str, Any], results: Sequence[Measured], directory: Path) -> Figure:
     """Return how large one unit is beside another, of the same preset and library."""
-    synthesised = [result for result in results if result.synth]
-    for part, whole in product(synthesised, repeat=2):
-        same = all(part.synth[key] == whole.synth[key] for key in ("preset", "liberty_digest"))
+    synthesised = [pair for pair in _by_library(results) if pair[1].values]
+    for (part, ours), (whole, all_of_it) in product(synthesised, repeat=2):
+        small, large = ours.values, all_of_it.values
+        same = all(small[key] == large[key] for key in ("preset", "liberty_digest"))
         if same and (part.top, whole.top) == (headline["part"], headline["whole"]):
-            share = part.synth["nand2_equivalents"] / whole.synth["nand2_equivalents"]
-            link = os.path.relpath(part.directory / "synth.json", directory)
+            share = small["nand2_equivalents"] / large["nand2_equivalents"]
+            link = os.path.relpath(ours.file, directory)
             return Figure(text=f"{share:.4g} ({part.preset})", link=link, number=True)
     return Figure(text="-")
 
@@ -289,11 +237,12 @@ def _area_ratio(headline: dict[str, Any], results: Sequence[Measured], directory
 def _member(headline: dict[str, Any], results: Sequence[Measured], directory: Path) -> Figure:
     """Return a member of one unit's JSON."""
     kind, key = headline["quantity"].split(".")
-    for result in results:
-        value = getattr(result, kind).get(key)
-        if result.top == headline["unit"] and value is not None:
-            link = os.path.relpath(result.directory / f"{kind}.json", directory)
-            return Figure(text=f"{value:.4g} ({result.preset})", link=link, number=True)
+    for result, synth in _by_library(results):
+        record = {"sim": result.sim, "synth": synth}[kind]
+        if result.top == headline["unit"] and record.values.get(key) is not None:
+            link = os.path.relpath(record.file, directory)
+            text = f"{record.values[key]:.4g} ({result.preset})"
+            return Figure(text=text, link=link, number=True)
     return Figure(text="-")
 
 
@@ -311,11 +260,10 @@ def _peers(results: Sequence[Measured], directory: Path) -> Section:
         for peer in sorted(peers, key=lambda peer: peer["like"])
     ]
     ours = []
-    for result in results:
-        plain = result.synth.get("plain")
-        if plain and result.synth["liberty"] == reference["library"]:
-            name = f"{result.top} / {result.preset}"
-            link = os.path.relpath(result.directory / "synth.json", directory)
+    for result, synth in _by_library(results):
+        plain = synth.values.get("plain")
+        if plain and synth.values["liberty"] == reference["library"]:
+            name, link = result.name, os.path.relpath(synth.file, directory)
             area, delay = plain["area_um2"], plain["mapper_delay_ps"]
             ours.append((name, area, delay, True))
             rows.append(
@@ -342,9 +290,9 @@ def _peers(results: Sequence[Measured], directory: Path) -> Section:
 class _Linked:
     """Figures of one JSON file, each with a link to it."""
 
-    def __init__(self, result: Measured, kind: str, directory: Path) -> None:
-        self._values: dict[str, Any] = getattr(result, kind)
-        self._link = os.path.relpath(result.directory / f"{kind}.json", directory)
+    def __init__(self, record: Record, directory: Path) -> None:
+        self._values = record.values
+        self._link = os.path.relpath(record.file, directory)
 
     def part(self, values: dict[str, Any]) -> "_Linked":
         """Return figures of a part of the same file."""

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from hdl.emit import verilog_digest
 from synth.asic import RECIPES, check_period, elaborate, map_to_cells, tool_versions
 from synth.liberty import Library
 from synth.mapped_design import Netlist
@@ -54,6 +55,8 @@ class SynthesisResult:
         The netlist of Yosys's own script, to be set beside other people's figures.
     hierarchy : Netlist
         The netlist mapped module by module, for the areas of the modules.
+    verilog_digest : str
+        Which Verilog was measured, see `hdl.emit.verilog_digest`.
     file : Path
         ``synth.json``.
     """
@@ -66,6 +69,7 @@ class SynthesisResult:
     points: tuple[Point, ...]
     plain: Netlist | None
     hierarchy: Netlist
+    verilog_digest: str
     file: Path
 
     @property
@@ -96,8 +100,8 @@ def measure_design(
     library : Library
         The cells.
     directory : Path
-        ``build/<top>/<preset>``: the JSON goes here, the netlists into ``synth/`` below, where each
-        library keeps its latest figures too, as ``<library>.json``.
+        ``build/<top>/<preset>``: the latest JSON goes here, and with the netlists into
+        ``synth/<library>/`` below, which the other libraries leave alone.
     period_ps : float, optional
         Clock period to meet.
     activity : Callable, optional
@@ -113,7 +117,7 @@ def measure_design(
     check_period(period_ps)
     if not library.timed:
         period_ps = None
-    work = directory / "synth"
+    work = directory / "synth" / library.name
     progress("mapping each module")
     hierarchical = elaborate(verilog, top, work, flatten=False)
     hierarchy = map_to_cells(hierarchical, library)
@@ -150,9 +154,10 @@ def measure_design(
         points=tuple(points),
         plain=plain,
         hierarchy=hierarchy,
+        verilog_digest=verilog_digest(verilog),
         file=directory / "synth.json",
     )
-    for file in (work / f"{library.name}.json", result.file):
+    for file in (work / "synth.json", result.file):
         file.write_text(json.dumps(as_json(result), indent=1) + "\n")
     return result
 
@@ -195,6 +200,7 @@ def as_json(result: SynthesisResult) -> dict[str, Any]:
     return {
         "top": result.top,
         "preset": result.preset,
+        "verilog_digest": result.verilog_digest,
         "liberty": library.name,
         "liberty_file": library.path.name,
         "liberty_digest": library.digest,
@@ -230,7 +236,7 @@ def _figures(point: Point, result: SynthesisResult) -> dict[str, Any]:
     critical = timing.critical if timing else None
     figures: dict[str, Any] = {
         "recipe": netlist.recipe,
-        "netlist": str(Path(netlist.directory.name) / netlist.verilog.name),
+        "netlist": str(netlist.verilog.relative_to(result.file.parent)),
         "area_um2": round(netlist.area_um2, 3) if library.timed else None,
         "sequential_um2": round(netlist.sequential_um2, 3) if library.timed else None,
         "logic_um2": (

@@ -14,7 +14,7 @@ from typing import Any
 
 from junitparser import JUnitXml
 
-from hdl.emit import Emission, write_verilog
+from hdl.emit import Emission, verilog_digest, write_verilog
 from hdl.entry import Entry
 from hdl.errors import UserError
 from hdl.parameters import require_choice
@@ -64,10 +64,14 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class SimulationResult:
-    """What ``sim.json`` holds.
+    """What ``sim.json`` holds, and ``netlist_sim.json`` if a netlist stood in for the RTL.
 
     Parameters
     ----------
+    verilog_digest : str
+        Which RTL was simulated or mapped, see `hdl.emit.verilog_digest`.
+    liberty : str
+        The library of the netlist; empty for the RTL itself.
     utilization : float | None
         Ideal over actual cycles of the unit's steady-state work.
     values_checked, mismatches : int
@@ -76,6 +80,8 @@ class SimulationResult:
 
     top: str
     preset: str
+    verilog_digest: str
+    liberty: str
     simulator: str
     seed: int
     passed: bool
@@ -129,6 +135,7 @@ def simulate(entry: Entry, preset: str, request: Request) -> SimulationResult:
     library = find_library(request.liberty) if request.netlist else None
     emission = Emission(top=entry.unit(parameters=parameters), name=entry.top)
     verilog = [file for file in write_verilog(emission, home / "rtl") if file.suffix == ".v"]
+    digest = verilog_digest(verilog)
     if library:
         verilog = mapped_sources(verilog, entry.top, library, home / "netlist")
     prepare(entry, preset)
@@ -141,6 +148,8 @@ def simulate(entry: Entry, preset: str, request: Request) -> SimulationResult:
         home=home,
         request=request,
         name="netlist_sim" if library else "sim",
+        digest=digest,
+        liberty=library.name if library else "",
     )
 
 
@@ -154,6 +163,8 @@ def run_testbench(
     home: Path,
     request: Request,
     name: str = "sim",
+    digest: str = "",
+    liberty: str = "",
 ) -> SimulationResult:
     """Run one testbench on given sources; `simulate` with the sources chosen by the caller.
 
@@ -161,6 +172,8 @@ def run_testbench(
     ----------
     name : str
         Stem of the result files in `home`: ``<name>.json``, ``<name>/``.
+    digest, liberty : str
+        `SimulationResult.verilog_digest` and `SimulationResult.liberty`.
 
     Raises
     ------
@@ -218,6 +231,8 @@ def run_testbench(
     result = SimulationResult(
         top=top,
         preset=preset,
+        verilog_digest=digest,
+        liberty=liberty,
         simulator=request.simulator,
         seed=seed,
         passed=not failures and not mismatches,

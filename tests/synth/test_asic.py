@@ -170,7 +170,7 @@ def test_synth_json_has_what_it_promises(tmp_path: Path) -> None:
     files = emit(Pair(width=8), tmp_path / "rtl")
     result = measure_design(files, TOP, library, tmp_path, preset="tiny")
     data = json.loads(result.file.read_text())
-    kept = tmp_path / "synth" / f"{library.name}.json"
+    kept = tmp_path / "synth" / library.name / "synth.json"
     assert json.loads(kept.read_text()) == data
     assert data["top"] == TOP and data["preset"] == "tiny"
     for key in ("liberty", "corner", "tools", "modules", "cells", "memory_bits", "period_ps"):

@@ -1,0 +1,167 @@
+"""The figures that README and `docs/` show: kept in one file, and written into the pages from it.
+
+`docs/figures.json` holds what was measured of every unit. ``make report DOCS=1`` takes into it what
+the build directory has and writes each table of the pages anew; a test holds the tables to the
+file.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from hdl.errors import UserError
+from hdl.paths import ROOT
+from synth.results import Measured
+
+FIGURES = ROOT / "docs" / "figures.json"
+
+LIBRARIES = {"nangate45": "NangateOpenCellLibrary", "osu018": "osu018_stdcells"}
+"""Tables of areas by the library's name in its liberty file."""
+
+PRESET, NETLIST_PRESET = "smollm2", "tiny"
+"""What the pages show areas of, and what netlists are simulated of."""
+
+PAGES = {
+    ROOT / "README.md": ("units",),
+    ROOT / "docs" / "synthesis.md": ("nangate45", "osu018", "netlists"),
+}
+"""The tables of each page."""
+
+_SYNTH = (
+    "top", "preset", "liberty", "corner", "tools", "verilog_digest", "memory_bits", "flops",
+)  # fmt: skip
+_POINT = ("recipe", "area_um2", "nand2_equivalents", "fmax_mhz", "power_mw")
+_NETLIST = (
+    "top", "preset", "liberty", "simulator", "seed", "verilog_digest", "tests", "failures",
+    "values_checked", "mismatches",
+)  # fmt: skip
+
+Figures = dict[str, dict[str, dict[str, Any]]]
+"""By table and unit: ``nangate45`` and ``osu018`` of synthesis, ``netlists`` of simulation."""
+
+
+def merged(figures: Figures, results: Iterable[Measured]) -> Figures:
+    """Return the figures with what was measured now in the place of what was known."""
+    tables = {name: dict(figures.get(name, {})) for name in (*LIBRARIES, "netlists")}
+    names = {library: name for name, library in LIBRARIES.items()}
+    for result in results:
+        for record in result.synth:
+            values = record.values
+            name = names.get(values["liberty"])
+            if name and result.preset == PRESET and values["period_ps"] is None:
+                points = [{key: point[key] for key in _POINT} for point in values["points"]]
+                kept = {key: values[key] for key in _SYNTH}
+                tables[name][result.top] = kept | {"points": points}
+        netlist = result.netlist_sim.values
+        if netlist and result.preset == NETLIST_PRESET:
+            tables["netlists"][result.top] = {key: netlist[key] for key in _NETLIST}
+    return {name: dict(sorted(table.items())) for name, table in tables.items()}
+
+
+def tables(catalog: Iterable[Any], figures: Figures) -> dict[str, str]:
+    """Return every table of the pages, as Markdown, units in the catalog's order."""
+    entries = list(catalog)
+    return {
+        "units": _units(entries, figures["nangate45"]),
+        **{name: _areas(entries, figures[name]) for name in LIBRARIES},
+        "netlists": _netlists(entries, figures["netlists"]),
+    }
+
+
+def renewed(text: str, names: Sequence[str], contents: dict[str, str], page: str) -> str:
+    """Return a page with its tables written anew between their marks.
+
+    Raises
+    ------
+    UserError
+        If the page lacks a table's marks.
+    """
+    for name in names:
+        opening = f"<!-- {name}: written by `make report DOCS=1` -->"
+        closing = f"<!-- end of {name} -->"
+        pattern = re.escape(opening) + ".*?" + re.escape(closing)
+        if not re.search(pattern, text, flags=re.S):
+            raise UserError(f"{page} must have a line {opening!r} and a line {closing!r}")
+        block = f"{opening}\n{contents[name]}\n{closing}"
+        text = re.sub(pattern, lambda _, block=block: block, text, flags=re.S)
+    return text
+
+
+def write_documents(catalog: Iterable[Any], results: Iterable[Measured]) -> list[Path]:
+    """Renew `docs/figures.json` and the tables of every page; return the files."""
+    known = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
+    figures = merged(known, results)
+    contents = tables(catalog, figures)
+    pages = {
+        page: renewed(page.read_text(), names, contents, page.name) for page, names in PAGES.items()
+    }
+    for file, text in {FIGURES: json.dumps(figures, indent=1) + "\n", **pages}.items():
+        new = file.with_name(f".{file.name}.new")
+        new.write_text(text)
+        new.rename(file)
+    return [FIGURES, *pages]
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table."""
+    head, *body = (f"| {' | '.join(line)} |" for line in (columns, *rows))
+    return "\n".join([head, "|---" * len(columns) + "|", *body])
+
+
+def _units(entries: Sequence[Any], measured: dict[str, Any]) -> str:
+    """Return the table of units."""
+    rows = []
+    for entry in entries:
+        words = ["not measured", "", ""]
+        if entry.top in measured:
+            figures = measured[entry.top]
+            small, fast = figures["points"][0], figures["points"][-1]
+            words = [
+                f"{small['area_um2']:,.0f} to {fast['area_um2']:,.0f}",
+                f"{small['fmax_mhz']:,.0f} to {fast['fmax_mhz']:,.0f}",
+                f"{figures['memory_bits']:,}",
+            ]
+        rows.append([f"`{entry.top}`", entry.summary, entry.latency, entry.throughput, *words])
+    columns = ["unit", "what it does", "latency", "throughput", "um2", "MHz", "memory bits"]
+    return _table(columns, rows)
+
+
+def _areas(entries: Sequence[Any], measured: dict[str, Any]) -> str:
+    """Return the table of areas in one library."""
+    rows = []
+    for top in (entry.top for entry in entries if entry.top in measured):
+        figures = measured[top]
+        small, fast = figures["points"][0], figures["points"][-1]
+        rows.append(
+            [
+                f"`{top}`",
+                f"{figures['memory_bits']:,}",
+                f"{figures['flops']:,}",
+                f"{small['area_um2']:,.0f}",
+                f"{small['fmax_mhz']:,.0f}",
+                f"{fast['area_um2']:,.0f}",
+                f"{fast['fmax_mhz']:,.0f}",
+                f"{float(format(fast['power_mw'], '.3g')):,g}",
+            ]
+        )
+    columns = [
+        "unit", "memory bits", "flip-flops", "smallest, um2", "MHz", "fastest, um2", "MHz", "mW",
+    ]  # fmt: skip
+    return _table(columns, rows)
+
+
+def _netlists(entries: Sequence[Any], measured: dict[str, Any]) -> str:
+    """Return the table of simulated netlists."""
+    rows = []
+    for top in (entry.top for entry in entries if entry.top in measured):
+        run = measured[top]
+        rows.append(
+            [
+                f"`{top}`",
+                f"{run['tests']}, {run['failures']} failed",
+                f"{run['values_checked']:,}, {run['mismatches']} differ",
+            ]
+        )
+    return _table(["unit", "tests", "values compared"], rows)

@@ -1,0 +1,62 @@
+"""What the build directory knows: the JSON files that the verbs left there."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """One JSON file and what it says; without values if it is not there."""
+
+    file: Path
+    values: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, file: Path) -> "Record":
+        """Read a file if it is there."""
+        return cls(file=file, values=json.loads(file.read_text()) if file.is_file() else {})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What is known of one unit at one preset.
+
+    Parameters
+    ----------
+    sim, netlist_sim, fpga : Record
+        Simulation of the RTL and of a netlist; FPGA devices.
+    synth : tuple[Record, ...]
+        One record for each library, by its name.
+    """
+
+    top: str
+    preset: str
+    sim: Record
+    netlist_sim: Record
+    fpga: Record
+    synth: tuple[Record, ...]
+
+    @property
+    def name(self) -> str:
+        """The unit and its preset."""
+        return f"{self.top} / {self.preset}"
+
+
+def collect(build: Path) -> list[Measured]:
+    """Read everything below ``build/<top>/<preset>/``, in the order of the names."""
+    kinds = ("sim", "netlist_sim", "fpga")
+    homes = {path.parent for kind in kinds for path in build.glob(f"*/*/{kind}.json")}
+    homes |= {path.parents[2] for path in build.glob("*/*/synth/*/synth.json")}
+    return [
+        Measured(
+            top=home.parent.name,
+            preset=home.name,
+            sim=Record.read(home / "sim.json"),
+            netlist_sim=Record.read(home / "netlist_sim.json"),
+            fpga=Record.read(home / "fpga.json"),
+            synth=tuple(Record.read(path) for path in sorted(home.glob("synth/*/synth.json"))),
+        )
+        for home in sorted(homes)
+    ]

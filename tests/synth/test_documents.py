@@ -1,0 +1,103 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from hdl.catalog import CATALOG
+from hdl.emit import Emission, verilog_digest, write_verilog
+from hdl.errors import UserError
+from synth.documents import (
+    FIGURES,
+    LIBRARIES,
+    NETLIST_PRESET,
+    PAGES,
+    PRESET,
+    merged,
+    renewed,
+    tables,
+)
+from synth.results import Measured, Record
+
+POINT = {"recipe": "area", "nand2_equivalents": 10.0, "power_mw": 1.0}
+SMALL, FAST = ({**POINT, "area_um2": a, "fmax_mhz": f} for a, f in ((1000.0, 300.0), (2e6, 900.0)))
+SYNTH = {
+    "top": "softmax", "preset": "smollm2", "liberty": "osu018_stdcells", "corner": "typical",
+    "tools": {}, "verilog_digest": "0", "memory_bits": 64, "flops": 7, "period_ps": None,
+    "points": [SMALL, FAST],
+}  # fmt: skip
+
+
+def measured(**synth) -> Measured:
+    values = SYNTH | synth
+    nothing = Record(file=Path("nothing.json"))
+    return Measured(
+        top=values["top"],
+        preset=values["preset"],
+        sim=nothing,
+        netlist_sim=nothing,
+        fpga=nothing,
+        synth=(Record(file=Path("synth.json"), values=values),),
+    )
+
+
+def test_the_pages_show_the_figures_that_are_kept() -> None:
+    contents = tables(CATALOG, json.loads(FIGURES.read_text()))
+    for page, names in PAGES.items():
+        text = page.read_text()
+        assert renewed(text, names, contents, page.name) == text, "run make report DOCS=1"
+
+
+def test_a_new_measurement_replaces_the_one_that_was_known() -> None:
+    known = merged({}, [measured(), measured(top="rms_norm")])
+    figures = merged(known, [measured(memory_bits=128)])
+    assert figures["osu018"]["softmax"]["memory_bits"] == 128
+    assert figures["osu018"]["rms_norm"] == known["osu018"]["rms_norm"]
+    row = next(
+        line for line in tables(CATALOG, figures)["osu018"].splitlines() if "softmax" in line
+    )
+    assert row == "| `softmax` | 128 | 7 | 1,000 | 300 | 2,000,000 | 900 | 1 |"
+
+
+@pytest.mark.parametrize(
+    "other", ({"liberty": "another"}, {"preset": "tiny"}, {"period_ps": 1000.0})
+)
+def test_what_the_pages_do_not_show_is_not_kept(other: dict) -> None:
+    assert not any(merged({}, [measured(**other)]).values())
+
+
+def test_a_page_without_marks_is_refused() -> None:
+    contents = tables(CATALOG, merged({}, []))
+    with pytest.raises(UserError, match=r"PAGE\.md must have a line '<!-- units"):
+        renewed("no marks", ("units",), contents, "PAGE.md")
+    marks = "<!-- units: written by `make report DOCS=1` -->", "<!-- end of units -->"
+    text = renewed(f"a\n{marks[0]}\nold\n{marks[1]}\nb\n", ("units",), contents, "PAGE.md")
+    assert text.startswith(f"a\n{marks[0]}\n| unit |") and text.endswith(f"|\n{marks[1]}\nb\n")
+    assert [line.count("not measured") for line in text.splitlines()[4:-2]] == [1] * len(CATALOG)
+
+
+def test_a_digest_stands_for_what_the_verilog_says(tmp_path: Path) -> None:
+    def digest(text: str) -> str:
+        (tmp_path / "a.v").write_text(text)
+        return verilog_digest([tmp_path / "a.v"])
+
+    plain = digest("// a\nmodule a(x);\n  assign y = x &  z;\nalways @(*) y = z;\nendmodule\n")
+    assert plain == digest(
+        '// b\nmodule a(x);\n  (* src = "a.py:1" *)\n'
+        '  assign y = x & (* src = "a.py:2" *) z;\nalways @(*) y = z;\nendmodule\n'
+    )
+    assert plain != digest("module a(x);\n  assign y = x | z;\nalways @(*) y = z;\nendmodule\n")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("entry", CATALOG, ids=lambda entry: entry.top)
+def test_figures_are_of_this_design(entry, tmp_path: Path) -> None:
+    def digest(preset: str) -> str:
+        emission = Emission(top=entry.build(preset), name=entry.top)
+        files = write_verilog(emission, tmp_path / preset)
+        return verilog_digest(file for file in files if file.suffix == ".v")
+
+    figures = json.loads(FIGURES.read_text())
+    areas, netlist = digest(PRESET), figures["netlists"][entry.top]
+    assert [figures[table][entry.top]["verilog_digest"] for table in LIBRARIES] == [areas, areas]
+    assert netlist["verilog_digest"] == digest(NETLIST_PRESET)
+    assert netlist["values_checked"] and not netlist["failures"] and not netlist["mismatches"]
