@@ -14,6 +14,7 @@ from golden.study.cli import COMMANDS as STUDIES
 from hdl import environment
 from hdl.errors import UserError
 from hdl.paths import BUILD, ROOT
+from hdl.target import find_target
 from synth.cli import COMMANDS as SYNTHESIS
 
 console = Console(soft_wrap=True)
@@ -44,6 +45,11 @@ def main() -> None:
 top_option = click.option("--top", required=True, help="Unit, as listed by `make list`.")
 preset_option = click.option(
     "--preset", default=None, help="Dimensions; `smollm2` where the unit has it, else its first."
+)
+
+
+target_option = click.option(
+    "--target", default="asic", help="asic, or fpga: sums and products are left to its tools."
 )
 
 
@@ -84,6 +90,7 @@ def list_units() -> None:
 @click.option("--full", type=bool, default=False, help="1 runs the testbench's long version.")
 @click.option("--netlist", type=bool, default=False, help="1 simulates the synthesised netlist.")
 @click.option("--liberty", default=None, help="Cell library for NETLIST=1, .lib or .lib.gz.")
+@target_option
 def sim(
     top: str,
     preset: str | None,
@@ -94,6 +101,7 @@ def sim(
     full: bool,
     netlist: bool,
     liberty: str | None,
+    target: str,
 ) -> None:
     """Simulate a unit's Verilog on real tensors against its golden model."""
     if problem := environment.first_problem(
@@ -111,6 +119,7 @@ def sim(
         full=full,
         netlist=netlist,
         liberty=liberty,
+        target=find_target(target),
     )
     with console.status(f"simulating {top} at {preset} with {sim}"):
         result = simulate(entry, preset, request)
@@ -129,8 +138,7 @@ def sim(
     console.print(table)
     for file in result.outputs:
         console.print(f"wrote {_shown(Path(file))}")
-    name = "netlist_sim" if netlist else "sim"
-    console.print(f"wrote {_shown(BUILD / top / preset / name)}.json")
+    console.print(f"wrote {_shown(BUILD / top / preset / request.result_name)}.json")
     if not result.passed:
         console.print(f"[red]{result.first_failure}[/]", markup=True, highlight=False)
         sys.exit(1)
@@ -140,13 +148,15 @@ def sim(
 @top_option
 @preset_option
 @click.option("--out", type=click.Path(path_type=Path), help="Folder; build/<top>/<preset>/rtl.")
-def verilog(top: str, preset: str | None, out: Path | None) -> None:
+@target_option
+def verilog(top: str, preset: str | None, out: Path | None, target: str) -> None:
     """Write a unit's Verilog-2005 and its file list."""
     from hdl.emit import Emission, write_verilog
 
     entry, preset = chosen(top, preset)
-    directory = out or BUILD / top / preset / "rtl"
-    emission = Emission(top=entry.build(preset), name=top)
+    wanted = find_target(target)
+    directory = out or BUILD / top / preset / wanted.folder
+    emission = Emission(top=entry.build(preset), name=top, target=wanted)
     files = write_verilog(emission, directory)
     table = Table("module", "lines", title=f"{top} / {preset}")
     for module, file in zip(emission.modules, files, strict=False):

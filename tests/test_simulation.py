@@ -10,6 +10,7 @@ from hdl.catalog import CATALOG, entry_named
 from hdl.entry import Entry
 from hdl.errors import UserError
 from hdl.paths import BUILD
+from hdl.target import Target
 from testbenches.runner import Request, run_testbench, simulate
 from tests.cases import CASES
 
@@ -48,6 +49,23 @@ def test_netlist_equals_the_golden_model(entry: Entry) -> None:
     assert result.values_checked > 0
 
 
+@pytest.mark.parametrize(
+    "entry",
+    [
+        pytest.param(
+            entry,
+            id=entry.top,
+            marks=[] if entry.top in ("flexible_pe_array", "voting_engine") else [pytest.mark.full],
+        )
+        for entry in CATALOG
+    ],
+)
+def test_what_an_fpga_gets_equals_the_golden_model(entry: Entry) -> None:
+    result = simulate(entry, "tiny", Request(seed=1, target=Target.FPGA))
+    assert result.passed, result.first_failure
+    assert result.values_checked > 0
+
+
 def broken_run(home: Path, testbench: str) -> None:
     entry = entry_named("systolic_evictor")
     from hdl.emit import Emission, write_verilog
@@ -78,6 +96,11 @@ def test_a_testbench_that_cannot_start_is_refused(tmp_path: Path) -> None:
 def test_coverage_needs_verilator() -> None:
     with pytest.raises(ValueError, match="COVERAGE=1 needs SIM=verilator, not 'icarus'"):
         Request(simulator="icarus", coverage=True)
+
+
+def test_a_netlist_of_cells_is_not_for_an_fpga() -> None:
+    with pytest.raises(ValueError, match="NETLIST=1 needs TARGET=asic, not 'fpga'"):
+        Request(netlist=True, target=Target.FPGA)
 
 
 def test_unknown_simulator_is_refused() -> None:

@@ -1,15 +1,20 @@
 """Sums whose carries are found as a parallel prefix: few levels of logic for little area.
 
 The prefix is Sklansky's ("Conditional-sum addition logic", 1960): bit `i`'s carry is known after
-``log2(i)`` levels.
+``log2(i)`` levels. An FPGA's carry chains are faster than any such logic, so there the same sums
+are left to them.
 """
 
 from amaranth.hdl import Cat, Const, Module, Signal, Value
+
+from hdl.target import Target, current_target
 
 
 def prefix_sum(m: Module, a: Value, b: Value) -> Value:
     """Return the sum of two unsigned values of one width, one bit wider."""
     a, b = _named(m, a), _named(m, b)
+    if current_target() is Target.FPGA:
+        return _named(m, a + b)
     generate = [x & y for x, y in zip(a, b, strict=True)]
     propagate = [x | y for x, y in zip(a, b, strict=True)]
     for index, below in _prefix(len(a)):
@@ -25,6 +30,8 @@ def prefix_sum(m: Module, a: Value, b: Value) -> Value:
 def incremented(m: Module, value: Value, increment: Value) -> Value:
     """Return the value plus one bit, modulo its width; that bit may come late."""
     value = _named(m, value)
+    if current_target() is Target.FPGA:
+        return _named(m, (value + increment)[: len(value)])
     ones = [Const(1, 1), *value[:-1]]
     for index, below in _prefix(len(ones)):
         both = Signal()

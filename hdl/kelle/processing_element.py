@@ -12,6 +12,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.arith.compressor import full_adders
 from hdl.parameters import require_range
+from hdl.target import Target, current_target
 from hdl.unit import Unit
 
 WEIGHT_WIDTH = 8
@@ -30,6 +31,11 @@ def encoded(weight: Value, unsigned_weight: Value) -> Value:
         low, middle, high = bits[place : place + 3]
         digits += [low ^ middle, Mux(high, ~(low | middle), low & middle), high]
     return Cat(digits, unsigned_weight & weight[-1])
+
+
+def extended(weight: Value, unsigned_weight: Value) -> Value:
+    """Return a weight as a number in two's complement, for an FPGA's multiplier."""
+    return Cat(weight, weight[-1] & ~unsigned_weight)
 
 
 def partial_products(m: Module, moving: Signal, code: Signal, width: int) -> list[Signal]:
@@ -149,13 +155,14 @@ class ProcessingElement(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Take in, multiply into two words, add them and the passing sum with one carry chain."""
+        """Take in, multiply, add the product and the passing sum with one carry chain."""
         m = Module()
         width = self.sum_width
 
         next_weight = Signal(WEIGHT_WIDTH, reset_less=True)
-        code = encoded(next_weight, self.unsigned_weight)
+        for_fpga = current_target() is Target.FPGA
         # Encoded once a tile, here, rather than in the path of every product.
+        code = (extended if for_fpga else encoded)(next_weight, self.unsigned_weight)
         weight = Signal(len(code), reset_less=True)
         moving = Signal(signed(self.moving_width), reset_less=True)
         load = Signal(reset_less=True)
@@ -168,17 +175,22 @@ class ProcessingElement(Unit):
             load.eq(self.load_in),
         ]
 
-        a, b, c, d, e = partial_products(m, moving, weight, width)
-        x, y = named(m, "three", full_adders(a, b, c, width), width)
-        x, y = named(m, "four", full_adders(x, y, d, width), width)
-        words = full_adders(x, y, e, width)
-        # The product stays two words: its carries wait for the only carry chain.
-        product = [Signal(width, name=f"product_{i}", reset_less=True) for i in range(2)]
+        if for_fpga:
+            words = [moving * weight.as_signed()]
+        else:
+            a, b, c, d, e = partial_products(m, moving, weight, width)
+            x, y = named(m, "three", full_adders(a, b, c, width), width)
+            x, y = named(m, "four", full_adders(x, y, d, width), width)
+            # The product stays two words: its carries wait for the only carry chain.
+            words = full_adders(x, y, e, width)
+        product = [Signal(width, name=f"product_{i}", reset_less=True) for i in range(len(words))]
         m.d.sync += [register.eq(word) for register, word in zip(product, words, strict=True)]
 
         passing = Signal(width)
         m.d.comb += passing.eq(Mux(self.sum_transposed, self.sum_left, self.sum_top))
-        x, y = full_adders(product[0], product[1], passing, width)
+        x, y = product[0], passing
+        if not for_fpga:
+            x, y = full_adders(product[0], product[1], passing, width)
         total = Signal(signed(width), reset_less=True)
         m.d.sync += total.eq(x + y)
         m.d.comb += [

@@ -1,11 +1,13 @@
 """The integer product and the sums below the floating-point operators: every operand of a width."""
 
 import numpy as np
+import pytest
 from amaranth.hdl import Module
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.prefix_sum import incremented, prefix_sum
 from hdl.arith.unsigned_multiply import product
+from hdl.target import Target, writing_for
 from hdl.unit import Unit
 from testbenches.arith.bulk import run_bulk
 
@@ -15,7 +17,8 @@ WIDEST = 7
 class EveryWidth(Unit):
     """Products of all pairs of widths, and sums of all widths, of two words' low bits."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, target: Target) -> None:
+        self.target = target
         widths = range(1, WIDEST + 1)
         super().__init__(
             {"a": In(WIDEST), "b": In(WIDEST)}
@@ -26,6 +29,11 @@ class EveryWidth(Unit):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
+        with writing_for(self.target):
+            self.place(m)
+        return m
+
+    def place(self, m: Module) -> None:
         for one in range(1, WIDEST + 1):
             a = self.a[:one]
             for two in range(1, WIDEST + 1):
@@ -34,12 +42,12 @@ class EveryWidth(Unit):
                 getattr(self, f"sum_{one}").eq(prefix_sum(m, a, self.b[:one])),
                 getattr(self, f"incremented_{one}").eq(incremented(m, a, self.b[0])),
             ]
-        return m
 
 
-def test_every_operand_of_every_width() -> None:
+@pytest.mark.parametrize("target", Target)
+def test_every_operand_of_every_width(target: Target) -> None:
     a, b = (words.ravel() for words in np.meshgrid(*[np.arange(1 << WIDEST)] * 2))
-    results = run_bulk(EveryWidth(), {"a": a, "b": b})
+    results = run_bulk(EveryWidth(target=target), {"a": a, "b": b})
     low = {width: (1 << width) - 1 for width in range(1, WIDEST + 1)}
     for one, mask in low.items():
         for two, other in low.items():

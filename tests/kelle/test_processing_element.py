@@ -7,6 +7,7 @@ import pytest
 from amaranth.sim import Simulator
 
 from hdl.kelle.processing_element import ProcessingElement
+from hdl.target import Target, writing_for
 
 
 @pytest.mark.parametrize(
@@ -21,8 +22,9 @@ def test_illegal_widths_are_worded(arguments: dict[str, int], message: str) -> N
         ProcessingElement(**arguments)
 
 
+@pytest.mark.parametrize("target", Target)
 @pytest.mark.parametrize(("moving_width", "sum_width"), [(16, 29), (9, 22), (8, 21), (4, 12)])
-def test_multiply_add(moving_width: int, sum_width: int) -> None:
+def test_multiply_add(moving_width: int, sum_width: int, target: Target) -> None:
     """A new operand, sum and mode every cycle; a new weight of either kind now and then."""
     element = ProcessingElement(moving_width=moving_width, sum_width=sum_width)
     rng = random.Random(moving_width)
@@ -75,7 +77,8 @@ def test_multiply_add(moving_width: int, sum_width: int) -> None:
                 checked += 1
         assert checked > 3900
 
-    simulator = Simulator(element)
+    with writing_for(target):
+        simulator = Simulator(element)
     simulator.add_clock(1e-9)
     simulator.add_testbench(bench)
     simulator.run()

@@ -29,6 +29,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         (("synth", "--top", TOP, "--liberty", "none.lib"), "LIBERTY must be a file that exists"),
         (("synth", "--top", TOP, "--liberty", __file__), "LIBERTY must be a liberty file"),
         (("synth", "--top", "nothing"), "TOP must be one of"),
+        (("export", "--top", TOP, "--for", "orfs", "--target", "gpu"), "TARGET must be one of"),
         (("synth", "--top", TOP, "--preset", "huge"), "PRESET of"),
         (("fpga", "--top", TOP, "--device", "stratix"), "DEVICE must be one of"),
         (("export", "--top", TOP, "--for", "quartus"), "FOR must be one of"),

@@ -6,7 +6,9 @@ import pytest
 from hdl.catalog import CATALOG
 from hdl.emit import Emission, verilog_digest, write_verilog
 from hdl.errors import UserError
+from hdl.target import Target
 from synth.documents import (
+    DEVICES,
     FIGURES,
     LIBRARIES,
     NETLIST_PRESET,
@@ -91,13 +93,16 @@ def test_a_digest_stands_for_what_the_verilog_says(tmp_path: Path) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("entry", CATALOG, ids=lambda entry: entry.top)
 def test_figures_are_of_this_design(entry, tmp_path: Path) -> None:
-    def digest(preset: str) -> str:
-        emission = Emission(top=entry.build(preset), name=entry.top)
-        files = write_verilog(emission, tmp_path / preset)
+    def digest(preset: str, target: Target = Target.ASIC) -> str:
+        emission = Emission(top=entry.build(preset), name=entry.top, target=target)
+        files = write_verilog(emission, tmp_path / "rtl")
         return verilog_digest(file for file in files if file.suffix == ".v")
 
     figures = json.loads(FIGURES.read_text())
     areas, netlist = digest(PRESET), figures["netlists"][entry.top]
     assert [figures[table][entry.top]["verilog_digest"] for table in LIBRARIES] == [areas, areas]
+    fpga = digest(PRESET, Target.FPGA)
+    devices = [figures[table].get(entry.top, {"verilog_digest": fpga}) for table in DEVICES]
+    assert [device["verilog_digest"] for device in devices] == [fpga] * len(DEVICES)
     assert netlist["verilog_digest"] == digest(NETLIST_PRESET)
     assert netlist["values_checked"] and not netlist["failures"] and not netlist["mismatches"]
