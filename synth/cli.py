@@ -13,6 +13,9 @@ from hdl.target import Target, find_target
 
 console = Console(soft_wrap=True)
 
+PEERS = "peers.json"
+"""Where `peers` leaves what it measured, in the build directory."""
+
 top_option = click.option("--top", required=True, help="Unit, as listed by `make list`.")
 preset_option = click.option(
     "--preset", default=None, help="Dimensions; `smollm2` where the unit has it, else its first."
@@ -135,14 +138,14 @@ def report(docs: bool) -> None:
     from hdl.catalog import CATALOG
     from synth.documents import write_documents
     from synth.report import write_report
-    from synth.results import collect
+    from synth.results import Record, collect
 
-    results = collect(BUILD)
-    if not results:
+    results, peers = collect(BUILD), Record.read(BUILD / PEERS)
+    if not results and not peers.values:
         raise UserError(f"nothing is measured yet in {_shown(BUILD)}; run make sim or make synth")
-    written = write_report(CATALOG, results, BUILD / "report")
+    written = write_report(CATALOG, results, peers, BUILD / "report")
     if docs:
-        written += write_documents(CATALOG, results)
+        written += write_documents(CATALOG, results, peers)
     table = Table("unit", "simulated", "netlist", "synthesised", "on FPGA", title="report")
     for result in results:
         kinds = (result.sim.values, result.netlist_sim.values, result.synth, result.fpga.values)
@@ -151,7 +154,27 @@ def report(docs: bool) -> None:
     _wrote(*written)
 
 
-COMMANDS: tuple[click.Command, ...] = (synth, fpga, export, report)
+@click.command()
+@click.option("--liberty", required=True, help="NanGate45, .lib or .lib.gz.")
+def peers(liberty: str) -> None:
+    """Map operators as other people's circuits were mapped, to set them side by side."""
+    from synth.liberty import find_library
+    from synth.peers import measure_peers
+
+    with console.status("reading the library") as status:
+        results = measure_peers(find_library(liberty), BUILD / PEERS, progress=status.update)
+    table = Table(
+        "circuit", "recipe", "um2", "ps", title=f"{results['liberty']}, {results['corner']}"
+    )
+    for circuit in results["circuits"]:
+        for item in circuit["recipes"]:
+            figures = f"{item['area_um2']:,.0f}", f"{item['mapper_delay_ps']:,.0f}"
+            table.add_row(circuit["name"], item["recipe"], *figures)
+    console.print(table)
+    _wrote(BUILD / PEERS)
+
+
+COMMANDS: tuple[click.Command, ...] = (synth, fpga, export, peers, report)
 """What `hdl.cli` adds to its own verbs."""
 
 

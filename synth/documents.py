@@ -13,9 +13,12 @@ from typing import Any
 
 from hdl.errors import UserError
 from hdl.paths import ROOT
-from synth.results import Measured
+from synth.peers import beside
+from synth.plots import peers_plot
+from synth.results import Measured, Record
 
 FIGURES = ROOT / "docs" / "figures.json"
+PEERS_PLOT = ROOT / "docs" / "peers.svg"
 
 DEVICES = ("ecp5-85k", "xcup")
 """Tables of FPGA devices."""
@@ -28,6 +31,7 @@ PRESET, NETLIST_PRESET = "smollm2", "tiny"
 
 PAGES = {
     ROOT / "README.md": ("units",),
+    ROOT / "docs" / "peers.md": ("peers",),
     ROOT / "docs" / "synthesis.md": ("nangate45", "osu018", "netlists", *DEVICES),
 }
 """The tables of each page."""
@@ -42,11 +46,14 @@ _NETLIST = (
     "values_checked", "mismatches",
 )  # fmt: skip
 
-Figures = dict[str, dict[str, dict[str, Any]]]
-"""By table and unit: `LIBRARIES` and `DEVICES` of synthesis, ``netlists`` of simulation."""
+Figures = dict[str, dict[str, Any]]
+"""By table and unit: `LIBRARIES` and `DEVICES` of synthesis, ``netlists`` of simulation.
+
+``peers`` is what `synth.peers.measure_peers` wrote, whole.
+"""
 
 
-def merged(figures: Figures, results: Iterable[Measured]) -> Figures:
+def merged(figures: Figures, results: Iterable[Measured], peers: Record) -> Figures:
     """Return the figures with what was measured now in the place of what was known."""
     tables = {name: dict(figures.get(name, {})) for name in (*LIBRARIES, *DEVICES, "netlists")}
     names = {library: name for name, library in LIBRARIES.items()}
@@ -65,6 +72,7 @@ def merged(figures: Figures, results: Iterable[Measured]) -> Figures:
         netlist = result.netlist_sim.values
         if netlist and result.preset == NETLIST_PRESET:
             tables["netlists"][result.top] = {key: netlist[key] for key in _NETLIST}
+    tables["peers"] = peers.values or figures.get("peers", {})
     return {name: dict(sorted(table.items())) for name, table in tables.items()}
 
 
@@ -76,6 +84,7 @@ def tables(catalog: Iterable[Any], figures: Figures) -> dict[str, str]:
         **{name: _areas(entries, figures[name]) for name in LIBRARIES},
         **{name: _devices(entries, figures[name]) for name in DEVICES},
         "netlists": _netlists(entries, figures["netlists"]),
+        "peers": _peers(figures["peers"]),
     }
 
 
@@ -98,19 +107,23 @@ def renewed(text: str, names: Sequence[str], contents: dict[str, str], page: str
     return text
 
 
-def write_documents(catalog: Iterable[Any], results: Iterable[Measured]) -> list[Path]:
-    """Renew `docs/figures.json` and the tables of every page; return the files."""
+def write_documents(
+    catalog: Iterable[Any], results: Iterable[Measured], peers: Record
+) -> list[Path]:
+    """Renew `docs/figures.json`, the tables of every page and the plot; return the files."""
     known = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
-    figures = merged(known, results)
+    figures = merged(known, results, peers)
     contents = tables(catalog, figures)
     pages = {
         page: renewed(page.read_text(), names, contents, page.name) for page, names in PAGES.items()
     }
-    for file, text in {FIGURES: json.dumps(figures, indent=1) + "\n", **pages}.items():
+    plot = peers_plot(beside(figures["peers"].get("circuits", [])))
+    files = {FIGURES: json.dumps(figures, indent=1) + "\n", PEERS_PLOT: plot, **pages}
+    for file, text in files.items():
         new = file.with_name(f".{file.name}.new")
         new.write_text(text)
         new.rename(file)
-    return [FIGURES, *pages]
+    return list(files)
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -185,3 +198,14 @@ def _netlists(entries: Sequence[Any], measured: dict[str, Any]) -> str:
             ]
         )
     return _table(["unit", "tests", "values compared"], rows)
+
+
+def _peers(measured: dict[str, Any]) -> str:
+    """Return the table of circuits beside each other."""
+    rows = []
+    for work, circuits in beside(measured.get("circuits", [])).items():
+        for name, area, delay, ours in circuits:
+            shown = f"**{name}**" if ours else name
+            rows.append([work, shown, f"{area:,.0f}", f"{delay:,.0f}"])
+            work = ""
+    return _table(["does", "circuit", "um2", "ABC, ps"], rows)

@@ -1,7 +1,7 @@
 """Plots of the report, as SVG text that is the same in every run."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import matplotlib
 from matplotlib.figure import Figure
@@ -23,27 +23,41 @@ def area_plot(names: Sequence[str], logic: Sequence[float], flops: Sequence[floa
     return _svg(figure)
 
 
-def delay_plot(points: Sequence[tuple[str, float, float, bool]]) -> str:
-    """Draw circuits as points of area and delay; `points` are (name, um2, ps, ours)."""
-    figure = Figure(figsize=(9, 6), layout="constrained")
-    axes = figure.subplots()
-    for name, area, delay, ours in points:
-        color = OURS if ours else THEIRS
-        axes.scatter(area, delay, s=22, color=color)
-        axes.annotate(
-            name, (area, delay), xytext=(4, 3), textcoords="offset points", fontsize=6, color=color
-        )
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlabel("area, um2")
-    axes.set_ylabel("combinational delay, ps")
+def peers_plot(groups: Mapping[str, Sequence[tuple[str, float, float, bool]]]) -> str:
+    """Draw circuits that do the same work, a panel for each work.
+
+    The points of a panel are (name, um2, ps, ours).
+    """
+    columns = 2
+    rows = max(-(-len(groups) // columns), 1)
+    figure = Figure(figsize=(11, 3 * rows), layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False).flatten()
+    for axes in panels[len(groups) :]:
+        axes.set_axis_off()
+    for axes, (work, points) in zip(panels, groups.items(), strict=False):
+        axes.set_title(work, fontsize=9)
+        axes.margins(0.25, 0.2)
+        for name, area, delay, ours in points:
+            color = OURS if ours else THEIRS
+            axes.scatter(area, delay, s=22, color=color)
+            axes.annotate(
+                name,
+                (area, delay),
+                xytext=(4, 3),
+                textcoords="offset points",
+                fontsize=6,
+                color=color,
+            )
+        axes.set_xlabel("area, um2", fontsize=7)
+        axes.set_ylabel("delay, ps", fontsize=7)
+        axes.tick_params(labelsize=7)
     return _svg(figure)
 
 
 def _svg(figure: Figure) -> str:
     """Render a figure without its date and with fixed identifiers."""
     text = io.StringIO()
-    with matplotlib.rc_context({"svg.hashsalt": "systola"}):
+    with matplotlib.rc_context({"svg.hashsalt": "systola", "svg.fonttype": "none"}):
         figure.savefig(text, format="svg", metadata={"Date": None})
     svg = text.getvalue()
     return svg[svg.index("<svg") :]

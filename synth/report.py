@@ -17,7 +17,8 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader
 
-from synth.plots import area_plot, delay_plot
+from synth.peers import beside
+from synth.plots import area_plot, peers_plot
 from synth.results import Measured, Record
 
 REFERENCE = Path(__file__).with_name("reference")
@@ -54,7 +55,7 @@ class Section:
 
 
 def write_report(
-    catalog: Iterable[Any], results: Sequence[Measured], directory: Path
+    catalog: Iterable[Any], results: Sequence[Measured], peers: Record, directory: Path
 ) -> list[Path]:
     """Write ``report.html``, ``report.md`` and the plots.
 
@@ -64,6 +65,8 @@ def write_report(
         The units, with `top`, `paper`, `summary`, `latency` and `throughput`.
     results : Sequence[Measured]
         What `collect` found.
+    peers : Record
+        What `synth.peers.measure_peers` wrote.
     directory : Path
         Where the page goes.
 
@@ -78,7 +81,7 @@ def write_report(
         _units(entries, results, directory),
         _fpga(results, directory),
         _headlines(results, directory),
-        _peers(results, directory),
+        _peers(peers, directory),
     ]
     sections = [section for section in sections if section.rows]
     for section in sections:
@@ -246,42 +249,28 @@ def _member(headline: dict[str, Any], results: Sequence[Measured], directory: Pa
     return Figure(text="-")
 
 
-def _peers(results: Sequence[Measured], directory: Path) -> Section:
-    """Make the table of other people's circuits, and of ours on the same library."""
-    reference = tomllib.loads((REFERENCE / "peers.toml").read_text())
-    peers = reference["peer"]
+def _peers(record: Record, directory: Path) -> Section:
+    """Make the table of other people's circuits beside ours."""
+    link = os.path.relpath(record.file, directory)
+    groups = beside(record.values.get("circuits", []))
     rows = [
         [
-            Figure(text=peer["like"]),
-            Figure(text=peer["name"]),
-            Figure(text=f"{peer['area_um2']:,}", number=True),
-            Figure(text=f"{peer['delay_ps']:,}", number=True),
+            Figure(text=work),
+            Figure(text="ours" if ours else ""),
+            Figure(text=name),
+            Figure(text=f"{area:,.0f}", link=link if ours else "", number=True),
+            Figure(text=f"{delay:,.0f}", link=link if ours else "", number=True),
         ]
-        for peer in sorted(peers, key=lambda peer: peer["like"])
+        for work, circuits in groups.items()
+        for name, area, delay, ours in circuits
     ]
-    ours = []
-    for result, synth in _by_library(results):
-        plain = synth.values.get("plain")
-        if plain and synth.values["liberty"] == reference["library"]:
-            name, link = result.name, os.path.relpath(synth.file, directory)
-            area, delay = plain["area_um2"], plain["mapper_delay_ps"]
-            ours.append((name, area, delay, True))
-            rows.append(
-                [
-                    Figure(text="ours"),
-                    Figure(text=name),
-                    Figure(text=f"{area:,.0f}", link=link, number=True),
-                    Figure(text=f"{delay:,.0f}", link=link, number=True),
-                ]
-            )
-    points = [(peer["name"], peer["area_um2"], peer["delay_ps"], False) for peer in peers]
-    points += ours
-    plot = Plot(title="Area and delay", file="peers.svg", svg=delay_plot(points))
+    plot = Plot(title="Area and delay", file="peers.svg", svg=peers_plot(groups))
     note = (
-        "Other people's circuits and ours on NanGate 45 nm, all mapped by Yosys's own script, "
-        "flattened, without sizing. Differences under 5 % are noise."
+        "Other people's circuits and ours on NanGate 45 nm, flattened; theirs are mapped by "
+        "Yosys's own script, without sizing, as ours are in the rows `plain`. Differences under "
+        "5 % are noise."
     )
-    columns = ("does", "circuit", "area um2", "ABC delay ps")
+    columns = ("does", "whose", "circuit", "area um2", "ABC delay ps")
     return Section(
         title="Beside other designs", note=note, columns=columns, rows=rows, plots=[plot]
     )

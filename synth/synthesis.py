@@ -51,8 +51,6 @@ class SynthesisResult:
         Whether the points are of the dissolved design.
     points : tuple[Point, ...]
         The netlists, the headline first.
-    plain : Netlist or None
-        The netlist of Yosys's own script, to be set beside other people's figures.
     hierarchy : Netlist
         The netlist mapped module by module, for the areas of the modules.
     verilog_digest : str
@@ -67,7 +65,6 @@ class SynthesisResult:
     period_ps: float | None
     flattened: bool
     points: tuple[Point, ...]
-    plain: Netlist | None
     hierarchy: Netlist
     verilog_digest: str
     file: Path
@@ -144,7 +141,6 @@ def measure_design(
     else:
         extremes = (RECIPES[0], RECIPES[-1]) if library.timed else RECIPES[:1]
         points = [point(recipe) for recipe in extremes]
-    plain = map_to_cells(design, library, recipe="plain") if library.timed else None
     result = SynthesisResult(
         top=top,
         preset=preset,
@@ -152,7 +148,6 @@ def measure_design(
         period_ps=period_ps,
         flattened=flatten,
         points=tuple(points),
-        plain=plain,
         hierarchy=hierarchy,
         verilog_digest=verilog_digest(verilog),
         file=directory / "synth.json",
@@ -211,13 +206,6 @@ def as_json(result: SynthesisResult) -> dict[str, Any]:
         **_figures(headline, result),
         "critical_path": _critical_path(headline.timing),
         "points": [_figures(point, result) for point in result.points],
-        "plain": {
-            "area_um2": round(result.plain.area_um2, 3),
-            "sequential_um2": round(result.plain.sequential_um2, 3),
-            "mapper_delay_ps": result.plain.abc_delay_ps,
-        }
-        if result.plain
-        else None,
         "memories": [
             {**asdict(memory), "bits": memory.bits} for memory in headline.netlist.memories
         ],

@@ -28,6 +28,8 @@ SYNTH = {
     "points": [SMALL, FAST],
 }  # fmt: skip
 
+NO_PEERS = Record(file=Path("peers.json"))
+
 
 def measured(**synth) -> Measured:
     values = SYNTH | synth
@@ -50,8 +52,8 @@ def test_the_pages_show_the_figures_that_are_kept() -> None:
 
 
 def test_a_new_measurement_replaces_the_one_that_was_known() -> None:
-    known = merged({}, [measured(), measured(top="rms_norm")])
-    figures = merged(known, [measured(memory_bits=128)])
+    known = merged({}, [measured(), measured(top="rms_norm")], NO_PEERS)
+    figures = merged(known, [measured(memory_bits=128)], NO_PEERS)
     assert figures["osu018"]["softmax"]["memory_bits"] == 128
     assert figures["osu018"]["rms_norm"] == known["osu018"]["rms_norm"]
     row = next(
@@ -64,11 +66,11 @@ def test_a_new_measurement_replaces_the_one_that_was_known() -> None:
     "other", ({"liberty": "another"}, {"preset": "tiny"}, {"period_ps": 1000.0})
 )
 def test_what_the_pages_do_not_show_is_not_kept(other: dict) -> None:
-    assert not any(merged({}, [measured(**other)]).values())
+    assert not any(merged({}, [measured(**other)], NO_PEERS).values())
 
 
 def test_a_page_without_marks_is_refused() -> None:
-    contents = tables(CATALOG, merged({}, []))
+    contents = tables(CATALOG, merged({}, [], NO_PEERS))
     with pytest.raises(UserError, match=r"PAGE\.md must have a line '<!-- units"):
         renewed("no marks", ("units",), contents, "PAGE.md")
     marks = "<!-- units: written by `make report DOCS=1` -->", "<!-- end of units -->"

@@ -8,9 +8,15 @@ import pytest
 from hdl.catalog import CATALOG
 from synth.liberty import GENERIC, read_library
 from synth.report import operations_each_cycle, write_report
-from synth.results import collect
+from synth.results import Record, collect
 from synth.synthesis import measure_design
 from tests.synth.designs import Counter, emit
+
+CIRCUIT = {
+    "name": "a softmax",
+    "like": "softmax",
+    "recipes": [{"recipe": "plain", "area_um2": 1234.5, "mapper_delay_ps": 678.0}],
+}
 
 
 @dataclass
@@ -36,8 +42,14 @@ def build(tmp_path: Path) -> Path:
     return tmp_path / "build"
 
 
+def peers(build: Path) -> Record:
+    file = build / "peers.json"
+    file.write_text(json.dumps({"circuits": [CIRCUIT]}))
+    return Record.read(file)
+
+
 def test_every_figure_is_the_one_in_its_json(build: Path) -> None:
-    pages = write_report([FakeEntry()], collect(build), build / "report")
+    pages = write_report([FakeEntry()], collect(build), peers(build), build / "report")
     assert [page.name for page in pages] == ["report.html", "report.md"]
     text = pages[1].read_text()
     links = re.findall(r"\[([^\]]+)\]\(([^)]+\.json)\)", text)
@@ -60,22 +72,29 @@ def test_headlines_are_measured_from_the_units_that_they_name(tmp_path: Path) ->
         figures = {"top": top, "preset": "paper", "liberty_digest": "x", "memory_bits": 0}
         figures |= {"nand2_equivalents": gates, "liberty": "none", "fmax_mhz": 1234.0}
         (home / "synth.json").write_text(json.dumps(figures))
-    page = write_report([], collect(tmp_path), tmp_path / "report")[1].read_text()
+    page = write_report([], collect(tmp_path), peers(tmp_path), tmp_path / "report")[1].read_text()
     assert "[0.011 (paper)](../systolic_evictor/paper/synth/none/synth.json)" in page
     assert "[1234 (paper)](../systolic_array/paper/synth/none/synth.json)" in page
 
 
 def test_the_page_is_the_same_in_every_run(build: Path) -> None:
-    first = [page.read_text() for page in write_report([FakeEntry()], collect(build), build / "a")]
-    second = [page.read_text() for page in write_report([FakeEntry()], collect(build), build / "b")]
+    first = [
+        page.read_text()
+        for page in write_report([FakeEntry()], collect(build), peers(build), build / "a")
+    ]
+    second = [
+        page.read_text()
+        for page in write_report([FakeEntry()], collect(build), peers(build), build / "b")
+    ]
     assert first == second
 
 
 def test_the_page_has_the_peers_and_the_papers(build: Path) -> None:
     html, markdown = (
-        page.read_text() for page in write_report([FakeEntry()], collect(build), build / "report")
+        page.read_text()
+        for page in write_report([FakeEntry()], collect(build), peers(build), build / "report")
     )
-    for words in ("2.75 % of the area", "Gemmini", "150K LUT"):
+    for words in ("2.75 % of the area", "a softmax, plain", "ITA softmax", "150K LUT"):
         assert words in html and words in markdown
     assert html.count("<svg") >= 1
     for plot in re.findall(r"\]\((\w+\.svg)\)", markdown):
