@@ -29,13 +29,6 @@ LIBRARIES = {"nangate45": "NangateOpenCellLibrary", "osu018": "osu018_stdcells"}
 PRESET, NETLIST_PRESET = "smollm2", "tiny"
 """What the pages show areas of, and what netlists are simulated of."""
 
-PAGES = {
-    ROOT / "README.md": ("units",),
-    ROOT / "docs" / "peers.md": ("peers",),
-    ROOT / "docs" / "synthesis.md": ("nangate45", "osu018", "netlists", *DEVICES),
-}
-"""The tables of each page."""
-
 _FPGA = ("title", "verilog_digest", "lut", "ff", "dsp", "bram", "fmax_mhz", "method", "tools")
 _SYNTH = (
     "top", "preset", "liberty", "corner", "tools", "verilog_digest", "memory_bits", "flops",
@@ -45,6 +38,9 @@ _NETLIST = (
     "top", "preset", "liberty", "simulator", "seed", "verilog_digest", "tests", "failures",
     "values_checked", "mismatches",
 )  # fmt: skip
+
+_AREA = ("memory bits", "flip-flops", "smallest, um2", "MHz", "fastest, um2", "MHz", "mW")
+_DEVICE = ("LUT", "FF", "DSP", "block RAM", "MHz")
 
 Figures = dict[str, dict[str, Any]]
 """By table and unit: `LIBRARIES` and `DEVICES` of synthesis, ``netlists`` of simulation.
@@ -76,19 +72,26 @@ def merged(figures: Figures, results: Iterable[Measured], peers: Record) -> Figu
     return {name: dict(sorted(table.items())) for name, table in tables.items()}
 
 
-def tables(catalog: Iterable[Any], figures: Figures) -> dict[str, str]:
-    """Return every table of the pages, as Markdown, units in the catalog's order."""
+def pages(catalog: Iterable[Any], figures: Figures) -> dict[Path, dict[str, str]]:
+    """Return every page's tables by their names, as Markdown, units in the catalog's order."""
     entries = list(catalog)
+    docs = ROOT / "docs"
     return {
-        "units": _units(entries, figures["nangate45"]),
-        **{name: _areas(entries, figures[name]) for name in LIBRARIES},
-        **{name: _devices(entries, figures[name]) for name in DEVICES},
-        "netlists": _netlists(entries, figures["netlists"]),
-        "peers": _peers(figures["peers"]),
+        ROOT / "README.md": {"units": _units(entries, figures["nangate45"])},
+        docs / "peers.md": {"peers": _peers(figures["peers"])},
+        docs / "synthesis.md": {
+            **{name: _areas(entries, figures[name]) for name in LIBRARIES},
+            **{name: _devices(entries, figures[name]) for name in DEVICES},
+            "netlists": _netlists(entries, figures["netlists"]),
+        },
+        **{
+            docs / entry.paper / f"{entry.top}.md": {"cost": _cost(entry.top, figures)}
+            for entry in entries
+        },
     }
 
 
-def renewed(text: str, names: Sequence[str], contents: dict[str, str], page: str) -> str:
+def renewed(text: str, tables: dict[str, str], page: str) -> str:
     """Return a page with its tables written anew between their marks.
 
     Raises
@@ -96,13 +99,13 @@ def renewed(text: str, names: Sequence[str], contents: dict[str, str], page: str
     UserError
         If the page lacks a table's marks.
     """
-    for name in names:
+    for name, table in tables.items():
         opening = f"<!-- {name}: written by `make report DOCS=1` -->"
         closing = f"<!-- end of {name} -->"
         pattern = re.escape(opening) + ".*?" + re.escape(closing)
         if not re.search(pattern, text, flags=re.S):
             raise UserError(f"{page} must have a line {opening!r} and a line {closing!r}")
-        block = f"{opening}\n{contents[name]}\n{closing}"
+        block = f"{opening}\n{table}\n{closing}"
         text = re.sub(pattern, lambda _, block=block: block, text, flags=re.S)
     return text
 
@@ -113,12 +116,12 @@ def write_documents(
     """Renew `docs/figures.json`, the tables of every page and the plot; return the files."""
     known = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
     figures = merged(known, results, peers)
-    contents = tables(catalog, figures)
-    pages = {
-        page: renewed(page.read_text(), names, contents, page.name) for page, names in PAGES.items()
+    texts = {
+        page: renewed(page.read_text(), tables, page.name)
+        for page, tables in pages(catalog, figures).items()
     }
     plot = peers_plot(beside(figures["peers"].get("circuits", [])))
-    files = {FIGURES: json.dumps(figures, indent=1) + "\n", PEERS_PLOT: plot, **pages}
+    files = {FIGURES: json.dumps(figures, indent=1) + "\n", PEERS_PLOT: plot, **texts}
     for file, text in files.items():
         new = file.with_name(f".{file.name}.new")
         new.write_text(text)
@@ -152,37 +155,51 @@ def _units(entries: Sequence[Any], measured: dict[str, Any]) -> str:
 
 def _areas(entries: Sequence[Any], measured: dict[str, Any]) -> str:
     """Return the table of areas in one library."""
-    rows = []
-    for top in (entry.top for entry in entries if entry.top in measured):
-        figures = measured[top]
-        small, fast = figures["points"][0], figures["points"][-1]
-        rows.append(
-            [
-                f"`{top}`",
-                f"{figures['memory_bits']:,}",
-                f"{figures['flops']:,}",
-                f"{small['area_um2']:,.0f}",
-                f"{small['fmax_mhz']:,.0f}",
-                f"{fast['area_um2']:,.0f}",
-                f"{fast['fmax_mhz']:,.0f}",
-                f"{float(format(fast['power_mw'], '.3g')):,g}",
-            ]
-        )
-    columns = [
-        "unit", "memory bits", "flip-flops", "smallest, um2", "MHz", "fastest, um2", "MHz", "mW",
-    ]  # fmt: skip
-    return _table(columns, rows)
+    tops = (entry.top for entry in entries if entry.top in measured)
+    return _table(["unit", *_AREA], ([f"`{top}`", *_area(measured[top])] for top in tops))
+
+
+def _area(figures: dict[str, Any]) -> list[str]:
+    """Return the cells of `_AREA`."""
+    small, fast = figures["points"][0], figures["points"][-1]
+    return [
+        f"{figures['memory_bits']:,}",
+        f"{figures['flops']:,}",
+        f"{small['area_um2']:,.0f}",
+        f"{small['fmax_mhz']:,.0f}",
+        f"{fast['area_um2']:,.0f}",
+        f"{fast['fmax_mhz']:,.0f}",
+        f"{float(format(fast['power_mw'], '.3g')):,g}",
+    ]
 
 
 def _devices(entries: Sequence[Any], measured: dict[str, Any]) -> str:
     """Return the table of one FPGA device."""
-    rows = []
-    for top in (entry.top for entry in entries if entry.top in measured):
-        figures = measured[top]
-        counts = (f"{figures[kind]:,g}" for kind in ("lut", "ff", "dsp", "bram"))
-        fmax = f"{figures['fmax_mhz']:,.0f}" if figures["fmax_mhz"] else "-"
-        rows.append([f"`{top}`", *counts, fmax])
-    return _table(["unit", "LUT", "FF", "DSP", "block RAM", "MHz"], rows)
+    tops = (entry.top for entry in entries if entry.top in measured)
+    return _table(["unit", *_DEVICE], ([f"`{top}`", *_device(measured[top])] for top in tops))
+
+
+def _device(figures: dict[str, Any]) -> list[str]:
+    """Return the cells of `_DEVICE`."""
+    counts = (f"{figures[kind]:,g}" for kind in ("lut", "ff", "dsp", "bram"))
+    return [*counts, f"{figures['fmax_mhz']:,.0f}" if figures["fmax_mhz"] else "-"]
+
+
+def _cost(top: str, figures: Figures) -> str:
+    """Return the tables of one unit's page: in each library, and on each device."""
+    areas = [
+        [figures[name][top]["liberty"], *_area(figures[name][top])]
+        for name in LIBRARIES
+        if top in figures[name]
+    ]
+    devices = [
+        [figures[name][top]["title"], *_device(figures[name][top])]
+        for name in DEVICES
+        if top in figures[name]
+    ]
+    tables = [_table(["library", *_AREA], areas)] if areas else []
+    tables += [_table(["device", *_DEVICE], devices)] if devices else []
+    return "\n\n".join(tables) or "Not measured."
 
 
 def _netlists(entries: Sequence[Any], measured: dict[str, Any]) -> str:

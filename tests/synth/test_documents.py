@@ -6,17 +6,17 @@ import pytest
 from hdl.catalog import CATALOG
 from hdl.emit import Emission, verilog_digest, write_verilog
 from hdl.errors import UserError
+from hdl.paths import ROOT
 from hdl.target import Target
 from synth.documents import (
     DEVICES,
     FIGURES,
     LIBRARIES,
     NETLIST_PRESET,
-    PAGES,
     PRESET,
     merged,
+    pages,
     renewed,
-    tables,
 )
 from synth.results import Measured, Record
 
@@ -45,10 +45,9 @@ def measured(**synth) -> Measured:
 
 
 def test_the_pages_show_the_figures_that_are_kept() -> None:
-    contents = tables(CATALOG, json.loads(FIGURES.read_text()))
-    for page, names in PAGES.items():
+    for page, tables in pages(CATALOG, json.loads(FIGURES.read_text())).items():
         text = page.read_text()
-        assert renewed(text, names, contents, page.name) == text, "run make report DOCS=1"
+        assert renewed(text, tables, page.name) == text, "run make report DOCS=1"
 
 
 def test_a_new_measurement_replaces_the_one_that_was_known() -> None:
@@ -56,10 +55,12 @@ def test_a_new_measurement_replaces_the_one_that_was_known() -> None:
     figures = merged(known, [measured(memory_bits=128)], NO_PEERS)
     assert figures["osu018"]["softmax"]["memory_bits"] == 128
     assert figures["osu018"]["rms_norm"] == known["osu018"]["rms_norm"]
-    row = next(
-        line for line in tables(CATALOG, figures)["osu018"].splitlines() if "softmax" in line
-    )
-    assert row == "| `softmax` | 128 | 7 | 1,000 | 300 | 2,000,000 | 900 | 1 |"
+    written = pages(CATALOG, figures)
+    cells = "| 128 | 7 | 1,000 | 300 | 2,000,000 | 900 | 1 |"
+    docs = ROOT / "docs"
+    assert f"| `softmax` {cells}" in written[docs / "synthesis.md"]["osu018"].splitlines()
+    cost = written[docs / "kelle" / "softmax.md"]["cost"].splitlines()
+    assert cost[-1] == f"| osu018_stdcells {cells}" and len(cost) == 3
 
 
 @pytest.mark.parametrize(
@@ -70,11 +71,11 @@ def test_what_the_pages_do_not_show_is_not_kept(other: dict) -> None:
 
 
 def test_a_page_without_marks_is_refused() -> None:
-    contents = tables(CATALOG, merged({}, [], NO_PEERS))
+    tables = pages(CATALOG, merged({}, [], NO_PEERS))[ROOT / "README.md"]
     with pytest.raises(UserError, match=r"PAGE\.md must have a line '<!-- units"):
-        renewed("no marks", ("units",), contents, "PAGE.md")
+        renewed("no marks", tables, "PAGE.md")
     marks = "<!-- units: written by `make report DOCS=1` -->", "<!-- end of units -->"
-    text = renewed(f"a\n{marks[0]}\nold\n{marks[1]}\nb\n", ("units",), contents, "PAGE.md")
+    text = renewed(f"a\n{marks[0]}\nold\n{marks[1]}\nb\n", tables, "PAGE.md")
     assert text.startswith(f"a\n{marks[0]}\n| unit |") and text.endswith(f"|\n{marks[1]}\nb\n")
     assert [line.count("not measured") for line in text.splitlines()[4:-2]] == [1] * len(CATALOG)
 
