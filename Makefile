@@ -2,7 +2,7 @@
 # `make sim TOP=x PRESET=y` is `python -m hdl sim --top x --preset y`.
 
 PYTHON ?= python3
-VERBS := list sim verilog synth fpga export peers report study test lint format doctor clean help
+VERBS := list sim verilog synth fpga export operators report study test lint format doctor clean help
 given := $(foreach v,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(v)))),$(v)))
 options = $(foreach v,$(filter-out PYTHON MAKEFLAGS,$(given)),--$(shell echo $(v) | tr A-Z_ a-z-) '$($(v))')
 

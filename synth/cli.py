@@ -13,8 +13,8 @@ from hdl.target import Target, find_target
 
 console = Console(soft_wrap=True)
 
-PEERS = "peers.json"
-"""Where `peers` leaves what it measured, in the build directory."""
+OPERATORS = "operators.json"
+"""Where `operators` leaves what it measured, in the build directory."""
 
 top_option = click.option("--top", required=True, help="Unit, as listed by `make list`.")
 preset_option = click.option(
@@ -140,12 +140,12 @@ def report(docs: bool) -> None:
     from synth.report import write_report
     from synth.results import Record, collect
 
-    results, peers = collect(BUILD), Record.read(BUILD / PEERS)
-    if not results and not peers.values:
+    results, operators = collect(BUILD), Record.read(BUILD / OPERATORS)
+    if not results and not operators.values:
         raise UserError(f"nothing is measured yet in {_shown(BUILD)}; run make sim or make synth")
-    written = write_report(CATALOG, results, peers, BUILD / "report")
+    written = write_report(CATALOG, results, operators, BUILD / "report")
     if docs:
-        written += write_documents(CATALOG, results, peers)
+        written += write_documents(CATALOG, results, operators)
     table = Table("unit", "simulated", "netlist", "synthesised", "on FPGA", title="report")
     for result in results:
         kinds = (result.sim.values, result.netlist_sim.values, result.synth, result.fpga.values)
@@ -156,25 +156,26 @@ def report(docs: bool) -> None:
 
 @click.command()
 @click.option("--liberty", required=True, help="NanGate45, .lib or .lib.gz.")
-def peers(liberty: str) -> None:
-    """Map operators as other people's circuits were mapped, to set them side by side."""
+def operators(liberty: str) -> None:
+    """Measure the arithmetic operators, as other people's circuits were measured."""
     from synth.liberty import find_library
-    from synth.peers import measure_peers
+    from synth.operators import measure_operators, short_name
 
     with console.status("reading the library") as status:
-        results = measure_peers(find_library(liberty), BUILD / PEERS, progress=status.update)
-    table = Table(
-        "circuit", "recipe", "um2", "ps", title=f"{results['liberty']}, {results['corner']}"
-    )
-    for circuit in results["circuits"]:
-        for item in circuit["recipes"]:
+        results = measure_operators(
+            find_library(liberty), BUILD / OPERATORS, progress=status.update
+        )
+    title = f"{results['liberty']}, {results['corner']}"
+    table = Table("circuit", "recipe", "um2", "ps", title=title)
+    for unit, recipes in results["costs"].items():
+        for item in recipes:
             figures = f"{item['area_um2']:,.0f}", f"{item['mapper_delay_ps']:,.0f}"
-            table.add_row(circuit["name"], item["recipe"], *figures)
+            table.add_row(short_name(unit), item["recipe"], *figures)
     console.print(table)
-    _wrote(BUILD / PEERS)
+    _wrote(BUILD / OPERATORS)
 
 
-COMMANDS: tuple[click.Command, ...] = (synth, fpga, export, peers, report)
+COMMANDS: tuple[click.Command, ...] = (synth, fpga, export, operators, report)
 """What `hdl.cli` adds to its own verbs."""
 
 

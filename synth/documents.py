@@ -13,7 +13,7 @@ from typing import Any
 
 from hdl.errors import UserError
 from hdl.paths import ROOT
-from synth.peers import beside
+from synth.operators import Costs, beside, operators_of_pages, short_name
 from synth.plots import peers_plot
 from synth.results import Measured, Record
 
@@ -45,11 +45,11 @@ _DEVICE = ("LUT", "FF", "DSP", "block RAM", "MHz")
 Figures = dict[str, dict[str, Any]]
 """By table and unit: `LIBRARIES` and `DEVICES` of synthesis, ``netlists`` of simulation.
 
-``peers`` is what `synth.peers.measure_peers` wrote, whole.
+``operators`` is what `synth.operators.measure_operators` wrote, whole.
 """
 
 
-def merged(figures: Figures, results: Iterable[Measured], peers: Record) -> Figures:
+def merged(figures: Figures, results: Iterable[Measured], operators: Record) -> Figures:
     """Return the figures with what was measured now in the place of what was known."""
     tables = {name: dict(figures.get(name, {})) for name in (*LIBRARIES, *DEVICES, "netlists")}
     names = {library: name for name, library in LIBRARIES.items()}
@@ -57,8 +57,10 @@ def merged(figures: Figures, results: Iterable[Measured], peers: Record) -> Figu
         for record in result.synth:
             values = record.values
             name = names.get(values["liberty"])
-            if name and result.preset == PRESET and values["period_ps"] is None:
-                points = [{key: point[key] for key in _POINT} for point in values["points"]]
+            points = [{key: point[key] for key in _POINT} for point in values["points"]]
+            # Without OpenSTA there is area only, and with a period there is one netlist.
+            complete = values["period_ps"] is None and all(None not in p.values() for p in points)
+            if name and complete and result.preset == PRESET:
                 kept = {key: values[key] for key in _SYNTH}
                 tables[name][result.top] = kept | {"points": points}
         for name, values in result.fpga.values.get("devices", {}).items():
@@ -68,17 +70,21 @@ def merged(figures: Figures, results: Iterable[Measured], peers: Record) -> Figu
         netlist = result.netlist_sim.values
         if netlist and result.preset == NETLIST_PRESET:
             tables["netlists"][result.top] = {key: netlist[key] for key in _NETLIST}
-    tables["peers"] = peers.values or figures.get("peers", {})
+    tables["operators"] = operators.values or figures.get("operators", {})
     return {name: dict(sorted(table.items())) for name, table in tables.items()}
 
 
 def pages(catalog: Iterable[Any], figures: Figures) -> dict[Path, dict[str, str]]:
     """Return every page's tables by their names, as Markdown, units in the catalog's order."""
     entries = list(catalog)
-    docs = ROOT / "docs"
+    docs, costs = ROOT / "docs", figures["operators"].get("costs", {})
     return {
         ROOT / "README.md": {"units": _units(entries, figures["nangate45"])},
-        docs / "peers.md": {"peers": _peers(figures["peers"])},
+        docs / "peers.md": {"peers": _peers(costs)},
+        **{
+            docs / f"{page}.md": {"cost": _operators(units, costs)}
+            for page, units in operators_of_pages().items()
+        },
         docs / "synthesis.md": {
             **{name: _areas(entries, figures[name]) for name in LIBRARIES},
             **{name: _devices(entries, figures[name]) for name in DEVICES},
@@ -111,16 +117,16 @@ def renewed(text: str, tables: dict[str, str], page: str) -> str:
 
 
 def write_documents(
-    catalog: Iterable[Any], results: Iterable[Measured], peers: Record
+    catalog: Iterable[Any], results: Iterable[Measured], operators: Record
 ) -> list[Path]:
     """Renew `docs/figures.json`, the tables of every page and the plot; return the files."""
     known = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
-    figures = merged(known, results, peers)
+    figures = merged(known, results, operators)
     texts = {
         page: renewed(page.read_text(), tables, page.name)
         for page, tables in pages(catalog, figures).items()
     }
-    plot = peers_plot(beside(figures["peers"].get("circuits", [])))
+    plot = peers_plot(beside(figures["operators"].get("costs", {})))
     files = {FIGURES: json.dumps(figures, indent=1) + "\n", PEERS_PLOT: plot, **texts}
     for file, text in files.items():
         new = file.with_name(f".{file.name}.new")
@@ -217,12 +223,26 @@ def _netlists(entries: Sequence[Any], measured: dict[str, Any]) -> str:
     return _table(["unit", "tests", "values compared"], rows)
 
 
-def _peers(measured: dict[str, Any]) -> str:
+def _peers(costs: Costs) -> str:
     """Return the table of circuits beside each other."""
     rows = []
-    for work, circuits in beside(measured.get("circuits", [])).items():
+    for work, circuits in beside(costs).items():
         for name, area, delay, ours in circuits:
             shown = f"**{name}**" if ours else name
             rows.append([work, shown, f"{area:,.0f}", f"{delay:,.0f}"])
             work = ""
     return _table(["does", "circuit", "um2", "ABC, ps"], rows)
+
+
+def _operators(units: Sequence[str], costs: Costs) -> str:
+    """Return the table of operators of one page."""
+    rows = []
+    for unit in units:
+        recipes = costs.get(unit, [])
+        cells = [f"{item['area_um2']:,.0f}, {item['mapper_delay_ps']:,.0f} ps" for item in recipes]
+        fastest = recipes[-1] if recipes else {"sequential_um2": 0, "critical_path_ps": None}
+        flops, path = fastest["sequential_um2"], fastest["critical_path_ps"]
+        last = [f"{flops:,.0f}", f"{path:,.0f} ps"] if flops and path else ["", ""]
+        rows.append([f"`{short_name(unit)}`", *cells, *last])
+    columns = ["operator", "plain", "area", "speed", "of it flip-flops", "OpenSTA"]
+    return _table(columns, rows)

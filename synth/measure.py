@@ -14,6 +14,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from hdl.arith import float_format
 from hdl.emit import Emission, write_verilog
 from hdl.errors import UserError
 from hdl.unit import Unit
@@ -91,7 +92,9 @@ def measure(
 
 
 def build_unit(text: str) -> Unit:
-    """Build a unit from ``module:Class(arguments)``, with the module's names in scope.
+    """Build a unit from ``module:Class(arguments)``.
+
+    The module's names are in scope, and the number formats of `hdl.arith.float_format`.
 
     Raises
     ------
@@ -102,8 +105,8 @@ def build_unit(text: str) -> Unit:
     if not colon:
         raise UserError(f"a unit must be written module:Class(arguments), not {text!r}")
     try:
-        scope = vars(importlib.import_module(module_name))
-        unit = eval(expression, dict(scope))
+        scope = vars(float_format) | vars(importlib.import_module(module_name))
+        unit = eval(expression, scope)
     except Exception as error:
         raise UserError(f"a unit must be one that can be built, not {text!r}: {error}") from error
     if not isinstance(unit, Unit):

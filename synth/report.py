@@ -17,7 +17,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader
 
-from synth.peers import beside
+from synth.operators import beside
 from synth.plots import area_plot, peers_plot
 from synth.results import Measured, Record
 
@@ -55,7 +55,7 @@ class Section:
 
 
 def write_report(
-    catalog: Iterable[Any], results: Sequence[Measured], peers: Record, directory: Path
+    catalog: Iterable[Any], results: Sequence[Measured], operators: Record, directory: Path
 ) -> list[Path]:
     """Write ``report.html``, ``report.md`` and the plots.
 
@@ -65,8 +65,8 @@ def write_report(
         The units, with `top`, `paper`, `summary`, `latency` and `throughput`.
     results : Sequence[Measured]
         What `collect` found.
-    peers : Record
-        What `synth.peers.measure_peers` wrote.
+    operators : Record
+        What `synth.operators.measure_operators` wrote.
     directory : Path
         Where the page goes.
 
@@ -81,7 +81,7 @@ def write_report(
         _units(entries, results, directory),
         _fpga(results, directory),
         _headlines(results, directory),
-        _peers(peers, directory),
+        _peers(operators, directory),
     ]
     sections = [section for section in sections if section.rows]
     for section in sections:
@@ -159,7 +159,7 @@ def _by_library(results: Sequence[Measured]) -> list[tuple[Measured, Record]]:
 
 def operations_each_cycle(top: str, parameters: Any) -> tuple[str, int] | None:
     """Return what a unit does in a cycle at full rate, and how many of it; None if not known."""
-    known = tomllib.loads((REFERENCE / "operations.toml").read_text()).get(top)
+    known = tomllib.loads((REFERENCE / "throughput.toml").read_text()).get(top)
     if known is None:
         return None
     factors = (
@@ -238,13 +238,15 @@ def _area_ratio(headline: dict[str, Any], results: Sequence[Measured], directory
 
 
 def _member(headline: dict[str, Any], results: Sequence[Measured], directory: Path) -> Figure:
-    """Return a member of one unit's JSON."""
+    """Return a member of one unit's JSON, or of the fastest netlist in it."""
     kind, key = headline["quantity"].split(".")
     for result, synth in _by_library(results):
-        record = {"sim": result.sim, "synth": synth}[kind]
-        if result.top == headline["unit"] and record.values.get(key) is not None:
-            link = os.path.relpath(record.file, directory)
-            text = f"{record.values[key]:.4g} ({result.preset})"
+        fastest = next(reversed(synth.values.get("points", [])), {})
+        kinds = {"sim": (result.sim.file, result.sim.values), "fastest": (synth.file, fastest)}
+        file, values = kinds[kind]
+        if result.top == headline["unit"] and values.get(key) is not None:
+            link = os.path.relpath(file, directory)
+            text = f"{values[key]:.4g} ({result.preset})"
             return Figure(text=text, link=link, number=True)
     return Figure(text="-")
 
@@ -252,7 +254,7 @@ def _member(headline: dict[str, Any], results: Sequence[Measured], directory: Pa
 def _peers(record: Record, directory: Path) -> Section:
     """Make the table of other people's circuits beside ours."""
     link = os.path.relpath(record.file, directory)
-    groups = beside(record.values.get("circuits", []))
+    groups = beside(record.values.get("costs", {}))
     rows = [
         [
             Figure(text=work),

@@ -15,7 +15,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.arith.float_format import BINARY16
 from hdl.arith.float_multiply import FloatMultiply
-from hdl.catalog import entry_named
+from hdl.catalog import CATALOG, entry_named
 from hdl.emit import Emission, write_verilog
 from hdl.entry import Entry
 from hdl.paths import ROOT
@@ -186,5 +186,13 @@ def test_ports_stay_and_lint_finds_nothing(entry: Entry, preset: str) -> None:
     emission = Emission(top=entry.build(preset), name=entry.top)
     ports = [f"{port.direction} {port.width} {port.name}" for port in emission.modules[-1].ports]
     assert ports == json.loads(PORTS.read_text())[entry.top][preset]
+    message = lint_unit(entry.top, emission)
+    assert not message, message
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("entry", CATALOG, ids=lambda entry: entry.top)
+def test_lint_finds_nothing_in_what_an_fpga_gets(entry: Entry) -> None:
+    emission = Emission(top=entry.build("tiny"), name=entry.top, target=Target.FPGA)
     message = lint_unit(entry.top, emission)
     assert not message, message

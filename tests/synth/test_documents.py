@@ -28,7 +28,7 @@ SYNTH = {
     "points": [SMALL, FAST],
 }  # fmt: skip
 
-NO_PEERS = Record(file=Path("peers.json"))
+NO_OPERATORS = Record(file=Path("operators.json"))
 
 
 def measured(**synth) -> Measured:
@@ -51,8 +51,8 @@ def test_the_pages_show_the_figures_that_are_kept() -> None:
 
 
 def test_a_new_measurement_replaces_the_one_that_was_known() -> None:
-    known = merged({}, [measured(), measured(top="rms_norm")], NO_PEERS)
-    figures = merged(known, [measured(memory_bits=128)], NO_PEERS)
+    known = merged({}, [measured(), measured(top="rms_norm")], NO_OPERATORS)
+    figures = merged(known, [measured(memory_bits=128)], NO_OPERATORS)
     assert figures["osu018"]["softmax"]["memory_bits"] == 128
     assert figures["osu018"]["rms_norm"] == known["osu018"]["rms_norm"]
     written = pages(CATALOG, figures)
@@ -64,14 +64,20 @@ def test_a_new_measurement_replaces_the_one_that_was_known() -> None:
 
 
 @pytest.mark.parametrize(
-    "other", ({"liberty": "another"}, {"preset": "tiny"}, {"period_ps": 1000.0})
+    "other",
+    (
+        {"liberty": "another"},
+        {"preset": "tiny"},
+        {"period_ps": 1000.0},
+        {"points": [SMALL, {**FAST, "fmax_mhz": None}]},
+    ),
 )
 def test_what_the_pages_do_not_show_is_not_kept(other: dict) -> None:
-    assert not any(merged({}, [measured(**other)], NO_PEERS).values())
+    assert not any(merged({}, [measured(**other)], NO_OPERATORS).values())
 
 
 def test_a_page_without_marks_is_refused() -> None:
-    tables = pages(CATALOG, merged({}, [], NO_PEERS))[ROOT / "README.md"]
+    tables = pages(CATALOG, merged({}, [], NO_OPERATORS))[ROOT / "README.md"]
     with pytest.raises(UserError, match=r"PAGE\.md must have a line '<!-- units"):
         renewed("no marks", tables, "PAGE.md")
     marks = "<!-- units: written by `make report DOCS=1` -->", "<!-- end of units -->"

@@ -7,15 +7,16 @@ import pytest
 
 from hdl.catalog import CATALOG
 from synth.liberty import GENERIC, read_library
+from synth.operators import reference
 from synth.report import operations_each_cycle, write_report
 from synth.results import Record, collect
 from synth.synthesis import measure_design
 from tests.synth.designs import Counter, emit
 
-CIRCUIT = {
-    "name": "a softmax",
-    "like": "softmax",
-    "recipes": [{"recipe": "plain", "area_um2": 1234.5, "mapper_delay_ps": 678.0}],
+COSTS = {
+    ours["unit"]: [{"recipe": "plain", "area_um2": 1234.5, "mapper_delay_ps": 678.0}]
+    for ours in reference()["ours"]
+    if ours["like"] == "softmax"
 }
 
 
@@ -42,14 +43,14 @@ def build(tmp_path: Path) -> Path:
     return tmp_path / "build"
 
 
-def peers(build: Path) -> Record:
-    file = build / "peers.json"
-    file.write_text(json.dumps({"circuits": [CIRCUIT]}))
+def operators(build: Path) -> Record:
+    file = build / "operators.json"
+    file.write_text(json.dumps({"costs": COSTS}))
     return Record.read(file)
 
 
 def test_every_figure_is_the_one_in_its_json(build: Path) -> None:
-    pages = write_report([FakeEntry()], collect(build), peers(build), build / "report")
+    pages = write_report([FakeEntry()], collect(build), operators(build), build / "report")
     assert [page.name for page in pages] == ["report.html", "report.md"]
     text = pages[1].read_text()
     links = re.findall(r"\[([^\]]+)\]\(([^)]+\.json)\)", text)
@@ -70,9 +71,12 @@ def test_headlines_are_measured_from_the_units_that_they_name(tmp_path: Path) ->
         home = tmp_path / top / "paper" / "synth" / "none"
         home.mkdir(parents=True)
         figures = {"top": top, "preset": "paper", "liberty_digest": "x", "memory_bits": 0}
-        figures |= {"nand2_equivalents": gates, "liberty": "none", "fmax_mhz": 1234.0}
+        figures |= {"nand2_equivalents": gates, "liberty": "none"}
+        figures["points"] = [{"fmax_mhz": 567.0}, {"fmax_mhz": 1234.0}]
         (home / "synth.json").write_text(json.dumps(figures))
-    page = write_report([], collect(tmp_path), peers(tmp_path), tmp_path / "report")[1].read_text()
+    page = write_report([], collect(tmp_path), operators(tmp_path), tmp_path / "report")[
+        1
+    ].read_text()
     assert "[0.011 (paper)](../systolic_evictor/paper/synth/none/synth.json)" in page
     assert "[1234 (paper)](../systolic_array/paper/synth/none/synth.json)" in page
 
@@ -80,11 +84,11 @@ def test_headlines_are_measured_from_the_units_that_they_name(tmp_path: Path) ->
 def test_the_page_is_the_same_in_every_run(build: Path) -> None:
     first = [
         page.read_text()
-        for page in write_report([FakeEntry()], collect(build), peers(build), build / "a")
+        for page in write_report([FakeEntry()], collect(build), operators(build), build / "a")
     ]
     second = [
         page.read_text()
-        for page in write_report([FakeEntry()], collect(build), peers(build), build / "b")
+        for page in write_report([FakeEntry()], collect(build), operators(build), build / "b")
     ]
     assert first == second
 
@@ -92,9 +96,14 @@ def test_the_page_is_the_same_in_every_run(build: Path) -> None:
 def test_the_page_has_the_peers_and_the_papers(build: Path) -> None:
     html, markdown = (
         page.read_text()
-        for page in write_report([FakeEntry()], collect(build), peers(build), build / "report")
+        for page in write_report([FakeEntry()], collect(build), operators(build), build / "report")
     )
-    for words in ("2.75 % of the area", "a softmax, plain", "ITA softmax", "150K LUT"):
+    for words in (
+        "2.75 % of the area",
+        "Kelle's softmax, 8 lanes, plain",
+        "ITA softmax",
+        "150K LUT",
+    ):
         assert words in html and words in markdown
     assert html.count("<svg") >= 1
     for plot in re.findall(r"\]\((\w+\.svg)\)", markdown):

@@ -4,10 +4,11 @@ from pathlib import Path
 import pytest
 
 from hdl.errors import UserError
-from synth import peers
+from hdl.paths import ROOT
+from synth import operators
 from synth.liberty import GENERIC, find_library, read_library
 from synth.measure import build_unit
-from synth.peers import beside, measure_peers, reference
+from synth.operators import beside, measure_operators, operators_of_pages, reference
 
 
 def test_everything_of_ours_can_be_built_and_has_somebody_beside_it() -> None:
@@ -19,10 +20,17 @@ def test_everything_of_ours_can_be_built_and_has_somebody_beside_it() -> None:
         assert ours["like"] in works
 
 
+@pytest.mark.parametrize("page", operators_of_pages())
+def test_every_operator_of_a_page_can_be_built(page: str) -> None:
+    assert (ROOT / "docs" / f"{page}.md").is_file()
+    for unit in operators_of_pages()[page]:
+        build_unit(unit)
+
+
 def test_another_library_is_refused(tmp_path: Path) -> None:
     library = read_library(GENERIC, origin="test")
     with pytest.raises(UserError, match=r"LIBERTY must be Nangate\w+, in which the other circuits"):
-        measure_peers(library, tmp_path / "peers.json")
+        measure_operators(library, tmp_path / "operators.json")
     assert not list(tmp_path.iterdir())
 
 
@@ -34,13 +42,14 @@ def test_what_is_measured_stands_beside_the_others(
     theirs = {"name": "another", "like": "sums", "area_um2": 10, "delay_ps": 20}
     alone = {"name": "alone", "like": "nothing of ours", "area_um2": 1, "delay_ps": 2}
     known = {"library": library.name, "ours": [ours], "peer": [theirs, alone]}
-    monkeypatch.setattr(peers, "reference", lambda: known)
-    results = measure_peers(library, tmp_path / "peers.json")
-    assert json.loads((tmp_path / "peers.json").read_text()) == results
-    (group,) = beside(results["circuits"]).items()
+    monkeypatch.setattr(operators, "reference", lambda: known)
+    monkeypatch.setattr(operators, "operators_of_pages", dict)
+    results = measure_operators(library, tmp_path / "operators.json")
+    assert json.loads((tmp_path / "operators.json").read_text()) == results
+    (group,) = beside(results["costs"]).items()
     assert group[0] == "sums"
     assert group[1][-1] == ("another", 10, 20, False)
-    recipes = results["circuits"][0]["recipes"]
+    recipes = results["costs"][ours["unit"]]
     assert group[1][:-1] == [
         (f"an adder, {item['recipe']}", item["area_um2"], item["mapper_delay_ps"], True)
         for item in recipes
