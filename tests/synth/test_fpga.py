@@ -3,8 +3,10 @@ from pathlib import Path
 
 import pytest
 
+from hdl.catalog import entry_named
 from hdl.emit import Emission, Port, write_verilog
 from hdl.errors import UserError
+from hdl.target import Target
 from hdl.yosys import run_yosys
 from synth.fpga import DEVICES, find_device, place_and_route
 from synth.harness import HARNESS, write_harness
@@ -48,6 +50,16 @@ def test_an_ecp5_design_is_placed_and_routed(tmp_path: Path) -> None:
     )
     assert result.fmax_mhz is not None and 50 < result.fmax_mhz < 800
     assert result.counts["ff"] == 8
+
+
+@pytest.mark.parametrize("top", ["kv_edram", "refresh_controller"])
+def test_memories_and_nets_that_yosys_stumbles_over_are_mapped(top: str, tmp_path: Path) -> None:
+    """A net that ABC9 maps in parts; a memory too deep for the LUT RAM that would be chosen."""
+    emission = Emission(top=entry_named(top).build("smollm2"), name=top, target=Target.FPGA)
+    files = [file for file in write_verilog(emission, tmp_path / "rtl") if file.suffix == ".v"]
+    ports = emission.modules[-1].ports
+    result = place_and_route(files, top, ports, DEVICES["xcup"], tmp_path)
+    assert result.counts["bram"] > 0
 
 
 @pytest.mark.parametrize(("inputs", "outputs"), [(0, 1), (1, 1), (7, 3)])
