@@ -14,7 +14,7 @@ from hdl.stream.fall_through_fifo import FallThroughFifo
 from hdl.unit import Unit
 from hdl.veda.layer_sequencer import LayerSequencer
 from hdl.veda.slot_table import SlotTable
-from hdl.veda.stream_links import connect_streams
+from hdl.veda.stream_links import connect_registered, connect_streams
 from hdl.veda.veda_kinds import Operation, PassKind, Space
 from hdl.veda.veda_parameters import VedaParameters
 
@@ -116,10 +116,11 @@ class Scheduler(Unit):
             (self.instructions, table.instructions),
             (self.victims, table.victims),
             (table.evictions, self.evictions),
-            (ahead.sink, self.passes),
-            (told.sink, self.steps),
         ):
             connect_streams(m, source, sink)
+        # Passes and steps decide a lot in the cycle in which they are seen.
+        connect_registered(m, ahead.sink, self.passes)
+        connect_registered(m, told.sink, self.steps)
         task = Signal(p.task_layout, reset_less=True)
         # The token of the block whose turn it is, its slot, and the tokens cached with it.
         token, slot, length = Signal(p.token_shape), Signal(p.slot_bits), Signal(p.length_shape)

@@ -17,6 +17,13 @@ def connect_streams(m: Module, source: Any, sink: Any) -> None:
     ]
 
 
+def connect_registered(m: Module, source: Any, sink: Any) -> None:
+    """Let `sink` take what `source` offers a cycle later, out of registers."""
+    m.d.comb += source.ready.eq(~sink.valid | sink.ready)
+    with m.If(source.ready):
+        m.d.sync += [sink.valid.eq(source.valid), sink.payload.eq(source.payload)]
+
+
 def every(bits: Sequence[Value]) -> Value:
     """Return whether all bits are 1; also of none."""
     return reduce(and_, bits, Const(1, 1))

@@ -7,9 +7,10 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.adder_tree import tree_sum
+from hdl.stream.fall_through_fifo import FallThroughFifo
 from hdl.stream.memory_fifo import MemoryFifo
 from hdl.unit import Unit
-from hdl.veda.stream_links import every, fork_handshake
+from hdl.veda.stream_links import connect_streams, every, fork_handshake
 from hdl.veda.vote_threshold import PROBABILITY_BITS, VoteThreshold
 from hdl.veda.voting_parameters import VotingEngineParameters
 
@@ -72,7 +73,13 @@ class VoteCaster(Unit):
             ]
 
         element = waiting.sink
-        outcomes = [threshold.outcomes for threshold in thresholds]
+        outcomes = []
+        for lane, threshold in enumerate(thresholds):
+            # The threshold's own register holds the next head's outcome.
+            kept_outcome = FallThroughFifo(shape=p.threshold.outcome_layout, depth=1)
+            m.submodules[f"outcome_{lane}"] = kept_outcome
+            connect_streams(m, threshold.outcomes, kept_outcome.source)
+            outcomes.append(kept_outcome.sink)
         moves, ends = Signal(), Signal()
         slot, turn = Signal(p.slot_bits), Signal(range(p.rounds))
         last_turn = turn == p.rounds - 1

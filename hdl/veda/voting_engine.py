@@ -10,6 +10,7 @@ from amaranth.hdl import Module, unsigned
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
+from hdl.stream.fall_through_fifo import FallThroughFifo
 from hdl.unit import Unit
 from hdl.veda.stream_links import connect_streams
 from hdl.veda.vote_caster import VoteCaster
@@ -88,9 +89,13 @@ class VotingEngine(Unit):
         m = Module()
         m.submodules.caster = caster = VoteCaster(parameters=self.parameters)
         m.submodules.counter = counter = VoteCounter(parameters=self.parameters)
+        # So that whether a count is taken does not decide, through the thresholds of all lanes,
+        # whether probabilities are.
+        m.submodules.cast = cast = FallThroughFifo(shape=self.parameters.votes_shape, depth=2)
         for source, sink in (
             (self.probabilities, caster.probabilities),
-            (caster.votes, counter.votes),
+            (caster.votes, cast.source),
+            (cast.sink, counter.votes),
             (self.layers, counter.layers),
             (self.counts_in, counter.counts_in),
             (counter.counts_out, self.counts_out),

@@ -16,7 +16,14 @@ RESULTS = "hdl/veda/linear_results.py"
 RESIDUAL = "hdl/veda/residual_stream.py"
 REPLAY = "hdl/veda/replay_buffer.py"
 WEIGHTS = "hdl/veda/weight_buffer.py"
+LINKS = "hdl/veda/stream_links.py"
 FAULTS = [
+    Fault(
+        "a pass is replaced before it is taken",
+        LINKS,
+        "source.ready.eq(~sink.valid | sink.ready)",
+        "source.ready.eq(1)",
+    ),
     Fault(
         "a token is appended although a victim left it a slot",
         TABLE,
