@@ -1,6 +1,9 @@
 """Where things are: the checkout, and the directory that everything built goes into."""
 
+import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -8,3 +11,12 @@ ROOT = Path(__file__).resolve().parent.parent
 
 BUILD = Path(os.environ.get("SYSTOLA_BUILD", ROOT / "build")).resolve()
 """The only directory that a verb writes to, beside what the user names."""
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock file `path`, so that two processes do not build or capture the same at once."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

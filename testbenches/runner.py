@@ -18,7 +18,7 @@ from hdl.emit import Emission, verilog_digest, write_verilog
 from hdl.entry import Entry
 from hdl.errors import UserError
 from hdl.parameters import require_choice
-from hdl.paths import BUILD
+from hdl.paths import BUILD, locked
 from hdl.target import Target
 from synth.liberty import find_library
 from synth.netlist import mapped_sources
@@ -146,26 +146,28 @@ def simulate(entry: Entry, preset: str, request: Request) -> SimulationResult:
     home = BUILD / entry.top / preset
     # Before the long work, so that a library that is none is named at once.
     library = find_library(request.liberty) if request.netlist else None
-    unit = entry.unit(parameters=parameters)
-    emission = Emission(top=unit, name=entry.top, target=request.target)
-    files = write_verilog(emission, home / request.target.folder)
-    verilog = [file for file in files if file.suffix == ".v"]
-    digest = verilog_digest(verilog)
-    if library:
-        verilog = mapped_sources(verilog, entry.top, library, home / "netlist")
-    prepare(entry, preset)
-    return run_testbench(
-        top=entry.top,
-        preset=preset,
-        testbench=entry.testbench,
-        ports=emission.modules[-1].ports,
-        verilog=verilog,
-        home=home,
-        request=request,
-        name=request.result_name,
-        digest=digest,
-        liberty=library.name if library else "",
-    )
+    # Its folders hold one run at a time.
+    with locked(home.with_name(f".{preset}.lock")):
+        unit = entry.unit(parameters=parameters)
+        emission = Emission(top=unit, name=entry.top, target=request.target)
+        files = write_verilog(emission, home / request.target.folder)
+        verilog = [file for file in files if file.suffix == ".v"]
+        digest = verilog_digest(verilog)
+        if library:
+            verilog = mapped_sources(verilog, entry.top, library, home / "netlist")
+        prepare(entry, preset)
+        return run_testbench(
+            top=entry.top,
+            preset=preset,
+            testbench=entry.testbench,
+            ports=emission.modules[-1].ports,
+            verilog=verilog,
+            home=home,
+            request=request,
+            name=request.result_name,
+            digest=digest,
+            liberty=library.name if library else "",
+        )
 
 
 def run_testbench(

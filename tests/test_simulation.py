@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,13 @@ def test_unknown_simulator_is_refused() -> None:
         Request(simulator="vcs")
 
 
+@pytest.fixture
+def own_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results that no other test replaces while they are looked at."""
+    monkeypatch.setattr("testbenches.runner.BUILD", tmp_path)
+
+
+@pytest.mark.usefixtures("own_results")
 def test_waves_and_coverage_leave_something_to_look_at() -> None:
     entry = entry_named("systolic_evictor")
     result = simulate(entry, "tiny", Request(seed=1, waves=True, coverage=True))
@@ -111,6 +119,7 @@ def test_waves_and_coverage_leave_something_to_look_at() -> None:
     assert row.split("|")[2].strip().endswith("(100.0 %)")
 
 
+@pytest.mark.usefixtures("own_results")
 @pytest.mark.skipif(not shutil.which("iverilog"), reason="iverilog is not installed")
 def test_four_states_leave_a_waveform_too() -> None:
     entry = entry_named("refresh_controller")
@@ -125,3 +134,16 @@ def test_a_seed_repeats_a_run() -> None:
     entry = entry_named("systolic_evictor")
     first, second = (simulate(entry, "tiny", Request(seed=7)) for _ in range(2))
     assert (first.values_checked, first.cycles) == (second.values_checked, second.cycles)
+
+
+def test_runs_of_one_unit_wait_for_each_other() -> None:
+    entry = entry_named("systolic_evictor")
+
+    def run(seed: int) -> tuple[bool, int, int]:
+        result = simulate(entry, "tiny", Request(seed=seed))
+        return result.passed, result.values_checked, result.cycles
+
+    alone = [run(seed) for seed in (7, 8)]
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(run, (7, 8))) == alone
+    assert alone[0][0] and alone[0] != alone[1]

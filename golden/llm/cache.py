@@ -10,7 +10,7 @@ import numpy as np
 
 from golden.llm import capture, model
 from golden.llm.model import SMOLLM2
-from golden.llm.store import TensorStore, locked
+from golden.llm.store import TensorStore
 from golden.llm.texts import text_named
 from golden.llm.trace import Trace, group
 from hdl import paths
@@ -56,7 +56,7 @@ def open_trace(
     activations = TensorStore(folder / f"{text}-{tokens}-{_key(content, tokens)}")
     weights = TensorStore(folder / f"weights-{_key()}")
     # Two processes that want the same tensors: the second waits and finds them captured.
-    with locked(folder / "lock"):
+    with paths.locked(folder / "lock"):
         tokens_stored = activations.intact("tokens")
         activations_missing = [n for n in opened if not activations.intact(group(n))]
         weights_missing = [n for n in opened if not weights.intact(group(n))]

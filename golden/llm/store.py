@@ -1,10 +1,8 @@
 """Named groups of arrays on disk, each held to the SHA-256 that was noted when it was written."""
 
-import fcntl
 import hashlib
 import logging
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +16,7 @@ class TensorStore:
     """A folder of uncompressed ``.npz`` files and their checksums.
 
     The checksums are in ``SHA256SUMS``, in the format of ``sha256sum -c``. A file appears under
-    its name only when it is complete. Writers hold `locked`; readers need not.
+    its name only when it is complete. Writers hold `hdl.paths.locked`; readers need not.
 
     Parameters
     ----------
@@ -79,15 +77,6 @@ class TensorStore:
         except FileNotFoundError:
             return {}
         return {file: digest for digest, _, file in (line.partition("  ") for line in lines)}
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold the lock file `path`, so that two processes do not capture the same tensors at once."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _digest(path: Path) -> str:

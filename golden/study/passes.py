@@ -6,9 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from golden.llm.store import TensorStore, locked
+from golden.llm.store import TensorStore
 from golden.study.policies import Policy
 from golden.study.retention import FlipRates
+from hdl.paths import locked
 
 SOURCES = ("attention.py", "losses.py", "policies.py", "precision.py", "retention.py")
 """The code that decides what a pass loses."""
