@@ -20,3 +20,11 @@ def locked(path: Path) -> Iterator[None]:
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def replace_text(file: Path, text: str) -> None:
+    """Write a file under another name and rename it: nobody sees half of it."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    new = file.with_name(f".{file.name}.new")
+    new.write_text(text)
+    new.rename(file)

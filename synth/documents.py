@@ -7,12 +7,12 @@ file.
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from hdl.errors import UserError
-from hdl.paths import ROOT
+from hdl.paths import ROOT, replace_text
 from synth.operators import Costs, beside, operators_of_pages, short_name
 from synth.plots import peers_plot
 from synth.results import Measured, Record
@@ -41,6 +41,7 @@ _NETLIST = (
 
 _AREA = ("memory bits", "flip-flops", "smallest, um2", "MHz", "fastest, um2", "MHz", "mW")
 _DEVICE = ("LUT", "FF", "DSP", "block RAM", "MHz")
+_RUN = ("tests", "values compared")
 
 Figures = dict[str, dict[str, Any]]
 """By table and unit: `LIBRARIES` and `DEVICES` of synthesis, ``netlists`` of simulation.
@@ -86,9 +87,9 @@ def pages(catalog: Iterable[Any], figures: Figures) -> dict[Path, dict[str, str]
             for page, units in operators_of_pages().items()
         },
         docs / "synthesis.md": {
-            **{name: _areas(entries, figures[name]) for name in LIBRARIES},
-            **{name: _devices(entries, figures[name]) for name in DEVICES},
-            "netlists": _netlists(entries, figures["netlists"]),
+            **{name: _by_unit(entries, figures[name], _AREA, _area) for name in LIBRARIES},
+            **{name: _by_unit(entries, figures[name], _DEVICE, _device) for name in DEVICES},
+            "netlists": _by_unit(entries, figures["netlists"], _RUN, _run),
         },
         **{
             docs / entry.paper / f"{entry.top}.md": {"cost": _cost(entry.top, figures)}
@@ -129,9 +130,7 @@ def write_documents(
     plot = peers_plot(beside(figures["operators"].get("costs", {})))
     files = {FIGURES: json.dumps(figures, indent=1) + "\n", PEERS_PLOT: plot, **texts}
     for file, text in files.items():
-        new = file.with_name(f".{file.name}.new")
-        new.write_text(text)
-        new.rename(file)
+        replace_text(file, text)
     return list(files)
 
 
@@ -159,10 +158,15 @@ def _units(entries: Sequence[Any], measured: dict[str, Any]) -> str:
     return _table(columns, rows)
 
 
-def _areas(entries: Sequence[Any], measured: dict[str, Any]) -> str:
-    """Return the table of areas in one library."""
+def _by_unit(
+    entries: Sequence[Any],
+    measured: dict[str, Any],
+    columns: Sequence[str],
+    cells: Callable[[dict[str, Any]], list[str]],
+) -> str:
+    """Return a table with a row for each unit that was measured."""
     tops = (entry.top for entry in entries if entry.top in measured)
-    return _table(["unit", *_AREA], ([f"`{top}`", *_area(measured[top])] for top in tops))
+    return _table(["unit", *columns], ([f"`{top}`", *cells(measured[top])] for top in tops))
 
 
 def _area(figures: dict[str, Any]) -> list[str]:
@@ -177,12 +181,6 @@ def _area(figures: dict[str, Any]) -> list[str]:
         f"{fast['fmax_mhz']:,.0f}",
         f"{float(format(fast['power_mw'], '.3g')):,g}",
     ]
-
-
-def _devices(entries: Sequence[Any], measured: dict[str, Any]) -> str:
-    """Return the table of one FPGA device."""
-    tops = (entry.top for entry in entries if entry.top in measured)
-    return _table(["unit", *_DEVICE], ([f"`{top}`", *_device(measured[top])] for top in tops))
 
 
 def _device(figures: dict[str, Any]) -> list[str]:
@@ -208,19 +206,12 @@ def _cost(top: str, figures: Figures) -> str:
     return "\n\n".join(tables) or "Not measured."
 
 
-def _netlists(entries: Sequence[Any], measured: dict[str, Any]) -> str:
-    """Return the table of simulated netlists."""
-    rows = []
-    for top in (entry.top for entry in entries if entry.top in measured):
-        run = measured[top]
-        rows.append(
-            [
-                f"`{top}`",
-                f"{run['tests']}, {run['failures']} failed",
-                f"{run['values_checked']:,}, {run['mismatches']} differ",
-            ]
-        )
-    return _table(["unit", "tests", "values compared"], rows)
+def _run(figures: dict[str, Any]) -> list[str]:
+    """Return the cells of `_RUN`."""
+    return [
+        f"{figures['tests']}, {figures['failures']} failed",
+        f"{figures['values_checked']:,}, {figures['mismatches']} differ",
+    ]
 
 
 def _peers(costs: Costs) -> str:

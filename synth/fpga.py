@@ -17,6 +17,7 @@ from typing import Any
 
 from hdl.emit import Port, verilog_digest
 from hdl.errors import UserError
+from hdl.paths import replace_text
 from hdl.yosys import YosysError, run_yosys
 from synth.asic import read_commands, script
 from synth.harness import HARNESS, write_harness
@@ -279,4 +280,4 @@ def _merge(result: FpgaResult, top: str, preset: str, seed: int, digest: str) ->
         "tools": tools,
     }
     text = json.dumps({"top": top, "preset": preset, "devices": entries}, indent=1)
-    result.file.write_text(text + "\n")
+    replace_text(result.file, text + "\n")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hdl.errors import UserError
+from hdl.paths import replace_text
 from synth.asic import tool_versions
 from synth.liberty import Library
 from synth.measure import build_unit, measure
@@ -64,10 +65,7 @@ def measure_operators(
         "tools": tool_versions(),
         "costs": costs,
     }
-    file.parent.mkdir(parents=True, exist_ok=True)
-    new = file.with_name(f".{file.name}.new")
-    new.write_text(json.dumps(results, indent=1) + "\n")
-    new.rename(file)
+    replace_text(file, json.dumps(results, indent=1) + "\n")
     return results
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hdl.emit import verilog_digest
+from hdl.paths import replace_text
 from synth.asic import RECIPES, check_period, elaborate, map_to_cells, tool_versions
 from synth.liberty import Library
 from synth.mapped_design import Netlist
@@ -153,7 +154,7 @@ def measure_design(
         file=directory / "synth.json",
     )
     for file in (work / "synth.json", result.file):
-        file.write_text(json.dumps(as_json(result), indent=1) + "\n")
+        replace_text(file, json.dumps(as_json(result), indent=1) + "\n")
     return result
 
 

@@ -18,7 +18,7 @@ from hdl.emit import Emission, verilog_digest, write_verilog
 from hdl.entry import Entry
 from hdl.errors import UserError
 from hdl.parameters import require_choice
-from hdl.paths import BUILD, locked
+from hdl.paths import BUILD, locked, replace_text
 from hdl.target import Target
 from synth.liberty import find_library
 from synth.netlist import mapped_sources
@@ -267,9 +267,7 @@ def run_testbench(
         facts=facts,
         outputs=tuple(str(file) for file in outputs),
     )
-    new = home / f".{name}.json"
-    new.write_text(json.dumps(asdict(result), indent=2) + "\n")
-    new.rename(home / f"{name}.json")
+    replace_text(home / f"{name}.json", json.dumps(asdict(result), indent=2) + "\n")
     return result
 
 

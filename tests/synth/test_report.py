@@ -74,9 +74,8 @@ def test_headlines_are_measured_from_the_units_that_they_name(tmp_path: Path) ->
         figures |= {"nand2_equivalents": gates, "liberty": "none"}
         figures["points"] = [{"fmax_mhz": 567.0}, {"fmax_mhz": 1234.0}]
         (home / "synth.json").write_text(json.dumps(figures))
-    page = write_report([], collect(tmp_path), operators(tmp_path), tmp_path / "report")[
-        1
-    ].read_text()
+    pages = write_report([], collect(tmp_path), operators(tmp_path), tmp_path / "report")
+    page = pages[1].read_text()
     assert "[0.011 (paper)](../systolic_evictor/paper/synth/none/synth.json)" in page
     assert "[1234 (paper)](../systolic_array/paper/synth/none/synth.json)" in page
 
