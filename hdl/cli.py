@@ -172,12 +172,14 @@ for command in (*SYNTHESIS, *STUDIES):
 @main.command()
 @click.option("--full", type=bool, default=False, help="1 also runs the tests marked full.")
 @click.option("--only", default=None, help="A test file or folder instead of all.")
-def test(full: bool, only: str | None) -> None:
+@click.option("--keyword", default=None, help="Only tests whose names fit, as in pytest's -k.")
+def test(full: bool, only: str | None, keyword: str | None) -> None:
     """Run the tests: models, arithmetic, emission, proofs, and every unit's simulation."""
     marked = [] if full else ["-m", "not full"]
     # One test at a time to whoever is free: by default a worker would get all simulations at once.
     workers = ["-n", "auto", "--maxschedchunk", "1"]
-    command = [sys.executable, "-m", "pytest", *workers, *marked, *([only] if only else [])]
+    selected = [*(["-k", keyword] if keyword else []), *([only] if only else [])]
+    command = [sys.executable, "-m", "pytest", *workers, *marked, *selected]
     sys.exit(subprocess.call(command, cwd=ROOT))
 
 

@@ -1,9 +1,13 @@
-"""Faults put into the hardware on purpose: a check that finds none of them checks nothing."""
+"""Faults put into the hardware on purpose: a check that finds none of them checks nothing.
+
+They are data: a file ``<stem>_faults.toml`` beside the tests of a unit lists its faults.
+"""
 
 import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +17,7 @@ from hdl.paths import BUILD, ROOT
 PACKAGES = ("hdl", "golden", "testbenches", "synth", "tests")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Fault:
     """One changed line.
 
@@ -25,12 +29,31 @@ class Fault:
         The source file, relative to the checkout.
     right, wrong : str
         The text that is replaced, which occurs exactly once, and what replaces it.
+    found_by : Sequence[str]
+        Everything that must find it: a simulation as ``"<top> <preset>"``, or a file of tests.
     """
 
     meaning: str
     file: str
     right: str
     wrong: str
+    found_by: Sequence[str]
+
+    def occurrences(self, checkout: Path = ROOT) -> int:
+        """Count how often the text to replace stands in its file."""
+        return (checkout / self.file).read_text().count(self.right)
+
+
+def read_faults(file: Path) -> list[Fault]:
+    """Read a list of faults."""
+    return [Fault(**row) for row in tomllib.loads(file.read_text())["fault"]]
+
+
+def finds(copy: Path, finder: str) -> bool:
+    """Tell whether one of `Fault.found_by` fails in a faulty copy of the checkout."""
+    if finder.endswith(".py"):
+        return proof_finds(copy, finder)
+    return simulation_finds(copy, *finder.split())
 
 
 def proof_finds(copy: Path, test_file: str) -> bool:
@@ -76,11 +99,9 @@ def faulty_copy(fault: Fault, directory: Path) -> Path:
     if not (build / "llm").exists():
         (build / "llm").symlink_to(BUILD / "llm")
     file = directory / fault.file
-    text = file.read_text()
-    if text.count(fault.right) != 1:
-        found = text.count(fault.right)
+    if (found := fault.occurrences(directory)) != 1:
         raise ValueError(f"a fault's text must occur once in {fault.file}, not {found} times")
-    file.write_text(text.replace(fault.right, fault.wrong))
+    file.write_text(file.read_text().replace(fault.right, fault.wrong))
     return directory
 
 
