@@ -1,5 +1,5 @@
 # Every verb is one call into Python; `make` alone lists them. Variables become options:
-# `make sim TOP=x PRESET=y` is `python -m hdl sim --top x --preset y`.
+# `make sim TOP=x PRESET=y` is `python -m systola sim --top x --preset y`.
 
 PYTHON ?= python3
 VERBS := list sim verilog synth fpga export operators report study test lint format doctor clean help
@@ -10,5 +10,5 @@ options = $(foreach v,$(filter-out PYTHON MAKEFLAGS,$(given)),--$(shell echo $(v
 .DEFAULT_GOAL := help
 
 $(VERBS):
-	@$(PYTHON) hdl/environment.py
-	@.venv/bin/python -m hdl $@ $(options)
+	@$(PYTHON) systola/environment.py
+	@.venv/bin/python -m systola $@ $(options)

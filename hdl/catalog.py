@@ -1,17 +1,16 @@
 """The list of units: what the command line, the tests, the documentation and emission run over.
 
-To add a unit, add an entry to ``hdl/<paper>/catalog.py`` and its four files,
-``hdl/<paper>/<top>.py``, ``golden/<paper>/<top>.py``, ``testbenches/<paper>/tb_<top>.py`` and
-``tests/<paper>/test_<top>.py``.
+To add a unit, add an entry to its paper's catalog, and its files in all trees, see `Entry.files`.
 """
 
 from hdl.entry import Entry, unknown
 from hdl.errors import UserError
 from hdl.kelle import catalog as kelle
+from hdl.nonlinear import catalog as nonlinear
 from hdl.veda import catalog as veda
 
-CATALOG: tuple[Entry, ...] = (*kelle.UNITS, *veda.UNITS)
-"""Every unit."""
+CATALOG: tuple[Entry, ...] = (*nonlinear.UNITS, *kelle.UNITS, *veda.UNITS)
+"""Every unit; the floors come before the papers."""
 
 
 def entry_named(top: str) -> Entry:

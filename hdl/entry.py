@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from pathlib import PurePosixPath
 from typing import Any
 
 from hdl.errors import UserError
@@ -11,14 +12,10 @@ from hdl.unit import Unit
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One unit.
+    """One unit; where its class stands says its name, its paper and where its other files are.
 
     Parameters
     ----------
-    top : str
-        Name of the unit, of its files, and of its Verilog module.
-    paper : str
-        The room: ``kelle``, ``veda``, ``lad``, ``p3llm``, ``meadow``, ``arith``.
     summary : str
         What it does, in one line.
     source : str
@@ -33,8 +30,6 @@ class Entry:
         Presets whose simulation takes minutes or repeats another; only the full suite runs them.
     """
 
-    top: str
-    paper: str
     summary: str
     source: str
     latency: str
@@ -44,9 +39,39 @@ class Entry:
     long: Collection[str] = ()
 
     @property
+    def top(self) -> str:
+        """Name of the unit, of its files, and of its Verilog module."""
+        return self._module.name
+
+    @property
+    def room(self) -> PurePosixPath:
+        """The folder that it stands in, the same in every tree: ``kelle/array``."""
+        return self._module.parent
+
+    @property
+    def paper(self) -> str:
+        """Whose it is: a paper's name, or that of the common floor."""
+        return self.room.parts[0]
+
+    @property
     def testbench(self) -> str:
         """Module name of the testbench."""
-        return f"testbenches.{self.paper}.tb_{self.top}"
+        return ".".join(("testbenches", *self.room.parts, f"tb_{self.top}"))
+
+    @property
+    def files(self) -> dict[str, PurePosixPath]:
+        """Its file in each tree, relative to the checkout."""
+        return {
+            "hdl": "hdl" / self.room / f"{self.top}.py",
+            "golden": "golden" / self.room / f"{self.top}.py",
+            "testbenches": "testbenches" / self.room / f"tb_{self.top}.py",
+            "tests": "tests" / self.room / f"test_{self.top}.py",
+            "docs": "docs" / self.room / f"{self.top}.md",
+        }
+
+    @property
+    def _module(self) -> PurePosixPath:
+        return PurePosixPath(*self.unit.__module__.split(".")[1:])
 
     def parameters(self, preset: str) -> Any:
         """Return the parameter object of a preset.

@@ -91,10 +91,7 @@ def pages(catalog: Iterable[Any], figures: Figures) -> dict[Path, dict[str, str]
             **{name: _by_unit(entries, figures[name], _DEVICE, _device) for name in DEVICES},
             "netlists": _by_unit(entries, figures["netlists"], _RUN, _run),
         },
-        **{
-            docs / entry.paper / f"{entry.top}.md": {"cost": _cost(entry.top, figures)}
-            for entry in entries
-        },
+        **{ROOT / entry.files["docs"]: {"cost": _cost(entry.top, figures)} for entry in entries},
     }
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from hdl.paths import BUILD, ROOT
 
-PACKAGES = ("hdl", "golden", "testbenches", "synth", "tests")
+PACKAGES = ("systola", "hdl", "golden", "testbenches", "synth", "tests")
 
 
 @dataclass(frozen=True, kw_only=True)

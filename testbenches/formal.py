@@ -12,7 +12,7 @@ import amaranth.hdl
 from amaranth.back import rtlil  # pyright: ignore[reportAttributeAccessIssue]
 from amaranth.hdl import Array, ClockDomain, Elaboratable, Module, Signal, Value
 
-from hdl.stream.memory import Memory
+from hdl.memory.memory import Memory
 from hdl.unit import Unit
 from hdl.yosys import run_yosys
 from testbenches.simulators import environment

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import settings
 
-from hdl.environment import keep_inside_checkout
+from systola.environment import keep_inside_checkout
 
 keep_inside_checkout()
 settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)

@@ -10,20 +10,11 @@ from hdl.errors import UserError
 from hdl.paths import ROOT
 from hdl.unit import Unit
 
-FILES = (
-    "hdl/{paper}/{top}.py",
-    "golden/{paper}/{top}.py",
-    "testbenches/{paper}/tb_{top}.py",
-    "tests/{paper}/test_{top}.py",
-    "docs/{paper}/{top}.md",
-)
-
 
 @pytest.mark.parametrize("entry", CATALOG, ids=lambda entry: entry.top)
 def test_every_unit_has_its_files(entry: Entry) -> None:
-    for pattern in FILES:
-        file = ROOT / pattern.format(paper=entry.paper, top=entry.top)
-        assert file.is_file(), f"{entry.top} has no {file.relative_to(ROOT)}"
+    for file in entry.files.values():
+        assert (ROOT / file).is_file(), f"{entry.top} has no {file}"
 
 
 @pytest.mark.parametrize("entry", CATALOG, ids=lambda entry: entry.top)

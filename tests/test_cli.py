@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from hdl import environment
-from hdl.cli import main
+from systola import environment
+from systola.cli import main
 
 
 def run(*arguments: str) -> Result:

@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden.arith.int_symmetric import quantise
-from golden.kelle.requantiser import scale_and_shift
-from golden.kelle.rotary_embedding import paired
+from golden.arith.requantiser import scale_and_shift
 from golden.llm import Trace
-from hdl.kelle.kelle_parameters import KelleParameters, Operation
+from golden.nonlinear.rotary_embedding import paired
+from hdl.kelle.parameters import KelleParameters, Operation
 
 Integers = NDArray[np.int64]
 Reals = NDArray[np.float64]

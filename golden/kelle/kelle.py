@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from golden.arith.requantiser import requantised
 from golden.kelle.attention_layer import AttentionLayer
-from golden.kelle.eviction_controller import KEPT, EvictionModel, News, Placement
-from golden.kelle.requantiser import requantised
-from golden.kelle.rotary_embedding import rotate
-from golden.kelle.softmax import softmax
-from hdl.kelle.kelle_parameters import KelleParameters, Operation
+from golden.kelle.eviction.eviction_controller import KEPT, EvictionModel, News, Placement
+from golden.nonlinear.rotary_embedding import rotate
+from golden.nonlinear.softmax import softmax
+from hdl.kelle.parameters import KelleParameters, Operation
 
 Integers = NDArray[np.int64]
 

@@ -6,14 +6,14 @@ import numpy as np
 
 from golden.arith.float_add import float_add
 from golden.arith.float_convert import float_convert
-from golden.veda.element_serial_activation import activation
-from golden.veda.element_serial_layernorm import layernorm
-from golden.veda.element_serial_rotary import rotary
-from golden.veda.flexible_pe_array import inner_products, outer_product
+from golden.veda.array.flexible_pe_array import inner_products, outer_product
+from golden.veda.functions.element_serial_activation import activation
+from golden.veda.functions.element_serial_layernorm import layernorm
+from golden.veda.functions.element_serial_rotary import rotary
 from golden.veda.veda import Codes, LayerModel, Step
 from hdl.arith.float_format import BINARY16
-from hdl.veda.array_parameters import FlexiblePeArrayParameters
-from hdl.veda.veda_parameters import VedaParameters
+from hdl.veda.array.array_parameters import FlexiblePeArrayParameters
+from hdl.veda.parameters import VedaParameters
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from golden.veda.decoder_layer import LayerWeights
 from golden.veda.veda import Codes
-from hdl.veda.veda_parameters import VedaParameters
+from hdl.veda.parameters import VedaParameters
 
 Reals = NDArray[np.float64]
 

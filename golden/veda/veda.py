@@ -6,12 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden.arith.float_convert import float_convert
-from golden.veda.element_serial_softmax import softmax
-from golden.veda.flexible_pe_array import inner_products, outer_product
-from golden.veda.voting_engine import LayerStep, process_step
+from golden.veda.array.flexible_pe_array import inner_products, outer_product
+from golden.veda.functions.element_serial_softmax import softmax
+from golden.veda.voting.voting_engine import LayerStep, process_step
 from hdl.arith.float_format import BINARY16
-from hdl.veda.veda_parameters import VedaParameters
-from hdl.veda.vote_threshold import PROBABILITY_BITS
+from hdl.veda.parameters import VedaParameters
+from hdl.veda.voting.vote_threshold import PROBABILITY_BITS
 
 Codes = NDArray[np.uint16]
 

@@ -3,31 +3,30 @@
 from dataclasses import replace
 
 from hdl.entry import Entry
-from hdl.kelle.activation_functions import (
-    ActivationFunctions,
-    ActivationFunctionsParameters,
-)
-from hdl.kelle.evicting_array import EvictingArray, EvictingArrayParameters
-from hdl.kelle.eviction_controller import EvictionController
-from hdl.kelle.eviction_parameters import EvictionParameters
-from hdl.kelle.kelle import Kelle
-from hdl.kelle.kelle_parameters import KelleParameters
-from hdl.kelle.kv_edram import KvEdram, KvEdramParameters
-from hdl.kelle.prefill_parameters import PrefillSelectorParameters
-from hdl.kelle.prefill_selector import PrefillSelector
-from hdl.kelle.refresh_controller import RefreshController
-from hdl.kelle.refresh_walker import RefreshParameters
-from hdl.kelle.rms_norm import RmsNorm, RmsNormParameters
-from hdl.kelle.rotary_embedding import RotaryEmbedding, RotaryEmbeddingParameters
-from hdl.kelle.sfu import Sfu, SfuParameters
-from hdl.kelle.softmax import Softmax, SoftmaxParameters
-from hdl.kelle.systolic_array import Moving, SystolicArray, SystolicArrayParameters
-from hdl.kelle.systolic_evictor import (
+from hdl.kelle.array.evicting_array import EvictingArray, EvictingArrayParameters
+from hdl.kelle.array.systolic_array import Moving, SystolicArray, SystolicArrayParameters
+from hdl.kelle.edram.kv_edram import KvEdram, KvEdramParameters
+from hdl.kelle.edram.refresh_controller import RefreshController
+from hdl.kelle.edram.refresh_walker import RefreshParameters
+from hdl.kelle.eviction.eviction_controller import EvictionController
+from hdl.kelle.eviction.eviction_parameters import EvictionParameters
+from hdl.kelle.eviction.prefill_parameters import PrefillSelectorParameters
+from hdl.kelle.eviction.prefill_selector import PrefillSelector
+from hdl.kelle.eviction.systolic_evictor import (
     OnSaturation,
     ScoreSource,
     SystolicEvictor,
     SystolicEvictorParameters,
 )
+from hdl.kelle.kelle import Kelle
+from hdl.kelle.parameters import KelleParameters
+from hdl.kelle.sfu import Sfu, SfuParameters
+from hdl.nonlinear.activation_functions import (
+    ActivationFunctionsParameters,
+)
+from hdl.nonlinear.rms_norm import RmsNormParameters
+from hdl.nonlinear.rotary_embedding import RotaryEmbeddingParameters
+from hdl.nonlinear.softmax import SoftmaxParameters
 
 TINY_EVICTION = EvictionParameters(
     evictor=SystolicEvictorParameters(
@@ -54,8 +53,6 @@ PAPER_EVICTION = EvictionParameters(
 
 UNITS = (
     Entry(
-        top="systolic_array",
-        paper="kelle",
         summary="multiplies vectors by a stationary tile or by its transpose",
         source="Section 5.2, Figure 11 (a, b)",
         latency="rows + 2 + i cycles to lane i",
@@ -77,8 +74,6 @@ UNITS = (
         long=("smollm2", "paper"),
     ),
     Entry(
-        top="evicting_array",
-        paper="kelle",
         summary="multiplies, finishes the sums, and finds the victim among the scores",
         source="Section 5.3, Figure 11 (c, d)",
         latency="rows + 8 + i cycles to lane i; the victim 1 cycle after the last score",
@@ -101,8 +96,6 @@ UNITS = (
         long=("smollm2", "paper"),
     ),
     Entry(
-        top="systolic_evictor",
-        paper="kelle",
         summary="finds the least important cached token while its scores are computed",
         source="Section 5.3, Figure 11 (c, d)",
         latency="rows cycles from a wave's header, 1 from its last score",
@@ -130,67 +123,6 @@ UNITS = (
         },
     ),
     Entry(
-        top="activation_functions",
-        paper="kelle",
-        summary="SiLU and GeLU by one table and linear interpolation",
-        source="Section 5, special function units",
-        latency="4 cycles",
-        throughput="lanes values a cycle",
-        unit=ActivationFunctions,
-        presets={
-            "tiny": ActivationFunctionsParameters(lanes=2, pieces=16),
-            "smollm2": ActivationFunctionsParameters(lanes=8),
-            "paper": ActivationFunctionsParameters(lanes=32),
-        },
-    ),
-    Entry(
-        top="rms_norm",
-        paper="kelle",
-        summary="divides hidden states by their root mean square and weights them",
-        source="Section 5, special function units",
-        latency="10 cycles from a row's last slice to its first result",
-        throughput="lanes elements a cycle",
-        unit=RmsNorm,
-        presets={
-            "tiny": RmsNormParameters(lanes=2, width=8, weight_fraction=10),
-            "smollm2": RmsNormParameters(lanes=8, width=576),
-            "paper": RmsNormParameters(lanes=32, width=4096),
-        },
-    ),
-    Entry(
-        top="rotary_embedding",
-        paper="kelle",
-        summary="turns queries and keys by their positions, with generated angles",
-        source="Section 5, special function units",
-        latency="4 cycles",
-        throughput="lanes elements a cycle",
-        unit=RotaryEmbedding,
-        presets={
-            "tiny": RotaryEmbeddingParameters(lanes=2, head_size=4, position_bits=6),
-            "smollm2": RotaryEmbeddingParameters(
-                lanes=8, head_size=64, base=100_000, position_bits=13
-            ),
-            "paper": RotaryEmbeddingParameters(),
-        },
-    ),
-    Entry(
-        top="softmax",
-        paper="kelle",
-        summary="turns rows of scores into probabilities with the maximum found online",
-        source="Section 5, special function units",
-        latency="10 cycles from a row's last scores to its first probabilities",
-        throughput="lanes scores a cycle",
-        unit=Softmax,
-        presets={
-            "tiny": SoftmaxParameters(lanes=2, scores=16),
-            "tiny_one_row": SoftmaxParameters(lanes=1, scores=8, rows=1),
-            "smollm2": SoftmaxParameters(lanes=8),
-            "paper": SoftmaxParameters(lanes=32),
-        },
-    ),
-    Entry(
-        top="sfu",
-        paper="kelle",
         summary="softmax, SiLU, GeLU, RMSNorm and rotary embedding side by side",
         source="Section 5, special function units",
         latency="4 cycles; 10 from a row's last slice for softmax and RMSNorm",
@@ -222,8 +154,6 @@ UNITS = (
         long=("paper",),
     ),
     Entry(
-        top="eviction_controller",
-        paper="kelle",
         summary="gives arriving tokens their slots and decides which tokens are recomputed",
         source="Sections 4.1, 5.1 and 5.3",
         latency="3 cycles from the evictor's victim to the placement",
@@ -248,8 +178,6 @@ UNITS = (
         },
     ),
     Entry(
-        top="prefill_selector",
-        paper="kelle",
         summary="sums a prefill's scores and selects the tokens that each head keeps",
         source="Section 4.1",
         latency="score_width passes over the text's tiles, and one over its tokens",
@@ -265,8 +193,6 @@ UNITS = (
         },
     ),
     Entry(
-        top="kv_edram",
-        paper="kelle",
         summary="holds keys and values in 32 banks, split by bytes, and lets refresh in",
         source="Section 5.1, Figure 10",
         latency="1 cycle",
@@ -290,8 +216,6 @@ UNITS = (
         },
     ),
     Entry(
-        top="refresh_controller",
-        paper="kelle",
         summary="refreshes eDRAM by the significance of bits and the importance of tokens",
         source="Sections 4.2 and 5.1, Figure 7 (b, c)",
         latency="1 cycle from a tick to the first address",
@@ -306,8 +230,6 @@ UNITS = (
         },
     ),
     Entry(
-        top="kelle",
-        paper="kelle",
         summary="decodes attention blocks with a cache that evicts, recomputes and refreshes",
         source="Sections 5 and 6, Figures 9 and 12 (b)",
         latency="a load cycle a beat of weights, keys and values",

@@ -10,28 +10,28 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import bits_for
 
-from hdl.kelle.eviction_controller import EvictionController
-from hdl.kelle.eviction_parameters import placement_layout, prefill_layout, vector_layout
-from hdl.kelle.finishing_array import FinishingArray
-from hdl.kelle.kelle_parameters import (
+from hdl.kelle.array.finishing_array import FinishingArray
+from hdl.kelle.control.kv_fetch import KvFetch
+from hdl.kelle.control.load_issue import LoadIssue
+from hdl.kelle.control.result_router import ResultRouter
+from hdl.kelle.control.scheduler import Scheduler
+from hdl.kelle.control.softmax_rows import SoftmaxRows
+from hdl.kelle.control.step_control import StepControl
+from hdl.kelle.control.vector_issue import VectorIssue
+from hdl.kelle.edram.kv_edram import SIDES
+from hdl.kelle.edram.refresh_controller import COUNTS
+from hdl.kelle.edram.refreshed_edram import RefreshedEdram
+from hdl.kelle.eviction.eviction_controller import EvictionController
+from hdl.kelle.eviction.eviction_parameters import placement_layout, prefill_layout, vector_layout
+from hdl.kelle.eviction.prefill_selector import PrefillSelector
+from hdl.kelle.parameters import (
     KelleParameters,
     Operation,
     header_layout,
     placement_record,
     row_write,
 )
-from hdl.kelle.kv_edram import SIDES
-from hdl.kelle.kv_fetch import KvFetch
-from hdl.kelle.load_issue import LoadIssue
-from hdl.kelle.prefill_selector import PrefillSelector
-from hdl.kelle.refresh_controller import COUNTS
-from hdl.kelle.refreshed_edram import RefreshedEdram
-from hdl.kelle.result_router import ResultRouter
-from hdl.kelle.scheduler import Scheduler
-from hdl.kelle.softmax_rows import SoftmaxRows
-from hdl.kelle.step_control import StepControl
-from hdl.kelle.vector_issue import VectorIssue
-from hdl.stream.memory import Memory
+from hdl.memory.memory import Memory
 from hdl.unit import Unit
 
 
@@ -39,7 +39,7 @@ class Kelle(Unit):
     """Execute the attention block of one decode step after another.
 
     A step: a position is given to `tokens`, the block's input (the normalised hidden state) to
-    `hidden`, and the weights, in the order of the program (`hdl.kelle.scheduler.Scheduler`), to
+    `hidden`, and the weights, in the order of the program (`control.scheduler.Scheduler`), to
     `weights`. The block's output leaves by `outputs`. Meanwhile in every key/value head the
     arriving token takes the slot of the least important one. What a prefill keeps is given before
     the first step: the prefill's scores to `prefill_scores`, by which tokens are selected, or

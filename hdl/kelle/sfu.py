@@ -11,10 +11,10 @@ from amaranth.hdl import Module
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from hdl.kelle.activation_functions import ActivationFunctions, ActivationFunctionsParameters
-from hdl.kelle.rms_norm import RmsNorm, RmsNormParameters
-from hdl.kelle.rotary_embedding import RotaryEmbedding, RotaryEmbeddingParameters
-from hdl.kelle.softmax import Softmax, SoftmaxParameters
+from hdl.nonlinear.activation_functions import ActivationFunctions, ActivationFunctionsParameters
+from hdl.nonlinear.rms_norm import RmsNorm, RmsNormParameters
+from hdl.nonlinear.rotary_embedding import RotaryEmbedding, RotaryEmbeddingParameters
+from hdl.nonlinear.softmax import Softmax, SoftmaxParameters
 from hdl.parameters import require
 from hdl.unit import Unit
 

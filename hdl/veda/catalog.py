@@ -1,37 +1,35 @@
 """The units of VEDA."""
 
 from hdl.entry import Entry
-from hdl.veda.element_serial_activation import (
+from hdl.veda.array.flexible_pe_array import FlexiblePeArray, FlexiblePeArrayParameters
+from hdl.veda.functions.element_serial_activation import (
     ElementSerialActivation,
     ElementSerialActivationParameters,
 )
-from hdl.veda.element_serial_layernorm import (
+from hdl.veda.functions.element_serial_layernorm import (
     ElementSerialLayernorm,
     ElementSerialLayernormParameters,
 )
-from hdl.veda.element_serial_rotary import (
+from hdl.veda.functions.element_serial_rotary import (
     ElementSerialRotary,
     ElementSerialRotaryParameters,
 )
-from hdl.veda.element_serial_softmax import (
+from hdl.veda.functions.element_serial_softmax import (
     ElementSerialSoftmax,
     ElementSerialSoftmaxParameters,
 )
-from hdl.veda.flexible_pe_array import FlexiblePeArray, FlexiblePeArrayParameters
-from hdl.veda.special_function_unit import (
+from hdl.veda.functions.special_function_unit import (
     SpecialFunctionUnit,
     SpecialFunctionUnitParameters,
 )
+from hdl.veda.parameters import VedaParameters
 from hdl.veda.veda import Veda
-from hdl.veda.veda_parameters import VedaParameters
-from hdl.veda.vote_threshold import VoteThresholdParameters
-from hdl.veda.voting_engine import VotingEngine
-from hdl.veda.voting_parameters import VotingEngineParameters
+from hdl.veda.voting.vote_threshold import VoteThresholdParameters
+from hdl.veda.voting.voting_engine import VotingEngine
+from hdl.veda.voting.voting_parameters import VotingEngineParameters
 
 UNITS: tuple[Entry, ...] = (
     Entry(
-        top="flexible_pe_array",
-        paper="veda",
         summary="forms inner and outer products on the same elements",
         source="Section IV, Figure 5 (a)",
         latency="27 cycles to a dot product, 12 from a row's last element",
@@ -45,8 +43,6 @@ UNITS: tuple[Entry, ...] = (
         long=("smollm2", "paper"),
     ),
     Entry(
-        top="element_serial_layernorm",
-        paper="veda",
         summary="normalises vectors by mean and deviation, or by root mean square",
         source="Section V, Figure 6 (reduction and normalisation)",
         latency="144 cycles from a vector's last element (smollm2), 282 with the mean (paper)",
@@ -60,8 +56,6 @@ UNITS: tuple[Entry, ...] = (
         },
     ),
     Entry(
-        top="element_serial_activation",
-        paper="veda",
         summary="multiplies SiLU of the gate with the up projection",
         source="no section: what a LLaMA layer needs",
         latency="19 cycles",
@@ -81,8 +75,6 @@ UNITS: tuple[Entry, ...] = (
         long=("paper",),
     ),
     Entry(
-        top="element_serial_rotary",
-        paper="veda",
         summary="turns pairs of query or key elements by their position's angle",
         source="no section: what a LLaMA layer needs",
         latency="5 cycles",
@@ -97,8 +89,6 @@ UNITS: tuple[Entry, ...] = (
         long=("paper",),
     ),
     Entry(
-        top="element_serial_softmax",
-        paper="veda",
         summary="turns heads of scores into probabilities, one a cycle each way",
         source="Section V, Figure 6 (reduction and normalisation)",
         latency="tile + ceil(log2(capacity)) + 33 cycles from a head's last score",
@@ -114,8 +104,6 @@ UNITS: tuple[Entry, ...] = (
         },
     ),
     Entry(
-        top="special_function_unit",
-        paper="veda",
         summary="softmax, norm, activation and rotary embedding on shared operators",
         source="Section V, Figures 6 and 7, Table I (special function unit)",
         latency="that of each function's unit, and two cycles to change hands",
@@ -140,8 +128,6 @@ UNITS: tuple[Entry, ...] = (
         long=("smollm2", "paper"),
     ),
     Entry(
-        top="voting_engine",
-        paper="veda",
         summary="counts whom the heads find unimportant and names the token to evict",
         source="Section III, Figure 3; Section V, Figure 7",
         latency="length + 87 cycles from a layer's last probability to the victim",
@@ -169,8 +155,6 @@ UNITS: tuple[Entry, ...] = (
         },
     ),
     Entry(
-        top="veda",
-        paper="veda",
         summary="runs decoder layers over a cache whose least important tokens are voted out",
         source="Sections 4 and 5, Figure 7",
         latency="a beat a line of matrices, keys and values + about 780 cycles a layer (smollm2)",

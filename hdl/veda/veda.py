@@ -11,19 +11,19 @@ from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.float_format import BINARY16
+from hdl.memory.replay_buffer import ReplayBuffer
+from hdl.stream.connect import connect_streams, fork_handshake, join_handshake
 from hdl.stream.fall_through_fifo import FallThroughFifo
 from hdl.unit import Unit
-from hdl.veda.flexible_pe_array import FlexiblePeArray
-from hdl.veda.linear_results import LinearResults
-from hdl.veda.operand_feeder import OperandFeeder
-from hdl.veda.replay_buffer import ReplayBuffer
-from hdl.veda.residual_stream import ResidualStream
-from hdl.veda.scheduler import Scheduler
-from hdl.veda.special_function_unit import SpecialFunctionUnit
-from hdl.veda.stream_links import connect_streams, fork_handshake, join_handshake
-from hdl.veda.veda_parameters import VedaParameters
-from hdl.veda.voting_engine import VotingEngine
-from hdl.veda.weight_buffer import WeightBuffer
+from hdl.veda.array.flexible_pe_array import FlexiblePeArray
+from hdl.veda.control.linear_results import LinearResults
+from hdl.veda.control.operand_feeder import OperandFeeder
+from hdl.veda.control.residual_stream import ResidualStream
+from hdl.veda.control.scheduler import Scheduler
+from hdl.veda.control.weight_buffer import WeightBuffer
+from hdl.veda.functions.special_function_unit import SpecialFunctionUnit
+from hdl.veda.parameters import VedaParameters
+from hdl.veda.voting.voting_engine import VotingEngine
 
 VECTORS_UNDER_WAY = 4
 """Vectors that the norm has begun to take and not yet given."""

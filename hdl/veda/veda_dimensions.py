@@ -3,13 +3,13 @@
 from dataclasses import dataclass, field
 
 from hdl.parameters import require, require_power_of_two, require_range
-from hdl.veda.array_parameters import FlexiblePeArrayParameters
-from hdl.veda.layernorm_parameters import ElementSerialLayernormParameters
-from hdl.veda.softmax_parameters import ElementSerialSoftmaxParameters
-from hdl.veda.special_function_unit import SpecialFunctionUnitParameters
+from hdl.veda.array.array_parameters import FlexiblePeArrayParameters
+from hdl.veda.functions.layernorm_parameters import ElementSerialLayernormParameters
+from hdl.veda.functions.softmax_parameters import ElementSerialSoftmaxParameters
+from hdl.veda.functions.special_function_unit import SpecialFunctionUnitParameters
 from hdl.veda.veda_kinds import PassKind
-from hdl.veda.vote_threshold import VoteThresholdParameters
-from hdl.veda.voting_engine import VotingEngineParameters
+from hdl.veda.voting.vote_threshold import VoteThresholdParameters
+from hdl.veda.voting.voting_engine import VotingEngineParameters
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,18 +7,18 @@ from amaranth.lib import data
 from numpy.typing import NDArray
 
 from golden.kelle.attention_layer import AttentionLayer
-from golden.kelle.eviction_controller import KEPT
+from golden.kelle.edram.kv_edram import rows_of, vector_rows
+from golden.kelle.eviction.eviction_controller import KEPT
+from golden.kelle.eviction.prefill import Prefill
+from golden.kelle.eviction.prefill_selector import Kept
 from golden.kelle.kelle import KelleModel
-from golden.kelle.kv_edram import rows_of, vector_rows
-from golden.kelle.prefill import Prefill
-from golden.kelle.prefill_selector import Kept
-from hdl.kelle.eviction_parameters import placement_layout, prefill_layout, vector_layout
-from hdl.kelle.kelle_parameters import PROJECTIONS, KelleParameters, Operation, row_write
-from hdl.kelle.refresh_controller import COUNTS
-from hdl.kelle.refresh_walker import RefreshSettings
+from hdl.kelle.edram.refresh_controller import COUNTS
+from hdl.kelle.edram.refresh_walker import RefreshSettings
+from hdl.kelle.eviction.eviction_parameters import placement_layout, prefill_layout, vector_layout
+from hdl.kelle.parameters import PROJECTIONS, KelleParameters, Operation, row_write
 from testbenches.bench import Bench
-from testbenches.kelle.prefill_slices import pack_slices
-from testbenches.kelle.tile_passes import pack_weights
+from testbenches.kelle.array.tile_passes import pack_weights
+from testbenches.kelle.eviction.prefill_slices import pack_slices
 from testbenches.packing import from_integers, pack, to_integer, to_integers, unpack
 from testbenches.streams import read
 

@@ -5,17 +5,17 @@ from functools import cache
 
 import numpy as np
 
-from golden.kelle.aerp import AerpParameters, DecodeStep, replay
-from golden.kelle.evicting_array import SCORE_FRACTION, quantised_scores
-from golden.kelle.requantiser import requantised
-from golden.kelle.systolic_array import TilePass, tiles
-from golden.kelle.systolic_evictor import Wave
-from golden.kelle.tile_accumulator import TileAccumulatorModel
+from golden.arith.requantiser import requantised
+from golden.kelle.array.evicting_array import SCORE_FRACTION, quantised_scores
+from golden.kelle.array.systolic_array import TilePass, tiles
+from golden.kelle.array.tile_accumulator import TileAccumulatorModel
+from golden.kelle.eviction.aerp import AerpParameters, DecodeStep, replay
+from golden.kelle.eviction.systolic_evictor import Wave
 from golden.llm import Trace, open_trace
-from hdl.kelle.evicting_array import EvictingArrayParameters
-from hdl.kelle.systolic_evictor import ScoreSource, SystolicEvictorParameters
-from testbenches.kelle.evictor_waves import policy_for, step_waves
-from testbenches.kelle.tile_passes import pack_weights
+from hdl.kelle.array.evicting_array import EvictingArrayParameters
+from hdl.kelle.eviction.systolic_evictor import ScoreSource, SystolicEvictorParameters
+from testbenches.kelle.array.tile_passes import pack_weights
+from testbenches.kelle.eviction.evictor_waves import policy_for, step_waves
 from testbenches.packing import pack, to_integers
 
 LAYER = 14

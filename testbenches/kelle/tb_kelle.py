@@ -6,13 +6,13 @@ import cocotb
 import numpy as np
 
 from golden.kelle.attention_layer import real_layer
-from golden.kelle.eviction_controller import KEPT
+from golden.kelle.edram.refresh_controller import RefreshModel
+from golden.kelle.eviction.eviction_controller import KEPT
+from golden.kelle.eviction.prefill import prefill
 from golden.kelle.kelle import KelleModel, Step
-from golden.kelle.prefill import prefill
-from golden.kelle.refresh_controller import RefreshModel
 from golden.llm import open_trace
-from hdl.kelle.kelle_parameters import KelleParameters
-from hdl.kelle.refresh_walker import RefreshSettings
+from hdl.kelle.edram.refresh_walker import RefreshSettings
+from hdl.kelle.parameters import KelleParameters
 from testbenches.bench import catalog_parameters, four_states
 from testbenches.kelle.accelerator import Accelerator
 

@@ -5,8 +5,8 @@ from typing import Any
 import cocotb
 import numpy as np
 
-from golden.kelle.kv_edram import Retention
-from hdl.kelle.refresh_walker import RefreshSettings
+from golden.kelle.edram.kv_edram import Retention
+from hdl.kelle.edram.refresh_walker import RefreshSettings
 from testbenches.bench import catalog_parameters
 from testbenches.kelle.tb_kelle import Decode, longest
 
@@ -16,7 +16,7 @@ TICK = 3 * WALK
 NEWS = 100
 """Cycles from a key's arrival in its slot to its first score, at most."""
 RETENTION = Retention(cycles=TICK + WALK + WALK + NEWS, rate=0.25, seed=5)
-"""A fraction of a step; see `testbenches.kelle.retention`."""
+"""A fraction of a step; see `testbenches.kelle.edram.retention`."""
 
 
 @cocotb.test()

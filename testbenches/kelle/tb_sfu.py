@@ -8,7 +8,12 @@ import numpy as np
 from golden.kelle.sfu import SfuModel
 from hdl.kelle.sfu import SfuParameters
 from testbenches.bench import Bench, catalog_parameters
-from testbenches.kelle import tb_activation_functions, tb_rms_norm, tb_rotary_embedding, tb_softmax
+from testbenches.nonlinear import (
+    tb_activation_functions,
+    tb_rms_norm,
+    tb_rotary_embedding,
+    tb_softmax,
+)
 from testbenches.packing import from_integers, pack, to_integers, unpack
 from testbenches.stream_bench import Fields
 from testbenches.streams import PAUSES

@@ -7,9 +7,9 @@ import numpy as np
 from testbenches.bench import Bench, catalog_parameters
 from testbenches.packing import from_integers, pack, to_integers, unpack
 from testbenches.veda.decode_work import DecodeWork
+from testbenches.veda.functions.serial_bench import code_fields
 from testbenches.veda.layer_weights import angle_lines, weight_lines
 from testbenches.veda.off_chip_memory import CountMemory, OffChipMemory
-from testbenches.veda.serial_bench import code_fields
 
 PATIENCE = 3_000
 """Cycles without an instruction, a vector, an output or a victim, beside those of layers."""

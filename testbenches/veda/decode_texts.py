@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden.veda.veda import Codes
-from hdl.veda.veda_parameters import VedaParameters
+from hdl.veda.parameters import VedaParameters
 from testbenches.veda.decode_work import (
     LAYERS,
     DecodeWork,

@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 from golden.llm import Trace
 from golden.llm.model import SMOLLM2
 from golden.veda.decoder_layer import LayerWeights
-from golden.veda.element_serial_rotary import angles
+from golden.veda.functions.element_serial_rotary import angles
 from golden.veda.veda import Codes
-from hdl.veda.veda_parameters import VedaParameters
-from testbenches.veda.serial_bench import codes
+from hdl.veda.parameters import VedaParameters
+from testbenches.veda.functions.serial_bench import codes
 
 Reals = NDArray[np.float64]
 

@@ -5,7 +5,7 @@ from typing import Any
 import cocotb
 import numpy as np
 
-from hdl.veda.veda_parameters import VedaParameters
+from hdl.veda.parameters import VedaParameters
 from testbenches.bench import catalog_parameters, context, four_states
 from testbenches.streams import read
 from testbenches.veda.accelerator import Accelerator

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from golden.kelle.attention_layer import AttentionLayer, exact_heads, exact_output, real_layer
+from golden.kelle.eviction.prefill import prefill
 from golden.kelle.kelle import KelleModel
-from golden.kelle.prefill import prefill
 from golden.llm import Trace, open_trace
 from hdl.catalog import entry_named
 from hdl.emit import Emission, write_verilog
-from hdl.kelle.kelle_parameters import KelleParameters, Operation
+from hdl.kelle.parameters import KelleParameters, Operation
 from hdl.paths import BUILD
-from testbenches.kelle.retention import retention_module
+from testbenches.kelle.edram.retention import retention_module
 from testbenches.kelle.tb_kelle_retention import RETENTION
 from testbenches.runner import Request, prepare, run_testbench, simulate
 

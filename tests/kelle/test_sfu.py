@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from golden.kelle.sfu import SfuModel
-from golden.kelle.softmax import softmax
+from golden.nonlinear.softmax import softmax
 from hdl.catalog import entry_named
-from hdl.kelle.activation_functions import ActivationFunctionsParameters
-from hdl.kelle.rms_norm import RmsNormParameters
-from hdl.kelle.rotary_embedding import RotaryEmbeddingParameters
 from hdl.kelle.sfu import SfuParameters
-from hdl.kelle.softmax import SoftmaxParameters
+from hdl.nonlinear.activation_functions import ActivationFunctionsParameters
+from hdl.nonlinear.rms_norm import RmsNormParameters
+from hdl.nonlinear.rotary_embedding import RotaryEmbeddingParameters
+from hdl.nonlinear.softmax import SoftmaxParameters
 
 
 def test_lanes_must_agree() -> None:

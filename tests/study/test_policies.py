@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from golden.kelle.aerp import EMPTY, AerpParameters
-from golden.kelle.aerp import replay as replay_aerp
+from golden.kelle.eviction.aerp import EMPTY, AerpParameters
+from golden.kelle.eviction.aerp import replay as replay_aerp
 from golden.study.policies import (
     Policy,
     ScorePolicy,
@@ -20,9 +20,9 @@ from golden.study.policies import (
     h2o,
     streaming_llm,
 )
-from golden.veda.voting import VotingPolicy as GoldenVoting
-from golden.veda.voting import replay as replay_voting
-from hdl.kelle.systolic_evictor import ScoreSource
+from golden.veda.voting.voting import VotingPolicy as GoldenVoting
+from golden.veda.voting.voting import replay as replay_voting
+from hdl.kelle.eviction.systolic_evictor import ScoreSource
 
 HEADS, TOKENS = 3, 96
 

@@ -12,7 +12,7 @@ from golden.study import kelle, outcome, veda
 from golden.study.outcome import Claim, Outcome, Plot, markdown, write_outcome
 from golden.study.precision import quantised, rounded
 from golden.study.subject import Subject
-from hdl.cli import main
+from systola.cli import main
 
 HOLDS = {"yes", "no", "not measurable"}
 

@@ -6,14 +6,14 @@ from click.testing import CliRunner
 
 from hdl.catalog import CATALOG
 from hdl.errors import UserError
-from synth.cli import COMMANDS
+from systola.synthesis import COMMANDS
 
 TOP = CATALOG[0].top
 
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("synth.cli.BUILD", tmp_path)
+    monkeypatch.setattr("systola.synthesis.BUILD", tmp_path)
     group = click.Group(commands={str(command.name): command for command in COMMANDS})
 
     def run(*arguments: str):

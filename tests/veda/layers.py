@@ -4,7 +4,7 @@ import numpy as np
 
 from golden.veda.decoder_layer import LayerWeights
 from golden.veda.veda import Codes
-from hdl.veda.veda_parameters import VedaParameters
+from hdl.veda.parameters import VedaParameters
 
 
 def random_weights(p: VedaParameters, seed: int) -> LayerWeights:

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from golden.veda.array.flexible_pe_array import Beats, outer_product, run
 from golden.veda.decoder_layer import DecoderLayer, rows, sums
 from golden.veda.exact_layer import DEVIATIONS, exact_layer, reals
-from golden.veda.flexible_pe_array import Beats, outer_product, run
 from hdl.catalog import entry_named
-from hdl.veda.array_parameters import ArrayMode
+from hdl.veda.array.array_parameters import ArrayMode
 from testbenches.veda.decode_work import open_tokens
 from testbenches.veda.layer_weights import angles_of, real_states, real_weights
 

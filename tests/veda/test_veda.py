@@ -8,7 +8,7 @@ import pytest
 
 from golden.veda.veda import LayerModel, exact_attention, lane_rows
 from hdl.catalog import entry_named
-from hdl.veda.flexible_pe_array import FlexiblePeArrayParameters
+from hdl.veda.array.flexible_pe_array import FlexiblePeArrayParameters
 from hdl.veda.veda import VedaParameters
 from testbenches.veda.decode_work import real_tokens
 

@@ -1,0 +1,1 @@
+"""Models of Kelle's array."""

@@ -1,0 +1,268 @@
+"""AERP, Kelle's attention-based eviction policy (Section 4.1), for one key/value head.
+
+Three models of one policy: real-valued importance from raw scores or from probabilities, and the
+integers of the systolic evictor. They differ only in how importance is accumulated.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.kelle.eviction.systolic_evictor import Flags, Integers, accumulate, quantise_scores
+from hdl.kelle.eviction.systolic_evictor import ScoreSource, SystolicEvictorParameters
+from hdl.parameters import require, require_range
+
+Reals = NDArray[np.float64]
+EMPTY = -1
+"""Position of a slot that holds no token."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AerpParameters:
+    """Which tokens may be evicted, and when.
+
+    Parameters
+    ----------
+    budget : int
+        Tokens cached a head (N').
+    window : int
+        Most recent tokens that are never evicted, the arriving one included (W).
+    sinks : int
+        First tokens of the text that are never evicted.
+
+    Raises
+    ------
+    ValueError
+        If no slot would be left to evict.
+    """
+
+    budget: int
+    window: int
+    sinks: int = 10
+
+    def __post_init__(self) -> None:
+        """Check every rule."""
+        require_range("budget", self.budget, 1, 4096)
+        require_range("window", self.window, 1, self.budget)
+        require_range("sinks", self.sinks, 0, self.budget)
+        require(
+            self.budget >= self.sinks + self.window + 1,
+            f"budget must be at least sinks + window + 1 = {self.sinks + self.window + 1}",
+            self.budget,
+        )
+
+    def protects(self, positions: Integers, now: int) -> Flags:
+        """Tell which cached positions cannot be evicted when the token `now` arrives."""
+        return (positions < self.sinks) | (positions > now - self.window)
+
+    def survivors(self, importance: NDArray) -> Integers:
+        """Choose the positions to keep of a prefilled text: sinks, window, and the best others.
+
+        Ties go to the earlier position. A text within the budget is kept as a whole.
+        """
+        count = len(importance)
+        if count <= self.budget:
+            return np.arange(count)
+        positions = np.arange(count)
+        fixed = (positions < self.sinks) | (positions >= count - self.window)
+        others = positions[~fixed]
+        best = others[np.argsort(-importance[others], kind="stable")]
+        chosen = best[: self.budget - self.sinks - self.window]
+        return np.sort(np.concatenate([positions[fixed], chosen]))
+
+
+class Importance(Protocol):
+    """How scores become importance: the one thing in which the models differ."""
+
+    halve: bool
+
+    def add(self, importance: NDArray, scores: Reals, valid: Flags) -> NDArray:
+        """Add the scores of every query head, of shape (heads, tokens), to importances."""
+        ...
+
+    def own(self, scores: Reals) -> float:
+        """Return the importance of an arriving token: its own weight."""
+        ...
+
+
+class RealImportance:
+    """The truth: importance is the sum of scores, in float64."""
+
+    halve = False
+
+    def add(self, importance: NDArray, scores: Reals, valid: Flags) -> NDArray:
+        """Add the scores of every query head."""
+        return importance + scores.sum(axis=0)
+
+    def own(self, scores: Reals) -> float:
+        """Return the importance of an arriving token."""
+        return float(scores.sum())
+
+
+class IntegerImportance:
+    """The evictor's arithmetic, query head after query head.
+
+    Parameters
+    ----------
+    parameters : SystolicEvictorParameters
+        Widths, shift, saturation.
+    """
+
+    def __init__(self, parameters: SystolicEvictorParameters) -> None:
+        self.parameters = parameters
+        self.halve = False
+
+    def add(self, importance: NDArray, scores: Reals, valid: Flags) -> NDArray:
+        """Add the scores of every query head; note a saturation for the next step to halve."""
+        importance = importance.astype(np.int64) >> int(self.halve)
+        left_range = np.zeros(importance.shape, bool)
+        for head_scores in quantise_scores(scores, self.parameters):
+            importance, saturated = accumulate(importance, head_scores, self.parameters)
+            left_range |= saturated
+        self.halve = self.parameters.halves and bool(np.any(left_range & valid))
+        return importance
+
+    def own(self, scores: Reals) -> float:
+        """Return the importance of an arriving token: its own weight."""
+        importance = np.zeros(1, np.int64)
+        for head_score in quantise_scores(scores, self.parameters):
+            importance, _saturated = accumulate(importance, head_score[np.newaxis], self.parameters)
+        return int(importance[0])
+
+
+@dataclass(frozen=True)
+class DecodeStep:
+    """One decode step of one key/value head, as the evictor sees it.
+
+    Parameters
+    ----------
+    now : int
+        Position of the arriving token.
+    positions : numpy.ndarray
+        int64 [budget], position of the token in each slot before the step, or `EMPTY`.
+    protect : numpy.ndarray
+        bool [budget].
+    scores : numpy.ndarray
+        float64 [heads, budget], what each query head gives each slot's token.
+    own_scores : numpy.ndarray
+        float64 [heads], what each query head gives the arriving token.
+    importance : numpy.ndarray
+        [budget] before the step.
+    halve : bool
+        Whether the step halves importance before it adds.
+    updated : numpy.ndarray
+        [budget] importance with this step's scores.
+    victim : int
+        Slot of the least important unprotected token; meaningless before the cache is full.
+    slot : int
+        Where the arriving token goes.
+    own : float
+        Its importance.
+    """
+
+    now: int
+    positions: Integers
+    protect: Flags
+    scores: Reals
+    own_scores: Reals
+    importance: NDArray
+    halve: bool
+    updated: NDArray
+    victim: int
+    slot: int
+    own: float
+
+
+def replay(
+    scores: Reals,
+    policy: AerpParameters,
+    *,
+    first: int,
+    steps: int,
+    source: ScoreSource,
+    evictor: SystolicEvictorParameters | None = None,
+) -> Iterator[DecodeStep]:
+    """Run the policy over a captured text, score first, then evict.
+
+    Parameters
+    ----------
+    scores : numpy.ndarray
+        float [heads, tokens, tokens], raw scores of the query heads that share the key/value head;
+        row n holds what query n gives each key, minus infinity above the diagonal.
+    policy : AerpParameters
+        Budget, window, sinks.
+    first : int
+        Tokens prefilled before the first decode step.
+    steps : int
+        Decode steps.
+    source : ScoreSource
+        Whether raw scores or probabilities over the cached tokens are accumulated.
+    evictor : SystolicEvictorParameters, optional
+        Accumulate as this evictor does; in float64 if it is not given.
+
+    Yields
+    ------
+    DecodeStep
+        One a decoded token.
+
+    Raises
+    ------
+    ValueError
+        If the text is shorter than prefill and steps.
+    """
+    heads, tokens, _ = scores.shape
+    require(first + steps <= tokens, f"prefill and steps must be at most {tokens}", first + steps)
+    arithmetic: Importance = IntegerImportance(evictor) if evictor else RealImportance()
+
+    total = np.zeros(first, np.int64 if evictor else np.float64)
+    for query in range(first):
+        seen = slice(0, query + 1)
+        given = _given(scores[:, query, seen], source)
+        total[seen] = arithmetic.add(total[seen], given, np.ones(query + 1, bool))
+    kept = policy.survivors(total)
+    positions = np.full(policy.budget, EMPTY)
+    positions[: len(kept)] = kept
+    importance = np.zeros(policy.budget, total.dtype)
+    importance[: len(kept)] = total[kept]
+
+    for now in range(first, first + steps):
+        valid = positions != EMPTY
+        protect = policy.protects(positions, now)
+        raw = np.full((heads, policy.budget + 1), -np.inf)
+        raw[:, :-1][:, valid] = scores[:, now, positions[valid]]
+        raw[:, -1] = scores[:, now, now]
+        given = _given(raw, source)
+        given[:, :-1][:, ~valid] = 0.0
+        halve = arithmetic.halve
+        updated = arithmetic.add(importance, given[:, :-1], valid)
+        candidates = np.flatnonzero(valid & ~protect)
+        victim = int(candidates[np.argmin(updated[candidates])]) if len(candidates) else 0
+        slot = victim if valid.all() else int(np.flatnonzero(~valid)[0])
+        own = arithmetic.own(given[:, -1])
+        yield DecodeStep(
+            now=now,
+            positions=positions.copy(),
+            protect=protect,
+            scores=given[:, :-1],
+            own_scores=given[:, -1],
+            importance=importance,
+            halve=halve,
+            updated=updated,
+            victim=victim,
+            slot=slot,
+            own=own,
+        )
+        importance = updated.copy()
+        positions[slot], importance[slot] = now, own
+
+
+def _given(raw: Reals, source: ScoreSource) -> Reals:
+    """Return what a query gives each token: its raw score, or its share of the softmax."""
+    raw = np.asarray(raw, np.float64)
+    if source is ScoreSource.RAW:
+        return raw.copy()
+    weights = np.exp(raw - raw.max(axis=-1, keepdims=True))
+    return weights / weights.sum(axis=-1, keepdims=True)

@@ -1,0 +1,201 @@
+"""Model of the eviction controller: the policy AERP for all heads of a layer, bit-exact.
+
+Eviction alone is `golden.kelle.eviction.aerp`; this adds the option to evict before the attention,
+the recomputation of popular tokens, the coarse scores, and the slots' bookkeeping.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from golden.kelle.eviction.aerp import EMPTY, AerpParameters, IntegerImportance
+from golden.kelle.eviction.slot_table import export_score, magnitude_bits
+from golden.kelle.eviction.systolic_evictor import Integers, accumulate
+from hdl.kelle.eviction.eviction_parameters import EvictionParameters
+from hdl.parameters import require
+
+KEPT = -1
+"""In `recomputed`: the slot's key and value are stored."""
+News = tuple[int, int, int]
+"""Entry, score, valid."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a head's arriving token goes.
+
+    Parameters
+    ----------
+    head, slot : int
+        Where.
+    evicted : int
+        Position of the token that was there, or `EMPTY`.
+    vector : int
+        The vector it was recomputed from, or `KEPT`.
+    """
+
+    head: int
+    slot: int
+    evicted: int
+    vector: int
+
+
+@dataclass
+class Head:
+    """The slots of one head."""
+
+    positions: Integers
+    importance: Integers
+    recomputed: Integers
+    filled: int = 0
+    bits: int = 0
+    halve: bool = False
+    victim: int = 0
+
+
+@dataclass
+class Step:
+    """What a decode step, or a prefill, makes visible."""
+
+    placements: list[Placement] = field(default_factory=list)
+    store: tuple[int, int] | None = None
+    news: list[News] = field(default_factory=list)
+
+
+class EvictionModel:
+    """All heads of a layer.
+
+    Parameters
+    ----------
+    parameters : EvictionParameters
+        Dimensions and policy.
+
+    Members
+    -------
+    heads : list[Head]
+        Their slots.
+    vectors : list[tuple[int, set[int]] | None]
+        For each stored input vector its token's position and the heads that keep it.
+    """
+
+    def __init__(self, parameters: EvictionParameters) -> None:
+        self.parameters = p = parameters
+        slots = p.evictor.slots
+        self.policy = AerpParameters(budget=slots, window=p.window, sinks=p.sinks)
+        self.heads = [
+            Head(np.full(slots, EMPTY), np.zeros(slots, np.int64), np.full(slots, KEPT))
+            for _ in range(p.heads)
+        ]
+        self.vectors: list[tuple[int, set[int]] | None] = [None] * p.vectors
+        self.adopted: tuple[int, int] | None = None
+
+    def prefill(self, head: int, position: int, importance: int, vector: int = KEPT) -> list[News]:
+        """Keep a prefilled token; it counts as important until its first score."""
+        p, h = self.parameters, self.heads[head]
+        slot = h.filled
+        h.positions[slot], h.importance[slot], h.recomputed[slot] = position, importance, vector
+        h.filled += 1
+        h.bits = max(h.bits, magnitude_bits(np.array([importance])))
+        top = (1 << p.score_bits) - 1
+        news = [(head * p.evictor.slots + slot, top, int(vector == KEPT))]
+        if vector != KEPT:
+            owner = self.vectors[vector]
+            if owner is None:
+                owner = self.vectors[vector] = (position, set())
+                news += self._vector_news(vector, True)
+            owner[1].add(head)
+        return news
+
+    def search(self, head: int, scores: Integers, now: int, fresh: int | None = None) -> list[News]:
+        """Add scores [query heads, slots] to importance, and find the victim for step `now`."""
+        p, h = self.parameters, self.heads[head]
+        used = h.positions != EMPTY
+        resident = used.copy()
+        if fresh is not None:
+            resident[fresh] = False
+        arithmetic = IntegerImportance(p.evictor)
+        start = np.where(resident, h.importance >> int(h.halve and p.evictor.halves), 0)
+        left_range = np.zeros(len(start), bool)
+        for row in scores:
+            start, saturated = accumulate(start, row, arithmetic.parameters)
+            left_range |= saturated
+        h.importance = np.where(used, start, h.importance)
+        h.halve = bool(np.any(left_range & resident))
+        protect = self.policy.protects(h.positions, now)
+        candidates = np.flatnonzero(resident & ~protect)
+        if len(candidates):
+            h.victim = int(candidates[np.argmin(h.importance[candidates])])
+        if self.adopted is not None:
+            h.recomputed[resident & (h.positions == self.adopted[0])] = self.adopted[1]
+        coarse = export_score(h.importance, h.bits, p.evictor.source, p.score_bits)
+        h.bits = max(h.bits, magnitude_bits(h.importance[used]))
+        first = head * p.evictor.slots
+        return [
+            (first + int(slot), int(coarse[slot]), int(h.recomputed[slot] == KEPT))
+            for slot in np.flatnonzero(used)
+        ]
+
+    def own(self, head: int, slot: int, scores: Integers) -> list[News]:
+        """Give the arriving token its own scores [query heads]."""
+        p, h = self.parameters, self.heads[head]
+        total = np.zeros(1, np.int64)
+        for score in scores:
+            total, _saturated = accumulate(total, np.array([score]), p.evictor)
+        h.importance[slot] = total[0]
+        coarse = export_score(total, h.bits, p.evictor.source, p.score_bits)
+        return [(head * p.evictor.slots + slot, int(coarse[0]), 1)]
+
+    def place(self, now: int, head: int) -> tuple[Placement, list[News]]:
+        """Give the arriving token a slot of a head."""
+        h = self.heads[head]
+        full = h.filled == len(h.positions)
+        slot = h.victim if full else h.filled
+        h.filled += not full
+        evicted, vector = int(h.positions[slot]), int(h.recomputed[slot])
+        h.positions[slot], h.recomputed[slot] = now, KEPT
+        news: list[News] = []
+        if vector != KEPT:
+            owner = self.vectors[vector]
+            assert owner is not None and owner[0] == evicted
+            owner[1].discard(head)
+            if not owner[1]:
+                self.vectors[vector] = None
+                news = self._vector_news(vector, False)
+        return Placement(head, slot, evicted, vector), news
+
+    def decide(self, now: int, placements: Sequence[Placement]) -> Step:
+        """Decide on the token that leaves the window, when all heads have placed the new one."""
+        p = self.parameters
+        step = Step(placements=list(placements))
+        leaving = now - p.window
+        keepers = {place.head for place in placements if place.evicted != leaving}
+        self.adopted = None
+        if leaving >= p.sinks and len(keepers) > p.popular_heads and None in self.vectors:
+            vector = self.vectors.index(None)
+            self.vectors[vector] = (leaving, keepers)
+            self.adopted = step.store = (leaving, vector)
+            step.news = self._vector_news(vector, True)
+        return step
+
+    def _vector_news(self, vector: int, valid: bool) -> list[News]:
+        p = self.parameters
+        first = p.heads * p.evictor.slots + vector * p.vector_entries
+        top = (1 << p.score_bits) - 1
+        return [(first + i, top, int(valid)) for i in range(p.vector_entries)]
+
+
+def popular_tokens(kept: Sequence[Integers], above: int, p: AerpParameters, count: int) -> Integers:
+    """Return the positions that more than `above` heads keep of a prefilled text.
+
+    The recent window is left out: its tokens are decided on when they leave it.
+
+    Raises
+    ------
+    ValueError
+        If there is no head.
+    """
+    require(len(kept) > 0, "heads must be at least 1", len(kept))
+    votes = np.bincount(np.concatenate(kept), minlength=count)
+    positions = np.flatnonzero(votes > above)
+    return positions[positions < count - p.window]

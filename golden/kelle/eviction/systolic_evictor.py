@@ -1,0 +1,135 @@
+"""Bit-exact model of the systolic evictor: what each wave does to S, and what the search finds."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hdl.kelle.eviction.systolic_evictor import ScoreSource, SystolicEvictorParameters
+
+Integers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Victim:
+    """The outcome of a search.
+
+    Parameters
+    ----------
+    found : bool
+        Whether any slot was a candidate; `index` and `importance` mean something only then.
+    index : int
+        Slot.
+    importance : int
+        Its score S.
+    saturated : bool
+        Whether a resident token's score left its range during the search.
+    """
+
+    found: bool
+    index: int
+    importance: int
+    saturated: bool
+
+
+def quantise_scores(scores: NDArray[np.floating], p: SystolicEvictorParameters) -> Integers:
+    """Turn real scores into the integers that the array delivers.
+
+    Raw scores are Q6.x, probabilities Q0.x, with all of `input_width` bits used; to nearest, ties
+    to even, saturating.
+    """
+    if p.source is ScoreSource.RAW:
+        fraction, low, high = p.input_width - 6, -(1 << p.input_width - 1), 1 << p.input_width - 1
+    else:
+        fraction, low, high = p.input_width, 0, 1 << p.input_width
+    scaled = np.rint(np.asarray(scores, np.float64) * 2.0**fraction)
+    return np.clip(scaled, low, high - 1).astype(np.int64)
+
+
+def accumulate(
+    importance: Integers, scores: Integers, p: SystolicEvictorParameters
+) -> tuple[Integers, Flags]:
+    """Add scores to importances: S' = saturate(S + floor(score / 2**shift)).
+
+    Returns
+    -------
+    tuple[numpy.ndarray, numpy.ndarray]
+        The new importances, and where they were saturated.
+    """
+    total = importance + (scores >> p.shift)
+    low, high = -(1 << p.score_width - 1), (1 << p.score_width - 1) - 1
+    return np.clip(total, low, high), (total < low) | (total > high)
+
+
+@dataclass(frozen=True)
+class Wave:
+    """One vector's scores for the tokens of a tile, with the state of their slots.
+
+    Parameters
+    ----------
+    load, rank, last, halve : bool
+        The header, as in `hdl.kelle.eviction.systolic_evictor.SystolicEvictor`.
+    scores, importance : numpy.ndarray
+        int64, one a row.
+    valid, protect : numpy.ndarray
+        bool, one a row.
+    """
+
+    load: bool
+    rank: bool
+    last: bool
+    halve: bool
+    scores: Integers
+    importance: Integers
+    valid: Flags
+    protect: Flags
+
+
+class SystolicEvictorModel:
+    """The evictor between waves: column S, and the search over the tiles of a head.
+
+    Parameters
+    ----------
+    parameters : SystolicEvictorParameters
+        Dimensions.
+    """
+
+    def __init__(self, parameters: SystolicEvictorParameters) -> None:
+        self.parameters = parameters
+        self._column = np.zeros(parameters.rows, np.int64)
+        self._column_saturated = np.zeros(parameters.rows, bool)
+        self._begin_search()
+
+    def _begin_search(self) -> None:
+        self._candidates: list[tuple[int, int]] = []
+        self._tiles = 0
+        self._saturated = False
+
+    def process(self, wave: Wave) -> tuple[Integers, Victim | None]:
+        """Pass one wave down all rows.
+
+        Returns
+        -------
+        tuple[numpy.ndarray, Victim | None]
+            The column S behind the wave, and the victim if the wave was the search's last.
+        """
+        start = self._column
+        if wave.load:
+            start = np.where(wave.valid, wave.importance >> int(wave.halve), 0)
+        self._column, saturated = accumulate(start, wave.scores, self.parameters)
+        kept = np.zeros_like(saturated) if wave.load else self._column_saturated
+        self._column_saturated = kept | saturated
+        if not wave.rank:
+            return self._column, None
+        first = self._tiles * self.parameters.rows
+        for row in np.flatnonzero(wave.valid & ~wave.protect):
+            self._candidates.append((int(self._column[row]), first + int(row)))
+        self._saturated |= bool(np.any(wave.valid & self._column_saturated))
+        self._tiles += 1
+        if not wave.last:
+            return self._column, None
+        importance, index = min(self._candidates, default=(0, 0))
+        victim = Victim(bool(self._candidates), index, importance, self._saturated)
+        self._begin_search()
+        return self._column, victim

@@ -1,0 +1,46 @@
+"""SiLU and GeLU: the truth in float64, and the bit-exact model of the table unit."""
+
+from math import erf
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.arith.table_interpolation import interpolate
+from hdl.nonlinear.activation_functions import (
+    GUARD_BITS,
+    RANGE_BITS,
+    VALUE,
+    ActivationFunctionsParameters,
+    Function,
+    dip_knots,
+)
+
+Integers = NDArray[np.int64]
+
+
+def exact_activation(values: NDArray[np.float64], function: Function) -> NDArray[np.float64]:
+    """Return a function in float64."""
+    if function is Function.SILU:
+        return values / (1 + np.exp(-values))
+    return values * (1 + np.vectorize(erf)(values / np.sqrt(2))) / 2
+
+
+def activation(
+    values: Integers, functions: Integers | int, p: ActivationFunctionsParameters
+) -> Integers:
+    """Return function values in Q6.10 of inputs in Q6.10.
+
+    Parameters
+    ----------
+    values : numpy.ndarray
+        Raw inputs.
+    functions : numpy.ndarray or int
+        For each the number of its `Function`; broadcast.
+    p : ActivationFunctionsParameters
+        Dimensions.
+    """
+    magnitude = np.abs(np.asarray(values, np.int64))
+    end = 1 << RANGE_BITS + VALUE.fraction_bits
+    place = np.where(magnitude < end, magnitude, 0) + functions * end
+    dip = interpolate(place, dip_knots(p.pieces), offset_bits=p.offset_bits, guard_bits=GUARD_BITS)
+    return np.maximum(values, 0) - dip

@@ -1,0 +1,78 @@
+"""Rotary embedding: the truth in float64, and the bit-exact model of the fixed-point unit."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.arith.table_interpolation import interpolate
+from hdl.nonlinear.rotary_embedding import (
+    CIRCLE_FRACTION,
+    GUARD_BITS,
+    PHASE_BITS,
+    PIECES,
+    PLACE_BITS,
+    RotaryEmbeddingParameters,
+    circle_knots,
+)
+
+Integers = NDArray[np.int64]
+
+
+def paired(vectors: NDArray[Any]) -> NDArray[Any]:
+    """Reorder channels i and i + size / 2 of the last axis to neighbours 2i and 2i + 1."""
+    halves = vectors.reshape(*vectors.shape[:-1], 2, -1)
+    return np.moveaxis(halves, -2, -1).reshape(vectors.shape)
+
+
+def exact_rotation(
+    vectors: Integers, positions: Integers, p: RotaryEmbeddingParameters
+) -> NDArray[np.float64]:
+    """Return paired vectors [tokens, head_size], turned in float64."""
+    pair = np.arange(p.head_size // 2)
+    angles = positions[:, np.newaxis] * float(p.base) ** (-2.0 * pair / p.head_size)
+    pairs = vectors[:, 0::2] + 1j * vectors[:, 1::2]
+    turned = pairs * np.exp(1j * angles)
+    return np.stack([turned.real, turned.imag], axis=-1).reshape(vectors.shape)
+
+
+def error_bound(vectors: Integers) -> NDArray[np.float64]:
+    """Return the largest error that the unit may have where it does not saturate, in steps."""
+    magnitudes = np.abs(vectors[:, 0::2]) + np.abs(vectors[:, 1::2])
+    return np.repeat(0.5 + 5e-5 * magnitudes, 2, axis=1)
+
+
+def circle(places: Integers) -> tuple[Integers, Integers]:
+    """Return cosine and sine of places in a quarter turn, with 15 fraction bits."""
+    offset_bits = PLACE_BITS - (PIECES.bit_length() - 1)
+    cosine, sine = (
+        interpolate(places, circle_knots(name), offset_bits=offset_bits, guard_bits=GUARD_BITS)
+        for name in ("cos", "sin")
+    )
+    return cosine, sine
+
+
+def rotate(vectors: Integers, positions: Integers, p: RotaryEmbeddingParameters) -> Integers:
+    """Return paired vectors, turned.
+
+    Parameters
+    ----------
+    vectors : numpy.ndarray
+        Raw elements [tokens, head_size], pairs side by side.
+    positions : numpy.ndarray
+        Position of each token.
+    p : RotaryEmbeddingParameters
+        Dimensions.
+    """
+    product = positions[:, np.newaxis] * np.array(p.turns)
+    phase = (product + (1 << p.position_bits - 1) >> p.position_bits) % (1 << PHASE_BITS)
+    quarter, place = phase >> PLACE_BITS, phase % (1 << PLACE_BITS)
+    cosine, sine = circle(place)
+    x, y = vectors[:, 0::2].astype(np.int64), vectors[:, 1::2].astype(np.int64)
+    for turned in (1, 2, 3):
+        x, y = np.where(quarter >= turned, -y, x), np.where(quarter >= turned, x, y)
+    half = 1 << CIRCLE_FRACTION - 1
+    results = np.stack([x * cosine - y * sine, x * sine + y * cosine], axis=-1)
+    return np.clip(results + half >> CIRCLE_FRACTION, -(1 << 15), (1 << 15) - 1).reshape(
+        vectors.shape
+    )

@@ -1,0 +1,80 @@
+"""Softmax: the truth in float64, and the bit-exact model of the fixed-point unit."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.arith.fixed_point import quantise
+from golden.arith.reciprocal import reciprocal
+from hdl.nonlinear.softmax import (
+    FACTOR_FRACTION,
+    POWER_FRACTION,
+    PROBABILITY,
+    SCORE,
+    SLOPES,
+    STARTS,
+    SoftmaxParameters,
+)
+
+Integers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+
+def exact_softmax(scores: Integers, keep: Flags) -> NDArray[np.float64]:
+    """Return softmax of rows [rows, scores] of Q6.10 scores in base 2, in float64."""
+    powers = np.exp2(np.where(keep, scores, -np.inf) / (1 << SCORE.fraction_bits))
+    return powers / powers.sum(axis=-1, keepdims=True)
+
+
+def error_bound(exact: NDArray[np.float64], keep: Flags) -> NDArray[np.float64]:
+    """Return the largest error that the unit may have, a probability each."""
+    count = keep.sum(axis=-1, keepdims=True)
+    return 0.005 * exact + (exact * (count + 2) + 1.25) * 2.0**-14
+
+
+def quantise_scores(scores: NDArray[np.floating]) -> Integers:
+    """Turn natural scores q.k / sqrt(d) into the unit's base-2 scores."""
+    return quantise(np.asarray(scores, np.float64) * np.log2(np.e), SCORE)
+
+
+def power(fractions: Integers) -> Integers:
+    """Return 2**f for f of 10 fraction bits, in UQ1.15, by four linear pieces."""
+    quarter, offset = fractions >> 8, fractions & 255
+    one = 1 << POWER_FRACTION
+    return one + np.array(STARTS)[quarter] + np.array(SLOPES)[quarter] * offset
+
+
+def softmax(scores: Integers, keep: Flags, p: SoftmaxParameters) -> Integers:
+    """Return the probabilities of rows, UQ0.16.
+
+    Parameters
+    ----------
+    scores : numpy.ndarray
+        [rows, scores] in Q6.10, a multiple of `p.lanes` scores.
+    keep : numpy.ndarray
+        bool, which of them take part; at least one a row.
+    p : SoftmaxParameters
+        Dimensions.
+    """
+    shape = (len(scores), -1, p.lanes)
+    scores, keep = np.asarray(scores, np.int64).reshape(shape), keep.reshape(shape)
+    whole = scores >> SCORE.fraction_bits
+    fraction = scores & ((1 << SCORE.fraction_bits) - 1)
+    ceilings = np.where(keep, whole + (fraction != 0), -32)
+    maximum = np.maximum.accumulate(ceilings.max(axis=2), axis=1)
+    distance = np.minimum(maximum[..., np.newaxis] - whole, 62)
+    powers = np.where(keep, power(fraction) >> np.where(keep, distance, 0), 0)
+
+    sums = powers.sum(axis=2)
+    total = sums[:, 0]
+    for slice_ in range(1, scores.shape[1]):
+        growth = maximum[:, slice_] - maximum[:, slice_ - 1]
+        total = (total >> np.minimum(growth, 62)) + sums[:, slice_]
+    mantissa, exponent = reciprocal(total)
+
+    # 1 / total is mantissa * 2**(-exponent) once both are brought to their binary points.
+    shift = exponent[:, np.newaxis] - (POWER_FRACTION - 1) + maximum[:, -1:] - maximum
+    wide = mantissa[:, np.newaxis] << (FACTOR_FRACTION + 2 - POWER_FRACTION)
+    factor = ((wide >> np.minimum(shift, 62)) + 1) >> 1
+    drop = POWER_FRACTION + FACTOR_FRACTION - PROBABILITY.fraction_bits
+    results = (powers * factor[..., np.newaxis] + (1 << drop - 1)) >> drop
+    return results.reshape(len(scores), -1)

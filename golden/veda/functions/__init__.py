@@ -1,0 +1,1 @@
+"""Models of VEDA's element-serial functions."""

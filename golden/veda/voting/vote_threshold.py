@@ -1,0 +1,78 @@
+"""Bit-exact model of the threshold unit, in integers, a head at a time."""
+
+from dataclasses import dataclass
+from math import isqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hdl.arith.float_format import BINARY16
+from hdl.veda.voting.vote_threshold import VoteThresholdParameters
+
+Codes = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a head's votes follow from.
+
+    Parameters
+    ----------
+    threshold : int
+        FP16 code; 0 with a fallback.
+    fallback : bool
+        Whether the threshold would be negative.
+    lowest : int
+        Number of the smallest element, the first among equals.
+    """
+
+    threshold: int
+    fallback: bool
+    lowest: int
+
+
+def sum_of_squares(codes: Codes) -> int:
+    """Return the sum of squares in units of 2**-40, each cut, the sum at most 2 - 2**-40."""
+    units = np.rint(BINARY16.decode(codes) * 2.0**24).astype(np.int64)
+    squares = (units * units) >> 8
+    return min(int(squares.sum()), (2 << 40) - 1)
+
+
+def vote_threshold(codes: Codes, p: VoteThresholdParameters) -> Outcome:
+    """Return the outcome of one head.
+
+    Parameters
+    ----------
+    codes : numpy.ndarray
+        int64 FP16 codes below 0x4000, one an element.
+    p : VoteThresholdParameters
+        The weights.
+    """
+    length = len(codes)
+    lowest = int(np.argmin(codes))
+    excess = max(0, ((length * sum_of_squares(codes)) >> 12) - (1 << 28))
+    deviation = p.deviation_weight * isqrt(excess)
+    # From units of 2**-26 to units of 2**-25.
+    margin = ((p.mean_weight << 14) - deviation) >> 1
+    if margin < 0:
+        return Outcome(0, True, lowest)
+    return Outcome(rounded_quotient(margin, length), False, lowest)
+
+
+def rounded_quotient(margin: int, length: int) -> int:
+    """Return the FP16 code nearest to `margin` * 2**-25 / `length`, ties to even."""
+    # The weight of the result's last bit, as a power of two times 2**-25.
+    step = 1
+    while margin >= (length << step + BINARY16.significand_bits):
+        step += 1
+    whole, rest = divmod(margin, length << step)
+    half = length << step - 1
+    whole += rest > half or (rest == half and whole & 1)
+    return (step - 1 << BINARY16.mantissa_bits) + whole
+
+
+def votes(codes: Codes, outcome: Outcome) -> NDArray[np.bool_]:
+    """Return whom a head votes against, given its threshold."""
+    if outcome.fallback:
+        return np.arange(len(codes)) == outcome.lowest
+    return codes < outcome.threshold

@@ -1,0 +1,143 @@
+"""Bit-exact model of the voting engine: one step, all heads of a layer."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.veda.voting.vote_threshold import Outcome, vote_threshold, votes
+from golden.veda.voting.voting import Ballots
+from hdl.veda.voting.voting_parameters import VotingEngineParameters
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerStep:
+    """What the engine is told of one token in one layer.
+
+    Parameters
+    ----------
+    length : int
+        Slots that are cached, the token's own included.
+    vote : bool
+        Whether the heads' probabilities come.
+    new_slot : int
+        The token's slot, whose count begins at zero.
+    evictions : int
+        Victims to find.
+    """
+
+    length: int
+    vote: bool
+    new_slot: int
+    evictions: int
+
+
+@dataclass(frozen=True)
+class Victim:
+    """The outcome of a search.
+
+    Parameters
+    ----------
+    slot, votes : int
+        Whom to evict, and its count; they mean something only where one was found.
+    found : bool
+        Whether there was a slot left to evict.
+    """
+
+    slot: int
+    votes: int
+    found: bool
+
+
+@dataclass(frozen=True)
+class LayerResult:
+    """What a step leads to.
+
+    Parameters
+    ----------
+    outcomes : list[Outcome]
+        Threshold, fallback and smallest element of each head.
+    votes : numpy.ndarray
+        int64 [length], votes of all heads against each slot.
+    counts : numpy.ndarray
+        int64 [length], the counts with these votes.
+    sent : numpy.ndarray
+        int64, what leaves by `counts_out`.
+    victims : list[Victim]
+        In order.
+    """
+
+    outcomes: list[Outcome]
+    votes: Integers
+    counts: Integers
+    sent: Integers
+    victims: list[Victim]
+
+
+def to_codes(probabilities: NDArray[np.float64]) -> Integers:
+    """Return the nearest FP16 codes."""
+    return probabilities.astype(np.float16).view(np.uint16).astype(np.int64)
+
+
+def exact_ballots(p: VotingEngineParameters) -> Ballots:
+    """Return the engine's way from probabilities to votes, for `voting.replay`."""
+
+    def ballots(probabilities: NDArray[np.float64]) -> Integers:
+        codes = to_codes(probabilities)
+        return np.stack([votes(head, vote_threshold(head, p.threshold)) for head in codes]).sum(0)
+
+    return ballots
+
+
+def process_step(
+    step: LayerStep, codes: Integers, counts: Integers, p: VotingEngineParameters
+) -> LayerResult:
+    """Return what the engine makes of one step.
+
+    Parameters
+    ----------
+    step : LayerStep
+        The header.
+    codes : numpy.ndarray
+        int64 [heads, length] FP16 codes of the probabilities; not looked at without `vote`.
+    counts : numpy.ndarray
+        int64 [length], the layer's counts before the step.
+    p : VotingEngineParameters
+        Dimensions.
+    """
+    outcomes = [vote_threshold(head, p.threshold) for head in codes] if step.vote else []
+    cast = np.zeros(step.length, np.int64)
+    for head, outcome in zip(codes, outcomes, strict=False):
+        cast += votes(head, outcome)
+    kept = np.where(np.arange(step.length) == step.new_slot, 0, counts)
+    # Stopping once at the end or after each round of heads makes no difference.
+    updated = np.minimum(kept + cast, (1 << p.count_bits) - 1)
+    victims, left = search(updated, step.evictions, p)
+    sent = updated[left] if step.evictions > 1 else updated
+    return LayerResult(outcomes, cast, updated, sent, victims)
+
+
+def search(
+    counts: Integers, evictions: int, p: VotingEngineParameters
+) -> tuple[list[Victim], NDArray[np.bool_]]:
+    """Remove the slot with the most votes, the lowest among equals, again and again.
+
+    Returns
+    -------
+    tuple[list[Victim], numpy.ndarray]
+        The victims in order, and which slots are left.
+    """
+    left = np.ones(len(counts), bool)
+    shielded = np.arange(len(counts)) < (p.reserved if p.protect_sink else 0)
+    victims = []
+    for _ in range(evictions):
+        candidates = np.flatnonzero(left & ~shielded)
+        if not len(candidates):
+            victims.append(Victim(0, 0, False))
+            continue
+        slot = int(candidates[np.argmax(counts[candidates])])
+        victims.append(Victim(slot, int(counts[slot]), True))
+        left[slot] = False
+    return victims, left

@@ -1,0 +1,1 @@
+"""Kelle's systolic array and what finishes its sums."""

@@ -1,0 +1,102 @@
+"""The array's sums made results, lane by lane: an accumulator and a requantiser each.
+
+Section 5.2 of the paper. What a vector's tag says of its sums, and how long a result takes, is the
+same for every array that ends in these lanes.
+"""
+
+from dataclasses import dataclass
+
+from amaranth.hdl import Module
+from amaranth.lib import data
+
+from hdl.arith.requantiser import Requantiser
+from hdl.kelle.array.systolic_array import SystolicArray, SystolicArrayParameters
+from hdl.kelle.array.tile_accumulator import TileAccumulator, TileAccumulatorParameters
+from hdl.parameters import require_range
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinishedSumsParameters:
+    """Dimensions of an array with accumulators and requantisers; a `tag_layout` completes them.
+
+    Parameters
+    ----------
+    rows, bands : int
+        As in `SystolicArrayParameters`.
+    vectors : int
+        Vectors whose results accumulate at a time, as in `TileAccumulatorParameters`.
+    stages : int
+        Cycles that a requantiser takes, 1 to 8.
+
+    Raises
+    ------
+    ValueError
+        If a rule above is broken, with the rule and the value.
+    """
+
+    rows: int = 32
+    bands: int = 4
+    vectors: int = 16
+    stages: int = 5
+
+    def __post_init__(self) -> None:
+        """Check every rule."""
+        require_range("stages", self.stages, 1, 8)
+        # Checks rows, bands and vectors.
+        _ = self.array, self.accumulator
+
+    @property
+    def tag_layout(self) -> data.StructLayout:
+        """What accompanies a vector: `step` for its sums, `done` if they are results, and more."""
+        raise NotImplementedError
+
+    @property
+    def accumulator(self) -> TileAccumulatorParameters:
+        """The accumulators."""
+        sum_width = SystolicArrayParameters(rows=self.rows, bands=self.bands).sum_shape.width
+        return TileAccumulatorParameters(sum_width=sum_width, vectors=self.vectors)
+
+    @property
+    def array(self) -> SystolicArrayParameters:
+        """The array."""
+        return SystolicArrayParameters(
+            rows=self.rows, bands=self.bands, tag_width=self.tag_layout.size
+        )
+
+    @property
+    def latency(self) -> int:
+        """Cycles from a vector's acceptance to its result at lane 0; lane i follows i later."""
+        return self.array.latency + 1 + self.stages
+
+    @property
+    def vector_layout(self) -> data.StructLayout:
+        """The array's vector, with the tag spelled out."""
+        members = dict(self.array.vector_layout.members)
+        return data.StructLayout(members | {"tag": self.tag_layout})
+
+
+def finish_sums(m: Module, array: SystolicArray, p: FinishedSumsParameters) -> list[Requantiser]:
+    """Place a lane's accumulator and requantiser behind each lane of an array.
+
+    Returns
+    -------
+    list[Requantiser]
+        Those of all lanes, whose `scale` and `shift` are left to be driven.
+    """
+    requantisers = []
+    next_tag = array.next_tag
+    for i, lane in enumerate(array.lanes):
+        accumulator = TileAccumulator(parameters=p.accumulator)
+        requantiser = Requantiser(width=p.accumulator.width, stages=p.stages)
+        m.submodules[f"accumulator_{i}"] = accumulator
+        m.submodules[f"requantiser_{i}"] = requantiser
+        m.d.comb += [
+            accumulator.next_index.eq(data.View(p.tag_layout, next_tag).step.index),
+            accumulator.step.eq(data.View(p.tag_layout, lane.tag).step),
+            accumulator.sum.eq(lane.sum),
+            accumulator.valid.eq(lane.valid),
+            requantiser.a.eq(accumulator.total),
+        ]
+        requantisers.append(requantiser)
+        next_tag = lane.tag
+    return requantisers

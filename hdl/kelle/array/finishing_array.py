@@ -1,0 +1,180 @@
+"""The systolic array with its accumulators and requantisers: tiles in, 16-bit results out.
+
+Section 5.2 of the paper. Results leave twice: lane by lane, a cycle apart, as the systolic evictor
+needs them, and aligned, as the memories do.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from amaranth.hdl import Module, Signal, signed
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from hdl.kelle.array.finished_sums import FinishedSumsParameters, finish_sums
+from hdl.kelle.array.systolic_array import SystolicArray
+from hdl.memory.memory import Memory
+from hdl.parameters import require_range
+from hdl.stream.skew_buffer import SkewBuffer
+from hdl.unit import Unit
+
+RESULT = signed(16)
+"""A result."""
+
+SCALE = data.StructLayout({"scale": 16, "shift": 6})
+"""What a requantiser multiplies and divides by."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinishingArrayParameters(FinishedSumsParameters):
+    """Dimensions of an array with accumulators and requantisers.
+
+    Parameters
+    ----------
+    rows, bands, vectors, stages : int
+        As in `FinishedSumsParameters`.
+    scales : int
+        Scales a lane, 2 to 1024.
+    user_width : int
+        Bits that accompany a vector's results.
+
+    Raises
+    ------
+    ValueError
+        If a rule above is broken, with the rule and the value.
+    """
+
+    scales: int = 64
+    user_width: int = 16
+
+    def __post_init__(self) -> None:
+        """Check every rule."""
+        require_range("scales", self.scales, 2, 1024)
+        require_range("user_width", self.user_width, 1, 48)
+        super().__post_init__()
+
+    @property
+    def tag_layout(self) -> data.StructLayout:
+        """What accompanies a vector: what to do with its sums, and with its results."""
+        return data.StructLayout(
+            {
+                "step": self.accumulator.step_layout,
+                "done": 1,
+                "scale": ceil_log2(self.scales),
+                "user": self.user_width,
+            }
+        )
+
+    @property
+    def scales_layout(self) -> data.StructLayout:
+        """A word of scales, one a lane, and where it is kept."""
+        return data.StructLayout(
+            {"address": ceil_log2(self.scales), "values": data.ArrayLayout(SCALE, self.rows)}
+        )
+
+    @property
+    def result_layout(self) -> data.StructLayout:
+        """A vector's results, aligned."""
+        values = data.ArrayLayout(RESULT, self.rows)
+        return data.StructLayout({"values": values, "user": self.user_width, "valid": 1})
+
+
+class FinishingArray(Unit):
+    """Multiply vectors by stationary tiles, add up tiles and byte passes, and requantise.
+
+    A vector's `tag` says what to do with its sums: `step` adds them to an accumulator, `done` makes
+    the total a result, requantised by the word `scale` of each lane's scales.
+
+    **Latency** lane i's result is there `latency` + i cycles after the vector's acceptance, the
+    aligned results `latency` + `rows` - 1 cycles after it. **Throughput** that of the array: one
+    vector a cycle; nothing else ever waits.
+
+    **Numerics** results are the exact sums, requantised once.
+
+    Parameters
+    ----------
+    parameters : FinishingArrayParameters
+        Dimensions.
+
+    Members
+    -------
+    vectors, weights : In(stream)
+        As the array's, with the tag of `FinishingArrayParameters.tag_layout`.
+    scales : In(stream)
+        Scales to keep; always ready. Not for results under way.
+    coming : Out
+        `valid` and `user` of the result that is at lane 0 in the next cycle.
+    lanes : Out(ArrayLayout(16, rows))
+        Results, lane i's i cycles after lane 0's.
+    results : Out
+        Aligned: `values`, `user`, `valid`.
+
+    Raises
+    ------
+    ValueError
+        By `FinishingArrayParameters`.
+    """
+
+    def __init__(self, *, parameters: FinishingArrayParameters) -> None:
+        p = self.parameters = parameters
+        super().__init__(
+            {
+                "vectors": In(stream.Signature(p.vector_layout)),
+                "weights": In(stream.Signature(p.array.weights_layout)),
+                "scales": In(stream.Signature(p.scales_layout)),
+                "coming": Out(data.StructLayout({"user": p.user_width, "valid": 1})),
+                "lanes": Out(data.ArrayLayout(RESULT, p.rows)),
+                "results": Out(p.result_layout),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Chain array, accumulators and requantisers lane by lane; align the results."""
+        m = Module()
+        p = self.parameters
+        m.submodules.array = array = SystolicArray(parameters=p.array)
+        m.submodules.aligner = aligner = SkewBuffer(shape=RESULT, lanes=p.rows)
+        m.d.comb += [
+            array.vectors.payload.eq(self.vectors.payload),
+            array.vectors.valid.eq(self.vectors.valid),
+            self.vectors.ready.eq(array.vectors.ready),
+            array.weights.payload.eq(self.weights.payload),
+            array.weights.valid.eq(self.weights.valid),
+            self.weights.ready.eq(array.weights.ready),
+            self.scales.ready.eq(1),
+        ]
+
+        for i, requantiser in enumerate(finish_sums(m, array, p)):
+            scales = Memory(depth=p.scales, width=SCALE.size)
+            m.submodules[f"scales_{i}"] = scales
+            # The accumulator takes a cycle, and so does the memory.
+            scale = data.View(SCALE, scales.read_data)
+            m.d.comb += [
+                scales.read_enable.eq(1),
+                scales.read_address.eq(data.View(p.tag_layout, array.lanes[i].tag).scale),
+                scales.write_enable.eq(self.scales.valid),
+                scales.write_address.eq(self.scales.payload.address),
+                scales.write_data.eq(self.scales.payload.values[i]),
+                requantiser.scale.eq(scale.scale),
+                requantiser.shift.eq(scale.shift),
+                self.lanes[i].eq(requantiser.result),
+                # Lane i waits for the lanes below it.
+                aligner.aligned[p.rows - 1 - i].eq(requantiser.result),
+                self.results["values"][i].eq(aligner.skewed[p.rows - 1 - i]),
+            ]
+
+        first, last = array.lanes[0], array.lanes[p.rows - 1]
+        for name, lane, port, ranks in (
+            ("coming", first, self.coming, p.stages),
+            ("results", last, self.results, p.stages + 1),
+        ):
+            tag = data.View(p.tag_layout, lane.tag)
+            user, valid = tag.user, lane.valid & tag.done
+            for rank in range(ranks):
+                later = Signal(p.user_width, name=f"{name}_user_{rank}", reset_less=True)
+                later_valid = Signal(name=f"{name}_valid_{rank}")
+                m.d.sync += [later.eq(user), later_valid.eq(valid)]
+                user, valid = later, later_valid
+            m.d.comb += [port.user.eq(user), port.valid.eq(valid)]
+        return m

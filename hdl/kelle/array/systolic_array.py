@@ -1,0 +1,359 @@
+"""Kelle's reconfigurable systolic array: weight-stationary, 32 x 32, and transposed in place.
+
+Section 5.2 and Figure 11 (a, b) of the paper. Everything that happens in the array is a wave: it
+begins in the corner element and reaches element (i, j) i + j cycles later. A vector is a wave, the
+exchange of weights and of the links' roles travels with it, and so does the load of weights.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from amaranth.hdl import (
+    Cat,
+    Const,
+    Module,
+    Mux,
+    Shape,
+    Signal,
+    Value,
+    signed,
+    unsigned,
+)
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from hdl.kelle.array.processing_element import WEIGHT_WIDTH, ProcessingElement
+from hdl.parameters import require, require_choice, require_power_of_two, require_range
+from hdl.stream.skew_buffer import SkewBuffer
+from hdl.unit import Unit
+
+
+class Moving(Enum):
+    """How a moving operand meets the 8-bit multipliers of an element."""
+
+    WIDE = "wide"
+    """16 bits on two multipliers, a vector a cycle."""
+
+    MODE8 = "mode8"
+    """8 bits on one multiplier, a vector a cycle."""
+
+    TWO_PASS = "two_pass"
+    """16 bits on one multiplier, a vector in two cycles: the upper byte, then the lower."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SystolicArrayParameters:
+    """Dimensions of a systolic array; they also drive its golden model and its testbench.
+
+    Parameters
+    ----------
+    rows : int
+        Rows and columns: a power of two, 2 to 64.
+    bands : int
+        Rows of weights that a load brings in a cycle, one a band of neighbouring rows: a power of
+        two, 1 to `rows`. A tile loads in ``rows / bands`` cycles.
+    moving : Moving
+        Width of the moving operand and number of multipliers an element.
+    tag_width : int
+        Bits that accompany a vector and leave with its results, 1 to 64.
+
+    Raises
+    ------
+    ValueError
+        If a rule above is broken, with the rule and the value.
+    """
+
+    rows: int = 32
+    bands: int = 4
+    moving: Moving = Moving.WIDE
+    tag_width: int = 8
+
+    def __post_init__(self) -> None:
+        """Check every rule."""
+        require_power_of_two("rows", self.rows, 2, 64)
+        require_power_of_two("bands", self.bands, 1, 64)
+        require(self.bands <= self.rows, f"bands must be at most rows = {self.rows}", self.bands)
+        require_choice("moving", self.moving, list(Moving))
+        require_range("tag_width", self.tag_width, 1, 64)
+
+    @property
+    def load_cycles(self) -> int:
+        """Cycles that a tile takes to load."""
+        return self.rows // self.bands
+
+    @property
+    def passes(self) -> int:
+        """Cycles that a vector takes."""
+        return 2 if self.moving is Moving.TWO_PASS else 1
+
+    @property
+    def element_shape(self) -> Shape:
+        """An element of a vector."""
+        return signed(8 if self.moving is Moving.MODE8 else 16)
+
+    @property
+    def link_width(self) -> int:
+        """Bits of a moving operand on the links; a byte that may be signed or not has nine."""
+        return {Moving.WIDE: 16, Moving.MODE8: 8, Moving.TWO_PASS: 9}[self.moving]
+
+    @property
+    def link_sum_width(self) -> int:
+        """Bits of a sum on the links: it holds every sum of `rows` products exactly."""
+        return self.link_width + WEIGHT_WIDTH + ceil_log2(self.rows)
+
+    @property
+    def sum_shape(self) -> Shape:
+        """A result."""
+        return signed(self.element_shape.width + WEIGHT_WIDTH + ceil_log2(self.rows))
+
+    @property
+    def latency(self) -> int:
+        """Cycles from a vector's acceptance to its result at lane 0; lane i follows i later."""
+        return self.rows + 2 + 2 * (self.passes - 1)
+
+    @property
+    def vector_layout(self) -> data.StructLayout:
+        """A vector with what it does on its way."""
+        flags = {"transposed": 1, "swap": 1, "unsigned_weights": 1}
+        elements = data.ArrayLayout(self.element_shape, self.rows)
+        return data.StructLayout({"elements": elements, **flags, "tag": self.tag_width})
+
+    @property
+    def weights_layout(self) -> data.ArrayLayout:
+        """A beat of the load: one row of each band."""
+        return data.ArrayLayout(data.ArrayLayout(WEIGHT_WIDTH, self.rows), self.bands)
+
+    @property
+    def lane_layout(self) -> data.StructLayout:
+        """What one lane delivers."""
+        return data.StructLayout({"sum": self.sum_shape, "tag": self.tag_width, "valid": 1})
+
+
+class SystolicArray(Unit):
+    """Multiply vectors by a stationary tile or by its transpose, one vector a cycle.
+
+    Element (i, j) holds w[i][j]. A vector x gives ``sum_i x[i] * w[i][j]`` at lane j, or with
+    `transposed` ``sum_j w[i][j] * x[j]`` at lane i: the links exchange their roles and no weight
+    moves. Nothing in the array stalls: a cycle without a vector is a bubble that travels as a wave.
+
+    A tile loads while vectors meet the one before. The first vector that carries `swap` exchanges
+    them; it waits until the load is complete, and the next load may begin in the same cycle. Rows
+    of a tile come in `load_cycles` beats; beat r brings row r of each band, that is of rows
+    ``r, r + load_cycles, r + 2 * load_cycles, ...``. `unsigned_weights` says with the swap whether
+    the tile's weights are unsigned, as the lower bytes of 16-bit operands are.
+
+    **Latency** `latency` + i cycles from acceptance to lane i: ``rows + 2 + i``, and two more with
+    two passes. V vectors take ``V + 2 * rows - 2`` cycles from the first acceptance to the last
+    result, and 3 more: an element works in three cycles, of which one is a hop.
+    **Throughput** one vector a cycle, across tiles and modes; one in two cycles with two passes. A
+    tile every `load_cycles` cycles.
+
+    **Numerics** exact: no sum of `rows` products leaves `sum_shape`.
+
+    Parameters
+    ----------
+    parameters : SystolicArrayParameters
+        Dimensions.
+
+    Members
+    -------
+    vectors : In(stream)
+        `elements`, `transposed`, `swap`, `unsigned_weights`, and a `tag` for the results' user.
+    weights : In(stream)
+        Beats of the load: for each band, a row of 8-bit weights.
+    lanes : Out(ArrayLayout(lane, rows))
+        For each lane: `sum`, `tag`, and `valid` for the cycle in which they are there. Without
+        handshake: who offers a vector has room for its results.
+    next_tag : Out(tag_width)
+        What lane 0's `tag` is in the next cycle; lane i + 1's is lane i's now.
+
+    Raises
+    ------
+    ValueError
+        By `SystolicArrayParameters`.
+    """
+
+    def __init__(self, *, parameters: SystolicArrayParameters) -> None:
+        self.parameters = parameters
+        super().__init__(
+            {
+                "vectors": In(stream.Signature(parameters.vector_layout)),
+                "weights": In(stream.Signature(parameters.weights_layout)),
+                "lanes": Out(data.ArrayLayout(parameters.lane_layout, parameters.rows)),
+                "next_tag": Out(parameters.tag_width),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Wire the elements; let loads and vectors in at the corner."""
+        m = Module()
+        p = self.parameters
+        vector = self.vectors.payload
+
+        # A loaded tile waits for its swap; the load of the next follows one row a cycle behind the
+        # swap, in every element as in the corner, so the corner alone has to be watched.
+        loaded = Signal()
+        beat = Signal(range(p.load_cycles))
+        swap = Signal()
+        starts, takes = Signal(), self.weights.valid & self.weights.ready
+        fills = takes & (beat == p.load_cycles - 1)
+        m.d.comb += [
+            swap.eq(starts & vector.swap),
+            self.weights.ready.eq(~loaded | swap),
+        ]
+        m.d.sync += loaded.eq(fills | (loaded & ~swap))
+        with m.If(takes):
+            m.d.sync += beat.eq(Mux(fills, 0, beat + 1))
+
+        ready = loaded | ~vector.swap
+        elements = vector.elements
+        if p.passes == 2:
+            lower, elements = self._split(m, starts)
+            ready &= ~lower
+        m.d.comb += [
+            self.vectors.ready.eq(ready),
+            starts.eq(self.vectors.valid & ready),
+        ]
+        m.submodules.moving = moving = SkewBuffer(shape=signed(p.link_width), lanes=p.rows)
+        m.d.comb += moving.aligned.eq(elements)
+
+        valid, wave = self._waves(m, starts, swap)
+        weights, strobes = self._load_links(m, takes, beat)
+        bottom, right = self._elements(m, moving.skewed, wave, weights, strobes)
+        for i, lane in enumerate(self.lanes):
+            leaves = wave[p.rows + 2 + i]
+            result = Mux(leaves.transposed, right[i], bottom[i])
+            if p.passes == 2:
+                upper = Signal(signed(p.link_sum_width), name=f"upper_{i}", reset_less=True)
+                both = Signal(p.sum_shape, name=f"both_{i}", reset_less=True)
+                m.d.sync += [upper.eq(result), both.eq((upper << 8) + result)]
+                result = both
+            m.d.comb += [
+                lane.sum.eq(result),
+                lane.tag.eq(wave[p.latency + i].tag),
+                lane.valid.eq(valid[p.latency + i]),
+            ]
+        m.d.comb += self.next_tag.eq(wave[p.latency - 1].tag)
+        return m
+
+    def _split(self, m: Module, starts: Signal) -> tuple[Signal, data.View]:
+        """Send a vector's upper bytes, and a cycle later its lower ones.
+
+        Returns
+        -------
+        tuple[Signal, data.View]
+            Whether this cycle is for lower bytes; the bytes.
+        """
+        p = self.parameters
+        lower = Signal()
+        layout = data.ArrayLayout(signed(p.link_width), p.rows)
+        kept = Signal(data.ArrayLayout(unsigned(8), p.rows), reset_less=True)
+        sent = Signal(layout)
+        m.d.sync += lower.eq(starts)
+        for i, element in enumerate(self.vectors.payload.elements):
+            m.d.comb += sent[i].eq(Mux(lower, kept[i], element >> 8))
+            m.d.sync += kept[i].eq(element[:8])
+        return lower, sent
+
+    def _waves(self, m: Module, starts: Signal, swap: Signal) -> tuple[list[Any], list[Any]]:
+        """Keep what accompanies a vector, one register for all elements at one distance.
+
+        Returns
+        -------
+        tuple[list[Signal], list[View]]
+            By distance from the corner: whether there is a vector, and its header.
+        """
+        p = self.parameters
+        flags = {"transposed": 1, "swap": 1, "unsigned_weights": 1, "tag": p.tag_width}
+        layout = data.StructLayout(flags)
+        valid, wave = [starts], [Signal(layout, name="wave_0")]
+        header = self.vectors.payload
+        m.d.comb += [
+            wave[0].transposed.eq(header.transposed),
+            wave[0].swap.eq(swap),
+            wave[0].unsigned_weights.eq(header.unsigned_weights),
+            wave[0].tag.eq(header.tag),
+        ]
+        if p.passes == 2:
+            # The lower bytes' wave is the one behind, and what it does is the same but the swap.
+            kept = Signal(layout, reset_less=True)
+            m.d.sync += kept.eq(wave[0])
+            with m.If(~starts):
+                m.d.comb += [wave[0].eq(kept), wave[0].swap.eq(0)]
+        for distance in range(1, p.rows + p.latency):
+            valid.append(Signal(name=f"valid_{distance}"))
+            wave.append(Signal(layout, name=f"wave_{distance}", reset_less=True))
+            m.d.sync += [valid[-1].eq(valid[-2]), wave[-1].eq(wave[-2])]
+        return valid, wave
+
+    def _load_links(
+        self, m: Module, takes: Value, beat: Signal
+    ) -> tuple[list[data.View], list[Value]]:
+        """Let a beat follow the way of a wave: each band and each column later than the one before.
+
+        Returns
+        -------
+        tuple[list[View], list[Value]]
+            By band, the weights for each column; by row, the strobe at the first column.
+        """
+        p = self.parameters
+        row_bits = p.rows * WEIGHT_WIDTH
+        link = unsigned(row_bits + p.load_cycles)
+        m.submodules.bands = bands = SkewBuffer(shape=link, lanes=p.bands, step=p.load_cycles)
+        weights, strobes = [], []
+        for band in range(p.bands):
+            row = self.weights.payload[band].as_value()
+            strobe = Cat(takes & (beat == number) for number in range(p.load_cycles))
+            columns = SkewBuffer(shape=unsigned(WEIGHT_WIDTH), lanes=p.rows)
+            m.submodules[f"columns_{band}"] = columns
+            m.d.comb += [
+                bands.aligned[band].eq(Cat(row, strobe)),
+                columns.aligned.eq(bands.skewed[band][:row_bits]),
+            ]
+            weights.append(columns.skewed)
+            strobes.extend(bands.skewed[band][row_bits:])
+        return weights, strobes
+
+    def _elements(
+        self,
+        m: Module,
+        moving: data.View,
+        wave: list[data.View],
+        weights: list[data.View],
+        strobes: list[Value],
+    ) -> tuple[list[Value], list[Value]]:
+        """Place the elements and link them; return the sums below the bottom row and to the right.
+
+        A vector's elements enter on the left of the rows and on top of the columns alike: those
+        that `transposed` does not choose have no effect.
+        """
+        p = self.parameters
+        moving_above: list[Value] = [moving[j] for j in range(p.rows)]
+        sums_above: list[Value] = [Const(0, signed(p.link_sum_width))] * p.rows
+        right = []
+        for i in range(p.rows):
+            moving_left, sum_left = moving[i], Const(0, signed(p.link_sum_width))
+            load = strobes[i]
+            for j in range(p.rows):
+                element = ProcessingElement(moving_width=p.link_width, sum_width=p.link_sum_width)
+                m.submodules[f"element_{i}_{j}"] = element
+                takes_in, adds = wave[i + j], wave[i + j + 2]
+                m.d.comb += [
+                    element.moving_left.eq(moving_left),
+                    element.moving_top.eq(moving_above[j]),
+                    element.sum_left.eq(sum_left),
+                    element.sum_top.eq(sums_above[j]),
+                    element.transposed.eq(takes_in.transposed),
+                    element.swap.eq(takes_in.swap),
+                    element.unsigned_weight.eq(takes_in.unsigned_weights),
+                    element.sum_transposed.eq(adds.transposed),
+                    element.weight.eq(weights[i // p.load_cycles][j]),
+                    element.load_in.eq(load),
+                ]
+                moving_left = moving_above[j] = element.moving_out
+                sum_left = sums_above[j] = element.sum_out
+                load = element.load_out
+            right.append(sum_left)
+        return sums_above, right

@@ -1,0 +1,137 @@
+"""Accumulators below the systolic array: byte passes and channel tiles become one result.
+
+Section 5.2 of the paper: partial sums leave the array for the accumulators. They stay staggered:
+a lane works when its sum arrives, one cycle after the lane before it.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from amaranth.hdl import Module, Mux, Shape, Signal, signed
+from amaranth.lib import data
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from hdl.memory.memory import Memory
+from hdl.parameters import require, require_range
+from hdl.unit import Unit
+
+
+@dataclass(frozen=True, kw_only=True)
+class TileAccumulatorParameters:
+    """Dimensions of a lane's accumulator; they also drive its golden model.
+
+    Parameters
+    ----------
+    sum_width : int
+        Bits of a sum of the array, 8 to 32.
+    width : int
+        Bits of an accumulator, `sum_width` + 8 to 48.
+    vectors : int
+        Vectors whose results accumulate at a time, 2 to 1024.
+
+    Raises
+    ------
+    ValueError
+        If a rule above is broken, with the rule and the value.
+    """
+
+    sum_width: int = 29
+    width: int = 48
+    vectors: int = 16
+
+    def __post_init__(self) -> None:
+        """Check every rule."""
+        require_range("sum_width", self.sum_width, 8, 32)
+        require_range("width", self.width, 16, 48)
+        least = self.sum_width + 8
+        require(self.width >= least, f"width must be at least sum_width + 8 = {least}", self.width)
+        require_range("vectors", self.vectors, 2, 1024)
+
+    @property
+    def index_width(self) -> int:
+        """Bits of a vector's number."""
+        return ceil_log2(self.vectors)
+
+    @property
+    def shape(self) -> Shape:
+        """An accumulator."""
+        return signed(self.width)
+
+    @property
+    def step_layout(self) -> data.StructLayout:
+        """What is done with a sum."""
+        return data.StructLayout({"first": 1, "high": 1, "index": self.index_width})
+
+
+class TileAccumulator(Unit):
+    """Add a lane's sums to the accumulator of their vector.
+
+    A sum of upper bytes (`high`) counts 256-fold. The first sum of a vector begins from zero.
+
+    **Latency** 1 cycle from `sum` to `total`. **Throughput** one sum a cycle, also for one vector
+    again and again. **Numerics** exact modulo ``2**width``: 11 bits of headroom over the upper
+    bytes' sums of a 32-row array hold 2048 tiles of the longest products.
+
+    Parameters
+    ----------
+    parameters : TileAccumulatorParameters
+        Dimensions.
+
+    Members
+    -------
+    next_index : In
+        `index` of the step that comes in the next cycle.
+    step : In(struct)
+        `first`, `high`, and the vector's `index`.
+    sum : In
+        What the array's lane delivers.
+    valid : In(1)
+        Whether there is a sum.
+    total : Out
+        The accumulator with the sum of the cycle before.
+
+    Raises
+    ------
+    ValueError
+        By `TileAccumulatorParameters`.
+    """
+
+    def __init__(self, *, parameters: TileAccumulatorParameters) -> None:
+        self.parameters = parameters
+        super().__init__(
+            {
+                "next_index": In(parameters.index_width),
+                "step": In(parameters.step_layout),
+                "sum": In(signed(parameters.sum_width)),
+                "valid": In(1),
+                "total": Out(parameters.shape),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Add; keep the accumulators in a memory, and the last one at hand."""
+        m = Module()
+        p = self.parameters
+        m.submodules.words = words = Memory(depth=p.vectors, width=p.width)
+        # A vector's total is written while it is held: the memory lacks only the one held.
+        held = Signal(p.shape, reset_less=True)
+        index = Signal(p.index_width, reset_less=True)
+        newest = Mux(self.valid, self.step.index, index)
+        again = Signal(reset_less=True)
+        total = Signal(p.shape)
+        earlier = Mux(again, held, words.read_data.as_signed())
+        scaled = Mux(self.step.high, self.sum << 8, self.sum)
+        m.d.comb += [
+            total.eq(Mux(self.step.first, 0, earlier) + scaled),
+            words.read_enable.eq(1),
+            words.read_address.eq(self.next_index),
+            words.write_enable.eq(self.valid),
+            words.write_address.eq(self.step.index),
+            words.write_data.eq(total),
+            self.total.eq(held),
+        ]
+        m.d.sync += [index.eq(newest), again.eq(self.next_index == newest)]
+        with m.If(self.valid):
+            m.d.sync += held.eq(total)
+        return m

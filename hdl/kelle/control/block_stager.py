@@ -1,0 +1,119 @@
+"""From rows of the KV eDRAM to tiles of the systolic array.
+
+Section 5.1 of the paper: the array's I/O controller puts together the data of different banks. An
+eDRAM row is one token's, with all its channels and both bytes; a tile of the array is one byte of
+few channels of `rows` tokens.
+"""
+
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from hdl.kelle.edram.kv_edram import HALVES, channels_of
+from hdl.kelle.parameters import KelleParameters
+from hdl.memory.memory import Memory
+from hdl.unit import Unit
+
+BLOCKS = 2
+"""Blocks that are kept: one is loaded into the array while the next comes from the eDRAM."""
+
+
+class BlockStager(Unit):
+    """Collect `rows` eDRAM rows, then deliver their tiles: by slice of channels, MSB before LSB.
+
+    **Latency** 2 cycles from a block's last row to its first beat. **Throughput** one row in and
+    one beat out a cycle, also from block to block.
+
+    Parameters
+    ----------
+    parameters : KelleParameters
+        Dimensions.
+
+    Members
+    -------
+    room : Out(1)
+        Whether a block may be taken.
+    take : In(1)
+        A block is taken: all its rows will find room.
+    write : In
+        `strobe` and the next `row`.
+    beats : Out(stream)
+        Beats of the array's loads.
+    """
+
+    def __init__(self, *, parameters: KelleParameters) -> None:
+        p = self.parameters = parameters
+        row = p.memory.edram.row_layout
+        super().__init__(
+            {
+                "room": Out(1),
+                "take": In(1),
+                "write": In(data.StructLayout({"strobe": 1, "row": row})),
+                "beats": Out(stream.Signature(p.array.array.weights_layout)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """One memory a band of the array, since a beat has a row of each."""
+        m = Module()
+        p = self.parameters
+        beats, slices = p.array.array.load_cycles, p.row_slices
+        channels = channels_of(p.memory.edram, self.write.row)
+        # Bytes in the order of use: [slice] [MSB, LSB] [channel].
+        word = Cat(
+            *(
+                channel[8:16] if half == "msb" else channel[0:8]
+                for first in range(0, len(channels), p.rows)
+                for half in HALVES
+                for channel in channels[first : first + p.rows]
+            )
+        )
+        written = Signal(range(p.rows))
+        filling = Signal(range(BLOCKS))
+        fills = Signal()
+        m.d.comb += fills.eq(self.write.strobe & (written == p.rows - 1))
+        with m.If(self.write.strobe):
+            m.d.sync += written.eq(written + 1)
+        with m.If(fills):
+            m.d.sync += filling.eq(filling + 1)
+
+        beat = Signal(range(beats))
+        part = Signal(range(slices * len(HALVES)))
+        emptying = Signal(range(BLOCKS))
+        shown = Signal.like(part, reset_less=True)
+        full, taken = Signal(range(BLOCKS + 1)), Signal(range(BLOCKS + 1))
+        reads, last_beat, empties = Signal(), Signal(), Signal()
+        move = ~self.beats.valid | self.beats.ready
+        m.d.comb += [
+            reads.eq(move & (full != 0)),
+            last_beat.eq(beat == beats - 1),
+            empties.eq(reads & last_beat & (part == slices * len(HALVES) - 1)),
+            self.room.eq(taken != BLOCKS),
+        ]
+        m.d.sync += [
+            full.eq(full + fills - empties),
+            taken.eq(taken + self.take - empties),
+        ]
+        with m.If(move):
+            m.d.sync += self.beats.valid.eq(full != 0)
+        with m.If(reads):
+            m.d.sync += [shown.eq(part), beat.eq(Mux(last_beat, 0, beat + 1))]
+            with m.If(last_beat):
+                m.d.sync += part.eq(Mux(empties, 0, part + 1))
+        with m.If(empties):
+            m.d.sync += emptying.eq(emptying + 1)
+
+        for number, band in enumerate(self.beats.payload):
+            memory = Memory(depth=BLOCKS * beats, width=len(word))
+            m.submodules[f"band_{number}"] = memory
+            m.d.comb += [
+                memory.write_enable.eq(self.write.strobe & (written // beats == number)),
+                memory.write_address.eq(Cat(written[: beats.bit_length() - 1], filling)),
+                memory.write_data.eq(word),
+                memory.read_enable.eq(reads),
+                memory.read_address.eq(Cat(beat, emptying)),
+                band.eq(memory.read_data.word_select(shown, 8 * p.rows)),
+            ]
+        return m

@@ -1,0 +1,80 @@
+"""Which source the next tile comes from: the weights, or the blocks of the KV fetch.
+
+Section 6 of the paper: weights and KV vectors have memories of their own, so that neither waits for
+the other's fetch; here their tiles meet in the order of the program.
+"""
+
+from typing import Any
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import stream
+from amaranth.lib.wiring import In, Out
+
+from hdl.kelle.parameters import KelleParameters, Operation, operation_layout
+from hdl.unit import Unit
+
+
+class LoadIssue(Unit):
+    """Pass the beats of each operation from its source to the array.
+
+    **Latency** 0 cycles. **Throughput** one beat a cycle, also from operation to operation.
+
+    Parameters
+    ----------
+    parameters : KelleParameters
+        Dimensions.
+
+    Members
+    -------
+    operations : In(stream)
+        The program.
+    weights, blocks : In(stream)
+        Beats of loads.
+    loads : Out(stream)
+        The same, in the program's order.
+    """
+
+    def __init__(self, *, parameters: KelleParameters) -> None:
+        p = self.parameters = parameters
+        beats = stream.Signature(p.array.array.weights_layout)
+        super().__init__(
+            {
+                "operations": In(stream.Signature(operation_layout(p))),
+                "weights": In(beats),
+                "blocks": In(beats),
+                "loads": Out(beats),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Count beats."""
+        m = Module()
+        p = self.parameters
+        tile = p.array.array.load_cycles
+        block = 2 * p.slices * tile
+        most = max(p.slices * p.inputs * tile, (p.tiles + 1) * block)
+        beat, last = Signal(range(most)), Signal(range(most))
+        projects = Signal()
+        with m.Switch(self.operations.payload.operation):
+            with m.Case(Operation.SCORE):
+                m.d.comb += last.eq(p.tiles * block - 1)
+            with m.Case(Operation.OWN):
+                m.d.comb += last.eq(block - 1)
+            with m.Case(Operation.ATTEND):
+                m.d.comb += last.eq((p.tiles + 1) * block - 1)
+            with m.Default():
+                m.d.comb += [last.eq(p.slices * p.inputs * tile - 1), projects.eq(1)]
+        goes = self.loads.valid & self.loads.ready
+        waits = self.operations.valid & self.loads.ready
+        m.d.comb += [
+            self.loads.payload.eq(Mux(projects, self.weights.payload, self.blocks.payload)),
+            self.loads.valid.eq(
+                self.operations.valid & Mux(projects, self.weights.valid, self.blocks.valid)
+            ),
+            self.weights.ready.eq(waits & projects),
+            self.blocks.ready.eq(waits & ~projects),
+            self.operations.ready.eq(goes & (beat == last)),
+        ]
+        with m.If(goes):
+            m.d.sync += beat.eq(Mux(beat == last, 0, beat + 1))
+        return m

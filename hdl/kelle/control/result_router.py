@@ -1,0 +1,182 @@
+"""Where results go: queries and keys through the rotary embedding, the others as they are.
+
+Section 5 of the paper: partial sums leave the array for the accumulators and the special function
+units.
+"""
+
+from typing import Any
+
+from amaranth.hdl import Array, Module, Mux, Signal
+from amaranth.lib import data
+from amaranth.lib.wiring import In, Out
+
+from hdl.kelle.parameters import (
+    KelleParameters,
+    Operation,
+    computed_layout,
+    header_layout,
+    member_layout,
+    slice_write,
+)
+from hdl.memory.memory import Memory
+from hdl.nonlinear.rotary_embedding import RotaryEmbedding
+from hdl.stream.fall_through_fifo import FallThroughFifo
+from hdl.unit import Unit
+
+UNDER_WAY = 8
+"""Vectors in the rotary embedding at most: it has four stages."""
+
+
+class ResultRouter(Unit):
+    """Write each aligned result where the operation that needs it will read it.
+
+    The array finishes the first slices of all members of the combined matrix before their second
+    slices, but the rotary embedding turns whole heads: queries and keys wait in a memory until
+    their last slice is there.
+
+    **Latency** 0 cycles, or 7 from a head's last slice to its first turned one. **Throughput** one
+    result a cycle; turned ones as the array delivers them. Nothing here can wait, and nothing has
+    to: a head is turned before the next one's first slice comes.
+
+    Parameters
+    ----------
+    parameters : KelleParameters
+        Dimensions.
+
+    Members
+    -------
+    results : In
+        `values`, `user` (a header), `valid`: the array's.
+    members : In
+        The rows of the combined matrix.
+    queries, scores, contexts, outputs : Out
+        Slices on their way.
+    computed : Out
+        A slice of a key or value.
+    ended : Out
+        A bit an operation: its last result is being written.
+    """
+
+    def __init__(self, *, parameters: KelleParameters) -> None:
+        p = self.parameters = parameters
+        super().__init__(
+            {
+                "results": In(p.array.result_layout),
+                "members": In(data.ArrayLayout(member_layout(p), p.members)),
+                "queries": Out(slice_write(p, p.query_heads * p.slices)),
+                "scores": Out(slice_write(p, p.query_heads * (p.tiles + 1))),
+                "contexts": Out(slice_write(p, p.inputs)),
+                "outputs": Out(slice_write(p, p.inputs)),
+                "computed": Out(computed_layout(p)),
+                "ended": Out(len(Operation)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Decide by the operation."""
+        m = Module()
+        p = self.parameters
+        header = data.View(header_layout(p), self.results.user)
+        valid = {which: self.results.valid & (header.operation == which) for which in Operation}
+        query = header.head * p.queries + header.index
+        direct = (
+            (
+                self.scores,
+                valid[Operation.SCORE] | valid[Operation.OWN],
+                query * (p.tiles + 1) + header.part,
+            ),
+            (
+                self.contexts,
+                valid[Operation.ATTEND],
+                header.head * (p.queries * p.slices) + header.index,
+            ),
+            (self.outputs, valid[Operation.OUTPUT], header.head * p.slices + header.part),
+        )
+        for port, strobe, address in direct:
+            m.d.comb += [
+                port.strobe.eq(strobe),
+                port.address.eq(address),
+                port["values"].eq(self.results["values"]),
+            ]
+        for which in (Operation.VALUE, Operation.SCORE, Operation.OWN, Operation.ATTEND):
+            m.d.comb += self.ended[which.value].eq(valid[which] & header.ends)
+        m.d.comb += self.ended[Operation.OUTPUT.value].eq(valid[Operation.OUTPUT] & header.ends)
+        self._turn(m, header, valid[Operation.QUERY] | valid[Operation.KEY])
+
+        member = Array(self.members[i] for i in range(p.members))[
+            Mux(valid[Operation.VALUE], header.index, self.turned.index)
+        ]
+        turned_key = self.turned_valid & (self.turned.operation == Operation.KEY)
+        m.d.comb += [
+            self.computed.strobe.eq(valid[Operation.VALUE] | turned_key),
+            self.computed.side.eq(valid[Operation.VALUE]),
+            self.computed.vector.eq(member.vector),
+            self.computed.head.eq(Mux(valid[Operation.VALUE], header.head, self.turned.head)),
+            self.computed.part.eq(Mux(valid[Operation.VALUE], header.part, self.turned_part)),
+            self.computed["values"].eq(
+                Mux(valid[Operation.VALUE], self.results["values"], self.turned_values)
+            ),
+        ]
+        return m
+
+    def _turn(self, m: Module, header: data.View, valid: Any) -> None:
+        """Collect heads, turn them, and say whose the turned slices are."""
+        p = self.parameters
+        layout = header_layout(p)
+        m.submodules.straight = straight = Memory(
+            depth=max(p.members * p.slices, 2), width=p.slice_layout.size
+        )
+        m.submodules.waiting = waiting = FallThroughFifo(shape=layout, depth=p.members)
+        m.submodules.turning = turning = FallThroughFifo(shape=layout, depth=UNDER_WAY)
+        m.submodules.rotary = rotary = RotaryEmbedding(parameters=p.rotary)
+
+        whole, whole_header = Signal(), Signal(layout, reset_less=True)
+        m.d.sync += [
+            whole.eq(valid & (header.part == p.slices - 1)),
+            whole_header.eq(header),
+        ]
+        first = waiting.sink.payload
+        part, fed, fed_last = Signal(range(max(p.slices, 2))), Signal(), Signal(reset_less=True)
+        last = part == p.slices - 1
+        position = Signal(p.position_bits, reset_less=True)
+        m.d.comb += [
+            straight.write_enable.eq(valid),
+            straight.write_address.eq(header.index * p.slices + header.part),
+            straight.write_data.eq(self.results["values"]),
+            straight.read_enable.eq(1),
+            straight.read_address.eq(first.index * p.slices + part),
+            waiting.source.valid.eq(whole),
+            waiting.source.payload.eq(whole_header),
+            waiting.sink.ready.eq(last),
+            turning.source.valid.eq(waiting.sink.valid & last),
+            turning.source.payload.eq(first),
+        ]
+        with m.If(waiting.sink.valid):
+            m.d.sync += part.eq(Mux(last, 0, part + 1))
+        m.d.sync += [
+            fed.eq(waiting.sink.valid),
+            fed_last.eq(last),
+            position.eq(Array(self.members[i] for i in range(p.members))[first.index].position),
+        ]
+
+        turned_part = Signal(range(max(p.slices, 2)))
+        rotated = rotary.rotated
+        self.turned, self.turned_part = turning.sink.payload, turned_part
+        self.turned_valid, self.turned_values = rotated.valid, rotated.payload["values"]
+        with m.If(rotated.valid):
+            m.d.sync += turned_part.eq(Mux(rotated.payload.last, 0, turned_part + 1))
+        turned_query = rotated.valid & (self.turned.operation == Operation.QUERY)
+        ends = rotated.valid & rotated.payload.last & self.turned.ends
+        m.d.comb += [
+            rotary.vectors.valid.eq(fed),
+            rotary.vectors.payload["values"].eq(straight.read_data),
+            rotary.vectors.payload.position.eq(position),
+            rotary.vectors.payload.last.eq(fed_last),
+            rotated.ready.eq(1),
+            turning.sink.ready.eq(rotated.valid & rotated.payload.last),
+            self.queries.strobe.eq(turned_query),
+            self.queries.address.eq(self.turned.head * p.slices + turned_part),
+            self.queries["values"].eq(rotated.payload["values"]),
+            self.ended[Operation.QUERY.value].eq(ends & (self.turned.operation == Operation.QUERY)),
+            self.ended[Operation.KEY.value].eq(ends & (self.turned.operation == Operation.KEY)),
+        ]

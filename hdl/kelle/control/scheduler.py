@@ -1,0 +1,200 @@
+"""Kelle's scheduler: the order of a decode step's operations, and when each may begin.
+
+Section 6 and Figure 12 (b) of the paper: W_Q, then W_K beside the read of the keys, then W_V beside
+the read of the values, so that keys and values are consumed as they are produced and only the
+inputs and the queries have to wait.
+"""
+
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, enum, stream
+from amaranth.lib.wiring import In, Out
+
+from hdl.kelle.parameters import (
+    KelleParameters,
+    Operation,
+    operation_layout,
+)
+from hdl.stream.fall_through_fifo import FallThroughFifo
+from hdl.unit import Unit
+
+AHEAD = 4
+"""Operations that a consumer can be behind."""
+
+UNPLACED = 3
+"""Heads whose search may have begun before their arriving token has its slot."""
+
+
+class Phase(enum.Enum, shape=3):
+    """What the program issues next."""
+
+    REST = 0
+    QUERIES = 1
+    PROJECT = 2
+    SCORE = 3
+    OWN = 4
+    ATTEND = 5
+    OUTPUTS = 6
+
+
+def progress_layout(p: KelleParameters) -> data.StructLayout:
+    """Return how far a step has come: what is loaded, and the heads that have been done."""
+    heads = ("queries", "keys", "values", "placed", "weighted", "attended")
+    return data.StructLayout({"arrived": 1, "loaded": 1} | {name: p.count_shape for name in heads})
+
+
+class Scheduler(Unit):
+    """Issue a step's program to the KV fetch, the loads and the vectors.
+
+    The program with H key/value heads: all queries; then for j from 0 to 2H the projection j of
+    the keys and then the values, the scores of head j - 1, the arriving token's own of head j - 2,
+    and the attention of head j - H - 1, so far as there are such; then the outputs. Each operation
+    thus has another one between itself and what it waits for. Every consumer takes its operations
+    in this order; an operation is offered when what it needs is there:
+
+    - queries: the arriving input; keys and values: also the recomputed tokens' inputs;
+    - scores: all queries; their blocks: the head's keys;
+    - own scores and their block: the head's placement;
+    - attention: the head's probabilities; its blocks: the head's values;
+    - outputs: all heads' attention.
+
+    **Latency** 1 cycle. **Throughput** one operation a cycle.
+
+    Parameters
+    ----------
+    parameters : KelleParameters
+        Dimensions.
+
+    Members
+    -------
+    start : In(1)
+        A step begins.
+    progress : In
+        How far it has come; `keys` and `values` of all members, `weighted` by the softmax.
+    fetches, loads, vectors : Out(stream)
+        The program of each consumer.
+    issued : Out(1)
+        The program is at its end.
+    """
+
+    def __init__(self, *, parameters: KelleParameters) -> None:
+        p = self.parameters = parameters
+        operations = stream.Signature(operation_layout(p))
+        super().__init__(
+            {
+                "start": In(1),
+                "progress": In(progress_layout(p)),
+                "fetches": Out(operations),
+                "loads": Out(operations),
+                "vectors": Out(operations),
+                "issued": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Walk through the program; let each consumer's queue wait for progress."""
+        m = Module()
+        p = self.parameters
+        phase = Signal(Phase)
+        head = Signal(p.head_bits)
+        stage = Signal(range(2 * p.heads + 1))
+
+        offer, skip, fetched = Signal(operation_layout(p)), Signal(), Signal()
+        with m.Switch(phase):
+            with m.Case(Phase.QUERIES):
+                m.d.comb += [offer.operation.eq(Operation.QUERY), offer.head.eq(head)]
+            with m.Case(Phase.OUTPUTS):
+                m.d.comb += [offer.operation.eq(Operation.OUTPUT), offer.head.eq(head)]
+            with m.Case(Phase.PROJECT):
+                m.d.comb += skip.eq(stage == 2 * p.heads)
+                with m.If(stage < p.heads):
+                    m.d.comb += [offer.operation.eq(Operation.KEY), offer.head.eq(stage)]
+                with m.Else():
+                    m.d.comb += [
+                        offer.operation.eq(Operation.VALUE),
+                        offer.head.eq(stage - p.heads),
+                    ]
+            for which, operation, first in (
+                (Phase.SCORE, Operation.SCORE, 1),
+                (Phase.OWN, Operation.OWN, 2),
+                (Phase.ATTEND, Operation.ATTEND, p.heads + 1),
+            ):
+                with m.Case(which):
+                    m.d.comb += [
+                        offer.operation.eq(operation),
+                        offer.head.eq(stage - first),
+                        skip.eq((stage < first) | (stage >= first + p.heads)),
+                        fetched.eq(1),
+                    ]
+
+        consumers = {}
+        for name in ("fetches", "loads", "vectors"):
+            fifo = FallThroughFifo(shape=operation_layout(p), depth=AHEAD)
+            m.submodules[name] = consumers[name] = fifo
+        room = (consumers["fetches"].source.ready | ~fetched) & (
+            consumers["loads"].source.ready & consumers["vectors"].source.ready
+        )
+        issues, moves = Signal(), Signal()
+        m.d.comb += [
+            issues.eq((phase != Phase.REST) & ~skip & room),
+            moves.eq(issues | skip),
+            self.issued.eq(phase == Phase.REST),
+        ]
+        for name, fifo in consumers.items():
+            port = getattr(self, name)
+            waiting = fifo.sink.payload
+            may_start = Signal(name=f"{name}_may_start")
+            m.d.comb += [
+                fifo.source.payload.eq(offer),
+                fifo.source.valid.eq(issues & (fetched if name == "fetches" else 1)),
+                port.payload.eq(waiting),
+                port.valid.eq(fifo.sink.valid & may_start),
+                fifo.sink.ready.eq(port.ready & may_start),
+                may_start.eq(self._may_start(name, waiting)),
+            ]
+
+        with m.If(self.start):
+            m.d.sync += [phase.eq(Phase.QUERIES), head.eq(0), stage.eq(0)]
+        with m.If(moves):
+            with m.Switch(phase):
+                with m.Case(Phase.QUERIES, Phase.OUTPUTS):
+                    last = head == p.query_heads - 1
+                    m.d.sync += head.eq(Mux(last, 0, head + 1))
+                    with m.If(last):
+                        m.d.sync += phase.eq(Mux(phase == Phase.QUERIES, Phase.PROJECT, Phase.REST))
+                with m.Case(Phase.PROJECT):
+                    m.d.sync += phase.eq(Phase.SCORE)
+                with m.Case(Phase.SCORE):
+                    m.d.sync += phase.eq(Phase.OWN)
+                with m.Case(Phase.OWN):
+                    m.d.sync += phase.eq(Phase.ATTEND)
+                with m.Case(Phase.ATTEND):
+                    m.d.sync += [stage.eq(stage + 1), phase.eq(Phase.PROJECT)]
+                    with m.If(stage == 2 * p.heads):
+                        m.d.sync += phase.eq(Phase.OUTPUTS)
+        return m
+
+    def _may_start(self, name: str, waiting: data.View) -> Any:
+        """Return whether what the operation that waits for a consumer needs is there."""
+        p, done = self.parameters, self.progress
+        which, head = waiting.operation, waiting.head
+        if name == "loads":
+            return 1
+        if name == "fetches":
+            needs = {
+                Operation.SCORE: done.keys > head,
+                Operation.OWN: done.placed > head,
+                Operation.ATTEND: done["values"] > head,
+            }
+        else:
+            needs = {
+                Operation.QUERY: done.arrived,
+                Operation.KEY: done.loaded,
+                Operation.VALUE: done.loaded,
+                Operation.SCORE: (done.queries == p.query_heads) & (done.placed + UNPLACED > head),
+                Operation.OWN: done.placed > head,
+                Operation.ATTEND: done.weighted > head,
+                Operation.OUTPUT: done.attended == p.heads,
+            }
+        return Cat((which == operation) & need for operation, need in needs.items()).any()

@@ -1,0 +1,126 @@
+"""The softmax of a step: a row of scores for each query head, the arriving token's own at the end.
+
+Section 6 of the paper: the softmax runs beside the array, between the scores and the values.
+"""
+
+from typing import Any
+
+from amaranth.hdl import Array, Cat, Module, Mux, Signal
+from amaranth.lib import data
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import bits_for
+
+from hdl.kelle.parameters import KelleParameters, slice_write
+from hdl.memory.memory import Memory
+from hdl.nonlinear.softmax import Softmax
+from hdl.unit import Unit
+
+
+class SoftmaxRows(Unit):
+    """Hold a step's scores, and turn them into probabilities head by head.
+
+    **Latency** that of `Softmax`, and 1 cycle. **Throughput** one slice a cycle.
+
+    **Numerics** as `Softmax`; a probability p of 16 fraction bits becomes ``(p + 1) >> 1``, at most
+    ``2**15 - 1``, since the array's operands are signed.
+
+    Parameters
+    ----------
+    parameters : KelleParameters
+        Dimensions.
+
+    Members
+    -------
+    start : In(1)
+        A step begins.
+    scores : In
+        Slices to hold.
+    scored : In
+        Key/value heads whose scores are complete.
+    residents : In
+        For each key/value head, how many slots hold a token.
+    probabilities : Out
+        Slices on their way, in the order of their addresses.
+    ended : Out(1)
+        The last slice of a key/value head is on its way.
+    """
+
+    def __init__(self, *, parameters: KelleParameters) -> None:
+        p = self.parameters = parameters
+        depth = p.query_heads * (p.tiles + 1)
+        super().__init__(
+            {
+                "start": In(1),
+                "scores": In(slice_write(p, depth)),
+                "scored": In(p.count_shape),
+                "residents": In(data.ArrayLayout(bits_for(p.slots), p.heads)),
+                "probabilities": Out(slice_write(p, depth)),
+                "ended": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Read in order, mask what holds no token, count what comes back."""
+        m = Module()
+        p = self.parameters
+        depth = p.query_heads * (p.tiles + 1)
+        m.submodules.scores = memory = Memory(depth=depth, width=p.slice_layout.size)
+        m.submodules.softmax = softmax = Softmax(parameters=p.softmax)
+        into, out = softmax.scores, softmax.probabilities
+
+        address = Signal(range(depth))
+        part, query = Signal(range(p.tiles + 1)), Signal(range(max(p.queries, 2)))
+        head = Signal(p.count_shape)
+        keep = Signal(p.rows, reset_less=True)
+        last = Signal(reset_less=True)
+        move = ~into.valid | into.ready
+        reads, own, last_query = Signal(), Signal(), Signal()
+        residents = Array(self.residents[h] for h in range(p.heads))[head]
+        used = [part * p.rows + row < residents for row in range(p.rows)]
+        m.d.comb += [
+            reads.eq(move & (head < self.scored)),
+            own.eq(part == p.tiles),
+            last_query.eq(query == p.queries - 1),
+            memory.write_enable.eq(self.scores.strobe),
+            memory.write_address.eq(self.scores.address),
+            memory.write_data.eq(self.scores["values"]),
+            memory.read_enable.eq(reads),
+            memory.read_address.eq(address),
+            into.payload["values"].eq(memory.read_data),
+            into.payload.keep.eq(keep),
+            into.payload.last.eq(last),
+            out.ready.eq(1),
+        ]
+        with m.If(move):
+            m.d.sync += into.valid.eq(head < self.scored)
+        with m.If(reads):
+            m.d.sync += [
+                address.eq(address + 1),
+                part.eq(Mux(own, 0, part + 1)),
+                # All rows of the arriving token's tile have its score.
+                keep.eq(Mux(own, 1, Cat(used))),
+                last.eq(own),
+            ]
+            with m.If(own):
+                m.d.sync += query.eq(Mux(last_query, 0, query + 1))
+                with m.If(last_query):
+                    m.d.sync += head.eq(head + 1)
+
+        answer = Signal(range(depth))
+        rows_done = Signal(range(max(p.queries, 2)))
+        ends = out.valid & out.payload.last
+        m.d.comb += [
+            self.probabilities.strobe.eq(out.valid),
+            self.probabilities.address.eq(answer),
+            self.ended.eq(ends & (rows_done == p.queries - 1)),
+        ]
+        for i in range(p.rows):
+            # No probability is so near 1 that its rounded half would turn negative.
+            m.d.comb += self.probabilities["values"][i].eq((out.payload["values"][i] + 1) >> 1)
+        with m.If(out.valid):
+            m.d.sync += answer.eq(answer + 1)
+        with m.If(ends):
+            m.d.sync += rows_done.eq(Mux(self.ended, 0, rows_done + 1))
+        with m.If(self.start):
+            m.d.sync += [address.eq(0), head.eq(0), answer.eq(0)]
+        return m

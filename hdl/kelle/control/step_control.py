@@ -1,0 +1,199 @@
+"""The course of a decode step: its token, its combined matrix, and what it still has to wait for.
+
+Section 4.1 and Figure 11 (b) of the paper: the arriving token's input and those of the tokens that
+are recomputed become one matrix. The latter come from the KV eDRAM.
+"""
+
+from typing import Any
+
+from amaranth.hdl import Array, Module, Mux, Signal
+from amaranth.lib import data, enum, stream
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import bits_for
+
+from hdl.kelle.edram.kv_edram import SIDES, channels_of
+from hdl.kelle.eviction.eviction_parameters import vector_layout
+from hdl.kelle.parameters import KelleParameters, member_layout, slice_write
+from hdl.unit import Unit
+
+
+class State(enum.Enum, shape=3):
+    """What the step waits for."""
+
+    TOKEN = 0
+    MEMBERS = 1
+    INPUT = 2
+    READ = 3
+    ROW = 4
+    SLICES = 5
+    RUN = 6
+
+
+class StepControl(Unit):
+    """Take a token, list the members of its combined matrix, and load their input vectors.
+
+    **Latency** 1 + `vectors` + ``width / rows`` cycles from a token to its input's arrival, if the
+    input does not wait; then for each recomputed token 2 cycles a row of the eDRAM and 1 a slice.
+    **Throughput** one step at a time.
+
+    Parameters
+    ----------
+    parameters : KelleParameters
+        Dimensions.
+
+    Members
+    -------
+    tokens : In(stream)
+        Position of the arriving token.
+    hidden : In(stream)
+        Its input, slice by slice.
+    may_start : In(1)
+        Nothing of the step before is left.
+    accepts : Out(1)
+        A token is taken in this cycle.
+    vectors : In
+        The stored input vectors, as the eviction controller shows them.
+    members, count : Out
+        The combined matrix: the arriving token, then those recomputed in this step.
+    arrived, loaded : Out(1)
+        The arriving input, and all others, are held.
+    finished : In(1)
+        The step's results are complete.
+    inputs : Out
+        Slices on their way.
+    reading : Out(1)
+        The eDRAM's read ports are needed here.
+    keys_read, values_read : Out(stream)
+        Addresses.
+    keys, values : In
+        Rows.
+    """
+
+    def __init__(self, *, parameters: KelleParameters) -> None:
+        p = self.parameters = parameters
+        edram = p.memory.edram
+        ports: dict[str, Any] = {
+            "tokens": In(stream.Signature(p.position_bits)),
+            "hidden": In(stream.Signature(p.slice_layout)),
+            "may_start": In(1),
+            "accepts": Out(1),
+            "vectors": In(data.ArrayLayout(vector_layout(p.eviction), p.vectors)),
+            "members": Out(data.ArrayLayout(member_layout(p), p.members)),
+            "count": Out(bits_for(p.members)),
+            "arrived": Out(1),
+            "loaded": Out(1),
+            "finished": In(1),
+            "inputs": Out(slice_write(p, p.members * p.inputs)),
+            "reading": Out(1),
+        }
+        for side in SIDES:
+            ports |= {
+                f"{side}_read": Out(stream.Signature(edram.address_bits)),
+                side: In(edram.row_layout),
+            }
+        super().__init__(ports)
+
+    def elaborate(self, platform: Any) -> Module:
+        """List, load, read, and wait for the end."""
+        m = Module()
+        p = self.parameters
+        edram = p.memory.edram
+        state = Signal(State)
+        looked = Signal(range(max(p.vectors, 2)))
+        slice_ = Signal(range(p.inputs))
+        member = Signal(range(p.members))
+        side = Signal()
+        word = Signal(range(edram.vector_entries * edram.entry_words + 1))
+        part = Signal(range(max(p.row_slices, 2)))
+        row = Signal(data.ArrayLayout(p.slice_layout, p.row_slices), reset_less=True)
+
+        members = [
+            Signal(member_layout(p), name=f"member_{i}", reset_less=True) for i in range(p.members)
+        ]
+        stored = Array(self.vectors[v] for v in range(p.vectors))[looked]
+        current = Array(members)[member]
+        m.d.comb += [self.members[i].eq(members[i]) for i in range(p.members)]
+
+        first = (p.heads * p.slots + current.vector * edram.vector_entries) * edram.entry_words
+        reads = state == State.READ
+        rows = []
+        for number, name in enumerate(SIDES):
+            read = getattr(self, f"{name}_read")
+            m.d.comb += [read.valid.eq(reads & (side == number)), read.payload.eq(first + word)]
+            channels = channels_of(edram, getattr(self, name))
+            rows.append(channels)
+        m.d.comb += [
+            self.tokens.ready.eq((state == State.TOKEN) & self.may_start),
+            self.accepts.eq(self.tokens.valid & self.tokens.ready),
+            self.hidden.ready.eq(state == State.INPUT),
+            self.reading.eq((state == State.READ) | (state == State.ROW)),
+            self.arrived.eq(state.as_value() > State.INPUT.value),
+            self.loaded.eq(state == State.RUN),
+            self.inputs.address.eq(current.vector * p.inputs + slice_),
+            self.inputs.strobe.eq(
+                (self.hidden.valid & self.hidden.ready) | (state == State.SLICES)
+            ),
+            self.inputs["values"].eq(
+                Mux(
+                    state == State.INPUT,
+                    self.hidden.payload.as_value(),
+                    Array(row[i].as_value() for i in range(p.row_slices))[part],
+                )
+            ),
+        ]
+        with m.Switch(state):
+            with m.Case(State.TOKEN):
+                m.d.sync += [
+                    members[0].vector.eq(p.vectors),
+                    members[0].position.eq(self.tokens.payload),
+                    self.count.eq(1),
+                    looked.eq(0),
+                    member.eq(0),
+                    slice_.eq(0),
+                ]
+                with m.If(self.accepts):
+                    m.d.sync += state.eq(State.MEMBERS)
+            with m.Case(State.MEMBERS):
+                with m.If(stored.valid):
+                    new = Array(members)[self.count]
+                    m.d.sync += [
+                        new.vector.eq(looked),
+                        new.position.eq(stored.position),
+                        self.count.eq(self.count + 1),
+                    ]
+                m.d.sync += looked.eq(looked + 1)
+                with m.If(looked == p.vectors - 1):
+                    m.d.sync += state.eq(State.INPUT)
+            with m.Case(State.INPUT):
+                with m.If(self.hidden.valid):
+                    m.d.sync += slice_.eq(slice_ + 1)
+                    with m.If(slice_ == p.inputs - 1):
+                        m.d.sync += [
+                            slice_.eq(0),
+                            member.eq(1),
+                            state.eq(Mux(self.count == 1, State.RUN, State.READ)),
+                        ]
+            with m.Case(State.READ):
+                ready = Mux(side, self.values_read.ready, self.keys_read.ready)
+                with m.If(ready):
+                    m.d.sync += state.eq(State.ROW)
+            with m.Case(State.ROW):
+                # A refresh may follow at once: the row is there for one cycle.
+                for c in range(edram.row_channels):
+                    m.d.sync += row[c // p.rows][c % p.rows].eq(Mux(side, rows[1][c], rows[0][c]))
+                m.d.sync += [part.eq(0), word.eq(word + 1), state.eq(State.SLICES)]
+            with m.Case(State.SLICES):
+                half_ends = (slice_ == p.inputs // 2 - 1) | (slice_ == p.inputs - 1)
+                m.d.sync += [slice_.eq(slice_ + 1), part.eq(part + 1)]
+                with m.If(part == p.row_slices - 1):
+                    m.d.sync += state.eq(State.READ)
+                with m.If(half_ends):
+                    m.d.sync += [side.eq(~side), word.eq(0), state.eq(State.READ)]
+                    with m.If(side):
+                        m.d.sync += [slice_.eq(0), member.eq(member + 1)]
+                        with m.If(member == self.count - 1):
+                            m.d.sync += state.eq(State.RUN)
+            with m.Case(State.RUN):
+                with m.If(self.finished):
+                    m.d.sync += state.eq(State.TOKEN)
+        return m

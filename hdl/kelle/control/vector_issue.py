@@ -1,0 +1,200 @@
+"""What meets each tile: inputs, queries, probabilities or outputs of heads.
+
+Section 5.2 and Figure 11 (a, b) of the paper: a vector a cycle; the arriving token's input and
+those of recomputed tokens form one matrix.
+"""
+
+from typing import Any
+
+from amaranth.hdl import Array, Module, Mux, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import bits_for
+
+from hdl.kelle.parameters import (
+    KelleParameters,
+    Operation,
+    header_layout,
+    member_layout,
+    operation_layout,
+    slice_write,
+)
+from hdl.memory.memory import Memory
+from hdl.unit import Unit
+
+
+class VectorIssue(Unit):
+    """Hold activations, and offer the array the vectors of each operation, tile by tile.
+
+    A projection passes over the slices of a head (`part`), and for each over those of its input;
+    scores and attention over tiles of slots, slices of the head, and both bytes. Every vector of a
+    tile follows at once.
+
+    **Latency** 1 cycle from an operation to its first vector. **Throughput** one vector a cycle.
+
+    Parameters
+    ----------
+    parameters : KelleParameters
+        Dimensions.
+
+    Members
+    -------
+    operations : In(stream)
+        The program; what an operation needs is there.
+    members : In
+        The rows of the combined matrix, the arriving token first.
+    count : In
+        How many they are.
+    inputs, queries, probabilities, contexts : In
+        Slices to hold: of input vectors, of turned queries, of probabilities, of what the heads'
+        attention gives.
+    vectors : Out(stream)
+        The array's.
+    """
+
+    def __init__(self, *, parameters: KelleParameters) -> None:
+        p = self.parameters = parameters
+        self.depths = {
+            "inputs": p.members * p.inputs,
+            "queries": p.query_heads * p.slices,
+            "probabilities": p.query_heads * (p.tiles + 1),
+            "contexts": p.inputs,
+        }
+        super().__init__(
+            {
+                "operations": In(stream.Signature(operation_layout(p))),
+                "members": In(data.ArrayLayout(member_layout(p), p.members)),
+                "count": In(bits_for(p.members)),
+                "vectors": Out(stream.Signature(p.array.vector_layout)),
+            }
+            | {name: In(slice_write(p, depth)) for name, depth in self.depths.items()}
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Count vectors, slices and tiles; read one memory a vector."""
+        m = Module()
+        p = self.parameters
+        operation, head = self.operations.payload.operation, self.operations.payload.head
+        move = ~self.vectors.valid | self.vectors.ready
+        issues = Signal()
+        m.d.comb += issues.eq(self.operations.valid & move)
+
+        outer = Signal(range(max(p.slices, p.tiles + 1)))
+        middle = Signal(range(max(p.inputs, p.slices)))
+        half = Signal()
+        inner = Signal(range(max(p.members, p.queries, 2)))
+        ends = {name: Signal(name=f"{name}_ends") for name in ("outer", "middle", "half", "inner")}
+        projects = ~operation.as_value()[2]
+        scores = (operation == Operation.SCORE) | (operation == Operation.OWN)
+        attends = operation == Operation.ATTEND
+
+        outer_last = Signal.like(outer)
+        inner_last = Signal.like(inner)
+        m.d.comb += [
+            outer_last.eq(p.slices - 1),
+            inner_last.eq(p.queries - 1),
+        ]
+        with m.Switch(operation):
+            with m.Case(Operation.QUERY, Operation.OUTPUT):
+                m.d.comb += inner_last.eq(0)
+            with m.Case(Operation.KEY, Operation.VALUE):
+                m.d.comb += inner_last.eq(self.count - 1)
+            with m.Case(Operation.SCORE):
+                m.d.comb += outer_last.eq(p.tiles - 1)
+            with m.Case(Operation.OWN):
+                m.d.comb += outer_last.eq(0)
+            with m.Case(Operation.ATTEND):
+                m.d.comb += outer_last.eq(p.tiles)
+        m.d.comb += [
+            ends["inner"].eq(inner == inner_last),
+            ends["half"].eq(projects | half),
+            ends["middle"].eq(middle == Mux(projects, p.inputs - 1, p.slices - 1)),
+            ends["outer"].eq(outer == outer_last),
+        ]
+        steps = issues
+        for counter, end in (
+            (inner, "inner"),
+            (half, "half"),
+            (middle, "middle"),
+            (outer, "outer"),
+        ):
+            with m.If(steps):
+                m.d.sync += counter.eq(Mux(ends[end], 0, counter + 1))
+            steps &= ends[end]
+        m.d.comb += self.operations.ready.eq(steps)
+
+        self._read(m, issues, outer, middle, inner)
+        vector = Signal(p.array.vector_layout, reset_less=True)
+        header = Signal(header_layout(p))
+        bases = [p.scale(which) for which in Operation]
+        part = Mux(operation == Operation.OWN, p.tiles, outer)
+        m.d.comb += [
+            header.operation.eq(operation),
+            header.head.eq(head),
+            header.part.eq(part),
+            header.index.eq(Mux(attends, inner * p.slices + middle, inner)),
+            header.ends.eq(ends["inner"] & ends["half"] & ends["middle"] & ends["outer"]),
+        ]
+        begins = Mux(attends, outer == 0, middle == 0) & (projects | ~half)
+        done = Mux(attends, ends["outer"], ends["middle"]) & ends["half"]
+        scale = Array(bases)[operation.as_value()] + Mux(projects, head * p.slices + outer, 0)
+        with m.If(move):
+            m.d.sync += self.vectors.valid.eq(self.operations.valid)
+        with m.If(issues):
+            m.d.sync += [
+                vector.transposed.eq(scores),
+                vector.swap.eq(inner == 0),
+                vector.unsigned_weights.eq(~projects & half),
+                vector.tag.step.first.eq(begins),
+                vector.tag.step.high.eq(~projects & ~half),
+                vector.tag.step.index.eq(header.index),
+                vector.tag.done.eq(done),
+                vector.tag.scale.eq(scale),
+                vector.tag.user.eq(header),
+            ]
+        m.d.comb += [
+            self.vectors.payload.eq(vector),
+            self.vectors.payload.elements.eq(self.elements),
+        ]
+        return m
+
+    def _read(
+        self, m: Module, issues: Signal, outer: Signal, middle: Signal, inner: Signal
+    ) -> None:
+        """Read the slice that comes next; it is there in the next cycle, and stays."""
+        p = self.parameters
+        operation, head = self.operations.payload.operation, self.operations.payload.head
+        part = Mux(operation == Operation.OWN, p.tiles, outer)
+        member = Array(self.members[i] for i in range(p.members))[inner]
+        query = head * p.queries + inner
+        addresses = {
+            "inputs": member.vector * p.inputs + middle,
+            "queries": query * p.slices + middle,
+            "probabilities": query * (p.tiles + 1) + part,
+            "contexts": middle,
+        }
+        came_from = Signal(range(len(addresses)), reset_less=True)
+        chosen = Signal.like(came_from)
+        with m.Switch(operation):
+            with m.Case(Operation.SCORE, Operation.OWN):
+                m.d.comb += chosen.eq(1)
+            with m.Case(Operation.ATTEND):
+                m.d.comb += chosen.eq(2)
+            with m.Case(Operation.OUTPUT):
+                m.d.comb += chosen.eq(3)
+        with m.If(issues):
+            m.d.sync += came_from.eq(chosen)
+        slices = []
+        for number, (name, address) in enumerate(addresses.items()):
+            memory = Memory(depth=max(self.depths[name], 2), width=p.slice_layout.size)
+            m.submodules[name] = memory
+            write = getattr(self, name)
+            m.d.comb += [
+                memory.write_enable.eq(write.strobe),
+                memory.write_address.eq(write.address),
+                memory.write_data.eq(write["values"]),
+                memory.read_enable.eq(issues & (chosen == number)),
+                memory.read_address.eq(address),
+            ]
+            slices.append(memory.read_data)
+        self.elements = Array(slices)[came_from]

@@ -1,0 +1,1 @@
+"""Kelle's eDRAM for keys and values, and its refresh."""

@@ -1,0 +1,261 @@
+"""Kelle's KV cache eDRAM: 32 banks in four groups, refreshed between reads and writes.
+
+Section 5.1 and Figure 10. Keys and values are split into their most and least significant bytes,
+which lie in banks of their own, so that each half can be refreshed at its own rate.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from hdl.memory.memory import Memory
+from hdl.parameters import require, require_power_of_two, require_range
+from hdl.unit import Unit
+
+SIDES = ("keys", "values")
+"""The two sides of the cache; an input vector fills the keys' side first."""
+
+HALVES = ("msb", "lsb")
+"""The banks of bits 15 to 8, and those of bits 7 to 0."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KvEdramParameters:
+    """Dimensions and address map of the KV eDRAM.
+
+    A *row* is what one address holds on one side: a channel for each byte of the group's words.
+    Channel c of a row lies in bank ``c % banks`` of its group, in byte ``c // banks``. An *entry*
+    is a key and its value: `entry_words` consecutive addresses, the same on both sides. Behind the
+    entries of all slots lie those of the stored input vectors.
+
+    Parameters
+    ----------
+    banks : int
+        Banks of a group, a power of two, 2 to 64; there are four groups.
+    word_bytes : int
+        Bytes of a bank's word, a power of two, 1 to 32.
+    words : int
+        Words of a bank, 4 to 65536.
+    head_size : int
+        Channels of a key, a multiple of `banks * word_bytes`.
+    slots : int
+        Tokens cached a head.
+    heads : int
+        Key/value heads cached, those of all cached layers together.
+    vector_size : int
+        Elements of an input vector, even.
+    vectors : int
+        Input vectors stored at most, for tokens that are recomputed.
+
+    Raises
+    ------
+    ValueError
+        If a rule is broken, or the address map does not fit into the banks.
+    """
+
+    banks: int = 8
+    word_bytes: int = 8
+    words: int = 16384
+    head_size: int = 128
+    slots: int = 128
+    heads: int = 32
+    vector_size: int = 4096
+    vectors: int = 16
+
+    def __post_init__(self) -> None:
+        """Check every rule."""
+        require_power_of_two("banks", self.banks, 2, 64)
+        require_power_of_two("word_bytes", self.word_bytes, 1, 32)
+        require_range("words", self.words, 4, 1 << 16)
+        require_range("head_size", self.head_size, 1, 1 << 12)
+        require(
+            self.head_size % self.row_channels == 0,
+            f"head_size must be a multiple of banks * word_bytes = {self.row_channels}",
+            self.head_size,
+        )
+        require_range("slots", self.slots, 1, 4096)
+        require_range("heads", self.heads, 1, 1024)
+        require_range("vector_size", self.vector_size, 2, 1 << 15)
+        require(self.vector_size % 2 == 0, "vector_size must be even", self.vector_size)
+        require_range("vectors", self.vectors, 0, 256)
+        needed = self.entries * self.entry_words
+        require(
+            self.words >= needed,
+            f"words must be at least (slots * heads + vectors * vector_entries) * entry_words = "
+            f"{needed}",
+            self.words,
+        )
+
+    @property
+    def row_channels(self) -> int:
+        """Channels of a row."""
+        return self.banks * self.word_bytes
+
+    @property
+    def entry_words(self) -> int:
+        """Addresses of an entry."""
+        return self.head_size // self.row_channels
+
+    @property
+    def vector_entries(self) -> int:
+        """Entries that an input vector occupies, half of it on either side."""
+        return -(-self.vector_size // (2 * self.head_size))
+
+    @property
+    def entries(self) -> int:
+        """Entries in use, those of input vectors included."""
+        return self.slots * self.heads + self.vectors * self.vector_entries
+
+    @property
+    def address_bits(self) -> int:
+        """Bits of a word address."""
+        return ceil_log2(self.words)
+
+    def entry(self, head: int, slot: int) -> int:
+        """Return the entry of a head's slot."""
+        return head * self.slots + slot
+
+    def vector_entry(self, vector: int) -> int:
+        """Return the first entry of a stored input vector."""
+        return self.slots * self.heads + vector * self.vector_entries
+
+    @property
+    def row_layout(self) -> data.ArrayLayout:
+        """A row as the banks hold it: [MSB, LSB] [bank] word."""
+        return data.ArrayLayout(data.ArrayLayout(8 * self.word_bytes, self.banks), len(HALVES))
+
+    @property
+    def write_layout(self) -> data.StructLayout:
+        """An address and its row."""
+        return data.StructLayout({"address": self.address_bits, "row": self.row_layout})
+
+
+def row_of(parameters: KvEdramParameters, channels: Sequence[Value]) -> Value:
+    """Wire the 16-bit channels of a row to the banks' words."""
+    p = parameters
+    order = [
+        channels[byte * p.banks + bank] for bank in range(p.banks) for byte in range(p.word_bytes)
+    ]
+    return Cat(*(channel[8:16] for channel in order), *(channel[0:8] for channel in order))
+
+
+def channels_of(parameters: KvEdramParameters, row: data.View) -> list[Value]:
+    """Wire the banks' words to the 16-bit channels of a row: the inverse of `row_of`."""
+    p = parameters
+    return [
+        Cat(*(row[half][c % p.banks].word_select(c // p.banks, 8) for half in (1, 0)))
+        for c in range(p.row_channels)
+    ]
+
+
+class KvEdram(Unit):
+    """Read and write rows of keys and values, and refresh words when nobody uses the banks.
+
+    The keys' side and the values' side have a read and a write port each. A refresh of one half
+    reads a word of all its banks on both sides, and writes it back in the cycle after. It is
+    granted if no port asks, or if it is urgent; a read then waits. A write waits also for the
+    cycle of a write-back, so that a refresh never undoes a write.
+
+    **Swap point**: each bank is one `hdl.memory.memory.Memory`, an emitted module of its own.
+
+    **Latency** a row is readable in the cycle after its address is taken. **Throughput** one read
+    and one write a cycle and side, or one refreshed word a cycle and half.
+
+    Parameters
+    ----------
+    parameters : KvEdramParameters
+        Dimensions and address map.
+
+    Members
+    -------
+    keys_read, values_read : In(stream)
+        Addresses.
+    keys, values : Out(row)
+        The row, while `keys_valid` or `values_valid`; nobody can refuse it.
+    keys_valid, values_valid : Out(1)
+        An address was taken in the cycle before.
+    keys_write, values_write : In(stream)
+        Addresses and rows.
+    msb, lsb : In(stream)
+        Addresses to refresh in the banks of one half.
+    msb_urgent, lsb_urgent : In(1)
+        The refresh on offer must be granted now.
+
+    Raises
+    ------
+    ValueError
+        By `KvEdramParameters`.
+    """
+
+    def __init__(self, *, parameters: KvEdramParameters) -> None:
+        p = self.parameters = parameters
+        ports: dict[str, Any] = {}
+        for side in SIDES:
+            ports |= {
+                f"{side}_read": In(stream.Signature(p.address_bits)),
+                side: Out(p.row_layout),
+                f"{side}_valid": Out(1),
+                f"{side}_write": In(stream.Signature(p.write_layout)),
+            }
+        for half in HALVES:
+            ports |= {half: In(stream.Signature(p.address_bits)), f"{half}_urgent": In(1)}
+        super().__init__(ports)
+
+    def elaborate(self, platform: Any) -> Module:
+        """Arbitrate; connect the banks."""
+        m = Module()
+        p = self.parameters
+        reads = {side: getattr(self, f"{side}_read") for side in SIDES}
+        writes = {side: getattr(self, f"{side}_write") for side in SIDES}
+        refreshes = {half: getattr(self, half) for half in HALVES}
+        asked = Cat(port.valid for port in [*reads.values(), *writes.values()]).any()
+
+        seized = Signal()
+        wrote_back = {half: Signal(name=f"{half}_writes_back") for half in HALVES}
+        returns_to = {
+            half: Signal(p.address_bits, name=f"{half}_returns_to", reset_less=True)
+            for half in HALVES
+        }
+        for half, refresh in refreshes.items():
+            urgent = getattr(self, f"{half}_urgent")
+            m.d.comb += refresh.ready.eq(urgent | ~asked)
+            m.d.sync += [
+                wrote_back[half].eq(refresh.valid & refresh.ready),
+                returns_to[half].eq(refresh.payload),
+            ]
+        m.d.comb += seized.eq(
+            Cat(r.valid & getattr(self, f"{half}_urgent") for half, r in refreshes.items()).any()
+        )
+
+        for side in SIDES:
+            read, write = reads[side], writes[side]
+            takes = Signal(name=f"{side}_takes")
+            m.d.comb += [
+                read.ready.eq(~seized),
+                write.ready.eq(~seized & ~Cat(*wrote_back.values()).any()),
+                takes.eq(read.valid & read.ready),
+            ]
+            m.d.sync += getattr(self, f"{side}_valid").eq(takes)
+            for number, half in enumerate(HALVES):
+                refresh, returns = refreshes[half], wrote_back[half]
+                for b in range(p.banks):
+                    bank = Memory(depth=p.words, width=8 * p.word_bytes)
+                    m.submodules[f"{side}_{half}_{b}"] = bank
+                    m.d.comb += [
+                        bank.read_enable.eq(takes | (refresh.valid & refresh.ready)),
+                        bank.read_address.eq(Mux(takes, read.payload, refresh.payload)),
+                        getattr(self, side)[number][b].eq(bank.read_data),
+                        bank.write_enable.eq(returns | (write.valid & write.ready)),
+                        bank.write_address.eq(
+                            Mux(returns, returns_to[half], write.payload.address)
+                        ),
+                        bank.write_data.eq(
+                            Mux(returns, bank.read_data, write.payload.row[number][b])
+                        ),
+                    ]
+        return m

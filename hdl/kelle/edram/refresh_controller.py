@@ -1,0 +1,135 @@
+"""Kelle's two-dimensional refresh (2DRP): by bit position and by score.
+
+Sections 4.2 and 5.1: two refresh controllers, one for the MSB banks and one for the LSB banks, each
+with a counter for either group of tokens.
+"""
+
+from typing import Any
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from hdl.kelle.edram.refresh_threshold import RefreshThreshold
+from hdl.kelle.edram.refresh_walker import COUNTER_BITS, GROUPS, RefreshParameters, RefreshWalker
+from hdl.unit import Unit
+
+HALVES = ("msb", "lsb")
+"""The banks of bits 15 to 8, and those of bits 7 to 0."""
+
+COUNTS = data.ArrayLayout(data.ArrayLayout(COUNTER_BITS, len(GROUPS)), len(HALVES))
+"""Words refreshed, by half and group."""
+
+
+class RefreshController(Unit):
+    """Refresh every entry of the KV eDRAM within the interval of its bits and its score.
+
+    After reset the unit forgets all entries, which takes as many cycles as there are entries; then
+    time begins. At a tick in which an interval expires, the walker of that half sweeps over the
+    entries. Its addresses have the lowest priority at the banks, until `patience` cycles have
+    passed since the tick: then it is urgent and must be granted every cycle. So each sweep ends
+    within the tick in which it began, whatever the traffic.
+
+    **Bound** (proved for small dimensions): a word of an entry that was last refreshed in a group
+    is refreshed again within that group's interval + `patience` + one walk.
+
+    **Latency** the first address in the cycle after the tick. **Throughput** one word a cycle and
+    half.
+
+    Parameters
+    ----------
+    parameters : RefreshParameters
+        Dimensions.
+
+    Members
+    -------
+    settings : In(settings)
+        Intervals, as `RefreshSettings` checks them; constant while the unit runs.
+    scores : In(stream)
+        Changes: entry, score, and whether the entry holds anything. Not ready while the unit
+        forgets; always ready from then on.
+    msb, lsb : Out(stream)
+        Addresses to read and write back in all MSB banks, in all LSB banks.
+    msb_urgent, lsb_urgent : Out(1)
+        The stream must be granted in this cycle.
+    threshold : Out(score_bits)
+        Smallest score of the high-score group.
+    counts : Out(ArrayLayout(ArrayLayout(32, 2), 2))
+        Words refreshed so far: [MSB, LSB] [HST, LST], each in 16 banks.
+
+    Raises
+    ------
+    ValueError
+        By `RefreshParameters`.
+    """
+
+    def __init__(self, *, parameters: RefreshParameters) -> None:
+        p = self.parameters = parameters
+        super().__init__(
+            {
+                "settings": In(p.settings_layout),
+                "scores": In(stream.Signature(p.score_layout)),
+                "msb": Out(stream.Signature(p.address_bits)),
+                "lsb": Out(stream.Signature(p.address_bits)),
+                "msb_urgent": Out(1),
+                "lsb_urgent": Out(1),
+                "threshold": Out(p.score_bits),
+                "counts": Out(COUNTS),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Forget, count ticks, and tell threshold and walkers all news."""
+        m = Module()
+        p = self.parameters
+        cleared = Signal()
+        forgotten = Signal(p.entry_bits)
+        with m.If(~cleared):
+            m.d.sync += forgotten.eq(forgotten + 1)
+            with m.If(forgotten == p.entries - 1):
+                m.d.sync += cleared.eq(1)
+
+        news = Signal(p.score_layout)
+        news_valid = Signal()
+        m.d.comb += [
+            self.scores.ready.eq(cleared),
+            news.eq(self.scores.payload),
+            news_valid.eq(self.scores.valid | ~cleared),
+        ]
+        with m.If(~cleared):
+            m.d.comb += [news.entry.eq(forgotten), news.valid.eq(0)]
+
+        elapsed = Signal(p.tick_bits)
+        tick = Signal()
+        m.d.comb += tick.eq(cleared & (elapsed + 1 >= self.settings.tick_cycles))
+        with m.If(tick):
+            m.d.sync += elapsed.eq(0)
+        with m.Elif(cleared):
+            m.d.sync += elapsed.eq(elapsed + 1)
+
+        m.submodules.threshold = threshold = RefreshThreshold(parameters=p)
+        m.d.comb += [
+            threshold.news.eq(news),
+            threshold.news_valid.eq(news_valid),
+            threshold.clear.eq(~cleared),
+            self.threshold.eq(threshold.threshold),
+        ]
+        for number, half in enumerate(HALVES):
+            m.submodules[half] = walker = RefreshWalker(parameters=p)
+            offer = getattr(self, half)
+            m.d.comb += [
+                walker.news.eq(news),
+                walker.news_valid.eq(news_valid),
+                walker.clear.eq(~cleared),
+                walker.threshold.eq(threshold.threshold),
+                walker.tick.eq(tick),
+                walker.elapsed.eq(elapsed),
+                walker.patience.eq(self.settings.patience),
+                walker.intervals.eq(self.settings[half]),
+                offer.payload.eq(walker.refresh.payload),
+                offer.valid.eq(walker.refresh.valid),
+                walker.refresh.ready.eq(offer.ready),
+                getattr(self, f"{half}_urgent").eq(walker.urgent),
+                self.counts[number].eq(walker.counts),
+            ]
+        return m

@@ -1,0 +1,96 @@
+"""Where Kelle's refresh policy divides tokens into high and low scores: the median.
+
+Section 4.2. The paper's average interval of 1.05 ms is the harmonic mean of the four intervals with
+equal weights, so the two groups are equally large.
+"""
+
+from typing import Any
+
+from amaranth.hdl import Array, Cat, Module, Shape, Signal
+from amaranth.lib import data
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import bits_for
+
+from hdl.kelle.edram.refresh_walker import RefreshParameters
+from hdl.memory.memory import Memory
+from hdl.unit import Unit
+
+
+class RefreshThreshold(Unit):
+    """Keep a histogram of all scores, and find its median.
+
+    The threshold is the largest score t for which at least half of the valid entries have a score
+    of t or more. Entries with equal scores are in the same group, so that the halves are equal
+    only as far as the scores can tell them apart.
+
+    **Latency** the threshold is exact 2 * 2**score_bits + 2 cycles after the last change.
+    **Throughput** one change a cycle.
+
+    Parameters
+    ----------
+    parameters : RefreshParameters
+        Dimensions.
+
+    Members
+    -------
+    news : In(score)
+        A change of an entry, while `news_valid`.
+    clear : In(1)
+        With `news_valid`: what was known of the entry does not count.
+    threshold : Out(score_bits)
+        Smallest score of the HST group.
+    """
+
+    def __init__(self, *, parameters: RefreshParameters) -> None:
+        self.parameters = parameters
+        super().__init__(
+            {
+                "news": In(parameters.score_layout),
+                "news_valid": In(1),
+                "clear": In(1),
+                "threshold": Out(parameters.score_bits),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Swap old for new in one access; count; scan the bins from the top."""
+        m = Module()
+        p = self.parameters
+        width = Shape.cast(p.known_layout).width
+        m.submodules.known = known = Memory(depth=p.entries, width=width)
+        after = Signal(p.known_layout, reset_less=True)
+        counted = Signal()
+        m.d.comb += [
+            known.read_enable.eq(self.news_valid),
+            known.read_address.eq(self.news.entry),
+            known.write_enable.eq(self.news_valid),
+            known.write_address.eq(self.news.entry),
+            known.write_data.eq(Cat(self.news.score, self.news.valid)),
+        ]
+        m.d.sync += [
+            counted.eq(self.news_valid & ~self.clear),
+            after.score.eq(self.news.score),
+            after.valid.eq(self.news.valid),
+        ]
+        # The memory returns old data, so reading and writing one entry at once is an exchange.
+        before = data.View(p.known_layout, known.read_data)
+        bins = 1 << p.score_bits
+        count = bits_for(p.entries)
+        histogram = Array(Signal(count, name=f"bin_{score}") for score in range(bins))
+        total = Signal(count)
+        with m.If(counted):
+            m.d.sync += total.eq(total + after.valid - before.valid)
+            for score, size in enumerate(histogram):
+                joins = after.valid & (after.score == score)
+                leaves = before.valid & (before.score == score)
+                m.d.sync += size.eq(size + joins - leaves)
+
+        score = Signal(p.score_bits, init=bins - 1)
+        above = Signal(count)
+        reached = Signal(count)
+        m.d.comb += reached.eq(above + histogram[score])
+        with m.If((reached << 1 >= total) | (score == 0)):
+            m.d.sync += [self.threshold.eq(score), score.eq(bins - 1), above.eq(0)]
+        with m.Else():
+            m.d.sync += [score.eq(score - 1), above.eq(reached)]
+        return m

@@ -1,0 +1,301 @@
+"""One of Kelle's two refresh controllers: sweeps over the entries of the MSB or the LSB banks.
+
+Sections 4.2 and 5.1. Entries are divided into a high-score and a low-score token group (HST, LST),
+each with its own interval; when an interval expires, the entries of that group are read and
+written back.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Mux, Shape, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from hdl.memory.memory import Memory
+from hdl.parameters import require, require_range
+from hdl.unit import Unit
+
+GROUPS = ("hst", "lst")
+"""High-score tokens and low-score tokens."""
+
+COUNTER_BITS = 32
+"""Bits of the counters of refreshed words."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RefreshParameters:
+    """Dimensions of the refresh controllers; they also drive the golden model and the testbench.
+
+    Parameters
+    ----------
+    entries : int
+        Entries of the KV eDRAM: what has one score, 2 to 65536.
+    words : int
+        Consecutive words of a bank that an entry occupies, 1 to 8.
+    score_bits : int
+        Bits of a score as the refresh controllers see it, 1 to 8; the paper has 4.
+    tick_bits : int
+        Bits of the prescaler, 4 to 32.
+    interval_bits : int
+        Bits of an interval in ticks, 1 to 16.
+
+    Raises
+    ------
+    ValueError
+        If a rule above is broken, with the rule and the value.
+    """
+
+    entries: int = 8192
+    words: int = 2
+    score_bits: int = 4
+    tick_bits: int = 20
+    interval_bits: int = 5
+
+    def __post_init__(self) -> None:
+        """Check every rule."""
+        require_range("entries", self.entries, 2, 1 << 16)
+        require_range("words", self.words, 1, 8)
+        require_range("score_bits", self.score_bits, 1, 8)
+        require_range("tick_bits", self.tick_bits, 4, 32)
+        require_range("interval_bits", self.interval_bits, 1, 16)
+
+    @property
+    def entry_bits(self) -> int:
+        """Bits of an entry number."""
+        return ceil_log2(self.entries)
+
+    @property
+    def address_bits(self) -> int:
+        """Bits of a word address."""
+        return ceil_log2(self.entries * self.words)
+
+    @property
+    def walk_cycles(self) -> int:
+        """Cycles of a sweep that refreshes everything and never waits, with its start."""
+        return self.entries * self.words + 1
+
+    @property
+    def score_layout(self) -> data.StructLayout:
+        """News of an entry: its score, and whether it holds anything."""
+        return data.StructLayout({"entry": self.entry_bits, "score": self.score_bits, "valid": 1})
+
+    @property
+    def known_layout(self) -> data.StructLayout:
+        """What the register file keeps of an entry."""
+        return data.StructLayout({"score": self.score_bits, "valid": 1})
+
+    @property
+    def interval_layout(self) -> data.StructLayout:
+        """The intervals of the two groups, in ticks."""
+        return data.StructLayout({"hst": self.interval_bits, "lst": self.interval_bits})
+
+    @property
+    def settings_layout(self) -> data.StructLayout:
+        """Everything that is programmed at run time; see `RefreshSettings`."""
+        return data.StructLayout(
+            {
+                "tick_cycles": self.tick_bits,
+                "patience": self.tick_bits,
+                "msb": self.interval_layout,
+                "lsb": self.interval_layout,
+            }
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RefreshSettings:
+    """Intervals, programmed at run time; the defaults are the paper's at 1 GHz.
+
+    Parameters
+    ----------
+    parameters : RefreshParameters
+        The dimensions that the settings are for.
+    tick_cycles : int
+        Cycles of a tick, the unit of all intervals; 360000 cycles are 0.36 ms.
+    patience : int
+        Cycles that a sweep waits for idle banks before it takes them.
+    msb_hst, msb_lst, lsb_hst, lsb_lst : int
+        Intervals of the groups in ticks.
+
+    Raises
+    ------
+    ValueError
+        If an interval is out of range, or a tick leaves no time for a sweep.
+    """
+
+    parameters: RefreshParameters
+    tick_cycles: int = 360_000
+    patience: int = 300_000
+    msb_hst: int = 1
+    msb_lst: int = 4
+    lsb_hst: int = 15
+    lsb_lst: int = 20
+
+    def __post_init__(self) -> None:
+        """Check every rule."""
+        p = self.parameters
+        require_range("tick_cycles", self.tick_cycles, 1, (1 << p.tick_bits) - 1)
+        require_range("patience", self.patience, 0, (1 << p.tick_bits) - 1)
+        for name in ("msb_hst", "msb_lst", "lsb_hst", "lsb_lst"):
+            require_range(name, getattr(self, name), 1, (1 << p.interval_bits) - 1)
+        for half in ("msb", "lsb"):
+            hst, lst = getattr(self, f"{half}_hst"), getattr(self, f"{half}_lst")
+            require(hst <= lst, f"{half}_hst must be at most {half}_lst = {lst}", hst)
+        least = self.patience + p.walk_cycles
+        require(
+            self.tick_cycles >= least,
+            f"tick_cycles must be at least patience + walk = {self.patience} + "
+            f"{p.walk_cycles} = {least}",
+            self.tick_cycles,
+        )
+
+    @property
+    def payload(self) -> dict[str, Any]:
+        """The settings as a value of `RefreshParameters.settings_layout`."""
+        return {
+            "tick_cycles": self.tick_cycles,
+            "patience": self.patience,
+            "msb": {"hst": self.msb_hst, "lst": self.msb_lst},
+            "lsb": {"hst": self.lsb_hst, "lst": self.lsb_lst},
+        }
+
+
+class RefreshWalker(Unit):
+    """Sweep over all entries when a group's interval expires, and refresh that group's words.
+
+    A sweep refreshes a valid entry if its group's interval has expired, and also if the entry has
+    changed its group since it was last refreshed. The latter needs one bit an entry, the group it
+    was refreshed in, and makes starvation impossible: what was refreshed as LST is refreshed in
+    the next LST sweep, what was refreshed as HST in the next HST sweep, whatever its score does in
+    between.
+
+    **Latency** the first address in the cycle after the tick. **Throughput** one entry a cycle that
+    is not due, one word a cycle that is due and granted.
+
+    Parameters
+    ----------
+    parameters : RefreshParameters
+        Dimensions.
+
+    Members
+    -------
+    news : In(score)
+        A change of an entry, while `news_valid`.
+    clear : In(1)
+        With `news_valid`: forget also the entry's group.
+    threshold : In(score_bits)
+        Smallest score of the HST group; read when a sweep starts.
+    tick : In(1)
+        One pulse a tick.
+    elapsed : In(tick_bits)
+        Cycles since the tick.
+    patience : In(tick_bits)
+        Value of `elapsed` from which on a sweep is urgent.
+    intervals : In(interval)
+        Ticks between sweeps of each group.
+    refresh : Out(stream)
+        Addresses of words to read and write back.
+    urgent : Out(1)
+        The sweep has waited long enough: whoever grants must do so at once.
+    counts : Out(ArrayLayout(32, 2))
+        Words refreshed so far, of HST and LST entries.
+    """
+
+    def __init__(self, *, parameters: RefreshParameters) -> None:
+        p = self.parameters = parameters
+        super().__init__(
+            {
+                "news": In(p.score_layout),
+                "news_valid": In(1),
+                "clear": In(1),
+                "threshold": In(p.score_bits),
+                "tick": In(1),
+                "elapsed": In(p.tick_bits),
+                "patience": In(p.tick_bits),
+                "intervals": In(p.interval_layout),
+                "refresh": Out(stream.Signature(p.address_bits)),
+                "urgent": Out(1),
+                "counts": Out(data.ArrayLayout(COUNTER_BITS, 2)),
+            }
+        )
+        self.walking = Signal()
+        self.entry = Signal(p.entry_bits)
+        self.word = Signal(range(max(p.words, 2)))
+        self.ticks = {name: Signal(p.interval_bits, name=f"{name}_ticks") for name in GROUPS}
+        self.sweeps = {name: Signal(name=f"sweeps_{name}") for name in GROUPS}
+        self.due = Signal()
+        self.hst = Signal()
+        self.advance = Signal()
+
+    def elaborate(self, platform: Any) -> Module:
+        """Count ticks; look one entry ahead; refresh what is due."""
+        m = Module()
+        p = self.parameters
+
+        expired = {name: Signal(name=f"{name}_expired") for name in GROUPS}
+        for name in GROUPS:
+            ticks = self.ticks[name]
+            m.d.comb += expired[name].eq(self.tick & (ticks + 1 >= self.intervals[name]))
+            with m.If(self.tick):
+                m.d.sync += ticks.eq(Mux(expired[name], 0, ticks + 1))
+        start = Signal()
+        m.d.comb += start.eq(expired["hst"] | expired["lst"])
+
+        width = Shape.cast(p.known_layout).width
+        m.submodules.known = known = Memory(depth=p.entries, width=width)
+        m.submodules.groups = groups = Memory(depth=p.entries, width=1)
+        last = self.entry == p.entries - 1
+        look = Signal(p.entry_bits)
+        m.d.comb += [
+            look.eq(Mux(start | last, 0, self.entry + 1)),
+            known.read_enable.eq(start | self.advance),
+            known.read_address.eq(look),
+            known.write_enable.eq(self.news_valid),
+            known.write_address.eq(self.news.entry),
+            known.write_data.eq(Cat(self.news.score, self.news.valid)),
+            groups.read_enable.eq(start | self.advance),
+            groups.read_address.eq(look),
+        ]
+        shown = data.View(p.known_layout, known.read_data)
+        was_hst = groups.read_data
+
+        # The threshold is held, so that an address once offered stays offered.
+        threshold = Signal(p.score_bits, reset_less=True)
+        last_word = self.word == p.words - 1
+        taken = self.refresh.valid & self.refresh.ready
+        in_sweep = Mux(self.hst, self.sweeps["hst"], self.sweeps["lst"])
+        m.d.comb += [
+            self.hst.eq(shown.score >= threshold),
+            self.due.eq(self.walking & shown.valid & (in_sweep | (self.hst != was_hst))),
+            self.advance.eq(self.walking & (~self.due | (taken & last_word))),
+            self.refresh.valid.eq(self.due),
+            self.refresh.payload.eq(self.entry * p.words + self.word),
+            self.urgent.eq(self.walking & (self.elapsed >= self.patience)),
+        ]
+        with m.If(start):
+            m.d.sync += [self.walking.eq(1), self.entry.eq(0), threshold.eq(self.threshold)]
+            m.d.sync += [self.sweeps[name].eq(expired[name]) for name in GROUPS]
+        with m.Elif(self.advance):
+            m.d.sync += self.entry.eq(look)
+            with m.If(last):
+                m.d.sync += self.walking.eq(0)
+        with m.If(taken):
+            m.d.sync += [
+                self.word.eq(Mux(last_word, 0, self.word + 1)),
+                self.counts[0].eq(self.counts[0] + self.hst),
+                self.counts[1].eq(self.counts[1] + ~self.hst),
+            ]
+        m.d.comb += [
+            groups.write_address.eq(self.entry),
+            groups.write_data.eq(self.hst),
+            groups.write_enable.eq(taken & last_word),
+        ]
+        with m.If(self.clear):
+            m.d.comb += [
+                groups.write_address.eq(self.news.entry),
+                groups.write_data.eq(0),
+                groups.write_enable.eq(self.news_valid),
+            ]
+        return m

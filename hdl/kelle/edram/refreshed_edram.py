@@ -1,0 +1,131 @@
+"""The KV eDRAM with its refresh controllers: what is stored stays, whatever the traffic.
+
+Section 5.1 of the paper: the refresh controllers are part of the eDRAM controller, and use the
+cycles in which nobody reads or writes.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from amaranth.hdl import Module
+from amaranth.lib import stream
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from hdl.kelle.edram.kv_edram import HALVES, SIDES, KvEdram, KvEdramParameters
+from hdl.kelle.edram.refresh_controller import COUNTS, RefreshController
+from hdl.kelle.edram.refresh_walker import RefreshParameters
+from hdl.unit import Unit
+
+
+@dataclass(frozen=True, kw_only=True)
+class RefreshedEdramParameters:
+    """Dimensions of a refreshed KV eDRAM; entries are numbered by the eDRAM's address map.
+
+    Parameters
+    ----------
+    edram : KvEdramParameters
+        Banks and address map.
+    score_bits, tick_bits, interval_bits : int
+        As in `RefreshParameters`.
+
+    Raises
+    ------
+    ValueError
+        If a rule of the eDRAM or of the refresh controllers is broken.
+    """
+
+    edram: KvEdramParameters = field(default_factory=KvEdramParameters)
+    score_bits: int = 4
+    tick_bits: int = 20
+    interval_bits: int = 5
+
+    def __post_init__(self) -> None:
+        """Let the refresh controllers check theirs."""
+        _ = self.refresh
+
+    @property
+    def refresh(self) -> RefreshParameters:
+        """The refresh controllers."""
+        return RefreshParameters(
+            entries=self.edram.entries,
+            words=self.edram.entry_words,
+            score_bits=self.score_bits,
+            tick_bits=self.tick_bits,
+            interval_bits=self.interval_bits,
+        )
+
+
+class RefreshedEdram(Unit):
+    """Read and write rows of keys and values, and refresh every entry within its interval.
+
+    **Latency** and **Throughput** of the rows as in `KvEdram`: reads and writes wait only while a
+    refresh is urgent, writes also for a write-back. The bound on a word's age is that of
+    `RefreshController`; it holds from the write on if the entry is told as valid in the same tick.
+
+    Parameters
+    ----------
+    parameters : RefreshedEdramParameters
+        Dimensions.
+
+    Members
+    -------
+    settings : In(settings)
+        Intervals, as `RefreshSettings` checks them.
+    scores : In(stream)
+        Changes: entry, score, and whether the entry holds anything.
+    keys_read, values_read, keys, values, keys_valid, values_valid, keys_write, values_write
+        As in `KvEdram`.
+    threshold, counts : Out
+        As in `RefreshController`.
+
+    Raises
+    ------
+    ValueError
+        By `RefreshedEdramParameters`.
+    """
+
+    def __init__(self, *, parameters: RefreshedEdramParameters) -> None:
+        p = self.parameters = parameters
+        ports: dict[str, Any] = {
+            "settings": In(p.refresh.settings_layout),
+            "scores": In(stream.Signature(p.refresh.score_layout)),
+            "threshold": Out(p.score_bits),
+            "counts": Out(COUNTS),
+        }
+        for side in SIDES:
+            ports |= {
+                f"{side}_read": In(stream.Signature(p.edram.address_bits)),
+                side: Out(p.edram.row_layout),
+                f"{side}_valid": Out(1),
+                f"{side}_write": In(stream.Signature(p.edram.write_layout)),
+            }
+        super().__init__(ports)
+
+    def elaborate(self, platform: Any) -> Module:
+        """Connect the two."""
+        m = Module()
+        p = self.parameters
+        m.submodules.edram = edram = KvEdram(parameters=p.edram)
+        m.submodules.refresh = refresh = RefreshController(parameters=p.refresh)
+        connect(m, flipped(self.scores), refresh.scores)
+        m.d.comb += [
+            refresh.settings.eq(self.settings),
+            self.threshold.eq(refresh.threshold),
+            self.counts.eq(refresh.counts),
+        ]
+        for side in SIDES:
+            connect(m, flipped(getattr(self, f"{side}_read")), getattr(edram, f"{side}_read"))
+            connect(m, flipped(getattr(self, f"{side}_write")), getattr(edram, f"{side}_write"))
+            m.d.comb += [
+                getattr(self, side).eq(getattr(edram, side)),
+                getattr(self, f"{side}_valid").eq(getattr(edram, f"{side}_valid")),
+            ]
+        for half in HALVES:
+            taken, offered = getattr(edram, half), getattr(refresh, half)
+            m.d.comb += [
+                taken.payload.eq(offered.payload),
+                taken.valid.eq(offered.valid),
+                offered.ready.eq(taken.ready),
+                getattr(edram, f"{half}_urgent").eq(getattr(refresh, f"{half}_urgent")),
+            ]
+        return m

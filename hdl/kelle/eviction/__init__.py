@@ -1,0 +1,1 @@
+"""Kelle's evictor, its controller, and the selection at a prefill's end."""

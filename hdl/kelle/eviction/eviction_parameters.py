@@ -1,0 +1,218 @@
+"""Dimensions, policy and payloads of Kelle's eviction controller and slot table."""
+
+from dataclasses import dataclass, field
+
+from amaranth.hdl import signed
+from amaranth.lib import data
+from amaranth.utils import bits_for, ceil_log2
+
+from hdl.kelle.eviction.systolic_evictor import SystolicEvictorParameters
+from hdl.parameters import require, require_range
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvictionParameters:
+    """Dimensions and policy of the eviction controller and its slot table.
+
+    Parameters
+    ----------
+    evictor : SystolicEvictorParameters
+        The evictor; its slots are the token budget N' of a head.
+    heads : int
+        Key/value heads, 1 to 64.
+    window : int
+        Most recent tokens that are never evicted, the arriving one included (W).
+    sinks : int
+        First tokens of the text that are never evicted.
+    position_bits : int
+        Bits of a token's position, 4 to 24.
+    score_bits : int
+        Bits of a score as the refresh controllers see it, 1 to 8.
+    vectors : int
+        Input vectors stored at most, for tokens that are recomputed; 0 to 64.
+    vector_entries : int
+        Entries of the KV eDRAM that a stored input vector occupies, 1 to 64.
+    popular_above : int, optional
+        A token is popular if more than this many heads keep it (theta * heads); half of the heads
+        by default.
+    evict_before : bool
+        Whether the victim is chosen by the scores up to the step before, so that it does not take
+        part in the step's attention.
+
+    Raises
+    ------
+    ValueError
+        If a rule is broken, or no slot would be left to evict.
+    """
+
+    evictor: SystolicEvictorParameters = field(default_factory=SystolicEvictorParameters)
+    heads: int = 32
+    window: int = 1024
+    sinks: int = 10
+    position_bits: int = 16
+    score_bits: int = 4
+    vectors: int = 16
+    vector_entries: int = 16
+    popular_above: int | None = None
+    evict_before: bool = False
+
+    def __post_init__(self) -> None:
+        """Check every rule."""
+        require_range("heads", self.heads, 1, 64)
+        require_range("window", self.window, 2, self.evictor.slots)
+        require_range("sinks", self.sinks, 0, self.evictor.slots)
+        least = self.sinks + self.window + 1
+        require(
+            self.evictor.slots >= least,
+            f"slots must be at least sinks + window + 1 = {least}",
+            self.evictor.slots,
+        )
+        require_range("position_bits", self.position_bits, 4, 24)
+        require_range("score_bits", self.score_bits, 1, 8)
+        require_range("vectors", self.vectors, 0, 64)
+        require_range("vector_entries", self.vector_entries, 1, 64)
+        require_range("popular_above", self.popular_heads, 0, self.heads)
+
+    @property
+    def popular_heads(self) -> int:
+        """Heads that a popular token exceeds."""
+        return self.heads // 2 if self.popular_above is None else self.popular_above
+
+    @property
+    def tiles(self) -> int:
+        """Tiles of a head."""
+        return self.evictor.slots // self.evictor.rows
+
+    @property
+    def address_bits(self) -> int:
+        """Bits of an address in a row: head and tile."""
+        return max(ceil_log2(self.heads * self.tiles), 1)
+
+    @property
+    def head_bits(self) -> int:
+        """Bits of a head's number."""
+        return max(ceil_log2(self.heads), 1)
+
+    @property
+    def vector_bits(self) -> int:
+        """Bits of a stored input vector's number."""
+        return max(ceil_log2(self.vectors), 1) if self.vectors else 1
+
+    @property
+    def prefilled_vectors(self) -> int:
+        """Input vectors for a prefill's popular tokens; the rest waits for later ones."""
+        return self.vectors // 2
+
+    @property
+    def entries(self) -> int:
+        """Entries of the KV eDRAM: all slots, then all stored input vectors."""
+        return self.heads * self.evictor.slots + self.vectors * self.vector_entries
+
+    @property
+    def entry_bits(self) -> int:
+        """Bits of an entry's number."""
+        return ceil_log2(self.entries)
+
+    @property
+    def token_layout(self) -> data.StructLayout:
+        """What a slot holds: a token's position, and whether its key is recomputed, from what."""
+        return data.StructLayout(
+            {"position": self.position_bits, "recomputed": 1, "vector": self.vector_bits}
+        )
+
+    @property
+    def state_layout(self) -> data.StructLayout:
+        """What one evictor row is told of its slot."""
+        return data.StructLayout(
+            {"importance": signed(self.evictor.score_width), "valid": 1, "protect": 1}
+        )
+
+    @property
+    def score_layout(self) -> data.StructLayout:
+        """News for the refresh controllers."""
+        return data.StructLayout({"entry": self.entry_bits, "score": self.score_bits, "valid": 1})
+
+    @property
+    def pass_layout(self) -> data.StructLayout:
+        """What a wave carries down the slot table."""
+        return data.StructLayout(
+            {
+                "address": self.address_bits,
+                "head": self.head_bits,
+                "resident": bits_for(self.evictor.rows),
+                "row": self.evictor.row_bits,
+                "fresh": 1,
+                "alone": 1,
+                "rank": 1,
+                "last": 1,
+                "shift": bits_for(self.evictor.score_width),
+            }
+        )
+
+    @property
+    def placing_layout(self) -> data.StructLayout:
+        """What is written into a slot."""
+        return data.StructLayout(
+            {
+                "address": self.address_bits,
+                "token": self.token_layout,
+                "importance": signed(self.evictor.score_width),
+                "prefill": 1,
+            }
+        )
+
+    @property
+    def adopted_layout(self) -> data.StructLayout:
+        """The token that became popular in the step before."""
+        return data.StructLayout(
+            {"position": self.position_bits, "vector": self.vector_bits, "valid": 1}
+        )
+
+
+def wave_layout(p: EvictionParameters) -> data.StructLayout:
+    """Return what the scheduler says of a vector of scores."""
+    return data.StructLayout(
+        {
+            "head": p.head_bits,
+            "tile": max(ceil_log2(p.tiles), 1),
+            "load": 1,
+            "rank": 1,
+            "last": 1,
+            "fresh": 1,
+            "alone": 1,
+            "row": p.evictor.row_bits,
+        }
+    )
+
+
+def placement_layout(p: EvictionParameters) -> data.StructLayout:
+    """Return where a head's arriving token goes, and what was there."""
+    return data.StructLayout(
+        {
+            "head": p.head_bits,
+            "slot": p.evictor.index_width,
+            "evicts": 1,
+            "evicted": p.token_layout,
+        }
+    )
+
+
+def value_layout(p: EvictionParameters) -> data.StructLayout:
+    """Return where a head's value goes."""
+    return data.StructLayout({"head": p.head_bits, "slot": p.evictor.index_width})
+
+
+def prefill_layout(p: EvictionParameters) -> data.StructLayout:
+    """Return the shape of a token that the prefill keeps in a head."""
+    return data.StructLayout(
+        {
+            "head": p.head_bits,
+            "token": p.token_layout,
+            "importance": signed(p.evictor.score_width),
+        }
+    )
+
+
+def vector_layout(p: EvictionParameters) -> data.StructLayout:
+    """Return the shape of a stored input vector."""
+    return data.StructLayout({"position": p.position_bits, "valid": 1})

@@ -1,0 +1,108 @@
+"""Dimensions of Kelle's prefill selector, and what its parts tell each other."""
+
+from dataclasses import dataclass, field
+
+from amaranth.hdl import Cat, Value, signed
+from amaranth.lib import data
+from amaranth.utils import ceil_log2
+
+from hdl.kelle.eviction.eviction_parameters import EvictionParameters
+from hdl.parameters import require, require_range
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrefillSelectorParameters:
+    """Dimensions of the selector; they also drive its golden model and its testbench.
+
+    Parameters
+    ----------
+    eviction : EvictionParameters
+        The controller that takes what is selected: budget, window, sinks, heads, scores.
+    context : int
+        Tokens of the longest text, a multiple of the evictor's rows, from its slots to 4096.
+
+    Raises
+    ------
+    ValueError
+        If a rule is broken, or the context's positions do not fit in `position_bits`.
+    """
+
+    eviction: EvictionParameters = field(default_factory=EvictionParameters)
+    context: int = 4096
+
+    def __post_init__(self) -> None:
+        """Check every rule."""
+        require_range("context", self.context, self.eviction.evictor.slots, 4096)
+        rows = self.rows
+        require(
+            self.context % rows == 0, f"context must be a multiple of rows = {rows}", self.context
+        )
+        most = 1 << self.eviction.position_bits
+        require(
+            self.context <= most, f"context must be at most 2**position_bits = {most}", self.context
+        )
+
+    @property
+    def rows(self) -> int:
+        """Tokens in a tile: as many scores come at once."""
+        return self.eviction.evictor.rows
+
+    @property
+    def tiles(self) -> int:
+        """Tiles of the longest text."""
+        return self.context // self.rows
+
+    @property
+    def tile_bits(self) -> int:
+        """Bits of a tile's number."""
+        return max(ceil_log2(self.tiles), 1)
+
+    @property
+    def place_bits(self) -> int:
+        """Bits of a position in the text."""
+        return self.tile_bits + self.eviction.evictor.row_bits
+
+    @property
+    def places(self) -> int:
+        """Tokens that are kept for their importance, beside sinks and window."""
+        p = self.eviction
+        return p.evictor.slots - p.sinks - p.window
+
+    @property
+    def scores_layout(self) -> data.StructLayout:
+        """What one query gives the tokens of a tile."""
+        return data.StructLayout(
+            {
+                "tile": self.tile_bits,
+                "query": self.place_bits,
+                "load": 1,
+                "last": 1,
+                "scores": data.ArrayLayout(self.eviction.evictor.input_shape, self.rows),
+            }
+        )
+
+    @property
+    def word_layout(self) -> data.ArrayLayout:
+        """The importances of a tile."""
+        return data.ArrayLayout(signed(self.eviction.evictor.score_width), self.rows)
+
+    @property
+    def kept_layout(self) -> data.StructLayout:
+        """A token that a head keeps."""
+        width = self.eviction.evictor.score_width
+        return data.StructLayout({"position": self.place_bits, "importance": signed(width)})
+
+    @property
+    def mark_layout(self) -> data.StructLayout:
+        """Whether a token of the text is recomputed, and from which vector."""
+        return data.StructLayout({"recomputed": 1, "vector": self.eviction.vector_bits})
+
+    def up_to(self, position: Value, tile: Value) -> Value:
+        """Return a bit for each row of a tile: whether its position is at most the given one."""
+        row_bits = self.eviction.evictor.row_bits
+        row, its = position[:row_bits], position[row_bits:]
+        # Nothing is compared with a zero, which would be constant: row 0 is in each tile that
+        # the position is in, and the sign of a difference also holds for a constant position.
+        here = Cat(1, *(lane <= row for lane in range(1, self.rows)))
+        earlier = (tile - its)[-1]
+        return earlier.replicate(self.rows) | (here & (tile == its).replicate(self.rows))

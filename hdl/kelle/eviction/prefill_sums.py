@@ -1,0 +1,102 @@
+"""The importance of every token of a prefilled text: the scores of all queries, summed.
+
+Section 4.1: importance is the sum of a column of the causal attention matrix.
+"""
+
+from typing import Any
+
+from amaranth.hdl import Module, Mux, Signal, signed
+from amaranth.lib import stream
+from amaranth.lib.wiring import In, Out
+
+from hdl.arith.saturating_add import saturate
+from hdl.kelle.eviction.prefill_parameters import PrefillSelectorParameters
+from hdl.memory.memory import Memory
+from hdl.unit import Unit
+
+
+class PrefillSums(Unit):
+    """Add scores to the importances of a text's tokens, a tile of them at once.
+
+    **Latency** 1 cycle from a transfer to the write; `complete` is in that cycle.
+    **Throughput** one slice a cycle, also of the same tile as the one before.
+
+    **Numerics** as the evictor's: floor(score / 2**shift) is added, the sum saturates.
+
+    Parameters
+    ----------
+    parameters : PrefillSelectorParameters
+        Dimensions.
+
+    Members
+    -------
+    open : In(1)
+        Scores may come.
+    scores : In(stream)
+        As in `PrefillSelector`.
+    complete : Out(1)
+        The head's last scores are written in this cycle.
+    text_last : Out(position)
+        The text's last position.
+    read_enable, read_address : In
+        Read the importances of a tile, while not `open`.
+    word : Out(ArrayLayout(importance, rows))
+        What was read, a cycle later, until the next read.
+    """
+
+    def __init__(self, *, parameters: PrefillSelectorParameters) -> None:
+        p = self.parameters = parameters
+        super().__init__(
+            {
+                "open": In(1),
+                "scores": In(stream.Signature(p.scores_layout)),
+                "complete": Out(1),
+                "text_last": Out(p.place_bits),
+                "read_enable": In(1),
+                "read_address": In(p.tile_bits),
+                "word": Out(p.word_layout),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Read and mask; add and write in the next cycle."""
+        m = Module()
+        p, evictor = self.parameters, self.parameters.eviction.evictor
+        m.submodules.sums = sums = Memory(depth=max(p.tiles, 2), width=p.word_layout.size)
+        given = self.scores.payload
+        taken, adds = Signal(), Signal()
+        header = Signal(p.scores_layout, reset_less=True)
+        again = Signal(reset_less=True)
+        m.d.comb += [
+            taken.eq(self.scores.valid & self.scores.ready),
+            self.complete.eq(adds & header.last),
+            self.scores.ready.eq(self.open & ~self.complete),
+            self.text_last.eq(header.query),
+            sums.read_enable.eq(taken | self.read_enable),
+            sums.read_address.eq(Mux(self.open, given.tile, self.read_address)),
+            self.word.eq(sums.read_data),
+        ]
+        m.d.sync += adds.eq(taken)
+        with m.If(taken):
+            m.d.sync += [header.eq(given), again.eq(adds & (header.tile == given.tile))]
+            # A query gives nothing to the tokens behind it.
+            seen = p.up_to(given.query, given.tile)
+            for lane in range(p.rows):
+                with m.If(~seen[lane]):
+                    m.d.sync += header.scores[lane].eq(0)
+
+        new = Signal(p.word_layout)
+        before = Signal(p.word_layout, reset_less=True)
+        for lane in range(p.rows):
+            start = Mux(header.load, 0, Mux(again, before[lane], self.word[lane]))
+            total = start + (header.scores[lane] >> evictor.shift)
+            m.d.comb += new[lane].eq(saturate(total, signed(evictor.score_width))[0])
+        with m.If(adds):
+            # The memory returns old data to a read of what is being written.
+            m.d.sync += before.eq(new)
+        m.d.comb += [
+            sums.write_enable.eq(adds),
+            sums.write_address.eq(header.tile),
+            sums.write_data.eq(new),
+        ]
+        return m

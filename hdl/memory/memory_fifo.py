@@ -1,0 +1,78 @@
+"""A FIFO whose items stand in the one memory of all accelerators."""
+
+from typing import Any
+
+from amaranth.hdl import Module, Shape, ShapeLike, Signal, Value
+from amaranth.lib import stream
+from amaranth.lib.wiring import In, Out
+
+from hdl.memory.memory import Memory
+from hdl.parameters import require_range
+from hdl.unit import Unit
+
+
+class MemoryFifo(Unit):
+    """A FIFO for items too many for registers: a ring in a memory, whose output holds the oldest.
+
+    **Latency** 2 cycles. **Throughput** one item a cycle unless full.
+
+    Parameters
+    ----------
+    shape : ShapeLike
+        Shape of an item; hashable.
+    depth : int
+        Items in the memory, 2 to 2**20; one more stands at its output.
+
+    Members
+    -------
+    source : In(stream)
+        Items to keep.
+    sink : Out(stream)
+        The oldest item; from the memory's output, never from `source`.
+
+    Raises
+    ------
+    ValueError
+        If the depth is out of range.
+    """
+
+    def __init__(self, *, shape: ShapeLike, depth: int) -> None:
+        require_range("depth", depth, 2, 1 << 20)
+        self.shape = shape
+        self.depth = depth
+        super().__init__(
+            {"source": In(stream.Signature(shape)), "sink": Out(stream.Signature(shape))}
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Write at one pointer, read at the other as soon as the output is free."""
+        m = Module()
+        width = Shape.cast(self.shape).width
+        m.submodules.ring = ring = Memory(depth=self.depth, width=width)
+        arrives, leaves = Signal(), Signal()
+        phases = []
+        for address, moves in ((ring.write_address, arrives), (ring.read_address, leaves)):
+            pointer = Signal.like(address)
+            # How often the pointer has gone round, as far as it matters.
+            phase = Signal()
+            m.d.comb += address.eq(pointer)
+            with m.If(moves):
+                m.d.sync += pointer.eq(pointer + 1)
+                with m.If(pointer == self.depth - 1):
+                    m.d.sync += [pointer.eq(0), phase.eq(~phase)]
+            phases.append(phase)
+        meet, turned = Signal(), Signal()
+        m.d.comb += [
+            meet.eq(ring.write_address == ring.read_address),
+            turned.eq(phases[0] ^ phases[1]),
+            self.source.ready.eq(~(meet & turned)),
+            arrives.eq(self.source.valid & self.source.ready),
+            leaves.eq((~meet | turned) & (~self.sink.valid | self.sink.ready)),
+            ring.write_enable.eq(arrives),
+            ring.write_data.eq(Value.cast(self.source.payload)),
+            ring.read_enable.eq(leaves),
+            Value.cast(self.sink.payload).eq(ring.read_data),
+        ]
+        with m.If(leaves | self.sink.ready):
+            m.d.sync += self.sink.valid.eq(leaves)
+        return m

@@ -1,0 +1,1 @@
+"""Functions of a lane-parallel datapath: softmax, norms, activations, rotary embedding."""

@@ -1,0 +1,1 @@
+"""VEDA's flexible array."""

@@ -1,0 +1,130 @@
+"""What VEDA's array, its sequencer, its model and its testbench have in common."""
+
+from dataclasses import dataclass
+
+from amaranth.lib import data, enum
+
+from hdl.arith.float_format import BINARY16, BINARY32, FloatFormat
+from hdl.parameters import require_power_of_two, require_range
+from hdl.veda.array.processing_element import require_element
+
+
+class ArrayMode(enum.Enum, shape=1):
+    """Which product a beat belongs to."""
+
+    INNER = 0
+    """A dot product with the stationary vector."""
+
+    OUTER = 1
+    """A scalar times a row, added to the row's sums."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlexiblePeArrayParameters:
+    """Dimensions of the array; they also drive its golden model and its testbench.
+
+    Parameters
+    ----------
+    rows, columns : int
+        Of one plane: powers of two, 2 to 16.
+    planes : int
+        1 or 2.
+    sum_format : FloatFormat
+        Of products and sums, as in `ProcessingElement`.
+    multiply_stages, add_stages : int
+        As in `ProcessingElement`.
+    partial_sums : int
+        Dot products of more than `width` elements that may be under way: a power of two, 2 to 1024.
+
+    Raises
+    ------
+    ValueError
+        If a rule above is broken, with the rule and the value.
+    """
+
+    rows: int = 8
+    columns: int = 8
+    planes: int = 2
+    sum_format: FloatFormat = BINARY32
+    multiply_stages: int = 2
+    add_stages: int = 3
+    partial_sums: int = 32
+
+    def __post_init__(self) -> None:
+        """Check every rule."""
+        require_power_of_two("rows", self.rows, 2, 16)
+        require_power_of_two("columns", self.columns, 2, 16)
+        require_range("planes", self.planes, 1, 2)
+        require_element(self.sum_format, self.multiply_stages, self.add_stages)
+        require_power_of_two("partial_sums", self.partial_sums, 2, 1024)
+
+    @property
+    def plane_width(self) -> int:
+        """Elements of a plane."""
+        return self.rows * self.columns
+
+    @property
+    def width(self) -> int:
+        """Elements of the array, and of a vector."""
+        return self.plane_width * self.planes
+
+    @property
+    def levels(self) -> int:
+        """Adders on the way of an inner product: the plane's tree and the one behind it."""
+        return self.plane_width.bit_length()
+
+    @property
+    def tree_latency(self) -> int:
+        """Cycles from a beat to the sum of its products."""
+        return self.multiply_stages + self.add_stages * self.levels
+
+    @property
+    def dot_latency(self) -> int:
+        """Cycles from a beat to its dot product on the stream."""
+        return self.tree_latency + self.add_stages + 1
+
+    @property
+    def dot_depth(self) -> int:
+        """Dot products that may be under way: a whole pipeline, so that one enters each cycle."""
+        return self.dot_latency + 2
+
+    @property
+    def drain(self) -> int:
+        """Cycles that an outer product waits behind an inner one, until the tree is empty."""
+        return self.add_stages * (self.levels - 1)
+
+    @property
+    def fold(self) -> int:
+        """Cycles behind a row's last element in which the array joins partial sums."""
+        return self.add_stages * (self.add_stages - 1)
+
+    @property
+    def row_latency(self) -> int:
+        """Cycles from a row's last element to its results on the stream."""
+        return self.multiply_stages + self.add_stages**2 + 1
+
+    @property
+    def header_layout(self) -> data.StructLayout:
+        """A beat without its numbers."""
+        flags = {"split": 1, "load_vector": 1, "first": 1, "last": 1}
+        return data.StructLayout({"mode": ArrayMode, **flags})
+
+    @property
+    def operand_layout(self) -> data.StructLayout:
+        """A beat."""
+        half = BINARY16.layout
+        numbers = {
+            "scalars": data.ArrayLayout(half, self.planes),
+            "weights": data.ArrayLayout(half, self.width),
+        }
+        return data.StructLayout({**dict(self.header_layout.members), **numbers})
+
+    @property
+    def vector_layout(self) -> data.ArrayLayout:
+        """A stationary vector, or a row of results."""
+        return data.ArrayLayout(BINARY16.layout, self.width)
+
+    @property
+    def dot_layout(self) -> data.ArrayLayout:
+        """Dot products: one a plane."""
+        return data.ArrayLayout(BINARY16.layout, self.planes)

@@ -1,0 +1,186 @@
+"""When VEDA's array takes a beat, and what its elements do with it.
+
+Nothing in the array waits: the sequencer alone decides whether a beat may enter, so that what has
+entered finds its adders free, its partial sums in place, and room for its result.
+"""
+
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from hdl.unit import Unit
+from hdl.veda.array.array_parameters import ArrayMode, FlexiblePeArrayParameters
+from hdl.veda.array.processing_element import ElementMode
+
+TILE_LAYOUT = data.StructLayout({"valid": 1, "split": 1, "first": 1, "last": 1})
+"""What accompanies an inner product on its way through the tree."""
+
+
+class ArraySequencer(Unit):
+    """Let beats in, and tell the elements what to do.
+
+    An outer product's element is let in when its partial sum comes round: with A adder stages,
+    element i of a row meets partial sum ``i mod A``, whatever the pauses. Behind a row's last
+    element the array folds the partial sums, the oldest first, for ``A * (A - 1)`` cycles.
+
+    **Latency** 0 cycles from a beat to `load` and `tile`; ``multiply_stages - 1`` to
+    `mode`, `valid` and `fold`. **Throughput** one beat a cycle.
+
+    Parameters
+    ----------
+    parameters : FlexiblePeArrayParameters
+        Dimensions.
+
+    Members
+    -------
+    beats : In(stream)
+        The headers of the operands.
+    vector_valid, vector_ready : In(1), Out(1)
+        The handshake of the vectors.
+    scored : In(1)
+        A dot product leaves.
+    results_valid, results_ready : Out(1), In(1)
+        The handshake of the rows.
+    load : Out(1)
+        A scalar or an element of a vector becomes the elements' other factor.
+    mode, valid, fold : Out
+        To all elements.
+    capture : Out(1)
+        The elements' sums are a finished row.
+    tile : Out(TILE_LAYOUT)
+        An inner product enters.
+    """
+
+    def __init__(self, *, parameters: FlexiblePeArrayParameters) -> None:
+        self.parameters = parameters
+        super().__init__(
+            {
+                "beats": In(stream.Signature(parameters.header_layout)),
+                "vector_valid": In(1),
+                "vector_ready": Out(1),
+                "scored": In(1),
+                "results_valid": Out(1),
+                "results_ready": In(1),
+                "load": Out(1),
+                "mode": Out(ElementMode),
+                "valid": Out(1),
+                "fold": Out(1),
+                "capture": Out(1),
+                "tile": Out(TILE_LAYOUT),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Decide, and count what is under way."""
+        m = Module()
+        beat = self.beats.payload
+        inner, scalar, dot = Signal(), Signal(), Signal()
+        m.d.comb += [
+            inner.eq(beat.mode == ArrayMode.INNER),
+            scalar.eq(self.beats.valid & self.beats.ready & ~inner),
+            dot.eq(self.beats.valid & self.beats.ready & inner),
+        ]
+        row, idle = self._row(m, scalar, dot)
+        tile = idle & self._tile(m, dot)
+        m.d.comb += [
+            self.beats.ready.eq(Mux(inner, tile & (~beat.load_vector | self.vector_valid), row)),
+            self.vector_ready.eq(self.beats.valid & inner & beat.load_vector & tile),
+            self.load.eq(scalar | (dot & beat.load_vector)),
+            self.tile.valid.eq(dot),
+            self.tile.split.eq(beat.split),
+            self.tile.first.eq(beat.first),
+            self.tile.last.eq(beat.last),
+        ]
+        return m
+
+    def _row(self, m: Module, scalar: Signal, dot: Signal) -> tuple[Value, Value]:
+        """Follow a row from its first element to its results.
+
+        Returns
+        -------
+        tuple[Value, Value]
+            Whether an outer product's element may enter, and whether no row is under way in the
+            elements.
+        """
+        p = self.parameters
+        beat, stages = self.beats.payload, p.add_stages
+        draining = Signal(range(p.drain + 1))
+        with m.If(dot):
+            m.d.sync += draining.eq(p.drain)
+        with m.Elif(draining != 0):
+            m.d.sync += draining.eq(draining - 1)
+
+        # Cycles by which the next element's partial sum is away, and those since the first element.
+        open_row = Signal()
+        away, age = Signal(range(stages)), Signal(range(stages + 1), init=stages)
+        with m.If(scalar):
+            m.d.sync += [open_row.eq(~beat.last), away.eq(0)]
+        with m.Else():
+            m.d.sync += away.eq(Mux(away == stages - 1, 0, away + 1))
+        starts = scalar & beat.first
+        fresh = starts | (age != stages)
+        m.d.sync += age.eq(Mux(starts, 1, age + (age != stages)))
+
+        # Cycles since the last element, until the results stand.
+        ended = Signal(range(p.row_latency + 1))
+        with m.If(scalar & beat.last):
+            m.d.sync += ended.eq(1)
+        with m.Elif(ended == p.row_latency):
+            m.d.sync += ended.eq(0)
+        with m.Elif(ended != 0):
+            m.d.sync += ended.eq(ended + 1)
+        folded = (ended == 0) | (ended > p.fold)
+        m.d.comb += self.capture.eq(ended == p.row_latency - 1)
+        with m.If(self.capture):
+            m.d.sync += self.results_valid.eq(1)
+        with m.Elif(self.results_ready):
+            m.d.sync += self.results_valid.eq(0)
+
+        # The partial sum behind the one that leaves comes next: it enters the product register, and
+        # so does each sum of two.
+        joins = Cat(ended == 2 + turn * (stages + 1) for turn in range(stages - 1)).any()
+        outer, mode, was_fresh = Signal(), Signal(ElementMode), Signal()
+        m.d.sync += [outer.eq(scalar | (outer & ~dot)), was_fresh.eq(fresh)]
+        m.d.comb += mode.eq(ElementMode.DISABLE)
+        with m.If(dot | (~outer & ~scalar)):
+            m.d.comb += mode.eq(ElementMode.TRANSMIT)
+        with m.Elif(fresh):
+            m.d.comb += mode.eq(ElementMode.CLEAR)
+        with m.Elif(scalar):
+            m.d.comb += mode.eq(ElementMode.LOCAL)
+        told = Cat(mode, scalar | dot, joins & ~was_fresh)
+        for rank in range(p.multiply_stages - 1):
+            behind = Signal(len(told), name=f"told_{rank}", reset_less=True)
+            m.d.sync += behind.eq(told)
+            told = behind
+        m.d.comb += Cat(self.mode, self.valid, self.fold).eq(told)
+
+        finishes = ~beat.last | ((ended == 0) & ~self.results_valid)
+        in_turn = beat.first | (open_row & (away == 0))
+        return (draining == 0) & folded & in_turn & finishes, ~open_row & folded
+
+    def _tile(self, m: Module, dot: Signal) -> Value:
+        """Count dot products and partial sums; return whether an inner product may enter."""
+        p = self.parameters
+        beat = self.beats.payload
+        leaves, returns = Signal(), Signal()
+        m.d.comb += [leaves.eq(dot & ~beat.last), returns.eq(dot & ~beat.first)]
+
+        promised = Signal(range(p.dot_depth + 1))
+        m.d.sync += promised.eq(promised + (dot & beat.last) - self.scored)
+
+        circling = Signal(range(p.partial_sums + 1))
+        m.d.sync += circling.eq(circling + leaves - returns)
+        waiting = Signal(range(p.partial_sums + 1))
+        written: Value = leaves
+        for rank in range(p.add_stages + 1):
+            behind = Signal(name=f"written_{rank}")
+            m.d.sync += behind.eq(written)
+            written = behind
+        m.d.sync += waiting.eq(waiting + written - returns)
+
+        room = Mux(beat.last, promised != p.dot_depth, 1)
+        partial = Mux(beat.first, beat.last | (circling != p.partial_sums), waiting != 0)
+        return room & partial

@@ -1,0 +1,1 @@
+"""What orders VEDA's work: layers, passes, operands, and results."""

@@ -1,0 +1,100 @@
+"""The program of a decoder layer: which matrices come before the attention, and which behind it."""
+
+from typing import Any
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from hdl.unit import Unit
+from hdl.veda.parameters import VedaParameters
+from hdl.veda.veda_kinds import PassKind, Space
+
+BEFORE = (PassKind.ANGLES, PassKind.QUERY_KEY_VALUE)
+BEHIND = (PassKind.OUTPUT_PROJECTION, PassKind.GATE_UP, PassKind.DOWN)
+
+
+class LayerSequencer(Unit):
+    """Order the weights of a layer's matrices, each as one burst.
+
+    A layer's matrices stand one behind the other, in the order in which the arrays use their lines:
+    an address is a constant, and a burst a matrix.
+
+    **Latency** 0 cycles. **Throughput** one burst a cycle.
+
+    Parameters
+    ----------
+    parameters : VedaParameters
+        Dimensions.
+
+    Members
+    -------
+    halves : In(stream)
+        A task's matrices: those `behind` its attention, or those before it.
+    reads : Out(stream)
+        Their bursts.
+    passes : Out(stream)
+        What becomes of them.
+    """
+
+    def __init__(self, *, parameters: VedaParameters) -> None:
+        self.parameters = p = parameters
+        half = data.StructLayout({"task": p.task_layout, "behind": 1})
+        super().__init__(
+            {
+                "halves": In(stream.Signature(half)),
+                "reads": Out(stream.Signature(p.read_layout)),
+                "passes": Out(stream.Signature(p.pass_layout)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Go through a half's matrices."""
+        m = Module()
+        p = self.parameters
+        half, task = self.halves.payload, self.halves.payload.task
+        burst, header = self.reads.payload, self.passes.payload
+        step = Signal(range(max(len(BEFORE), len(BEHIND))))
+        ends, moves = Signal(), Signal()
+        m.d.comb += [
+            ends.eq(step == Mux(half.behind, len(BEHIND), len(BEFORE)) - 1),
+            moves.eq(self.halves.valid & self.reads.ready & self.passes.ready),
+            self.reads.valid.eq(self.halves.valid & self.passes.ready),
+            self.passes.valid.eq(self.halves.valid & self.reads.ready),
+            self.halves.ready.eq(moves & ends),
+            burst.beats.eq(header.beats),
+            header.final.eq(half.behind),
+            *(header[name].eq(task[name]) for name in ("vote", "operation", "leave", "last_token")),
+        ]
+        with m.If(moves):
+            m.d.sync += step.eq(Mux(ends, 0, step + 1))
+        line = 0
+        with m.Switch(half.behind):
+            for behind, kinds in enumerate((BEFORE, BEHIND)):
+                with m.Case(behind), m.Switch(step):
+                    for number, kind in enumerate(kinds):
+                        with m.Case(number):
+                            m.d.comb += header.kind.eq(kind)
+                            self._address(m, kind, line)
+                            line += p.beats.get(kind, 0)
+        return m
+
+    def _address(self, m: Module, kind: PassKind, line: int) -> None:
+        """Fill in a burst."""
+        p = self.parameters
+        task, burst = self.halves.payload.task, self.reads.payload
+        for channel in range(p.channels):
+            address = burst.addresses[channel]
+            if kind == PassKind.ANGLES:
+                part = Const(channel % p.lines, p.angle_line["part"].width)
+                m.d.comb += [
+                    address.space.eq(Space.ANGLES),
+                    address.line.eq(Cat(task.position, part)),
+                ]
+            else:
+                m.d.comb += [
+                    address.space.eq(Space.WEIGHTS),
+                    address.layer.eq(task.layer),
+                    address.line.eq(line | channel << p.weight_line["channel"].offset),
+                ]
+        m.d.comb += self.passes.payload.beats.eq(p.beats.get(kind, task.last_token + 1))

@@ -1,0 +1,106 @@
+"""Where in its matrix a beat of weights stands."""
+
+from typing import Any
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib.wiring import In, Out
+
+from hdl.unit import Unit
+from hdl.veda.parameters import VedaParameters
+
+
+class LinearCounter(Unit):
+    """Count the beats of matrices, whose weights come in the order in which they are used.
+
+    Of an outer product a beat is a row of weights for one element of the state; after a beat for
+    each element a row of results is complete, and the next row's weights follow.
+
+    Of an inner product a beat is a slice of one output's weights for each array. As many outputs as
+    the array has partial sums form a block: first all of its outputs' first slices come, then all
+    second ones, and so on. The last block may be smaller.
+
+    The lines of a row, or of a block, are a segment: each token of a block of tokens meets them
+    before the next segment's come.
+
+    **Latency** 0 cycles.
+
+    Parameters
+    ----------
+    parameters : VedaParameters
+        Dimensions.
+
+    Members
+    -------
+    moves : In(1)
+        The beat is taken.
+    inner : In(1)
+        Whether the matrix makes inner products.
+    feed_forward : In(1)
+        Whether its inner products are as long as the feed-forward layer is wide.
+    last_token : In
+        Number of the last token that meets each line, from 0 on.
+    first, last : Out(1)
+        As in `FlexiblePeArray`.
+    load : Out(1)
+        The beat comes with a slice of the vector.
+    release : Out(1)
+        No slice is wanted after this beat's.
+    keep, again : Out(1)
+        As in `WeightBuffer`.
+    """
+
+    def __init__(self, *, parameters: VedaParameters) -> None:
+        self.parameters = parameters
+        super().__init__(
+            {
+                "moves": In(1),
+                "inner": In(1),
+                "feed_forward": In(1),
+                "last_token": In(parameters.token_shape),
+                "first": Out(1),
+                "last": Out(1),
+                "load": Out(1),
+                "release": Out(1),
+                "keep": Out(1),
+                "again": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Count elements, or outputs within slices, within tokens, and these within blocks."""
+        m = Module()
+        p = self.parameters
+        block = p.array.partial_sums
+        most = max(p.attended_slices, p.activated_slices)
+        element = Signal(range(p.hidden_size))
+        output, part = Signal(range(block)), Signal(range(most))
+        # Outputs of this block and those behind it.
+        left = Signal(range(p.sums + 1), init=p.sums)
+        row_ends, part_ends, block_ends, final = Signal(), Signal(), Signal(), Signal()
+        token, segment_ends = Signal(p.token_shape), Signal()
+        m.d.comb += [
+            row_ends.eq(element == p.hidden_size - 1),
+            final.eq(left <= block),
+            part_ends.eq(output == Mux(final, left, block) - 1),
+            block_ends.eq(
+                part == Mux(self.feed_forward, p.activated_slices, p.attended_slices) - 1
+            ),
+            self.first.eq(Mux(self.inner, part == 0, element == 0)),
+            self.last.eq(Mux(self.inner, block_ends, row_ends)),
+            self.load.eq(self.inner & (output == 0)),
+            self.release.eq(final & block_ends & ~self.keep),
+            segment_ends.eq(Mux(self.inner, part_ends & block_ends, row_ends)),
+            self.keep.eq(token != self.last_token),
+            self.again.eq(segment_ends & self.keep),
+        ]
+        with m.If(self.moves & segment_ends):
+            m.d.sync += token.eq(Mux(self.keep, token + 1, 0))
+        with m.If(self.moves & ~self.inner):
+            m.d.sync += element.eq(Mux(row_ends, 0, element + 1))
+        with m.If(self.moves & self.inner):
+            m.d.sync += output.eq(Mux(part_ends, 0, output + 1))
+            with m.If(part_ends):
+                m.d.sync += part.eq(Mux(block_ends, 0, part + 1))
+                with m.If(block_ends & ~self.keep):
+                    m.d.sync += left.eq(Mux(final, p.sums, left - block))
+        return m

@@ -1,0 +1,255 @@
+"""VEDA's rows of sums on their way: to the rotary embedding, the activation, or the next matrix."""
+
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from hdl.memory.replay_buffer import ReplayBuffer
+from hdl.stream.connect import connect_streams
+from hdl.stream.pair_serialiser import PairSerialiser
+from hdl.stream.row_collector import RowCollector
+from hdl.unit import Unit
+from hdl.veda.parameters import VedaParameters
+from hdl.veda.veda_kinds import RowKind
+
+
+class LinearResults(Unit):
+    """Pass each row on to where its kind belongs.
+
+    Keys and queries come with the elements that turn together as neighbours: they leave pair by
+    pair for the rotary embedding, and come back as rows; values pass by, in their turn. Gates and
+    ups are neighbours too: they leave for the activation, and come back as vectors for the next
+    matrix. So are the heads' outputs, an array's row after the other.
+
+    Of a block of tokens each row of a matrix comes for one token after the other, but the heads'
+    outputs for one head after the other.
+
+    **Latency** 0 cycles for values and outputs; for rows with pairs ``row + 2`` cycles and that of
+    the function. **Throughput** an element a cycle of keys and queries, two of gates and ups.
+
+    Parameters
+    ----------
+    parameters : VedaParameters
+        Dimensions.
+
+    Members
+    -------
+    rows : In(stream)
+        The arrays' rows, each kind in the order of the program: keys, values, queries.
+    angles : In(stream)
+        Those of a block's positions, before its rows. All heads are turned alike.
+    outputs : Out(stream)
+        Heads' outputs that leave the accelerator.
+    projections : Out(stream)
+        Keys, values and queries, as in `Scheduler`.
+    slices : Out(stream)
+        Halves of vectors for the arrays, and where in a block's vectors they belong.
+    pairs, rotated : Out, In(stream)
+        To and from the rotary embedding.
+    operands, activated : Out, In(stream)
+        To and from the activation.
+    """
+
+    def __init__(self, *, parameters: VedaParameters) -> None:
+        self.parameters = p = parameters
+        activation, rotary = p.functions.activation, p.functions.rotary
+        super().__init__(
+            {
+                "rows": In(stream.Signature(p.row_layout)),
+                "angles": In(stream.Signature(p.angles_layout)),
+                "outputs": Out(stream.Signature(p.beat_layout)),
+                "projections": Out(stream.Signature(p.beat_layout)),
+                "slices": Out(stream.Signature(p.slice_layout)),
+                "pairs": Out(stream.Signature(rotary.pair_layout)),
+                "rotated": In(stream.Signature(rotary.rotated_layout)),
+                "operands": Out(stream.Signature(activation.operands_layout)),
+                "activated": In(stream.Signature(activation.element_layout)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Count the rows of each kind, and route."""
+        m = Module()
+        p = self.parameters
+        m.submodules.serialiser = serialiser = PairSerialiser(pairs=p.row // 2)
+        rows, row, paired = self.rows, self.rows.payload, serialiser.rows
+        index = Signal(range(max(p.projected_rows, p.gated_rows, p.rounds)))
+        token = Signal(p.token_shape)
+        ends, token_ends = Signal(), Signal()
+        attends, gated, is_value = Signal(), Signal(), Signal()
+        turned, turning = self._turn(m, serialiser.pairs, paired)
+        split = self._slices(m, ends & token_ends)
+        m.d.comb += [
+            token_ends.eq(token == row.last_token),
+            attends.eq(row.kind == RowKind.ATTENDED),
+            gated.eq(row.kind == RowKind.GATED),
+            Value.cast(paired.payload["values"]).eq(Value.cast(row["values"])),
+            paired.payload.tag.eq(gated),
+            paired.payload.last.eq(ends & token_ends & gated),
+            self.outputs.payload.eq(row["values"]),
+            self.projections.valid.eq(turned.valid),
+            self.projections.payload.eq(turned.payload["item"]),
+            turned.ready.eq(self.projections.ready),
+        ]
+        with m.Switch(row.kind):
+            with m.Case(RowKind.OUTPUT):
+                m.d.comb += [
+                    self.outputs.valid.eq(rows.valid),
+                    rows.ready.eq(self.outputs.ready),
+                ]
+            with m.Case(RowKind.ATTENDED):
+                m.d.comb += [rows.ready.eq(split), ends.eq(index == p.rounds - 1)]
+            with m.Case(RowKind.PROJECTED):
+                m.d.comb += [
+                    ends.eq(index == p.projected_rows - 1),
+                    is_value.eq((index >= p.kv_rounds) & (index < 2 * p.kv_rounds)),
+                    paired.valid.eq(rows.valid & ~is_value),
+                    rows.ready.eq(paired.ready),
+                ]
+                with m.If(is_value):
+                    m.d.comb += rows.ready.eq(~turning & self.projections.ready)
+                # Values follow the keys, which are still being turned.
+                with m.If(is_value & ~turning):
+                    m.d.comb += [
+                        self.projections.valid.eq(rows.valid),
+                        self.projections.payload.eq(row["values"]),
+                    ]
+            with m.Case(RowKind.GATED):
+                m.d.comb += [
+                    ends.eq(index == p.gated_rows - 1),
+                    paired.valid.eq(rows.valid),
+                    rows.ready.eq(paired.ready),
+                ]
+        # A matrix's rows come token by token each, a token's heads one behind the other.
+        moves = rows.valid & rows.ready & (row.kind != RowKind.OUTPUT)
+        with m.If(moves & (attends | token_ends)):
+            m.d.sync += index.eq(Mux(ends, 0, index + 1))
+        with m.If(moves & (~attends | ends)):
+            m.d.sync += token.eq(Mux(token_ends, 0, token + 1))
+        return m
+
+    def _turn(self, m: Module, pairs: Any, rows: Any) -> tuple[Any, Value]:
+        """Give each pair its angle or its function; return the rows that come back, if any."""
+        p = self.parameters
+        m.submodules.turned = turned = RowCollector(width=32, items=p.row // 2)
+        pair, angles = pairs.payload, Signal(p.angle_layout, reset_less=True)
+        returned = self.rotated.payload
+        known = self._angles(m, angles)
+        m.d.comb += [
+            self.pairs.valid.eq(pairs.valid & ~pair.tag & known),
+            self.pairs.payload.x.eq(pair.x),
+            self.pairs.payload.y.eq(pair.y),
+            self.pairs.payload.cosine.eq(angles[0].cosine),
+            self.pairs.payload.sine.eq(angles[0].sine),
+            self.operands.valid.eq(pairs.valid & pair.tag),
+            self.operands.payload.gate.eq(pair.x),
+            self.operands.payload.up.eq(pair.y),
+            self.operands.payload.last.eq(pair.last),
+            pairs.ready.eq(Mux(pair.tag, self.operands.ready, self.pairs.ready & known)),
+            turned.items.valid.eq(self.rotated.valid),
+            turned.items.payload["item"].eq(Cat(returned.x, returned.y)),
+            self.rotated.ready.eq(turned.items.ready),
+        ]
+        under_way = Signal(range(4))
+        enters = rows.valid & rows.ready & ~rows.payload.tag
+        leaves = turned.rows.valid & turned.rows.ready
+        m.d.sync += under_way.eq(under_way + enters - leaves)
+        return turned.rows, under_way != 0
+
+    def _angles(self, m: Module, angles: Any) -> Value:
+        """Give each row its token's angles, which go round in it; return whether they are there."""
+        p = self.parameters
+        m.submodules.sets = sets = ReplayBuffer(
+            shape=p.angle_layout, depth=max(2, p.block), follows=False
+        )
+        connect_streams(m, self.angles, sets.source)
+        turned_rows = p.projected_rows - p.kv_rounds
+        place, known = Signal(range(p.row // 2)), Signal()
+        number, tokens, token = (
+            Signal(range(turned_rows)),
+            Signal(range(p.block + 1)),
+            Signal(p.token_shape),
+        )
+        turns = self.pairs.valid & self.pairs.ready
+        ends, final, loads = Signal(), Signal(), Signal()
+        m.d.comb += [
+            ends.eq(turns & (place == p.row // 2 - 1)),
+            final.eq(token + 1 == tokens),
+            sets.sink.ready.eq(ends | ~known),
+            sets.release.eq(final & (number == turned_rows - 1)),
+            loads.eq(sets.sink.valid & sets.sink.ready),
+        ]
+        with m.If(turns):
+            # A row has whole heads.
+            m.d.sync += [
+                Value.cast(angles).eq(Value.cast(angles).rotate_right(32)),
+                place.eq(Mux(ends, 0, place + 1)),
+            ]
+        with m.If(loads | ends):
+            m.d.sync += [angles.eq(sets.sink.payload), known.eq(loads)]
+        with m.If(loads):
+            m.d.sync += token.eq(Mux(final, 0, token + 1))
+            with m.If(final):
+                m.d.sync += number.eq(Mux(sets.release, 0, number + 1))
+        with m.If(self.angles.valid & self.angles.ready):
+            m.d.sync += tokens.eq(tokens + 1)
+        with m.Elif(loads & sets.release):
+            m.d.sync += tokens.eq(0)
+        return known
+
+    def _slices(self, m: Module, ends: Value) -> Value:
+        """Collect activated elements, split the heads' outputs; return whether the row is split."""
+        p = self.parameters
+        m.submodules.activated = activated = RowCollector(width=16, items=p.array.width // 2)
+        m.d.comb += [
+            activated.items.valid.eq(self.activated.valid),
+            activated.items.payload["item"].eq(self.activated.payload.value),
+            activated.items.payload.last.eq(self.activated.payload.last),
+            self.activated.ready.eq(activated.items.ready),
+        ]
+        slices, row = self.slices, self.rows.payload
+        parts = 2 * p.copies
+        part, copy = Signal(range(parts)), Signal(range(p.copies))
+        attended = self.rows.valid & (row.kind == RowKind.ATTENDED)
+        # Where the next half belongs, and where a row's first one does that the first token's was.
+        place, first = Signal(slices.payload.place.shape()), Signal(range(2 * p.activated_slices))
+        token, last_token = Signal(p.token_shape), Signal(p.token_shape)
+        with m.If(self.rows.valid & (row.kind == RowKind.GATED)):
+            m.d.sync += last_token.eq(row.last_token)
+        m.d.comb += [
+            slices.valid.eq(activated.rows.valid | attended),
+            slices.payload.place.eq(place),
+            activated.rows.ready.eq(slices.ready),
+        ]
+        moves = slices.valid & slices.ready
+        # The heads' outputs come when all activated elements are used.
+        with m.If(attended):
+            halves = data.ArrayLayout(p.array.vector_layout.size // 2, parts)
+            final = part == parts - 1
+            m.d.comb += [
+                slices.payload["item"].eq(data.View(halves, Value.cast(row["values"]))[part]),
+                slices.payload.last.eq(ends & final),
+            ]
+            with m.If(moves):
+                m.d.sync += [part.eq(Mux(final, 0, part + 1)), place.eq(place + 1)]
+        with m.Else():
+            m.d.comb += [
+                slices.payload["item"].eq(activated.rows.payload["item"]),
+                slices.payload.last.eq(activated.rows.payload.last),
+            ]
+            with m.If(moves):
+                m.d.sync += [copy.eq(copy + 1), place.eq(place + 1)]
+                with m.If(copy == p.copies - 1):
+                    m.d.sync += [
+                        copy.eq(0),
+                        token.eq(token + 1),
+                        place.eq(place + 2 * p.activated_slices - (p.copies - 1)),
+                    ]
+                    with m.If(token == last_token):
+                        later = first + p.copies
+                        m.d.sync += [token.eq(0), first.eq(later), place.eq(later)]
+        with m.If(moves & slices.payload.last):
+            m.d.sync += [place.eq(0), first.eq(0)]
+        return slices.ready & (part == parts - 1)

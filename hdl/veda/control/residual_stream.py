@@ -1,0 +1,205 @@
+"""VEDA's hidden states: an element after the other, to which the layers' results are added."""
+
+from typing import Any
+
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from hdl.arith.float_add import FloatAdd
+from hdl.arith.float_format import BINARY16
+from hdl.memory.memory import Memory
+from hdl.stream.fall_through_fifo import FallThroughFifo
+from hdl.unit import Unit
+from hdl.veda.parameters import VedaParameters
+
+ADD_STAGES = 2
+"""Register ranks of the adder."""
+
+OFFERED = 2
+"""Elements that may wait at the output: as many as it takes to read one a cycle."""
+
+
+class ResidualStream(Unit):
+    """Add the serial results of a matrix to the hidden states, which thereby enter the next norm.
+
+    The states of a block of tokens stand in a memory. They are written in rounds: in the first they
+    enter from outside; in each of the others every element is replaced by its sum with a matrix's
+    result. What is written is read again in its order, for the norm or to leave, while the round
+    still goes on as far as all elements up to there are written. After reset states enter, and
+    again behind those that leave.
+
+    **Latency** 5 cycles from a sum to its element. **Throughput** one element a cycle; the arrays'
+    sums of a beat follow each other. The next round begins when all elements have been read.
+
+    **Numerics** one addition in FP16, rounded to nearest, ties to even.
+
+    Parameters
+    ----------
+    parameters : VedaParameters
+        Dimensions.
+
+    Members
+    -------
+    states_in : In(stream)
+        Elements of the states of a block that enters; `last` with the last of all.
+    sums : In(stream)
+        One sum of each array: output ``i`` of the matrix is array ``i mod copies``'s. As many
+        outputs as an array has partial sums come for one token after the other, then the next.
+    leave : In(1)
+        The sums are the last that the states meet: they leave. Constant for all sums of a matrix.
+    finished : Out(1)
+        A matrix's last sum is taken.
+    elements : Out(stream)
+        To the norm: `value` in FP16, `last` with a state's last, `final` with the block's last.
+    states_out : Out(stream)
+        States that leave, and the `last` element of each.
+    """
+
+    def __init__(self, *, parameters: VedaParameters) -> None:
+        self.parameters = p = parameters
+        state = stream.Signature(p.state_layout)
+        super().__init__(
+            {
+                "states_in": In(state),
+                "sums": In(stream.Signature(data.ArrayLayout(BINARY16.layout, p.copies))),
+                "leave": In(1),
+                "finished": Out(1),
+                "elements": Out(stream.Signature(p.element_layout)),
+                "states_out": Out(state),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Write what enters or what is summed; read behind it."""
+        m = Module()
+        p = self.parameters
+        m.submodules.states = states = Memory(depth=p.state_elements, width=16)
+        m.submodules.add = add = FloatAdd(stages=ADD_STAGES)
+
+        # Of the round: what it is, whether all is written, and whether the last sum is taken.
+        entering, leaving, complete, summed = Signal(init=1), Signal(), Signal(), Signal()
+        # Elements of the block, known once it has entered, and those written from the first one on.
+        size, prefix = Signal(range(p.state_elements + 1)), Signal(range(p.state_elements + 1))
+        copy, reads = Signal(range(p.copies)), Signal()
+        address, last = self._address(m, reads, size)
+        turned = copy == p.copies - 1
+        m.d.comb += [
+            reads.eq(self.sums.valid & ~entering & ~summed),
+            self.sums.ready.eq(~entering & ~summed & turned),
+            self.finished.eq(reads & last),
+        ]
+        with m.If(reads):
+            m.d.sync += [copy.eq(Mux(turned, 0, copy + 1)), leaving.eq(self.leave)]
+
+        # The state's element comes from the memory a cycle later, and so does its sum.
+        total = Signal(16, reset_less=True)
+        m.d.sync += total.eq(Array(Value.cast(part) for part in self.sums.payload)[copy])
+        m.d.comb += [Value.cast(add.a).eq(total), Value.cast(add.b).eq(states.read_data)]
+        written, beside = Signal(1 + ADD_STAGES), Cat(last, address)
+        m.d.sync += written.eq(Cat(reads, written))
+        for rank in range(1 + ADD_STAGES):
+            later = Signal(len(beside), name=f"beside_{rank}", reset_less=True)
+            m.d.sync += later.eq(beside)
+            beside = later
+        adds, final, place = written[-1], beside[0], beside[1:]
+
+        enters = self.states_in.valid & self.states_in.ready
+        m.d.comb += [
+            self.states_in.ready.eq(entering & ~complete),
+            states.write_enable.eq(adds | enters),
+            states.write_address.eq(Mux(entering, prefix, place)),
+            states.write_data.eq(
+                Mux(entering, self.states_in.payload.value.as_value(), add.result.as_value())
+            ),
+        ]
+        with m.If(states.write_enable & (states.write_address == prefix)):
+            m.d.sync += prefix.eq(prefix + 1)
+        with m.If(enters & self.states_in.payload.last):
+            m.d.sync += [size.eq(prefix + 1), complete.eq(1)]
+        with m.If(self.finished):
+            m.d.sync += summed.eq(1)
+        with m.If(adds & final):
+            m.d.sync += complete.eq(1)
+
+        # What is read next, if it is written, and if the output has room for it.
+        element, ends, leaves, gives = Signal(range(p.state_elements)), Signal(), Signal(), Signal()
+        room = self._give(m, gives, element, ends, leaves, states.read_data)
+        m.d.comb += [
+            gives.eq((complete | (element != prefix)) & room & ~reads),
+            ends.eq(complete & (element + 1 == size)),
+            leaves.eq(leaving & ~entering),
+            states.read_enable.eq(reads | gives),
+            states.read_address.eq(Mux(reads, address, element)),
+        ]
+        with m.If(gives):
+            m.d.sync += element.eq(element + 1)
+            with m.If(ends):
+                m.d.sync += [
+                    *(signal.eq(0) for signal in (element, prefix, complete, summed)),
+                    entering.eq(leaves),
+                ]
+        return m
+
+    def _address(self, m: Module, moves: Value, size: Value) -> tuple[Value, Value]:
+        """Return which element the next sum belongs to, and whether it is a matrix's last."""
+        p = self.parameters
+        most = min(p.array.partial_sums * p.copies, p.hidden_size)
+        # The first element of the token's state, the first of the outputs' block in it, and those
+        # between.
+        state, block, offset = (
+            Signal(range(p.state_elements)),
+            Signal(range(p.hidden_size)),
+            Signal(range(most)),
+        )
+        index, address = Signal(range(p.hidden_size)), Signal(range(p.state_elements))
+        closes, block_ends, token_ends = Signal(), Signal(), Signal()
+        m.d.comb += [
+            index.eq(block + offset),
+            address.eq(state + index),
+            closes.eq(index == p.hidden_size - 1),
+            block_ends.eq(closes | (offset == most - 1)),
+            token_ends.eq(state + p.hidden_size == size),
+        ]
+        with m.If(moves):
+            m.d.sync += offset.eq(Mux(block_ends, 0, offset + 1))
+            with m.If(block_ends):
+                m.d.sync += state.eq(Mux(token_ends, 0, state + p.hidden_size))
+                with m.If(token_ends):
+                    m.d.sync += block.eq(Mux(closes, 0, block + most))
+        return address, closes & token_ends
+
+    def _give(
+        self, m: Module, moves: Value, element: Value, ends: Value, leaves: Value, read: Value
+    ) -> Value:
+        """Offer what is read, in the cycle behind; return whether there is room for more."""
+        p = self.parameters
+        marks = data.StructLayout({"last": 1, "final": 1, "leaves": 1})
+        offered = data.StructLayout({"value": BINARY16.layout, "marks": marks})
+        m.submodules.offers = offers = FallThroughFifo(shape=offered, depth=OFFERED)
+        place, coming, mark = Signal(range(p.hidden_size)), Signal(), Signal(marks, reset_less=True)
+        last = place == p.hidden_size - 1
+        m.d.sync += [
+            coming.eq(moves),
+            mark.last.eq(last),
+            mark.final.eq(ends),
+            mark.leaves.eq(leaves),
+        ]
+        with m.If(moves):
+            m.d.sync += place.eq(Mux(last, 0, place + 1))
+        sink, given = offers.sink, offers.sink.payload
+        inside, outside = self.elements, self.states_out
+        m.d.comb += [
+            offers.source.valid.eq(coming),
+            Value.cast(offers.source.payload.value).eq(read),
+            offers.source.payload.marks.eq(mark),
+            inside.valid.eq(sink.valid & ~given.marks.leaves),
+            inside.payload.value.eq(given.value),
+            inside.payload.last.eq(given.marks.last),
+            inside.payload.final.eq(given.marks.final),
+            outside.valid.eq(sink.valid & given.marks.leaves),
+            outside.payload.value.eq(given.value),
+            outside.payload.last.eq(given.marks.last),
+            sink.ready.eq(Mux(given.marks.leaves, outside.ready, inside.ready)),
+        ]
+        return offers.waiting + coming < OFFERED

@@ -1,0 +1,98 @@
+"""VEDA's weight buffer: what a block of tokens needs of a matrix comes from memory once."""
+
+from typing import Any
+
+from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.lib import stream
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from hdl.memory.memory import Memory
+from hdl.unit import Unit
+from hdl.veda.parameters import VedaParameters
+
+
+class WeightBuffer(Unit):
+    """A FIFO of memory's lines whose reader may go back to the oldest that it has kept.
+
+    A segment of a matrix is what a token needs before the next token can use the same lines: those
+    of a row of results, or of a block of outputs. For all tokens but the last, lines are kept and
+    read again; meanwhile the next ones come in, as far as there is room.
+
+    **Latency** 2 cycles. **Throughput** one line a cycle, also when the reader goes back.
+
+    Parameters
+    ----------
+    parameters : VedaParameters
+        Dimensions; a segment has `segment_lines` at most.
+
+    Members
+    -------
+    source : In(stream)
+        A line of each channel.
+    sink : Out(stream)
+        The same, from the memory's output.
+    keep : In(1)
+        The line that is handed over is needed again.
+    again : In(1)
+        Behind it comes the oldest line that was kept; only with `keep`.
+    """
+
+    def __init__(self, *, parameters: VedaParameters) -> None:
+        self.parameters = p = parameters
+        super().__init__(
+            {
+                "source": In(stream.Signature(p.beat_layout)),
+                "sink": Out(stream.Signature(p.beat_layout)),
+                "keep": In(1),
+                "again": In(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Write at one pointer, read at another, free at a third."""
+        m = Module()
+        p, sink = self.parameters, self.sink
+        depth = p.segment_lines
+
+        def pointer(name: str, moves: Value, value: Value | None = None) -> Signal:
+            own = Signal(ceil_log2(depth), name=name)
+            now = own if value is None else value
+            with m.If(moves):
+                m.d.sync += own.eq(Mux(now == depth - 1, 0, now + 1))
+            return own
+
+        arrives, leaves, frees, back = Signal(), Signal(), Signal(), Signal()
+        read_from = Signal(ceil_log2(depth))
+        written = pointer("written", arrives)
+        oldest = pointer("oldest", frees)
+        place = pointer("place", leaves, read_from)
+        # Lines that have not left for the last time, and those behind the one at the output.
+        kept, ahead = Signal(range(depth + 1)), Signal(range(depth + 1))
+        handed_over = sink.valid & sink.ready
+        m.d.comb += [
+            self.source.ready.eq(kept != depth),
+            arrives.eq(self.source.valid & self.source.ready),
+            frees.eq(handed_over & ~self.keep),
+            back.eq(handed_over & self.again),
+            read_from.eq(Mux(back, oldest, place)),
+            leaves.eq(back | ((ahead != 0) & (~sink.valid | sink.ready))),
+        ]
+        m.d.sync += [
+            kept.eq(kept + arrives - frees),
+            ahead.eq(Mux(back, kept, ahead) + arrives - leaves),
+        ]
+        with m.If(leaves | sink.ready):
+            m.d.sync += sink.valid.eq(leaves)
+        for copy in range(p.copies):
+            lines = Memory(depth=depth, width=p.array.vector_layout.size)
+            m.submodules[f"lines_{copy}"] = lines
+            m.d.comb += [
+                lines.write_enable.eq(arrives),
+                lines.write_address.eq(written),
+                lines.write_data.eq(Value.cast(self.source.payload[copy])),
+                lines.read_enable.eq(leaves),
+                lines.read_address.eq(read_from),
+                Value.cast(sink.payload[copy]).eq(lines.read_data),
+            ]
+        return m

@@ -1,0 +1,242 @@
+"""VEDA's element-serial layernorm: elements in, normalised elements out, one a cycle each."""
+
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Signal, Value
+from amaranth.lib import stream
+from amaranth.lib.wiring import In, Out, Signature
+
+from hdl.arith.float_add import FloatAdd
+from hdl.arith.float_format import BINARY16
+from hdl.arith.float_multiply import FloatMultiply
+from hdl.arith.unsigned_multiply import product
+from hdl.memory.memory_fifo import MemoryFifo
+from hdl.unit import Unit
+from hdl.veda.functions.deviation_reciprocal import DeviationReciprocal
+from hdl.veda.functions.element_sums import ElementSums
+from hdl.veda.functions.layernorm_parameters import ElementSerialLayernormParameters
+from hdl.veda.functions.operator_loan import (
+    BINARY,
+    EXACT_PRODUCT,
+    EXTRA_BITS,
+    LONGER_PRODUCT,
+    from_fp16,
+    loan,
+    own,
+)
+
+
+def layernorm_loan(parameters: ElementSerialLayernormParameters) -> Signature:
+    """Return the operators of a layernorm: RMSNorm needs no subtractor."""
+    subtractor = {} if parameters.rms else {"add": BINARY}
+    return loan(multiply=LONGER_PRODUCT, last_multiply=EXACT_PRODUCT, **subtractor)
+
+
+class SignificandProduct(Unit):
+    """The integer product of two significands: of a multiplier, what a square needs.
+
+    **Latency** 0 cycles. **Throughput** one product a cycle. **Numerics** exact.
+
+    Members
+    -------
+    enable : In(1)
+        As every operator that is lent has it; nothing moves here.
+    a, b : In(FP16)
+        Two numbers below 2**-13, of which the codes are the significands.
+    product : Out(22)
+        The product of the two codes.
+    """
+
+    def __init__(self) -> None:
+        fp16 = BINARY16.layout
+        super().__init__({"enable": In(1), "a": In(fp16), "b": In(fp16), "product": Out(22)})
+
+    def elaborate(self, platform: Any) -> Module:
+        """Multiply."""
+        m = Module()
+        a, b = (Value.cast(code)[: BINARY16.significand_bits] for code in (self.a, self.b))
+        m.d.comb += self.product.eq(product(m, a, b))
+        return m
+
+
+class ElementSerialLayernorm(Unit):
+    """``(x - mean) / sigma`` of vectors of FP16 elements that come one a cycle; or RMSNorm.
+
+    The elements are summed while they go to the buffer (the reduction); when a vector is complete,
+    its mean and the reciprocal of its deviation are computed digit by digit; then its elements are
+    read again and normalised, while the next vector is reduced. The weight of the norm belongs into
+    the next matrix.
+
+    **Latency** from a vector's last element to its first result ``cycles + subtract_stages +
+    multiply_stages + 9`` at most, ``cycles`` as of `DeviationReciprocal` (the subtractor is there
+    without `rms` only). **Throughput** one element and one result a cycle, also from vector to
+    vector; a vector of fewer elements takes ``cycles + 7``.
+
+    **Numerics** the sum of elements is exact, that of squares drops what is below 2**-28 of each;
+    ``variance = max(0, squares / n - mean**2)``, ``scale = 1 / sqrt(variance + 1e-5)`` rounded to
+    FP16, to nearest but for its 14th bit; with `rms`, the mean is 0. The mean is rounded to FP16,
+    the difference from it once more, and so is the product. To the exact result q the error is at
+    most ``2**-9 * abs(q) + 2**-24``; without `rms` plus ``(2**-10 * abs(mean) + 2**-23) * scale``,
+    and what a variance wrong by ``2**-22 * abs(mean)`` makes.
+
+    **Special values** a vector with an infinity or a NaN gives the quiet NaN for all its elements,
+    and the flag is set.
+
+    Parameters
+    ----------
+    parameters : ElementSerialLayernormParameters
+        Dimensions.
+    borrows : bool
+        Whether the operators are lent.
+
+    Members
+    -------
+    elements : In(stream)
+        `value` in FP16, `last` with a vector's last element. A vector has at most `capacity`
+        elements. Its last one waits while another's scale is computed, or `vectors` vectors are not
+        yet normalised.
+    normalised : Out(stream)
+        `value` in FP16, in the order of the elements; `last`.
+    undefined : Out(1)
+        A vector had an infinity or a NaN. It stays.
+    clear_undefined : In(1)
+        It falls, unless a vector raises it in the same cycle.
+    loan : Out(layernorm_loan(parameters))
+        The operators; only with `borrows`. No element is reduced or normalised unless they are
+        granted.
+
+    Raises
+    ------
+    ValueError
+        By `ElementSerialLayernormParameters`.
+    """
+
+    def __init__(
+        self, *, parameters: ElementSerialLayernormParameters, borrows: bool = False
+    ) -> None:
+        self.parameters = parameters
+        self.borrows = borrows
+        super().__init__(
+            {
+                "elements": In(stream.Signature(parameters.element_layout)),
+                "normalised": Out(stream.Signature(parameters.element_layout)),
+                "undefined": Out(1),
+                "clear_undefined": In(1),
+            }
+            | ({"loan": Out(layernorm_loan(parameters))} if borrows else {})
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Reduce, buffer, normalise."""
+        m = Module()
+        p = self.parameters
+        lent = self.loan if self.borrows else self._own(m)
+        m.submodules.sums = sums = ElementSums(parameters=p)
+        m.submodules.deviation = deviation = DeviationReciprocal(parameters=p)
+        m.submodules.buffer = buffer = MemoryFifo(
+            shape=p.element_layout, depth=p.vectors * p.capacity
+        )
+        m.submodules.scales = scales = MemoryFifo(shape=p.scale_layout, depth=max(p.vectors, 2))
+
+        # Complete vectors that are not yet normalised; one of them may be under way to its scale.
+        complete = Signal(range(p.vectors + 1))
+        reducing = Signal()
+        element = self.elements.payload
+        room = ~element.last | ((complete != p.vectors) & ~reducing)
+        ready = buffer.source.ready & room & lent.granted
+        take = self.elements.valid & ready
+        ends = take & element.last
+        used = scales.sink.valid & scales.sink.ready
+        with m.If(deviation.strobe_out):
+            m.d.sync += reducing.eq(0)
+        with m.If(ends):
+            m.d.sync += reducing.eq(1)
+        spoilt = deviation.strobe_out & deviation.undefined
+        m.d.sync += [
+            complete.eq(complete + ends - used),
+            self.undefined.eq((self.undefined & ~self.clear_undefined) | spoilt),
+        ]
+        m.d.comb += [
+            self.elements.ready.eq(ready),
+            sums.strobe.eq(take),
+            sums.element.eq(element),
+            Value.cast(lent.last_multiply.a).eq(sums.significand),
+            Value.cast(lent.last_multiply.b).eq(sums.significand),
+            sums.square.eq(lent.last_multiply.product),
+            deviation.strobe.eq(sums.strobe_out),
+            deviation.sums.eq(sums.sums),
+            buffer.source.valid.eq(self.elements.valid & room & lent.granted),
+            buffer.source.payload.eq(element),
+            scales.source.valid.eq(deviation.strobe_out),
+            scales.source.payload.eq(deviation.scale),
+        ]
+        moving = self._normalise(m, lent, buffer.sink, scales.sink)
+        reduces = self.elements.valid & buffer.source.ready & room
+        m.d.comb += [
+            lent.wants.eq(reduces | (buffer.sink.valid & scales.sink.valid)),
+            lent.ends.eq(ends | used),
+            # An element is squared in the cycle behind its own, before operators change hands.
+            lent.busy.eq(moving),
+        ]
+        return m
+
+    def _own(self, m: Module) -> Any:
+        """Return operators of the unit itself."""
+        p = self.parameters
+        operators: dict[str, Any] = {
+            "multiply": FloatMultiply(extra_bits=EXTRA_BITS, stages=p.multiply_stages, enable=True),
+            "last_multiply": SignificandProduct(),
+        }
+        if not p.rms:
+            operators["add"] = FloatAdd(stages=p.subtract_stages, enable=True)
+        return own(m, layernorm_loan(p), **operators)
+
+    def _normalise(self, m: Module, lent: Any, elements: Any, scales: Any) -> Value:
+        """Subtract the mean and multiply; everything waits together.
+
+        Returns whether anything is there.
+        """
+        p = self.parameters
+        output = self.normalised
+        move, goes = Signal(), Signal()
+        m.d.comb += [
+            move.eq(~output.valid | output.ready),
+            goes.eq(move & lent.granted),
+            lent.enable.eq(move),
+            elements.ready.eq(scales.valid & goes),
+            scales.ready.eq(elements.valid & elements.payload.last & goes),
+        ]
+        ranks = p.multiply_stages + (0 if p.rms else p.subtract_stages)
+        # Beside the operands, and beside the operators.
+        valid, last = Signal(1 + ranks), Signal(1 + ranks, reset_less=True)
+        difference, scale = Signal(BINARY16.layout, reset_less=True), Signal(16, reset_less=True)
+        with m.If(move):
+            m.d.sync += [
+                valid.eq(Cat(elements.valid & scales.valid & lent.granted, valid)),
+                last.eq(Cat(elements.payload.last, last)),
+                difference.eq(elements.payload.value),
+                scale.eq(Value.cast(scales.payload.scale)),
+            ]
+        if not p.rms:
+            mean = Signal(BINARY16.layout, reset_less=True)
+            m.d.comb += [
+                lent.add.a.eq(difference),
+                lent.add.b.eq(mean),
+                lent.add.b.sign.eq(~mean.sign),
+            ]
+            with m.If(move):
+                m.d.sync += mean.eq(scales.payload.mean)
+            difference = lent.add.result
+            for rank in range(p.subtract_stages):
+                later = Signal(16, name=f"scale_{rank}", reset_less=True)
+                with m.If(move):
+                    m.d.sync += later.eq(scale)
+                scale = later
+        m.d.comb += [
+            lent.multiply.a.eq(difference),
+            Value.cast(lent.multiply.b).eq(from_fp16(scale)),
+            output.valid.eq(valid[-1]),
+            output.payload.last.eq(last[-1]),
+            output.payload.value.eq(lent.multiply.result),
+        ]
+        return valid.any()

@@ -1,0 +1,111 @@
+"""A softmax for each of VEDA's lanes, which work on different heads in lock-step."""
+
+from typing import Any
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import stream
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from hdl.stream.connect import connect_streams, fork_handshake, join_handshake
+from hdl.stream.fall_through_fifo import FallThroughFifo
+from hdl.unit import Unit
+from hdl.veda.functions.element_serial_softmax import ElementSerialSoftmax
+from hdl.veda.functions.normalization_unit import LOAN
+from hdl.veda.functions.softmax_parameters import ElementSerialSoftmaxParameters
+
+HEADS_UNDER_WAY = 4
+"""Heads whose length is known before their last score has come."""
+
+
+class LaneSoftmax(Unit):
+    """Mark where heads end, and turn the scores of all lanes into probabilities.
+
+    **Latency** and **throughput** those of `ElementSerialSoftmax`; the slowest lane counts.
+    **Numerics** as there.
+
+    Parameters
+    ----------
+    parameters : ElementSerialSoftmaxParameters
+        Dimensions of a lane.
+    lanes : int
+        Heads in lock-step, 1 or more.
+    borrows : bool
+        Whether the operators of the first lane's normalisation are lent.
+
+    Members
+    -------
+    lengths : In(stream)
+        The number of scores of each head, in order.
+    scores : In(stream)
+        One score for each lane.
+    probabilities : Out(stream)
+        One probability for each lane, and `last` with a head's last.
+    flags : Out(struct)
+        Those of all lanes.
+    clear_flags : In(1)
+        As in `ElementSerialSoftmax`.
+    loan : Out(LOAN)
+        The operators; only with `borrows`.
+    """
+
+    def __init__(
+        self, *, parameters: ElementSerialSoftmaxParameters, lanes: int = 1, borrows: bool = False
+    ) -> None:
+        self.parameters = p = parameters
+        self.lanes = lanes
+        self.borrows = borrows
+        super().__init__(
+            {
+                "lengths": In(stream.Signature(p.length_shape)),
+                "scores": In(stream.Signature(p.lanes_layout(lanes))),
+                "probabilities": Out(stream.Signature(p.beat_layout(lanes))),
+                "flags": Out(p.flags_layout),
+                "clear_flags": In(1),
+            }
+            | ({"loan": Out(LOAN)} if borrows else {})
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Count, fork, join."""
+        m = Module()
+        p = self.parameters
+        lanes = [
+            ElementSerialSoftmax(parameters=p, borrows=self.borrows and lane == 0)
+            for lane in range(self.lanes)
+        ]
+        if self.borrows:
+            connect(m, lanes[0].loan, flipped(self.loan))
+        m.submodules.heads = heads = FallThroughFifo(shape=p.length_shape, depth=HEADS_UNDER_WAY)
+        connect_streams(m, self.lengths, heads.source)
+
+        count = Signal(p.length_shape)
+        last, moves = Signal(), Signal()
+        offered = self.scores.valid & heads.sink.valid
+        ready = fork_handshake(m, offered, [lane.scores for lane in lanes])
+        m.d.comb += [
+            last.eq(count + 1 == heads.sink.payload),
+            moves.eq(offered & ready),
+            self.scores.ready.eq(heads.sink.valid & ready),
+            heads.sink.ready.eq(moves & last),
+        ]
+        with m.If(moves):
+            m.d.sync += count.eq(Mux(last, 0, count + 1))
+
+        results = [lane.probabilities for lane in lanes]
+        valid = join_handshake(m, results, self.probabilities.ready)
+        m.d.comb += [
+            self.probabilities.valid.eq(valid),
+            self.probabilities.payload.last.eq(results[0].payload.last),
+        ]
+        flags = 0
+        for index, lane in enumerate(lanes):
+            m.submodules[f"lane_{index}"] = lane
+            m.d.comb += [
+                lane.scores.payload.value.eq(self.scores.payload[index]),
+                lane.scores.payload.last.eq(last),
+                lane.clear_flags.eq(self.clear_flags),
+                self.probabilities.payload["values"][index].eq(results[index].payload.value),
+            ]
+            flags = lane.flags.as_value() | flags
+        m.d.comb += self.flags.eq(flags)
+        return m

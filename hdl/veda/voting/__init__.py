@@ -1,0 +1,1 @@
+"""VEDA's voting engine."""

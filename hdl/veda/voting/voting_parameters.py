@@ -1,0 +1,99 @@
+"""Dimensions of VEDA's voting engine, and what its streams carry."""
+
+from dataclasses import dataclass, field
+
+from amaranth.hdl import Shape, unsigned
+from amaranth.lib import data
+
+from hdl.arith.float_format import BINARY16
+from hdl.parameters import require_choice, require_range
+from hdl.veda.voting.vote_threshold import VoteThresholdParameters
+
+SLACK = 4
+"""Elements that arrive between a threshold and the first vote, and one to spare."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VotingEngineParameters:
+    """Dimensions of a voting engine; they also drive its golden model and its testbench.
+
+    Parameters
+    ----------
+    threshold : VoteThresholdParameters
+        `capacity`, the slots of a layer at most, and the weights of the threshold.
+    heads : int
+        Heads of a layer, all of which vote, 1 to 128.
+    lanes : int
+        Heads in lock-step, 1 to 16.
+    count_bits : int
+        Bits of a vote count, 2 to 16.
+    reserved : int
+        The paper's R: the first tokens of a text, which the scheduler lets cast no vote.
+    protect_sink : bool
+        Whether the first `reserved` slots are never victims.
+
+    Raises
+    ------
+    ValueError
+        If a rule above is broken, with the rule and the value.
+    """
+
+    threshold: VoteThresholdParameters = field(default_factory=VoteThresholdParameters)
+    heads: int = 32
+    lanes: int = 1
+    count_bits: int = 16
+    reserved: int = 32
+    protect_sink: bool = False
+
+    def __post_init__(self) -> None:
+        """Check every rule."""
+        require_range("heads", self.heads, 1, 128)
+        require_range("lanes", self.lanes, 1, 16)
+        require_range("count_bits", self.count_bits, 2, 16)
+        require_range("reserved", self.reserved, 0, self.capacity)
+        require_choice("protect_sink", self.protect_sink, (False, True))
+
+    @property
+    def capacity(self) -> int:
+        """Slots of a layer."""
+        return self.threshold.capacity
+
+    @property
+    def slot_bits(self) -> int:
+        """Bits of a slot."""
+        return self.threshold.slot_bits
+
+    @property
+    def rounds(self) -> int:
+        """Times that `lanes` heads vote, until all have voted."""
+        return -(-self.heads // self.lanes)
+
+    @property
+    def fifo_depth(self) -> int:
+        """Elements that can wait: a head, and what arrives before its threshold is known."""
+        return self.capacity + self.threshold.latency + SLACK
+
+    @property
+    def beat_layout(self) -> data.StructLayout:
+        """The probability of one slot for each lane."""
+        return data.StructLayout(
+            {"values": data.ArrayLayout(BINARY16.layout, self.lanes), "last": 1}
+        )
+
+    @property
+    def votes_shape(self) -> Shape:
+        """Votes of a round of heads against a slot."""
+        return unsigned(self.lanes.bit_length())
+
+    @property
+    def layer_layout(self) -> data.StructLayout:
+        """What to do for one token in one layer."""
+        length = unsigned(self.threshold.length_bits)
+        return data.StructLayout(
+            {"length": length, "vote": 1, "new_slot": self.slot_bits, "evictions": length}
+        )
+
+    @property
+    def victim_layout(self) -> data.StructLayout:
+        """The outcome of a search."""
+        return data.StructLayout({"slot": self.slot_bits, "votes": self.count_bits, "found": 1})

@@ -1,0 +1,214 @@
+"""The command line: one command a verb, each ending with a table and the path of what it wrote."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.table import Table
+
+from hdl.errors import UserError
+from hdl.paths import BUILD, ROOT
+from hdl.target import find_target
+from systola import environment
+from systola.options import chosen, console, preset_option, target_option, top_option
+from systola.study import COMMANDS as STUDIES
+from systola.synthesis import COMMANDS as SYNTHESIS
+
+
+class _Verbs(click.Group):
+    """Commands in the order in which a newcomer meets them; user errors end with status 2."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (UserError, ValueError) as error:
+            raise click.UsageError(str(error)) from error
+
+
+@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """Systola: accelerators for large-language-model inference as synthesizable RTL.
+
+    Every verb is also a make target, and every option a make variable:
+    `make sim TOP=systolic_evictor PRESET=paper WAVES=1`.
+    """
+
+
+@main.command("list")
+def list_units() -> None:
+    """List the units, their papers and presets."""
+    from hdl.catalog import CATALOG
+
+    table = Table("TOP", "paper", "what it does", "presets")
+    for entry in CATALOG:
+        table.add_row(entry.top, entry.paper, entry.summary, " ".join(entry.presets))
+    console.print(table)
+
+
+@main.command()
+@top_option
+@preset_option
+@click.option("--seed", type=click.IntRange(0, 2**31 - 1), help="Repeats a run; drawn if absent.")
+@click.option("--waves", type=bool, default=False, help="1 keeps a waveform and a GTKWave view.")
+@click.option("--coverage", type=bool, default=False, help="1 measures line and toggle coverage.")
+@click.option("--sim", default="verilator", help="verilator or icarus (four-state).")
+@click.option("--full", type=bool, default=False, help="1 runs the testbench's long version.")
+@click.option("--netlist", type=bool, default=False, help="1 simulates the synthesised netlist.")
+@click.option("--liberty", default=None, help="Cell library for NETLIST=1, .lib or .lib.gz.")
+@target_option
+def sim(
+    top: str,
+    preset: str | None,
+    seed: int | None,
+    waves: bool,
+    coverage: bool,
+    sim: str,
+    full: bool,
+    netlist: bool,
+    liberty: str | None,
+    target: str,
+) -> None:
+    """Simulate a unit's Verilog on real tensors against its golden model."""
+    if problem := environment.first_problem(
+        environment.check_host() + environment.check_packages()
+    ):
+        raise UserError(problem)
+    from testbenches.runner import Request, simulate
+
+    entry, preset = chosen(top, preset)
+    request = Request(
+        simulator=sim,
+        seed=seed,
+        waves=waves,
+        coverage=coverage,
+        full=full,
+        netlist=netlist,
+        liberty=liberty,
+        target=find_target(target),
+    )
+    with console.status(f"simulating {top} at {preset} with {sim}"):
+        result = simulate(entry, preset, request)
+    table = Table(title=f"{top} / {preset}", show_header=False)
+    table.add_row("result", "[green]passed[/]" if result.passed else "[red]FAILED[/]")
+    table.add_row("tensors", result.tensors)
+    table.add_row("tests", f"{result.tests}, {result.failures} failed")
+    table.add_row("values compared", f"{result.values_checked:,}, {result.mismatches:,} differ")
+    if result.utilization is not None:
+        share = f"{result.cycles:,}, ideal {result.ideal_cycles:,} ({result.utilization:.2%})"
+        table.add_row("cycles", share)
+    for name, value in result.facts.items():
+        table.add_row(name.replace("_", " "), str(value))
+    rate = f"{result.seconds} s, {result.sim_cycles_per_second:,.0f} cycles a second"
+    table.add_row("simulation", f"{result.simulator}, seed {result.seed}, {rate}")
+    console.print(table)
+    for file in result.outputs:
+        console.print(f"wrote {_shown(Path(file))}")
+    console.print(f"wrote {_shown(BUILD / top / preset / request.result_name)}.json")
+    if not result.passed:
+        console.print(f"[red]{result.first_failure}[/]", markup=True, highlight=False)
+        sys.exit(1)
+
+
+@main.command()
+@top_option
+@preset_option
+@click.option("--out", type=click.Path(path_type=Path), help="Folder; build/<top>/<preset>/rtl.")
+@target_option
+def verilog(top: str, preset: str | None, out: Path | None, target: str) -> None:
+    """Write a unit's Verilog-2005 and its file list."""
+    from hdl.emit import Emission, write_verilog
+
+    entry, preset = chosen(top, preset)
+    wanted = find_target(target)
+    directory = out or BUILD / top / preset / wanted.folder
+    emission = Emission(top=entry.build(preset), name=top, target=wanted)
+    files = write_verilog(emission, directory)
+    table = Table("module", "lines", title=f"{top} / {preset}")
+    for module, file in zip(emission.modules, files, strict=False):
+        table.add_row(module.name, str(len(file.read_text().splitlines())))
+    console.print(table)
+    console.print(f"wrote {_shown(files[-1])}")
+
+
+for command in (*SYNTHESIS, *STUDIES):
+    main.add_command(command)
+
+
+@main.command()
+@click.option("--full", type=bool, default=False, help="1 also runs the tests marked full.")
+@click.option("--only", default=None, help="A test file or folder instead of all.")
+@click.option("--keyword", default=None, help="Only tests whose names fit, as in pytest's -k.")
+def test(full: bool, only: str | None, keyword: str | None) -> None:
+    """Run the tests: models, arithmetic, emission, proofs, and every unit's simulation."""
+    marked = [] if full else ["-m", "not full"]
+    # One test at a time to whoever is free: by default a worker would get all simulations at once.
+    workers = ["-n", "auto", "--maxschedchunk", "1"]
+    selected = [*(["-k", keyword] if keyword else []), *([only] if only else [])]
+    command = [sys.executable, "-m", "pytest", *workers, *marked, *selected]
+    sys.exit(subprocess.call(command, cwd=ROOT))
+
+
+@main.command()
+def lint() -> None:
+    """Check style, types, and the emitted Verilog of every unit."""
+    from testbenches.lint import lint_verilog
+
+    bin_directory = Path(sys.executable).parent
+    results = {
+        "ruff check": subprocess.call([bin_directory / "ruff", "check"], cwd=ROOT),
+        "ruff format": subprocess.call([bin_directory / "ruff", "format", "--check"], cwd=ROOT),
+        "pyright": subprocess.call([bin_directory / "pyright", "--warnings"], cwd=ROOT),
+        "verilator --lint-only": lint_verilog(),
+    }
+    table = Table("check", "result")
+    for name, status in results.items():
+        table.add_row(name, "[red]failed[/]" if status else "[green]clean[/]")
+    console.print(table)
+    sys.exit(1 if any(results.values()) else 0)
+
+
+@main.command("format")
+def format_sources() -> None:
+    """Format the Python sources and sort their imports."""
+    ruff = Path(sys.executable).parent / "ruff"
+    subprocess.check_call([ruff, "check", "--select", "I", "--fix"], cwd=ROOT)
+    subprocess.check_call([ruff, "format"], cwd=ROOT)
+
+
+@main.command()
+def doctor() -> None:
+    """Print each tool, the version found and wanted, and what to do about a difference."""
+    checks = environment.check_host() + environment.check_packages()
+    table = Table("tool", "found", "wanted", "state", "what to do")
+    for check in checks:
+        advice = "" if check.state == environment.READY else check.advice
+        table.add_row(check.name, check.found, check.wanted, check.state, advice)
+    console.print(table)
+    if problem := environment.first_problem(checks):
+        raise UserError(problem)
+
+
+@main.command()
+def clean() -> None:
+    """Remove everything built; the virtual environment stays."""
+    shutil.rmtree(BUILD, ignore_errors=True)
+    console.print(f"removed {_shown(BUILD)}")
+
+
+@main.command("help")
+@click.pass_context
+def show_help(ctx: click.Context) -> None:
+    """Show this text."""
+    assert ctx.parent is not None
+    console.print(ctx.parent.get_help(), highlight=False)
+
+
+def _shown(path: Path) -> Path:
+    """Return a path relative to the checkout where it is inside."""
+    return path.relative_to(ROOT) if path.is_relative_to(ROOT) else path

@@ -1,0 +1,69 @@
+"""The verb ``study``: what a paper claims, measured on a real model."""
+
+import difflib
+import os
+from collections.abc import Callable
+from importlib import import_module
+
+import click
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from hdl.errors import UserError
+from hdl.paths import BUILD, ROOT
+from systola.options import console
+
+PAPERS = ("kelle", "veda")
+DEFAULT_WINDOWS, FULL_WINDOWS = 1, 8
+
+
+@click.command()
+@click.option("--paper", required=True, help="kelle or veda.")
+@click.option("--full", type=bool, default=False, help="1 takes eight times the text.")
+def study(paper: str, full: bool) -> None:
+    """Measure a paper's claims on SmolLM2 and set them beside the paper's figures."""
+    check_paper(paper)
+    # Threads that wait for the next small operation give their core to other work; the library
+    # of threads reads this when torch is imported.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # These need torch, which takes a second to import.
+    from golden.study.outcome import write_outcome
+    from golden.study.subject import news
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
+    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as bars:
+
+        def progress(what: str, steps: int) -> Callable[[], None]:
+            task = bars.add_task(what, total=steps)
+            return lambda: bars.advance(task)
+
+        loaded = progress("loading SmolLM2", 1)
+        subject = news(FULL_WINDOWS if full else DEFAULT_WINDOWS, progress)
+        loaded()
+        outcome = import_module(f"golden.study.{paper}").study(subject, full=full)
+    written = write_outcome(outcome, BUILD / "study")
+    table = Table("claim", "paper", "here", "holds", title=f"study of {paper}")
+    for claim in outcome.claims:
+        table.add_row(claim.what, claim.paper, claim.ours, claim.holds)
+    console.print(table)
+    for path in written:
+        shown = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
+        console.print(f"wrote {shown}")
+
+
+COMMANDS: tuple[click.Command, ...] = (study,)
+"""What `systola.cli` adds to its own verbs."""
+
+
+def check_paper(paper: str) -> None:
+    """Refuse a paper that has no study, and name the nearest that has one.
+
+    Raises
+    ------
+    UserError
+        If there is no such study.
+    """
+    if paper not in PAPERS:
+        near = difflib.get_close_matches(paper.lower(), PAPERS, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise UserError(f"PAPER must be one of {', '.join(PAPERS)}, not {paper!r}{hint}")

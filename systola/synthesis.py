@@ -1,0 +1,244 @@
+"""The verbs ``synth``, ``fpga``, ``export`` and ``report`` of the command line."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.table import Table
+
+from hdl.errors import UserError
+from hdl.paths import BUILD, ROOT
+from hdl.target import Target, find_target
+from systola.options import chosen, console, preset_option, top_option
+
+OPERATORS = "operators.json"
+"""Where `operators` leaves what it measured, in the build directory."""
+
+period_option = click.option("--period", type=float, help="Clock period in picoseconds.")
+
+
+@click.command()
+@top_option
+@preset_option
+@click.option("--liberty", help="Cell library, .lib or .lib.gz; Debian's OSU018 if absent.")
+@period_option
+@click.option("--vcd", type=click.Path(path_type=Path), help="Simulation, for switching activity.")
+def synth(
+    top: str, preset: str | None, liberty: str | None, period: float | None, vcd: Path | None
+) -> None:
+    """Map a unit to a cell library: area, timing, power, and a netlist that simulates."""
+    from synth.activity import read_activity
+    from synth.asic import check_period
+    from synth.liberty import find_library
+    from synth.netlist import netlist_sources
+    from synth.synthesis import measure_design
+
+    check_period(period)
+    chosen(top, preset)
+    with console.status("looking for a cell library") as status:
+        # Before the long work, so that a library that is none is named at once.
+        library = find_library(liberty)
+        _entry, preset, home, _emission, files = _emitted(top, preset)
+        result = measure_design(
+            files,
+            top,
+            library,
+            home,
+            preset=preset,
+            period_ps=period,
+            activity=lambda netlist: read_activity(vcd, netlist) if vcd else None,
+            progress=lambda words: status.update(f"{top} / {preset}: {words}"),
+        )
+        netlist = netlist_sources(result.headline.netlist, home / "netlist")
+    _print_synthesis(result)
+    _wrote(result.file, *netlist)
+
+
+@click.command()
+@top_option
+@preset_option
+@click.option("--device", default="ecp5-85k", help="ecp5-85k, ecp5-45k or xcup.")
+@click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=1, help="Seed of the placer.")
+def fpga(top: str, preset: str | None, device: str, seed: int) -> None:
+    """Map a unit to an FPGA; place and route it where that can be done."""
+    from synth.fpga import find_device, place_and_route
+
+    chosen_device = find_device(device)
+    _entry, preset, home, emission, files = _emitted(top, preset, Target.FPGA)
+    with console.status(f"mapping {top} to {chosen_device.title}") as status:
+        result = place_and_route(
+            files,
+            top,
+            emission.modules[-1].ports,
+            chosen_device,
+            home,
+            preset=preset,
+            seed=seed,
+            progress=lambda words: status.update(f"{top} / {preset}: {words}"),
+        )
+    table = Table("what", "used", "of", "share", title=f"{top} / {preset}, {chosen_device.title}")
+    for kind, used in result.counts.items():
+        available = getattr(chosen_device, kind)
+        table.add_row(kind.upper(), f"{used:g}", str(available), f"{used / available:.2%}")
+    fmax = f"{result.fmax_mhz:.1f} MHz" if result.fmax_mhz else "not placed and routed"
+    table.add_row("fmax", fmax, "", "")
+    console.print(table)
+    _wrote(result.file)
+
+
+@click.command()
+@top_option
+@preset_option
+@click.option("--for", "for_", required=True, help="orfs, librelane, vivado or fusesoc.")
+@period_option
+@click.option("--out", type=click.Path(path_type=Path), help="Folder to replace.")
+@click.option("--target", default=None, help="asic or fpga; fpga for Vivado, else asic.")
+def export(
+    top: str,
+    preset: str | None,
+    for_: str,
+    period: float | None,
+    out: Path | None,
+    target: str | None,
+) -> None:
+    """Write a unit as a project of another flow."""
+    from synth.asic import check_period
+    from synth.export import DEFAULT_PERIOD_PS, TARGETS, Design, check_flow, write_export
+
+    check_period(period)
+    check_flow(for_)
+    wanted = find_target(target) if target else TARGETS.get(for_, Target.ASIC)
+    entry, preset, home, emission, files = _emitted(top, preset, wanted)
+    design = Design(
+        top=top,
+        summary=entry.summary,
+        verilog=tuple(files),
+        ports=emission.modules[-1].ports,
+        period_ps=DEFAULT_PERIOD_PS if period is None else period,
+    )
+    written = write_export(design, for_, out or home / "export" / for_)
+    table = Table("file", "bytes", title=f"{top} / {preset} for {for_}")
+    for path in written:
+        table.add_row(str(path.relative_to(written[-1].parent)), str(path.stat().st_size))
+    console.print(table)
+    _wrote(written[-1])
+
+
+@click.command()
+@click.option("--docs", type=bool, default=False, help="1 renews README's and docs' tables.")
+def report(docs: bool) -> None:
+    """Write one page of everything measured so far, as HTML and as Markdown."""
+    from hdl.catalog import CATALOG
+    from synth.documents import write_documents
+    from synth.report import write_report
+    from synth.results import Record, collect
+
+    results, operators = collect(BUILD), Record.read(BUILD / OPERATORS)
+    if not results and not operators.values:
+        raise UserError(f"nothing is measured yet in {_shown(BUILD)}; run make sim or make synth")
+    written = write_report(CATALOG, results, operators, BUILD / "report")
+    if docs:
+        written += write_documents(CATALOG, results, operators)
+    table = Table("unit", "simulated", "netlist", "synthesised", "on FPGA", title="report")
+    for result in results:
+        kinds = (result.sim.values, result.netlist_sim.values, result.synth, result.fpga.values)
+        table.add_row(result.name, *("yes" if kind else "-" for kind in kinds))
+    console.print(table)
+    _wrote(*written)
+
+
+@click.command()
+@click.option("--liberty", required=True, help="NanGate45, .lib or .lib.gz.")
+def operators(liberty: str) -> None:
+    """Measure the arithmetic operators, as other people's circuits were measured."""
+    from synth.liberty import find_library
+    from synth.operators import measure_operators, short_name
+
+    with console.status("reading the library") as status:
+        results = measure_operators(
+            find_library(liberty), BUILD / OPERATORS, progress=status.update
+        )
+    title = f"{results['liberty']}, {results['corner']}"
+    table = Table("circuit", "recipe", "um2", "ps", title=title)
+    for unit, recipes in results["costs"].items():
+        for item in recipes:
+            figures = f"{item['area_um2']:,.0f}", f"{item['mapper_delay_ps']:,.0f}"
+            table.add_row(short_name(unit), item["recipe"], *figures)
+    console.print(table)
+    _wrote(BUILD / OPERATORS)
+
+
+COMMANDS: tuple[click.Command, ...] = (synth, fpga, export, operators, report)
+"""What `systola.cli` adds to its own verbs."""
+
+
+def _emitted(
+    top: str, preset: str | None, target: Target = Target.ASIC
+) -> tuple[Any, str, Path, Any, list[Path]]:
+    """Emit a unit; return its entry, preset, directory, emission and Verilog files."""
+    from hdl.emit import Emission, write_verilog
+
+    entry, name = chosen(top, preset)
+    home = BUILD / top / name
+    emission = Emission(top=entry.build(name), name=top, target=target)
+    files = write_verilog(emission, home / target.folder)
+    return entry, name, home, emission, [file for file in files if file.suffix == ".v"]
+
+
+def _print_synthesis(result: Any) -> None:
+    """Print the figures of a synthesis."""
+    from synth.timing import MISSING
+
+    library = result.library
+    title = f"{result.top} / {result.preset}\n{library.name}, {library.corner}; {library.origin}"
+    table = Table(title=title, title_justify="left")
+    table.add_column("what")
+    for point in result.points:
+        table.add_column(point.netlist.recipe, justify="right")
+    rows: dict[str, list[str]] = {}
+    for point in result.points:
+        netlist, timing = point.netlist, point.timing
+        scale = "um2" if library.timed else "NAND2"
+        figures = {
+            f"area, {scale}": f"{netlist.area_um2:,.0f}",
+            f"of it flip-flops, {scale}": f"{netlist.sequential_um2:,.0f}",
+            "NAND2 equivalents": f"{netlist.area_um2 / library.nand2_area:,.0f}",
+            "cells": f"{netlist.cells:,}",
+            "flip-flops": f"{netlist.flops:,}",
+            "memory bits, in no area": f"{netlist.memory_bits:,}",
+        }
+        if timing and timing.critical:
+            figures["fmax, MHz"] = f"{timing.fmax_mhz:,.0f}"
+            figures["longest path, ps"] = f"{timing.critical.length_ps:,.0f}"
+            if result.period_ps:
+                slack = min(path.slack_ps for path in timing.paths)
+                figures[f"slack at {result.period_ps:g} ps"] = f"{slack:,.0f}"
+            if timing.power:
+                figures["power, mW"] = f"{timing.power.total_mw:.3g}"
+                figures["at MHz"] = f"{timing.power.frequency_mhz:,.0f}"
+        for name, value in figures.items():
+            rows.setdefault(name, []).append(value)
+    for name, values in rows.items():
+        table.add_row(name, *values)
+    console.print(table)
+    critical = result.headline.timing.critical if result.headline.timing else None
+    if critical:
+        path = Table("ps", "cell", "name", "source", title=f"longest path, {critical.kind}")
+        for step in critical.steps:
+            path.add_row(f"{step.time_ps:.0f}", step.cell, step.name, step.source)
+        console.print(path)
+    if not library.timed:
+        console.print("The areas are an estimate: no cell library was found, so there is no time.")
+    elif not result.headline.timing:
+        console.print(MISSING)
+
+
+def _wrote(*paths: Path) -> None:
+    """Say what was written."""
+    for path in paths:
+        console.print(f"wrote {_shown(path)}")
+
+
+def _shown(path: Path) -> Path:
+    """Return a path relative to the checkout where it is inside."""
+    return path.relative_to(ROOT) if path.is_relative_to(ROOT) else path

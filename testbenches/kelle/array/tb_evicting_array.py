@@ -1,0 +1,302 @@
+"""Testbench of the array with its evictor: victims of SmolLM2's decode steps, from q and K."""
+
+from itertools import chain, repeat
+from typing import Any
+
+import cocotb
+import numpy as np
+from amaranth.lib import data
+
+from hdl.kelle.array.evicting_array import EvictingArrayParameters
+from testbenches.bench import Bench, catalog_parameters
+from testbenches.kelle.array.tb_systolic_array import read
+from testbenches.kelle.array.tile_passes import passes_of, projection, values_operands
+from testbenches.kelle.decode_work import (
+    LAYER,
+    Builder,
+    Work,
+    decode_work,
+    few_slots,
+    open_layer,
+    workload,
+)
+from testbenches.kelle.eviction.evictor_waves import tabulate
+from testbenches.packing import from_integers, pack, to_integer, unpack
+from testbenches.streams import PAUSES
+
+
+def prepare(p: EvictingArrayParameters) -> None:
+    """Capture the tensors before the simulator starts."""
+    open_layer(p.evictor.slots)
+    open_layer(few_slots(p))
+
+
+class Surroundings:
+    """Drive scales and slot states lane by lane as results fall due, and note all outputs."""
+
+    def __init__(self, bench: Bench, vectors: Any, work: Work, p: EvictingArrayParameters) -> None:
+        self.bench, self.vectors, self.work, self.p = bench, vectors, work, p
+        self.table = tabulate(work.waves, p.evictor)
+        self.lane = np.arange(p.rows)
+        layout = p.slot_layout
+        slots = {
+            name: np.array([getattr(wave, name) for wave in work.waves]).astype(np.int64)
+            for name, _field in layout
+        }
+        self.slots = pack(layout, slots)
+        pairs = np.array(work.scales)
+        self.scales = pack(p.scale_layout, {"scale": pairs[:, 0], "shift": pairs[:, 1]})
+        self.scored = dict(zip(work.scored, range(len(work.scored)), strict=True))
+        self.done = dict(zip(work.done, range(len(work.done)), strict=True))
+        shape = (16, p.rows)
+        rng = bench.numpy_rng
+        self.noise = rng.integers(0, 2, (*shape, layout.size), dtype=np.uint8)
+        self.scale_noise = rng.integers(0, 2, (*shape, p.scale_layout.size), dtype=np.uint8)
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        depth = self.p.latency + self.p.rows + 1
+        # By age: which vector, among those that are done and those that score, was accepted then.
+        self.done_at, self.scored_at = np.full(depth, -1), np.full(depth, -1)
+        self.accepted_at: list[int] = []
+        self.results: list[int] = []
+        self.updates: list[int] = []
+        self.first_cycle = self.bench.cycle
+
+    def drive(self) -> None:
+        """Put on each lane what belongs to the result that is due there."""
+        if not self.results:
+            self.first_cycle = self.bench.cycle
+        p, dut = self.p, self.bench.dut
+        turn = self.bench.cycle % len(self.noise)
+        for port, ages, numbers, table, noise in (
+            (dut.slots, self.lane + p.latency, self.scored_at, self.slots, self.noise),
+            (
+                dut.scales,
+                self.lane + p.latency - p.stages,
+                self.done_at,
+                self.scales,
+                self.scale_noise,
+            ),
+        ):
+            due = numbers[ages - 1]
+            if port is dut.slots:
+                chosen = table[due, self.lane]
+            else:
+                chosen = table[due]
+            bits = np.where((due >= 0)[:, np.newaxis], chosen, noise[turn])
+            port.value = to_integer(bits.reshape(-1))
+
+    def sample(self) -> None:
+        """Note what was accepted and what is shown."""
+        for ages in (self.done_at, self.scored_at):
+            ages[1:] = ages[:-1]
+            ages[0] = -1
+        if self.vectors.accepted:
+            number = len(self.accepted_at)
+            self.accepted_at.append(self.bench.cycle)
+            self.done_at[0] = self.done.get(number, -1)
+            self.scored_at[0] = self.scored.get(number, -1)
+        self.results.append(read(self.bench.dut.results))
+        self.updates.append(read(self.bench.dut.updates))
+
+    def check_silence(self) -> None:
+        """Require that no lane has shown a result or a new importance."""
+        for name, seen, lane in (
+            ("results", self.results, self.p.result_layout),
+            ("updates", self.updates, self.p.evictor.update_layout),
+        ):
+            layout = data.ArrayLayout(lane, self.p.rows)
+            got = unpack(layout, from_integers(seen, layout.size))["valid"]
+            self.bench.compare(f"{name}.valid after reset", np.zeros_like(got), got)
+
+    def check(self) -> None:
+        """Require every result and every new importance in its lane and cycle, and no other."""
+        p, work = self.p, self.work
+        accepted = np.array(self.accepted_at) - self.first_cycle
+        self.bench.compare(
+            "vectors accepted", np.array([len(work.vectors)]), np.array([len(accepted)])
+        )
+        self._check(
+            "results",
+            self.results,
+            p.result_layout,
+            accepted[work.done] + p.latency,
+            {
+                "value": np.array(work.values),
+                "index": np.broadcast_to(
+                    np.array(work.indices)[:, np.newaxis], (len(work.done), p.rows)
+                ),
+            },
+        )
+        if work.waves:
+            self._check(
+                "updates",
+                self.updates,
+                p.evictor.update_layout,
+                accepted[work.scored] + p.latency + 1,
+                {"importance": self.table.updates},
+            )
+
+    def _check(
+        self, name: str, seen: list[int], lane: Any, when: np.ndarray, fields: dict[str, np.ndarray]
+    ) -> None:
+        layout = data.ArrayLayout(lane, self.p.rows)
+        cycles = np.arange(len(seen)) + self.first_cycle
+        got = unpack(layout, from_integers(seen, layout.size))
+        place = when[:, np.newaxis] + self.lane
+        valid = np.zeros((len(seen), self.p.rows), np.int64)
+        valid[place, self.lane] = 1
+        self.bench.compare(f"{name}.valid", valid, got["valid"], cycles=cycles)
+        for field, values in fields.items():
+            expected = np.zeros_like(valid)
+            expected[place, self.lane] = values
+            shown = got[field] * got["valid"]
+            self.bench.compare(f"{name}.{field}", expected, shown, cycles=cycles)
+
+
+class Accelerator:
+    """A bench with all ports attached, and the work for it."""
+
+    def __init__(
+        self, dut: Any, salt: str, work: Work, *, source: str = "none", sink: str = "none"
+    ) -> None:
+        self.p: EvictingArrayParameters = catalog_parameters()
+        self.work = work
+        self.bench = Bench(dut, salt)
+        self.vectors = self.bench.source("vectors", source)
+        self.weights = self.bench.source("weights", source)
+        self.around = self.bench.add(Surroundings(self.bench, self.vectors, work, self.p))
+        self.sink = self.bench.sink("victims", sink)
+
+    def start(self) -> None:
+        """Offer everything."""
+        self.weights.send(self.work.beats)
+        self.vectors.send(self.work.vectors)
+
+    async def run(self) -> None:
+        """Reset, offer everything, and wait for all results and victims."""
+        await self.bench.reset()
+        self.sink.received.clear()
+        self.start()
+        expected = len(self.around.table.victims)
+        await self.bench.run(
+            until=lambda: self.vectors.idle and len(self.sink.received) == expected
+        )
+        for _ in range(self.p.latency + self.p.rows + 1):
+            await self.bench.step()
+
+    def check(self) -> None:
+        """Compare results, importances and victims."""
+        self.around.check()
+        layout = self.p.evictor.victim_layout
+        got = unpack(layout, from_integers([item for _, item in self.sink.received], layout.size))
+        victims = self.around.table.victims
+        for name in ("index", "importance", "found"):
+            expected = np.array([int(getattr(victim, name)) for victim in victims])
+            known = np.array([victim.found for victim in victims]) | (name == "found")
+            self.bench.compare(f"victims.{name}", expected * known, got[name] * known)
+
+
+@cocotb.test()
+async def decode_steps(dut: Any) -> None:
+    """Every victim of real decode steps, one cycle after the last score; no stall of the array."""
+    p = catalog_parameters()
+    builder = Builder(p)
+    victims, what = decode_work(builder, *workload(p), p.evictor.slots)
+    work = builder.work
+    unit = Accelerator(dut, "decode_steps", work)
+    await unit.run()
+    unit.check()
+    received = unit.sink.received
+    layout = p.evictor.victim_layout
+    got = unpack(layout, from_integers([item for _, item in received], layout.size))["index"]
+    unit.bench.compare("victims of the policy", np.array(victims), got)
+    accepted = np.array(unit.around.accepted_at)
+    last_scores = accepted[np.array(work.scored)[unit.around.table.last]] + p.latency + p.rows - 1
+    seen = np.array([cycle for cycle, _ in received])
+    unit.bench.compare("cycle of the victim", last_scores + 1, seen)
+    # Bound: the load of weights, or the vectors where there are more; the rest is the fill.
+    period = max(p.array.load_cycles, 3)
+    tiles_loaded = len(work.beats) // p.array.load_cycles
+    unit.bench.compare(
+        "cycles from the first tile to the last",
+        np.array([(tiles_loaded - 1) * period]),
+        np.array([accepted[-3] - accepted[0]]),
+    )
+    unit.bench.record(
+        cycles=int(accepted[-1] - accepted[0] + p.latency + p.rows + 1),
+        ideal_cycles=tiles_loaded * period,
+        tensors=what,
+    )
+
+
+@cocotb.test()
+@cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
+async def stalls(dut: Any, source: str, sink: str) -> None:
+    """Run a few decode steps under every pair of pause patterns."""
+    p = catalog_parameters()
+    builder = Builder(p)
+    decode_work(builder, 4, (0,), few_slots(p))
+    salt = f"stalls {source} {sink}"
+    unit = Accelerator(dut, salt, builder.work, source=source, sink=sink)
+    await unit.run()
+    unit.check()
+
+
+@cocotb.test()
+async def victims_wait(dut: Any) -> None:
+    """Take no victim until the array has long been waiting; then none is lost or changed."""
+    p = catalog_parameters()
+    builder = Builder(p)
+    decode_work(builder, p.evictor.victims + 2, (1,), few_slots(p))
+    unit = Accelerator(dut, "victims_wait", builder.work)
+    unit.sink.pauses = chain(repeat(True, 2 * len(builder.work.beats)), repeat(False))
+    await unit.run()
+    unit.check()
+
+
+@cocotb.test()
+async def other_products(dut: Any) -> None:
+    """A.V and a projection pass between decode steps without touching importances."""
+    p = catalog_parameters()
+    trace = open_layer(few_slots(p))
+    builder = Builder(p)
+    decode_work(builder, 1, (0,), few_slots(p))
+    rng = Bench(dut, "other_products").numpy_rng
+    operands = values_operands(trace, LAYER, 0, p.array, 2 * p.rows)
+    values = list(passes_of(operands, p.array, wide=True))
+    for number in range(0, len(values), 4):
+        # From results of a few bits to results that nearly all saturate.
+        builder.add(values[number : number + 4], 40000, 34 - number % 20)
+    weights, activations = projection(trace, LAYER, "q_proj", p.array, p.vectors)
+    channels = min(4 * p.rows, 576)
+    operands = (weights[:channels], activations[:, :channels])
+    builder.add(list(passes_of(operands, p.array, outputs=1)), int(rng.integers(1, 65536)), 27)
+    decode_work(builder, 1, (1,), few_slots(p))
+    unit = Accelerator(dut, "other_products", builder.work)
+    await unit.run()
+    unit.check()
+
+
+@cocotb.test()
+async def resets(dut: Any) -> None:
+    """Reset in the middle of work: nothing is left behind."""
+    p = catalog_parameters()
+    builder = Builder(p)
+    decode_work(builder, 2, (2,), few_slots(p))
+    unit = Accelerator(dut, "resets", builder.work, source="random", sink="bursty")
+    for _ in range(8):
+        await unit.bench.reset()
+        unit.sink.received.clear()
+        for _cycle in range(p.latency + p.rows):
+            await unit.bench.step()
+        unit.around.check_silence()
+        assert not unit.sink.received
+        await unit.bench.reset()
+        unit.start()
+        for _cycle in range(unit.bench.rng.randint(1, 8 * p.rows)):
+            await unit.bench.step()
+    await unit.run()
+    unit.check()

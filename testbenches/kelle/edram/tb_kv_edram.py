@@ -1,0 +1,260 @@
+"""Testbench of the KV eDRAM: SmolLM2's keys, values and inputs under refresh and collisions."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import cocotb
+import numpy as np
+
+from golden.kelle.edram.kv_edram import rows_of, values_of, vector_rows
+from golden.llm import open_trace
+from hdl.kelle.edram.kv_edram import HALVES, SIDES, KvEdramParameters
+from testbenches.bench import Bench, catalog_parameters
+from testbenches.packing import from_integers, to_integers
+from testbenches.streams import PAUSES, Stream
+
+LAYER = 14
+SCALE = 2.0**8
+"""Fixed-point scale of keys, values and inputs: Q8.8 holds all that occur."""
+
+
+def prepare(p: KvEdramParameters) -> None:
+    """Capture the tensors before the simulator starts."""
+    open_trace(text="prose", tokens=640, layers=(LAYER,))
+
+
+def quantise(values: np.ndarray) -> np.ndarray:
+    """Round to 16-bit integers."""
+    return np.clip(np.rint(values * SCALE), -(1 << 15), (1 << 15) - 1).astype(np.int64)
+
+
+def real_entries(p: KvEdramParameters) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """Yield addresses, keys' rows and values' rows: every slot, and every stored input vector."""
+    trace = open_trace(text="prose", tokens=640, layers=(LAYER,))
+    repeats = -(-p.head_size // trace.head_size)
+    group = trace.heads // trace.kv_heads
+    for head in range(min(p.heads, 4)):
+        taken = trace.attention_trace(LAYER, head % trace.kv_heads * group)
+        sides = [
+            rows_of(quantise(np.tile(tensor[: p.slots], repeats)[:, : p.head_size]), p)
+            for tensor in (taken.k, taken.v)
+        ]
+        for slot in range(p.slots):
+            first = p.entry(head, slot) * p.entry_words
+            for word in range(p.entry_words):
+                yield first + word, sides[0][slot, word], sides[1][slot, word]
+    hidden, _out = trace.hidden(LAYER)
+    for vector in range(p.vectors):
+        x = np.resize(quantise(hidden[vector]), p.vector_size)
+        keys, values = vector_rows(x, p)
+        first = p.vector_entry(vector) * p.entry_words
+        for word in range(len(keys)):
+            yield first + word, keys[word], values[word]
+
+
+class Cache:
+    """A bench with every port attached, and a model that sees what the ports hand over.
+
+    The model holds what was written; refreshing must not change it.
+    """
+
+    def __init__(self, dut: Any, salt: str, traffic: str = "none", refresh: str = "none") -> None:
+        self.p: KvEdramParameters = catalog_parameters()
+        self.bench = Bench(dut, f"{salt} {traffic} {refresh}")
+        self.dut = dut
+        self.width = self.p.row_layout.size
+        self.sources = {}
+        for side in SIDES:
+            for port in ("read", "write"):
+                name = f"{side}_{port}"
+                self.sources[name] = self.bench.source(name, traffic)
+        for half in HALVES:
+            self.sources[half] = self.bench.source(half, refresh)
+        self.handles = {name: Stream(dut, name) for name in self.sources}
+        self.urgency = self.bench.pauses("random")
+        self.urgent_always = False
+        self.written: list[dict[int, int]] = [{}, {}]
+        self.bench.add(self)
+
+    def clear(self) -> None:
+        """Forget what is under way."""
+        self.due: list[tuple[int, int] | None] = [None, None]
+        self.expected: list[list[int]] = [[], []]
+        self.got: list[list[int]] = [[], []]
+        self.refreshed = [0, 0]
+        for half in HALVES:
+            getattr(self.dut, f"{half}_urgent").value = 0
+
+    def drive(self) -> None:
+        """Make some refreshes urgent."""
+        for half in HALVES:
+            urgent = self.urgent_always or next(self.urgency)
+            getattr(self.dut, f"{half}_urgent").value = int(urgent)
+
+    def sample(self) -> None:
+        """Compare strobes, and follow every transfer."""
+        for number, side in enumerate(SIDES):
+            valid = int(getattr(self.dut, f"{side}_valid").value)
+            due = self.due[number]
+            where = f"cycle {self.bench.cycle}: {side}_valid"
+            assert valid == (due is not None), f"{where} is {valid}, expected {int(not valid)}"
+            if due is not None:
+                self.expected[number].append(due[0])
+                self.got[number].append(int(getattr(self.dut, side).value))
+            read, write = self.handles[f"{side}_read"], self.handles[f"{side}_write"]
+            self.due[number] = None
+            if read.transfers():
+                address = int(read.payload.value)
+                # Old data: a write in this cycle does not count yet.
+                self.due[number] = (self.written[number].get(address, 0), address)
+            if write.transfers():
+                address_row = int(write.payload.value)
+                address = address_row & ((1 << self.p.address_bits) - 1)
+                self.written[number][address] = address_row >> self.p.address_bits
+        for number, half in enumerate(HALVES):
+            refresh = self.handles[half]
+            if int(refresh.valid.value) and int(getattr(self.dut, f"{half}_urgent").value):
+                assert int(refresh.ready.value), f"cycle {self.bench.cycle}: {half} is urgent"
+            self.refreshed[number] += refresh.transfers()
+
+    def write(self, side: str, address: int, row: np.ndarray) -> None:
+        """Offer a row to a write port."""
+        packed = self.pack(row)
+        self.sources[f"{side}_write"].send([packed << self.p.address_bits | address])
+
+    def pack(self, row: np.ndarray) -> int:
+        """Turn the words of a row into the port's integer."""
+        word = 8 * self.p.word_bytes
+        return sum(int(value) << word * i for i, value in enumerate(row.reshape(-1)))
+
+    async def finish(self, *names: str) -> int:
+        """Pass cycles until the named ports have handed over everything, and the answer is out."""
+        cycles = await self.bench.run(until=lambda: all(self.sources[n].idle for n in names))
+        await self.bench.step()
+        await self.bench.step()
+        return cycles
+
+    def check(self) -> None:
+        """Compare every row read."""
+        octets = (self.width + 7) // 8
+        taken = sum(self.sources[f"{side}_read"].taken for side in SIDES)
+        assert taken == 0 or self.expected[0] or self.expected[1], "reads without an answer"
+        for number, side in enumerate(SIDES):
+            rows = [
+                np.frombuffer(
+                    b"".join(v.to_bytes(octets, "little") for v in values), np.uint8
+                ).reshape(len(values), octets)
+                for values in (self.expected[number], self.got[number])
+            ]
+            self.bench.compare(side, rows[0], rows[1])
+
+
+@cocotb.test()
+@cocotb.parametrize(refresh=["none", "random"])
+async def real_rows(dut: Any, refresh: str) -> None:
+    """Write SmolLM2's keys, values and inputs, and read them back, while halves are refreshed."""
+    cache = Cache(dut, "real rows", refresh=refresh)
+    p, bench = cache.p, cache.bench
+    rows = list(real_entries(p))
+    await bench.reset()
+    for address, keys, values in rows:
+        cache.write("keys", address, keys)
+        cache.write("values", address, values)
+    await cache.finish("keys_write", "values_write")
+    addresses = [address for address, _keys, _values in rows]
+    if refresh != "none":
+        for half in HALVES:
+            cache.sources[half].send(bench.rng.choices(addresses, k=len(addresses)))
+    for side in SIDES:
+        cache.sources[f"{side}_read"].send(addresses)
+    cycles = await cache.finish("keys_read", "values_read")
+    cache.check()
+    for number, side in enumerate(SIDES):
+        got = cache.got[number]
+        bits = from_integers(got, cache.width)
+        word = 8 * p.word_bytes
+        words = np.array(to_integers(bits.reshape(-1, word)), np.uint64)
+        found = values_of(words.reshape(len(got), 1, 2, p.banks), p)
+        wanted = values_of(np.array([row[1 + number] for row in rows])[:, np.newaxis], p)
+        bench.compare(f"{side}, 16-bit values", wanted, found)
+    if refresh == "none":
+        bench.record(
+            cycles=cycles,
+            ideal_cycles=len(addresses),
+            tensors=f"SmolLM2 layer {LAYER}: keys, values, hidden states",
+        )
+    else:
+        assert min(cache.refreshed) > 0
+
+
+@cocotb.test()
+@cocotb.parametrize(traffic=list(PAUSES), refresh=list(PAUSES))
+async def collisions(dut: Any, traffic: str, refresh: str) -> None:
+    """Read, write and refresh few addresses at random, so that they meet in every way."""
+    cache = Cache(dut, "collisions", traffic, refresh)
+    p, rng = cache.p, cache.bench.rng
+    await cache.bench.reset()
+    addresses = rng.sample(range(p.words), 3)
+    for side in SIDES:
+        for address in addresses:
+            cache.write(side, address, np.array([rng.getrandbits(8)] * (2 * p.banks)))
+    await cache.finish("keys_write", "values_write")
+    for side in SIDES:
+        for _ in range(60):
+            words = [rng.getrandbits(8 * p.word_bytes) for _ in range(2 * p.banks)]
+            cache.write(side, rng.choice(addresses), np.array(words, np.uint64))
+        cache.sources[f"{side}_read"].send(rng.choices(addresses, k=120))
+    for half in HALVES:
+        cache.sources[half].send(rng.choices(addresses, k=80))
+    await cache.finish(*cache.sources)
+    for side in SIDES:
+        cache.sources[f"{side}_read"].send(addresses)
+    await cache.finish(*cache.sources)
+    cache.check()
+    assert cache.refreshed == [80, 80]
+
+
+@cocotb.test()
+async def urgent_refresh_takes_every_cycle(dut: Any) -> None:
+    """Sweep urgently: a word a cycle, through reads and writes that never pause."""
+    cache = Cache(dut, "urgent")
+    p = cache.p
+    await cache.bench.reset()
+    for side in SIDES:
+        cache.write(side, 1, np.arange(2 * p.banks, dtype=np.uint64))
+    await cache.finish("keys_write", "values_write")
+    cache.urgent_always = True
+    sweep = 64
+    for half in HALVES:
+        cache.sources[half].send([1] * sweep)
+    for side in SIDES:
+        cache.sources[f"{side}_read"].send([1] * 32)
+        for _ in range(32):
+            cache.write(side, 1, np.arange(2 * p.banks, dtype=np.uint64) + 7)
+    start = cache.bench.cycle
+    await cache.finish(*HALVES)
+    cycles = np.array([cache.bench.cycle - start - 2])
+    cache.bench.compare("cycles of the sweep", np.array([sweep]), cycles)
+    await cache.finish(*cache.sources)
+    cache.check()
+
+
+@cocotb.test()
+async def resets(dut: Any) -> None:
+    """Reset in the middle of traffic: no strobe and no write-back outlives it."""
+    cache = Cache(dut, "resets", "random", "random")
+    rng = cache.bench.rng
+    for _ in range(6):
+        cache.written = [{}, {}]
+        await cache.bench.reset()
+        for side in SIDES:
+            for address in range(4):
+                cache.write(side, address, np.array([address] * (2 * cache.p.banks)))
+        await cache.finish("keys_write", "values_write")
+        for half in HALVES:
+            cache.sources[half].send(rng.choices(range(4), k=20))
+        for side in SIDES:
+            cache.sources[f"{side}_read"].send(rng.choices(range(4), k=40))
+        for _cycle in range(rng.randint(1, 40)):
+            await cache.bench.step()
+        cache.check()

@@ -1,0 +1,257 @@
+"""Testbench of the refresh controllers: SmolLM2's scores, traffic that never yields, resets."""
+
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+import cocotb
+import numpy as np
+from cocotb.clock import Clock
+from cocotb.triggers import Timer
+
+from golden.kelle.edram.refresh_controller import RefreshModel, uniform_operations
+from golden.kelle.eviction.aerp import AerpParameters, replay
+from golden.kelle.eviction.slot_table import export_score, magnitude_bits
+from golden.llm import open_trace
+from hdl.kelle.edram.refresh_controller import COUNTS, HALVES
+from hdl.kelle.edram.refresh_walker import RefreshParameters, RefreshSettings
+from hdl.kelle.eviction.systolic_evictor import ScoreSource, SystolicEvictorParameters
+from testbenches.bench import Bench, catalog_parameters
+from testbenches.packing import from_integers, pack, to_integer, to_integers, unpack
+
+LAYER = 14
+CACHED = 96
+"""Tokens a head in the trace of scores."""
+TICK_TIME = Fraction(36, 100)
+"""Milliseconds of a tick: the paper's shortest interval."""
+UNIFORM = Fraction(45, 1000)
+"""Milliseconds: the interval that refreshes every cell before its retention time ends."""
+ROUND = 60
+"""Ticks after which all four of the paper's intervals have expired together."""
+
+
+def scaled(p: RefreshParameters, patience: int = 40) -> RefreshSettings:
+    """Return the paper's intervals with the shortest tick that leaves time to change scores."""
+    news = 2 * p.entries + 2 * (1 << p.score_bits) + 8
+    tick = min(p.walk_cycles + patience + news, (1 << p.tick_bits) - 1)
+    if p.interval_bits < 5:
+        return RefreshSettings(
+            parameters=p, tick_cycles=tick, patience=patience, msb_lst=2, lsb_hst=2, lsb_lst=3
+        )
+    return RefreshSettings(parameters=p, tick_cycles=tick, patience=patience)
+
+
+def prepare(p: RefreshParameters) -> None:
+    """Capture the tensors before the simulator starts."""
+    open_trace(text="prose", tokens=640, layers=(LAYER,))
+
+
+def real_scores(p: RefreshParameters) -> Iterator[list[tuple[int, int, int]]]:
+    """Yield, step after step, the scores of all cached tokens of SmolLM2's layer, as entries."""
+    trace = open_trace(text="prose", tokens=640, layers=(LAYER,))
+    group = trace.heads // trace.kv_heads
+    evictor = SystolicEvictorParameters(rows=32, slots=CACHED, index_width=7)
+    policy = AerpParameters(budget=CACHED, window=CACHED // 2)
+    heads = []
+    for kv_head in range(trace.kv_heads):
+        own = range(kv_head * group, (kv_head + 1) * group)
+        scores = np.stack([trace.attention_trace(LAYER, head).scores for head in own])
+        steps = replay(scores, policy, first=80, steps=80, source=ScoreSource.RAW, evictor=evictor)
+        heads.append(steps)
+    for together in zip(*heads, strict=True):
+        news = []
+        for kv_head, step in enumerate(together):
+            bits = magnitude_bits(step.importance)
+            exported = export_score(step.importance, bits, evictor.source, p.score_bits)
+            for slot in range(CACHED):
+                valid = int(step.positions[slot] >= 0)
+                entry = kv_head * CACHED + slot
+                if entry < p.entries:
+                    news.append((entry, int(exported[slot]), valid))
+        yield news
+
+
+class Grants:
+    """Grant refreshes when the traffic leaves room or the request is urgent; note addresses."""
+
+    def __init__(self, bench: Bench, half: str, busy: Iterator[bool]) -> None:
+        self.bench, self.busy = bench, busy
+        dut = bench.dut
+        self.valid, self.ready = getattr(dut, f"{half}__valid"), getattr(dut, f"{half}__ready")
+        self.payload = getattr(dut, f"{half}__payload")
+        self.urgent = getattr(dut, f"{half}_urgent")
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.ready.value = 0
+        self.addresses: list[int] = []
+        self.last = 0
+        self.offer: int | None = None
+
+    def drive(self) -> None:
+        """Decide on this cycle."""
+        busy = next(self.busy)
+        self.granting = bool(int(self.urgent.value)) or not busy
+        self.ready.value = int(self.granting)
+
+    def sample(self) -> None:
+        """Note what is granted; an offer must stand until then."""
+        valid = int(self.valid.value)
+        if self.offer is not None:
+            assert valid, f"cycle {self.bench.cycle}: an address was taken back"
+            assert int(self.payload.value) == self.offer, "an address was changed"
+        self.offer = int(self.payload.value) if valid and not self.granting else None
+        if valid and self.granting:
+            self.addresses.append(int(self.payload.value))
+            self.last = self.bench.cycle
+
+
+class Refresh:
+    """A bench with scores, settings and grants attached."""
+
+    def __init__(self, dut: Any, salt: str, traffic: str = "none") -> None:
+        self.p: RefreshParameters = catalog_parameters()
+        self.bench = Bench(dut, f"{salt} {traffic}")
+        self.settings = scaled(self.p)
+        self.model = RefreshModel(self.p, self.settings)
+        self.source = self.bench.source("scores")
+        busy = (iter(lambda: True, False) if traffic == "endless" else self.bench.pauses(traffic),)
+        self.grants = [self.bench.add(Grants(self.bench, half, busy[0])) for half in HALVES]
+        settings = {
+            name: {group: np.array(value) for group, value in item.items()}
+            if isinstance(item, dict)
+            else np.array(item)
+            for name, item in self.settings.payload.items()
+        }
+        dut.settings.value = to_integer(pack(self.p.settings_layout, settings))
+
+    async def start(self) -> None:
+        """Reset and wait until the unit has forgotten all entries; a tick begins then."""
+        await self.bench.reset()
+        self.model = RefreshModel(self.p, self.settings)
+        await self.bench.step()
+        while not int(self.bench.dut.scores__ready.value):
+            await self.bench.step()
+        self.begun = self.bench.cycle
+
+    async def until(self, cycle: int) -> None:
+        """Pass cycles until one within the current tick."""
+        while self.bench.cycle < self.begun + cycle:
+            await self.bench.step()
+
+    def send(self, news: list[tuple[int, int, int]]) -> None:
+        """Offer changes, and tell the model."""
+        entry, score, valid = np.array(news, np.int64).reshape(-1, 3).T
+        bits = pack(self.p.score_layout, {"entry": entry, "score": score, "valid": valid})
+        self.source.send(to_integers(bits))
+        for item in news:
+            self.model.change(item[0], item[1], bool(item[2]))
+
+    async def tick(self, news: list[tuple[int, int, int]]) -> None:
+        """Change scores while nothing sweeps, pass a tick and its sweep, compare."""
+        bench, tick = self.bench, self.settings.tick_cycles
+        self.send(news)
+        await self.until(tick - 2)
+        assert self.source.idle
+        got = int(bench.dut.threshold.value)
+        bench.compare("threshold", np.array([self.model.threshold]), np.array([got]))
+        await self.until(tick)
+        self.begun += tick
+        for grants in self.grants:
+            grants.addresses.clear()
+        expected = self.model.tick()
+        await self.until(self.settings.patience + self.p.walk_cycles)
+        for half, grants, addresses in zip(HALVES, self.grants, expected, strict=True):
+            bench.compare(f"{half} addresses", addresses, np.array(grants.addresses, np.int64))
+        self.compare_counts()
+
+    def compare_counts(self) -> None:
+        """Compare the counters."""
+        bits = from_integers([int(self.bench.dut.counts.value)], COUNTS.size)
+        self.bench.compare("counts", self.model.counts, unpack(COUNTS, bits)[0])
+
+
+@cocotb.test()
+@cocotb.parametrize(traffic=["none", "random", "bursty", "endless"])
+async def sweeps(dut: Any, traffic: str) -> None:
+    """Every address of every sweep, as SmolLM2's scores change from tick to tick."""
+    refresh = Refresh(dut, "sweeps", traffic)
+    if refresh.p.entries > 1024 and traffic != "random":
+        return
+    await refresh.start()
+    for number, news in enumerate(real_scores(refresh.p)):
+        await refresh.tick(news)
+        if number == (4 if refresh.p.entries > 1024 else 24):
+            break
+
+
+@cocotb.test()
+async def random_scores(dut: Any) -> None:
+    """Entries that come, go and change their group between any two sweeps."""
+    refresh = Refresh(dut, "random scores", "random")
+    p, rng = refresh.p, refresh.bench.numpy_rng
+    await refresh.start()
+    for _ in range(4 if p.entries > 1024 else 40):
+        count = int(rng.integers(1, min(p.entries, 256)))
+        entries = rng.integers(0, p.entries, count)
+        values = [0, (1 << p.score_bits) - 1, int(rng.integers(1 << p.score_bits))]
+        scores = rng.choice(values, count)
+        news = zip(entries, scores, rng.random(count) < 0.8, strict=True)
+        await refresh.tick([(int(e), int(s), int(v)) for e, s, v in news])
+
+
+@cocotb.test()
+async def operations_against_uniform(dut: Any) -> None:
+    """Count refreshed words over a round of all intervals, and compare with a 45 us sweep."""
+    refresh = Refresh(dut, "operations against uniform")
+    p, bench = refresh.p, refresh.bench
+    if p.interval_bits < 5:
+        return
+    await refresh.start()
+    rank = bench.numpy_rng.permutation(p.entries)
+    news = [(e, int(rank[e] * (1 << p.score_bits) // p.entries), 1) for e in range(p.entries)]
+    refresh.send(news)
+    while not refresh.source.idle:
+        await bench.step()
+    for half in HALVES:
+        getattr(dut, f"{half}__ready").value = 1
+    # Nothing is driven for a while: let the simulator turn the clock by itself.
+    tick = refresh.settings.tick_cycles
+    unattended = (ROUND - 1) * tick - (bench.cycle - refresh.begun)
+    clock = Clock(dut.clk, 2, unit="ns")
+    clock.start(start_high=False)
+    await Timer(2 * unattended, unit="ns")
+    clock.stop()
+    bench.cycle += unattended
+    refresh.begun += (ROUND - 1) * tick
+    for _ in range(ROUND - 1):
+        refresh.model.tick()
+    await refresh.tick([])
+    words = int(refresh.model.counts.sum())
+    uniform = 2 * uniform_operations(ROUND, TICK_TIME, UNIFORM, p.entries * p.words)
+    # In the round's last tick everything expires at once: one word a cycle is the bound.
+    bench.record(
+        cycles=refresh.grants[0].last - refresh.begun + 1,
+        ideal_cycles=p.entries * p.words,
+        refreshed_words=words,
+        fewer_than_uniform_45us=round(float(uniform / words), 3),
+        tensors=f"scores of SmolLM2's layer {LAYER}",
+    )
+
+
+@cocotb.test()
+async def resets(dut: Any) -> None:
+    """Reset in the middle of sweeps: it leaves nothing behind."""
+    refresh = Refresh(dut, "resets", "random")
+    p = refresh.p
+    if p.entries > 1024:
+        return
+    for _ in range(4):
+        await refresh.start()
+        refresh.send([(entry, entry % (1 << p.score_bits), 1) for entry in range(p.entries)])
+        for _cycle in range(refresh.bench.rng.randint(1, 3 * refresh.settings.tick_cycles)):
+            await refresh.bench.step()
+    await refresh.start()
+    for _ in range(3):
+        await refresh.tick([(0, 1, 1), (p.entries - 1, 2 % (1 << p.score_bits), 1)])

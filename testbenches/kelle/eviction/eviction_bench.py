@@ -1,0 +1,298 @@
+"""A bench that plays the eviction controller's scheduler, with the model beside it."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from amaranth.lib import data
+
+from golden.kelle.eviction.aerp import EMPTY
+from golden.kelle.eviction.eviction_controller import KEPT, EvictionModel, News
+from golden.kelle.eviction.prefill_selector import Kept
+from hdl.kelle.eviction.eviction_parameters import (
+    EvictionParameters,
+    placement_layout,
+    prefill_layout,
+    value_layout,
+    vector_layout,
+    wave_layout,
+)
+from testbenches.bench import Bench, catalog_parameters
+from testbenches.packing import from_integers, pack, to_integer, unpack
+
+
+def pack_one(layout: Any, **values: Any) -> int:
+    """Pack one value of a layout."""
+
+    def arrays(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: arrays(item) for name, item in value.items()}
+        return np.array(value)
+
+    return to_integer(pack(layout, arrays(values)))
+
+
+class Lanes:
+    """Drive lane i of the scores of each wave i cycles after it started; noise elsewhere."""
+
+    def __init__(self, bench: Bench, p: EvictionParameters) -> None:
+        self.bench, self.p = bench, p
+        self.started, self.port = bench.dut.started, bench.dut.scores_in
+        self.noise = bench.numpy_rng.integers(
+            0, 2, (32, p.evictor.rows, p.evictor.input_width), dtype=np.uint8
+        )
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all waves."""
+        self.queue: list[np.ndarray] = []
+        self.flying: list[np.ndarray | None] = [None] * self.p.evictor.rows
+
+    def drive(self) -> None:
+        """Put each wave under way on its lane; the next wave waits on lane 0."""
+        rows = self.noise[self.bench.cycle % len(self.noise)].copy()
+        flying = [self.queue[0] if self.queue else None, *self.flying[:-1]]
+        for i, bits in enumerate(flying):
+            if bits is not None:
+                rows[i] = bits[i]
+        self.flying = flying
+        self.port.value = to_integer(rows.reshape(-1))
+
+    def sample(self) -> None:
+        """See whether the wave at the head started."""
+        if int(self.started.value):
+            self.queue.pop(0)
+        else:
+            self.flying[0] = None
+
+
+@dataclass
+class Expected:
+    """What the model says must appear, in order."""
+
+    placements: list[tuple[int, ...]] = field(default_factory=list)
+    values: list[tuple[int, int]] = field(default_factory=list)
+    stores: list[tuple[int, int]] = field(default_factory=list)
+    news: list[News] = field(default_factory=list)
+
+
+class Decode:
+    """A bench that plays the scheduler, with the model beside it."""
+
+    def __init__(self, dut: Any, salt: str, *, source: str = "none", sink: str = "none") -> None:
+        self.p: EvictionParameters = catalog_parameters()
+        p = self.p
+        self.bench = bench = Bench(dut, f"{salt} {source} {sink}")
+        self.dut = dut
+        self.waves = bench.source("waves", source)
+        self.prefills = bench.source("prefill", source)
+        # A token that comes long after the waves of its step.
+        self.tokens = bench.source("tokens", "none" if source == "none" else "bursty")
+        self.look = bench.source("look")
+        self.lanes = bench.add(Lanes(bench, p))
+        self.placements = bench.sink("placements", sink)
+        self.values = bench.sink("values", sink)
+        self.stores = bench.sink("vector_stores", sink)
+        # The refresh controllers are always ready.
+        self.scores = bench.sink("scores")
+        self.model = EvictionModel(p)
+        self.expected = Expected()
+
+    async def reset(self) -> None:
+        """Reset everything."""
+        await self.bench.reset()
+        self.model, self.expected = EvictionModel(self.p), Expected()
+        for sink in (self.placements, self.values, self.stores, self.scores):
+            sink.received.clear()
+
+    async def prefill(self, kept: list[Kept]) -> None:
+        """Load what a prefill keeps."""
+        layout = prefill_layout(self.p)
+        for token in kept:
+            self.expected.news += self.model.prefill(
+                token.head, token.position, token.importance, token.vector
+            )
+            fields = {
+                "position": token.position,
+                "recomputed": int(token.vector != KEPT),
+                "vector": max(token.vector, 0),
+            }
+            self.prefills.send(
+                [pack_one(layout, head=token.head, token=fields, importance=token.importance)]
+            )
+        await self.bench.run(until=lambda: self.prefills.idle)
+
+    def send_search(self, head: int, scores: np.ndarray, fresh: int | None = None) -> None:
+        """Send all tiles of a head, every query head a wave."""
+        p, rows = self.p, self.p.evictor.rows
+        for tile in range(p.tiles):
+            here = fresh is not None and fresh // rows == tile
+            for query in range(len(scores)):
+                last = query == len(scores) - 1
+                self.send_wave(
+                    scores[query, tile * rows : (tile + 1) * rows],
+                    head=head,
+                    tile=tile,
+                    load=int(query == 0),
+                    rank=int(last),
+                    last=int(last and tile == p.tiles - 1),
+                    fresh=int(here),
+                    alone=0,
+                    row=fresh % rows if here and fresh is not None else 0,
+                )
+
+    def send_wave(self, scores: np.ndarray, **header: int) -> None:
+        """Send a wave, and queue its scores for the lanes."""
+        self.waves.send([pack_one(wave_layout(self.p), **header)])
+        self.lanes.queue.append(pack(self.p.evictor.input_shape, scores))
+
+    def send_own(self, head: int, slot: int, scores: np.ndarray) -> None:
+        """Send the arriving token's own scores."""
+        rows = self.p.evictor.rows
+        for query, score in enumerate(scores):
+            lanes = np.zeros(rows, np.int64)
+            lanes[slot % rows] = score
+            last = int(query == len(scores) - 1)
+            self.send_wave(
+                lanes,
+                head=head,
+                tile=slot // rows,
+                load=int(query == 0),
+                rank=last,
+                last=0,
+                fresh=1,
+                alone=1,
+                row=slot % rows,
+            )
+
+    async def step(self, now: int, plan: list[np.ndarray]) -> None:
+        """Decode a token: `plan` holds for each head the scores [queries, now + 1] by position."""
+        p, model, bench = self.p, self.model, self.bench
+        self.tokens.send([now])
+        placed = []
+        for head in range(p.heads):
+            scores = plan[head]
+            if p.evict_before:
+                continue
+            before = model.heads[head].positions.copy()
+            given = np.where(before != EMPTY, scores[:, np.maximum(before, 0)], 0)
+            self.send_search(head, given)
+            self.expected.news += model.search(head, given, now)
+            placed.append(self.expect_place(now, head))
+            await self.see_placements()
+            slot = placed[-1].slot
+            self.send_own(head, slot, scores[:, now])
+            self.expected.news += model.own(head, slot, scores[:, now])
+        if p.evict_before:
+            placed = [self.expect_place(now, head) for head in range(p.heads)]
+            await self.see_placements()
+        step = model.decide(now, placed)
+        self.expected.news += step.news
+        if step.store:
+            self.expected.stores.append(step.store)
+        if p.evict_before:
+            for head in range(p.heads):
+                after = model.heads[head].positions
+                given = np.where(after != EMPTY, plan[head][:, np.maximum(after, 0)], 0)
+                self.send_search(head, given, fresh=placed[head].slot)
+                self.expected.news += model.search(head, given, now + 1, placed[head].slot)
+        await bench.run(until=lambda: self.waves.idle and self.tokens.idle)
+        for _ in range(p.evictor.rows + 4):
+            await bench.step()
+
+    def expect_place(self, now: int, head: int) -> Any:
+        """Let the model place the token, and note what the ports must show."""
+        place, news = self.model.place(now, head)
+        self.expected.news += news
+        evicts = int(place.evicted != EMPTY)
+        recomputed = int(place.vector != KEPT)
+        shown = (max(place.evicted, 0), recomputed, max(place.vector, 0)) if evicts else (0, 0, 0)
+        self.expected.placements.append((head, place.slot, evicts, *shown))
+        self.expected.values.append((head, place.slot))
+        return place
+
+    async def see_placements(self) -> None:
+        """Wait until all placements that the model expects have been taken."""
+        count = len(self.expected.placements)
+        await self.bench.run(until=lambda: len(self.placements.received) >= count)
+
+    async def finish(self) -> None:
+        """Wait for the values, then read all slots back and compare everything."""
+        p, bench = self.p, self.bench
+        expected = self.expected
+        await bench.run(until=lambda: len(self.values.received) >= len(expected.values))
+        for _ in range(2 * p.vector_entries + 8):
+            await bench.step()
+        self.compare_stream("placements", placement_layout(p), self.placements, expected.placements)
+        self.compare_stream("values", value_layout(p), self.values, expected.values)
+        got = [payload for _cycle, payload in self.stores.received]
+        stores = unpack(p.adopted_layout, from_integers(got, p.adopted_layout.size))
+        bench.compare(
+            "vector stores",
+            np.array(expected.stores, np.int64).reshape(-1, 2),
+            np.stack([stores["position"], stores["vector"]], axis=-1),
+        )
+        got = [payload for _cycle, payload in self.scores.received]
+        news = unpack(p.score_layout, from_integers(got, p.score_layout.size))
+        found = np.stack([news["entry"], news["score"], news["valid"]], axis=-1)
+        wanted = np.array(expected.news, np.int64).reshape(-1, 3)
+        # Vectors' news fill the gaps of the slots' news: each kind has its own order.
+        slots = p.heads * p.evictor.slots
+        for what, inside in (
+            ("slots", lambda a: a[:, 0] < slots),
+            ("", lambda a: a[:, 0] >= slots),
+        ):
+            bench.compare(
+                f"news of {what or 'vectors'}", wanted[inside(wanted)], found[inside(found)]
+            )
+        await self.compare_slots()
+
+    def compare_stream(self, what: str, layout: Any, sink: Any, wanted: list[Any]) -> None:
+        """Compare a stream's structs, flattened, with tuples."""
+        got = unpack(layout, from_integers([x for _c, x in sink.received], layout.size))
+        if "evicted" in got:
+            evicts = got["evicts"]
+            recomputed = got["evicted"]["recomputed"] * evicts
+            columns = [
+                got["head"],
+                got["slot"],
+                evicts,
+                got["evicted"]["position"] * evicts,
+                recomputed,
+                got["evicted"]["vector"] * recomputed,
+            ]
+        else:
+            columns = [got["head"], got["slot"]]
+        self.bench.compare(what, np.array(wanted, np.int64), np.stack(columns, axis=-1))
+
+    async def compare_slots(self) -> None:
+        """Read every slot through the look-up port, and the table of vectors."""
+        p, bench = self.p, self.bench
+        rows = p.evictor.rows
+        for head, h in enumerate(self.model.heads):
+            for tile in range(p.tiles):
+                self.look.send([head * p.tiles + tile])
+                await bench.run(until=lambda: self.look.idle)
+                bits = from_integers([int(self.dut.shown.value)], rows * p.token_layout.size)
+                shown = {
+                    name: values[0]
+                    for name, values in unpack_rows(p.token_layout, bits, rows).items()
+                }
+                here = slice(tile * rows, (tile + 1) * rows)
+                used = h.positions[here] != EMPTY
+                vector = np.where(shown["recomputed"] == 1, shown["vector"], KEPT)
+                bench.compare("positions", h.positions[here][used], shown["position"][used])
+                bench.compare("vectors of slots", h.recomputed[here][used], vector[used])
+        if p.vectors:
+            layout = vector_layout(p)
+            bits = from_integers([int(self.dut.vectors.value)], p.vectors * layout.size)
+            got = {name: values[0] for name, values in unpack_rows(layout, bits, p.vectors).items()}
+            wanted = np.array([-1 if v is None else v[0] for v in self.model.vectors])
+            bench.compare(
+                "stored vectors", wanted, np.where(got["valid"] == 1, got["position"], -1)
+            )
+
+
+def unpack_rows(layout: Any, bits: np.ndarray, rows: int) -> dict[str, np.ndarray]:
+    """Unpack an array of structs into one array a field, [items, rows]."""
+    return unpack(data.ArrayLayout(layout, rows), bits)

@@ -1,0 +1,151 @@
+"""Waves for the systolic evictor: from decode steps, or drawn at random; and their outcome."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from golden.kelle.eviction.aerp import EMPTY, AerpParameters, DecodeStep
+from golden.kelle.eviction.systolic_evictor import (
+    Integers,
+    SystolicEvictorModel,
+    Victim,
+    Wave,
+    quantise_scores,
+)
+from hdl.kelle.eviction.systolic_evictor import SystolicEvictorParameters
+from testbenches.packing import Bits, pack
+
+
+@dataclass(frozen=True)
+class WaveTable:
+    """Waves packed for the ports, and what the model says of them.
+
+    Parameters
+    ----------
+    headers : list[int]
+        Payloads of the stream `waves`.
+    lanes : numpy.ndarray
+        Bits [waves, rows, lane].
+    updates : numpy.ndarray
+        int64 [waves, rows], the column S behind each wave.
+    victims : list[Victim]
+        In order.
+    last : list[int]
+        Numbers of the waves that end a search.
+    """
+
+    headers: list[int]
+    lanes: Bits
+    updates: Integers
+    victims: list[Victim]
+    last: list[int] = field(default_factory=list)
+
+
+def tabulate(waves: Iterable[Wave], p: SystolicEvictorParameters) -> WaveTable:
+    """Run waves through the model and pack them."""
+    model = SystolicEvictorModel(p)
+    kept = list(waves)
+    updates, victims, last = [], [], []
+    for number, wave in enumerate(kept):
+        column, victim = model.process(wave)
+        updates.append(column)
+        if victim is not None:
+            victims.append(victim)
+            last.append(number)
+    lanes = pack(
+        p.lane_layout,
+        {
+            "score": np.array([wave.scores for wave in kept]),
+            "importance": np.array([wave.importance for wave in kept]),
+            "valid": np.array([wave.valid for wave in kept]),
+            "protect": np.array([wave.protect for wave in kept]),
+        },
+    )
+    flags = [("load", 1), ("rank", 2), ("last", 4)] + ([("halve", 8)] if p.halves else [])
+    headers = [sum(weight for name, weight in flags if getattr(wave, name)) for wave in kept]
+    return WaveTable(headers, lanes, np.array(updates), victims, last)
+
+
+def step_waves(step: DecodeStep, p: SystolicEvictorParameters) -> Iterator[Wave]:
+    """Spell one decode step as waves: the search over all tiles, then the arriving token.
+
+    The arriving token's slot is presented as one without a token, so that it starts from zero.
+    """
+    valid = step.positions != EMPTY
+    scores = quantise_scores(step.scores, p)
+    own = quantise_scores(step.own_scores, p)
+    heads = len(scores)
+    for tile in range(0, p.slots, p.rows):
+        rows = slice(tile, tile + p.rows)
+        for head in range(heads):
+            yield Wave(
+                load=head == 0,
+                rank=head == heads - 1,
+                last=head == heads - 1 and tile + p.rows == p.slots,
+                halve=step.halve,
+                scores=scores[head, rows],
+                importance=step.importance[rows],
+                valid=valid[rows],
+                protect=step.protect[rows],
+            )
+    arriving = np.arange(p.rows) == step.slot % p.rows
+    for head in range(heads):
+        yield Wave(
+            load=head == 0,
+            rank=False,
+            last=False,
+            halve=False,
+            scores=np.where(arriving, own[head], 0),
+            importance=np.zeros(p.rows, np.int64),
+            valid=np.zeros(p.rows, bool),
+            protect=np.zeros(p.rows, bool),
+        )
+
+
+def policy_for(p: SystolicEvictorParameters) -> AerpParameters:
+    """Fill all slots: half of them for the recent window, as in the paper, and its ten sinks."""
+    sinks = 10 if p.slots >= 64 else 1
+    return AerpParameters(budget=p.slots, window=p.slots // 2, sinks=sinks)
+
+
+def random_waves(
+    rng: np.random.Generator, p: SystolicEvictorParameters, searches: int
+) -> Iterator[Wave]:
+    """Draw searches that go where real scores seldom do.
+
+    Few distinct values, so that ties are the rule; extremes, so that sums saturate; tiles in which
+    nothing is a candidate; one to three query heads; searches of one tile and of all.
+    """
+    low, high = (
+        (-(1 << p.input_width - 1), (1 << p.input_width - 1) - 1)
+        if p.input_shape.signed
+        else (0, (1 << p.input_width) - 1)
+    )
+    bound = 1 << p.score_width - 1
+    for _ in range(searches):
+        tiles = rng.choice([1, 2, p.slots // p.rows])
+        heads = rng.integers(1, 4)
+        style = rng.integers(4)
+        for tile in range(min(tiles, p.slots // p.rows)):
+            importance = rng.integers(-bound, bound, p.rows)
+            if style == 0:
+                importance = rng.choice([-1, 0, 1], p.rows)
+            elif style == 1:
+                importance = rng.choice([-bound, bound - 1, 0], p.rows)
+            chance = rng.choice([0.0, 0.1, 0.9])
+            valid, protect = rng.random(p.rows) > 1 - chance, rng.random(p.rows) < 0.3
+            for head in range(heads):
+                scores = rng.integers(low, high + 1, p.rows)
+                if style == 0:
+                    scores = rng.choice([low, 0, 1 << p.shift, high], p.rows)
+                yield Wave(
+                    load=head == 0,
+                    rank=head == heads - 1,
+                    last=head == heads - 1 and tile == min(tiles, p.slots // p.rows) - 1,
+                    halve=p.halves and bool(rng.integers(2)),
+                    scores=scores,
+                    importance=importance,
+                    valid=valid,
+                    protect=protect,
+                )

@@ -1,0 +1,150 @@
+"""Testbench of the eviction controller and its evictor: SmolLM2's scores through whole decodes."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import cocotb
+import numpy as np
+
+from golden.kelle.eviction.aerp import EMPTY, AerpParameters, replay
+from golden.kelle.eviction.prefill_selector import Kept, importances, select
+from golden.kelle.eviction.systolic_evictor import quantise_scores
+from golden.llm import open_trace
+from hdl.kelle.eviction.eviction_parameters import EvictionParameters
+from testbenches.kelle.eviction.eviction_bench import Decode
+
+LAYER = 14
+STEPS = 160
+QUERIES = 3
+"""Query heads that share a key/value head in SmolLM2."""
+
+
+def prepare(p: EvictionParameters) -> None:
+    """Capture the tensors before the simulator starts."""
+    open_trace(text="prose", tokens=640, layers=(LAYER,))
+
+
+def real_scores(p: EvictionParameters, tokens: int) -> list[np.ndarray]:
+    """Return for each head the scores [queries, tokens, tokens] of SmolLM2, masked with zero."""
+    trace = open_trace(text="prose", tokens=640, layers=(LAYER,))
+    heads = []
+    for head in range(p.heads):
+        queries = [(head * QUERIES + q) % trace.heads for q in range(QUERIES)]
+        scores = [trace.attention_trace(LAYER, q).scores[:tokens, :tokens] for q in queries]
+        heads.append(np.stack(scores))
+    return heads
+
+
+def prefilled(p: EvictionParameters, scores: list[np.ndarray], first: int) -> list[Kept]:
+    """Select what a prefill of `first` tokens keeps in each head, and the popular among it."""
+    heads = [np.tril(head[:, :first, :first]) for head in scores]
+    return select([importances(quantise_scores(h, p.evictor), p.evictor) for h in heads], p)
+
+
+def plans(
+    p: EvictionParameters, scores: list[np.ndarray], first: int, steps: int
+) -> Iterator[tuple[int, list[np.ndarray]]]:
+    """Yield the position of each decoded token and the quantised scores it gives every position."""
+    for now in range(first, first + steps):
+        yield now, [quantise_scores(head[:, now, : now + 1], p.evictor) for head in scores]
+
+
+@cocotb.test()
+async def real_decode(dut: Any) -> None:
+    """Slots, victims, positions, popular tokens and coarse scores of SmolLM2's decode steps."""
+    decode = Decode(dut, "real decode")
+    p, bench = decode.p, decode.bench
+    slots = p.evictor.slots
+    # A little less than the budget, so that the last free slots are filled as well.
+    first = max(slots - 4, p.sinks + 1)
+    steps = STEPS if p.heads * slots <= 1024 else 12
+    scores = real_scores(p, min(first + steps, 640))
+    await decode.reset()
+    await decode.prefill(prefilled(p, scores, first))
+    start = bench.cycle
+    if p.evict_before:
+        for head in range(p.heads):
+            nothing = np.zeros((1, slots), np.int64)
+            decode.send_search(head, nothing)
+            decode.expected.news += decode.model.search(head, nothing, first)
+        await bench.run(until=lambda: decode.waves.idle)
+    for now, plan in plans(p, scores, first, steps):
+        await decode.step(now, plan)
+    cycles = bench.cycle - start
+    await decode.finish()
+    if not p.evict_before:
+        compare_with_policy(decode, scores, first, steps)
+    # Bound: a completed tile every `rows` cycles, in each head.
+    bench.record(
+        cycles=cycles,
+        ideal_cycles=steps * p.heads * max(slots, QUERIES * p.tiles),
+        stored_vectors=len(decode.expected.stores),
+        tensors=f"SmolLM2 layer {LAYER}: {p.heads} heads, {steps} decode steps",
+    )
+
+
+def compare_with_policy(decode: Decode, scores: list[np.ndarray], first: int, steps: int) -> None:
+    """Compare slots and evicted positions with the replay of the policy, head by head."""
+    p = decode.p
+    policy = AerpParameters(budget=p.evictor.slots, window=p.window, sinks=p.sinks)
+    wanted = [
+        [
+            (step.slot, int(step.positions[step.slot]))
+            for step in replay(
+                head, policy, first=first, steps=steps, source=p.evictor.source, evictor=p.evictor
+            )
+        ]
+        for head in scores
+    ]
+    got = np.array(decode.expected.placements).reshape(steps, p.heads, -1)
+    evicted = np.where(got[..., 2] == 1, got[..., 3], EMPTY)
+    decode.bench.compare(
+        "slots and victims of golden.aerp",
+        np.array(wanted).transpose(1, 0, 2),
+        np.stack([got[..., 1], evicted], axis=-1),
+    )
+
+
+@cocotb.test()
+async def resets(dut: Any) -> None:
+    """Reset in the middle of a step: no slot, vector or wave outlives it."""
+    decode = Decode(dut, "resets", source="random", sink="random")
+    p, rng = decode.p, decode.bench.numpy_rng
+    if p.evictor.slots >= 32:
+        return
+    high = 1 << p.evictor.input_width - 1
+    for now in range(3):
+        await decode.reset()
+        for position in range(p.evictor.slots + now):
+            await decode.step(position, list(rng.integers(0, high, (p.heads, 1, position + 1))))
+        decode.tokens.send([p.evictor.slots + now])
+        decode.send_search(0, np.zeros((1, p.evictor.slots), np.int64))
+        for _ in range(int(rng.integers(1, 12))):
+            await decode.bench.step()
+    await decode.reset()
+    for now in range(2 * p.evictor.slots):
+        await decode.step(now, list(rng.integers(0, high, (p.heads, 1, now + 1))))
+    await decode.finish()
+
+
+@cocotb.test()
+@cocotb.parametrize(source=["none", "random"], sink=["none", "random", "adversarial"])
+async def random_decode(dut: Any, source: str, sink: str) -> None:
+    """Decode from an empty cache with random scores: ties, extremes, popularity, stalls."""
+    decode = Decode(dut, "random decode", source=source, sink=sink)
+    p, rng = decode.p, decode.bench.numpy_rng
+    if p.evictor.slots >= 32:
+        return
+    width, signed = p.evictor.input_width, int(p.evictor.input_shape.signed)
+    low, high = (-(1 << width - 1), (1 << width - 1) - 1) if signed else (0, (1 << width) - 1)
+    await decode.reset()
+    for now in range(4 * p.evictor.slots):
+        style = rng.integers(3)
+        plan = []
+        for _ in range(p.heads):
+            scores = rng.integers(low, high + 1, (2, now + 1))
+            if style == 0:
+                scores = rng.choice([0, 1 << p.evictor.shift, high], (2, now + 1))
+            plan.append(scores)
+        await decode.step(now, plan)
+    await decode.finish()

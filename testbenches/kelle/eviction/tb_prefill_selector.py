@@ -1,0 +1,158 @@
+"""Testbench of the prefill selector: whole texts of SmolLM2's scores, ties, extremes, resets."""
+
+from typing import Any
+
+import cocotb
+import numpy as np
+
+from golden.kelle.eviction.eviction_controller import KEPT
+from golden.kelle.eviction.prefill_selector import importances, select
+from golden.kelle.eviction.systolic_evictor import quantise_scores
+from golden.llm import open_trace
+from hdl.kelle.eviction.eviction_parameters import prefill_layout
+from hdl.kelle.eviction.prefill_parameters import PrefillSelectorParameters
+from testbenches.bench import Bench, catalog_parameters
+from testbenches.kelle.eviction.prefill_slices import ORDERS, Integers, pack_slices
+from testbenches.packing import from_integers, unpack
+
+LAYER = 14
+QUERIES = 3
+"""Query heads that share a key/value head in SmolLM2."""
+
+
+def prepare(p: PrefillSelectorParameters) -> None:
+    """Capture the tensors before the simulator starts."""
+    open_trace(text="prose", tokens=640, layers=(LAYER,))
+
+
+def real_scores(p: PrefillSelectorParameters, tokens: int) -> list[Integers]:
+    """Return for each head SmolLM2's scores [query heads, queries, tokens], quantised."""
+    trace = open_trace(text="prose", tokens=640, layers=(LAYER,))
+    heads = []
+    for head in range(p.eviction.heads):
+        names = [(head * QUERIES + q) % trace.heads for q in range(QUERIES)]
+        scores = [trace.attention_trace(LAYER, q).scores[:tokens, :tokens] for q in names]
+        heads.append(quantise_scores(np.tril(np.stack(scores)), p.eviction.evictor))
+    return heads
+
+
+class SelectorBench:
+    """The unit's streams, with the model beside them."""
+
+    def __init__(self, dut: Any, salt: str, source: str = "none", sink: str = "none") -> None:
+        self.p: PrefillSelectorParameters = catalog_parameters()
+        self.bench = Bench(dut, f"{salt} {source} {sink}")
+        self.rng = self.bench.numpy_rng
+        self.scores = self.bench.source("scores", source)
+        self.prefill = self.bench.sink("prefill", sink)
+
+    def send(self, heads: list[Integers], order: str) -> int:
+        """Offer the scores of all heads; return how many slices they are."""
+        slices = [pack_slices(self.p, head, order, self.rng) for head in heads]
+        for head in slices:
+            self.scores.send(head)
+        return sum(map(len, slices))
+
+    async def run(self, heads: list[Integers], order: str) -> tuple[int, int]:
+        """Select from a layer's scores and compare; return slices and cycles."""
+        p, bench = self.p, self.bench
+        wanted = select([importances(head, p.eviction.evictor) for head in heads], p.eviction)
+        done = len(self.prefill.received)
+        slices = self.send(heads, order)
+        cycles = await bench.run(
+            until=lambda: len(self.prefill.received) >= done + len(wanted), patience=20_000
+        )
+        # What else leaves would be one token too many.
+        for _ in range(4):
+            await bench.step()
+        self.compare(wanted, self.prefill.received[done:])
+        return slices, cycles
+
+    def compare(self, wanted: list[Any], received: list[tuple[int, int]]) -> None:
+        """Compare heads, positions, importances and vectors."""
+        layout = prefill_layout(self.p.eviction)
+        got = unpack(layout, from_integers([payload for _c, payload in received], layout.size))
+        vectors = np.where(got["token"]["recomputed"] == 1, got["token"]["vector"], KEPT)
+        self.bench.compare(
+            "kept tokens",
+            np.array([(k.head, k.position, k.importance, k.vector) for k in wanted]),
+            np.stack([got["head"], got["token"]["position"], got["importance"], vectors], axis=-1),
+            cycles=[cycle for cycle, _payload in received],
+        )
+
+    def random_text(self) -> list[Integers]:
+        """Return scores of a text of any length: few values, extremes, noise, or all equal."""
+        p, rng = self.p, self.rng
+        slots = p.eviction.evictor.slots
+        most = min(p.context, 4 * slots)
+        tokens = rng.choice([1, slots - 1, slots, slots + 1, most, int(rng.integers(1, most + 1))])
+        shape = p.eviction.evictor.input_shape
+        low, high = (-(1 << shape.width - 1), (1 << shape.width - 1) - 1)
+        if not shape.signed:
+            low, high = 0, (1 << shape.width) - 1
+        heads = []
+        for _ in range(p.eviction.heads):
+            size = (int(rng.integers(1, 3)), int(tokens), int(tokens))
+            unit = 1 << p.eviction.evictor.shift
+            style = rng.integers(4)
+            if style == 0:
+                scores = rng.integers(low, high + 1, size)
+            elif style == 1:
+                scores = rng.choice([low, 0, high], size)
+            elif style == 2:
+                # What a token gives itself is all it has: few sums, many ties, on both sides of 0.
+                own = rng.choice([0, unit, 2 * unit] + [-unit] * shape.signed, size[1])
+                scores = np.broadcast_to(np.diag(own), size).copy()
+            else:
+                scores = np.zeros(size, np.int64)
+            heads.append(scores)
+        return heads
+
+
+@cocotb.test()
+async def real_prefill(dut: Any) -> None:
+    """Select from SmolLM2's scores at full rate, in the documented cycles."""
+    unit = SelectorBench(dut, "real")
+    p, bench = unit.p, unit.bench
+    eviction = p.eviction
+    slots, width, heads = eviction.evictor.slots, eviction.evictor.score_width, eviction.heads
+    tokens = min(p.context, 640 if bench.told["full"] else 2 * slots)
+    await bench.reset()
+    slices, cycles = await unit.run(real_scores(p, tokens), "tiles")
+    tiles = -(-tokens // p.rows)
+    wanted = slices + heads * (1 + width * (tiles + 3) + tokens + 3) + 2 + heads * slots
+    assert cycles == wanted, f"cycles must be {wanted}, not {cycles}"
+    bench.record(
+        cycles=cycles,
+        ideal_cycles=slices + heads * (width * tiles + tokens + slots),
+        selection_cycles=cycles - slices,
+        tensors=f"SmolLM2 layer {LAYER}: {heads} heads, {tokens} tokens",
+    )
+
+
+@cocotb.test()
+@cocotb.parametrize(source=["none", "random"], sink=["none", "random", "adversarial"])
+async def random_texts(dut: Any, source: str, sink: str) -> None:
+    """Texts of all lengths, one after another, in all orders: ties, saturation, stalls."""
+    unit = SelectorBench(dut, "random texts", source, sink)
+    if unit.p.rows > 8:
+        return
+    await unit.bench.reset()
+    for number in range(3 * len(ORDERS)):
+        await unit.run(unit.random_text(), ORDERS[number % len(ORDERS)])
+
+
+@cocotb.test()
+async def resets(dut: Any) -> None:
+    """Reset while scores come, in the search, in the walk, while tokens leave."""
+    unit = SelectorBench(dut, "resets", "none", "random")
+    if unit.p.rows > 8:
+        return
+    await unit.bench.reset()
+    for number in range(8):
+        text = unit.random_text()
+        unit.send(text, ORDERS[number % len(ORDERS)])
+        for _ in range(int(unit.rng.integers(1, 1500))):
+            await unit.bench.step()
+        await unit.bench.reset()
+        await unit.run(unit.random_text(), "chunks")

@@ -1,0 +1,224 @@
+"""Testbench of the systolic evictor: SmolLM2's attention scores, stalls, resets, extremes."""
+
+from typing import Any
+
+import cocotb
+import numpy as np
+from amaranth.lib import data
+
+from golden.kelle.eviction.aerp import replay
+from golden.kelle.eviction.systolic_evictor import Victim
+from golden.llm import open_trace
+from hdl.kelle.eviction.systolic_evictor import SystolicEvictorParameters
+from testbenches.bench import Bench, catalog_parameters
+from testbenches.kelle.eviction.evictor_waves import (
+    WaveTable,
+    policy_for,
+    random_waves,
+    step_waves,
+    tabulate,
+)
+from testbenches.packing import from_integers, to_integer, unpack
+from testbenches.streams import PAUSES, read
+
+LAYERS = (0, 14, 29)
+STEPS = 256
+LONG = 1024
+"""Slots above which a budget needs a longer text than the prose, and fewer heads suffice."""
+
+
+def workload(p: SystolicEvictorParameters) -> tuple[Any, tuple[int, ...], int, int]:
+    """Return the trace, its layers, and the first and the number of decode steps for a preset."""
+    if p.slots >= LONG:
+        steps, layers = 64, LAYERS[1:2]
+        return open_trace(text="news", tokens=p.slots + steps, layers=layers), layers, p.slots, 64
+    trace = open_trace(text="prose", tokens=640, layers=LAYERS)
+    # Prefill a little less than the budget, so that the replay also fills the last free slots.
+    return trace, LAYERS, p.slots - p.slots // 8, STEPS
+
+
+def prepare(p: SystolicEvictorParameters) -> None:
+    """Capture the tensors before the simulator starts."""
+    workload(p)
+
+
+def shown(victim: Victim, p: SystolicEvictorParameters) -> tuple[int, ...]:
+    """Return what is defined of a victim: only `found` and `saturated` where none was found."""
+    flags = (int(victim.found), int(victim.saturated) if p.halves else 0)
+    return (victim.index, victim.importance, *flags) if victim.found else (0, 0, *flags)
+
+
+class SkewedLanes:
+    """Drive the lanes of every wave under way, and collect what the rows write back.
+
+    Lane i of a wave is due i cycles after its header is taken; the lanes of no wave carry noise.
+    """
+
+    def __init__(self, bench: Bench, table: WaveTable, p: SystolicEvictorParameters) -> None:
+        self.bench, self.table, self.p = bench, table, p
+        self.source = bench.source("waves")
+        self.lanes, self.updates = bench.dut.lanes, bench.dut.updates
+        self.rows = np.arange(p.rows)
+        shape = (64, p.rows, table.lanes.shape[-1])
+        self.noise = bench.numpy_rng.integers(0, 2, shape, dtype=np.uint8)
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget the waves under way."""
+        self.under_way = np.full(self.p.rows + 1, -1)
+        self.next_wave = 0
+        self.seen: list[tuple[int, int]] = []
+        self.accepted_at: list[int] = []
+
+    def start(self, first: int = 0) -> None:
+        """Offer all waves from a given one on."""
+        self.next_wave = first
+        self.source.send(self.table.headers[first:])
+
+    def drive(self) -> None:
+        """Put the wave at the head on lane 0 and each wave under way on its next lane."""
+        self.under_way[1:] = self.under_way[:-1]
+        self.under_way[0] = self.next_wave if self.source.offered else -1
+        numbers = self.under_way[:-1]
+        noise = self.noise[self.bench.cycle % len(self.noise)]
+        due = (numbers >= 0)[:, np.newaxis]
+        self.lanes.value = to_integer(
+            np.where(due, self.table.lanes[numbers, self.rows], noise).reshape(-1)
+        )
+
+    def sample(self) -> None:
+        """Note whether the head was taken, and what is written back."""
+        if self.source.accepted:
+            self.accepted_at.append(self.bench.cycle)
+            self.next_wave += 1
+        else:
+            self.under_way[0] = -1
+        self.seen.append((self.bench.cycle, read(self.updates)))
+
+    def check(self, first: int = 0) -> None:
+        """Require every write-back, in its cycle, and no other."""
+        p, bench = self.p, self.bench
+        cycles = np.array([cycle for cycle, _ in self.seen])
+        layout = data.ArrayLayout(p.update_layout, p.rows)
+        got = unpack(layout, from_integers([value for _, value in self.seen], layout.size))
+        valid = np.zeros((len(cycles), p.rows), np.int64)
+        importance = np.zeros_like(valid)
+        for number, accepted in enumerate(self.accepted_at, start=first):
+            when = accepted - cycles[0] + 1 + self.rows
+            inside = when < len(cycles)
+            valid[when[inside], self.rows[inside]] = 1
+            importance[when[inside], self.rows[inside]] = self.table.updates[number][inside]
+        bench.compare("updates.valid", valid, got["valid"], cycles=cycles)
+        bench.compare("updates.importance", importance, got["importance"] * valid, cycles=cycles)
+
+
+class Evictor:
+    """A bench with the evictor's streams attached."""
+
+    def __init__(
+        self, dut: Any, salt: str, table: WaveTable, *, source: str = "none", sink: str = "none"
+    ) -> None:
+        self.p = catalog_parameters()
+        self.table = table
+        self.bench = Bench(dut, salt)
+        self.lanes = SkewedLanes(self.bench, table, self.p)
+        self.lanes.source.pauses = self.bench.pauses(source)
+        self.bench.add(self.lanes)
+        self.sink = self.bench.sink("victims", sink)
+
+    async def run(self) -> int:
+        """Reset, offer everything, wait for all victims and write-backs; return the cycles."""
+        await self.bench.reset()
+        self.sink.received.clear()
+        self.lanes.start()
+        cycles = await self.bench.run(
+            until=lambda: (
+                self.lanes.source.idle and len(self.sink.received) == len(self.table.victims)
+            )
+        )
+        for _ in range(self.p.rows + 1):
+            await self.bench.step()
+        return cycles
+
+    def check(self, victims: list[Victim] | None = None) -> None:
+        """Compare write-backs and victims with the model, or victims with those given."""
+        self.lanes.check()
+        layout = self.p.victim_layout
+        packed = [payload for _cycle, payload in self.sink.received]
+        got = unpack(layout, from_integers(packed, layout.size))
+        expected = self.table.victims if victims is None else victims
+        found = got["found"].astype(bool)
+        saturated = got["saturated"] if self.p.halves else np.zeros_like(got["found"])
+        fields = [got["index"] * found, got["importance"] * found, got["found"], saturated]
+        self.bench.compare(
+            "victims (index, importance, found, saturated)",
+            np.array([shown(victim, self.p) for victim in expected]),
+            np.stack(fields, axis=-1),
+            cycles=[cycle for cycle, _payload in self.sink.received],
+        )
+
+
+def real_steps(p: SystolicEvictorParameters) -> tuple[list[Any], str]:
+    """Replay the policy over every key/value head of the captured layers."""
+    trace, layers, first, count = workload(p)
+    group = trace.heads // trace.kv_heads
+    steps = []
+    for layer in layers:
+        for kv_head in range(trace.kv_heads):
+            heads = range(kv_head * group, (kv_head + 1) * group)
+            scores = np.stack([trace.attention_trace(layer, head).scores for head in heads])
+            steps += replay(
+                scores, policy_for(p), first=first, steps=count, source=p.source, evictor=p
+            )
+    what = f"SmolLM2 layers {layers}, {trace.kv_heads} KV heads, {count} decode steps each"
+    return steps, what
+
+
+@cocotb.test()
+async def real_scores(dut: Any) -> None:
+    """Every victim of SmolLM2's decode steps, at full rate, one cycle after its last score."""
+    p = catalog_parameters()
+    steps, what = real_steps(p)
+    table = tabulate((wave for step in steps for wave in step_waves(step, p)), p)
+    evictor = Evictor(dut, "real_scores", table)
+    cycles = await evictor.run()
+    evictor.check()
+    victims = [victim.index for victim in table.victims]
+    evictor.bench.compare(
+        "victims of the policy",
+        np.array([step.victim for step in steps]),
+        np.array(victims),
+    )
+    searches = np.array([evictor.lanes.accepted_at[number] for number in table.last])
+    seen = np.array([cycle for cycle, _payload in evictor.sink.received])
+    evictor.bench.compare("cycle of the victim", searches + p.rows, seen)
+    # Bound: one wave a cycle, and the bottom row's delay once at the end.
+    evictor.bench.record(cycles=cycles, ideal_cycles=len(table.headers), tensors=what)
+
+
+@cocotb.test()
+@cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
+async def stalls(dut: Any, source: str, sink: str) -> None:
+    """Random searches under every pair of pause patterns."""
+    p = catalog_parameters()
+    bench = Bench(dut, f"stalls {source} {sink}")
+    table = tabulate(random_waves(bench.numpy_rng, p, 40), p)
+    evictor = Evictor(dut, f"stalls {source} {sink}", table, source=source, sink=sink)
+    await evictor.run()
+    evictor.check()
+
+
+@cocotb.test()
+async def resets(dut: Any) -> None:
+    """Reset in the middle of work: nothing is left behind."""
+    p = catalog_parameters()
+    bench = Bench(dut, "resets")
+    table = tabulate(random_waves(bench.numpy_rng, p, 12), p)
+    evictor = Evictor(dut, "resets", table, source="random", sink="bursty")
+    for _ in range(12):
+        await evictor.bench.reset()
+        evictor.lanes.start()
+        for _cycle in range(bench.rng.randint(1, 4 * p.rows)):
+            await evictor.bench.step()
+    await evictor.run()
+    evictor.check()

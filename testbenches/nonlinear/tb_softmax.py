@@ -1,0 +1,153 @@
+"""Testbench of softmax: SmolLM2's attention scores, extremes, stalls, resets."""
+
+from typing import Any
+
+import cocotb
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.llm import open_trace
+from golden.nonlinear.softmax import quantise_scores, softmax
+from hdl.nonlinear.softmax import SoftmaxParameters
+from testbenches.bench import catalog_parameters
+from testbenches.slices import sliced
+from testbenches.stream_bench import Fields, StreamBench
+from testbenches.streams import PAUSES
+
+Rows = list[NDArray[np.int64]]
+LAYERS = (0, 14, 29)
+TOKENS = 640
+LATENCY = 10
+"""Cycles from a row's last slice to its first slice of probabilities."""
+
+LOWEST, HIGHEST = -(1 << 15), (1 << 15) - 1
+
+
+def prepare(p: SoftmaxParameters) -> None:
+    """Capture the tensors before the simulator starts."""
+    open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
+
+
+def real_rows(p: SoftmaxParameters) -> Rows:
+    """Return scores of SmolLM2: for every head, queries spread over the text."""
+    trace = open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
+    rows = []
+    for layer in LAYERS:
+        for head in range(trace.heads):
+            scores = trace.attention_trace(layer, head).scores
+            lengths = np.linspace(1, min(p.scores, TOKENS), 12).astype(int)
+            rows += [quantise_scores(scores[length - 1, :length]) for length in lengths]
+    return rows
+
+
+def extreme_rows(p: SoftmaxParameters) -> Rows:
+    """Return what the arithmetic could stumble over, at the longest length and at length 1."""
+    n = p.scores
+    ramp = np.linspace(LOWEST, HIGHEST, n).astype(np.int64)
+    one_huge = np.full(n, LOWEST)
+    one_huge[n // 2] = HIGHEST
+    rows = [np.full(n, value) for value in (0, LOWEST, HIGHEST, 1024, 1, -1)]
+    rows += [np.array([value]) for value in (0, LOWEST, HIGHEST, 1023, -5)]
+    rows += [ramp, ramp[::-1], one_huge, np.roll(one_huge, n // 2 - 1), -15361 * (np.arange(n) > 0)]
+    return rows
+
+
+def random_rows(rng: np.random.Generator, p: SoftmaxParameters, count: int) -> Rows:
+    """Return rows of random lengths and spreads, one slice often enough."""
+    lengths = rng.integers(1, min(p.scores, 8 * p.lanes) + 1, count)
+    lengths[::3] = rng.integers(1, 2 * p.lanes + 1, len(lengths[::3]))
+    scales = 2.0 ** rng.uniform(0, 15, count)
+    return [
+        np.clip(np.rint(rng.normal(0, scale, length)), LOWEST, HIGHEST).astype(np.int64)
+        for length, scale in zip(lengths, scales, strict=True)
+    ]
+
+
+def expected(rows: Rows, p: SoftmaxParameters) -> Fields:
+    """Return what the unit must answer."""
+    answers = sliced(rows, p.lanes)
+    results = []
+    for row in rows:
+        width = -(-len(row) // p.lanes) * p.lanes
+        padded = np.zeros((1, width), np.int64)
+        padded[0, : len(row)] = row
+        results.append(softmax(padded, np.arange(width)[np.newaxis] < len(row), p))
+    values = np.concatenate(results, axis=1).reshape(-1, p.lanes)
+    return {"values": values, "last": answers["last"]}
+
+
+def offered(rows: Rows, p: SoftmaxParameters) -> Fields:
+    """Return the slices of rows, `keep` as one word a slice."""
+    slices = sliced(rows, p.lanes)
+    return slices | {"keep": slices["keep"] @ (1 << np.arange(p.lanes, dtype=object))}
+
+
+def bench_for(dut: Any, salt: str, source: str = "none", sink: str = "none") -> StreamBench:
+    """Attach the unit's streams."""
+    p = catalog_parameters()
+    return StreamBench(
+        dut,
+        salt,
+        source=("scores", p.slice_layout),
+        sink=("probabilities", p.result_layout),
+        pauses=(source, sink),
+    )
+
+
+async def run_rows(bench: StreamBench, rows: Rows) -> int:
+    """Run rows and compare every probability; return the cycles."""
+    p = catalog_parameters()
+    cycles = await bench.run(offered(rows, p))
+    bench.check(expected(rows, p))
+    return cycles
+
+
+@cocotb.test()
+async def real_scores(dut: Any) -> None:
+    """Rows of SmolLM2's attention at full rate, bit for bit."""
+    bench = bench_for(dut, "real_scores")
+    rows = real_rows(catalog_parameters())
+    await run_rows(bench, rows)
+    tensors = f"SmolLM2 layers {LAYERS}, 9 heads, {len(rows)} rows of scores"
+    bench.bench.record(cycles=0, ideal_cycles=0, tensors=tensors)
+
+
+@cocotb.test()
+async def full_rate(dut: Any) -> None:
+    """Rows of the greatest length, one slice in every cycle."""
+    p = catalog_parameters()
+    bench = bench_for(dut, "full_rate")
+    rows = [row[: p.scores] for row in random_rows(bench.bench.numpy_rng, p, 4)]
+    rows = [np.resize(row, p.scores) for row in rows]
+    cycles = await run_rows(bench, rows)
+    slices = len(rows) * p.scores // p.lanes
+    # Bound: one slice a cycle, and at first the row that must be complete.
+    ideal = slices + p.scores // p.lanes
+    if p.rows > 1:
+        bench.bench.compare("cycles", np.array([ideal + LATENCY - 1]), np.array([cycles]))
+    bench.bench.record(cycles=cycles, ideal_cycles=ideal)
+
+
+@cocotb.test()
+async def extremes(dut: Any) -> None:
+    """All equal, all lowest, one huge, length 1, greatest length, growing and falling."""
+    bench = bench_for(dut, "extremes")
+    await run_rows(bench, extreme_rows(catalog_parameters()))
+
+
+@cocotb.test()
+@cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
+async def stalls(dut: Any, source: str, sink: str) -> None:
+    """Random rows under every pair of pause patterns."""
+    bench = bench_for(dut, f"stalls {source} {sink}", source, sink)
+    await run_rows(bench, random_rows(bench.bench.numpy_rng, catalog_parameters(), 40))
+
+
+@cocotb.test()
+async def resets(dut: Any) -> None:
+    """Reset in the middle of work, which leaves nothing behind."""
+    p = catalog_parameters()
+    bench = bench_for(dut, "resets", "random", "bursty")
+    rows = random_rows(bench.bench.numpy_rng, p, 12)
+    await bench.disturb(offered(rows, p), times=12, longest=100)
+    await run_rows(bench, rows)

@@ -1,0 +1,222 @@
+"""What VEDA's array is given: SmolLM2's attention and projections, and random beats."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.llm import open_trace
+from golden.veda.array.flexible_pe_array import Beats, Codes, joined
+from hdl.arith.float_format import BINARY16
+from hdl.veda.array.array_parameters import ArrayMode, FlexiblePeArrayParameters
+from testbenches.packing import to_integers
+from testbenches.veda.functions import serial_bench
+
+LAYERS = (0, 14, 29)
+TOKENS = 640
+GROUP = 4
+"""Heads whose scores are made before the first of their weighted sums."""
+
+SPECIALS = np.array([0x0000, 0x8000, 0x7C00, 0xFC00, 0x7E00, 0x7BFF, 0x0001, 0x83FF], np.uint64)
+
+
+@dataclass(frozen=True)
+class Head:
+    """One query against cached keys and values, and its probabilities; float64, channels last."""
+
+    query: NDArray[np.float64]
+    keys: NDArray[np.float64]
+    values: NDArray[np.float64]
+    probabilities: NDArray[np.float64]
+
+
+def codes(values: NDArray[np.floating]) -> Codes:
+    """Return the FP16 codes nearest to values, as wide as the golden model's."""
+    return serial_bench.codes(values).astype(np.uint64)
+
+
+def real_heads(channels: int, length: int, count: int) -> list[Head]:
+    """Return heads of SmolLM2's captured layers at one decode step.
+
+    Parameters
+    ----------
+    channels : int
+        Size of a head: up to 64 the first channels of real heads; up to 128 those of two heads side
+        by side, with the softmax of their common scores.
+    length : int
+        Cached tokens.
+    count : int
+        Heads.
+    """
+    trace = open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
+    single = [(layer, (head,)) for layer in LAYERS for head in range(trace.heads)]
+    double = [
+        (layer, (head, other))
+        for layer in LAYERS
+        for head in range(trace.heads)
+        for other in range(head + 1, trace.heads)
+    ]
+    made = []
+    for layer, numbers in (single if channels <= 64 else double)[:count]:
+        traces = [trace.attention_trace(layer, number) for number in numbers]
+        query, keys, values = (
+            np.concatenate([getattr(one, name) for one in traces], axis=1).astype(np.float64)
+            for name in ("q", "k", "v")
+        )
+        query = query[length - 1, :channels] / np.sqrt(channels)
+        keys, values = keys[:length, :channels], values[:length, :channels]
+        powers = np.exp(keys @ query - np.max(keys @ query))
+        made.append(Head(query, keys, values, powers / powers.sum()))
+    return made
+
+
+def attention(p: FlexiblePeArrayParameters, heads: list[Head], *, split: bool) -> Beats:
+    """Return a decode step: the scores of a group of heads, then their weighted sums, and so on.
+
+    With `split` the planes work on neighbouring heads in lock-step.
+    """
+    lanes = p.planes if split else 1
+    steps = [heads[first : first + lanes] for first in range(0, len(heads), lanes)]
+    parts = []
+    for first in range(0, len(steps), GROUP):
+        group = steps[first : first + GROUP]
+        parts += [scores(p, step) for step in group]
+        parts += [weighted_sums(p, step) for step in group]
+    return joined(parts)
+
+
+def scores(p: FlexiblePeArrayParameters, step: list[Head]) -> Beats:
+    """Return the dot products of the queries of heads in lock-step with their keys."""
+    vector = _lanes(p, [codes(head.query)[np.newaxis] for head in step])
+    keys = _lanes(p, [codes(head.keys) for head in step])
+    return inner(p, vector, keys, split=len(step) > 1)
+
+
+def weighted_sums(p: FlexiblePeArrayParameters, step: list[Head]) -> Beats:
+    """Return the probabilities of heads in lock-step times their values."""
+    scalars = np.stack([codes(head.probabilities) for head in step], axis=1)
+    if len(step) < p.planes:
+        scalars = np.repeat(scalars, p.planes, axis=1)
+    return outer(p, scalars, _lanes(p, [codes(head.values) for head in step]))
+
+
+def projection(p: FlexiblePeArrayParameters, inputs: Codes, weights: Codes) -> Beats:
+    """Return the dot products of a long input with rows of weights, in blocks, slice by slice."""
+    size = weights.shape[1]
+    slices = -(-size // p.width)
+    padding = slices * p.width - size
+    inputs = np.pad(inputs, (0, padding)).reshape(slices, 1, p.width)
+    weights = np.pad(weights, ((0, 0), (0, padding)))
+    parts = []
+    for first in range(0, len(weights), p.partial_sums):
+        block = weights[first : first + p.partial_sums].reshape(-1, slices, p.width)
+        parts += [
+            inner(p, inputs[i], block[:, i], first=i == 0, last=i == slices - 1)
+            for i in range(slices)
+        ]
+    return joined(parts)
+
+
+def inner(
+    p: FlexiblePeArrayParameters,
+    vector: Codes,
+    weights: Codes,
+    *,
+    split: bool = False,
+    first: bool = True,
+    last: bool = True,
+) -> Beats:
+    """Return dot products of one vector, shape (0 or 1, width), with rows of weights."""
+    count = len(weights)
+    load = np.zeros(count, np.uint64)
+    load[: len(vector)] = 1
+    return Beats(
+        mode=np.full(count, ArrayMode.INNER.value, np.uint64),
+        split=np.full(count, split, np.uint64),
+        load_vector=load,
+        first=np.full(count, first, np.uint64),
+        last=np.full(count, last, np.uint64),
+        scalars=np.zeros((count, p.planes), np.uint64),
+        weights=weights,
+        vectors=vector,
+    )
+
+
+def outer(p: FlexiblePeArrayParameters, scalars: Codes, weights: Codes) -> Beats:
+    """Return one row of sums of scalars times rows of weights."""
+    count = len(weights)
+    zeros = np.zeros(count, np.uint64)
+    return Beats(
+        mode=np.full(count, ArrayMode.OUTER.value, np.uint64),
+        split=zeros,
+        load_vector=zeros,
+        first=(np.arange(count) == 0).astype(np.uint64),
+        last=(np.arange(count) == count - 1).astype(np.uint64),
+        scalars=scalars,
+        weights=weights,
+        vectors=np.zeros((0, p.width), np.uint64),
+    )
+
+
+def random_beats(rng: np.random.Generator, p: FlexiblePeArrayParameters, pieces: int) -> Beats:
+    """Return short rows, short and long dot products in any order, of any numbers."""
+    parts = [inner(p, random_codes(rng, (1, p.width)), random_codes(rng, (1, p.width)))]
+    for _ in range(pieces):
+        match rng.integers(4):
+            case 0:
+                count = int(rng.integers(1, 5))
+                vector = random_codes(rng, (int(rng.integers(2)), p.width))
+                weights = random_codes(rng, (count, p.width))
+                parts.append(inner(p, vector, weights, split=bool(rng.integers(2))))
+            case 1:
+                rows = int(rng.integers(1, 1 + min(6, p.partial_sums)))
+                size = int(rng.integers(1, 4 * p.width))
+                weights = random_codes(rng, (rows, size))
+                parts.append(projection(p, random_codes(rng, (size,)), weights))
+            case _:
+                count = int(rng.integers(1, 12))
+                scalars = random_codes(rng, (count, p.planes))
+                parts.append(outer(p, scalars, random_codes(rng, (count, p.width))))
+    return joined(parts)
+
+
+def random_codes(rng: np.random.Generator, shape: tuple[int, ...]) -> Codes:
+    """Return FP16 codes: ordinary numbers, subnormal ones, any code, and rarely a special one."""
+    ordinary = codes(rng.normal(size=shape) * 2.0 ** rng.integers(-6, 6, size=shape))
+    tiny = rng.integers(0, 0x400, size=shape) | (rng.integers(0, 2, size=shape) << 15)
+    finite = rng.integers(0, BINARY16.infinity, size=shape) | (rng.integers(0, 2, size=shape) << 15)
+    kind = rng.choice(4, p=(0.6, 0.2, 0.19, 0.01), size=shape)
+    special = rng.choice(SPECIALS, size=shape)
+    return np.choose(kind, [ordinary, tiny.astype(np.uint64), finite.astype(np.uint64), special])
+
+
+def packed_beats(p: FlexiblePeArrayParameters, beats: Beats) -> list[int]:
+    """Return the payloads of the stream `operands`."""
+    flags = (beats.mode, beats.split, beats.load_vector, beats.first, beats.last)
+    header = np.stack(flags, axis=-1).astype(np.uint8)
+    return to_integers(
+        np.concatenate([header, _bits(beats.scalars), _bits(beats.weights)], axis=-1)
+    )
+
+
+def packed_codes(rows: Codes) -> list[int]:
+    """Return rows of FP16 codes as payloads."""
+    return to_integers(_bits(rows))
+
+
+def unpacked_codes(payloads: Iterable[int], width: int) -> Codes:
+    """Return payloads as rows of `width` FP16 codes."""
+    octets = b"".join(payload.to_bytes(2 * width, "little") for payload in payloads)
+    return np.frombuffer(octets, "<u2").reshape(-1, width).astype(np.uint64)
+
+
+def _bits(rows: Codes) -> NDArray[np.uint8]:
+    octets = np.ascontiguousarray(rows.astype("<u2")).view(np.uint8)
+    return np.unpackbits(octets, axis=-1, bitorder="little")
+
+
+def _lanes(p: FlexiblePeArrayParameters, heads: list[Codes]) -> Codes:
+    """Return heads side by side, and zeros where there are no more."""
+    together = np.concatenate(heads, axis=1)
+    return np.pad(together, ((0, 0), (0, p.width - together.shape[1])))

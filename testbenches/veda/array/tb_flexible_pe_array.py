@@ -1,0 +1,193 @@
+"""Testbench of VEDA's array: SmolLM2's attention and projections, switches, stalls, resets."""
+
+from typing import Any
+
+import cocotb
+import numpy as np
+
+from golden.veda.array.flexible_pe_array import Beats, Outcome, joined, run
+from hdl.arith.float_format import BINARY16
+from hdl.veda.array.array_parameters import FlexiblePeArrayParameters
+from testbenches.bench import Bench, catalog_parameters, context
+from testbenches.streams import PAUSES
+from testbenches.veda.array import array_work as work
+
+
+def prepare(p: FlexiblePeArrayParameters) -> None:
+    """Capture the tensors before the simulator starts."""
+    work.real_heads(min(p.width, 64), 1, 1)
+
+
+class Acceptances:
+    """Note in which cycle each beat is taken."""
+
+    def __init__(self, bench: Bench, source: Any) -> None:
+        self.bench, self.source = bench, source
+        self.cycles: list[int] = []
+
+    def clear(self) -> None:
+        """Forget."""
+        self.cycles.clear()
+
+    def drive(self) -> None:
+        """Drive nothing."""
+
+    def sample(self) -> None:
+        """Look at the source."""
+        if self.source.accepted:
+            self.cycles.append(self.bench.cycle)
+
+
+class Array:
+    """A bench with the array's streams attached."""
+
+    def __init__(self, dut: Any, salt: str, *, source: str = "none", sink: str = "none") -> None:
+        self.p: FlexiblePeArrayParameters = catalog_parameters()
+        self.bench = Bench(dut, salt)
+        self.operands = self.bench.source("operands", source)
+        self.vector = self.bench.source("vector", source)
+        self.accepted = self.bench.add(Acceptances(self.bench, self.operands))
+        self.dots = self.bench.sink("dot_products", sink)
+        self.results = self.bench.sink("results", sink)
+
+    async def offer(self, beats: Beats) -> None:
+        """Reset, and let all beats and vectors wait."""
+        await self.bench.reset()
+        self.dots.received.clear()
+        self.results.received.clear()
+        self.operands.send(work.packed_beats(self.p, beats))
+        self.vector.send(work.packed_codes(beats.vectors))
+
+    async def check(self, beats: Beats) -> int:
+        """Offer beats, and compare all that leaves with the model; return the cycles."""
+        outcome = run(self.p, beats)
+        await self.offer(beats)
+        cycles = await self.bench.run(
+            until=lambda: (
+                self.operands.idle
+                and len(self.dots.received) >= len(outcome.dot_products)
+                and len(self.results.received) >= len(outcome.results)
+            )
+        )
+        for _ in range(self.p.dot_latency):
+            await self.bench.step()
+        self.compare(outcome)
+        return cycles
+
+    def compare(self, outcome: Outcome) -> None:
+        """Require the model's dot products and rows, and no others."""
+        for what, sink, expected, width in (
+            ("dot_products", self.dots, outcome.dot_products, self.p.planes),
+            ("results", self.results, outcome.results, self.p.width),
+        ):
+            got = work.unpacked_codes((payload for _cycle, payload in sink.received), width)
+            self.bench.compare(
+                what,
+                np.array(expected, np.uint64).reshape(-1, width),
+                got,
+                cycles=[cycle for cycle, _payload in sink.received],
+                show=lambda code: BINARY16.show(int(code)),
+            )
+
+
+def attention_cases() -> list[tuple[bool, int, int]]:
+    """Return what is simulated: split, cached tokens, heads."""
+    told = context()
+    match told["preset"]:
+        case "smollm2":
+            return [(True, 512, 9)] if told["full"] else [(True, 128, 9)]
+        case "paper":
+            full = [(False, 512, 32), (False, 128, 32)]
+            return full if told["full"] else [(False, 128, 8)]
+        case _:
+            return [(True, 64, 9), (False, 64, 9)]
+
+
+@cocotb.test()
+async def decode_attention(dut: Any) -> None:
+    """Scores and weighted sums of real heads, back to back."""
+    array = Array(dut, "decode_attention")
+    p = array.p
+    for split, length, count in attention_cases():
+        heads = work.real_heads(p.plane_width if split else p.width, length, count)
+        cycles = await array.check(work.attention(p, heads, split=split))
+        steps = -(-count // p.planes) if split else count
+        name = f"utilisation_{length}" + ("_split" if split else "")
+        array.bench.record(
+            cycles=cycles,
+            ideal_cycles=2 * length * steps,
+            tensors=f"SmolLM2 layers {work.LAYERS}, queries, keys, values of prose",
+            **{name: 2 * length * steps / cycles},
+        )
+
+
+@cocotb.test()
+async def projections(dut: Any) -> None:
+    """Dot products from 1 to 576 elements, whole and in slices, of real weights and inputs."""
+    array = Array(dut, "projections")
+    p = array.p
+    linear = work.open_trace(text="prose", tokens=work.TOKENS, layers=work.LAYERS).linear(
+        14, "q_proj"
+    )
+    rows = p.partial_sums + 3
+    weights, inputs = work.codes(linear.weight[:rows]), work.codes(linear.inputs[-1])
+    sizes = {1, 2, 3, p.width - 1, p.width, p.width + 1, 2 * p.width, 200, 575, 576}
+    beats = [work.projection(p, inputs[:size], weights[:, :size]) for size in sorted(sizes)]
+    await array.check(joined(beats))
+
+
+@cocotb.test()
+async def switches(dut: Any) -> None:
+    """One kind of product after the other, and how many cycles each change costs."""
+    array = Array(dut, "switches")
+    p, rng = array.p, array.bench.numpy_rng
+    parts, expected = [], []
+    pauses = {(0, 0): 0, (0, 1): p.drain, (1, 0): p.fold, (1, 1): p.fold}
+    kinds = [0, 1, 0, 0, 1, 1, 0, 1, *rng.integers(0, 2, 24)]
+    for before, kind in zip([0, *kinds], kinds, strict=False):
+        # Rows long enough that the results before them are taken.
+        count = int(rng.integers(1, 20)) if kind == 0 else int(rng.integers(20, 40))
+        weights = work.random_codes(rng, (count, p.width))
+        if kind == 0:
+            vectors = work.random_codes(rng, (1, p.width))
+            parts.append(work.inner(p, vectors, weights, split=bool(rng.integers(2))))
+        else:
+            parts.append(work.outer(p, work.random_codes(rng, (count, p.planes)), weights))
+        expected += [1 + pauses[before, kind], *[1] * (count - 1)]
+    await array.check(joined(parts))
+    gaps = np.diff(array.accepted.cycles)
+    array.bench.compare("cycles between beats", np.array(expected[1:]), gaps)
+
+
+@cocotb.test()
+async def latencies(dut: Any) -> None:
+    """Time a lone dot product and a lone row against the contract."""
+    array = Array(dut, "latencies")
+    p, rng = array.p, array.bench.numpy_rng
+    one = work.random_codes(rng, (1, p.width))
+    await array.check(work.inner(p, one, one))
+    seen = [array.dots.received[0][0] - array.accepted.cycles[0]]
+    scalars, rows = work.random_codes(rng, (7, p.planes)), work.random_codes(rng, (7, p.width))
+    await array.check(work.outer(p, scalars, rows))
+    seen.append(array.results.received[0][0] - array.accepted.cycles[-1])
+    array.bench.compare("latencies", np.array([p.dot_latency, p.row_latency]), np.array(seen))
+
+
+@cocotb.test()
+@cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
+async def stalls(dut: Any, source: str, sink: str) -> None:
+    """Random beats of any numbers under every pair of pause patterns."""
+    array = Array(dut, f"stalls {source} {sink}", source=source, sink=sink)
+    await array.check(work.random_beats(array.bench.numpy_rng, array.p, 40))
+
+
+@cocotb.test()
+async def resets(dut: Any) -> None:
+    """Reset in the middle of work: nothing is left behind."""
+    array = Array(dut, "resets", source="random", sink="bursty")
+    beats = work.random_beats(array.bench.numpy_rng, array.p, 20)
+    for _ in range(12):
+        await array.offer(beats)
+        for _cycle in range(array.bench.rng.randint(1, 3 * array.p.dot_latency)):
+            await array.bench.step()
+    await array.check(beats)

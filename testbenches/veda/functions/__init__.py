@@ -1,0 +1,1 @@
+"""Testbenches of VEDA's element-serial functions."""

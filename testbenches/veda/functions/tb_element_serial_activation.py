@@ -1,0 +1,132 @@
+"""Testbench of the element-serial activation: SmolLM2's feed-forward layers, every gate, stalls."""
+
+from typing import Any
+
+import cocotb
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.llm import open_trace
+from golden.veda.functions.element_serial_activation import activation
+from hdl.veda.functions.element_serial_activation import ElementSerialActivationParameters
+from testbenches.bench import catalog_parameters, context
+from testbenches.veda.functions.serial_bench import BEATS, Fields, SerialBench, code_fields
+
+Codes = NDArray[np.uint16]
+LAYERS = (0, 14, 29)
+TOKENS = 640
+SPECIAL = (0, 0x8000, 1, 0x8001, 0x3FF, 0x400, 0x3C00, 0xBC00, 0x7BFF, 0xFBFF, 0x7C00, 0xFC00)
+NANS = (0x7E00, 0xFE00, 0x7C01)
+
+
+def prepare(p: ElementSerialActivationParameters) -> None:
+    """Capture the tensors before the simulator starts."""
+    open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
+
+
+def real_operands(tokens: int) -> tuple[Codes, Codes]:
+    """Return gates and ups of some tokens in three layers of SmolLM2."""
+    trace = open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
+    parts = []
+    for name in ("gate_proj", "up_proj"):
+        linears = [trace.linear(layer, name) for layer in LAYERS]
+        chosen = np.linspace(0, TOKENS - 1, tokens).astype(int)
+        results = [linear.inputs[chosen] @ linear.weight.T for linear in linears]
+        parts.append(np.concatenate(results, axis=None).astype(np.float16).view(np.uint16))
+    return parts[0], parts[1]
+
+
+def edge_operands() -> tuple[Codes, Codes]:
+    """Return special values against each other."""
+    values = np.array(SPECIAL + NANS, np.uint16)
+    gate, up = np.meshgrid(values, values)
+    return gate.ravel(), up.ravel()
+
+
+def every_gate(rng: np.random.Generator, step: int) -> tuple[Codes, Codes]:
+    """Return every `step`-th FP16 code as gate, with random codes as up."""
+    gate = np.arange(int(rng.integers(step)), 1 << 16, step).astype(np.uint16)
+    return gate, rng.integers(0, 1 << 16, len(gate)).astype(np.uint16)
+
+
+def expected(gate: Codes, up: Codes) -> Fields:
+    """Return what the unit must answer."""
+    return {"value": activation(gate, up), "last": ends(len(gate))}
+
+
+def ends(count: int) -> NDArray[np.int64]:
+    """Return where vectors of 7 elements end."""
+    return (np.arange(count) % 7 == 6).astype(np.int64)
+
+
+def offered(gate: Codes, up: Codes) -> Fields:
+    """Return the operands of elements."""
+    fields: Any = {"gate": code_fields(gate), "up": code_fields(up), "last": ends(len(gate))}
+    return fields
+
+
+def bound(count: int, p: ElementSerialActivationParameters) -> int:
+    """Return the cycles in which so many elements can be divided."""
+    return count * p.interval
+
+
+def bench_for(dut: Any, salt: str, source: str = "none", sink: str = "none") -> SerialBench:
+    """Attach the unit's streams."""
+    p = catalog_parameters()
+    return SerialBench(
+        dut,
+        salt,
+        source=("operands", p.operands_layout),
+        sink=("activated", p.element_layout),
+        pauses=(source, sink),
+    )
+
+
+async def run_operands(bench: SerialBench, gate: Codes, up: Codes) -> int:
+    """Run elements and compare every result; return the cycles."""
+    cycles = await bench.run(offered(gate, up))
+    bench.check(expected(gate, up))
+    return cycles
+
+
+@cocotb.test()
+async def real_layers(dut: Any) -> None:
+    """Feed-forward layers of SmolLM2 at full rate: one element in every cycle."""
+    p = catalog_parameters()
+    bench = bench_for(dut, "real_layers")
+    gate, up = real_operands(16 if context()["full"] else 3)
+    cycles = await run_operands(bench, gate, up)
+    ideal = bound(len(gate), p)
+    bench.bench.compare("cycles", np.array([ideal + p.ranks]), np.array([cycles]))
+    tensors = f"SmolLM2 layers {LAYERS}, {len(gate)} elements of the feed-forward layer"
+    bench.bench.record(cycles=cycles, ideal_cycles=ideal, tensors=tensors)
+
+
+@cocotb.test()
+async def edges(dut: Any) -> None:
+    """Zeros, subnormals, infinities and NaNs against each other."""
+    await run_operands(bench_for(dut, "edges"), *edge_operands())
+
+
+@cocotb.test()
+async def gates(dut: Any) -> None:
+    """Gates from the whole range; all of them in the long version."""
+    bench = bench_for(dut, "gates")
+    await run_operands(bench, *every_gate(bench.bench.numpy_rng, 1 if context()["full"] else 16))
+
+
+@cocotb.test()
+@cocotb.parametrize(source=BEATS, sink=BEATS)
+async def stalls(dut: Any, source: str, sink: str) -> None:
+    """Random elements under every pair of pause patterns."""
+    bench = bench_for(dut, f"stalls {source} {sink}", source, sink)
+    await run_operands(bench, *every_gate(bench.bench.numpy_rng, 256))
+
+
+@cocotb.test()
+async def resets(dut: Any) -> None:
+    """Reset in the middle of work, which leaves nothing behind."""
+    bench = bench_for(dut, "resets", "random", "bursty")
+    operands = every_gate(bench.bench.numpy_rng, 256)
+    await bench.disturb(offered(*operands), times=12, longest=150)
+    await run_operands(bench, *operands)

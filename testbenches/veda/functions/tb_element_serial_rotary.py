@@ -1,0 +1,137 @@
+"""Testbench of the element-serial rotary embedding: SmolLM2's queries and keys, edges, stalls."""
+
+from typing import Any
+
+import cocotb
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.llm import open_trace
+from golden.llm.model import SMOLLM2
+from golden.veda.functions.element_serial_rotary import angles, rotary
+from hdl.veda.functions.element_serial_rotary import ElementSerialRotaryParameters
+from testbenches.bench import catalog_parameters, context
+from testbenches.veda.functions.serial_bench import BEATS, Fields, SerialBench, code_fields
+
+Codes = NDArray[np.uint16]
+Pairs = tuple[Codes, Codes, Codes, Codes]
+LAYERS = (0, 14, 29)
+TOKENS = 640
+SPECIAL = (0, 0x8000, 1, 0x8001, 0x3FF, 0x3C00, 0xBC00, 0x7BFF, 0xFBFF, 0x7C00, 0xFC00, 0x7E01)
+
+
+def prepare(p: ElementSerialRotaryParameters) -> None:
+    """Capture the tensors before the simulator starts."""
+    open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
+
+
+def real_pairs(tokens: int) -> Pairs:
+    """Return queries and keys of SmolLM2 with their positions' angles."""
+    trace = open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
+    chosen = np.linspace(0, TOKENS - 1, tokens).astype(int)
+    half = trace.head_size // 2
+    cosine, sine = (part[chosen] for part in angles(TOKENS, trace.head_size, SMOLLM2.rope_base))
+    columns: list[list[Codes]] = [[], [], [], []]
+    for layer in LAYERS:
+        for head in (0, 4, 8):
+            attention = trace.attention_trace(layer, head)
+            for before in (attention.q_before_rope, attention.k_before_rope):
+                codes = before[chosen].astype(np.float16).view(np.uint16)
+                for column, part in zip(
+                    columns, (codes[:, :half], codes[:, half:], cosine, sine), strict=True
+                ):
+                    column.append(part.ravel())
+    x, y, c, s = (np.concatenate(column) for column in columns)
+    return x, y, c, s
+
+
+def edge_pairs() -> Pairs:
+    """Return special values as elements, with angles at the ends of their range."""
+    values = np.array(SPECIAL, np.uint16)
+    angle = np.array([0, 0x3C00, 0xBC00, 0x0001, 0x39A8], np.uint16)
+    x, y, c = np.meshgrid(values, values, angle)
+    return x.ravel(), y.ravel(), c.ravel(), np.roll(c.ravel(), 1)
+
+
+def random_pairs(rng: np.random.Generator, count: int) -> Pairs:
+    """Return any codes as elements, and angles; half of the pairs cancel in one result."""
+    x, y = rng.integers(0, 1 << 16, (2, count)).astype(np.uint16)
+    angle = rng.uniform(-np.pi, np.pi, count)
+    c, s = (part.astype(np.float16).view(np.uint16) for part in (np.cos(angle), np.sin(angle)))
+    near = rng.random(count) < 0.5
+    y = np.where(near, x, y)
+    s = np.where(near, c, s)
+    return x, y, c, s
+
+
+def ends(count: int) -> NDArray[np.int64]:
+    """Return where heads of 32 pairs end."""
+    return (np.arange(count) % 32 == 31).astype(np.int64)
+
+
+def expected(pairs: Pairs) -> Fields:
+    """Return what the unit must answer."""
+    x, y = rotary(*pairs)
+    return {"x": x, "y": y, "last": ends(len(x))}
+
+
+def offered(pairs: Pairs) -> Fields:
+    """Return the pairs with their angles."""
+    names = ("x", "y", "cosine", "sine")
+    fields: Any = {name: code_fields(part) for name, part in zip(names, pairs, strict=True)}
+    return fields | {"last": ends(len(pairs[0]))}
+
+
+def bench_for(dut: Any, salt: str, source: str = "none", sink: str = "none") -> SerialBench:
+    """Attach the unit's streams."""
+    p = catalog_parameters()
+    return SerialBench(
+        dut,
+        salt,
+        source=("pairs", p.pair_layout),
+        sink=("rotated", p.rotated_layout),
+        pauses=(source, sink),
+    )
+
+
+async def run_pairs(bench: SerialBench, pairs: Pairs) -> int:
+    """Run pairs and compare both results of each; return the cycles."""
+    cycles = await bench.run(offered(pairs))
+    bench.check(expected(pairs))
+    return cycles
+
+
+@cocotb.test()
+async def real_heads(dut: Any) -> None:
+    """Turn queries and keys of SmolLM2 at full rate: a pair in two cycles."""
+    p = catalog_parameters()
+    bench = bench_for(dut, "real_heads")
+    pairs = real_pairs(16 if context()["full"] else 4)
+    cycles = await run_pairs(bench, pairs)
+    ideal = 2 * len(pairs[0])
+    bench.bench.compare("cycles", np.array([ideal + p.ranks]), np.array([cycles]))
+    tensors = f"SmolLM2 layers {LAYERS}, {len(pairs[0])} pairs of queries and keys"
+    bench.bench.record(cycles=cycles, ideal_cycles=ideal, tensors=tensors)
+
+
+@cocotb.test()
+async def edges(dut: Any) -> None:
+    """Zeros, subnormals, infinities and NaNs against each other."""
+    await run_pairs(bench_for(dut, "edges"), edge_pairs())
+
+
+@cocotb.test()
+@cocotb.parametrize(source=BEATS, sink=BEATS)
+async def stalls(dut: Any, source: str, sink: str) -> None:
+    """Random pairs under every pair of pause patterns."""
+    bench = bench_for(dut, f"stalls {source} {sink}", source, sink)
+    await run_pairs(bench, random_pairs(bench.bench.numpy_rng, 200))
+
+
+@cocotb.test()
+async def resets(dut: Any) -> None:
+    """Reset in the middle of work, which leaves nothing behind."""
+    bench = bench_for(dut, "resets", "random", "bursty")
+    pairs = random_pairs(bench.bench.numpy_rng, 200)
+    await bench.disturb(offered(pairs), times=12, longest=150)
+    await run_pairs(bench, pairs)

@@ -1,0 +1,194 @@
+"""Testbench of the element-serial softmax: SmolLM2's scores, special values, stalls, resets."""
+
+from typing import Any
+
+import cocotb
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.llm import open_trace
+from golden.veda.functions.element_serial_softmax import softmax
+from hdl.veda.functions.element_serial_softmax import ElementSerialSoftmaxParameters
+from testbenches.bench import catalog_parameters, context
+from testbenches.streams import read
+from testbenches.veda.functions.serial_bench import BEATS, SerialBench, codes, elements_of
+
+Heads = list[NDArray[np.uint16]]
+LAYERS = (0, 14, 29)
+TOKENS = 640
+
+NAN, INFINITY, MINUS_INFINITY, LARGEST, LOWEST = 0x7E00, 0x7C00, 0xFC00, 0x7BFF, 0xFBFF
+
+
+def prepare(p: ElementSerialSoftmaxParameters) -> None:
+    """Capture the tensors before the simulator starts."""
+    open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
+
+
+def real_heads(p: ElementSerialSoftmaxParameters, lengths: int) -> Heads:
+    """Return scores of SmolLM2: for every head, queries spread over the text."""
+    trace = open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
+    heads = []
+    for layer in LAYERS:
+        for head in range(trace.heads):
+            scores = trace.attention_trace(layer, head).scores
+            longest = min(p.capacity, TOKENS)
+            for length in np.linspace(1, longest, lengths + head % 2).astype(int):
+                heads.append(codes(scores[length - 1, :length]))
+    return heads
+
+
+def edge_heads(p: ElementSerialSoftmaxParameters) -> Heads:
+    """Return what the arithmetic could stumble over, and lengths around whole tiles."""
+    n = min(p.capacity, 5 * p.tile + 1)
+    ramp = codes(np.linspace(-12, 12, n))
+    steps = codes(np.arange(n) // p.tile * 0.37)
+    mixed = codes(np.random.default_rng(n).normal(0, 3, n))
+    # Each tile falls and begins above the one before; then a head whose first score is its maximum.
+    saw = codes(np.arange(n) // p.tile - np.arange(n) % p.tile / 64)
+    # The sum's reciprocal is a power of two, so that subnormal results are ties.
+    ties = codes(np.array([0, 0, -16.6, -16.2, -15.9, -15.6, -15.3, -14.9]))
+    # One of the products lies above a tie by its very last bit.
+    near = [[0, 0xC205, 0xBF5D, 0xC07A], [0, 0xC22A, 0xC218, 0xC365], [0, 0xC2BC, 0xBCEF, 0xC3F0]]
+    heads = [saw, codes(-np.arange(p.tile) / 8), ties, *(np.array(head) for head in near)]
+    heads += [np.full(n, value, np.uint16) for value in (0, 0x8000, LARGEST, LOWEST, 0x3C00, 1)]
+    heads += [np.array([value], np.uint16) for value in (0, LARGEST, LOWEST, 1, 0x8001, 0xC2F1)]
+    heads += [ramp, ramp[::-1], steps, steps[::-1], np.where(mixed < 0x8000, 0, mixed)]
+    for length in {p.tile - 1, p.tile, p.tile + 1, 2 * p.tile, 2 * p.tile + 1, 3 * p.tile - 1}:
+        heads += [mixed[:length], np.sort(mixed.view(np.float16))[:length].view(np.uint16)]
+    for place in {0, 1, p.tile - 1, p.tile, n - 1}:
+        one = np.full(n, LOWEST, np.uint16)
+        one[place] = LARGEST
+        masked = mixed.copy()
+        masked[: min(place + 1, n - 1)] = MINUS_INFINITY
+        heads += [one, masked, np.roll(masked, 3)]
+    return [head.astype(np.uint16) for head in heads]
+
+
+def undefined_heads(p: ElementSerialSoftmaxParameters) -> dict[str, Heads]:
+    """Return heads that have no softmax, by the flag that they raise."""
+    n = min(p.capacity, 3 * p.tile + 2)
+    base = codes(np.random.default_rng(n).normal(0, 3, n))
+    nan, infinite = [], [np.full(n, MINUS_INFINITY, np.uint16), np.array([INFINITY], np.uint16)]
+    for place in {0, p.tile - 1, p.tile, n - 1}:
+        for value in (NAN, 0xFE00, 0x7C01, 0xFFFF):
+            nan.append(base.copy())
+            nan[-1][place] = value
+        infinite.append(base.copy())
+        infinite[-1][place] = INFINITY
+    return {"nan": nan, "infinite": infinite}
+
+
+def random_heads(rng: np.random.Generator, p: ElementSerialSoftmaxParameters, count: int) -> Heads:
+    """Return heads of random lengths and spreads, very short ones often enough; some rise."""
+    lengths = rng.integers(1, min(p.capacity, 6 * p.tile) + 1, count)
+    lengths[::3] = rng.integers(1, min(p.capacity, p.tile + 2) + 1, len(lengths[::3]))
+    heads = []
+    for index, length in enumerate(lengths):
+        scores = rng.normal(0, 2.0 ** rng.uniform(-8, 6), length)
+        heads.append(codes(np.sort(scores) if index % 4 == 1 else scores))
+    heads[-1][-1] = MINUS_INFINITY if len(heads[-1]) > 1 else 0
+    return heads
+
+
+def bench_for(dut: Any, salt: str, source: str = "none", sink: str = "none") -> SerialBench:
+    """Attach the unit's streams."""
+    p = catalog_parameters()
+    dut.clear_flags.value = 0
+    return SerialBench(
+        dut,
+        salt,
+        source=("scores", p.element_layout),
+        sink=("probabilities", p.element_layout),
+        pauses=(source, sink),
+    )
+
+
+async def run_heads(bench: SerialBench, heads: Heads) -> int:
+    """Run heads and compare every probability; return the cycles."""
+    p = catalog_parameters()
+    return await bench.run_rows(heads, [softmax(head, p) for head in heads])
+
+
+@cocotb.test()
+async def real_scores(dut: Any) -> None:
+    """Heads of SmolLM2's attention at full rate, bit for bit, without a flag."""
+    bench = bench_for(dut, "real_scores")
+    heads = real_heads(catalog_parameters(), 12 if context()["full"] else 3)
+    await run_heads(bench, heads)
+    assert read(dut.flags) == 0
+    tensors = f"SmolLM2 layers {LAYERS}, 9 heads, {len(heads)} rows of scores"
+    bench.bench.record(cycles=0, ideal_cycles=0, tensors=tensors)
+
+
+@cocotb.test()
+async def full_rate(dut: Any) -> None:
+    """Long heads back to back: one score in and one probability out in every cycle."""
+    p = catalog_parameters()
+    bench = bench_for(dut, "full_rate")
+    rng = bench.bench.numpy_rng
+    whole = min(p.capacity, 512) // p.tile * p.tile
+    lengths = [whole, whole - 1, whole - p.tile + 1, whole]
+    # The maximum in the first tile: no tile rescales.
+    heads = [codes(rng.normal(0, 2, length)) for length in lengths]
+    for head in heads:
+        head[0] = codes(np.array(20.0))
+    cycles = await run_heads(bench, heads)
+    # Bound: one score a cycle, and at first the head that must be complete, and the latency.
+    ideal = sum(lengths) + lengths[0]
+    if p.tile >= 32:
+        # The documented latency, from last score to first probability, overlaps a cycle of each.
+        latency = p.tile + p.binades + p.ranks + 22 + p.multiply_stages
+        bench.bench.compare("cycles", np.array([ideal + latency - 1]), np.array([cycles]))
+    bench.bench.record(cycles=cycles, ideal_cycles=ideal)
+
+
+@cocotb.test()
+async def edges(dut: Any) -> None:
+    """Equal scores, one score, extreme and masked scores, whole tiles and one more or less."""
+    bench = bench_for(dut, "edges")
+    await run_heads(bench, edge_heads(catalog_parameters()))
+    assert read(dut.flags) == 0
+
+
+@cocotb.test()
+async def undefined(dut: Any) -> None:
+    """NaN and infinities spoil their own head only, and raise their flag."""
+    bench = bench_for(dut, "undefined")
+    p = catalog_parameters()
+    good = edge_heads(p)[-3:]
+    for index, (name, heads) in enumerate(undefined_heads(p).items()):
+        mixed = [head for bad in heads for head in (bad, good[len(bad) % 3])]
+        await run_heads(bench, mixed)
+        assert read(dut.flags) == 1 << index, f"flags after {name}: {read(dut.flags)}"
+        dut.clear_flags.value = 1
+        await bench.bench.step()
+        dut.clear_flags.value = 0
+        await bench.bench.step()
+        assert read(dut.flags) == 0
+
+
+@cocotb.test()
+@cocotb.parametrize(source=BEATS, sink=BEATS)
+async def stalls(dut: Any, source: str, sink: str) -> None:
+    """Random heads under every pair of pause patterns."""
+    bench = bench_for(dut, f"stalls {source} {sink}", source, sink)
+    p = catalog_parameters()
+    count = 40 if p.tile < 16 else 6
+    await run_heads(bench, random_heads(bench.bench.numpy_rng, p, count))
+
+
+@cocotb.test()
+async def resets(dut: Any) -> None:
+    """Reset in the middle of work, which leaves nothing behind."""
+    p = catalog_parameters()
+    bench = bench_for(dut, "resets", "random", "bursty")
+    heads = random_heads(bench.bench.numpy_rng, p, 12)
+    await bench.disturb(elements_of(heads), times=12, longest=12 * p.tile)
+    await run_heads(bench, heads)
+    # Rising heads leave most behind; a falling one has its maximum where that would show.
+    rising = [codes(np.arange(p.capacity) / 8)]
+    falling = [codes(-np.arange(p.tile) / 8)]
+    for _ in range(40 if p.tile < 16 else 4):
+        await bench.disturb(elements_of(rising), times=1, longest=24 * p.tile)
+        await run_heads(bench, falling)

@@ -1,0 +1,401 @@
+"""Testbench of the special function unit: a layer's functions in turn, at once, late, stopped."""
+
+from collections.abc import Sequence
+from itertools import permutations, repeat
+from typing import Any
+
+import cocotb
+import numpy as np
+from amaranth.hdl import Shape
+from numpy.typing import NDArray
+
+from golden.llm import open_trace
+from golden.veda.functions.special_function_unit import Work, special_functions
+from hdl.veda.functions.deviation_reciprocal import DeviationReciprocal
+from hdl.veda.functions.special_function_unit import SpecialFunctionUnitParameters
+from testbenches.bench import Bench, catalog_parameters, context, four_states
+from testbenches.packing import from_integers, pack, to_integers, unpack
+from testbenches.streams import read
+from testbenches.veda.functions import tb_element_serial_activation as activation_bench
+from testbenches.veda.functions import tb_element_serial_layernorm as layernorm_bench
+from testbenches.veda.functions import tb_element_serial_rotary as rotary_bench
+from testbenches.veda.functions import tb_element_serial_softmax as softmax_bench
+from testbenches.veda.functions.serial_bench import (
+    BEATS,
+    Fields,
+    code_fields,
+    codes_of,
+    elements_of,
+    last_of,
+    shown,
+)
+
+Codes = NDArray[np.uint16]
+LAYERS = (0, 14, 29)
+TOKENS = 640
+
+ANSWERS = {
+    "scores": "probabilities",
+    "elements": "normalised",
+    "operands": "activated",
+    "pairs": "rotated",
+}
+"""Where each input is answered."""
+
+NO_CODES = np.zeros(0, np.uint16)
+NOTHING: dict[str, Any] = {
+    "heads": [],
+    "vectors": [],
+    "operands": (NO_CODES, NO_CODES),
+    "pairs": (NO_CODES,) * 4,
+}
+"""Work for nobody."""
+
+
+def prepare(p: SpecialFunctionUnitParameters) -> None:
+    """Capture the tensors before the simulator starts."""
+    open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
+
+
+def together(heads: Sequence[Codes], lanes: int) -> list[Codes]:
+    """Return heads of scores in lock-step: as many as there are lanes, cut to one length."""
+    groups = [heads[start : start + lanes] for start in range(0, len(heads) - lanes + 1, lanes)]
+    lengths = [min(len(head) for head in group) for group in groups]
+    return [
+        np.stack([head[:length] for head in group])
+        for group, length in zip(groups, lengths, strict=True)
+    ]
+
+
+def real_work(p: SpecialFunctionUnitParameters, tokens: int) -> Work:
+    """Return what three layers of SmolLM2 give to the functions."""
+    real = softmax_bench.real_heads(p.softmax, tokens)
+    # Neighbours are queries of one head, of different lengths; those of equal length go together.
+    heads = sorted(real, key=len)
+    return Work(
+        heads=together(heads, p.lanes),
+        vectors=layernorm_bench.real_vectors(p.layernorm, 1),
+        operands=_first(activation_bench.real_operands(1), 100 if four_states() else 600),
+        pairs=_first(rotary_bench.real_pairs(1), 100 if four_states() else 300),
+    )
+
+
+def edge_work(p: SpecialFunctionUnitParameters) -> Work:
+    """Return what the functions' arithmetic could stumble over."""
+    undefined = softmax_bench.undefined_heads(p.softmax)
+    heads = softmax_bench.edge_heads(p.softmax)
+    vectors = layernorm_bench.edge_vectors(p.layernorm)
+    return Work(
+        heads=together([*heads, *undefined["nan"], *heads[:4], *undefined["infinite"]], p.lanes),
+        vectors=[*vectors, *layernorm_bench.undefined_vectors(p.layernorm), *vectors[:3]],
+        operands=activation_bench.edge_operands(),
+        pairs=rotary_bench.edge_pairs(),
+    )
+
+
+def random_work(rng: np.random.Generator, p: SpecialFunctionUnitParameters, scale: int) -> Work:
+    """Return random work for all functions."""
+    heads = softmax_bench.random_heads(rng, p.softmax, scale * p.lanes)
+    return Work(
+        heads=together(heads, p.lanes),
+        vectors=layernorm_bench.random_vectors(rng, p.layernorm, max(scale // 2, 2)),
+        operands=_first(activation_bench.every_gate(rng, 256), 12 * scale),
+        pairs=rotary_bench.random_pairs(rng, 6 * scale),
+    )
+
+
+def _first(columns: Sequence[Codes], count: int) -> Any:
+    """Return the first elements of several arrays."""
+    return tuple(column[:count] for column in columns)
+
+
+def offered(work: Work) -> dict[str, Any]:
+    """Return the fields of every input stream that has something to do."""
+    fields: dict[str, Any] = {}
+    if work.heads:
+        fields["lengths"] = np.array([head.shape[1] for head in work.heads])
+        fields["scores"] = code_fields(np.concatenate([head.T for head in work.heads]))
+    if work.vectors:
+        fields["elements"] = elements_of(list(work.vectors))
+    if len(work.operands[0]):
+        fields["operands"] = activation_bench.offered(*work.operands)
+    if len(work.pairs[0]):
+        fields["pairs"] = rotary_bench.offered(work.pairs)
+    return fields
+
+
+def expected(work: Work, p: SpecialFunctionUnitParameters) -> dict[str, Fields]:
+    """Return what every output stream must answer, field by field."""
+    answers = special_functions(work, p)
+    fields: dict[str, Fields] = {}
+    if work.heads:
+        last = last_of([head[0] for head in work.heads])
+        fields["probabilities"] = {"values": answers.probabilities, "last": last}
+    if work.vectors:
+        last = last_of(work.vectors)
+        fields["normalised"] = {"value": answers.normalised, "last": last}
+    if len(work.operands[0]):
+        last = activation_bench.ends(len(answers.activated))
+        fields["activated"] = {"value": answers.activated, "last": last}
+    if len(work.pairs[0]):
+        x, y = answers.rotated
+        fields["rotated"] = {"x": x, "y": y, "last": rotary_bench.ends(len(x))}
+    return fields
+
+
+class FunctionsBench:
+    """The unit with a driver or a receiver at each of its streams.
+
+    Parameters
+    ----------
+    dut : Any
+        The design under test.
+    salt : str
+        Name of the test.
+    source, sink : str
+        Pause patterns of all inputs and of all outputs.
+    """
+
+    def __init__(self, dut: Any, salt: str, source: str = "none", sink: str = "none") -> None:
+        self.p: SpecialFunctionUnitParameters = catalog_parameters()
+        p = self.p
+        dut.clear_flags.value = 0
+        self.dut = dut
+        self.bench = Bench(dut, salt)
+        self.inputs = {
+            "lengths": Shape.cast(p.softmax.length_shape),
+            "scores": p.softmax.lanes_layout(p.lanes),
+            "elements": p.layernorm.element_layout,
+            "operands": p.activation.operands_layout,
+            "pairs": p.rotary.pair_layout,
+        }
+        self.outputs = {
+            "probabilities": p.softmax.beat_layout(p.lanes),
+            "normalised": p.layernorm.element_layout,
+            "activated": p.activation.element_layout,
+            "rotated": p.rotary.rotated_layout,
+        }
+        self.sources = {name: self.bench.source(name, source) for name in self.inputs}
+        self.sinks = {name: self.bench.sink(name, sink) for name in self.outputs}
+
+    async def reset(self) -> None:
+        """Reset the unit and forget what was received."""
+        await self.bench.reset()
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget what was received, and what was due."""
+        self.due = dict.fromkeys(self.sinks, 0)
+        for sink in self.sinks.values():
+            sink.received.clear()
+
+    def offer(self, work: Work) -> None:
+        """Offer all of the work at once."""
+        for name, fields in offered(work).items():
+            payloads = to_integers(pack(self.inputs[name], fields))
+            self.sources[name].send(payloads)
+            if name in ANSWERS:
+                self.due[ANSWERS[name]] += len(payloads)
+
+    async def wait(self, counts: dict[str, int]) -> int:
+        """Pass cycles until as many answers have come, and none too many; return the cycles."""
+
+        def come() -> bool:
+            received = {name: len(sink.received) for name, sink in self.sinks.items()}
+            for name, count in received.items():
+                assert count <= self.due[name], f"{name}: too many"
+            return all(received[name] >= count for name, count in counts.items())
+
+        return await self.bench.run(until=come)
+
+    async def run(self, work: Work) -> int:
+        """Offer work, wait for all answers and compare them; return the cycles."""
+        before = {name: len(sink.received) for name, sink in self.sinks.items()}
+        answers = expected(work, self.p)
+        self.offer(work)
+        counts = {name: before[name] + len(fields["last"]) for name, fields in answers.items()}
+        cycles = await self.wait(counts)
+        # Nothing more may come.
+        for _ in range(20):
+            await self.bench.step()
+        for name, sink in self.sinks.items():
+            assert len(sink.received) == counts.get(name, before[name]), f"{name}: too many"
+            if name in answers:
+                self.check(name, answers[name], sink.received[before[name] :])
+        return cycles
+
+    async def finish(self, work: Work) -> None:
+        """Wait for all answers to work that was offered since the reset, and compare them."""
+        answers = expected(work, self.p)
+        await self.wait({name: len(fields["last"]) for name, fields in answers.items()})
+        for name, fields in answers.items():
+            self.check(name, fields, self.sinks[name].received)
+
+    def check(self, name: str, fields: Fields, received: list[tuple[int, int]]) -> None:
+        """Compare every field of every answer of one function."""
+        layout = self.outputs[name]
+        packed = from_integers([payload for _cycle, payload in received], layout.size)
+        got = unpack(layout, packed)
+        cycles = [cycle for cycle, _payload in received]
+        for field, values in fields.items():
+            self.bench.compare(
+                f"{name}: {field}",
+                values.astype(np.int64),
+                codes_of(got[field]),
+                cycles=cycles,
+                show=shown,
+            )
+
+
+@cocotb.test()
+async def real_layers(dut: Any) -> None:
+    """Do what layers of SmolLM2 need, one function behind another, without a flag."""
+    bench = FunctionsBench(dut, "real_layers")
+    work = real_work(bench.p, 1 if four_states() else 8 if context()["full"] else 3)
+    await bench.reset()
+    for part in ("vectors", "pairs", "heads", "vectors", "operands"):
+        await bench.run(Work(**{**NOTHING, part: getattr(work, part)}))
+    assert read(dut.flags) == 0 and read(dut.undefined) == 0
+    tensors = f"SmolLM2 layers {LAYERS}: scores, hidden states, queries and keys, gates"
+    bench.bench.record(cycles=0, ideal_cycles=0, tensors=tensors)
+
+
+@cocotb.test()
+async def rotation_at_full_rate(dut: Any) -> None:
+    """Alone, a function is as fast as its own unit, but for the cycle to take the operators."""
+    bench = FunctionsBench(dut, "rotation_at_full_rate")
+    await bench.reset()
+    pairs = rotary_bench.random_pairs(bench.bench.numpy_rng, 400)
+    cycles = await bench.run(Work(**{**NOTHING, "pairs": pairs}))
+    ideal = 2 * len(pairs[0])
+    bench.bench.compare("cycles", np.array([ideal + bench.p.rotary.ranks + 1]), np.array([cycles]))
+    bench.bench.record(cycles=cycles, ideal_cycles=ideal)
+
+
+@cocotb.test()
+async def activation_at_full_rate(dut: Any) -> None:
+    """Likewise: elements as fast as they can be divided."""
+    bench = FunctionsBench(dut, "activation_at_full_rate")
+    await bench.reset()
+    operands = activation_bench.every_gate(bench.bench.numpy_rng, 128)
+    cycles = await bench.run(Work(**{**NOTHING, "operands": operands}))
+    ideal = activation_bench.bound(len(operands[0]), bench.p.activation)
+    allowed = np.array([ideal + bench.p.activation.ranks + 1])
+    bench.bench.compare("cycles", allowed, np.array([cycles]))
+    bench.bench.record(cycles=cycles, ideal_cycles=ideal)
+
+
+@cocotb.test()
+async def attention_is_not_disturbed(dut: Any) -> None:
+    """Heads at full rate, while all other functions wait for their end."""
+    bench = FunctionsBench(dut, "attention_is_not_disturbed")
+    p = bench.p
+    rng = bench.bench.numpy_rng
+    whole = min(p.capacity, 256) // p.tile * p.tile
+    # The maximum in the first tile: no tile rescales.
+    heads = softmax_bench.codes(rng.normal(0, 2, (3, p.lanes, whole)))
+    heads[:, :, 0] = softmax_bench.codes(np.array(20.0))
+    attention = Work(**{**NOTHING, "heads": list(heads)})
+    others = Work(**{**vars(random_work(rng, p, 8)), "heads": []})
+    await bench.reset()
+    alone = await bench.run(attention)
+    bench.forget()
+    bench.offer(attention)
+    started = bench.bench.cycle
+    # The others come when the first probabilities are under way.
+    await bench.wait({"probabilities": 1})
+    bench.offer(others)
+    await bench.wait({"probabilities": 3 * whole})
+    cycles = np.array([bench.bench.cycle - started])
+    bench.bench.compare("cycles of attention", np.array([alone]), cycles)
+    await bench.finish(Work(**{**vars(others), "heads": list(heads)}))
+    ideal = 4 * whole
+    bench.bench.record(cycles=alone, ideal_cycles=ideal)
+
+
+STREAMS = {"vectors": "elements", "operands": "operands", "pairs": "pairs"}
+"""Where work that has ends goes in."""
+
+
+@cocotb.test()
+@cocotb.parametrize((("owner", "waiting"), list(permutations(STREAMS, 2))))
+async def turns(dut: Any, owner: str, waiting: str) -> None:
+    """Let a function in that comes when another has three vectors: behind the first."""
+    bench, first, whole = await _in_turn(dut, f"turns {owner} {waiting}", owner)
+    source, other = (bench.sources[STREAMS[name]] for name in (owner, waiting))
+    bench.offer(Work(**{**NOTHING, owner: whole[owner]}))
+    await bench.bench.run(until=lambda: source.taken == 1)
+    bench.offer(Work(**{**NOTHING, waiting: whole[waiting]}))
+    await bench.bench.run(until=lambda: other.taken == 1)
+    bench.bench.compare("turn", np.array([first]), np.array([source.taken]))
+    await bench.finish(Work(**{**NOTHING, owner: whole[owner], waiting: whole[waiting]}))
+
+
+@cocotb.test()
+async def turns_in_normalisation(dut: Any) -> None:
+    """Likewise when two vectors only wait to be taken, and none is reduced."""
+    bench, first, whole = await _in_turn(dut, "turns_in_normalisation", "vectors")
+    work = Work(**{**NOTHING, "vectors": whole["vectors"][:2], "pairs": whole["pairs"]})
+    bench.offer(Work(**{**vars(work), "pairs": NOTHING["pairs"]}))
+    sink = bench.sinks["normalised"]
+    pauses, sink.pauses = sink.pauses, repeat(True)
+    for _ in range(2 * first + 2 * DeviationReciprocal.cycles(bench.p.layernorm) + 50):
+        await bench.bench.step()
+    bench.offer(Work(**{**NOTHING, "pairs": whole["pairs"]}))
+    await bench.bench.step()
+    sink.pauses = pauses
+    await bench.wait({"rotated": 1})
+    bench.bench.compare("turn", np.array([first]), np.array([len(sink.received)]))
+    await bench.finish(work)
+
+
+async def _in_turn(dut: Any, salt: str, owner: str) -> tuple[FunctionsBench, int, dict[str, Any]]:
+    """Return a bench, how long the owner's vectors are, and three vectors for each function."""
+    bench = FunctionsBench(dut, salt)
+    await bench.reset()
+    rng, width = bench.bench.numpy_rng, min(bench.p.width, 64)
+    whole = {
+        "vectors": list(softmax_bench.codes(rng.normal(0, 2, (3, width)))),
+        "operands": _first(activation_bench.every_gate(rng, 64), 21),
+        "pairs": rotary_bench.random_pairs(rng, 96),
+    }
+    return bench, {"vectors": width, "operands": 7, "pairs": 32}[owner], whole
+
+
+@cocotb.test()
+async def edges(dut: Any) -> None:
+    """Offer special values to all functions at once; every flag is raised and falls."""
+    bench = FunctionsBench(dut, "edges")
+    await bench.reset()
+    await bench.run(edge_work(bench.p))
+    assert read(dut.flags) == 3 and read(dut.undefined) == 1
+    dut.clear_flags.value = 1
+    await bench.bench.step()
+    dut.clear_flags.value = 0
+    await bench.bench.step()
+    assert read(dut.flags) == 0 and read(dut.undefined) == 0
+
+
+@cocotb.test()
+@cocotb.parametrize(source=BEATS, sink=BEATS)
+async def stalls(dut: Any, source: str, sink: str) -> None:
+    """Random work for all functions at once, under every pair of pause patterns."""
+    bench = FunctionsBench(dut, f"stalls {source} {sink}", source, sink)
+    await bench.reset()
+    for _ in range(2):
+        scale = 16 if bench.p.tile < 16 and not four_states() else 4
+        await bench.run(random_work(bench.bench.numpy_rng, bench.p, scale))
+
+
+@cocotb.test()
+async def resets(dut: Any) -> None:
+    """Reset in the middle of work, which leaves nothing behind."""
+    bench = FunctionsBench(dut, "resets", "random", "bursty")
+    work = random_work(bench.bench.numpy_rng, bench.p, 8)
+    for _ in range(12 if bench.p.tile < 16 and not four_states() else 4):
+        await bench.reset()
+        bench.offer(work)
+        for _cycle in range(bench.bench.rng.randint(1, 300)):
+            await bench.bench.step()
+        await bench.reset()
+        await bench.run(random_work(bench.bench.numpy_rng, bench.p, 4))

@@ -1,0 +1,275 @@
+"""Testbench of the voting engine: SmolLM2's attention, stalls, resets, extremes, heads in a row."""
+
+from typing import Any
+
+import cocotb
+import numpy as np
+
+from golden.llm import open_trace
+from golden.veda.voting.voting import VotingPolicy, VotingStep, replay
+from golden.veda.voting.voting_engine import exact_ballots
+from hdl.veda.voting.voting_parameters import VotingEngineParameters
+from testbenches.bench import Bench, catalog_parameters, context
+from testbenches.packing import from_integers, unpack
+from testbenches.streams import PAUSES
+from testbenches.veda.voting.voting_steps import StepTable, random_work, replayed, tabulate
+
+LAYERS = (0, 14, 29)
+TOKENS = 640
+"""Tokens of the text."""
+
+
+def workload(p: VotingEngineParameters, full: bool) -> tuple[tuple[int, ...], VotingPolicy, int]:
+    """Return the layers of a preset, its policy, and the number of generated tokens.
+
+    An engine for more heads than the model has is given those of further layers.
+    """
+    groups = -(-p.heads // 9)
+    layers = LAYERS if full and groups == 1 else tuple(range(14, 14 + groups))
+    prompt, target, steps = 160, 128, 16
+    if p.capacity <= 64:
+        prompt, target, steps = p.capacity - 4, p.capacity // 2, 24
+    elif full:
+        prompt, target, steps = 512, 256, 128
+    policy = VotingPolicy(
+        prompt=prompt,
+        target=target,
+        reserved=p.reserved,
+        largest=(1 << p.count_bits) - 1,
+        protected=p.reserved if p.protect_sink else 0,
+    )
+    return layers, policy, steps
+
+
+def prepare(p: VotingEngineParameters) -> None:
+    """Capture the tensors before the simulator starts."""
+    for full in (False, True):
+        open_trace(text="prose", tokens=TOKENS, layers=workload(p, full)[0])
+
+
+def real_steps(p: VotingEngineParameters, full: bool) -> tuple[list[VotingStep], str]:
+    """Replay the policy, and take all tokens from shortly before the prompt's end on.
+
+    The layers take turns, as they do in the model: each finds its counts as it left them.
+    """
+    layers, policy, steps = workload(p, full)
+    trace = open_trace(text="prose", tokens=TOKENS, layers=layers)
+    heads = [(layer, head) for layer in layers for head in range(trace.heads)]
+    scores = np.stack(
+        [trace.attention_trace(*head).scores[: policy.prompt + steps] for head in heads]
+    )[:, :, : policy.prompt + steps]
+    texts = []
+    for first in range(0, len(heads) - p.heads + 1, p.heads):
+        group = replay(scores[first : first + p.heads], policy, exact_ballots(p))
+        texts.append([step for step in group if step.token >= policy.prompt - 4])
+    taken = [step for token in zip(*texts, strict=True) for step in token]
+    return taken, f"SmolLM2 layers {layers}, {p.heads} heads, {steps} generated tokens"
+
+
+class Waits:
+    """Count the cycles in which a source offers and is not taken."""
+
+    def __init__(self, source: Any) -> None:
+        self.source = source
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin to count."""
+        self.cycles = 0
+
+    def drive(self) -> None:
+        """Drive nothing."""
+
+    def sample(self) -> None:
+        """Look at the source, which was sampled before."""
+        self.cycles += self.source.offered
+
+
+class Engine:
+    """A bench with the engine's streams attached."""
+
+    def __init__(
+        self, dut: Any, salt: str, table: StepTable, *, source: str = "none", sink: str = "none"
+    ) -> None:
+        self.p = catalog_parameters()
+        self.table = table
+        self.bench = Bench(dut, salt)
+        self.layers = self.bench.source("layers", source)
+        self.probabilities = self.bench.source("probabilities", source)
+        self.waits = self.bench.add(Waits(self.probabilities))
+        self.counts_in = self.bench.source("counts_in", source)
+        self.counts_out = self.bench.sink("counts_out", sink)
+        self.victims = self.bench.sink("victims", sink)
+
+    def start(self) -> None:
+        """Offer everything."""
+        self.layers.send(self.table.layers)
+        self.probabilities.send(self.table.probabilities)
+        self.counts_in.send(self.table.counts)
+
+    @property
+    def done(self) -> bool:
+        """Whether everything that the model sends has come."""
+        return (
+            len(self.counts_out.received) == len(self.table.sent)
+            and len(self.victims.received) == len(self.table.victims)
+            and self.layers.idle
+        )
+
+    async def run(self) -> int:
+        """Reset, offer everything, wait for everything; return the cycles."""
+        await self.bench.reset()
+        self.counts_out.received.clear()
+        self.victims.received.clear()
+        self.start()
+        return await self.finish()
+
+    async def finish(self) -> int:
+        """Wait for everything, and a little longer for what should not come."""
+        cycles = await self.bench.run(until=lambda: self.done, patience=3 * self.p.fifo_depth + 500)
+        for _ in range(8):
+            await self.bench.step()
+        return cycles
+
+    def check(self) -> None:
+        """Compare counts and victims with the model."""
+        p = self.p
+        cycles, counts = zip(*self.counts_out.received, strict=True)
+        self.bench.compare("counts", self.table.sent, np.array(counts), cycles=list(cycles))
+        layout = p.victim_layout
+        packed = [payload for _cycle, payload in self.victims.received]
+        got = unpack(layout, from_integers(packed, layout.size)) if packed else {}
+        fields = [got.get(name, np.zeros(0)) for name in ("slot", "votes", "found")]
+        self.bench.compare(
+            "victims (slot, votes, found)",
+            self.table.victims,
+            (np.stack(fields, axis=-1) * fields[2][:, np.newaxis]).astype(np.int64),
+            cycles=[cycle for cycle, _payload in self.victims.received],
+        )
+
+
+@cocotb.test()
+async def real_probabilities(dut: Any) -> None:
+    """Every vote, count and victim of SmolLM2's tokens, trimming included."""
+    p = catalog_parameters()
+    steps, what = real_steps(p, context()["full"])
+    bench = Bench(dut, "real_probabilities")
+    table = tabulate(replayed(steps, p), p, bench.numpy_rng)
+    bench.compare(
+        "victims of the policy",
+        np.array([victim for step in steps for victim in step.victims]),
+        table.victims[:, 0],
+    )
+    engine = Engine(dut, "real_probabilities", table)
+    await engine.run()
+    engine.check()
+    outcomes = [outcome for result in table.results for outcome in result.outcomes]
+    bench.record(
+        cycles=0,
+        ideal_cycles=0,
+        tensors=what,
+        heads=len(outcomes),
+        fallbacks=sum(outcome.fallback for outcome in outcomes),
+    )
+
+
+@cocotb.test()
+async def heads_in_a_row(dut: Any) -> None:
+    """Heads without a gap, layer after layer: the array never waits, and nothing falls behind."""
+    p = catalog_parameters()
+    long = min(p.capacity, p.capacity if context()["full"] else 512)
+    bench = Bench(dut, "heads_in_a_row")
+    rng = bench.numpy_rng
+    # Short heads, then long ones, and half as long, as at a prompt's end.
+    short = p.threshold.interval
+    lengths = [short, short + 5, long, max(short, long // 2), long]
+    if p.rounds * long > 16_000:
+        lengths = [short, long]
+    works = [random_work(rng, p, length=length, vote=True, evictions=1) for length in lengths]
+    table = tabulate(works, p, rng)
+    engine = Engine(dut, "heads_in_a_row", table)
+    cycles = await engine.run()
+    engine.check()
+    stalled = engine.waits.cycles
+    assert stalled == 0, f"the array waits for {stalled} cycles"
+    # The last victim, and the bound: a probability a cycle, and the last head's way through.
+    last = engine.victims.received[-1][0]
+    beats = len(table.probabilities)
+    expected = beats + p.threshold.latency + lengths[-1] + 3
+    bench.compare("cycles to the last victim", np.array([expected]), np.array([cycles]))
+    bench.record(
+        cycles=cycles,
+        ideal_cycles=expected,
+        array_beats=beats,
+        array_stalls=stalled,
+        last_victim=last,
+    )
+
+
+@cocotb.test()
+async def short_heads(dut: Any) -> None:
+    """Begin a text: from one slot on, passes come faster than their own writes."""
+    p = catalog_parameters()
+    rng = Bench(dut, "short_heads").numpy_rng
+    works = [random_work(rng, p, length=int(length)) for length in [*range(1, 9)] * 3]
+    engine = Engine(dut, "short_heads", tabulate(works, p, rng))
+    await engine.run()
+    engine.check()
+
+
+@cocotb.test()
+@cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
+async def stalls(dut: Any, source: str, sink: str) -> None:
+    """Random steps under every pair of pause patterns."""
+    p = catalog_parameters()
+    salt = f"stalls {source} {sink}"
+    rng = Bench(dut, salt).numpy_rng
+    most = min(p.capacity, 48)
+    works = [random_work(rng, p, length=int(rng.integers(1, most + 1))) for _ in range(4)]
+    engine = Engine(dut, salt, tabulate(works, p, rng), source=source, sink=sink)
+    await engine.run()
+    engine.check()
+
+
+@cocotb.test()
+async def no_counts_for_long(dut: Any) -> None:
+    """Probabilities pile up until the FIFO is full; none is lost."""
+    p = catalog_parameters()
+    rng = Bench(dut, "no_counts_for_long").numpy_rng
+    # At most six heads wait for their votes, so the heads that fill the FIFO are a quarter of it.
+    length = min(p.capacity, max(256, p.fifo_depth // 4))
+    count = 1 + 2 * p.fifo_depth // (length * p.rounds)
+    works = [random_work(rng, p, length=length, vote=True, evictions=1) for _ in range(count)]
+    engine = Engine(dut, "no_counts_for_long", tabulate(works, p, rng))
+    await engine.bench.reset()
+    engine.start()
+    late = list(engine.counts_in.waiting)
+    engine.counts_in.waiting.clear()
+    engine.counts_in.pauses = engine.bench.pauses("none")
+    for _ in range(p.fifo_depth + p.threshold.latency + 200):
+        await engine.bench.step()
+    # Three votes have left the FIFO: one in its register, two that wait to be counted.
+    held = p.fifo_depth + 3
+    assert held <= engine.probabilities.taken <= held + 2, engine.probabilities.taken
+    engine.counts_in.send(late)
+    await engine.finish()
+    engine.check()
+
+
+@cocotb.test()
+async def resets(dut: Any) -> None:
+    """Reset in the middle of work: nothing is left behind."""
+    p = catalog_parameters()
+    bench = Bench(dut, "resets")
+    rng = bench.numpy_rng
+    most = min(p.capacity, 40)
+    works = [random_work(rng, p, length=int(rng.integers(2, most + 1))) for _ in range(5)]
+    table = tabulate(works, p, rng)
+    engine = Engine(dut, "resets", table, source="random", sink="bursty")
+    for _ in range(12):
+        await engine.bench.reset()
+        engine.start()
+        for _cycle in range(bench.rng.randint(1, 400)):
+            await engine.bench.step()
+    await engine.run()
+    engine.check()

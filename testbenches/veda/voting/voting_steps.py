@@ -1,0 +1,149 @@
+"""Steps for the voting engine: from a replayed text, or drawn at random; and their outcome."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from golden.veda.voting.voting import VotingStep
+from golden.veda.voting.voting_engine import (
+    Integers,
+    LayerResult,
+    LayerStep,
+    process_step,
+    to_codes,
+)
+from hdl.veda.voting.voting_parameters import VotingEngineParameters
+from testbenches.packing import pack, to_integers
+
+Work = tuple[LayerStep, Integers, Integers]
+"""A step, its probabilities [heads, length] and the layer's counts before it [length]."""
+
+
+@dataclass(frozen=True)
+class StepTable:
+    """Steps packed for the ports, and what the model says of them.
+
+    Parameters
+    ----------
+    layers, probabilities, counts : list[int]
+        Payloads of `layers`, `probabilities` and `counts_in`.
+    results : list[LayerResult]
+        One a step.
+    """
+
+    layers: list[int]
+    probabilities: list[int]
+    counts: list[int]
+    results: list[LayerResult]
+
+    @property
+    def sent(self) -> Integers:
+        """All counts that leave."""
+        return np.concatenate([result.sent for result in self.results])
+
+    @property
+    def victims(self) -> Integers:
+        """All victims, [slot, votes, found]; zeros where none was found."""
+        victims = [victim for result in self.results for victim in result.victims]
+        return np.array(
+            [(victim.slot, victim.votes, victim.found) for victim in victims], np.int64
+        ).reshape(-1, 3)
+
+
+def tabulate(
+    works: Iterable[Work], p: VotingEngineParameters, rng: np.random.Generator
+) -> StepTable:
+    """Run steps through the model and pack them; lanes without a head carry noise."""
+    kept = list(works)
+    headers = {
+        name: np.array([getattr(step, name) for step, _, _ in kept]).astype(np.int64)
+        for name in ("length", "vote", "new_slot", "evictions")
+    }
+    beats: list[int] = []
+    for step, codes, _counts in kept:
+        if step.vote:
+            beats += _beats(codes, p, rng)
+    return StepTable(
+        to_integers(pack(p.layer_layout, headers)),
+        beats,
+        np.concatenate([counts for _, _, counts in kept]).tolist(),
+        [process_step(step, codes, counts, p) for step, codes, counts in kept],
+    )
+
+
+def _beats(codes: Integers, p: VotingEngineParameters, rng: np.random.Generator) -> list[int]:
+    """Pack the probabilities of all heads, `lanes` of them in each beat."""
+    length = codes.shape[1]
+    filled = rng.integers(0, 1 << 16, (p.rounds * p.lanes, length))
+    filled[: p.heads] = codes
+    values = filled.reshape(p.rounds, p.lanes, length).transpose(0, 2, 1).reshape(-1, p.lanes)
+    fields = {"mantissa": values & 0x3FF, "exponent": values >> 10 & 0x1F, "sign": values >> 15}
+    last = np.tile(np.arange(length) == length - 1, p.rounds).astype(np.int64)
+    return to_integers(pack(p.beat_layout, {"values": fields, "last": last}))
+
+
+def replayed(steps: Sequence[VotingStep], p: VotingEngineParameters) -> Iterator[Work]:
+    """Spell the steps of a replayed text; the new slot's count before is noise."""
+    for step in steps:
+        length = len(step.positions)
+        before = np.zeros(length, np.int64)
+        before[: len(step.before)] = step.before
+        before[step.slot] = (step.token * 7919) % (1 << p.count_bits)
+        header = LayerStep(
+            length=length, vote=step.vote, new_slot=step.slot, evictions=len(step.victims)
+        )
+        yield header, to_codes(step.probabilities), before
+
+
+def random_codes(rng: np.random.Generator, heads: int, length: int) -> Integers:
+    """Draw probabilities, each head in a style of its own.
+
+    Few distinct values, so that ties are the rule; one sink that takes nearly all, so that the
+    threshold is negative; all alike, so that the deviation vanishes; anything below 2, so that the
+    sum of squares leaves its range; a softmax.
+    """
+    codes = np.zeros((heads, length), np.int64)
+    for head in codes:
+        style = rng.integers(5)
+        if style == 0:
+            head[:] = rng.choice([0, 1, 0x0400, 0x1400, 0x2C00], length)
+        elif style == 1:
+            weights = rng.random(length) * 10.0 ** -rng.integers(1, 7)
+            weights[rng.integers(length)] = 1.0
+            head[:] = to_codes(weights / weights.sum())
+        elif style == 2:
+            head[:] = to_codes(np.full(length, 1.0 / length))
+        elif style == 3:
+            head[:] = rng.integers(0, 0x4000, length)
+        else:
+            powers = np.exp(rng.normal(scale=2.0, size=length))
+            head[:] = to_codes(powers / powers.sum())
+    return codes
+
+
+def random_work(
+    rng: np.random.Generator,
+    p: VotingEngineParameters,
+    *,
+    length: int,
+    vote: bool | None = None,
+    evictions: int | None = None,
+) -> Work:
+    """Draw one step: counts that tie, that are at the end of their range, or anything."""
+    largest = (1 << p.count_bits) - 1
+    counts = rng.integers(0, largest + 1, length)
+    style = rng.integers(3)
+    if style == 0:
+        counts = rng.integers(0, 3, length)
+    elif style == 1:
+        counts = np.maximum(largest - rng.integers(0, 3, length), 0)
+    if evictions is None:
+        evictions = int(rng.choice([0, 1, 1, 2, min(5, length), min(length + 1, 12)]))
+    step = LayerStep(
+        length=length,
+        vote=bool(rng.integers(4)) if vote is None else vote,
+        new_slot=int(rng.integers(length)),
+        evictions=min(evictions, p.capacity),
+    )
+    return step, random_codes(rng, p.heads, length), counts

@@ -1,0 +1,128 @@
+"""KV eDRAM: parameter rules, the byte map, and the swap point under fading banks."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from amaranth.hdl import Module, Signal
+from amaranth.lib import data
+from amaranth.sim import Simulator
+
+from golden.kelle.edram.kv_edram import Retention, rows_of, values_of, vector_rows
+from hdl.catalog import entry_named
+from hdl.emit import Emission, write_verilog
+from hdl.kelle.edram.kv_edram import KvEdramParameters, channels_of, row_of
+from hdl.paths import BUILD
+from testbenches.kelle.edram.retention import retention_module
+from testbenches.kelle.edram.tb_kv_edram_retention import RETENTION
+from testbenches.runner import Request, prepare, run_testbench
+
+TINY = entry_named("kv_edram").parameters("tiny")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"head_size": 96}, "head_size must be a multiple of banks * word_bytes = 64, not 96"),
+        ({"banks": 6}, "banks must be a power of two between 2 and 64, not 6"),
+        ({"vector_size": 4095}, "vector_size must be even, not 4095"),
+        ({"heads": 64}, "entry_words = 16896, not 16384"),
+        ({"words": 2}, "words must be an integer from 4 to 65536, not 2"),
+    ],
+)
+def test_bad_dimensions(change: dict[str, Any], message: str) -> None:
+    """Heads that do not divide, and maps that do not fit."""
+    with pytest.raises(ValueError) as error:
+        KvEdramParameters(**change)
+    assert message in str(error.value)
+
+
+def test_published_size_is_four_megabytes() -> None:
+    """Four groups of 8 banks of 16384 words of 8 bytes."""
+    p = KvEdramParameters()
+    assert 4 * p.banks * p.words * p.word_bytes == 4 << 20
+    assert p.address_bits == 14
+    assert p.entry_words == 2
+
+
+@pytest.mark.parametrize("head_size", [64, 128])
+def test_channel_lies_where_the_map_says(head_size: int) -> None:
+    """Channel c is in bank c mod 8, byte (c div 8) mod 8 of word c div 64, split by bytes."""
+    p = KvEdramParameters(head_size=head_size, slots=4, heads=1)
+    for c in range(head_size):
+        values = np.zeros((1, head_size), np.int64)
+        values[0, c] = 0x12AB
+        rows = rows_of(values, p)
+        for half, octet in enumerate((0x12, 0xAB)):
+            assert rows[0, c // 64, half, c % 8] == octet << 8 * (c // 8 % 8)
+        assert np.count_nonzero(rows) == 2
+
+
+def test_values_survive_the_map() -> None:
+    """Words back to values, signs included; and both halves of an input vector."""
+    p = KvEdramParameters()
+    rng = np.random.default_rng(3)
+    values = rng.integers(-(1 << 15), 1 << 15, (5, 128))
+    assert np.array_equal(values_of(rows_of(values, p), p), values)
+    x = rng.integers(-(1 << 15), 1 << 15, p.vector_size)
+    keys, others = vector_rows(x, p)
+    assert len(keys) == p.vector_entries * p.entry_words
+    assert np.array_equal(values_of(keys[np.newaxis], p)[0], x[: len(x) // 2])
+    assert np.array_equal(values_of(others[np.newaxis], p)[0], x[len(x) // 2 :])
+
+
+def test_wiring_agrees_with_the_map() -> None:
+    """The wires between channels and banks do what the model does, in both directions."""
+    p = TINY
+    channels = [Signal(16, name=f"channel_{c}") for c in range(p.row_channels)]
+    row: Any = Signal(p.row_layout)
+    back = [Signal(16, name=f"back_{c}") for c in range(p.row_channels)]
+    m = Module()
+    m.d.comb += row.eq(row_of(p, channels))
+    m.d.comb += [b.eq(c) for b, c in zip(back, channels_of(p, row), strict=True)]
+    values = np.random.default_rng(4).integers(-(1 << 15), 1 << 15, (8, p.row_channels))
+
+    async def check(context) -> None:
+        for item in values:
+            for channel, value in zip(channels, item, strict=True):
+                context.set(channel, int(value) & 0xFFFF)
+            words = rows_of(item[np.newaxis], p)[0, 0].reshape(-1)
+            width = 8 * p.word_bytes
+            expected = sum(int(word) << width * i for i, word in enumerate(words))
+            assert context.get(data.View.as_value(row)) == expected
+            assert [context.get(b) for b in back] == [int(v) & 0xFFFF for v in item]
+
+    simulator = Simulator(m)
+    simulator.add_testbench(check)
+    simulator.run()
+
+
+@pytest.mark.parametrize("change", [{"rate": 1.5}, {"cycles": 0}, {"seed": -1}])
+def test_bad_retention(change: dict[str, Any]) -> None:
+    """A rate is a probability, an age is at least a cycle."""
+    with pytest.raises(ValueError, match="must be"):
+        Retention(**({"cycles": 10, "rate": 0.1} | change))
+
+
+def test_macro_in_the_swap_point_fades_and_is_refreshed() -> None:
+    """Replace the emitted memory by behavioural eDRAM; the design around it is as emitted."""
+    entry = entry_named("kv_edram")
+    prepare(entry, "tiny")
+    home = BUILD / "kv_edram" / "tiny_retention"
+    emission = Emission(top=entry.build("tiny"), name="kv_edram")
+    files = write_verilog(emission, home / "rtl")
+    (macro,) = (file for file in files if file.stem.startswith("memory_"))
+    width = 8 * TINY.word_bytes
+    text = retention_module(macro.stem, depth=TINY.words, width=width, retention=RETENTION)
+    macro.write_text(text)
+    result = run_testbench(
+        top="kv_edram",
+        preset="tiny",
+        testbench="testbenches.kelle.edram.tb_kv_edram_retention",
+        ports=emission.modules[-1].ports,
+        verilog=[file for file in files if file.suffix == ".v"],
+        home=home,
+        request=Request(seed=1),
+    )
+    assert result.passed, result.first_failure
+    assert result.values_checked > 0

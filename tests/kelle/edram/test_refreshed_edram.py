@@ -1,0 +1,44 @@
+"""The KV eDRAM joined to its refresh controllers, on banks whose words fade."""
+
+import pytest
+
+from hdl.emit import Emission, write_verilog
+from hdl.kelle.edram.kv_edram import KvEdramParameters
+from hdl.kelle.edram.refreshed_edram import RefreshedEdram, RefreshedEdramParameters
+from hdl.paths import BUILD
+from testbenches.kelle.edram.retention import retention_module
+from testbenches.kelle.edram.tb_kv_edram import prepare
+from testbenches.kelle.edram.tb_refreshed_edram import PARAMETERS, RETENTION
+from testbenches.runner import Request, run_testbench
+
+
+def test_refresh_is_never_late_and_needed() -> None:
+    """Put behavioural eDRAM in the swap point; the design around it is as emitted."""
+    edram = PARAMETERS.edram
+    prepare(edram)
+    home = BUILD / "refreshed_edram" / "tiny_retention"
+    emission = Emission(top=RefreshedEdram(parameters=PARAMETERS), name="refreshed_edram")
+    files = write_verilog(emission, home / "rtl")
+    width = 8 * edram.word_bytes
+    (bank,) = (file for file in files if file.stem == f"memory_{edram.words}_{width}_none")
+    bank.write_text(
+        retention_module(bank.stem, depth=edram.words, width=width, retention=RETENTION)
+    )
+    result = run_testbench(
+        top="refreshed_edram",
+        preset="tiny",
+        testbench="testbenches.kelle.edram.tb_refreshed_edram",
+        ports=emission.modules[-1].ports,
+        verilog=[file for file in files if file.suffix == ".v"],
+        home=home,
+        request=Request(seed=1),
+    )
+    assert result.passed, result.first_failure
+    assert result.values_checked > 0
+
+
+def test_too_many_entries_for_the_refresh_controllers() -> None:
+    """The rule of the refresh controllers holds here too."""
+    edram = KvEdramParameters(words=1 << 16, head_size=64, slots=4096, heads=16, vectors=0)
+    with pytest.raises(ValueError, match="tick_bits must be an integer from 4 to 32, not 3"):
+        RefreshedEdramParameters(edram=edram, tick_bits=3)

@@ -1,0 +1,158 @@
+"""Eviction and recomputation: parameter rules, coarse scores, popularity."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from golden.kelle.eviction.aerp import EMPTY, AerpParameters
+from golden.kelle.eviction.eviction_controller import KEPT, EvictionModel, popular_tokens
+from golden.kelle.eviction.slot_table import export_score, magnitude_bits
+from hdl.catalog import entry_named
+from hdl.kelle.eviction.eviction_parameters import EvictionParameters
+from hdl.kelle.eviction.systolic_evictor import ScoreSource, SystolicEvictorParameters
+
+EVICTOR = SystolicEvictorParameters(rows=4, slots=8, index_width=3)
+TINY = EvictionParameters(evictor=EVICTOR, heads=3, window=3, sinks=1, vectors=2, vector_entries=2)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"window": 7}, r"slots must be at least sinks \+ window \+ 1 = 9, not 8"),
+        ({"sinks": 5}, r"slots must be at least sinks \+ window \+ 1 = 9, not 8"),
+        ({"window": 1}, "window must be an integer from 2 to 8, not 1"),
+        ({"heads": 0}, "heads must be an integer from 1 to 64, not 0"),
+        ({"popular_above": 4}, "popular_above must be an integer from 0 to 3, not 4"),
+        ({"vectors": 65}, "vectors must be an integer from 0 to 64, not 65"),
+        ({"score_bits": 9}, "score_bits must be an integer from 1 to 8, not 9"),
+        ({"position_bits": 3}, "position_bits must be an integer from 4 to 24, not 3"),
+        ({"vector_entries": 0}, "vector_entries must be an integer from 1 to 64, not 0"),
+    ],
+)
+def test_bad_policies(change: dict[str, Any], message: str) -> None:
+    """Budgets that leave nothing to evict, and dimensions out of range."""
+    arguments: dict[str, Any] = {"evictor": EVICTOR, "heads": 3, "window": 3, "sinks": 1} | change
+    with pytest.raises(ValueError, match=message):
+        EvictionParameters(**arguments)
+
+
+def test_half_of_the_heads_is_not_popular() -> None:
+    """Theta is strict: at exactly half nothing would be saved."""
+    assert EvictionParameters(evictor=EVICTOR, heads=4, window=3, sinks=1).popular_heads == 2
+    assert EvictionParameters(evictor=EVICTOR, heads=3, window=3, sinks=1).popular_heads == 1
+
+
+@pytest.mark.parametrize("source", list(ScoreSource))
+def test_coarse_scores_keep_the_order(source: ScoreSource) -> None:
+    """Monotone, within four bits, the largest magnitude at the end of the range."""
+    low = -1000 if source is ScoreSource.RAW else 0
+    importance = np.arange(low, 1001)
+    coarse = export_score(importance, magnitude_bits(importance), source, 4)
+    assert np.all(np.diff(coarse) >= 0)
+    assert (coarse.min(), coarse.max()) == (0, 15)
+    # A magnitude beyond the running maximum saturates.
+    assert export_score(np.array([32767]), 4, source, 4)[0] == 15
+
+
+def test_magnitude_needs_one_bit_less_than_twos_complement() -> None:
+    """-8 fits into three magnitude bits, 8 does not."""
+    assert [magnitude_bits(np.array([n])) for n in (0, 7, -8, 8, -9)] == [0, 3, 3, 4, 4]
+
+
+def fill(model: EvictionModel, order: list[int]) -> None:
+    """Fill all slots; importance by position is `order`."""
+    for head in range(model.parameters.heads):
+        for position, importance in enumerate(order):
+            model.prefill(head, position, importance)
+
+
+def step(model: EvictionModel, now: int, victims: list[int]) -> int | None:
+    """Decode a token; in each head the slot of a position is made the least important."""
+    placements = []
+    for head, position in enumerate(victims):
+        slots = model.heads[head].positions
+        scores = np.where(slots == position, -(1 << 14), 0)[np.newaxis]
+        model.search(head, scores, now)
+        placements.append(model.place(now, head)[0])
+        assert placements[-1].evicted == position
+    store = model.decide(now, placements).store
+    return store[0] if store else None
+
+
+def test_popularity_is_decided_once_by_the_heads_that_keep_the_leaving_token() -> None:
+    """Position 5 leaves the window when token 8 arrives; two of three heads keep it."""
+    model = EvictionModel(TINY)
+    fill(model, [0] * 8)
+    assert step(model, 8, [5, 2, 2]) == 5
+    assert model.vectors[0] == (5, {1, 2})
+    # Position 6 leaves next; only one head keeps it.
+    assert step(model, 9, [6, 6, 3]) is None
+    # The popular token is recomputed until the last head has evicted it.
+    assert step(model, 10, [1, 5, 5]) == 7
+    assert model.vectors == [(7, {0, 1, 2}), None], "its place is free again at once"
+
+
+def test_storage_is_bounded() -> None:
+    """With all vectors in use a popular token keeps its keys and values."""
+    model = EvictionModel(TINY)
+    fill(model, [0] * 8)
+    assert step(model, 8, [2, 2, 2]) == 5
+    assert step(model, 9, [3, 3, 3]) == 6
+    assert step(model, 10, [4, 4, 4]) is None
+
+
+def test_sinks_and_window_are_never_evicted() -> None:
+    """However unimportant they are."""
+    model = EvictionModel(TINY)
+    fill(model, [-100, 5, 5, 5, 5, -100, -100, -100])
+    for now in range(8, 40):
+        for head in range(3):
+            model.search(head, np.zeros((1, 8), np.int64), now)
+            evicted = model.place(now, head)[0].evicted
+            assert evicted != EMPTY
+            assert 1 <= evicted <= now - TINY.window
+
+
+def test_evicting_before_uses_the_step_before() -> None:
+    """The victim's scores of the step it would miss do not save it."""
+    model = EvictionModel(TINY)
+    fill(model, [0, 9, 1, 9, 9, 9, 9, 9])
+    model.search(0, np.zeros((1, 8), np.int64), 8)
+    assert model.heads[0].victim == 2
+    place, _news = model.place(8, 0)
+    assert place.evicted == 2
+    model.search(0, np.full((1, 8), 1 << 12), 9, place.slot)
+    assert model.heads[0].importance[place.slot] == (1 << 12) >> EVICTOR.shift
+
+
+def test_prefilled_popularity_leaves_the_window_out() -> None:
+    """Tokens kept by most heads, except those that the decode will decide on."""
+    policy = AerpParameters(budget=6, window=2, sinks=1)
+    kept = [np.array([0, 1, 2, 8, 9]), np.array([0, 2, 5, 8, 9]), np.array([0, 1, 5, 8, 9])]
+    assert popular_tokens(kept, 2, policy, 10).tolist() == [0]
+    assert popular_tokens(kept, 1, policy, 10).tolist() == [0, 1, 2, 5]
+    with pytest.raises(ValueError, match="heads must be at least 1, not 0"):
+        popular_tokens([], 1, policy, 10)
+
+
+def test_prefilled_tokens_share_a_vector() -> None:
+    """The first head's token announces the vector, the others join it."""
+    model = EvictionModel(TINY)
+    announced = [len(model.prefill(head, 0, 3, vector=1)) for head in range(3)]
+    assert announced == [1 + TINY.vector_entries, 1, 1]
+    assert model.vectors[1] == (0, {0, 1, 2})
+    assert [int(h.recomputed[1]) for h in model.heads] == [KEPT] * 3
+
+
+def test_presets_are_within_the_kv_edram() -> None:
+    """Slots and vectors of each preset have their entries there."""
+    for preset in ("smollm2", "paper"):
+        eviction = entry_named("eviction_controller").parameters(preset)
+        edram = entry_named("kv_edram").parameters(preset)
+        assert (eviction.heads, eviction.evictor.slots) == (edram.heads, edram.slots)
+        assert (eviction.vectors, eviction.vector_entries) == (
+            edram.vectors,
+            edram.vector_entries,
+        )
+        assert eviction.entries == edram.entries

@@ -1,0 +1,214 @@
+"""The victim is the least important unprotected token, the lowest slot among equals: a proof.
+
+For one slot that the solver chooses, the harness follows what that slot's row should hold, beside
+the design. The victim must beat the slot if it was a candidate, and equal it if it is the victim;
+as the slot is any slot, both together say that the victim is the argmin. Every input is free in
+every cycle; induction makes the proof hold for all time.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from amaranth.hdl import Elaboratable, Fragment, Module, Mux, Signal, signed
+from amaranth.lib import data
+
+from hdl.catalog import entry_named
+from hdl.kelle.eviction.systolic_evictor import (
+    EvictorRow,
+    SystolicEvictor,
+    SystolicEvictorParameters,
+)
+from hdl.stream.fall_through_fifo import FallThroughFifo
+from hdl.unit import Unit
+from testbenches.formal import AnyConst, AnySeq, Assert, Assume, prove
+
+TINY = entry_named("systolic_evictor").parameters("tiny")
+
+
+class Collected:
+    """A platform that notes the units of a design while it elaborates flat."""
+
+    def __init__(self) -> None:
+        self.units: list[Unit] = []
+
+    def boundary(self, unit: Unit) -> None:
+        self.units.append(unit)
+
+    def of(self, kind: type[Unit]) -> list[Any]:
+        return [unit for unit in self.units if type(unit) is kind]
+
+
+class ArgminHarness(Elaboratable):
+    """The evictor, one slot followed beside it, and what must hold in every cycle."""
+
+    def __init__(self, p: SystolicEvictorParameters) -> None:
+        self.p = p
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        p = self.p
+        units = Collected()
+        evictor = SystolicEvictor(parameters=p)
+        m.submodules.evictor = Fragment.get(evictor, units)
+        rows, (fifo,) = units.of(EvictorRow), units.of(FallThroughFifo)
+        m.d.comb += [
+            evictor.waves.payload.as_value().eq(AnySeq(p.wave_layout.size)),
+            evictor.waves.valid.eq(AnySeq(1)),
+            evictor.lanes.as_value().eq(AnySeq(evictor.lanes.as_value().shape().width)),
+            evictor.victims.ready.eq(AnySeq(1)),
+        ]
+        slot = Signal(p.index_width)
+        m.d.comb += slot.eq(AnyConst(p.index_width))
+        slot_row, slot_tile = slot[: p.row_bits], slot[p.row_bits :]
+
+        # What travels with a wave: its header, and the slot's score once its row is passed.
+        wave_type = data.StructLayout(
+            {
+                "go": 1,
+                "header": p.wave_layout,
+                "candidate": 1,
+                "score": signed(p.score_width),
+            }
+        )
+        held = Signal(signed(p.score_width))
+        head = Signal(wave_type)
+        m.d.comb += [
+            head.go.eq(evictor.waves.valid & evictor.waves.ready),
+            head.header.eq(evictor.waves.payload),
+        ]
+        above, ends = head, []
+        for k, row in enumerate(rows):
+            here, passed = (
+                Signal(wave_type, name=f"here_{k}"),
+                Signal(wave_type, name=f"passed_{k}"),
+            )
+            lane = evictor.lanes[k]
+            start = Mux(above.header.load, Mux(lane.valid, lane.importance, 0), held)
+            total = Signal(signed(p.input_width + p.score_width))
+            low, high = -(1 << p.score_width - 1), (1 << p.score_width - 1) - 1
+            m.d.comb += [here.eq(above), total.eq(start + (lane.score >> p.shift))]
+            with m.If(slot_row == k):
+                m.d.comb += [
+                    here.candidate.eq(lane.valid & ~lane.protect),
+                    here.score.eq(Mux(total < low, low, Mux(total > high, high, total))),
+                ]
+                with m.If(above.go):
+                    m.d.sync += held.eq(here.score)
+                m.d.comb += Assert(evictor.updates[k].importance == held)
+                m.d.comb += Assert(evictor.updates[k].valid == passed.go)
+            m.d.sync += passed.eq(here)
+
+            minimum = row.minimum_out
+            m.d.comb += Assert(row.strobe_out == passed.go)
+            with m.If(passed.go):
+                m.d.comb += Assert(row.wave_out == passed.header)
+                m.d.comb += Assert(~minimum.found | (minimum.row <= k))
+                with m.If(slot_row <= k):
+                    no_worse = (minimum.importance < passed.score) | (
+                        (minimum.importance == passed.score) & (minimum.row <= slot_row)
+                    )
+                    m.d.comb += Assert(~passed.candidate | (minimum.found & no_worse))
+                    is_slot = minimum.found & (minimum.row == slot_row)
+                    equal = passed.candidate & (minimum.importance == passed.score)
+                    m.d.comb += Assert(~is_slot | equal)
+            ends.append(passed.go & passed.header.rank & passed.header.last)
+            above = passed
+
+        # The search at the bottom: has the slot been a candidate in it, and with which score?
+        bottom = above
+        ranked = bottom.go & bottom.header.rank
+        tile = Signal.like(evictor.tile)
+        with m.If(ranked):
+            m.d.sync += tile.eq(Mux(bottom.header.last, 0, tile + 1))
+        final_tile = p.slots // p.rows - 1
+        m.d.comb += [
+            Assert(evictor.tile == tile),
+            Assume(~ranked | bottom.header.last | (tile != final_tile)),
+        ]
+        seen, seen_score = Signal(), Signal(signed(p.score_width))
+        now = Signal(data.StructLayout({"seen": 1, "score": signed(p.score_width)}))
+        m.d.comb += [now.seen.eq(seen), now.score.eq(seen_score)]
+        with m.If(tile == slot_tile):
+            m.d.comb += [now.seen.eq(bottom.candidate), now.score.eq(bottom.score)]
+        with m.If(ranked):
+            m.d.sync += [seen.eq(now.seen & ~bottom.header.last), seen_score.eq(now.score)]
+
+        def wins(found: Any, least: Any, seen: Any, score: Any) -> Any:
+            """Tell whether a minimum is right about the slot."""
+            no_worse = (least.importance < score) | (
+                (least.importance == score) & (least.index <= slot)
+            )
+            equal = seen & (least.importance == score)
+            return (~seen | (found & no_worse)) & (~(found & (least.index == slot)) | equal)
+
+        m.d.comb += [
+            Assert(wins(evictor.best_found, evictor.best, seen, seen_score)),
+            Assert(~evictor.best_found | (evictor.best.index < tile * p.rows)),
+            Assert(~seen | (slot_tile < tile)),
+        ]
+        victim = fifo.source.payload
+        with m.If(ranked):
+            m.d.comb += Assert(wins(victim.found, victim, now.seen, now.score))
+        m.d.comb += Assert(fifo.source.valid == (ranked & bottom.header.last))
+
+        # No victim is lost: there is room for every search that was let in.
+        under_way = sum(ends[1:], start=ends[0])
+        m.d.comb += [
+            Assert(evictor.under_way == fifo.waiting + under_way),
+            Assert(evictor.under_way <= p.victims),
+            Assert(~fifo.source.valid | fifo.source.ready),
+        ]
+        return m
+
+
+class FifoHarness(Elaboratable):
+    """A FIFO and one item followed through it: what went in as the nth comes out as the nth."""
+
+    def __init__(self, depth: int) -> None:
+        self.depth = depth
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        fifo = FallThroughFifo(shape=2, depth=self.depth)
+        m.submodules.fifo = Fragment.get(fifo, Collected())
+        offered, arrives = AnySeq(1), Signal()
+        leaves = Signal()
+        m.d.comb += [
+            fifo.source.valid.eq(offered),
+            fifo.source.payload.eq(AnySeq(2)),
+            fifo.sink.ready.eq(AnySeq(1)),
+            arrives.eq(fifo.source.valid & fifo.source.ready),
+            leaves.eq(fifo.sink.valid & fifo.sink.ready),
+        ]
+        # A model of the queue: item 0 leaves next.
+        items = [Signal(2, name=f"item_{i}") for i in range(self.depth)]
+        count = Signal(range(self.depth + 1))
+        m.d.sync += count.eq(count + arrives - leaves)
+        after = [*items[1:], items[-1]]
+        for i, (item, following) in enumerate(zip(items, after, strict=True)):
+            with m.If(leaves):
+                m.d.sync += item.eq(following)
+            with m.If(arrives & (count - leaves == i)):
+                m.d.sync += item.eq(fifo.source.payload)
+            m.d.comb += Assert((fifo.waiting <= i) | (fifo.entries[i] == item))
+        m.d.comb += [
+            Assert(fifo.waiting == count),
+            Assert(fifo.source.ready == (count != self.depth)),
+            Assert(fifo.sink.valid == ((count != 0) | fifo.source.valid)),
+            Assert(
+                ~fifo.sink.valid
+                | (fifo.sink.payload == Mux(count == 0, fifo.source.payload, items[0]))
+            ),
+        ]
+        return m
+
+
+@pytest.mark.parametrize("victims", [1, 2])
+def test_victim_is_the_argmin(victims: int) -> None:
+    prove(ArgminHarness(replace(TINY, victims=victims)), inputs=[], depth=3)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_fifo_keeps_order(depth: int) -> None:
+    prove(FifoHarness(depth), inputs=[], depth=3)

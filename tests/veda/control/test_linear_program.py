@@ -1,0 +1,135 @@
+"""The program of a layer: beats within a matrix, bursts within a layer, lines within the memory."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from amaranth.sim import Simulator
+
+from hdl.catalog import entry_named
+from hdl.veda.control.layer_sequencer import LayerSequencer
+from hdl.veda.control.linear_counter import LinearCounter
+from hdl.veda.parameters import VedaParameters
+from hdl.veda.veda_kinds import Operation, PassKind, Space
+from testbenches.packing import from_integers, pack, to_integers, unpack
+from testbenches.stream_trial import run_streams
+from testbenches.veda.layer_weights import weight_lines
+from tests.veda.layers import random_weights
+
+PRESETS = ("tiny", "tiny_wide", "tiny_two_copies")
+MATRICES = (
+    PassKind.QUERY_KEY_VALUE,
+    PassKind.OUTPUT_PROJECTION,
+    PassKind.GATE_UP,
+    PassKind.DOWN,
+)
+
+
+def beats_of(p: VedaParameters, kind: PassKind, tokens: int) -> list[dict[str, int]]:
+    """Return what is said of each beat of a matrix, by the loops that its lines are stored in."""
+    marks = [{"keep": int(token < tokens - 1)} for token in range(tokens)]
+    if kind in (PassKind.QUERY_KEY_VALUE, PassKind.GATE_UP):
+        rows = p.projected_rows if kind == PassKind.QUERY_KEY_VALUE else p.gated_rows
+        ends = p.hidden_size - 1
+        return [
+            {"first": element == 0, "last": element == ends, "load": 0, **mark}
+            | {"again": mark["keep"] * (element == ends)}
+            for _row in range(rows)
+            for mark in marks
+            for element in range(p.hidden_size)
+        ]
+    slices = p.activated_slices if kind == PassKind.DOWN else p.attended_slices
+    starts = range(0, p.sums, p.array.partial_sums)
+    return [
+        {
+            "first": part == 0,
+            "last": part == slices - 1,
+            "load": output == start,
+            "release": start == starts[-1] and part == slices - 1 and not mark["keep"],
+            "again": mark["keep"] and part == slices - 1 and output == end - 1,
+            **mark,
+        }
+        for start in starts
+        for end in (min(start + p.array.partial_sums, p.sums),)
+        for mark in marks
+        for part in range(slices)
+        for output in range(start, end)
+    ]
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_counter_follows_the_lines(preset: str) -> None:
+    p = entry_named("veda").parameters(preset)
+    counter = LinearCounter(parameters=p)
+
+    async def bench(ctx: Any) -> None:
+        for number, kind in enumerate((*MATRICES, *MATRICES)):
+            tokens = 1 + number % p.block
+            ctx.set(counter.last_token, tokens - 1)
+            ctx.set(counter.inner, kind in (PassKind.OUTPUT_PROJECTION, PassKind.DOWN))
+            ctx.set(counter.feed_forward, kind == PassKind.DOWN)
+            beats = beats_of(p, kind, tokens)
+            assert len(beats) == p.beats[kind] * tokens
+            for beat in beats:
+                ctx.set(counter.moves, 0)
+                await ctx.tick()
+                ctx.set(counter.moves, 1)
+                for name, value in beat.items():
+                    assert ctx.get(getattr(counter, name)) == value
+                await ctx.tick()
+
+    simulator = Simulator(counter)
+    simulator.add_clock(1e-9)
+    simulator.add_testbench(bench)
+    simulator.run()
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_layer_is_five_bursts(preset: str) -> None:
+    p = entry_named("veda").parameters(preset)
+    unit = LayerSequencer(parameters=p)
+    task = {name: np.array([0]) for name, _field in p.task_layout}
+    task |= {"layer": np.array([2]), "position": np.array([7]), "leave": np.array([1])}
+    task |= {"operation": np.array([Operation.LAYER.value])}
+    task |= {"last_token": np.array([p.block - 1])}
+    packed = to_integers(pack(p.task_layout, task))[0]
+    halves = [packed | behind << p.task_layout.size for behind in (0, 1)]
+    got = run_streams(unit, {"halves": halves}, {"reads": 5, "passes": 5}, seed=1)
+    assert len(got["reads"]) == len(got["passes"]) == 5
+
+    passes = unpack(p.pass_layout, from_integers(got["passes"], p.pass_layout.size))
+    kinds = (PassKind.ANGLES, *MATRICES)
+    lines = [p.block, *(p.beats[kind] for kind in MATRICES)]
+    assert passes["kind"].tolist() == [kind.value for kind in kinds]
+    assert passes["beats"].tolist() == lines
+    assert (passes["operation"] == Operation.LAYER.value).all()
+    assert (passes["leave"] == 1).all()
+    assert (passes["last_token"] == p.block - 1).all()
+
+    reads = unpack(p.read_layout, from_integers(got["reads"], p.read_layout.size))
+    assert reads["beats"].tolist() == lines
+    addresses = reads["addresses"]
+    spaces = [Space.ANGLES.value, *[Space.WEIGHTS.value] * 4]
+    assert (addresses["space"] == np.array(spaces)[:, np.newaxis]).all()
+    assert (addresses["layer"][1:] == 2).all()
+    for number in range(1, 5):
+        places = from_integers(addresses["line"][number].tolist(), p.weight_line.size)
+        place = unpack(p.weight_line, places)
+        assert (place["line"] == sum(lines[1:number])).all()
+        assert place["channel"].tolist() == list(range(p.channels))
+    place = unpack(p.angle_line, from_integers(addresses["line"][0].tolist(), p.angle_line.size))
+    assert (place["position"] == 7).all()
+    assert place["part"].tolist() == [channel % p.lines for channel in range(p.channels)]
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_weight_has_one_place(preset: str) -> None:
+    """The lines hold each of a layer's weights once, and zeros where a lane has no head."""
+    p = entry_named("veda").parameters(preset)
+    weights = random_weights(p, 0)
+    lines = weight_lines(p, weights)
+    assert lines.shape == (sum(p.beats.values()), p.channels, p.array.plane_width)
+    whole = np.concatenate([matrix.reshape(-1) for matrix in vars(weights).values()])
+    assert whole.all()
+    stored = np.sort(lines.reshape(-1))
+    assert np.array_equal(stored[stored != 0], np.sort(whole))

@@ -1,0 +1,134 @@
+"""Rows of each kind go where they belong, in their order, whatever the pauses."""
+
+from collections import deque
+from typing import Any
+
+import numpy as np
+import pytest
+from amaranth.hdl import Value
+
+from hdl.catalog import entry_named
+from hdl.veda.control.linear_results import LinearResults
+from hdl.veda.parameters import VedaParameters
+from hdl.veda.veda_kinds import RowKind
+from testbenches.stream_trial import run_streams
+
+PRESETS = ("tiny", "tiny_wide", "tiny_two_copies")
+
+
+class Functions:
+    """Stand-ins for rotary embedding and activation, which answer some cycles later.
+
+    The first exchanges a pair's elements and adds the angle, the second adds gate and up, all of
+    them as integers: what is wrong about a pair shows in what comes back.
+    """
+
+    def __init__(self, unit: LinearResults) -> None:
+        self.unit = unit
+        self.turned: deque[int] = deque()
+        self.activated: deque[int] = deque()
+
+    def __call__(self, ctx: Any) -> None:
+        """Take and give one item of each."""
+        unit = self.unit
+        for waiting, source, sink, result in (
+            (self.turned, unit.pairs, unit.rotated, turn),
+            (self.activated, unit.operands, unit.activated, activate),
+        ):
+            ctx.set(sink.valid, bool(waiting))
+            if waiting:
+                ctx.set(Value.cast(sink.payload), waiting[0])
+            ctx.set(source.ready, len(waiting) < 3)
+            if waiting and ctx.get(sink.ready):
+                waiting.popleft()
+            if ctx.get(source.valid) and ctx.get(source.ready):
+                waiting.append(result(ctx.get(Value.cast(source.payload))))
+
+
+def halves(packed: int, count: int) -> list[int]:
+    """Return the 16-bit numbers of a payload, and then what is above them."""
+    numbers = [packed >> 16 * place & 0xFFFF for place in range(count)]
+    return [*numbers, packed >> 16 * count]
+
+
+def turn(packed: int) -> int:
+    """Return what stands for a turned pair."""
+    x, y, cosine, sine, last = halves(packed, 4)
+    return (y + cosine & 0xFFFF) | (x + sine & 0xFFFF) << 16 | last << 32
+
+
+def activate(packed: int) -> int:
+    """Return what stands for an activated element."""
+    gate, up, last = halves(packed, 2)
+    return (gate + 3 * up & 0xFFFF) | last << 16
+
+
+def packed(numbers: Any) -> int:
+    """Return 16-bit numbers as one payload."""
+    return int.from_bytes(np.asarray(numbers).astype("<u2").tobytes(), "little")
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("preset", PRESETS)
+def test_rows_find_their_way(preset: str, seed: int) -> None:
+    p: VedaParameters = entry_named("veda").parameters(preset)
+    rng = np.random.default_rng(seed)
+    unit = LinearResults(parameters=p)
+    angles = rng.integers(0, 1 << 16, (2, p.block, p.head_size))
+    rows: list[int] = []
+    wanted: dict[str, list[int]] = {"projections": [], "outputs": [], "slices": []}
+
+    def send(kind: RowKind, tokens: int) -> Any:
+        numbers = rng.integers(0, 1 << 16, p.row)
+        rows.append(packed(numbers) | (kind.value | (tokens - 1) << 2) << 16 * p.row)
+        return numbers
+
+    def turned(numbers: Any, own: Any) -> Any:
+        pairs = numbers.reshape(-1, p.head_size // 2, 2)
+        return pairs[..., ::-1] + own.reshape(-1, 2)
+
+    half = p.array.width // 2
+    place_bits = p.slice_layout["last"].offset - 16 * half
+
+    def expect(halves: Any, places: Any) -> None:
+        """Expect halves of vectors in this order, the last of which is marked."""
+        for number, (own, place) in enumerate(zip(halves, places, strict=True)):
+            mark = int(place) | (number == len(places) - 1) << place_bits
+            wanted["slices"].append(packed(own) | mark << 16 * half)
+
+    blocks = (p.block, int(rng.integers(1, p.block + 1)))
+    sets: list[int] = []
+    for tokens, their_angles in zip(blocks, angles, strict=True):
+        sets += [
+            packed(own) | (token == tokens - 1) << 16 * p.head_size
+            for token, own in enumerate(their_angles[:tokens])
+        ]
+        for number in range(p.projected_rows):
+            for own in their_angles[:tokens]:
+                row = send(RowKind.PROJECTED, tokens)
+                is_value = p.kv_rounds <= number < 2 * p.kv_rounds
+                wanted["projections"].append(packed(row if is_value else turned(row, own)))
+        attended = [send(RowKind.ATTENDED, tokens) for _ in range(tokens * p.rounds)]
+        expect(np.reshape(attended, (-1, half)), range(2 * tokens * p.attended_slices))
+        activated = []
+        for _number in range(p.gated_rows):
+            for _token in range(tokens):
+                gates, ups = send(RowKind.GATED, tokens).reshape(-1, 2).T
+                activated.append(gates + 3 * ups)
+        # Rows come token by token, the vectors of a token stand one behind the other.
+        places = np.arange(2 * tokens * p.activated_slices)
+        expect(
+            np.reshape(activated, (-1, half)),
+            places.reshape(tokens, p.gated_rows, p.copies).swapaxes(0, 1).reshape(-1),
+        )
+        # Attention alone may come between two layers.
+        wanted["outputs"].append(packed(send(RowKind.OUTPUT, tokens)))
+
+    functions = Functions(unit)
+
+    # What needs the slice buffer or the queries is gone before the next kind comes: here a sink
+    # that takes everything does as well.
+    sinks = {name: len(items) for name, items in wanted.items()}
+    sources = {"rows": rows, "angles": sets}
+    got = run_streams(unit, sources, sinks, seed=seed, cycle=functions)
+    assert got == wanted

@@ -1,0 +1,79 @@
+"""The hidden state goes round, meets its sums, leaves, and makes way for the next."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from golden.veda.decoder_layer import added
+from hdl.veda.array.array_parameters import FlexiblePeArrayParameters
+from hdl.veda.control.residual_stream import ResidualStream
+from hdl.veda.parameters import VedaParameters
+from testbenches.stream_trial import run_streams
+
+SIZE = 10
+BLOCK = 3
+
+
+def vectors(rng: np.random.Generator, count: int) -> Any:
+    """Return FP16 codes, shape (count, SIZE)."""
+    return rng.normal(size=(count, SIZE)).astype(np.float16).view(np.uint16)
+
+
+def elements(states: Any, *, final: bool = True, every: bool = True) -> list[int]:
+    """Return elements with `last`, with every state's last or the last one's, and `final`."""
+    ends = np.arange(states.size) % SIZE == SIZE - 1
+    closes = np.arange(states.size) == states.size - 1
+    marks = (ends if every else closes) | (closes & final) << 1
+    return [int(code) for code in states.reshape(-1) | marks.astype(np.int64) << 16]
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("copies", "busy"), [(1, 1.0), (1, 0.5), (2, 0.5)])
+def test_states_meet_their_sums(seed: int, copies: int, busy: float) -> None:
+    rng = np.random.default_rng(seed)
+    p = VedaParameters(
+        array=FlexiblePeArrayParameters(rows=2, columns=2, partial_sums=4),
+        copies=copies,
+        head_size=8,
+        hidden_size=SIZE,
+        feed_forward_size=16,
+        block=BLOCK,
+    )
+    together = p.array.partial_sums * copies
+    entered, sums, leaves, normed, left = [], [], [], [], []
+    matrices = 0
+    for _block in range(4):
+        states = vectors(rng, int(rng.integers(1, BLOCK + 1)))
+        entered += elements(states, final=False, every=False)
+        normed += elements(states)
+        count = int(rng.integers(1, 4))
+        matrices += count
+        for number in range(count):
+            results, leave = vectors(rng, len(states)), number == count - 1
+            states = added(results, states)
+            # Some outputs of each token, then the next ones.
+            for first in range(0, SIZE, together):
+                beats = results[:, first : first + together].reshape(-1, copies)
+                packed = beats.astype(np.int64) @ (1 << 16 * np.arange(copies))
+                sums += [int(beat) for beat in packed]
+                leaves += [leave] * len(beats)
+            if leave:
+                left.extend(elements(states, final=False))
+            else:
+                normed.extend(elements(states))
+    unit = ResidualStream(parameters=p)
+    taken = 0
+    finished = 0
+
+    def mark(ctx: Any) -> None:
+        nonlocal taken, finished
+        ctx.set(unit.leave, leaves[min(taken, len(leaves) - 1)])
+        taken += ctx.get(unit.sums.valid) and ctx.get(unit.sums.ready)
+        finished += ctx.get(unit.finished)
+
+    sinks = {"elements": len(normed), "states_out": len(left)}
+    sources = {"states_in": entered, "sums": sums}
+    got = run_streams(unit, sources, sinks, seed=seed, busy=busy, cycle=mark)
+    assert got == {"elements": normed, "states_out": left}
+    assert finished == matrices

@@ -1,0 +1,106 @@
+"""Counts never wrap and the victim is the first of the largest counts: a proof.
+
+The harness follows one slot that the solver chooses: its count from `counts_in` on through all
+rounds of votes, and what the search must make of it. As the slot is any slot, the victim is the
+argmax of the updated counts. Votes, counts, pauses and headers are free in every cycle; the search
+goes from reset over whole steps of a tiny engine.
+"""
+
+from typing import Any
+
+from amaranth.hdl import Elaboratable, Module, Mux, Signal
+
+from hdl.veda.voting.vote_counter import VoteCounter
+from hdl.veda.voting.vote_threshold import VoteThresholdParameters
+from hdl.veda.voting.voting_parameters import VotingEngineParameters
+from testbenches.formal import AnyConst, AnySeq, Assert, Assume, MemoryRegisters, prove
+
+
+class ArgmaxHarness(Elaboratable):
+    """The counter, one slot followed beside it, and what must hold in every cycle."""
+
+    def __init__(self, p: VotingEngineParameters) -> None:
+        self.p = p
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        p = self.p
+        largest = (1 << p.count_bits) - 1
+        m.submodules.counter = counter = VoteCounter(parameters=p)
+        header = counter.layers.payload
+        m.d.comb += [
+            # One header for the whole run: what a step leaves behind meets the same step again.
+            header.as_value().eq(AnyConst(p.layer_layout.size)),
+            counter.layers.valid.eq(1),
+            counter.votes.valid.eq(AnySeq(1)),
+            counter.votes.payload.eq(AnySeq(len(counter.votes.payload))),
+            counter.counts_in.valid.eq(AnySeq(1)),
+            counter.counts_in.payload.eq(AnySeq(p.count_bits)),
+            counter.counts_out.ready.eq(AnySeq(1)),
+            counter.victims.ready.eq(AnySeq(1)),
+            Assume((header.length >= 1) & (header.length <= p.capacity)),
+            Assume(header.new_slot < header.length),
+            Assume(counter.votes.payload <= p.lanes),
+            Assume(header.evictions == 1),
+        ]
+        slot = Signal(p.slot_bits)
+        m.d.comb += [slot.eq(AnyConst(p.slot_bits)), Assume(slot < header.length)]
+
+        # The slot that goes in, and the count that the chosen slot should have by now.
+        turn, place = Signal(range(p.rounds)), Signal(p.slot_bits)
+        expected, updated = Signal(p.count_bits), Signal(p.count_bits + p.lanes.bit_length())
+        goes = counter.valid[0]
+        ends = goes & (place + 1 == header.length)
+        last_turn = (turn == p.rounds - 1) | ~header.vote
+        start = Mux(turn == 0, Mux(slot == header.new_slot, 0, counter.counts_in.payload), expected)
+        m.d.comb += updated.eq(start + Mux(header.vote, counter.votes.payload, 0))
+        with m.If(goes):
+            m.d.sync += place.eq(Mux(ends, 0, place + 1))
+            with m.If(place == slot):
+                m.d.sync += expected.eq(Mux(updated > largest, largest, updated))
+        with m.If(ends):
+            m.d.sync += turn.eq(Mux(last_turn, 0, turn + 1))
+
+        added = Signal.like(expected)
+        with m.If(counter.advance):
+            m.d.sync += added.eq(expected)
+
+        # What should leave: the slot's count at its place, then a victim that beats it.
+        final, known = Signal(p.count_bits), Signal()
+        comes = Signal(p.slot_bits)
+        leaves = counter.counts_out.valid & counter.counts_out.ready
+        due = leaves & (comes == slot)
+        with m.If(leaves):
+            m.d.sync += comes.eq(Mux(comes + 1 == header.length, 0, comes + 1))
+        with m.If(due):
+            m.d.sync += [final.eq(counter.counts_out.payload), known.eq(1)]
+            m.d.comb += Assert(counter.counts_out.payload == added)
+        victim = counter.victims.payload
+        fresh, judged = Signal(), Signal(p.count_bits)
+        closes = leaves & (comes + 1 == header.length)
+        m.d.sync += fresh.eq(closes)
+        with m.If(closes):
+            m.d.sync += judged.eq(Mux(due, counter.counts_out.payload, final))
+        no_worse = (victim.votes > judged) | ((victim.votes == judged) & (victim.slot <= slot))
+        with m.If(fresh):
+            m.d.comb += [
+                Assert(counter.victims.valid & victim.found & no_worse),
+                Assert((victim.slot != slot) | (victim.votes == judged)),
+                Assert(victim.slot < header.length),
+            ]
+
+        # A victim stays until it is taken.
+        waits, offered = Signal(), Signal.like(victim)
+        victims = counter.victims
+        m.d.sync += [waits.eq(victims.valid & ~victims.ready), offered.eq(victim)]
+        with m.If(waits):
+            m.d.comb += Assert(victims.valid & (victim.as_value() == offered.as_value()))
+        return m
+
+
+def test_victim_is_the_first_of_the_largest_counts() -> None:
+    p = VotingEngineParameters(
+        threshold=VoteThresholdParameters(capacity=4), heads=1, count_bits=2, reserved=0
+    )
+    platform = MemoryRegisters()
+    prove(ArgmaxHarness(p), inputs=[], depth=9, induction=False, platform=platform)

@@ -1,0 +1,148 @@
+"""The threshold unit: its model against fractions and float64, its hardware against its model."""
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from amaranth.hdl import Value
+from amaranth.sim import Simulator
+from hypothesis import given
+from hypothesis import strategies as st
+
+from golden.veda.voting.vote_threshold import (
+    Outcome,
+    rounded_quotient,
+    sum_of_squares,
+    vote_threshold,
+    votes,
+)
+from golden.veda.voting.voting import threshold
+from golden.veda.voting.voting_engine import to_codes
+from hdl.arith.float_format import BINARY16
+from hdl.veda.voting.vote_threshold import VoteThreshold, VoteThresholdParameters
+
+PAPER = VoteThresholdParameters()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"capacity": 3}, "capacity must be an integer from 4 to 4096, not 3"),
+        ({"mean_weight": 6145}, "mean_weight must be an integer from 0 to 6144, not 6145"),
+        ({"deviation_weight": -1}, "deviation_weight must be an integer from 0 to 6144, not -1"),
+    ],
+)
+def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        VoteThresholdParameters(**change)
+
+
+@given(st.integers(0, (1 << 26) - 1), st.integers(1, 4096))
+def test_quotient_is_rounded_once(margin: int, length: int) -> None:
+    margin = min(margin, 3 << 24)
+    value = Fraction(margin, length << 25)
+    assert rounded_quotient(margin, length) == BINARY16.from_fraction(value)
+
+
+def test_sum_of_squares_is_cut_and_stops() -> None:
+    assert sum_of_squares(np.array([0x3C00])) == 1 << 40
+    assert sum_of_squares(np.array([0x3C00, 0x3C00])) == (2 << 40) - 1
+    # 2**-24 squared is less than the unit, 2**-20 squared is one.
+    assert sum_of_squares(np.array([0x0001, 0x0010])) == 1
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(2, 2048), st.floats(0.1, 4.0))
+def test_threshold_is_near_that_of_real_numbers(seed: int, length: int, scale: float) -> None:
+    """Within the unit's own bound, of the same codes: the sum need not be exactly one."""
+    powers = np.exp(np.random.default_rng(seed).normal(scale=scale, size=length))
+    codes = to_codes(powers / powers.sum())
+    exact = BINARY16.decode(codes)
+    outcome = vote_threshold(codes, PAPER)
+    excess = max(0.0, length * float(np.sum(exact**2)) - 1)
+    real = (1 - 819 / 4096 * np.sqrt(excess)) / length
+    # What the squares lose, through the root; the root's and the margin's last bits; FP16.
+    lost = length * length * 2.0**-40 + 2.0**-28
+    error = 0.2 * (np.sqrt(excess + lost) - np.sqrt(max(excess - lost, 0.0)) + 2.0**-14) + 2.0**-25
+    if abs(real) * length > error:
+        assert outcome.fallback == (real < 0)
+    if not outcome.fallback and real > 0:
+        got = float(BINARY16.decode(np.array(outcome.threshold)))
+        assert abs(got - real) <= error / length + max(real * 2.0**-11, 2.0**-25)
+
+
+def test_threshold_is_near_the_algorithms() -> None:
+    probabilities = np.random.default_rng(2).dirichlet(np.ones(512))
+    outcome = vote_threshold(to_codes(probabilities), PAPER)
+    got = float(BINARY16.decode(np.array(outcome.threshold)))
+    assert got == pytest.approx(threshold(probabilities), rel=2e-3)
+
+
+def test_votes() -> None:
+    codes = np.array([5, 3, 3, 9])
+    assert votes(codes, Outcome(5, False, 1)).tolist() == [False, True, True, False]
+    assert votes(codes, Outcome(0, True, 1)).tolist() == [False, True, False, False]
+
+
+def heads_for(p: VoteThresholdParameters) -> list[np.ndarray]:
+    """Heads of all lengths up to 120, every fourth out of range, some with ties and sinks."""
+    rng = np.random.default_rng(p.capacity)
+    longest = min(p.capacity, 120)
+    heads = [np.array([0x3C00]), np.zeros(2, np.int64), np.full(longest, 0x3FFF)]
+    for number in range(24):
+        length = int(rng.integers(1, longest + 1))
+        if number % 4 == 0:
+            heads.append(rng.integers(0, 0x4000, length))
+        else:
+            weights = rng.integers(1, 5, length) * rng.exponential() ** (number % 4 - 1)
+            weights[rng.integers(length)] *= rng.choice([1.0, 300.0])
+            heads.append(to_codes(weights / weights.sum()))
+    return heads
+
+
+@pytest.mark.parametrize("capacity", [4, 8, 4096])
+@pytest.mark.parametrize("take", [1.0, 0.02])
+def test_hardware_equals_its_model(capacity: int, take: float) -> None:
+    p = VoteThresholdParameters(capacity=capacity, deviation_weight=2000)
+    unit = VoteThreshold(parameters=p)
+    heads = heads_for(p)
+    random = np.random.default_rng(1)
+    got: list[tuple[int, int, int]] = []
+    cycle, taken, seen = 0, [], []
+
+    async def source(context: Any) -> None:
+        port = unit.probabilities
+        for head in heads:
+            for index, code in enumerate(head):
+                # The upper two bits are not looked at.
+                context.set(Value.cast(port.payload.value), int(code) | 0xC000 * (index % 2))
+                context.set(port.payload.last, index == len(head) - 1)
+                context.set(port.valid, 1)
+                await context.tick().until(port.ready)
+            taken.append(cycle)
+        context.set(port.valid, 0)
+
+    async def sink(context: Any) -> None:
+        nonlocal cycle
+        port = unit.outcomes
+        while len(got) < len(heads):
+            context.set(port.ready, random.random() < take)
+            _, _, valid, ready, payload = await context.tick().sample(
+                port.valid, port.ready, port.payload
+            )
+            cycle += 1
+            if valid and ready:
+                got.append((payload.threshold, payload.fallback, payload.lowest))
+                seen.append(cycle)
+
+    simulator = Simulator(unit)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(source)
+    simulator.add_testbench(sink)
+    simulator.run()
+    outcomes = [vote_threshold(head, p) for head in heads]
+    assert got == [(o.threshold, int(o.fallback), o.lowest) for o in outcomes]
+    if capacity > 4:
+        assert {o.fallback for o in outcomes} == {False, True}
+    if take == 1.0:
+        assert abs(seen[0] - taken[0] - p.latency) <= 1

@@ -1,0 +1,110 @@
+"""The engine's model against the algorithm and the paper's example; its parameters."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from golden.veda.voting.voting import VotingPolicy, replay
+from golden.veda.voting.voting_engine import (
+    LayerStep,
+    Victim,
+    exact_ballots,
+    process_step,
+    search,
+    to_codes,
+)
+from hdl.catalog import entry_named
+from hdl.veda.voting.vote_threshold import VoteThresholdParameters
+from hdl.veda.voting.voting_engine import VotingEngineParameters
+
+TINY = entry_named("voting_engine").parameters("tiny")
+FIGURE = {5: {2, 3, 4}, 6: {2, 3, 4}, 7: {3, 4, 5, 7}, 8: {3, 6}}
+"""Figure 2 (b): whom the voters of rows 5 to 8 vote against, positions from 1."""
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"heads": 0}, "heads must be an integer from 1 to 128, not 0"),
+        ({"lanes": 17}, "lanes must be an integer from 1 to 16, not 17"),
+        ({"count_bits": 17}, "count_bits must be an integer from 2 to 16, not 17"),
+        ({"reserved": 4097}, "reserved must be an integer from 0 to 4096, not 4097"),
+        ({"protect_sink": 2}, "protect_sink must be one of False, True, not 2"),
+    ],
+)
+def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        VotingEngineParameters(**change)
+
+
+def test_steps_of_the_papers_figure() -> None:
+    """Every token a step, the counts spilled and reloaded: C = 0 2 4 3 1 1 1 0, evict 3."""
+    p = VotingEngineParameters(heads=1, reserved=4)
+    counts = np.zeros(0, np.int64)
+    for row in range(1, 9):
+        against = FIGURE.get(row, set())
+        powers = np.array([0.02 if column in against else 1.0 for column in range(1, row + 1)])
+        step = LayerStep(length=row, vote=row > 4, new_slot=row - 1, evictions=int(row == 8))
+        # What stands in the new slot before does not count.
+        result = process_step(
+            step, to_codes(powers / powers.sum())[np.newaxis], np.append(counts, 77), p
+        )
+        assert set(np.flatnonzero(result.votes) + 1) == against
+        counts = result.sent
+    assert counts.tolist() == [0, 2, 4, 3, 1, 1, 1, 0]
+    assert result.victims == [Victim(3 - 1, 4, True)]
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=30), st.integers(0, 32))
+def test_search_removes_one_after_the_other(counts: list[int], evictions: int) -> None:
+    victims, left = search(np.array(counts), evictions, TINY)
+    order = sorted(range(len(counts)), key=lambda slot: (-counts[slot], slot))
+    assert [victim.slot for victim in victims if victim.found] == order[:evictions]
+    assert len(victims) == evictions
+    assert sorted(np.flatnonzero(left)) == sorted(order[evictions:])
+
+
+def test_protected_slots_are_no_victims() -> None:
+    p = VotingEngineParameters(
+        threshold=VoteThresholdParameters(capacity=8), reserved=2, protect_sink=True
+    )
+    victims, left = search(np.array([9, 9, 1, 2]), 3, p)
+    assert victims == [Victim(3, 2, True), Victim(2, 1, True), Victim(0, 0, False)]
+    assert left.tolist() == [True, True, False, False]
+
+
+def test_counts_stop_at_their_largest() -> None:
+    p = VotingEngineParameters(
+        threshold=VoteThresholdParameters(capacity=8), reserved=2, heads=3, count_bits=4
+    )
+    head = to_codes(np.array([0.9, 0.05, 0.05]))
+    step = LayerStep(length=3, vote=True, new_slot=2, evictions=1)
+    result = process_step(step, np.stack([head] * 3), np.array([15, 14, 9]), p)
+    assert result.votes.tolist() == [0, 3, 3]
+    assert result.counts.tolist() == [15, 15, 3]
+    assert result.victims == [Victim(0, 15, True)]
+
+
+def test_model_and_replay_agree() -> None:
+    """A text, step by step through the model, leads to the replay's counts and victims."""
+    rng = np.random.default_rng(8)
+    policy = VotingPolicy(prompt=36, target=20, reserved=4, largest=15)
+    scores = rng.normal(scale=2.5, size=(3, 60, 60))
+    fallbacks = 0
+    counts = np.zeros(0, np.int64)
+    for step in replay(scores, policy, exact_ballots(TINY)):
+        length = len(step.positions)
+        if length > len(counts):
+            counts = np.append(counts, 3)
+        header = LayerStep(
+            length=length, vote=step.vote, new_slot=step.slot, evictions=len(step.victims)
+        )
+        result = process_step(header, to_codes(step.probabilities), counts, TINY)
+        assert result.counts.tolist() == step.counts.tolist()
+        assert [victim.slot for victim in result.victims] == step.victims
+        fallbacks += sum(outcome.fallback for outcome in result.outcomes)
+        counts = result.sent
+    assert fallbacks > 10
