@@ -59,7 +59,7 @@ def test_a_new_measurement_replaces_the_one_that_was_known() -> None:
     cells = "| 128 | 7 | 1,000 | 300 | 2,000,000 | 900 | 1 |"
     docs = ROOT / "docs"
     assert f"| `softmax` {cells}" in written[docs / "synthesis.md"]["osu018"].splitlines()
-    cost = written[docs / "kelle" / "softmax.md"]["cost"].splitlines()
+    cost = written[docs / "nonlinear" / "softmax.md"]["cost"].splitlines()
     assert cost[-1] == f"| osu018_stdcells {cells}" and len(cost) == 3
 
 

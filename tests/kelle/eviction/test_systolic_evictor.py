@@ -21,7 +21,7 @@ from hdl.paths import ROOT
 from testbenches.kelle.eviction.evictor_waves import policy_for, step_waves, tabulate
 
 ENTRY = entry_named("systolic_evictor")
-PAGE = ROOT / "docs" / "kelle" / "systolic_evictor.md"
+PAGE = ROOT / "docs/kelle/eviction/systolic_evictor.md"
 
 
 @pytest.mark.parametrize(
