@@ -5,8 +5,6 @@ The output depends on nothing but the design: no date, no absolute path, no orde
 
 import hashlib
 import re
-import shutil
-import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +14,7 @@ from amaranth.back import rtlil  # pyright: ignore[reportAttributeAccessIssue]
 from amaranth.hdl import ClockSignal, Instance, ResetSignal, Value
 
 from hdl import __version__
+from hdl.output_folder import output_folder
 from hdl.paths import ROOT
 from hdl.target import Target, writing_for
 from hdl.unit import Unit
@@ -113,7 +112,7 @@ class Emission:
 def write_verilog(emission: Emission, directory: Path) -> list[Path]:
     """Write one ``.v`` file a module and the file list ``<top>.f`` into a directory.
 
-    The directory is replaced as a whole, and a file whose text did not change keeps its time stamp.
+    What was written there before is replaced, and nothing else, see `hdl.output_folder`.
 
     Returns
     -------
@@ -124,11 +123,10 @@ def write_verilog(emission: Emission, directory: Path) -> list[Path]:
     ------
     hdl.yosys.YosysError
         If Yosys cannot write the design.
+    UserError
+        If the directory is not a verb's to write.
     """
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=directory.parent, prefix=".emit-") as scratch:
-        new = Path(scratch, "rtl")
-        new.mkdir()
+    with output_folder(directory) as new:
         names = [module.name for module in emission.modules]
         writes = (
             [f"select {name} {name}__*", f"write_verilog -selected {name}.v", "select -clear"]
@@ -154,13 +152,6 @@ def write_verilog(emission: Emission, directory: Path) -> list[Path]:
             file.write_text(_header(module, emission.target) + _tidy(file.read_text()))
         top = emission.modules[-1].name
         (new / f"{top}.f").write_text("".join(f"{name}.v\n" for name in names))
-        for file in new.iterdir():
-            old = directory / file.name
-            if old.exists() and old.read_bytes() == file.read_bytes():
-                shutil.copystat(old, file)
-        if directory.exists():
-            directory.rename(Path(scratch, "old"))
-        new.rename(directory)
     return [directory / f"{name}.v" for name in names] + [directory / f"{top}.f"]
 
 

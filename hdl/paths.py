@@ -24,7 +24,15 @@ def locked(path: Path) -> Iterator[None]:
 
 def replace_text(file: Path, text: str) -> None:
     """Write a file under another name and rename it: nobody sees half of it."""
+    replace_bytes(file, text.encode())
+
+
+def replace_bytes(file: Path, data: bytes) -> None:
+    """Write a file as `replace_text` does; what is interrupted leaves nothing behind."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    new = file.with_name(f".{file.name}.new")
-    new.write_text(text)
-    new.rename(file)
+    new = file.with_name(f".{file.name}.{os.getpid()}.new")
+    try:
+        new.write_bytes(data)
+        new.rename(file)
+    finally:
+        new.unlink(missing_ok=True)

@@ -14,6 +14,7 @@ from pathlib import Path
 from hdl import __version__
 from hdl.emit import Port
 from hdl.errors import UserError
+from hdl.output_folder import output_folder
 from hdl.paths import ROOT
 from hdl.target import Target
 from synth.asic import check_period
@@ -25,6 +26,9 @@ TEMPLATES = Path(__file__).with_name("templates")
 DEFAULT_PERIOD_PS = 5000.0
 DEFAULT_PART = "xczu9eg-ffvb1156-2-e"
 LOAD_PF = 0.01
+
+HERE = "<here>"
+"""Stands for the project's directory in the command of its README."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +102,7 @@ def write_export(design: Design, for_: str, directory: Path) -> list[Path]:
     for_ : str
         ``orfs``, ``librelane``, ``vivado`` or ``fusesoc``.
     directory : Path
-        The project; replaced as a whole.
+        The project; what was written there before is replaced, see `hdl.output_folder`.
 
     Returns
     -------
@@ -108,23 +112,24 @@ def write_export(design: Design, for_: str, directory: Path) -> list[Path]:
     Raises
     ------
     UserError
-        If the flow is unknown, or needs a clock that the design does not have.
+        If the flow is unknown, needs a clock that the design does not have, or the directory is
+        not a verb's to write.
     """
     check_flow(for_)
     if not design.has_clock:
         raise UserError(f"TOP must have a clock to be exported; {design.top} has none")
-    shutil.rmtree(directory, ignore_errors=True)
-    rtl = directory / "rtl"
-    rtl.mkdir(parents=True)
-    for path in design.verilog:
-        if path.suffix == ".v":
-            shutil.copyfile(path, rtl / path.name)
-    command, checked = EXPORTS[for_](design, directory)
-    readme = directory / "README.md"
-    readme.write_text(_readme(design, for_, command, checked))
-    return [path for path in sorted(directory.rglob("*")) if path.is_file() and path != readme] + [
-        readme
-    ]
+    with output_folder(directory) as new:
+        rtl = new / "rtl"
+        rtl.mkdir()
+        for path in design.verilog:
+            if path.suffix == ".v":
+                shutil.copyfile(path, rtl / path.name)
+        command, checked = EXPORTS[for_](design, new)
+        command = command.replace(HERE, _here(directory))
+        (new / "README.md").write_text(_readme(design, for_, command, checked))
+        names = sorted(path.relative_to(new) for path in new.rglob("*") if path.is_file())
+    names.sort(key=lambda name: name.name == "README.md")
+    return [directory / name for name in names]
 
 
 def _orfs(design: Design, directory: Path) -> tuple[str, str]:
@@ -132,7 +137,7 @@ def _orfs(design: Design, directory: Path) -> tuple[str, str]:
     verilog = " ".join(f"$(here)/rtl/{name}" for name in design.files)
     _fill("orfs.mk", directory / "config.mk", top=design.top, verilog=verilog)
     _sdc(design, directory)
-    command = f"make -C <OpenROAD-flow-scripts>/flow DESIGN_CONFIG={_here(directory)}/config.mk"
+    command = f"make -C <OpenROAD-flow-scripts>/flow DESIGN_CONFIG={HERE}/config.mk"
     return command, "The file list and the constraints are checked; the flow itself was not run."
 
 
@@ -147,7 +152,7 @@ def _librelane(design: Design, directory: Path) -> tuple[str, str]:
         period_ns=f"{design.period_ps / 1000:g}",
     )
     _sdc(design, directory)
-    command = f"librelane {_here(directory)}/config.yaml"
+    command = f"librelane {HERE}/config.yaml"
     return command, "The YAML and its file list are checked; the flow itself was not run."
 
 
@@ -173,7 +178,7 @@ def _vivado(design: Design, directory: Path) -> tuple[str, str]:
     lines = text.replace("{period_ns}", f"{design.period_ps / 1000:g}").splitlines(keepends=True)
     kept = [line for line in lines if design.has_reset or "rst" not in line]
     (directory / f"{design.top}.xdc").write_text("".join(kept))
-    command = f"vivado -mode batch -source {_here(directory)}/synth.tcl -tclargs {DEFAULT_PART}"
+    command = f"vivado -mode batch -source {HERE}/synth.tcl -tclargs {DEFAULT_PART}"
     return command, (
         "The scripts parse as Tcl and their file lists are checked; Vivado itself was not run. "
         "`package.tcl` in place of `synth.tcl` packages the unit as an IP core."
@@ -211,7 +216,7 @@ def _fusesoc(design: Design, directory: Path) -> tuple[str, str]:
                 '        verilator_options: ["-Wno-fatal"]',
             ]
     (directory / f"{design.top}.core").write_text("\n".join(lines) + "\n")
-    command = f"fusesoc --cores-root {_here(directory)} run --target=lint systola:llm:{design.top}"
+    command = f"fusesoc --cores-root {HERE} run --target=lint systola:llm:{design.top}"
     return command, "FuseSoC reads the core and its file list; the lint target needs Verilator."
 
 

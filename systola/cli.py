@@ -13,7 +13,7 @@ from hdl.errors import UserError
 from hdl.paths import BUILD, ROOT
 from hdl.target import find_target
 from systola import environment
-from systola.options import chosen, console, preset_option, target_option, top_option
+from systola.options import chosen, console, out_option, preset_option, target_option, top_option
 from systola.study import COMMANDS as STUDIES
 from systola.synthesis import COMMANDS as SYNTHESIS
 
@@ -118,7 +118,7 @@ def sim(
 @main.command()
 @top_option
 @preset_option
-@click.option("--out", type=click.Path(path_type=Path), help="Folder; build/<top>/<preset>/rtl.")
+@out_option("build/<top>/<preset>/rtl")
 @target_option
 def verilog(top: str, preset: str | None, out: Path | None, target: str) -> None:
     """Write a unit's Verilog-2005 and its file list."""

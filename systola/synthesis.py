@@ -9,7 +9,7 @@ from rich.table import Table
 from hdl.errors import UserError
 from hdl.paths import BUILD, ROOT
 from hdl.target import Target, find_target
-from systola.options import chosen, console, preset_option, top_option
+from systola.options import chosen, console, out_option, preset_option, top_option
 
 OPERATORS = "operators.json"
 """Where `operators` leaves what it measured, in the build directory."""
@@ -91,7 +91,7 @@ def fpga(top: str, preset: str | None, device: str, seed: int) -> None:
 @preset_option
 @click.option("--for", "for_", required=True, help="orfs, librelane, vivado or fusesoc.")
 @period_option
-@click.option("--out", type=click.Path(path_type=Path), help="Folder to replace.")
+@out_option("build/<top>/<preset>/export/<for>")
 @click.option("--target", default=None, help="asic or fpga; fpga for Vivado, else asic.")
 def export(
     top: str,
