@@ -2,13 +2,15 @@
 # `make sim TOP=x PRESET=y` is `python -m systola sim --top x --preset y`.
 
 PYTHON ?= python3
-VERBS := list sim verilog synth fpga export operators report study test lint format doctor clean help
+verbs := $(or $(MAKECMDGOALS),help)
 given := $(foreach v,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(v)))),$(v)))
-options = $(foreach v,$(filter-out PYTHON MAKEFLAGS,$(given)),--$(shell echo $(v) | tr A-Z_ a-z-) '$($(v))')
+quoted = '$(subst ','\'',$(1))'
+options = $(foreach v,$(filter-out PYTHON MAKEFLAGS,$(given)),--$(shell echo $(v) | tr A-Z_ a-z-) $(call quoted,$(value $(v))))
 
-.PHONY: $(VERBS)
+.PHONY: $(verbs)
 .DEFAULT_GOAL := help
 
-$(VERBS):
+# By `exec` a signal to make reaches Python, which ends what it started.
+$(verbs):
 	@$(PYTHON) systola/environment.py
-	@.venv/bin/python -m systola $@ $(options)
+	@exec .venv/bin/python -m systola $(call quoted,$@) $(options)

@@ -1,11 +1,23 @@
 """`python -m systola`: the verbs behind the Makefile."""
 
-import sys
-
-from systola.environment import keep_inside_checkout
+import signal
 
 if __name__ == "__main__":
+    # While modules are imported, Ctrl-C ends the process at once and without a traceback.
+    interrupt = signal.getsignal(signal.SIGINT)
+    if interrupt is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    import sys
+
+    from systola.environment import keep_inside_checkout
+
     keep_inside_checkout()
     from systola.cli import main
+    from systola.termination import Terminated, end_children_too
 
-    sys.exit(main())
+    signal.signal(signal.SIGINT, interrupt)
+    end_children_too()
+    try:
+        main()
+    except Terminated as end:
+        sys.exit(end.status)
