@@ -9,8 +9,9 @@ if __name__ == "__main__":
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     import sys
 
-    from systola.environment import keep_inside_checkout
+    from systola.environment import keep_inside_checkout, require_plain_path
 
+    require_plain_path()
     keep_inside_checkout()
     from systola.cli import main
     from systola.termination import Terminated, end_children_too

@@ -29,6 +29,7 @@ OPTIONAL_PROGRAMS = {
     "gtkwave": "opens waveforms; Debian: apt install gtkwave",
     "sta": "timing and power, in `make synth`; Debian: apt install opensta",
 }
+PLAIN_PATH = "[A-Za-z0-9_./+@,=~-]+"
 READY, MISSING, OPTIONAL = "ok", "missing", "optional"
 
 
@@ -50,6 +51,7 @@ def check_host() -> list[Check]:
     fits = sys.version_info[:2] >= OLDEST_PYTHON
     advice = "" if fits else f"choose another interpreter: make PYTHON=python{oldest}"
     checks = [
+        check_place(),
         Check("python", version, f">= {oldest}", READY if fits else MISSING, advice),
     ]
     for program, purpose in {**PROGRAMS, **OPTIONAL_PROGRAMS}.items():
@@ -58,6 +60,17 @@ def check_host() -> list[Check]:
         state = READY if path else absent
         checks.append(Check(program, _version(program) if path else "-", "any", state, purpose))
     return checks
+
+
+def check_place() -> Check:
+    """Check the paths of the checkout and of what is built: make and ABC split them at spaces."""
+    for place in (str(ROOT), os.environ.get("SYSTOLA_BUILD", "")):
+        unfit = sorted(set(re.sub(PLAIN_PATH, "", place)))
+        if unfit:
+            found = "{} in {!r}".format(" ".join(map(repr, unfit)), place)
+            advice = "move it; make and the tools that it calls cannot handle such a path"
+            return Check("path", found, "of letters, digits and _./+@,=~-", MISSING, advice)
+    return Check("path", str(ROOT), "plain", READY)
 
 
 def check_packages() -> list[Check]:
@@ -81,11 +94,16 @@ def first_problem(checks: list[Check]) -> str:
     """Return one line on the first thing that is missing, or nothing."""
     for check in checks:
         if check.state == MISSING:
-            return (
-                f"{check.name} {check.wanted} is needed, found {check.found.replace('-', 'none')}: "
-                f"{check.advice}"
-            )
+            found = "none" if check.found == "-" else check.found
+            return f"{check.name} {check.wanted} is needed, found {found}: {check.advice}"
     return ""
+
+
+def require_plain_path() -> None:
+    """Stop with a sentence and status 2 where the checkout's path is one that tools cannot read."""
+    problem = first_problem([check_place()])
+    if problem:
+        _stop(problem)
 
 
 def set_up() -> None:
@@ -96,6 +114,7 @@ def set_up() -> None:
     SystemExit
         With a sentence and status 2, if the machine is not ready or a package cannot be installed.
     """
+    require_plain_path()
     stamp = VENV / "ready"
     locks = LOCK.read_text() + DATA_LOCK.read_text()
     if stamp.exists() and stamp.read_text() == locks:
@@ -176,4 +195,7 @@ def _stop(sentence: str) -> None:
 
 
 if __name__ == "__main__":
-    set_up()
+    try:
+        set_up()
+    except KeyboardInterrupt:
+        sys.exit(130)

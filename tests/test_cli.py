@@ -1,10 +1,14 @@
 """The command line: what it prints, and status 2 with one sentence for what a user can mend."""
 
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+from hdl.paths import ROOT
 from systola import environment
 from systola.cli import main
 
@@ -84,3 +88,28 @@ def test_a_package_of_another_version_is_named(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(environment, "_locked", lambda: [("numpy", "0.0.1")])
     problem = environment.first_problem(environment.check_packages())
     assert problem.startswith("numpy 0.0.1 is needed, found ")
+
+
+@pytest.mark.parametrize("path", ["/a b/systola", "/a$b", "/it's", '/a"b', "/a:b", "/a%b", "/é"])
+def test_a_path_that_tools_cannot_read_is_refused_at_set_up(
+    path: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(environment, "ROOT", Path(path))
+    with pytest.raises(SystemExit) as stopped:
+        environment.set_up()
+    assert stopped.value.code == 2
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
+    assert "path of letters, digits and _./+@,=~- is needed" in message
+
+
+def test_a_copy_under_a_path_with_a_space_refuses_every_verb(tmp_path: Path) -> None:
+    copy = tmp_path / "a b"
+    ignored = shutil.ignore_patterns("__pycache__")
+    for package in ("systola", "hdl"):
+        shutil.copytree(ROOT / package, copy / package, ignore=ignored)
+    shutil.copy(ROOT / "Makefile", copy)
+    for command in (["make", "list"], [sys.executable, "-m", "systola", "list"]):
+        result = subprocess.run(command, cwd=copy, capture_output=True, text=True)
+        assert result.returncode == 2
+        assert "error: path of letters" in result.stderr and "Traceback" not in result.stderr
