@@ -18,6 +18,7 @@ from hdl.output_folder import output_folder
 from hdl.paths import ROOT
 from hdl.target import Target, writing_for
 from hdl.unit import Unit
+from hdl.verilog_names import require_module_name
 from hdl.yosys import run_yosys
 
 
@@ -71,7 +72,8 @@ class Emission:
     Raises
     ------
     ValueError
-        If two different configurations would have the same module name.
+        If two different configurations would have the same module name, or a module's name is none
+        in Verilog.
     """
 
     def __init__(self, *, top: Unit, name: str | None = None, target: Target = Target.ASIC) -> None:
@@ -79,7 +81,7 @@ class Emission:
         self._by_identity: dict[tuple[Any, ...], EmittedModule] = {}
         self._being_emitted: list[Unit] = []
         with writing_for(target):
-            self._emit(top, name or top.module_name)
+            self._emit(top, top.module_name if name is None else name)
 
     @property
     def modules(self) -> list[EmittedModule]:
@@ -96,6 +98,7 @@ class Emission:
         return Instance(module.name, *connections)
 
     def _emit(self, unit: Unit, name: str) -> EmittedModule:
+        require_module_name(name)
         self._being_emitted.append(unit)
         text = rtlil.convert(unit, name=name, platform=self)
         self._being_emitted.pop()
