@@ -5,7 +5,37 @@ the command line can show it as it is.
 """
 
 from collections.abc import Collection
-from typing import Any
+from dataclasses import dataclass, field, fields
+from numbers import Integral
+from typing import Any, TypeVar, dataclass_transform
+
+Class = TypeVar("Class", bound=type)
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
+def parameter_object(cls: Class) -> Class:
+    """Make a frozen, keyword-only dataclass whose integers are Python's before its rules are asked.
+
+    The rules are the class's own `__post_init__`. Integers of other libraries are equal to Python's
+    and have the same hash, but neither their width nor their methods.
+    """
+    check = cls.__dict__["__post_init__"]
+
+    def __post_init__(self: Any) -> None:
+        for member in fields(self):
+            object.__setattr__(self, member.name, plain(getattr(self, member.name)))
+        check(self)
+
+    cls.__post_init__ = __post_init__
+    return dataclass(frozen=True, kw_only=True)(cls)
+
+
+def plain(value: Any) -> Any:
+    """Return an integer of whatever kind as Python's, also inside a tuple; all else as it is."""
+    if type(value) is tuple:
+        return tuple(map(plain, value))
+    foreign = isinstance(value, Integral) and not isinstance(value, int)
+    return int(value) if foreign else value
 
 
 def require(condition: bool, rule: str, value: Any) -> None:
@@ -37,6 +67,7 @@ def require_range(name: str, value: Any, low: int, high: int) -> None:
     ValueError
         If the value is of another type or outside the range.
     """
+    value = plain(value)
     integer = isinstance(value, int) and not isinstance(value, bool)
     require(
         integer and low <= value <= high, f"{name} must be an integer from {low} to {high}", value
@@ -51,6 +82,7 @@ def require_power_of_two(name: str, value: Any, low: int, high: int) -> None:
     ValueError
         If the value is of another type, no power of two, or outside the range.
     """
+    value = plain(value)
     integer = isinstance(value, int) and not isinstance(value, bool)
     require(
         integer and low <= value <= high and value & (value - 1) == 0,

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 from amaranth.lib import wiring
 
+from hdl.parameters import plain
+
 LONGEST_READABLE_NAME = 56
 
 
@@ -29,7 +31,15 @@ class ModuleBoundary(Protocol):
         ...
 
 
-class Unit(wiring.Component):
+class _UnitType(type):
+    """Lets integers of other libraries, numpy's for one, be Python's in every configuration."""
+
+    def __call__(cls, **arguments: Any) -> Any:
+        """Build a unit."""
+        return super().__call__(**{name: plain(value) for name, value in arguments.items()})
+
+
+class Unit(wiring.Component, metaclass=_UnitType):
     """A component that is emitted as one Verilog module for each distinct configuration.
 
     Subclasses take keyword-only, hashable constructor arguments: these are the configuration, and
@@ -48,7 +58,8 @@ class Unit(wiring.Component):
 
     def __new__(cls, *, src_loc_at: int = 0, **arguments: Any) -> Self:
         """Record the configuration before the subclass's constructor runs."""
-        unit: Any = super().__new__(cls, src_loc_at=1 + src_loc_at)  # pyright: ignore[reportCallIssue]
+        # Where the unit was built is two calls above.
+        unit: Any = super().__new__(cls, src_loc_at=2 + src_loc_at)  # pyright: ignore[reportCallIssue]
         bound = inspect.signature(cls.__init__).bind(unit, **arguments)
         bound.apply_defaults()
         unit.configuration = MappingProxyType(dict(list(bound.arguments.items())[1:]))

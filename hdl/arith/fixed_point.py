@@ -1,6 +1,5 @@
 """Fixed-point numbers Qm.n: one description for hardware, golden model and testbench."""
 
-from dataclasses import dataclass
 from fractions import Fraction
 from math import floor
 
@@ -11,10 +10,10 @@ from hdl.arith.operator import Operator
 from hdl.arith.rounding import Rounding, rounded_right
 from hdl.arith.saturating_add import saturate
 from hdl.arith.shapes import extremes
-from hdl.parameters import require, require_choice, require_range
+from hdl.parameters import parameter_object, require, require_choice, require_range
 
 
-@dataclass(frozen=True, kw_only=True)
+@parameter_object
 class FixedPoint:
     """The format Qm.n: an integer of ``m + n`` bits that counts steps of ``2**-n``.
 

@@ -1,6 +1,5 @@
 """One description of a binary floating-point format, for hardware, golden model and testbench."""
 
-from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
 
@@ -8,7 +7,7 @@ import numpy as np
 from amaranth.hdl import unsigned
 from amaranth.lib import data
 
-from hdl.parameters import require, require_choice, require_range
+from hdl.parameters import parameter_object, require, require_choice, require_range
 
 
 class Specials(Enum):
@@ -29,7 +28,7 @@ class Specials(Enum):
     NONE = "none"
 
 
-@dataclass(frozen=True, kw_only=True)
+@parameter_object
 class FloatFormat:
     """A binary floating-point format with subnormal numbers.
 

@@ -1,7 +1,5 @@
 """Dimensions of the Kelle accelerator, and what its parts tell each other."""
 
-from dataclasses import dataclass
-
 from amaranth.hdl import Shape, signed
 from amaranth.lib import data, enum
 from amaranth.utils import bits_for, ceil_log2
@@ -14,7 +12,7 @@ from hdl.kelle.eviction.prefill_parameters import PrefillSelectorParameters
 from hdl.kelle.eviction.systolic_evictor import SystolicEvictorParameters
 from hdl.nonlinear.rotary_embedding import RotaryEmbeddingParameters
 from hdl.nonlinear.softmax import SoftmaxParameters
-from hdl.parameters import require, require_range
+from hdl.parameters import parameter_object, require, require_range
 
 
 class Operation(enum.Enum, shape=3):
@@ -46,7 +44,7 @@ PROJECTIONS = (Operation.QUERY, Operation.KEY, Operation.VALUE, Operation.OUTPUT
 """Operations whose weights come from outside; the others' come from the KV eDRAM."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@parameter_object
 class KelleParameters:
     """Dimensions of the accelerator; they also drive its golden model and its testbench.
 

@@ -4,7 +4,6 @@ Section 5 of the paper names the functions; each has its own streams, so that th
 overlap them: a softmax of one head runs while the next head's query is turned.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 from amaranth.hdl import Module
@@ -15,11 +14,11 @@ from hdl.nonlinear.activation_functions import ActivationFunctions, ActivationFu
 from hdl.nonlinear.rms_norm import RmsNorm, RmsNormParameters
 from hdl.nonlinear.rotary_embedding import RotaryEmbedding, RotaryEmbeddingParameters
 from hdl.nonlinear.softmax import Softmax, SoftmaxParameters
-from hdl.parameters import require
+from hdl.parameters import parameter_object, require
 from hdl.unit import Unit
 
 
-@dataclass(frozen=True, kw_only=True)
+@parameter_object
 class SfuParameters:
     """Dimensions of a special function unit; all functions have the same number of lanes.
 

@@ -1,6 +1,5 @@
 """SiLU and GeLU by one table and linear interpolation (Section 5, SFU)."""
 
-from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from typing import Any
@@ -12,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.arith.fixed_point import FixedPoint
 from hdl.arith.table_interpolation import TableInterpolation, exact_knots
-from hdl.parameters import require_power_of_two
+from hdl.parameters import parameter_object, require_power_of_two
 from hdl.unit import Unit
 
 VALUE = FixedPoint(integer_bits=6, fraction_bits=10)
@@ -35,7 +34,7 @@ class Function(Enum):
     """x times the normal distribution's share below x."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@parameter_object
 class ActivationFunctionsParameters:
     """Dimensions of the activation unit; they also drive its golden model and its testbench.
 

@@ -1,6 +1,5 @@
 """RMSNorm: a hidden state divided by its root mean square, times a weight (Section 5, SFU)."""
 
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -15,7 +14,7 @@ from hdl.arith.reciprocal import normalised
 from hdl.arith.saturating_add import saturate
 from hdl.arith.table_interpolation import TableInterpolation, exact_knots
 from hdl.memory.row_buffer import RowBuffer
-from hdl.parameters import require, require_power_of_two, require_range
+from hdl.parameters import parameter_object, require, require_power_of_two, require_range
 from hdl.unit import Unit
 
 STATE = signed(16)
@@ -38,7 +37,7 @@ TURNAROUND = 8
 """Cycles from a row's last slice to the first place in the buffer that it sets free."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@parameter_object
 class RmsNormParameters:
     """Dimensions of an RMSNorm unit; they also drive its golden model and its testbench.
 

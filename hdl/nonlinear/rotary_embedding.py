@@ -4,7 +4,6 @@ The angles are generated, not stored: a position times a constant of the pair, i
 of a quarter of the circle.
 """
 
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -15,7 +14,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.arith.saturating_add import saturate
 from hdl.arith.table_interpolation import TableInterpolation, exact_knots, look_up
-from hdl.parameters import require, require_power_of_two, require_range
+from hdl.parameters import parameter_object, require, require_power_of_two, require_range
 from hdl.unit import Unit
 
 ELEMENT = signed(16)
@@ -34,7 +33,7 @@ PIECES = 256
 GUARD_BITS = 4
 
 
-@dataclass(frozen=True, kw_only=True)
+@parameter_object
 class RotaryEmbeddingParameters:
     """Dimensions of a rotary embedding; they also drive its golden model and its testbench.
 

@@ -6,7 +6,6 @@ earlier ones by a shift. When the row is complete its slices are scaled by the r
 sum.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value, signed, unsigned
@@ -17,7 +16,7 @@ from hdl.arith.adder_tree import tree_sum
 from hdl.arith.fixed_point import FixedPoint
 from hdl.arith.reciprocal import MANTISSA_BITS, Reciprocal
 from hdl.memory.row_buffer import RowBuffer
-from hdl.parameters import require, require_power_of_two, require_range
+from hdl.parameters import parameter_object, require, require_power_of_two, require_range
 from hdl.unit import Unit
 
 SCORE = FixedPoint(integer_bits=6, fraction_bits=10)
@@ -46,7 +45,7 @@ MAXIMUM = signed(7)
 """A rounded-up maximum: -32 to 32."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@parameter_object
 class SoftmaxParameters:
     """Dimensions of a softmax unit; they also drive its golden model and its testbench.
 

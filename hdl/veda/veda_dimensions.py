@@ -1,8 +1,8 @@
 """Dimensions of VEDA's accelerator, and what follows from them."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
-from hdl.parameters import require, require_power_of_two, require_range
+from hdl.parameters import parameter_object, require, require_power_of_two, require_range
 from hdl.veda.array.array_parameters import FlexiblePeArrayParameters
 from hdl.veda.functions.layernorm_parameters import ElementSerialLayernormParameters
 from hdl.veda.functions.softmax_parameters import ElementSerialSoftmaxParameters
@@ -12,7 +12,7 @@ from hdl.veda.voting.vote_threshold import VoteThresholdParameters
 from hdl.veda.voting.voting_engine import VotingEngineParameters
 
 
-@dataclass(frozen=True, kw_only=True)
+@parameter_object
 class VedaDimensions:
     """Dimensions of the accelerator.
 

@@ -5,7 +5,7 @@ finished, row i of the evictor takes it in, so that the victim is known one cycl
 score, and the array never waits for the search.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from amaranth.hdl import Module, Signal, signed
@@ -19,14 +19,14 @@ from hdl.kelle.eviction.systolic_evictor import (
     SystolicEvictor,
     SystolicEvictorParameters,
 )
-from hdl.parameters import require
+from hdl.parameters import parameter_object, require
 from hdl.unit import Unit
 
 SCORE_WIDTH = 16
 """Bits of a result."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@parameter_object
 class EvictingArrayParameters(FinishedSumsParameters):
     """Dimensions of an array with its evictor; they also drive golden model and testbench.
 

@@ -4,18 +4,16 @@ Section 5.2 of the paper. What a vector's tag says of its sums, and how long a r
 same for every array that ends in these lanes.
 """
 
-from dataclasses import dataclass
-
 from amaranth.hdl import Module
 from amaranth.lib import data
 
 from hdl.arith.requantiser import Requantiser
 from hdl.kelle.array.systolic_array import SystolicArray, SystolicArrayParameters
 from hdl.kelle.array.tile_accumulator import TileAccumulator, TileAccumulatorParameters
-from hdl.parameters import require_range
+from hdl.parameters import parameter_object, require_range
 
 
-@dataclass(frozen=True, kw_only=True)
+@parameter_object
 class FinishedSumsParameters:
     """Dimensions of an array with accumulators and requantisers; a `tag_layout` completes them.
 

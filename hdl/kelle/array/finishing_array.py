@@ -4,7 +4,6 @@ Section 5.2 of the paper. Results leave twice: lane by lane, a cycle apart, as t
 needs them, and aligned, as the memories do.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 from amaranth.hdl import Module, Signal, signed
@@ -15,7 +14,7 @@ from amaranth.utils import ceil_log2
 from hdl.kelle.array.finished_sums import FinishedSumsParameters, finish_sums
 from hdl.kelle.array.systolic_array import SystolicArray
 from hdl.memory.memory import Memory
-from hdl.parameters import require_range
+from hdl.parameters import parameter_object, require_range
 from hdl.stream.skew_buffer import SkewBuffer
 from hdl.unit import Unit
 
@@ -26,7 +25,7 @@ SCALE = data.StructLayout({"scale": 16, "shift": 6})
 """What a requantiser multiplies and divides by."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@parameter_object
 class FinishingArrayParameters(FinishedSumsParameters):
     """Dimensions of an array with accumulators and requantisers.
 

@@ -5,7 +5,6 @@ begins in the corner element and reaches element (i, j) i + j cycles later. A ve
 exchange of weights and of the links' roles travels with it, and so does the load of weights.
 """
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -25,7 +24,13 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.kelle.array.processing_element import WEIGHT_WIDTH, ProcessingElement
-from hdl.parameters import require, require_choice, require_power_of_two, require_range
+from hdl.parameters import (
+    parameter_object,
+    require,
+    require_choice,
+    require_power_of_two,
+    require_range,
+)
 from hdl.stream.skew_buffer import SkewBuffer
 from hdl.unit import Unit
 
@@ -43,7 +48,7 @@ class Moving(Enum):
     """16 bits on one multiplier, a vector in two cycles: the upper byte, then the lower."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@parameter_object
 class SystolicArrayParameters:
     """Dimensions of a systolic array; they also drive its golden model and its testbench.
 

@@ -4,7 +4,6 @@ Section 5.2 of the paper: partial sums leave the array for the accumulators. The
 a lane works when its sum arrives, one cycle after the lane before it.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 from amaranth.hdl import Module, Mux, Shape, Signal, signed
@@ -13,11 +12,11 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.memory.memory import Memory
-from hdl.parameters import require, require_range
+from hdl.parameters import parameter_object, require, require_range
 from hdl.unit import Unit
 
 
-@dataclass(frozen=True, kw_only=True)
+@parameter_object
 class TileAccumulatorParameters:
     """Dimensions of a lane's accumulator; they also drive its golden model.
 

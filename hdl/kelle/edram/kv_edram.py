@@ -5,7 +5,6 @@ which lie in banks of their own, so that each half can be refreshed at its own r
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
@@ -14,7 +13,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.memory.memory import Memory
-from hdl.parameters import require, require_power_of_two, require_range
+from hdl.parameters import parameter_object, require, require_power_of_two, require_range
 from hdl.unit import Unit
 
 SIDES = ("keys", "values")
@@ -24,7 +23,7 @@ HALVES = ("msb", "lsb")
 """The banks of bits 15 to 8, and those of bits 7 to 0."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@parameter_object
 class KvEdramParameters:
     """Dimensions and address map of the KV eDRAM.
 

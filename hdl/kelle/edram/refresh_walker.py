@@ -5,7 +5,6 @@ each with its own interval; when an interval expires, the entries of that group 
 written back.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 from amaranth.hdl import Cat, Module, Mux, Shape, Signal
@@ -14,7 +13,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.memory.memory import Memory
-from hdl.parameters import require, require_range
+from hdl.parameters import parameter_object, require, require_range
 from hdl.unit import Unit
 
 GROUPS = ("hst", "lst")
@@ -24,7 +23,7 @@ COUNTER_BITS = 32
 """Bits of the counters of refreshed words."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@parameter_object
 class RefreshParameters:
     """Dimensions of the refresh controllers; they also drive the golden model and the testbench.
 
@@ -104,7 +103,7 @@ class RefreshParameters:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
+@parameter_object
 class RefreshSettings:
     """Intervals, programmed at run time; the defaults are the paper's at 1 GHz.
 

@@ -4,7 +4,7 @@ Section 5.1 of the paper: the refresh controllers are part of the eDRAM controll
 cycles in which nobody reads or writes.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from amaranth.hdl import Module
@@ -14,10 +14,11 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from hdl.kelle.edram.kv_edram import HALVES, SIDES, KvEdram, KvEdramParameters
 from hdl.kelle.edram.refresh_controller import COUNTS, RefreshController
 from hdl.kelle.edram.refresh_walker import RefreshParameters
+from hdl.parameters import parameter_object
 from hdl.unit import Unit
 
 
-@dataclass(frozen=True, kw_only=True)
+@parameter_object
 class RefreshedEdramParameters:
     """Dimensions of a refreshed KV eDRAM; entries are numbered by the eDRAM's address map.
 

@@ -1,16 +1,16 @@
 """Dimensions, policy and payloads of Kelle's eviction controller and slot table."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from amaranth.hdl import signed
 from amaranth.lib import data
 from amaranth.utils import bits_for, ceil_log2
 
 from hdl.kelle.eviction.systolic_evictor import SystolicEvictorParameters
-from hdl.parameters import require, require_range
+from hdl.parameters import parameter_object, require, require_range
 
 
-@dataclass(frozen=True, kw_only=True)
+@parameter_object
 class EvictionParameters:
     """Dimensions and policy of the eviction controller and its slot table.
 

@@ -1,16 +1,16 @@
 """Dimensions of Kelle's prefill selector, and what its parts tell each other."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from amaranth.hdl import Cat, Value, signed
 from amaranth.lib import data
 from amaranth.utils import ceil_log2
 
 from hdl.kelle.eviction.eviction_parameters import EvictionParameters
-from hdl.parameters import require, require_range
+from hdl.parameters import parameter_object, require, require_range
 
 
-@dataclass(frozen=True, kw_only=True)
+@parameter_object
 class PrefillSelectorParameters:
     """Dimensions of the selector; they also drive its golden model and its testbench.
 

@@ -5,7 +5,6 @@ tokens whose keys are in the systolic array, one row a token; the chain M carrie
 them from the top row to the bottom row, one row a cycle behind the array.
 """
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -14,7 +13,13 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from hdl.parameters import require, require_choice, require_power_of_two, require_range
+from hdl.parameters import (
+    parameter_object,
+    require,
+    require_choice,
+    require_power_of_two,
+    require_range,
+)
 from hdl.stream.fall_through_fifo import FallThroughFifo
 from hdl.unit import Unit
 
@@ -39,7 +44,7 @@ class OnSaturation(Enum):
     """It stays there, and all scores of the head are halved before the next step adds to them."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@parameter_object
 class SystolicEvictorParameters:
     """Dimensions of a systolic evictor; they also drive its golden model and its testbench.
 

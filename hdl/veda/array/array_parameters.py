@@ -1,11 +1,9 @@
 """What VEDA's array, its sequencer, its model and its testbench have in common."""
 
-from dataclasses import dataclass
-
 from amaranth.lib import data, enum
 
 from hdl.arith.float_format import BINARY16, BINARY32, FloatFormat
-from hdl.parameters import require_power_of_two, require_range
+from hdl.parameters import parameter_object, require_power_of_two, require_range
 from hdl.veda.array.processing_element import require_element
 
 
@@ -19,7 +17,7 @@ class ArrayMode(enum.Enum, shape=1):
     """A scalar times a row, added to the row's sums."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@parameter_object
 class FlexiblePeArrayParameters:
     """Dimensions of the array; they also drive its golden model and its testbench.
 

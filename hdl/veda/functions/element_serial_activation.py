@@ -1,6 +1,5 @@
 """The gated activation of a feed-forward layer, one element a cycle: SiLU(gate) * up."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
@@ -13,7 +12,7 @@ from hdl.arith.float_exp import Domain, FloatExp
 from hdl.arith.float_format import BINARY16
 from hdl.arith.float_multiply import FloatMultiply
 from hdl.memory.memory_fifo import MemoryFifo
-from hdl.parameters import require_range
+from hdl.parameters import parameter_object, require_range
 from hdl.unit import Unit
 from hdl.veda.functions.operator_loan import (
     BINARY,
@@ -30,7 +29,7 @@ LOAN = loan(exp=UNARY, add=BINARY, multiply=LONGER_PRODUCT, divide=QUOTIENT, las
 """The operators of an activation."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@parameter_object
 class ElementSerialActivationParameters:
     """Register ranks of an element-serial activation; the defaults reach 1 GHz in 45 nm.
 

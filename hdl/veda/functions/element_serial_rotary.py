@@ -1,6 +1,5 @@
 """The rotary embedding of queries and keys, two elements in two cycles."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
@@ -10,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 from hdl.arith.float_add import FloatAdd
 from hdl.arith.float_format import BINARY16
 from hdl.arith.float_multiply import FloatMultiply
-from hdl.parameters import require_range
+from hdl.parameters import parameter_object, require_range
 from hdl.unit import Unit
 from hdl.veda.functions.operator_loan import (
     BINARY,
@@ -25,7 +24,7 @@ LOAN = loan(add=BINARY, multiply=LONGER_PRODUCT, last_multiply=BINARY)
 """The operators of a rotary embedding."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@parameter_object
 class ElementSerialRotaryParameters:
     """Register ranks of an element-serial rotary embedding; the defaults reach 1 GHz in 45 nm.
 

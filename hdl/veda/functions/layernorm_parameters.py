@@ -1,12 +1,10 @@
 """Dimensions of the element-serial layernorm, which all of its parts share."""
 
-from dataclasses import dataclass
-
 from amaranth.lib import data
 from amaranth.utils import ceil_log2
 
 from hdl.arith.float_format import BINARY16
-from hdl.parameters import require_choice, require_range
+from hdl.parameters import parameter_object, require_choice, require_range
 
 SUM_FRACTION = 24
 """Fraction bits of a sum of elements: every FP16 number is a multiple of 2**-24."""
@@ -18,7 +16,7 @@ EPSILON = round(1e-5 * 2**SQUARE_FRACTION)
 """1e-5 in units of 2**-28."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@parameter_object
 class ElementSerialLayernormParameters:
     """Dimensions of an element-serial layernorm; they also drive its model and its testbench.
 

@@ -1,12 +1,10 @@
 """Dimensions of the element-serial softmax, which all of its parts share."""
 
-from dataclasses import dataclass
-
 from amaranth.lib import data
 from amaranth.utils import ceil_log2
 
 from hdl.arith.float_format import BINARY16
-from hdl.parameters import require_power_of_two, require_range
+from hdl.parameters import parameter_object, require_power_of_two, require_range
 
 SUM_FRACTION = 24
 """Fraction bits of a sum of exponentials: every FP16 exponential is a multiple of 2**-24."""
@@ -18,7 +16,7 @@ RECIPROCAL_FRACTION = 14
 """Digits of a reciprocal after its first, which is 1 if the sum is a power of two."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@parameter_object
 class ElementSerialSoftmaxParameters:
     """Dimensions of an element-serial softmax; they also drive its golden model and testbench.
 

@@ -1,7 +1,6 @@
 """VEDA's special function unit: every nonlinear function of a layer on the same operators."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 from typing import Any
@@ -13,7 +12,7 @@ from amaranth.lib.wiring import In, Out
 from hdl.arith.float_add import FloatAdd
 from hdl.arith.float_exp import Domain, FloatExp
 from hdl.arith.float_multiply import FloatMultiply
-from hdl.parameters import require_range
+from hdl.parameters import parameter_object, require_range
 from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
 from hdl.veda.functions.element_serial_activation import (
@@ -31,7 +30,7 @@ from hdl.veda.functions.operator_loan import EXTRA_BITS, link_results
 from hdl.veda.functions.softmax_parameters import ElementSerialSoftmaxParameters
 
 
-@dataclass(frozen=True, kw_only=True)
+@parameter_object
 class SpecialFunctionUnitParameters:
     """Dimensions of a special function unit; they also drive its golden model and testbench.
 

@@ -5,7 +5,6 @@ whose sum is 1, the threshold a / l - b * sqrt(Q / l - 1 / l**2) is (a - b * sqr
 a product, a root, a product and a quotient, each of which may take as long as a head arrives.
 """
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -21,7 +20,7 @@ from hdl.arith.prefix_sum import prefix_sum
 from hdl.arith.serial_multiplier import SerialMultiplier
 from hdl.arith.serial_square_root import SerialSquareRoot
 from hdl.arith.unsigned_multiply import partial_products, reduced
-from hdl.parameters import require_range
+from hdl.parameters import parameter_object, require_range
 from hdl.stream.fall_through_fifo import FallThroughFifo
 from hdl.unit import Unit
 
@@ -50,7 +49,7 @@ RANKS = 5
 """Registers from an element to the sum of squares."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@parameter_object
 class VoteThresholdParameters:
     """Dimensions of a threshold unit; they also drive its golden model and its testbench.
 

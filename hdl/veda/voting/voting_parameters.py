@@ -1,19 +1,19 @@
 """Dimensions of VEDA's voting engine, and what its streams carry."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from amaranth.hdl import Shape, unsigned
 from amaranth.lib import data
 
 from hdl.arith.float_format import BINARY16
-from hdl.parameters import require_choice, require_range
+from hdl.parameters import parameter_object, require_choice, require_range
 from hdl.veda.voting.vote_threshold import VoteThresholdParameters
 
 SLACK = 4
 """Elements that arrive between a threshold and the first vote, and one to spare."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@parameter_object
 class VotingEngineParameters:
     """Dimensions of a voting engine; they also drive its golden model and its testbench.
 
