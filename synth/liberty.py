@@ -13,9 +13,8 @@ from pathlib import Path
 
 from hdl.errors import UserError
 from hdl.paths import BUILD
-from synth.debian import debian_package
+from synth.debian import osu018
 
-OSU018 = "usr/share/qflow/tech/osu018/osu018_stdcells.lib"
 GENERIC = Path(__file__).with_name("generic.lib")
 ENABLE_LIMIT = 1.6
 """An enable flip-flop larger than this many plain ones loses to a plain one and a multiplexer."""
@@ -166,9 +165,8 @@ def find_library(path: Path | str | None = None) -> Library:
     if path:
         path = Path(path).expanduser().resolve()
         return read_library(path, origin=f"given as LIBERTY={path.name}")
-    package = debian_package("qflow-tech-osu018", provides=OSU018)
-    if package:
-        return read_library(package / OSU018, origin="Debian package qflow-tech-osu018")
+    if cells := osu018():
+        return read_library(cells, origin="Debian package qflow-tech-osu018")
     return read_library(GENERIC, origin="generic estimate in NAND2 equivalents, no cell library")
 
 

@@ -61,6 +61,7 @@ def list_units() -> None:
 @click.option("--full", type=bool, default=False, help="1 runs the testbench's long version.")
 @click.option("--netlist", type=bool, default=False, help="1 simulates the synthesised netlist.")
 @click.option("--liberty", default=None, help="Cell library for NETLIST=1, .lib or .lib.gz.")
+@click.option("--only", default=None, help="A regular expression that names tests to run.")
 @target_option
 def sim(
     top: str,
@@ -72,6 +73,7 @@ def sim(
     full: bool,
     netlist: bool,
     liberty: str | None,
+    only: str | None,
     target: str,
 ) -> None:
     """Simulate a unit's Verilog on real tensors against its golden model."""
@@ -91,6 +93,7 @@ def sim(
         netlist=netlist,
         liberty=liberty,
         target=find_target(target),
+        only=only,
     )
     with console.status(f"simulating {top} at {preset} with {sim}"):
         result = simulate(entry, preset, request)
@@ -146,6 +149,9 @@ for command in (*SYNTHESIS, *STUDIES):
 @click.option("--keyword", default=None, help="Only tests whose names fit, as in pytest's -k.")
 def test(full: bool, only: str | None, keyword: str | None) -> None:
     """Run the tests: models, arithmetic, emission, proofs, and every unit's simulation."""
+    from synth.debian import missing
+
+    missing(fetch=True)
     marked = [] if full else ["-m", "not full"]
     # One test at a time to whoever is free: by default a worker would get all simulations at once.
     workers = ["-n", "auto", "--maxschedchunk", "1"]

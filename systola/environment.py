@@ -137,6 +137,8 @@ def set_up() -> None:
     for arguments in (["-r", str(LOCK)], ["--no-deps", "-r", str(DATA_LOCK)]):
         if subprocess.call(pip + arguments, cwd=str(ROOT)):
             _stop("pip could not install what the lock files name; its message is above")
+    # Programs and a cell library that no wheel carries; who cannot have them does without.
+    subprocess.call([str(VENV / "bin" / "python"), "-m", "synth.debian"], cwd=str(ROOT))
     stamp.write_text(locks)
 
 

@@ -48,6 +48,8 @@ class Request:
         The cell library for that; the default of `synth.liberty.find_library` if absent.
     target : Target
         What the simulated Verilog is written for.
+    only : str, optional
+        A regular expression: the testbench's tests whose names it fits, instead of all.
     """
 
     simulator: str = "verilator"
@@ -58,6 +60,7 @@ class Request:
     netlist: bool = False
     liberty: str | None = None
     target: Target = Target.ASIC
+    only: str | None = None
 
     def __post_init__(self) -> None:
         """Check every rule."""
@@ -228,8 +231,10 @@ def run_testbench(
             test_dir=directory,
             results_xml=str(directory / "junit.xml"),
             seed=seed,
+            test_filter=request.only,
             waves=request.waves,
             # Icarus writes into the build directory otherwise, whose name is not known to it.
+            test_args=simulators.runtime_arguments(request.simulator),
             plusargs=[f"+dumpfile_path={directory / 'dump.fst'}"],
             timescale=("1ns", "1ps"),
             log_file=directory / "simulation.log",

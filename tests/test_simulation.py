@@ -1,7 +1,6 @@
 """Every preset of every unit, simulated on real tensors against its golden model."""
 
 import json
-import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,6 +13,7 @@ from hdl.entry import Entry
 from hdl.errors import UserError
 from hdl.paths import BUILD
 from hdl.target import Target
+from synth.debian import icarus
 from testbenches.runner import Request, run_testbench, simulate
 from tests.cases import CASES
 
@@ -36,9 +36,20 @@ def units(condition: Callable[[str], bool]) -> list[Any]:
     ]
 
 
-# The accelerator takes minutes in four states; its units by themselves are in the default suite.
-@pytest.mark.skipif(not shutil.which("iverilog"), reason="iverilog is not installed")
+needs_icarus = pytest.mark.skipif(not icarus(fetch=False), reason="needs Icarus Verilog")
+
+
+@needs_icarus
 @pytest.mark.parametrize("entry", units(lambda top: top != "veda"))
+def test_nothing_undefined_is_left_by_a_reset_in_four_states(entry: Entry) -> None:
+    """A simulator with two states cannot show what was never written."""
+    result = simulate(entry, "tiny", Request(seed=1, simulator="icarus", only="resets"))
+    assert result.passed, result.first_failure
+
+
+@needs_icarus
+@pytest.mark.full
+@pytest.mark.parametrize("entry", units(lambda top: False))
 def test_unit_equals_its_golden_model_in_four_states(entry: Entry) -> None:
     result = simulate(entry, "tiny", Request(seed=1, simulator="icarus"))
     assert result.passed, result.first_failure
@@ -120,7 +131,7 @@ def test_waves_and_coverage_leave_something_to_look_at() -> None:
 
 
 @pytest.mark.usefixtures("own_results")
-@pytest.mark.skipif(not shutil.which("iverilog"), reason="iverilog is not installed")
+@needs_icarus
 def test_four_states_leave_a_waveform_too() -> None:
     entry = entry_named("refresh_controller")
     for _build_is_cached in (False, True):

@@ -80,7 +80,7 @@ def test_a_library_without_nand_is_refused(tmp_path: Path) -> None:
 
 
 def test_without_any_library_there_is_a_stated_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("synth.liberty.debian_package", lambda *_, **__: None)
+    monkeypatch.setattr("synth.liberty.osu018", lambda *_, **__: None)
     library = find_library()
     assert library.origin.startswith("generic estimate")
     assert library.nand2_area == 1 and not library.timed

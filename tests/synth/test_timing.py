@@ -6,15 +6,15 @@ import pytest
 from hdl.errors import UserError
 from synth.activity import count_transitions, read_activity
 from synth.asic import elaborate, map_to_cells
-from synth.debian import debian_package, opensta
-from synth.liberty import OSU018, find_library, read_library
+from synth.debian import opensta, osu018
+from synth.liberty import find_library, read_library
 from synth.mapped_design import Netlist
 from synth.synthesis import measure_design
 from synth.timing import analyse
 from tests.synth.designs import Counter, Pair, emit
 
 TOP = "design_under_test"
-OSU = debian_package("qflow-tech-osu018", provides=OSU018, fetch=False)
+OSU = osu018(fetch=False)
 
 needs_tools = pytest.mark.skipif(
     opensta(fetch=False) is None or OSU is None, reason="needs OpenSTA and OSU018"
@@ -26,7 +26,7 @@ def netlist(tmp_path_factory: pytest.TempPathFactory) -> Netlist:
     assert OSU is not None
     directory = tmp_path_factory.mktemp("counter")
     files = emit(Counter(width=8, memory=True), directory / "rtl")
-    library = read_library(OSU / OSU018, origin="Debian")
+    library = read_library(OSU, origin="Debian")
     return map_to_cells(elaborate(files, TOP, directory / "synth"), library)
 
 
@@ -48,7 +48,7 @@ def test_the_longest_path_is_named_after_the_source(netlist: Netlist) -> None:
 def test_a_path_through_modules_names_them(tmp_path: Path) -> None:
     assert OSU is not None
     files = emit(Pair(width=8), tmp_path / "rtl")
-    library = read_library(OSU / OSU018, origin="Debian")
+    library = read_library(OSU, origin="Debian")
     lengths = {}
     for flatten in (False, True):
         design = elaborate(files, TOP, tmp_path / "synth", flatten=flatten)
@@ -103,7 +103,7 @@ def test_power_follows_the_simulated_activity(netlist: Netlist, tmp_path: Path) 
 @needs_tools
 def test_a_period_is_met_or_the_shortfall_is_told(tmp_path: Path) -> None:
     assert OSU is not None
-    library = read_library(OSU / OSU018, origin="Debian")
+    library = read_library(OSU, origin="Debian")
     files = emit(Counter(width=8), tmp_path / "rtl")
     slacks = {}
     for period in (10000.0, 100.0):
