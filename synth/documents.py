@@ -1,8 +1,7 @@
-"""The figures that README and `docs/` show: kept in one file, and written into the pages from it.
+"""The figures that README and `docs/` show, written into the pages from `docs/figures.json`.
 
-`docs/figures.json` holds what was measured of every unit. ``make report DOCS=1`` takes into it what
-the build directory has and writes each table of the pages anew; a test holds the tables to the
-file.
+``make report DOCS=1`` takes into that file what the build directory has and writes each table of
+the pages anew; a test holds the tables to the file.
 """
 
 import json
@@ -13,66 +12,17 @@ from typing import Any
 
 from hdl.errors import UserError
 from hdl.paths import ROOT, replace_text
+from synth.figures import DEVICES, FIGURES, LIBRARIES, Figures, kept_figures, merged
 from synth.operators import Costs, beside, operators_of_pages, short_name
-from synth.plots import peers_plot
+from synth.plots import all_peers_plot
 from synth.results import Measured, Record
+from synth.svg import svg
 
-FIGURES = ROOT / "docs" / "figures.json"
 PEERS_PLOT = ROOT / "docs" / "peers.svg"
-
-DEVICES = ("ecp5-85k", "xcup")
-"""Tables of FPGA devices."""
-
-LIBRARIES = {"nangate45": "NangateOpenCellLibrary", "osu018": "osu018_stdcells"}
-"""Tables of areas by the library's name in its liberty file."""
-
-PRESET, NETLIST_PRESET = "smollm2", "tiny"
-"""What the pages show areas of, and what netlists are simulated of."""
-
-_FPGA = ("title", "verilog_digest", "lut", "ff", "dsp", "bram", "fmax_mhz", "method", "tools")
-_SYNTH = (
-    "top", "preset", "liberty", "corner", "tools", "verilog_digest", "memory_bits", "flops",
-)  # fmt: skip
-_POINT = ("recipe", "area_um2", "nand2_equivalents", "fmax_mhz", "power_mw")
-_NETLIST = (
-    "top", "preset", "liberty", "simulator", "seed", "verilog_digest", "tests", "failures",
-    "values_checked", "mismatches",
-)  # fmt: skip
 
 _AREA = ("memory bits", "flip-flops", "smallest, um2", "MHz", "fastest, um2", "MHz", "mW")
 _DEVICE = ("LUT", "FF", "DSP", "block RAM", "MHz")
 _RUN = ("tests", "values compared")
-
-Figures = dict[str, dict[str, Any]]
-"""By table and unit: `LIBRARIES` and `DEVICES` of synthesis, ``netlists`` of simulation.
-
-``operators`` is what `synth.operators.measure_operators` wrote, whole.
-"""
-
-
-def merged(figures: Figures, results: Iterable[Measured], operators: Record) -> Figures:
-    """Return the figures with what was measured now in the place of what was known."""
-    tables = {name: dict(figures.get(name, {})) for name in (*LIBRARIES, *DEVICES, "netlists")}
-    names = {library: name for name, library in LIBRARIES.items()}
-    for result in results:
-        for record in result.synth:
-            values = record.values
-            name = names.get(values["liberty"])
-            points = [{key: point[key] for key in _POINT} for point in values["points"]]
-            # Without OpenSTA there is area only, and with a period there is one netlist.
-            complete = values["period_ps"] is None and all(None not in p.values() for p in points)
-            if name and complete and result.preset == PRESET:
-                kept = {key: values[key] for key in _SYNTH}
-                tables[name][result.top] = kept | {"points": points}
-        for name, values in result.fpga.values.get("devices", {}).items():
-            if name in DEVICES and result.preset == PRESET:
-                kept = {key: values[key] for key in _FPGA}
-                tables[name][result.top] = {"top": result.top, "preset": result.preset} | kept
-        netlist = result.netlist_sim.values
-        if netlist and result.preset == NETLIST_PRESET:
-            tables["netlists"][result.top] = {key: netlist[key] for key in _NETLIST}
-    tables["operators"] = operators.values or figures.get("operators", {})
-    return {name: dict(sorted(table.items())) for name, table in tables.items()}
 
 
 def pages(catalog: Iterable[Any], figures: Figures) -> dict[Path, dict[str, str]]:
@@ -118,13 +68,13 @@ def write_documents(
     catalog: Iterable[Any], results: Iterable[Measured], operators: Record
 ) -> list[Path]:
     """Renew `docs/figures.json`, the tables of every page and the plot; return the files."""
-    known = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
-    figures = merged(known, results, operators)
+    figures = merged(kept_figures(), results, operators)
     texts = {
         page: renewed(page.read_text(), tables, page.name)
         for page, tables in pages(catalog, figures).items()
     }
-    plot = peers_plot(beside(figures["operators"].get("costs", {})))
+    groups = beside(figures["operators"].get("costs", {}))
+    plot = svg(all_peers_plot(groups), "Area and delay of circuits that do the same work")
     files = {FIGURES: json.dumps(figures, indent=1) + "\n", PEERS_PLOT: plot, **texts}
     for file, text in files.items():
         replace_text(file, text)
@@ -212,14 +162,15 @@ def _run(figures: dict[str, Any]) -> list[str]:
 
 
 def _peers(costs: Costs) -> str:
-    """Return the table of circuits beside each other."""
+    """Return the table of circuits beside each other, numbered as in the plot."""
     rows = []
     for work, circuits in beside(costs).items():
-        for name, area, delay, ours in circuits:
-            shown = f"**{name}**" if ours else name
-            rows.append([work, shown, f"{area:,.0f}", f"{delay:,.0f}"])
-            work = ""
-    return _table(["does", "circuit", "um2", "ABC, ps"], rows)
+        for number, circuit in enumerate(circuits, 1):
+            shown = f"**{circuit.name}**" if circuit.ours else circuit.name
+            for recipe, area, delay in circuit.points:
+                rows.append([work, str(number), shown, recipe, f"{area:,.0f}", f"{delay:,.0f}"])
+                work = ""
+    return _table(["does", "in the plot", "circuit", "mapped for", "um2", "ABC, ps"], rows)
 
 
 def _operators(units: Sequence[str], costs: Costs) -> str:

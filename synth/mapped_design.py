@@ -44,7 +44,10 @@ class Memory:
 
 @dataclass(frozen=True, kw_only=True)
 class ModuleArea:
-    """What one module costs, without the modules below it."""
+    """What one module costs, without the modules below it.
+
+    `below` counts those, by their names, in one instance.
+    """
 
     name: str
     instances: int
@@ -53,6 +56,7 @@ class ModuleArea:
     cells: int
     flops: int
     memory_bits: int
+    below: dict[str, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,6 +171,11 @@ def count_cells(
                     for cell, number in cells[module].items()
                     if cell in by_module
                 ),
+                below={
+                    cell: number
+                    for cell, number in cells[module].items()
+                    if cell in cells and cell not in by_module
+                },
             )
         )
     return tuple(modules), kept, total

@@ -8,7 +8,7 @@ import json
 import tempfile
 import tomllib
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -74,19 +74,43 @@ def short_name(unit: str) -> str:
     return unit.partition(":")[2]
 
 
-def beside(costs: Costs) -> dict[str, list[tuple[str, float, float, bool]]]:
-    """Return all circuits by what they do: name, area in um2, delay in ps, and whether it is ours.
+@dataclass(frozen=True, kw_only=True)
+class Circuit:
+    """One circuit beside others that do the same work.
+
+    Parameters
+    ----------
+    name : str
+        What it is called.
+    ours : bool
+        Whose it is.
+    points : tuple[tuple[str, float, float], ...]
+        Recipe, area in um2 and delay in ps.
+    """
+
+    name: str
+    ours: bool
+    points: tuple[tuple[str, float, float], ...]
+
+
+def beside(costs: Costs) -> dict[str, list[Circuit]]:
+    """Return all circuits by what they do, ours first.
 
     What none of ours does is left out.
     """
     known = reference()
-    groups: dict[str, list[tuple[str, float, float, bool]]] = {}
+    groups: dict[str, list[Circuit]] = {}
     for ours in known["ours"]:
-        for recipe in costs.get(ours["unit"], []):
-            name = f"{ours['name']}, {recipe['recipe']}"
-            point = (name, recipe["area_um2"], recipe["mapper_delay_ps"], True)
-            groups.setdefault(ours["like"], []).append(point)
+        points = tuple(
+            (recipe["recipe"], recipe["area_um2"], recipe["mapper_delay_ps"])
+            for recipe in costs.get(ours["unit"], [])
+        )
+        if points:
+            circuit = Circuit(name=ours["name"], ours=True, points=points)
+            groups.setdefault(ours["like"], []).append(circuit)
     for peer in known["peer"]:
         if peer["like"] in groups:
-            groups[peer["like"]].append((peer["name"], peer["area_um2"], peer["delay_ps"], False))
+            point = "plain", peer["area_um2"], peer["delay_ps"]
+            circuit = Circuit(name=peer["name"], ours=False, points=(point,))
+            groups[peer["like"]].append(circuit)
     return groups

@@ -1,63 +1,204 @@
-"""Plots of the report, as SVG text that is the same in every run."""
+"""Plots of the report and of `docs/`.
 
-import io
-from collections.abc import Mapping, Sequence
+No word can meet another: circuits are numbers whose names stand in a table, each number is put
+where nothing else is, and bars have a row each with its words to the left and to the right.
+"""
 
-import matplotlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, product
+
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox
 
-OURS, THEIRS, LOGIC, FLOPS = "#c0392b", "#7f8c8d", "#2c6fa6", "#e0a030"
+from synth.operators import Circuit
+from synth.svg import INK, KEPT, LINES, MUTED, OURS, SHEET, THEIRS
 
+MARKERS = {"plain": "o", "area": "s", "speed": "^"}
+"""Shapes by recipe; other people's circuits are plain."""
 
-def area_plot(names: Sequence[str], logic: Sequence[float], flops: Sequence[float]) -> str:
-    """Draw the areas of the units as bars, logic and flip-flops apart."""
-    figure = Figure(figsize=(9, 0.6 + 0.35 * len(names)), layout="constrained")
-    axes = figure.subplots()
-    rows = range(len(names))
-    axes.barh(rows, logic, color=LOGIC, label="logic")
-    axes.barh(rows, flops, left=logic, color=FLOPS, label="flip-flops")
-    axes.set_yticks(rows, names)
-    axes.invert_yaxis()
-    axes.set_xlabel("area, um2")
-    axes.legend(frameon=False)
-    return _svg(figure)
+_SMALL, _SIZE = 10, 11
+_DIRECTIONS = 16
 
 
-def peers_plot(groups: Mapping[str, Sequence[tuple[str, float, float, bool]]]) -> str:
-    """Draw circuits that do the same work, a panel for each work.
+@dataclass(frozen=True, kw_only=True)
+class Bar:
+    """One row of a plot of bars.
 
-    The points of a panel are (name, um2, ps, ours).
+    Parameters
+    ----------
+    name, words : str
+        What stands to the left and to the right.
+    value : float
+        Length of the bar.
+    beside : float, optional
+        The paper's figure, as a mark.
+    kept : bool
+        Whether the figure is from `docs/figures.json`; its bar is pale.
     """
+
+    name: str
+    words: str
+    value: float
+    beside: float | None = None
+    kept: bool = False
+
+
+def bars_plot(bars: Sequence[Bar], *, label: str, limits: tuple[float, float]) -> Figure:
+    """Draw a row for each bar, on an axis from limit to limit."""
+    figure = Figure(figsize=(7.6, 0.75 + 0.3 * len(bars)), layout="constrained")
+    axes = figure.subplots()
+    rows = range(len(bars))
+    low, high = limits
+    axes.set(xlim=limits, ylim=(len(bars) - 0.4, -0.6), xlabel=label)
+    lengths = [min(bar.value, high) - low for bar in bars]
+    colors = [KEPT if bar.kept else OURS for bar in bars]
+    axes.barh(rows, lengths, left=low, height=0.62, color=colors)
+    for row, bar in enumerate(bars):
+        if bar.beside is not None:
+            axes.plot(bar.beside, row, "D", markersize=6, color=THEIRS, markeredgecolor=SHEET)
+        axes.annotate(
+            bar.words, (1, row), xycoords=("axes fraction", "data"), xytext=(8, 0),
+            textcoords="offset points", fontsize=_SMALL, color=MUTED, va="center",
+        )  # fmt: skip
+    _plain(axes)
+    axes.set_yticks(rows, [bar.name for bar in bars], fontsize=_SIZE, color=INK)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x", color=LINES, linewidth=0.8)
+    axes.spines["left"].set_visible(False)
+    return figure
+
+
+def peers_plot(circuits: Sequence[Circuit]) -> Figure:
+    """Draw circuits that do the same work, each with its place in the sequence from 1."""
+    figure = Figure(figsize=(4.9, 3.1), layout="constrained")
+    _draw_circuits(figure.subplots(), circuits)
+    _number(figure, [(figure.axes[0], circuits)])
+    return figure
+
+
+def all_peers_plot(groups: Mapping[str, Sequence[Circuit]]) -> Figure:
+    """Draw a panel for each kind of work."""
     columns = 2
     rows = max(-(-len(groups) // columns), 1)
-    figure = Figure(figsize=(11, 3 * rows), layout="constrained")
+    figure = Figure(figsize=(10.4, 3.2 * rows), layout="constrained")
     panels = figure.subplots(rows, columns, squeeze=False).flatten()
     for axes in panels[len(groups) :]:
         axes.set_axis_off()
-    for axes, (work, points) in zip(panels, groups.items(), strict=False):
-        axes.set_title(work, fontsize=9)
-        axes.margins(0.25, 0.2)
-        for name, area, delay, ours in points:
-            color = OURS if ours else THEIRS
-            axes.scatter(area, delay, s=22, color=color)
-            axes.annotate(
-                name,
-                (area, delay),
-                xytext=(4, 3),
-                textcoords="offset points",
-                fontsize=6,
-                color=color,
+    for axes, (work, circuits) in zip(panels, groups.items(), strict=False):
+        axes.set_title(work, fontsize=_SIZE + 1, color=INK)
+        _draw_circuits(axes, circuits)
+    _number(figure, list(zip(panels, groups.values(), strict=False)))
+    return figure
+
+
+def _draw_circuits(axes: Axes, circuits: Sequence[Circuit]) -> None:
+    """Draw the points of circuits, those of one circuit tied together."""
+    axes.margins(0.14, 0.16)
+    for circuit in circuits:
+        color = OURS if circuit.ours else THEIRS
+        areas, delays = zip(*((area, delay) for _, area, delay in circuit.points), strict=True)
+        axes.plot(areas, delays, color=color, linewidth=1, alpha=0.45)
+        for recipe, area, delay in circuit.points:
+            axes.plot(
+                area, delay, MARKERS[recipe], color=color, markersize=7, markeredgecolor=SHEET
             )
-        axes.set_xlabel("area, um2", fontsize=7)
-        axes.set_ylabel("delay, ps", fontsize=7)
-        axes.tick_params(labelsize=7)
-    return _svg(figure)
+    axes.set_xlabel("area, µm²", fontsize=_SMALL)
+    axes.set_ylabel("delay, ps", fontsize=_SMALL)
+    _plain(axes)
+    axes.grid(color=LINES, linewidth=0.6)
+    axes.locator_params(nbins=5)
 
 
-def _svg(figure: Figure) -> str:
-    """Render a figure without its date and with fixed identifiers."""
-    text = io.StringIO()
-    with matplotlib.rc_context({"svg.hashsalt": "systola", "svg.fonttype": "none"}):
-        figure.savefig(text, format="svg", metadata={"Date": None})
-    svg = text.getvalue()
-    return svg[svg.index("<svg") :]
+def _number(figure: Figure, panels: Sequence[tuple[Axes, Sequence[Circuit]]]) -> None:
+    """Put each circuit's number beside its first point."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    for axes, circuits in panels:
+        tied = [[point[1:] for point in circuit.points] for circuit in circuits]
+        colors = [OURS if circuit.ours else THEIRS for circuit in circuits]
+        place_numbers(axes, tied, colors, inch=figure.dpi)
+
+
+def place_numbers(
+    axes: Axes,
+    tied: Sequence[Sequence[tuple[float, float]]],
+    colors: Sequence[str],
+    *,
+    inch: float,
+) -> None:
+    """Write a number from 1 on beside each line of points, near its first, where nothing else is.
+
+    Parameters
+    ----------
+    axes : Axes
+        Where; its limits and its place in the figure are final.
+    tied : Sequence[Sequence[tuple[float, float]]]
+        Points that are drawn, and between which lines are, which no number may cover.
+    colors : Sequence[str]
+        The numbers' colours.
+    inch : float
+        Pixels of an inch of the figure.
+
+    Raises
+    ------
+    ValueError
+        If there is no room left for a number.
+    """
+    lines = [axes.transData.transform(list(points)) for points in tied]
+    taken = [_around(x, y, 0.05 * inch) for line in lines for x, y in line]
+    for start, end in (pair for line in lines for pair in pairwise(line)):
+        between = (start + (end - start) * step / 64 for step in range(1, 64))
+        taken += [_around(x, y, 1.0) for x, y in between]
+    for number, (points, color) in enumerate(zip(tied, colors, strict=True), 1):
+        text = axes.text(0, 0, str(number), fontsize=_SIZE, color=color, ha="center", va="center")
+        box = text.get_window_extent()
+        x, y = axes.transData.transform(points[0])
+        for away, (right, up) in _places():
+            center = x + right * away * inch, y + up * away * inch
+            place = _around(*center, box.width / 2, box.height / 2)
+            inside = all(axes.bbox.contains(*corner) for corner in place.corners())
+            if inside and not any(place.overlaps(other) for other in taken):
+                break
+        else:
+            raise ValueError(f"a plot of {len(tied)} circuits has no room for number {number}")
+        taken.append(place)
+        at_x, at_y = axes.transData.inverted().transform(center)
+        text.set_position((at_x, at_y))
+        if away > _NEAR:
+            axes.annotate(
+                "", points[0], xytext=(at_x, at_y),
+                arrowprops={"arrowstyle": "-", "color": color, "linewidth": 0.6, "shrinkA": 6},
+            )  # fmt: skip
+
+
+_NEAR = 0.16
+"""Inches from a point up to which its number needs no line to it."""
+
+
+def _places() -> Iterator[tuple[float, tuple[float, float]]]:
+    """Give the distances in inches and the directions in which a number is tried."""
+    rings = [0.13 + 0.03 * ring for ring in range(60)]
+    turns = [2 * math.pi * turn / _DIRECTIONS for turn in range(_DIRECTIONS)]
+    return product(rings, [(math.cos(turn + 0.8), math.sin(turn + 0.8)) for turn in turns])
+
+
+def _around(x: float, y: float, half_width: float, half_height: float | None = None) -> Bbox:
+    """Return the box around a point, a square if it is told one length."""
+    half_height = half_width if half_height is None else half_height
+    return Bbox.from_extents(x - half_width, y - half_height, x + half_width, y + half_height)
+
+
+def _plain(axes: Axes) -> None:
+    """Leave what a plot needs."""
+    axes.set_facecolor("none")
+    axes.set_axisbelow(True)
+    axes.tick_params(labelsize=_SMALL, color=LINES, labelcolor=MUTED)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_color(LINES)
+    axes.xaxis.label.set(color=MUTED, fontsize=_SMALL)
+    axes.yaxis.label.set(color=MUTED, fontsize=_SMALL)

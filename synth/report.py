@@ -1,299 +1,226 @@
 """The verb ``report``: one page of everything measured, beside the papers and other people's work.
 
-Nothing is computed here that is not in a JSON file below ``build/``; each figure carries a link to
-the file it was read from.
+Nothing is measured here: each figure carries a link to the file it was read from, and what this
+build lacks is taken from what is kept in `docs/figures.json`, and marked.
 """
 
-import math
-import os
-import tomllib
-from collections.abc import Iterable, Sequence
-from copy import copy
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from synth.operators import beside
-from synth.plots import area_plot, peers_plot
+from hdl.paths import replace_text
+from synth.cells import Cell, Read, Table
+from synth.figures import FIGURES, Figures, completed
+from synth.operators import Circuit, beside
+from synth.papers import Paper, read_papers
+from synth.plots import Bar, bars_plot, peers_plot
 from synth.results import Measured, Record
+from synth.svg import VARIABLES, svg
+from synth.system_sections import cycles_bars, cycles_rows, shares_bars, system
+from synth.unit_rows import COLUMNS, SHOWN, by_unit, unit_row
 
-REFERENCE = Path(__file__).with_name("reference")
 TEMPLATES = Path(__file__).with_name("templates")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figure:
-    """One cell of a table: its text, and the file that the figure was read from."""
-
-    text: str
-    link: str = ""
-    number: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plot:
-    """One plot, as text of an SVG file."""
+class Picture:
+    """One picture, as text of an SVG image, with what its numbers stand for."""
 
     title: str
-    file: str
     svg: str
+    circuits: Sequence[Circuit] = ()
+    formulas: Sequence[tuple[str, str, str]] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Section:
-    """One table of the page and the plots below it."""
+class Gallery:
+    """Pictures of one kind, `columns` beside each other."""
 
     title: str
     note: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[Figure]]
-    plots: Sequence[Plot] = ()
+    columns: int
+    pictures: Sequence[Picture]
+    table: Table | None = None
 
 
 def write_report(
-    catalog: Iterable[Any], results: Sequence[Measured], operators: Record, directory: Path
+    catalog: Iterable[Any],
+    results: Sequence[Measured],
+    operators: Record,
+    directory: Path,
+    *,
+    figures: Figures,
+    studies: Mapping[str, Record],
 ) -> list[Path]:
-    """Write ``report.html``, ``report.md`` and the plots.
+    """Write ``report.html``.
 
     Parameters
     ----------
     catalog : Iterable[Any]
-        The units, with `top`, `paper`, `summary`, `latency` and `throughput`.
+        The units, with `top`, `paper`, `summary`, `source`, `latency`, `throughput`, `presets`.
     results : Sequence[Measured]
         What `collect` found.
     operators : Record
         What `synth.operators.measure_operators` wrote.
     directory : Path
         Where the page goes.
+    figures : Figures
+        What is kept, for what the results lack.
+    studies : Mapping[str, Record]
+        What `collect_studies` found.
 
     Returns
     -------
     list[Path]
-        The pages.
+        The page.
     """
-    directory.mkdir(parents=True, exist_ok=True)
-    entries = {entry.top: entry for entry in catalog}
-    sections = [
-        _units(entries, results, directory),
-        _fpga(results, directory),
-        _headlines(results, directory),
+    entries = list(catalog)
+    units = by_unit(completed(results, figures))
+    if not operators.values and figures.get("operators"):
+        operators = Record(file=FIGURES, values=figures["operators"], kept=True)
+    built = {entry.paper for entry in entries}
+    papers = [paper for paper in read_papers() if paper.name in built]
+    galleries = [
         _peers(operators, directory),
+        _shares(papers, units),
+        _utilisation(entries, units),
+        _cycles(papers, directory),
     ]
-    sections = [section for section in sections if section.rows]
-    for section in sections:
-        for plot in section.plots:
-            (directory / plot.file).write_text(plot.svg)
+    nothing = Record(file=directory)
     environment = Environment(
-        loader=FileSystemLoader(TEMPLATES), autoescape=lambda name: bool(name and ".html" in name)
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    pages = []
-    for name in ("report.html", "report.md"):
-        page = directory / name
-        page.write_text(environment.get_template(name).render(sections=sections) + "\n")
-        pages.append(page)
-    return pages
-
-
-def _units(entries: dict[str, Any], results: Sequence[Measured], directory: Path) -> Section:
-    """Make the table of units."""
-    rows = []
-    for result, record in _by_library(results):
-        entry = entries.get(result.top)
-        synth, sim = _Linked(record, directory), _Linked(result.sim, directory)
-        fastest = synth.part(next(reversed(record.values.get("points", [])), {}))
-        rows.append(
-            [
-                Figure(text=result.name),
-                Figure(text=entry.summary if entry else ""),
-                Figure(text=entry.latency if entry else ""),
-                Figure(text=entry.throughput if entry else ""),
-                sim("utilization", "{:.1%}"),
-                synth("area_um2", "{:,.0f}"),
-                synth("sequential_um2", "{:,.0f}"),
-                synth("memory_bits", "{:,}"),
-                synth("nand2_equivalents", "{:,.0f}"),
-                _per_operation(entry, result, record, directory),
-                synth("fmax_mhz", "{:,.0f}"),
-                synth("power_mw", "{:.3g}"),
-                fastest("area_um2", "{:,.0f}"),
-                fastest("fmax_mhz", "{:,.0f}"),
-                synth("liberty", "{}"),
+    page = directory / "report.html"
+    text = environment.get_template("report.html").render(
+        colors=VARIABLES,
+        galleries=[gallery for gallery in galleries if gallery.pictures],
+        systems=[
+            system(paper, units, studies.get(paper.name, nothing), directory) for paper in papers
+        ],
+        columns=COLUMNS,
+        units={
+            paper.title: [
+                unit_row(entry, units.get(entry.top, ()), directory)
+                for entry in entries
+                if entry.paper == paper.name
             ]
-        )
-    measured = [pair for pair in _by_library(results) if pair[1].values.get("area_um2")]
-    plots = []
-    for library in sorted({record.values["liberty"] for _, record in measured}):
-        of_library = [pair for pair in measured if pair[1].values["liberty"] == library]
-        plots.append(
-            Plot(
-                title=f"Area of the units, {library}",
-                file=f"area-{library}.svg",
-                svg=area_plot(
-                    [result.name for result, _ in of_library],
-                    [record.values["logic_um2"] for _, record in of_library],
-                    [record.values["sequential_um2"] for _, record in of_library],
-                ),
-            )
-        )
-    columns = (
-        "unit", "function", "latency", "throughput", "utilisation", "area um2", "flip-flops um2",
-        "memory bits", "NAND2", "NAND2 per operation and cycle", "fmax MHz", "power mW",
-        "fastest um2", "fastest MHz", "library",
-    )  # fmt: skip
-    note = (
-        "Areas and frequencies are of the smallest netlist, and of the fastest; without wires, and "
-        "memories are in no area. The JSON holds the corner and the tools' versions."
+            for paper in papers
+        },
+        count=len(entries),
+        kept=any(record.kept for record in _records(units)),
     )
-    return Section(title="Units", note=note, columns=columns, rows=rows, plots=plots)
+    replace_text(page, text + "\n")
+    return [page]
 
 
-def _by_library(results: Sequence[Measured]) -> list[tuple[Measured, Record]]:
-    """Return each unit with each of its syntheses; with an empty one if there is none."""
-    none = Record(file=Path("synth.json"))
-    return [(result, record) for result in results for record in result.synth or (none,)]
+def _records(units: Mapping[str, Sequence[Measured]]) -> Iterable[Record]:
+    """Give all records."""
+    for results in units.values():
+        for result in results:
+            yield from (result.sim, result.netlist_sim, result.fpga, *result.synth)
 
 
-def operations_each_cycle(top: str, parameters: Any) -> tuple[str, int] | None:
-    """Return what a unit does in a cycle at full rate, and how many of it; None if not known."""
-    known = tomllib.loads((REFERENCE / "throughput.toml").read_text()).get(top)
-    if known is None:
-        return None
-    factors = (
-        factor if isinstance(factor, int) else attrgetter(factor)(parameters)
-        for factor in known["factors"]
-    )
-    return known["operation"], math.prod(factors)
-
-
-def _per_operation(entry: Any, result: Measured, synth: Record, directory: Path) -> Figure:
-    """Return the gates for one operation a cycle, where it is known what an operation is."""
-    if not synth.values or not entry or result.preset not in entry.presets:
-        return Figure(text="-")
-    known = operations_each_cycle(result.top, entry.presets[result.preset])
-    if known is None:
-        return Figure(text="-")
-    operation, each_cycle = known
-    gates = synth.values["nand2_equivalents"] / each_cycle
-    link = os.path.relpath(synth.file, directory)
-    return Figure(text=f"{gates:,.0f} a {operation}", link=link, number=True)
-
-
-def _fpga(results: Sequence[Measured], directory: Path) -> Section:
-    """Make the table of FPGA figures."""
-    rows = []
-    for result in results:
-        for name, device in result.fpga.values.get("devices", {}).items():
-            link = os.path.relpath(result.fpga.file, directory)
-            fmax = f"{device['fmax_mhz']:.0f}" if device["fmax_mhz"] else "-"
-            cells = [f"{device[kind]:g}" for kind in ("lut", "ff", "dsp", "bram")]
-            rows.append(
-                [
-                    Figure(text=result.name),
-                    Figure(text=f"{name}: {device['title']}"),
-                    *(Figure(text=text, link=link, number=True) for text in [*cells, fmax]),
-                    Figure(text=device["method"]),
-                ]
-            )
-    columns = ("unit", "device", "LUT", "FF", "DSP", "block RAM", "fmax MHz", "how")
-    return Section(title="FPGA", note="", columns=columns, rows=rows)
-
-
-def _headlines(results: Sequence[Measured], directory: Path) -> Section:
-    """Make the table of the papers' own figures."""
-    reference = tomllib.loads((REFERENCE / "headlines.toml").read_text())
-    rows = []
-    for headline in reference["headline"]:
-        measured = Figure(text="-")
-        if "part" in headline:
-            measured = _area_ratio(headline, results, directory)
-        elif "unit" in headline:
-            measured = _member(headline, results, directory)
-        rows.append(
-            [
-                Figure(text=headline["paper"]),
-                Figure(text=headline["claim"]),
-                Figure(text=f"{headline['value']:g}", number=True),
-                measured,
-            ]
-        )
-    columns = ("paper", "claim", "theirs", "ours")
-    return Section(title="The papers' headline numbers", note="", columns=columns, rows=rows)
-
-
-def _area_ratio(headline: dict[str, Any], results: Sequence[Measured], directory: Path) -> Figure:
-    """Return how large one unit is beside another, of the same preset and library."""
-    synthesised = [pair for pair in _by_library(results) if pair[1].values]
-    for (part, ours), (whole, all_of_it) in product(synthesised, repeat=2):
-        small, large = ours.values, all_of_it.values
-        same = all(small[key] == large[key] for key in ("preset", "liberty_digest"))
-        if same and (part.top, whole.top) == (headline["part"], headline["whole"]):
-            share = small["nand2_equivalents"] / large["nand2_equivalents"]
-            link = os.path.relpath(ours.file, directory)
-            return Figure(text=f"{share:.4g} ({part.preset})", link=link, number=True)
-    return Figure(text="-")
-
-
-def _member(headline: dict[str, Any], results: Sequence[Measured], directory: Path) -> Figure:
-    """Return a member of one unit's JSON, or of the fastest netlist in it."""
-    kind, key = headline["quantity"].split(".")
-    for result, synth in _by_library(results):
-        fastest = next(reversed(synth.values.get("points", [])), {})
-        kinds = {"sim": (result.sim.file, result.sim.values), "fastest": (synth.file, fastest)}
-        file, values = kinds[kind]
-        if result.top == headline["unit"] and values.get(key) is not None:
-            link = os.path.relpath(file, directory)
-            text = f"{values[key]:.4g} ({result.preset})"
-            return Figure(text=text, link=link, number=True)
-    return Figure(text="-")
-
-
-def _peers(record: Record, directory: Path) -> Section:
-    """Make the table of other people's circuits beside ours."""
-    link = os.path.relpath(record.file, directory)
-    groups = beside(record.values.get("costs", {}))
+def _peers(operators: Record, directory: Path) -> Gallery:
+    """Draw other people's circuits beside ours."""
+    groups = beside(operators.values.get("costs", {}))
+    read = Read(record=operators, directory=directory)
     rows = [
         [
-            Figure(text=work),
-            Figure(text="ours" if ours else ""),
-            Figure(text=name),
-            Figure(text=f"{area:,.0f}", link=link if ours else "", number=True),
-            Figure(text=f"{delay:,.0f}", link=link if ours else "", number=True),
+            Cell(text=work),
+            Cell(text=str(number)),
+            Cell(text=circuit.name),
+            Cell(text="ours" if circuit.ours else ""),
+            Cell(text=recipe),
+            read.cell(f"{area:,.0f}") if circuit.ours else Cell(text=f"{area:,.0f}", number=True),
+            read.cell(f"{delay:,.0f}") if circuit.ours else Cell(text=f"{delay:,.0f}", number=True),
         ]
         for work, circuits in groups.items()
-        for name, area, delay, ours in circuits
+        for number, circuit in enumerate(circuits, 1)
+        for recipe, area, delay in circuit.points
     ]
-    plot = Plot(title="Area and delay", file="peers.svg", svg=peers_plot(groups))
     note = (
-        "Other people's circuits and ours on NanGate 45 nm, flattened; theirs are mapped by "
-        "Yosys's own script, without sizing, as ours are in the rows `plain`. Differences under "
-        "5 % are noise."
+        "Circuits that do the same work, ours in red and other people's in grey; smaller and "
+        "faster is to the lower left. NanGate 45 nm, flattened, delay by ABC without wires. Round "
+        "marks are mapped by Yosys's own script, which alone compares like with like; squares and "
+        "triangles are ours by our flow, for area and for speed. Differences under 5 % are noise."
     )
-    columns = ("does", "whose", "circuit", "area um2", "ABC delay ps")
-    return Section(
-        title="Beside other designs", note=note, columns=columns, rows=rows, plots=[plot]
+    return Gallery(
+        title="Area and delay beside other designs",
+        note=note,
+        columns=3,
+        pictures=[
+            Picture(
+                title=work,
+                svg=svg(peers_plot(circuits), f"Area and delay: {work}"),
+                circuits=circuits,
+            )
+            for work, circuits in groups.items()
+        ],
+        table=Table(
+            columns=("does", "number", "circuit", "whose", "mapped for", "µm²", "ps"), rows=rows
+        ),
     )
 
 
-class _Linked:
-    """Figures of one JSON file, each with a link to it."""
+def _shares(papers: Sequence[Paper], units: Mapping[str, Sequence[Measured]]) -> Gallery:
+    """Draw what each system's area is made of."""
+    pictures = []
+    for paper in papers:
+        if bars := shares_bars(paper, units.get(paper.name, ())):
+            plot = bars_plot(bars, label="% of the area, without memories", limits=(0, 100))
+            drawing = svg(plot, f"Shares of area of {paper.title}")
+            pictures.append(Picture(title=paper.title, svg=drawing))
+    note = (
+        "Logic of the smallest netlist at SmolLM2's dimensions, mapped module by module. Memories "
+        "are in no area, and left out of the papers' shares too, which are the diamonds."
+    )
+    return Gallery(title="Shares of area", note=note, columns=2, pictures=pictures)
 
-    def __init__(self, record: Record, directory: Path) -> None:
-        self._values = record.values
-        self._link = os.path.relpath(record.file, directory)
 
-    def part(self, values: dict[str, Any]) -> "_Linked":
-        """Return figures of a part of the same file."""
-        part = copy(self)
-        part._values = values
-        return part
+def _utilisation(entries: Sequence[Any], units: Mapping[str, Sequence[Measured]]) -> Gallery:
+    """Draw how near each unit comes to its ideal."""
+    bars = []
+    for entry in entries:
+        real = (result for result in units.get(entry.top, ()) if result.preset in SHOWN)
+        result = next((result for result in real if result.sim.values.get("utilization")), None)
+        if result is not None:
+            values = result.sim.values
+            bars.append(
+                Bar(
+                    name=entry.top,
+                    words=f"{values['utilization']:.1%}, {result.preset}",
+                    value=100 * values["utilization"],
+                    kept=result.sim.kept,
+                )
+            )
+    note = (
+        "Cycles that the steady work of a unit needs at least, over those it took in simulation on "
+        "a real model's tensors. Units that no simulation of real dimensions has been kept of are "
+        "not shown."
+    )
+    plot = bars_plot(bars, label="% of the ideal", limits=(0, 100)) if bars else None
+    pictures = [Picture(title="", svg=svg(plot, "Utilisation of the units"))] if plot else []
+    return Gallery(title="Utilisation", note=note, columns=1, pictures=pictures)
 
-    def __call__(self, key: str, form: str) -> Figure:
-        """Return one figure, or a dash where it was not measured."""
-        value = self._values.get(key)
-        if value is None:
-            return Figure(text="-")
-        return Figure(text=form.format(value), link=self._link, number=not isinstance(value, str))
+
+def _cycles(papers: Sequence[Paper], directory: Path) -> Gallery:
+    """Draw measured cycles beside those of the papers' formulas."""
+    note = "How many cycles the hardware took beyond the formula, measured of formula to the right."
+    pictures = []
+    for paper in papers:
+        if bars := cycles_bars(paper):
+            limits = 0, 1.05 * max(bar.value for bar in bars)
+            plot = bars_plot(bars, label="% of cycles beyond the formula's", limits=limits)
+            drawing = svg(plot, f"Cycles of {paper.title} beyond its formulas")
+            formulas = cycles_rows(paper.cycles, directory)
+            pictures.append(Picture(title=paper.title, svg=drawing, formulas=formulas))
+    return Gallery(
+        title="Cycles beside the papers' formulas", note=note, columns=2, pictures=pictures
+    )

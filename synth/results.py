@@ -8,10 +8,14 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """One JSON file and what it says; without values if it is not there."""
+    """One JSON file and what it says; without values if it is not there.
+
+    `kept` says that they are figures of `synth.figures` and not of this build.
+    """
 
     file: Path
     values: dict[str, Any] = field(default_factory=dict)
+    kept: bool = False
 
     @classmethod
     def read(cls, file: Path) -> "Record":
@@ -60,3 +64,8 @@ def collect(build: Path) -> list[Measured]:
         )
         for home in sorted(homes)
     ]
+
+
+def collect_studies(build: Path) -> dict[str, Record]:
+    """Read the papers' studies below ``build/study``, by the papers' names."""
+    return {file.stem: Record.read(file) for file in sorted((build / "study").glob("*.json"))}

@@ -6,7 +6,6 @@ from typing import Any
 import click
 from rich.table import Table
 
-from hdl.errors import UserError
 from hdl.paths import BUILD, ROOT
 from hdl.target import Target, find_target
 from systola.options import chosen, console, out_option, preset_option, top_option
@@ -127,16 +126,22 @@ def export(
 @click.command()
 @click.option("--docs", type=bool, default=False, help="1 renews README's and docs' tables.")
 def report(docs: bool) -> None:
-    """Write one page of everything measured so far, as HTML and as Markdown."""
+    """Write one page of everything measured so far, and of what is kept in docs/."""
     from hdl.catalog import CATALOG
     from synth.documents import write_documents
+    from synth.figures import kept_figures
     from synth.report import write_report
-    from synth.results import Record, collect
+    from synth.results import Record, collect, collect_studies
 
     results, operators = collect(BUILD), Record.read(BUILD / OPERATORS)
-    if not results and not operators.values:
-        raise UserError(f"nothing is measured yet in {_shown(BUILD)}; run make sim or make synth")
-    written = write_report(CATALOG, results, operators, BUILD / "report")
+    written = write_report(
+        CATALOG,
+        results,
+        operators,
+        BUILD / "report",
+        figures=kept_figures(),
+        studies=collect_studies(BUILD),
+    )
     if docs:
         written += write_documents(CATALOG, results, operators)
     table = Table("unit", "simulated", "netlist", "synthesised", "on FPGA", title="report")

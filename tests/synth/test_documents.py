@@ -8,17 +8,21 @@ from hdl.emit import Emission, verilog_digest, write_verilog
 from hdl.errors import UserError
 from hdl.paths import ROOT
 from hdl.target import Target
-from synth.documents import (
+from synth.documents import PEERS_PLOT, pages, renewed
+from synth.figures import (
     DEVICES,
     FIGURES,
     LIBRARIES,
     NETLIST_PRESET,
     PRESET,
+    completed,
+    kept_figures,
     merged,
-    pages,
-    renewed,
 )
+from synth.operators import beside
+from synth.plots import all_peers_plot
 from synth.results import Measured, Record
+from synth.svg import svg
 
 POINT = {"recipe": "area", "nand2_equivalents": 10.0, "power_mw": 1.0}
 SMALL, FAST = ({**POINT, "area_um2": a, "fmax_mhz": f} for a, f in ((1000.0, 300.0), (2e6, 900.0)))
@@ -31,13 +35,13 @@ SYNTH = {
 NO_OPERATORS = Record(file=Path("operators.json"))
 
 
-def measured(**synth) -> Measured:
+def measured(sim: dict | None = None, **synth) -> Measured:
     values = SYNTH | synth
     nothing = Record(file=Path("nothing.json"))
     return Measured(
         top=values["top"],
         preset=values["preset"],
-        sim=nothing,
+        sim=Record(file=Path("sim.json"), values=sim or {}),
         netlist_sim=nothing,
         fpga=nothing,
         synth=(Record(file=Path("synth.json"), values=values),),
@@ -48,6 +52,12 @@ def test_the_pages_show_the_figures_that_are_kept() -> None:
     for page, tables in pages(CATALOG, json.loads(FIGURES.read_text())).items():
         text = page.read_text()
         assert renewed(text, tables, page.name) == text, "run make report DOCS=1"
+
+
+def test_the_plot_is_of_the_figures_that_are_kept() -> None:
+    plot = all_peers_plot(beside(kept_figures()["operators"]["costs"]))
+    written = svg(plot, "Area and delay of circuits that do the same work")
+    assert PEERS_PLOT.read_text() == written, "run make report DOCS=1"
 
 
 def test_a_new_measurement_replaces_the_one_that_was_known() -> None:
@@ -74,6 +84,33 @@ def test_a_new_measurement_replaces_the_one_that_was_known() -> None:
 )
 def test_what_the_pages_do_not_show_is_not_kept(other: dict) -> None:
     assert not any(merged({}, [measured(**other)], NO_OPERATORS).values())
+
+
+SIM = {
+    "top": "softmax", "preset": "smollm2", "liberty": "", "simulator": "verilator", "seed": 1,
+    "verilog_digest": "0", "tests": 2, "failures": 0, "values_checked": 5, "mismatches": 0,
+    "cycles": 12, "ideal_cycles": 9, "utilization": 0.75, "tensors": "none", "passed": True,
+}  # fmt: skip
+
+
+def test_a_simulation_is_kept_if_it_passed() -> None:
+    figures = merged({}, [measured(sim=SIM)], NO_OPERATORS)
+    assert figures["simulations"]["softmax"]["utilization"] == 0.75
+    assert merged(figures, [measured(sim=SIM | {"passed": False})], NO_OPERATORS) == figures
+
+
+def test_what_is_built_comes_before_what_is_kept() -> None:
+    kept = merged({}, [measured(sim=SIM), measured(sim=SIM, top="sfu")], NO_OPERATORS)
+    built = measured(sim=SIM | {"utilization": 0.5}, memory_bits=128)
+    sfu, softmax = completed([built], kept)
+    assert softmax == built
+    assert sfu.sim.kept and sfu.sim.file == FIGURES and sfu.sim.values["utilization"] == 0.75
+    assert [record.kept for record in sfu.synth] == [True]
+    (only,) = completed([measured(liberty="another")], merged({}, [measured()], NO_OPERATORS))
+    assert [(r.values["liberty"], r.kept) for r in only.synth] == [
+        ("another", False),
+        ("osu018_stdcells", True),
+    ]
 
 
 def test_a_page_without_marks_is_refused() -> None:
@@ -113,5 +150,7 @@ def test_figures_are_of_this_design(entry, tmp_path: Path) -> None:
     fpga = digest(PRESET, Target.FPGA)
     devices = [figures[table].get(entry.top, {"verilog_digest": fpga}) for table in DEVICES]
     assert [device["verilog_digest"] for device in devices] == [fpga] * len(DEVICES)
+    simulation = figures["simulations"].get(entry.top, {"verilog_digest": areas})
+    assert simulation["verilog_digest"] == areas
     assert netlist["verilog_digest"] == digest(NETLIST_PRESET)
     assert netlist["values_checked"] and not netlist["failures"] and not netlist["mismatches"]

@@ -8,7 +8,13 @@ from hdl.paths import ROOT
 from synth import operators
 from synth.liberty import GENERIC, find_library, read_library
 from synth.measure import build_unit
-from synth.operators import beside, measure_operators, operators_of_pages, reference
+from synth.operators import (
+    Circuit,
+    beside,
+    measure_operators,
+    operators_of_pages,
+    reference,
+)
 
 
 def test_everything_of_ours_can_be_built_and_has_somebody_beside_it() -> None:
@@ -48,11 +54,11 @@ def test_what_is_measured_stands_beside_the_others(
     assert json.loads((tmp_path / "operators.json").read_text()) == results
     (group,) = beside(results["costs"]).items()
     assert group[0] == "sums"
-    assert group[1][-1] == ("another", 10, 20, False)
     recipes = results["costs"][ours["unit"]]
-    assert group[1][:-1] == [
-        (f"an adder, {item['recipe']}", item["area_um2"], item["mapper_delay_ps"], True)
-        for item in recipes
+    points = tuple((i["recipe"], i["area_um2"], i["mapper_delay_ps"]) for i in recipes)
+    assert group[1] == [
+        Circuit(name="an adder", ours=True, points=points),
+        Circuit(name="another", ours=False, points=(("plain", 10, 20),)),
     ]
     areas = {item["recipe"]: item["area_um2"] for item in recipes}
     assert areas["area"] < areas.get("speed", float("inf"))

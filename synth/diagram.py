@@ -1,0 +1,176 @@
+"""Block diagrams: boxes, and arrows between them, from a small description.
+
+Lengths are in grid units from the lower left corner; a unit is `UNIT` inches.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+from matplotlib.path import Path
+
+from synth.svg import FILLS, INK, MUTED
+
+UNIT = 0.72
+"""Inches."""
+
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Box:
+    """One box.
+
+    Parameters
+    ----------
+    name : str
+        What arrows call it.
+    text, note : str
+        What stands in it, and below that in small letters.
+    at, size : Sequence[float]
+        Lower left corner; width and height.
+    kind : str
+        One of `synth.svg.FILLS`: what the colour says.
+    """
+
+    name: str
+    text: str
+    at: Sequence[float]
+    size: Sequence[float]
+    kind: str
+    note: str = ""
+
+    @property
+    def spans(self) -> tuple[tuple[float, float], tuple[float, float]]:
+        """From where to where the box goes, in x and in y."""
+        (x, y), (width, height) = self.at, self.size
+        return (x, x + width), (y, y + height)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arrow:
+    """One arrow.
+
+    Parameters
+    ----------
+    between : Sequence[str]
+        The box that it leaves and the one that it reaches.
+    via : Sequence[Sequence[float]]
+        Corners on the way; without any, the boxes face each other and the arrow is straight.
+    both : bool
+        Whether it has a head at both ends.
+    text, text_at
+        What it carries, and where the middle of that text is.
+    """
+
+    between: Sequence[str]
+    via: Sequence[Sequence[float]] = ()
+    both: bool = False
+    text: str = ""
+    text_at: Sequence[float] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagram:
+    """The boxes of a paper's `figure`, on a sheet of a `size`."""
+
+    figure: str
+    size: Sequence[float]
+    boxes: Sequence[Box]
+    arrows: Sequence[Arrow]
+
+    @classmethod
+    def of(cls, table: dict[str, Any]) -> "Diagram":
+        """Make a diagram of what a file says."""
+        return cls(
+            figure=table["figure"],
+            size=table["size"],
+            boxes=[Box(**box) for box in table["box"]],
+            arrows=[Arrow(**arrow) for arrow in table["arrow"]],
+        )
+
+    def routes(self) -> Iterator[tuple[Arrow, list[Point]]]:
+        """Give each arrow and its corners, ends included.
+
+        Raises
+        ------
+        ValueError
+            If a piece would be neither horizontal nor vertical.
+        """
+        boxes = {box.name: box for box in self.boxes}
+        for arrow in self.arrows:
+            start, end = (boxes[name] for name in arrow.between)
+            corners = [(x, y) for x, y in arrow.via] or [_between(start, end)]
+            route = [_edge(start, corners[0]), *corners, _edge(end, corners[-1])]
+            route = route if arrow.via else [route[0], route[-1]]
+            if any(x != next_x and y != next_y for (x, y), (next_x, next_y) in pairwise(route)):
+                names = " to ".join(arrow.between)
+                raise ValueError(f"the arrow from {names} must turn at right angles: {route}")
+            yield arrow, route
+
+
+def draw_diagram(diagram: Diagram) -> Figure:
+    """Draw a diagram."""
+    width, height = diagram.size
+    figure = Figure(figsize=(width * UNIT, height * UNIT))
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(0, width), ylim=(0, height))
+    axes.set_axis_off()
+    for box in diagram.boxes:
+        _draw_box(axes, box)
+    for arrow, route in diagram.routes():
+        style = "<|-|>" if arrow.both else "-|>"
+        axes.add_patch(
+            FancyArrowPatch(
+                path=Path(route), arrowstyle=style, mutation_scale=11, color=INK, linewidth=1.1
+            )
+        )
+        if arrow.text:
+            x, y = arrow.text_at
+            axes.text(x, y, arrow.text, fontsize=9, color=MUTED, ha="center", va="center")
+    return figure
+
+
+def _draw_box(axes: Axes, box: Box) -> None:
+    """Draw a box with its words."""
+    (left, right), (bottom, top) = box.spans
+    axes.add_patch(
+        FancyBboxPatch(
+            (left, bottom),
+            right - left,
+            top - bottom,
+            boxstyle="round,pad=0,rounding_size=0.12",
+            facecolor=FILLS[box.kind],
+            edgecolor=MUTED if box.kind == "outside" else INK,
+            linestyle="--" if box.kind == "outside" else "-",
+            linewidth=1.1,
+        )
+    )
+    # The words stand in the middle together: each line of the note takes a quarter of a unit.
+    x, y = (left + right) / 2, (bottom + top) / 2
+    lines = len(box.note.splitlines())
+    lift = 0.15 * lines
+    axes.text(
+        x, y + lift, box.text, fontsize=11, weight="bold", color=INK, ha="center", va="center"
+    )
+    if box.note:
+        below = y + lift - 0.18 - 0.17 * len(box.text.splitlines())
+        axes.text(x, below, box.note, fontsize=9, color=MUTED, ha="center", va="top")
+
+
+def _between(start: Box, end: Box) -> Point:
+    """Return a point of the straight way from one box to the other."""
+    middles = []
+    for (low, high), (other_low, other_high) in zip(start.spans, end.spans, strict=True):
+        middles.append((max(low, other_low) + min(high, other_high)) / 2)
+    return middles[0], middles[1]
+
+
+def _edge(box: Box, corner: Point) -> Point:
+    """Return the point of a box's edge that a horizontal or vertical line to a corner leaves."""
+    x, y = (min(max(at, low), high) for at, (low, high) in zip(corner, box.spans, strict=True))
+    return x, y

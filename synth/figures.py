@@ -1,0 +1,133 @@
+"""The figures that are kept: `docs/figures.json`, what was measured of every unit.
+
+It has what the pages of `docs/` show, and stands in for whatever a build directory lacks.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from hdl.paths import ROOT
+from synth.papers import divided, read_papers
+from synth.results import Measured, Record
+
+FIGURES = ROOT / "docs" / "figures.json"
+
+DEVICES = ("ecp5-85k", "xcup")
+"""Tables of FPGA devices."""
+
+LIBRARIES = {"nangate45": "NangateOpenCellLibrary", "osu018": "osu018_stdcells"}
+"""Tables of areas by the library's name in its liberty file."""
+
+PRESET, NETLIST_PRESET = "smollm2", "tiny"
+"""What the pages show areas of, and what netlists are simulated of."""
+
+_FPGA = ("title", "verilog_digest", "lut", "ff", "dsp", "bram", "fmax_mhz", "method", "tools")
+_SYNTH = (
+    "top", "preset", "liberty", "corner", "tools", "verilog_digest", "memory_bits", "flops",
+)  # fmt: skip
+_POINT = ("recipe", "area_um2", "nand2_equivalents", "fmax_mhz", "power_mw")
+_NETLIST = (
+    "top", "preset", "liberty", "simulator", "seed", "verilog_digest", "tests", "failures",
+    "values_checked", "mismatches",
+)  # fmt: skip
+_SIMULATION = (*_NETLIST, "cycles", "ideal_cycles", "utilization", "tensors")
+
+Figures = dict[str, dict[str, Any]]
+"""By table and unit: `LIBRARIES` and `DEVICES` of synthesis, ``simulations`` of the RTL and
+``netlists`` of netlists.
+
+``operators`` is what `synth.operators.measure_operators` wrote, whole.
+"""
+
+
+def kept_figures() -> Figures:
+    """Return what `docs/figures.json` holds."""
+    return json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
+
+
+def merged(figures: Figures, results: Iterable[Measured], operators: Record) -> Figures:
+    """Return the figures with what was measured now in the place of what was known."""
+    names = (*LIBRARIES, *DEVICES, "simulations", "netlists")
+    tables = {name: dict(figures.get(name, {})) for name in names}
+    of_library = {library: name for name, library in LIBRARIES.items()}
+    for result in results:
+        for record in result.synth:
+            name = of_library.get(record.values["liberty"])
+            if name and result.preset == PRESET and (kept := _synthesis(record.values)):
+                tables[name][result.top] = kept
+        for name, values in result.fpga.values.get("devices", {}).items():
+            if name in DEVICES and result.preset == PRESET:
+                kept = {key: values[key] for key in _FPGA}
+                tables[name][result.top] = {"top": result.top, "preset": result.preset} | kept
+        netlist, simulation = result.netlist_sim.values, result.sim.values
+        if netlist and result.preset == NETLIST_PRESET:
+            tables["netlists"][result.top] = {key: netlist[key] for key in _NETLIST}
+        if simulation.get("passed") and result.preset == PRESET:
+            tables["simulations"][result.top] = {key: simulation[key] for key in _SIMULATION}
+    tables["operators"] = operators.values or figures.get("operators", {})
+    return {name: dict(sorted(table.items())) for name, table in tables.items()}
+
+
+def _synthesis(values: dict[str, Any]) -> dict[str, Any] | None:
+    """Return what is kept of a ``synth.json``; None if it has not all that the pages show."""
+    points = [{key: point[key] for key in _POINT} for point in values["points"]]
+    # Without OpenSTA there is area only, and with a period there is one netlist.
+    if values["period_ps"] is not None or any(None in point.values() for point in points):
+        return None
+    kept = {key: values[key] for key in _SYNTH} | {"points": points}
+    return kept | ({"parts": parts} if (parts := parts_of(values)) else {})
+
+
+def parts_of(values: dict[str, Any]) -> dict[str, float]:
+    """Return the areas of a system's parts from its ``synth.json``, or as they were kept."""
+    modules = values.get("modules", [])
+    if "parts" in values or not modules:
+        return values.get("parts", {})
+    return next(
+        (divided(paper.parts, modules) for paper in read_papers() if paper.name == values["top"]),
+        {},
+    )
+
+
+def completed(results: Iterable[Measured], figures: Figures) -> list[Measured]:
+    """Return the results, and what is kept of everything that they lack, in the names' order."""
+    known = {(result.top, result.preset): result for result in results}
+    libraries = {name: figures.get(name, {}) for name in LIBRARIES}
+    devices = {name: figures.get(name, {}) for name in DEVICES}
+    simulations, netlists = figures.get("simulations", {}), figures.get("netlists", {})
+    for top in sorted({*simulations, *(t for table in libraries.values() for t in table)}):
+        result = known.get((top, PRESET)) or _nothing(top, PRESET)
+        built = {record.values["liberty"] for record in result.synth}
+        kept = [_kept(table[top]) for table in libraries.values() if top in table]
+        extra = [record for record in kept if record.values["liberty"] not in built]
+        known[top, PRESET] = replace(
+            result,
+            sim=_first(result.sim, simulations.get(top)),
+            fpga=_first(
+                result.fpga, {"devices": {n: t[top] for n, t in devices.items() if top in t}}
+            ),
+            synth=(*result.synth, *extra),
+        )
+    for top, values in netlists.items():
+        result = known.get((top, NETLIST_PRESET)) or _nothing(top, NETLIST_PRESET)
+        netlist = _first(result.netlist_sim, values)
+        known[top, NETLIST_PRESET] = replace(result, netlist_sim=netlist)
+    return [known[key] for key in sorted(known)]
+
+
+def _kept(values: dict[str, Any]) -> Record:
+    """Return kept figures as a record."""
+    return Record(file=FIGURES, values=values, kept=True)
+
+
+def _first(built: Record, values: dict[str, Any] | None) -> Record:
+    """Return what was built, or else what was kept."""
+    return built if built.values or not values else _kept(values)
+
+
+def _nothing(top: str, preset: str) -> Measured:
+    """Return a unit of which nothing is measured."""
+    none = Record(file=FIGURES)
+    return Measured(top=top, preset=preset, sim=none, netlist_sim=none, fpga=none, synth=())
