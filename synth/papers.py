@@ -5,6 +5,7 @@ also ``[[cycles]]``, measured cycles beside a formula; ``[[part]]``, what its ar
 and ``[diagram]``, the boxes of its figure. A new paper is a new file.
 """
 
+import math
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -50,14 +51,19 @@ class Headline:
 
 @dataclass(frozen=True, kw_only=True)
 class Cycles:
-    """Measured cycles beside those of a formula; both stand on a page below ``docs/``."""
+    """Measured cycles beside the product of a formula's factors, as a page of `docs/` has them."""
 
     what: str
     formula: str
-    ideal: int
+    factors: Sequence[int]
     cycles: int
     page: str
     command: str
+
+    @property
+    def ideal(self) -> int:
+        """Cycles by the formula."""
+        return math.prod(self.factors)
 
 
 @dataclass(frozen=True, kw_only=True)

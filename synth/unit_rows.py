@@ -153,7 +153,7 @@ def _syntheses(entry: Any, results: Sequence[Measured], directory: Path) -> Tabl
             read = Read(record=record, directory=directory)
             for point in record.values.get("points", []):
                 part = read.part(record.values | point)
-                gates = point["nand2_equivalents"]
+                gates, power = point["nand2_equivalents"], point.get("power_mw")
                 rows.append(
                     [
                         Cell(text=result.preset),
@@ -165,7 +165,7 @@ def _syntheses(entry: Any, results: Sequence[Measured], directory: Path) -> Tabl
                         part("flops", "{:,}"),
                         part("memory_bits", "{:,}"),
                         part("fmax_mhz", "{:,.0f}"),
-                        part("power_mw", "{:.3g}"),
+                        part.cell(scientific(power)) if power else Cell(text=""),
                     ]
                 )
     columns = ("preset", "library", "mapped for", "µm²", "NAND2", "NAND2 an operation a cycle",

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import combinations
+from unittest.mock import patch
 
 from matplotlib.figure import Figure
 from matplotlib.text import Text
@@ -9,14 +10,20 @@ from matplotlib.transforms import Bbox
 
 
 def words_of(figure: Figure) -> list[tuple[str, Bbox]]:
-    """Return every text that is seen, and the pixels that it takes."""
+    """Return every text that is drawn, and the pixels that it takes."""
     figure.draw_without_rendering()
-    seen = [
-        artist
-        for artist in figure.findobj(Text)
-        if isinstance(artist, Text) and artist.get_visible() and artist.get_text()
-    ]
-    return [(text.get_text(), text.get_window_extent()) for text in seen]
+    drawn: list[tuple[str, Bbox]] = []
+    draw = Text.draw
+
+    def record(text: Text, renderer) -> None:
+        draw(text, renderer)
+        # An annotation's own extent has its arrow in it.
+        if text.get_visible() and text.get_text():
+            drawn.append((text.get_text(), Text.get_window_extent(text, renderer)))
+
+    with patch.object(Text, "draw", record):
+        figure.draw_without_rendering()
+    return drawn
 
 
 def faults_of(figure: Figure) -> Iterator[str]:

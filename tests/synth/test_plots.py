@@ -6,10 +6,11 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 from synth.figures import completed, kept_figures
-from synth.operators import Circuit, beside
+from synth.operators import beside
 from synth.papers import read_papers
 from synth.plots import Bar, all_peers_plot, bars_plot, peers_plot, place_numbers
 from synth.svg import OURS, VARIABLES, svg
+from synth.system_sections import cycles_bars, shares_bars
 from tests.synth.drawings import faults_of, words_of
 
 GROUPS = beside(kept_figures()["operators"]["costs"])
@@ -53,9 +54,10 @@ def test_numbers_keep_apart_however_near_the_points_are(points: list) -> None:
 
 
 def test_a_crowd_is_refused() -> None:
-    circuits = [Circuit(name="x", ours=True, points=(("plain", 1.0, 1.0),))] * 2000
-    with pytest.raises(ValueError, match=r"a plot of 2000 circuits has no room for number \d+"):
-        peers_plot(circuits)
+    axes = Figure(figsize=(0.9, 0.7), dpi=100).subplots()
+    crowd = [[(0.5, 0.5)]] * 40
+    with pytest.raises(ValueError, match=r"a plot of 40 circuits has no room for number \d+"):
+        place_numbers(axes, crowd, [OURS] * 40, inch=100)
 
 
 def test_no_words_meet_beside_bars_of_any_length() -> None:
@@ -71,8 +73,6 @@ def test_no_words_meet_beside_bars_of_any_length() -> None:
 
 
 def test_the_shares_and_cycles_that_are_kept_can_be_read() -> None:
-    from synth.system_sections import cycles_bars, shares_bars
-
     results = completed([], kept_figures())
     for paper in read_papers():
         if not paper.parts:

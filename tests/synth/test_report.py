@@ -1,23 +1,26 @@
 import json
 import re
-from dataclasses import dataclass, field
+from collections import Counter as Count
+from dataclasses import dataclass, field, replace
+from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
 from hdl.catalog import CATALOG
+from hdl.paths import ROOT
+from synth import report
+from synth.figures import kept_figures
 from synth.liberty import GENERIC, read_library
-from synth.operators import reference
-from synth.report import operations_each_cycle, write_report
-from synth.results import Record, collect
+from synth.papers import Headline, Paper, read_papers
+from synth.report import write_report
+from synth.results import Record, collect, collect_studies
 from synth.synthesis import measure_design
+from synth.unit_rows import operations_each_cycle
 from tests.synth.designs import Counter, emit
 
-COSTS = {
-    ours["unit"]: [{"recipe": "plain", "area_um2": 1234.5, "mapper_delay_ps": 678.0}]
-    for ours in reference()["ours"]
-    if ours["like"] == "softmax"
-}
+NO_OPERATORS = Record(file=Path("operators.json"))
+VOID = {"meta", "br"}
 
 
 @dataclass
@@ -25,88 +28,191 @@ class FakeEntry:
     """What the report reads of a catalog entry."""
 
     top: str = "design_under_test"
-    paper: str = "none"
+    paper: str = "kelle"
     summary: str = "counts"
+    source: str = "Section 0"
     latency: str = "1 cycle"
     throughput: str = "1 a cycle"
     presets: dict = field(default_factory=dict)
 
 
+class Page(HTMLParser):
+    """A page's links with their words and whether they are kept, its elements and their parents."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self.file = file
+        self.open: list[tuple[str, dict]] = []
+        self.tables: list[list[tuple[str, dict]]] = []
+        self.links: list[tuple[str, str, bool]] = []
+        self.ids: Count[str] = Count()
+        self.words: list[str] = []
+        self.feed(file.read_text())
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list) -> None:
+        values = dict(attrs)
+        self.ids.update([values["id"]] if "id" in values else [])
+        if tag == "table":
+            self.tables.append(list(self.open))
+        if tag == "a":
+            self.links.append(("", values["href"], values.get("class") == "kept"))
+        if tag not in VOID:
+            self.open.append((tag, values))
+
+    def handle_startendtag(self, tag: str, attrs: list) -> None:
+        self.ids.update([dict(attrs)["id"]] if "id" in dict(attrs) else [])
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop()[0] == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in {tag for tag, _ in self.open}:
+            self.words.append(data.strip())
+        if self.open and self.open[-1][0] == "a":
+            words, link, kept = self.links[-1]
+            self.links[-1] = (words + data, link, kept)
+
+
+def page_of(catalog, build: Path, *, figures: dict | None = None, operators=NO_OPERATORS) -> Page:
+    (file,) = write_report(
+        catalog,
+        collect(build),
+        operators,
+        build / "report",
+        figures=figures or {},
+        studies=collect_studies(build),
+    )
+    return Page(file)
+
+
+def write(file: Path, values: dict) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(values))
+
+
 @pytest.fixture
 def build(tmp_path: Path) -> Path:
-    home = tmp_path / "build" / "design_under_test" / "tiny"
+    home = tmp_path / "build" / "design_under_test" / "smollm2"
     home.mkdir(parents=True)
     files = emit(Counter(memory=True), home / "rtl")
     library = read_library(GENERIC, origin="test")
-    measure_design(files, "design_under_test", library, home, preset="tiny")
-    (home / "sim.json").write_text(json.dumps({"top": "x", "utilization": 0.957}))
+    measure_design(files, "design_under_test", library, home, preset="smollm2")
+    write(home / "sim.json", {"top": "x", "utilization": 0.957})
+    write(home.parent / "tiny" / "sim.json", {"top": "x", "utilization": 0.061})
     return tmp_path / "build"
 
 
-def operators(build: Path) -> Record:
-    file = build / "operators.json"
-    file.write_text(json.dumps({"costs": COSTS}))
-    return Record.read(file)
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> Page:
+    """The page of a build directory in which there is nothing."""
+    return page_of(CATALOG, tmp_path_factory.mktemp("fresh"), figures=kept_figures())
 
 
 def test_every_figure_is_the_one_in_its_json(build: Path) -> None:
-    pages = write_report([FakeEntry()], collect(build), operators(build), build / "report")
-    assert [page.name for page in pages] == ["report.html", "report.md"]
-    text = pages[1].read_text()
-    links = re.findall(r"\[([^\]]+)\]\(([^)]+\.json)\)", text)
-    assert links
-    for _, link in links:
-        assert (build / "report" / link).is_file()
-    home = build / "design_under_test" / "tiny"
+    page = page_of([FakeEntry()], build)
+    shown = {(words, link) for words, link, _ in page.links if link.endswith(".json")}
+    for _, link in shown:
+        assert (page.file.parent / link).is_file()
+    home = build / "design_under_test" / "smollm2"
     synth = json.loads((home / "synth.json").read_text())
-    file = f"../design_under_test/tiny/synth/{synth['liberty']}/synth.json"
-    figures = [figure for figure, link in links if link == file]
-    assert f"{synth['nand2_equivalents']:,.0f}" in figures
-    assert f"{synth['memory_bits']:,}" in figures
-    assert ("95.7%", "../design_under_test/tiny/sim.json") in links
+    file = f"../design_under_test/smollm2/synth/{synth['liberty']}/synth.json"
+    assert (f"{synth['nand2_equivalents']:,.0f}", file) in shown
+    assert (f"{synth['memory_bits']:,}", file) in shown
+    assert ("95.7%", "../design_under_test/smollm2/sim.json") in shown
+    assert not any(kept for _, link, kept in page.links if link.startswith("../design"))
+
+
+def test_tiny_presets_are_folded_and_in_no_picture(build: Path) -> None:
+    text = page_of([FakeEntry()], build).file.read_text()
+    row, inside = text.split('<summary class="unit">')[1].split("</summary>")
+    assert "95.7%" in row and "6.1%" not in row and "6.1%" in inside
+    pictures = "".join(re.findall(r"<svg.*?</svg>", text, flags=re.S))
+    assert "95.7%, smollm2" in pictures and "6.1%" not in pictures
+
+
+def test_a_fresh_clone_shows_what_is_kept_and_says_so(fresh: Page) -> None:
+    figures = [(words, kept) for words, link, kept in fresh.links if link.endswith("figures.json")]
+    assert len(figures) > 200 and all(kept and words.strip() for words, kept in figures)
+    assert not [words for words in fresh.words if words == "-" or re.search(r"\de[+-]\d", words)]
+    text = fresh.file.read_text()
+    assert "are kept in the repository" in text
+    for words in ("Shares of area", "Utilisation", "ITA softmax", "2.75 %", "95.7 %"):
+        assert words in text
+    assert text.count("<svg") >= 10 + 2 + 1 + 2 + 2
+
+
+def test_each_unit_has_one_row_and_every_link_leads_somewhere(fresh: Page) -> None:
+    text = fresh.file.read_text()
+    assert re.findall(r'<details id="unit-(\w+)">', text) == [entry.top for entry in CATALOG]
+    for _, link, _ in fresh.links:
+        inside = link.removeprefix("#")
+        assert inside in fresh.ids if link != inside else (fresh.file.parent / link).is_file()
+
+
+def test_the_page_needs_no_other_file_and_no_network(fresh: Page) -> None:
+    text = fresh.file.read_text()
+    assert "<script" not in text and "<link" not in text and "<img" not in text
+    assert not re.findall(r"""(?:src|href)=["'](?:https?:)?//""", text)
+    assert not re.findall(r"@import|url\((?!#)", text)
+    assert max(fresh.ids.values()) == 1
+
+
+def test_every_table_stands_in_a_box_that_is_as_wide_as_the_page(fresh: Page) -> None:
+    assert len(fresh.tables) > len(CATALOG)
+    for above in fresh.tables:
+        assert above[-1] == ("div", {"class": "scroll"})
+    assert ".scroll { max-width: 100%; overflow-x: auto; }" in fresh.file.read_text()
+
+
+def test_the_page_is_the_same_in_every_run(build: Path) -> None:
+    texts = {page_of([FakeEntry()], build).file.read_text() for _ in range(2)}
+    assert len(texts) == 1
 
 
 def test_headlines_are_measured_from_the_units_that_they_name(tmp_path: Path) -> None:
     for top, gates in (("systolic_evictor", 11.0), ("systolic_array", 1000.0)):
-        home = tmp_path / top / "paper" / "synth" / "none"
-        home.mkdir(parents=True)
-        figures = {"top": top, "preset": "paper", "liberty_digest": "x", "memory_bits": 0}
-        figures |= {"nand2_equivalents": gates, "liberty": "none"}
-        figures["points"] = [{"fmax_mhz": 567.0}, {"fmax_mhz": 1234.0}]
-        (home / "synth.json").write_text(json.dumps(figures))
-    pages = write_report([], collect(tmp_path), operators(tmp_path), tmp_path / "report")
-    page = pages[1].read_text()
-    assert "[0.011 (paper)](../systolic_evictor/paper/synth/none/synth.json)" in page
-    assert "[1234 (paper)](../systolic_array/paper/synth/none/synth.json)" in page
+        point = {"recipe": "area", "nand2_equivalents": gates, "area_um2": 1.0, "power_mw": None}
+        points = [point | {"fmax_mhz": 567.0}, point | {"recipe": "speed", "fmax_mhz": 1234.0}]
+        figures = {"top": top, "memory_bits": 0, "liberty": "none", "points": points}
+        write(tmp_path / top / "paper" / "synth" / "none" / "synth.json", figures)
+    catalog = [entry for entry in CATALOG if entry.top.startswith("systolic_")]
+    links = page_of(catalog, tmp_path).links
+    assert ("1.10%", "../systolic_evictor/paper/synth/none/synth.json", False) in links
+    assert ("1,234 MHz", "../systolic_array/paper/synth/none/synth.json", False) in links
 
 
-def test_the_page_is_the_same_in_every_run(build: Path) -> None:
-    first = [
-        page.read_text()
-        for page in write_report([FakeEntry()], collect(build), operators(build), build / "a")
-    ]
-    second = [
-        page.read_text()
-        for page in write_report([FakeEntry()], collect(build), operators(build), build / "b")
-    ]
-    assert first == second
+def test_a_build_comes_before_what_is_kept(tmp_path: Path) -> None:
+    write(tmp_path / "sfu" / "smollm2" / "sim.json", {"top": "sfu", "utilization": 0.123})
+    links = page_of(CATALOG, tmp_path, figures=kept_figures()).links
+    assert ("12.3%", "../sfu/smollm2/sim.json", False) in links
 
 
-def test_the_page_has_the_peers_and_the_papers(build: Path) -> None:
-    html, markdown = (
-        page.read_text()
-        for page in write_report([FakeEntry()], collect(build), operators(build), build / "report")
+def test_a_study_of_this_build_is_shown(tmp_path: Path) -> None:
+    claim = {"what": "it helps", "paper": "much", "ours": "a little", "holds": "no"}
+    write(tmp_path / "study" / "veda.json", {"claims": [claim]})
+    page = page_of(CATALOG, tmp_path)
+    assert ("a little", "../study/veda.json", False) in page.links
+    assert "it helps" in page.words
+
+
+def test_a_paper_that_is_added_has_its_section(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kelle = read_papers()[0]
+    added = Paper(
+        name="added",
+        order=9,
+        title="An added paper",
+        headlines=[Headline(claim="it is fast", paper="very")],
+        diagram=replace(kelle.diagram, figure="Figure 99") if kelle.diagram else None,
     )
-    for words in (
-        "2.75 % of the area",
-        "Kelle's softmax, 8 lanes, plain",
-        "ITA softmax",
-        "150K LUT",
-    ):
-        assert words in html and words in markdown
-    assert html.count("<svg") >= 1
-    for plot in re.findall(r"\]\((\w+\.svg)\)", markdown):
-        assert (build / "report" / plot).is_file()
+    monkeypatch.setattr(report, "read_papers", lambda: [kelle, added])
+    entries = [*CATALOG, FakeEntry(paper="added")]
+    text = page_of(entries, tmp_path, figures=kept_figures()).file.read_text()
+    assert text.count("An added paper") == 4
+    assert "Figure 99" in text and "it is fast" in text
+    assert 'id="unit-design_under_test"' in text
 
 
 def test_operations_are_counted_by_the_units_parameters() -> None:
@@ -119,3 +225,8 @@ def test_operations_are_counted_by_the_units_parameters() -> None:
     assert counted["flexible_pe_array"] == ("FP16 multiply-add", 8 * 8 * 2)
     assert counted["voting_engine"][1] == 2 and counted["element_serial_softmax"][1] == 1
     assert {entry.top for entry in CATALOG} - set(counted) == {"kv_edram", "refresh_controller"}
+
+
+def test_every_unit_has_its_page() -> None:
+    for entry in CATALOG:
+        assert (ROOT / "docs" / entry.paper / f"{entry.top}.md").is_file()

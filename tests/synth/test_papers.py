@@ -1,0 +1,70 @@
+import re
+import shlex
+
+import pytest
+
+from hdl.catalog import CATALOG, entry_named
+from hdl.paths import ROOT
+from synth.papers import Cycles, Part, divided, read_papers
+
+PAPERS = read_papers()
+BUILT = {entry.paper for entry in CATALOG}
+STATED = [
+    (paper.name, item)
+    for paper in PAPERS
+    for item in (*paper.cycles, *(headline for headline in paper.headlines if headline.ours))
+]
+
+
+def test_every_paper_that_is_built_has_all_that_its_section_shows() -> None:
+    assert {paper.name for paper in PAPERS} >= BUILT
+    for paper in PAPERS:
+        if paper.name in BUILT:
+            assert paper.summary and paper.headlines and paper.cycles and paper.parts
+            assert paper.diagram, paper.name
+            assert (ROOT / "docs" / paper.name / "README.md").is_file()
+
+
+@pytest.mark.parametrize(("paper", "item"), STATED, ids=str)
+def test_what_is_stated_stands_on_the_page_it_names(paper: str, item) -> None:
+    page = (ROOT / "docs" / item.page).read_text()
+    if isinstance(item, Cycles):
+        assert f"{item.cycles:,}" in page
+        assert all(f"{factor:,}" in page for factor in item.factors)
+    else:
+        for quote in item.quotes or [item.ours]:
+            assert quote in page
+
+
+@pytest.mark.parametrize(("paper", "item"), STATED, ids=str)
+def test_commands_name_units_and_presets_that_exist(paper: str, item) -> None:
+    words = dict(w.split("=", 1) for w in shlex.split(item.command) if re.match(r"\w+=", w))
+    if "study" in item.command:
+        assert words == {"PAPER": paper}
+    else:
+        entry = entry_named(words["TOP"])
+        assert entry.paper == paper and words["PRESET"] in entry.presets
+
+
+def test_measured_headlines_name_units() -> None:
+    for paper in PAPERS:
+        for headline in paper.headlines:
+            for top in (*headline.ratio, *headline.quantity[:1]):
+                assert entry_named(top).paper == paper.name
+
+
+def module(name: str, area: float, **below: int) -> dict:
+    return {"name": name, "area_um2": area, "below": below}
+
+
+def test_area_belongs_to_the_innermost_part_above_it() -> None:
+    modules = [
+        module("chip", 1.0, array_4=2, shared=1),
+        module("array_4", 10.0, cell=3, evictor_4=1),
+        module("cell", 100.0),
+        module("evictor_4", 1000.0, shared=2),
+        module("shared", 5.0),
+    ]
+    parts = [Part(name="array", modules=["array_*"]), Part(name="evictor", modules=["evictor_*"])]
+    areas = divided(parts, modules)
+    assert areas == {"array": 2 * (10 + 3 * 100), "evictor": 2 * (1000 + 2 * 5), "rest": 1 + 5}
