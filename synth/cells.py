@@ -20,6 +20,10 @@ class Cell:
     number: bool = False
 
 
+EMPTY = Cell(text="", number=True)
+"""The place of a figure that was not measured."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Table:
     """One table."""
@@ -39,7 +43,7 @@ class Read:
     def __call__(self, key: str, form: str) -> Cell:
         """Return one figure, or nothing where it was not measured."""
         value = self.record.values.get(key)
-        return Cell(text="") if value is None else self.cell(form.format(value))
+        return EMPTY if value is None else self.cell(form.format(value))
 
     def cell(self, text: str) -> Cell:
         """Return what was worked out from the file's figures."""

@@ -102,12 +102,11 @@ def completed(results: Iterable[Measured], figures: Figures) -> list[Measured]:
         built = {record.values["liberty"] for record in result.synth}
         kept = [_kept(table[top]) for table in libraries.values() if top in table]
         extra = [record for record in kept if record.values["liberty"] not in built]
+        placed = {name: table[top] for name, table in devices.items() if top in table}
         known[top, PRESET] = replace(
             result,
             sim=_first(result.sim, simulations.get(top)),
-            fpga=_first(
-                result.fpga, {"devices": {n: t[top] for n, t in devices.items() if top in t}}
-            ),
+            fpga=_first(result.fpga, {"devices": placed} if placed else None),
             synth=(*result.synth, *extra),
         )
     for top, values in netlists.items():

@@ -102,7 +102,8 @@ def _headline(
         source = Cell(text=headline.command)
     else:
         ours, source = Cell(text="not built"), _NOTHING
-    return [Cell(text=headline.claim), Cell(text=headline.paper), ours, source]
+    words = Cell(text=headline.claim), Cell(text=headline.paper)
+    return [*words, replace(ours, number=False), source]
 
 
 def _ratio(

@@ -8,7 +8,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from synth.cells import Cell, Read, Table, page_link, scientific, spread
+from synth.cells import EMPTY, Cell, Read, Table, page_link, scientific, spread
 from synth.figures import FIGURES, LIBRARIES
 from synth.results import Measured, Record
 
@@ -106,7 +106,7 @@ def _area(synth: Read) -> list[Cell]:
     """Return area, frequency, power and memory of the smallest netlist and of the fastest."""
     points = synth.record.values.get("points")
     if not points:
-        return [Cell(text="")] * (len(COLUMNS) - 2)
+        return [EMPTY] * (len(COLUMNS) - 2)
     small, fast = points[0], points[-1]
     power = fast.get("power_mw")
     bits = synth.record.values.get("memory_bits")
@@ -116,7 +116,7 @@ def _area(synth: Read) -> list[Cell]:
         "" if power is None else scientific(power),
         "" if bits is None else f"{bits:,}",
     )
-    return [synth.cell(text) if text else Cell(text="") for text in texts]
+    return [synth.cell(text) if text else EMPTY for text in texts]
 
 
 def _simulations(results: Sequence[Measured], directory: Path) -> Table:
@@ -161,11 +161,11 @@ def _syntheses(entry: Any, results: Sequence[Measured], directory: Path) -> Tabl
                         Cell(text=point["recipe"]),
                         part("area_um2", "{:,.0f}"),
                         part("nand2_equivalents", "{:,.0f}"),
-                        part.cell(f"{gates / known[1]:,.0f}") if known else Cell(text=""),
+                        part.cell(f"{gates / known[1]:,.0f}") if known else EMPTY,
                         part("flops", "{:,}"),
                         part("memory_bits", "{:,}"),
                         part("fmax_mhz", "{:,.0f}"),
-                        part.cell(scientific(power)) if power else Cell(text=""),
+                        part.cell(scientific(power)) if power else EMPTY,
                     ]
                 )
     columns = ("preset", "library", "mapped for", "µm²", "NAND2", "NAND2 an operation a cycle",

@@ -68,8 +68,9 @@ def test_no_words_meet_beside_bars_of_any_length() -> None:
     ]
     figure = bars_plot(bars, label="% of the ideal", limits=(0, 100))
     assert not list(faults_of(figure))
-    lengths = [patch.get_width() for patch in figure.axes[0].patches]
-    assert lengths == [99.0, 0.0, 100.0]
+    lengths = [patch.get_extents().width for patch in figure.axes[0].patches]
+    whole = figure.axes[0].bbox.width
+    assert lengths == pytest.approx([0.99 * whole, 0, whole])
 
 
 def test_the_shares_and_cycles_that_are_kept_can_be_read() -> None:
