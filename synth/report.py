@@ -60,7 +60,8 @@ def write_report(
     Parameters
     ----------
     catalog : Iterable[Any]
-        The units, with `top`, `paper`, `summary`, `source`, `latency`, `throughput`, `presets`.
+        The units, with `top`, `paper`, `summary`, `source`, `latency`, `throughput`,
+        `presets` and `files`.
     results : Sequence[Measured]
         What `collect` found.
     operators : Record
@@ -83,6 +84,7 @@ def write_report(
         operators = Record(file=FIGURES, values=figures["operators"], kept=True)
     built = {entry.paper for entry in entries}
     papers = [paper for paper in read_papers() if paper.name in built]
+    titles = {paper.name: paper.title for paper in papers}
     galleries = [
         _peers(operators, directory),
         _shares(papers, units),
@@ -106,12 +108,12 @@ def write_report(
         ],
         columns=COLUMNS,
         units={
-            paper.title: [
+            titles.get(owner, f"shared: {owner}"): [
                 unit_row(entry, units.get(entry.top, ()), directory)
                 for entry in entries
-                if entry.paper == paper.name
+                if entry.paper == owner
             ]
-            for paper in papers
+            for owner in dict.fromkeys(entry.paper for entry in entries)
         },
         count=len(entries),
         kept=any(record.kept for record in _records(units)),

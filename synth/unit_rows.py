@@ -1,6 +1,7 @@
 """The report's units: one row each, with all presets, devices and netlists folded below it."""
 
 import math
+import os
 import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -8,7 +9,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from synth.cells import EMPTY, Cell, Read, Table, page_link, scientific, spread
+from hdl.paths import ROOT
+from synth.cells import EMPTY, Cell, Read, Table, scientific, spread
 from synth.figures import FIGURES, LIBRARIES
 from synth.results import Measured, Record
 
@@ -71,7 +73,7 @@ def unit_row(entry: Any, results: Sequence[Measured], directory: Path) -> UnitRo
         facts.append(("at full rate", f"{each_cycle[1]:,} times a cycle: {each_cycle[0]}"))
     return UnitRow(
         name=entry.top,
-        link=page_link(f"{entry.paper}/{entry.top}.md", directory),
+        link=os.path.relpath(ROOT / entry.files["docs"], directory),
         summary=entry.summary,
         cells=[
             Read(record=simulated, directory=directory)("utilization", "{:.1%}"),

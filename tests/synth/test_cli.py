@@ -34,13 +34,18 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         (("fpga", "--top", TOP, "--device", "stratix"), "DEVICE must be one of"),
         (("export", "--top", TOP, "--for", "quartus"), "FOR must be one of"),
         (("export", "--top", TOP, "--for", "orfs", "--period", "0"), "PERIOD must be"),
-        (("report",), "nothing is measured yet"),
     ],
 )
 def test_what_cannot_be_done_is_told_in_a_sentence(run, arguments, message: str) -> None:
     result = run(*arguments)
     assert isinstance(result.exception, UserError)
     assert message in str(result.exception)
+
+
+def test_a_report_needs_no_measurement(run, tmp_path: Path) -> None:
+    result = run("report")
+    assert result.exception is None, result.output
+    assert "are kept in the repository" in (tmp_path / "report" / "report.html").read_text()
 
 
 def test_a_verb_ends_with_the_path_of_what_it_wrote(run, tmp_path: Path) -> None:

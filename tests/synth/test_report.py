@@ -3,12 +3,11 @@ import re
 from collections import Counter as Count
 from dataclasses import dataclass, field, replace
 from html.parser import HTMLParser
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 
 from hdl.catalog import CATALOG
-from hdl.paths import ROOT
 from synth import report
 from synth.figures import kept_figures
 from synth.liberty import GENERIC, read_library
@@ -34,6 +33,7 @@ class FakeEntry:
     latency: str = "1 cycle"
     throughput: str = "1 a cycle"
     presets: dict = field(default_factory=dict)
+    files: dict = field(default_factory=lambda: {"docs": PurePosixPath("docs/peers.md")})
 
 
 class Page(HTMLParser):
@@ -144,7 +144,8 @@ def test_a_fresh_clone_shows_what_is_kept_and_says_so(fresh: Page) -> None:
 
 def test_each_unit_has_one_row_and_every_link_leads_somewhere(fresh: Page) -> None:
     text = fresh.file.read_text()
-    assert re.findall(r'<details id="unit-(\w+)">', text) == [entry.top for entry in CATALOG]
+    shown = re.findall(r'<details id="unit-(\w+)">', text)
+    assert sorted(shown) == sorted(entry.top for entry in CATALOG)
     for _, link, _ in fresh.links:
         inside = link.removeprefix("#")
         assert inside in fresh.ids if link != inside else (fresh.file.parent / link).is_file()
@@ -225,8 +226,3 @@ def test_operations_are_counted_by_the_units_parameters() -> None:
     assert counted["flexible_pe_array"] == ("FP16 multiply-add", 8 * 8 * 2)
     assert counted["voting_engine"][1] == 2 and counted["element_serial_softmax"][1] == 1
     assert {entry.top for entry in CATALOG} - set(counted) == {"kv_edram", "refresh_controller"}
-
-
-def test_every_unit_has_its_page() -> None:
-    for entry in CATALOG:
-        assert (ROOT / "docs" / entry.paper / f"{entry.top}.md").is_file()
