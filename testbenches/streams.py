@@ -89,7 +89,7 @@ class StreamSource:
     Members
     -------
     taken : int
-        Payloads handed over.
+        Payloads handed over since the last reset.
     accepted : bool
         Whether one was handed over in the cycle just sampled.
     """
@@ -98,12 +98,12 @@ class StreamSource:
         self.stream = Stream(dut, name)
         self.pauses = pauses
         self.waiting: deque[int] = deque()
-        self.taken = 0
         self.clear()
 
     def clear(self) -> None:
         """Forget what was offered, as in a reset."""
         self.waiting.clear()
+        self.taken = 0
         self.offered = False
         self.accepted = False
         self.stream.valid.value = 0
