@@ -5,9 +5,12 @@ change after the falling edge; outputs are read just before the rising edge, whe
 so that every simulator sees the same.
 """
 
+import faulthandler
 import json
 import os
+import pickle
 import random
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,8 @@ from numpy.typing import NDArray
 from testbenches.streams import PAUSES, StreamChecker, StreamSink, StreamSource
 
 CONTEXT_VARIABLE = "SYSTOLA_CONTEXT"
+PARAMETERS_FILE = "parameters.pickle"
+"""The parameter object of a run, in its directory."""
 
 
 def context() -> dict[str, Any]:
@@ -36,11 +41,25 @@ def four_states() -> bool:
 
 
 def catalog_parameters() -> Any:
-    """Return the parameter object of the unit and the preset under test."""
-    from hdl.catalog import entry_named
+    """Return the parameter object of the unit under test."""
+    return pickle.loads(Path(context()["directory"], PARAMETERS_FILE).read_bytes())
 
-    told = context()
-    return entry_named(told["top"]).parameters(told["preset"])
+
+PATIENCE = 2000
+"""Cycles without any transfer on any stream after which most designs count as stuck."""
+
+LOOK = 64
+"""Cycles from one look at the clock on the wall to the next."""
+
+STARTED = time.monotonic()
+"""When the simulator imported this."""
+
+SLACK = 1.1
+"""Part of a run's time after which a simulator is ended that passes no cycles any more."""
+
+
+class Stuck(AssertionError):
+    """The design does not get on, or to no end; the message shows the cycle."""
 
 
 class Mismatch(AssertionError):
@@ -56,6 +75,8 @@ class Bench:
         The design under test.
     salt : str
         Name of the test, mixed into the seed so that each test draws its own numbers.
+    patience : int
+        Cycles without any transfer on any stream that this design never needs.
 
     Members
     -------
@@ -65,8 +86,9 @@ class Bench:
         Seeded from the run's seed and the salt.
     """
 
-    def __init__(self, dut: Any, salt: str) -> None:
+    def __init__(self, dut: Any, salt: str, *, patience: int = PATIENCE) -> None:
         self.dut = dut
+        self.patience = patience
         self.told = context()
         self.rng = random.Random(f"{self.told['seed']} {salt}")
         self.cycle = 0
@@ -74,6 +96,10 @@ class Bench:
         self._half = Timer(1, "ns")
         self._facts = _Facts(Path(self.told["directory"], "facts.json"))
         self._counted = 0
+        self._expect_transfers()
+        # A loop in the simulator, or in a testbench between two cycles, is ended from outside.
+        left = STARTED + SLACK * self.told["seconds"] - time.monotonic()
+        faulthandler.dump_traceback_later(max(left, 1), exit=True)
 
     @property
     def numpy_rng(self) -> np.random.Generator:
@@ -99,7 +125,13 @@ class Bench:
         return part
 
     async def step(self) -> None:
-        """Pass one cycle."""
+        """Pass one cycle.
+
+        Raises
+        ------
+        Stuck
+            If nothing has moved for `patience` cycles, or the run's time is over.
+        """
         self.dut.clk.value = 0
         for part in self.parts:
             part.drive()
@@ -109,6 +141,14 @@ class Bench:
         self.dut.clk.value = 1
         await self._half
         self.cycle += 1
+        if self.cycle >= self._look_at:
+            self._look()
+
+    async def wait(self, cycle: int) -> None:
+        """Pass cycles until a given one is reached; nothing needs to move in them."""
+        self._expect_transfers(cycle)
+        while self.cycle < cycle:
+            await self.step()
 
     async def reset(self, cycles: int = 2) -> None:
         """Hold reset for some cycles; every driver forgets its work."""
@@ -122,36 +162,32 @@ class Bench:
             await self._half
             self.cycle += 1
         self.dut.rst.value = 0
+        self._expect_transfers()
 
-    async def run(self, *, until: Callable[[], bool], patience: int = 2000) -> int:
-        """Pass cycles until a condition holds.
-
-        Parameters
-        ----------
-        until : Callable[[], bool]
-            The condition.
-        patience : int
-            Cycles without any transfer on any stream after which the design counts as stuck.
-
-        Returns
-        -------
-        int
-            Cycles passed.
-
-        Raises
-        ------
-        AssertionError
-            If the design is stuck.
-        """
+    async def run(self, *, until: Callable[[], bool]) -> int:
+        """Pass cycles until a condition holds; return how many."""
         start = self.cycle
-        moved, last_move = self._transfers(), self.cycle
+        self._expect_transfers()
         while not until():
             await self.step()
-            if (now := self._transfers()) != moved:
-                moved, last_move = now, self.cycle
-            stuck = self.cycle - last_move > patience
-            assert not stuck, f"cycle {self.cycle}: no transfer for {patience} cycles"
         return self.cycle - start
+
+    def _look(self) -> None:
+        """Require transfers in time, and an end in time."""
+        limit = self.told["seconds"]
+        if time.monotonic() > STARTED + limit:
+            raise Stuck(f"cycle {self.cycle}: no end after {limit:g} s")
+        if self.cycle >= self._due:
+            if self._transfers() == self._moved:
+                raise Stuck(f"cycle {self.cycle}: no transfer for {self.patience} cycles")
+            self._expect_transfers()
+        self._look_at = min(self._due, self.cycle + LOOK)
+
+    def _expect_transfers(self, start: int = 0) -> None:
+        """Count those until now; the next is due `patience` cycles from now or from `start`."""
+        self._moved = self._transfers()
+        self._due = max(start, self.cycle) + self.patience
+        self._look_at = min(self._due, self.cycle + LOOK)
 
     def _transfers(self) -> int:
         return sum(

@@ -3,11 +3,12 @@
 import contextlib
 import json
 import logging
+import pickle
 import random
 import shutil
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,10 @@ from hdl.target import Target
 from synth.liberty import find_library
 from synth.netlist import mapped_sources
 from testbenches import coverage, simulators, waves
-from testbenches.bench import CONTEXT_VARIABLE
+from testbenches.bench import CONTEXT_VARIABLE, PARAMETERS_FILE
+
+SECONDS, LONG_SECONDS = 1800, 12 * 3600
+"""Time that a simulator has for what takes a few minutes, and for what is known to take longer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +46,8 @@ class Request:
         Whether to measure line and toggle coverage (Verilator only).
     full : bool
         Whether testbenches run their long versions.
+    seconds : float, optional
+        Time that the simulator has; by `time_limit`, or `SECONDS`, if it is not given.
     netlist : bool
         Whether to simulate the unit mapped to a cell library instead of its RTL.
     liberty : str, optional
@@ -57,6 +63,7 @@ class Request:
     waves: bool = False
     coverage: bool = False
     full: bool = False
+    seconds: float | None = None
     netlist: bool = False
     liberty: str | None = None
     target: Target = Target.ASIC
@@ -84,6 +91,8 @@ class SimulationResult:
 
     Parameters
     ----------
+    preset, parameters : str
+        Name of the dimensions, and what Python calls their parameter object.
     verilog_digest : str
         Which RTL was simulated or mapped, see `hdl.emit.verilog_digest`.
     liberty : str
@@ -96,6 +105,7 @@ class SimulationResult:
 
     top: str
     preset: str
+    parameters: str
     verilog_digest: str
     liberty: str
     simulator: str
@@ -116,22 +126,31 @@ class SimulationResult:
     outputs: tuple[str, ...]
 
 
-def prepare(entry: Entry, preset: str) -> None:
+def time_limit(entry: Entry, preset: str, request: Request) -> float:
+    """Return the seconds that a simulator has: enough on a slow and busy machine."""
+    if request.seconds is not None:
+        return request.seconds
+    slow = request.full or request.netlist or request.simulator == "icarus"
+    short = preset in entry.presets and preset not in entry.long
+    return SECONDS if short and not slow else LONG_SECONDS
+
+
+def prepare(entry: Entry, parameters: Any) -> None:
     """Let the testbench compute what it will read, such as captured tensors."""
     testbench = import_module(entry.testbench)
     if hasattr(testbench, "prepare"):
-        testbench.prepare(entry.parameters(preset))
+        testbench.prepare(parameters)
 
 
-def simulate(entry: Entry, preset: str, request: Request) -> SimulationResult:
-    """Emit, compile and run one unit at one preset, and write ``sim.json`` and ``junit.xml``.
+def simulate(entry: Entry, dimensions: str | Any, request: Request) -> SimulationResult:
+    """Emit, compile and run one unit, and write ``sim.json`` and ``junit.xml``.
 
     Parameters
     ----------
     entry : Entry
         The unit.
-    preset : str
-        Its dimensions.
+    dimensions : str or parameter object
+        A preset's name, or a parameter object of the unit; see `Entry.named`.
     request : Request
         How to simulate.
 
@@ -145,7 +164,7 @@ def simulate(entry: Entry, preset: str, request: Request) -> SimulationResult:
     UserError
         If the run could not take place, or ran no test.
     """
-    parameters = entry.parameters(preset)
+    preset, parameters = entry.named(dimensions)
     home = BUILD / entry.top / preset
     # Before the long work, so that a library that is none is named at once.
     library = find_library(request.liberty) if request.netlist else None
@@ -158,15 +177,16 @@ def simulate(entry: Entry, preset: str, request: Request) -> SimulationResult:
         digest = verilog_digest(verilog)
         if library:
             verilog = mapped_sources(verilog, entry.top, library, home / "netlist")
-        prepare(entry, preset)
+        prepare(entry, parameters)
         return run_testbench(
             top=entry.top,
             preset=preset,
+            parameters=parameters,
             testbench=entry.testbench,
             ports=emission.modules[-1].ports,
             verilog=verilog,
             home=home,
-            request=request,
+            request=replace(request, seconds=time_limit(entry, preset, request)),
             name=request.result_name,
             digest=digest,
             liberty=library.name if library else "",
@@ -177,6 +197,7 @@ def run_testbench(
     *,
     top: str,
     preset: str,
+    parameters: Any,
     testbench: str,
     ports: Sequence[Any],
     verilog: Sequence[Path],
@@ -190,6 +211,10 @@ def run_testbench(
 
     Parameters
     ----------
+    preset : str
+        Name of the dimensions.
+    parameters : Any
+        What the testbench finds as its unit's parameter object.
     name : str
         Stem of the result files in `home`: ``<name>.json``, ``<name>/``.
     digest, liberty : str
@@ -209,9 +234,11 @@ def run_testbench(
         "preset": preset,
         "seed": seed,
         "full": request.full,
+        "seconds": request.seconds or SECONDS,
         "directory": str(directory),
     }
     (directory / "context.json").write_text(json.dumps(told, indent=2))
+    (directory / PARAMETERS_FILE).write_bytes(pickle.dumps(parameters))
     runner, build_directory = simulators.build(
         simulator=request.simulator,
         top=top,
@@ -253,6 +280,7 @@ def run_testbench(
     result = SimulationResult(
         top=top,
         preset=preset,
+        parameters=repr(parameters),
         verilog_digest=digest,
         liberty=liberty,
         simulator=request.simulator,
@@ -280,8 +308,13 @@ def _read_results(directory: Path) -> tuple[int, list[str]]:
     """Return the number of tests and the message of each that failed; refuse an empty run."""
     results = directory / "junit.xml"
     if not results.exists():
-        tail = (directory / "simulation.log").read_text().strip().splitlines()[-15:]
-        raise UserError("the simulator left no results:\n" + "\n".join(tail))
+        lines = (directory / "simulation.log").read_text().strip().splitlines()
+        # What was running, and where: a simulator that was ended shows its calls, the last first.
+        running = [line.split("running ")[1] for line in lines if " running " in line]
+        where = f" in {running[-1]}" if running else ""
+        ended = [i for i, line in enumerate(lines) if line.startswith("Timeout")]
+        tail = lines[ended[0] :][:15] if ended else lines[-15:]
+        raise UserError(f"the simulator left no results{where}:\n" + "\n".join(tail))
     report = JUnitXml.fromfile(str(results))
     cases = [case for suite in report for case in suite]
     failures = [

@@ -78,6 +78,7 @@ def broken_run(home: Path, testbench: str) -> None:
     run_testbench(
         top=entry.top,
         preset="tiny",
+        parameters=entry.parameters("tiny"),
         testbench=testbench,
         ports=emission.modules[-1].ports,
         verilog=files,

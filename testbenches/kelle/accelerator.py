@@ -55,7 +55,7 @@ class Accelerator:
         self, dut: Any, salt: str, p: KelleParameters, layer: AttentionLayer, pattern: str = "none"
     ) -> None:
         self.dut, self.p, self.layer = dut, p, layer
-        self.bench = bench = Bench(dut, f"{salt} {pattern}")
+        self.bench = bench = Bench(dut, f"{salt} {pattern}", patience=PATIENCE)
         names = (
             "scales",
             "prefill_scores",
@@ -161,10 +161,7 @@ class Accelerator:
             slices = pack_slices(self.p.selector, scores, "tiles", self.bench.numpy_rng)
             self.sources["prefill_scores"].send(slices)
         await self.run("prefill_scores")
-        start = self.bench.cycle
-        while int(self.filled().sum()) < len(prefill.kept):
-            await self.bench.step()
-            assert self.bench.cycle < start + PATIENCE, "tokens must be selected in the end"
+        await self.bench.run(until=lambda: int(self.filled().sum()) >= len(prefill.kept))
 
     def send_kept(self, token: Kept) -> None:
         """Offer a token that has been selected already."""
@@ -183,9 +180,7 @@ class Accelerator:
         """Decode a token; return the cycles until its output is complete."""
         done = len(self.sinks["outputs"].received) + self.p.inputs
         self.offer(now, x)
-        return await self.bench.run(
-            until=lambda: len(self.sinks["outputs"].received) >= done, patience=PATIENCE
-        )
+        return await self.bench.run(until=lambda: len(self.sinks["outputs"].received) >= done)
 
     def offer(self, now: int, x: Integers) -> None:
         """Offer a token, its input, and a step's weights."""
@@ -193,16 +188,9 @@ class Accelerator:
         self.send("hidden", self.p.slice_layout, x.reshape(-1, self.p.rows))
         self.sources["weights"].send(self.program)
 
-    async def until(self, cycle: int) -> None:
-        """Pass cycles until one is reached."""
-        while self.bench.cycle < cycle:
-            await self.bench.step()
-
     async def run(self, *names: str) -> None:
         """Pass cycles until streams have handed over everything."""
-        await self.bench.run(
-            until=lambda: all(self.sources[name].idle for name in names), patience=PATIENCE
-        )
+        await self.bench.run(until=lambda: all(self.sources[name].idle for name in names))
 
     def send(self, name: str, layout: Any, values: Any) -> None:
         """Offer values to a stream."""

@@ -129,12 +129,12 @@ async def real_decode(dut: Any) -> None:
         begun += tick
         decode.refresh.tick()
     for now in range(decode.full, decode.full + steps):
-        await accelerator.until(begun + sweep)
+        await bench.wait(begun + sweep)
         taken = await decode.step(now)
         cycles.setdefault(decode.steps[-1].members, []).append(taken)
         begun += tick
         assert bench.cycle < begun - 64, f"a step must end before its tick: {bench.cycle}, {begun}"
-        await accelerator.until(begun + sweep)
+        await bench.wait(begun + sweep)
         decode.refresh.tick()
         bench.compare("words refreshed", decode.refresh.counts, accelerator.counts())
         await decode.spoil()

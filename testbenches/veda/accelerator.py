@@ -20,8 +20,10 @@ class Accelerator:
 
     def __init__(self, dut: Any, salt: str, *, source: str = "none", sink: str = "none") -> None:
         self.dut = dut
-        self.p = catalog_parameters()
-        self.bench = bench = Bench(dut, salt)
+        self.p = p = catalog_parameters()
+        # Whole layers may follow each other without an output, each stalled at every beat.
+        patience = PATIENCE + 8 * p.block * (sum(p.beats.values()) + 1000)
+        self.bench = bench = Bench(dut, salt, patience=patience)
         self.memory = bench.add(
             OffChipMemory(
                 dut, self.p, (bench.pauses(sink), bench.pauses(sink), bench.pauses(source))
@@ -34,8 +36,6 @@ class Accelerator:
         self.outputs = bench.sink("outputs", sink)
         self.states_out = bench.sink("states_out", sink)
         self.evictions = bench.sink("evictions", sink)
-        # Whole layers may follow each other without an output, each stalled at every beat.
-        self.patience = PATIENCE + 8 * self.p.block * (sum(self.p.beats.values()) + 1000)
         dut.clear_flags.value = 0
 
     def start(self, work: DecodeWork) -> None:
@@ -73,15 +73,13 @@ class Accelerator:
         cycles = await self.bench.run(
             until=lambda: (
                 len(self.outputs.received) == rows and len(self.states_out.received) == elements
-            ),
-            patience=self.patience,
+            )
         )
         await self.bench.run(
             until=lambda: (
                 len(self.evictions.received) == len(work.evictions)
                 and len(self.counts.received) > len(work.steps)
-            ),
-            patience=self.patience,
+            )
         )
         for _ in range(20):
             await self.bench.step()

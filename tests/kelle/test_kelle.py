@@ -131,7 +131,7 @@ def test_prefill_keeps_sinks_window_and_the_best(layer: AttentionLayer) -> None:
 
 def test_fading_banks() -> None:
     """Put behavioural eDRAM in the swap point; the design around it is as emitted."""
-    prepare(ENTRY, "tiny")
+    prepare(ENTRY, TINY)
     home = BUILD / "kelle" / "tiny_retention"
     emission = Emission(top=ENTRY.build("tiny"), name="kelle")
     files = write_verilog(emission, home / "rtl")
@@ -144,6 +144,7 @@ def test_fading_banks() -> None:
     result = run_testbench(
         top="kelle",
         preset="tiny",
+        parameters=TINY,
         testbench="testbenches.kelle.tb_kelle_retention",
         ports=emission.modules[-1].ports,
         verilog=[file for file in files if file.suffix == ".v"],

@@ -42,6 +42,7 @@ def test_the_wrapper_streams_under_any_pauses(tmp_path: Path) -> None:
     result = run_testbench(
         top="doubler_axis",
         preset="test",
+        parameters=None,
         testbench="tests.synth.tb_axi_stream",
         ports=outer,
         verilog=[*(file for file in files if file.suffix == ".v"), wrapper],

@@ -34,11 +34,17 @@ def scaled(p: RefreshParameters, patience: int = 40) -> RefreshSettings:
     """Return the paper's intervals with the shortest tick that leaves time to change scores."""
     news = 2 * p.entries + 2 * (1 << p.score_bits) + 8
     tick = min(p.walk_cycles + patience + news, (1 << p.tick_bits) - 1)
-    if p.interval_bits < 5:
-        return RefreshSettings(
-            parameters=p, tick_cycles=tick, patience=patience, msb_lst=2, lsb_hst=2, lsb_lst=3
-        )
-    return RefreshSettings(parameters=p, tick_cycles=tick, patience=patience)
+    paper = (4, 15, 20) if p.interval_bits >= 5 else (2, 2, 3)
+    longest = (1 << p.interval_bits) - 1
+    msb_lst, lsb_hst, lsb_lst = (min(interval, longest) for interval in paper)
+    return RefreshSettings(
+        parameters=p,
+        tick_cycles=tick,
+        patience=patience,
+        msb_lst=msb_lst,
+        lsb_hst=lsb_hst,
+        lsb_lst=lsb_lst,
+    )
 
 
 def prepare(p: RefreshParameters) -> None:
@@ -112,8 +118,10 @@ class Refresh:
 
     def __init__(self, dut: Any, salt: str, traffic: str = "none") -> None:
         self.p: RefreshParameters = catalog_parameters()
-        self.bench = Bench(dut, f"{salt} {traffic}")
         self.settings = scaled(self.p)
+        # Refreshes are no transfers of a stream; scores may rest for a few ticks.
+        patience = 4 * self.settings.tick_cycles
+        self.bench = Bench(dut, f"{salt} {traffic}", patience=patience)
         self.model = RefreshModel(self.p, self.settings)
         self.source = self.bench.source("scores")
         busy = (iter(lambda: True, False) if traffic == "endless" else self.bench.pauses(traffic),)
@@ -131,14 +139,12 @@ class Refresh:
         await self.bench.reset()
         self.model = RefreshModel(self.p, self.settings)
         await self.bench.step()
-        while not int(self.bench.dut.scores__ready.value):
-            await self.bench.step()
+        await self.bench.run(until=lambda: bool(int(self.bench.dut.scores__ready.value)))
         self.begun = self.bench.cycle
 
     async def until(self, cycle: int) -> None:
         """Pass cycles until one within the current tick."""
-        while self.bench.cycle < self.begun + cycle:
-            await self.bench.step()
+        await self.bench.wait(self.begun + cycle)
 
     def send(self, news: list[tuple[int, int, int]]) -> None:
         """Offer changes, and tell the model."""
@@ -212,8 +218,7 @@ async def operations_against_uniform(dut: Any) -> None:
     rank = bench.numpy_rng.permutation(p.entries)
     news = [(e, int(rank[e] * (1 << p.score_bits) // p.entries), 1) for e in range(p.entries)]
     refresh.send(news)
-    while not refresh.source.idle:
-        await bench.step()
+    await bench.run(until=lambda: refresh.source.idle)
     for half in HALVES:
         getattr(dut, f"{half}__ready").value = 1
     # Nothing is driven for a while: let the simulator turn the clock by itself.

@@ -41,7 +41,7 @@ class SelectorBench:
 
     def __init__(self, dut: Any, salt: str, source: str = "none", sink: str = "none") -> None:
         self.p: PrefillSelectorParameters = catalog_parameters()
-        self.bench = Bench(dut, f"{salt} {source} {sink}")
+        self.bench = Bench(dut, f"{salt} {source} {sink}", patience=20_000)
         self.rng = self.bench.numpy_rng
         self.scores = self.bench.source("scores", source)
         self.prefill = self.bench.sink("prefill", sink)
@@ -59,9 +59,7 @@ class SelectorBench:
         wanted = select([importances(head, p.eviction.evictor) for head in heads], p.eviction)
         done = len(self.prefill.received)
         slices = self.send(heads, order)
-        cycles = await bench.run(
-            until=lambda: len(self.prefill.received) >= done + len(wanted), patience=20_000
-        )
+        cycles = await bench.run(until=lambda: len(self.prefill.received) >= done + len(wanted))
         # What else leaves would be one token too many.
         for _ in range(4):
             await bench.step()

@@ -93,7 +93,7 @@ class Engine:
     ) -> None:
         self.p = catalog_parameters()
         self.table = table
-        self.bench = Bench(dut, salt)
+        self.bench = Bench(dut, salt, patience=3 * self.p.fifo_depth + 500)
         self.layers = self.bench.source("layers", source)
         self.probabilities = self.bench.source("probabilities", source)
         self.waits = self.bench.add(Waits(self.probabilities))
@@ -126,7 +126,7 @@ class Engine:
 
     async def finish(self) -> int:
         """Wait for everything, and a little longer for what should not come."""
-        cycles = await self.bench.run(until=lambda: self.done, patience=3 * self.p.fifo_depth + 500)
+        cycles = await self.bench.run(until=lambda: self.done)
         for _ in range(8):
             await self.bench.step()
         return cycles

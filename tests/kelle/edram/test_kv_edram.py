@@ -107,7 +107,7 @@ def test_bad_retention(change: dict[str, Any]) -> None:
 def test_macro_in_the_swap_point_fades_and_is_refreshed() -> None:
     """Replace the emitted memory by behavioural eDRAM; the design around it is as emitted."""
     entry = entry_named("kv_edram")
-    prepare(entry, "tiny")
+    prepare(entry, TINY)
     home = BUILD / "kv_edram" / "tiny_retention"
     emission = Emission(top=entry.build("tiny"), name="kv_edram")
     files = write_verilog(emission, home / "rtl")
@@ -118,6 +118,7 @@ def test_macro_in_the_swap_point_fades_and_is_refreshed() -> None:
     result = run_testbench(
         top="kv_edram",
         preset="tiny",
+        parameters=TINY,
         testbench="testbenches.kelle.edram.tb_kv_edram_retention",
         ports=emission.modules[-1].ports,
         verilog=[file for file in files if file.suffix == ".v"],

@@ -27,6 +27,7 @@ def test_refresh_is_never_late_and_needed() -> None:
     result = run_testbench(
         top="refreshed_edram",
         preset="tiny",
+        parameters=PARAMETERS,
         testbench="testbenches.kelle.edram.tb_refreshed_edram",
         ports=emission.modules[-1].ports,
         verilog=[file for file in files if file.suffix == ".v"],
