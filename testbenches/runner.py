@@ -150,7 +150,7 @@ def simulate(entry: Entry, dimensions: str | Any, request: Request) -> Simulatio
     entry : Entry
         The unit.
     dimensions : str or parameter object
-        A preset's name, or a parameter object of the unit; see `Entry.named`.
+        A preset's name, or a parameter object of the unit; its results are named as its module.
     request : Request
         How to simulate.
 
@@ -164,13 +164,15 @@ def simulate(entry: Entry, dimensions: str | Any, request: Request) -> Simulatio
     UserError
         If the run could not take place, or ran no test.
     """
-    preset, parameters = entry.named(dimensions)
-    home = BUILD / entry.top / preset
     # Before the long work, so that a library that is none is named at once.
     library = find_library(request.liberty) if request.netlist else None
+    is_name = isinstance(dimensions, str)
+    parameters = entry.parameters(dimensions) if is_name else dimensions
+    unit = entry.unit(parameters=parameters)
+    preset = dimensions if is_name else unit.module_name
+    home = BUILD / entry.top / preset
     # Its folders hold one run at a time.
     with locked(home.with_name(f".{preset}.lock")):
-        unit = entry.unit(parameters=parameters)
         emission = Emission(top=unit, name=entry.top, target=request.target)
         files = write_verilog(emission, home / request.target.folder)
         verilog = [file for file in files if file.suffix == ".v"]

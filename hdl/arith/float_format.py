@@ -2,6 +2,7 @@
 
 from enum import Enum
 from fractions import Fraction
+from numbers import Rational
 
 import numpy as np
 from amaranth.hdl import unsigned
@@ -215,7 +216,9 @@ class FloatFormat:
         ValueError
             If the value is not finite, or negative and the format unsigned.
         """
-        require(np.isfinite(float(value)), "only a finite value has a nearest code", value)
+        # A fraction may lie beyond the largest float.
+        finite = isinstance(value, Rational) or np.isfinite(value)
+        require(finite, "only a finite value has a nearest code", value)
         exact = abs(Fraction(value))
         negative = bool(np.signbit(float(value))) if exact == 0 else value < 0
         require(
@@ -245,11 +248,11 @@ class FloatFormat:
         numpy.ndarray
             float64 of the same shape, with infinities, NaNs and signed zeros.
         """
-        codes = np.asarray(bits).astype(np.int64)
-        exponent = (codes >> self.mantissa_bits) & self.exponent_mask
-        mantissa = codes & self.mantissa_mask
+        codes = np.asarray(bits).astype(np.uint64)
+        exponent = ((codes >> self.mantissa_bits) & self.exponent_mask).astype(np.int64)
+        mantissa = (codes & self.mantissa_mask).astype(np.int64)
         significand = mantissa | ((exponent > 0).astype(np.int64) << self.mantissa_bits)
-        power = np.maximum(exponent, 1) - 1 + self.smallest_power
+        power = np.clip(exponent, 1, self.largest_exponent) - 1 + self.smallest_power
         value = np.ldexp(significand.astype(np.float64), power.astype(np.int32))
         magnitude = codes & self.magnitude_mask
         if self.specials is Specials.IEEE:

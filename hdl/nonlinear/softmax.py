@@ -141,8 +141,9 @@ class Softmax(Unit):
 
     **Latency** 10 cycles from a row's last slice to its first slice of probabilities.
 
-    **Throughput** one slice in and one out a cycle, also from row to row; while `rows` complete
-    rows are under way the next waits, which rows shorter than 3 slices notice.
+    **Throughput** one slice in and one out a cycle, also from row to row; but while `rows` complete
+    rows are under way the next waits: `rows` rows of n slices take ``2 n + 6`` cycles at least,
+    which with 4 of them rows shorter than 3 slices notice.
 
     **Numerics** m is the ceiling of the largest score so far; p = 2**(s - m) in UQ1.15 by four
     linear pieces on the fraction and a shift (floor); the sum d = (d >> (m - previous m)) + sum(p);

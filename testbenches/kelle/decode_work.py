@@ -19,6 +19,9 @@ from testbenches.kelle.eviction.evictor_waves import policy_for, step_waves
 from testbenches.packing import pack, to_integers
 
 LAYER = 14
+GROUP = 3
+"""Query heads a key/value head of SmolLM2."""
+
 LONG = 1024
 """Slots above which a budget needs a longer text than the prose."""
 
@@ -75,6 +78,8 @@ class Builder:
 
     def __init__(self, p: EvictingArrayParameters) -> None:
         self.p = p
+        # Query heads a key/value head: SmolLM2's, or as many as there are accumulators.
+        self.queries = min(GROUP, p.vectors)
         self.model = TileAccumulatorModel(p.accumulator, p.rows)
         self.work = Work([], [], [], [], [], [], [], [])
 
@@ -152,12 +157,15 @@ def step_work(
 
 @cache
 def head_operands(
-    kv_head: int, slots: int, channels: int
+    kv_head: int, slots: int, channels: int, count: int
 ) -> tuple[np.ndarray, np.ndarray, int, int, np.ndarray]:
-    """Return queries, keys, scale and shift of a key/value head, and its scores as real numbers."""
+    """Return queries, keys, scale and shift of a key/value head, and its scores as real numbers.
+
+    Of its query heads the first `count` are there.
+    """
     trace = open_layer(slots)
     group = trace.heads // trace.kv_heads
-    heads = [trace.attention_trace(LAYER, kv_head * group + head) for head in range(group)]
+    heads = [trace.attention_trace(LAYER, kv_head * group + head) for head in range(count)]
     queries, keys, scale, shift, scores = quantised_scores(
         np.stack([head.q[:, :channels] for head in heads]), heads[0].k[:, :channels]
     )
@@ -174,7 +182,7 @@ def decode_work(
     policy: AerpParameters = policy_for(evictor)
     for kv_head in kv_heads:
         # Two channel tiles, whatever the array: all of a head's channels at 32 rows.
-        operands = head_operands(kv_head, slots, 2 * builder.p.rows)
+        operands = head_operands(kv_head, slots, 2 * builder.p.rows, builder.queries)
         queries, keys, scale, shift, real = operands
         first = slots - slots // 8
         for step in replay(

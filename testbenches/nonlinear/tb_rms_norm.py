@@ -11,6 +11,7 @@ from golden.nonlinear.rms_norm import quantise_states, quantise_weights, rms_nor
 from hdl.nonlinear.rms_norm import EPSILON_BITS, RmsNormParameters
 from testbenches.bench import catalog_parameters
 from testbenches.packing import pack, to_integers
+from testbenches.slices import full_rate_cycles
 from testbenches.stream_bench import Fields, StreamBench
 from testbenches.streams import PAUSES
 
@@ -110,10 +111,11 @@ async def real_states(dut: Any) -> None:
     bench = NormBench(dut, "real_states", "none", "none", "none")
     states, epsilon, weights = real_rows(bench.p)
     cycles = await bench.run(states, epsilon, weights)
-    ideal = (len(states) + 1) * bench.p.slices
-    if bench.p.rows > 1:
-        bench.bench.compare("cycles", np.array([ideal + LATENCY - 1]), np.array([cycles]))
+    slices = [bench.p.slices] * len(states)
+    expected = full_rate_cycles(slices, rows=bench.p.rows, latency=LATENCY)
+    bench.bench.compare("cycles", np.array([expected]), np.array([cycles]))
     # Bound: one slice a cycle, and at first the row that must be complete.
+    ideal = sum(slices) + bench.p.slices
     tensors = f"SmolLM2 layers {LAYERS}, {len(states)} hidden states"
     bench.bench.record(cycles=cycles, ideal_cycles=ideal, tensors=tensors)
 

@@ -10,7 +10,7 @@ from golden.llm import open_trace
 from golden.nonlinear.softmax import quantise_scores, softmax
 from hdl.nonlinear.softmax import SoftmaxParameters
 from testbenches.bench import catalog_parameters
-from testbenches.slices import sliced
+from testbenches.slices import full_rate_cycles, sliced
 from testbenches.stream_bench import Fields, StreamBench
 from testbenches.streams import PAUSES
 
@@ -120,11 +120,11 @@ async def full_rate(dut: Any) -> None:
     rows = [row[: p.scores] for row in random_rows(bench.bench.numpy_rng, p, 4)]
     rows = [np.resize(row, p.scores) for row in rows]
     cycles = await run_rows(bench, rows)
-    slices = len(rows) * p.scores // p.lanes
+    slices = p.scores // p.lanes
+    expected = full_rate_cycles([slices] * len(rows), rows=p.rows, latency=LATENCY)
+    bench.bench.compare("cycles", np.array([expected]), np.array([cycles]))
     # Bound: one slice a cycle, and at first the row that must be complete.
-    ideal = slices + p.scores // p.lanes
-    if p.rows > 1:
-        bench.bench.compare("cycles", np.array([ideal + LATENCY - 1]), np.array([cycles]))
+    ideal = (len(rows) + 1) * slices
     bench.bench.record(cycles=cycles, ideal_cycles=ideal)
 
 

@@ -93,6 +93,26 @@ def test_model_rounds_to_odd() -> None:
         assert Fraction(float(low)) < exact < Fraction(float(high))
 
 
+def test_binary64_is_the_largest_format() -> None:
+    double = FloatFormat(exponent_bits=11, mantissa_bits=52, bias=1023)
+    rng = np.random.default_rng(64)
+    codes = rng.integers(0, 1 << 64, 4096, np.uint64, endpoint=False)
+    ends = [0, 1, double.min_normal, double.max_finite, double.infinity, double.quiet_nan]
+    ends += [code | double.sign_mask for code in ends]
+    codes = np.concatenate([codes, np.array(ends, np.uint64)])
+    values = codes.view(np.float64)
+    assert np.array_equal(double.decode(codes), values, equal_nan=True)
+    assert np.array_equal(double.decode(codes.astype(object)), values, equal_nan=True)
+    assert double.show(0xBFF8000000000000) == "0xBFF8000000000000 (-1.5)"
+    for code, value in zip(codes.tolist(), values, strict=True):
+        if np.isfinite(value):
+            assert double.to_fraction(code) == Fraction(value)
+            assert double.from_fraction(value) == code
+    beyond = Fraction(2) ** 1024
+    assert double.from_fraction(beyond) == double.infinity
+    assert double.from_fraction(-beyond, saturate=True) == double.max_finite | double.sign_mask
+
+
 def test_constants() -> None:
     assert (BINARY16.one, BINARY16.max_finite, BINARY16.min_normal) == (0x3C00, 0x7BFF, 0x0400)
     assert (BINARY16.infinity, BINARY16.quiet_nan, BINARY16.min_subnormal) == (0x7C00, 0x7E00, 1)

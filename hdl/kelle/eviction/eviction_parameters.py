@@ -2,7 +2,7 @@
 
 from dataclasses import field
 
-from amaranth.hdl import signed
+from amaranth.hdl import Const, Value, signed
 from amaranth.lib import data
 from amaranth.utils import bits_for, ceil_log2
 
@@ -77,6 +77,10 @@ class EvictionParameters:
     def popular_heads(self) -> int:
         """Heads that a popular token exceeds."""
         return self.heads // 2 if self.popular_above is None else self.popular_above
+
+    def is_sink(self, position: Value) -> Value:
+        """Whether a token stands where it always stays."""
+        return position < self.sinks if self.sinks else Const(0)
 
     @property
     def tiles(self) -> int:

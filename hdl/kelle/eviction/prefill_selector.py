@@ -174,7 +174,7 @@ class PrefillSelector(Unit):
         window = position[2] + eviction.window > sums.text_last
         keep = Signal(reset_less=True)
         m.d.comb += [
-            always.eq(self.whole | (position[2] < eviction.sinks) | window),
+            always.eq(self.whole | eviction.is_sink(position[2]) | window),
             better.eq(element[0] > self.search.threshold),
             equal.eq((element[0] == self.search.threshold) & ~always & valid[2]),
             keeps.eq(always | better | (equal & (ties != 0))),

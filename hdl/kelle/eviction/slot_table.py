@@ -116,7 +116,7 @@ class SlotRow(Unit):
             fresh.eq(wave.fresh & (self.row == wave.row)),
             self.state.importance.eq(importance.read_data),
             self.state.valid.eq(resident & ~fresh),
-            self.state.protect.eq((held.position < p.sinks) | (held.position >= self.oldest)),
+            self.state.protect.eq(p.is_sink(held.position) | (held.position >= self.oldest)),
         ]
 
         # The evictor answers one cycle after the wave.

@@ -218,12 +218,12 @@ async def decode_steps(dut: Any) -> None:
     seen = np.array([cycle for cycle, _ in received])
     unit.bench.compare("cycle of the victim", last_scores + 1, seen)
     # Bound: the load of weights, or the vectors where there are more; the rest is the fill.
-    period = max(p.array.load_cycles, 3)
+    period = max(p.array.load_cycles, builder.queries)
     tiles_loaded = len(work.beats) // p.array.load_cycles
     unit.bench.compare(
         "cycles from the first tile to the last",
         np.array([(tiles_loaded - 1) * period]),
-        np.array([accepted[-3] - accepted[0]]),
+        np.array([accepted[-builder.queries] - accepted[0]]),
     )
     unit.bench.record(
         cycles=int(accepted[-1] - accepted[0] + p.latency + p.rows + 1),
@@ -265,7 +265,8 @@ async def other_products(dut: Any) -> None:
     builder = Builder(p)
     decode_work(builder, 1, (0,), few_slots(p))
     rng = Bench(dut, "other_products").numpy_rng
-    operands = values_operands(trace, LAYER, 0, p.array, 2 * p.rows)
+    values, weights = values_operands(trace, LAYER, 0, p.array, 2 * p.rows)
+    operands = (values, weights[: builder.queries])
     values = list(passes_of(operands, p.array, wide=True))
     for number in range(0, len(values), 4):
         # From results of a few bits to results that nearly all saturate.

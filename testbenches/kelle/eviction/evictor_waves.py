@@ -104,8 +104,11 @@ def step_waves(step: DecodeStep, p: SystolicEvictorParameters) -> Iterator[Wave]
 
 
 def policy_for(p: SystolicEvictorParameters) -> AerpParameters:
-    """Fill all slots: half of them for the recent window, as in the paper, and its ten sinks."""
-    sinks = 10 if p.slots >= 64 else 1
+    """Fill all slots: half of them for the recent window, as in the paper, and its ten sinks.
+
+    One slot at least is left for the arriving token.
+    """
+    sinks = 10 if p.slots >= 64 else min(1, p.slots // 2 - 1)
     return AerpParameters(budget=p.slots, window=p.slots // 2, sinks=sinks)
 
 
