@@ -8,11 +8,7 @@ from numpy.typing import NDArray
 from testbenches.stream_bench import Fields
 
 
-READ = 3
-"""Cycles from reading a slice in a row buffer to its result at the output."""
-
-
-def full_rate_cycles(counts: Sequence[int], *, rows: int, latency: int) -> int:
+def full_rate_cycles(counts: Sequence[int], *, rows: int, latency: int, read_latency: int) -> int:
     """Return the cycles to the last result of rows of `counts` slices, of which none ever waits.
 
     Parameters
@@ -23,15 +19,17 @@ def full_rate_cycles(counts: Sequence[int], *, rows: int, latency: int) -> int:
         Rows that are under way or waiting at most; one counts until its last slice is read.
     latency : int
         Cycles from a row's last slice to its first result.
+    read_latency : int
+        Those of them that pass after the first slice is read in the row buffer.
     """
     taken, read = -1, -1
     ends: list[int] = []
     for number, count in enumerate(counts):
         free = ends[number - rows] if number >= rows else -1
         taken = max(taken, free) + count
-        read = max(taken + latency - READ - 1, read) + count
+        read = max(taken + latency - read_latency - 1, read) + count
         ends.append(read)
-    return read + READ + 1
+    return read + read_latency + 1
 
 
 def sliced(rows: Sequence[NDArray[np.int64]], lanes: int) -> Fields:

@@ -148,7 +148,7 @@ class RmsNorm(Unit):
 
     **Latency** 10 cycles from a row's last slice to its first result. **Throughput** one slice in
     and one out a cycle, also from row to row; but while `rows` complete rows are under way the next
-    waits: `rows` rows of n slices take ``2 n + 6`` cycles at least, which with 4 of them rows
+    waits: `rows` rows of n slices take ``2 n + 5`` cycles at least, which with 4 of them rows
     shorter than 3 slices notice. A slice waits for its weights.
 
     **Numerics** the squares are summed exactly; the sum is normalised to 15 fraction bits (floor);

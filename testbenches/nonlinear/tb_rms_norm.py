@@ -21,8 +21,8 @@ TOKENS = 640
 EPSILON = 1e-5
 """SmolLM2's."""
 
-LATENCY = 10
-"""Cycles from a row's last slice to its first result."""
+LATENCY, READ_LATENCY = 10, 4
+"""Cycles from a row's last slice to its first result, and from its first slice's reading."""
 
 LOWEST, HIGHEST = -(1 << 15), (1 << 15) - 1
 
@@ -112,7 +112,9 @@ async def real_states(dut: Any) -> None:
     states, epsilon, weights = real_rows(bench.p)
     cycles = await bench.run(states, epsilon, weights)
     slices = [bench.p.slices] * len(states)
-    expected = full_rate_cycles(slices, rows=bench.p.rows, latency=LATENCY)
+    expected = full_rate_cycles(
+        slices, rows=bench.p.rows, latency=LATENCY, read_latency=READ_LATENCY
+    )
     bench.bench.compare("cycles", np.array([expected]), np.array([cycles]))
     # Bound: one slice a cycle, and at first the row that must be complete.
     ideal = sum(slices) + bench.p.slices

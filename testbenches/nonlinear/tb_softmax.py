@@ -17,8 +17,8 @@ from testbenches.streams import PAUSES
 Rows = list[NDArray[np.int64]]
 LAYERS = (0, 14, 29)
 TOKENS = 640
-LATENCY = 10
-"""Cycles from a row's last slice to its first slice of probabilities."""
+LATENCY, READ_LATENCY = 10, 3
+"""Cycles from a row's last slice to its first slice of probabilities, and from its reading."""
 
 LOWEST, HIGHEST = -(1 << 15), (1 << 15) - 1
 
@@ -121,7 +121,9 @@ async def full_rate(dut: Any) -> None:
     rows = [np.resize(row, p.scores) for row in rows]
     cycles = await run_rows(bench, rows)
     slices = p.scores // p.lanes
-    expected = full_rate_cycles([slices] * len(rows), rows=p.rows, latency=LATENCY)
+    expected = full_rate_cycles(
+        [slices] * len(rows), rows=p.rows, latency=LATENCY, read_latency=READ_LATENCY
+    )
     bench.bench.compare("cycles", np.array([expected]), np.array([cycles]))
     # Bound: one slice a cycle, and at first the row that must be complete.
     ideal = (len(rows) + 1) * slices

@@ -23,7 +23,7 @@ class RefreshThreshold(Unit):
     of t or more. Entries with equal scores are in the same group, so that the halves are equal
     only as far as the scores can tell them apart.
 
-    **Latency** the threshold is exact 2 * 2**score_bits + 2 cycles after the last change.
+    **Latency** the threshold is exact `settle_cycles` of the parameters after the last change.
     **Throughput** one change a cycle.
 
     Parameters

@@ -36,7 +36,7 @@ class RefreshParameters:
     score_bits : int
         Bits of a score as the refresh controllers see it, 1 to 8; the paper has 4.
     tick_bits : int
-        Bits of the prescaler, 4 to 32.
+        Bits of the prescaler, 4 to 32; enough for a sweep and for the threshold to settle.
     interval_bits : int
         Bits of an interval in ticks, 1 to 16.
 
@@ -59,6 +59,9 @@ class RefreshParameters:
         require_range("score_bits", self.score_bits, 1, 8)
         require_range("tick_bits", self.tick_bits, 4, 32)
         require_range("interval_bits", self.interval_bits, 1, 16)
+        cycles = self.walk_cycles + self.settle_cycles
+        rule = f"a tick must hold a sweep and a new threshold, {cycles} cycles, in tick_bits"
+        require(cycles < 1 << self.tick_bits, rule, self.tick_bits)
 
     @property
     def entry_bits(self) -> int:
@@ -74,6 +77,11 @@ class RefreshParameters:
     def walk_cycles(self) -> int:
         """Cycles of a sweep that refreshes everything and never waits, with its start."""
         return self.entries * self.words + 1
+
+    @property
+    def settle_cycles(self) -> int:
+        """Cycles from the last change of a score until the threshold is exact."""
+        return 2 * (1 << self.score_bits) + 2
 
     @property
     def score_layout(self) -> data.StructLayout:

@@ -40,6 +40,7 @@ def test_the_proof_needs_its_invariants() -> None:
         ({"words": 9}, "words must be an integer from 1 to 8, not 9"),
         ({"score_bits": 0}, "score_bits must be an integer from 1 to 8, not 0"),
         ({"tick_bits": 40}, "tick_bits must be an integer from 4 to 32, not 40"),
+        ({"tick_bits": 14}, r"a tick must hold .* 16419 cycles, in tick_bits, not 14"),
         ({"interval_bits": 17}, "interval_bits must be an integer from 1 to 16, not 17"),
     ],
 )

@@ -1,0 +1,54 @@
+"""Legal parameters at the ends of their ranges: simulated, and linted."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hdl.catalog import entry_named
+from hdl.emit import Emission
+from testbenches.lint import lint_unit
+from testbenches.runner import Request, simulate
+
+SIMULATED = {
+    "softmax": {"lanes": 4, "scores": 20, "rows": 2},
+    "rms_norm": {"width": 4, "rows": 2},
+    "refresh_controller": {"tick_bits": 5, "interval_bits": 1},
+    "evicting_array": {"vectors": 2},
+    "element_serial_softmax": {"capacity": 2, "tile": 64},
+    "systolic_evictor": {"rows": 2, "slots": 2, "index_width": 1},
+}
+
+
+def changed(top: str, changes: dict[str, Any]) -> Any:
+    """Return the smallest preset with some fields changed; a dotted name is a field's field."""
+    parameters = entry_named(top).parameters("tiny")
+    for name, value in changes.items():
+        head, _dot, tail = name.partition(".")
+        inner = replace(getattr(parameters, head), **{tail: value}) if tail else value
+        parameters = replace(parameters, **{head: inner})
+    return parameters
+
+
+@pytest.mark.parametrize("top", SIMULATED)
+def test_the_ends_of_ranges_are_simulated(top: str) -> None:
+    parameters = changed(top, SIMULATED[top])
+    result = simulate(entry_named(top), parameters, Request(seed=1))
+    assert result.passed, result.first_failure
+    assert result.values_checked > 0
+    assert result.parameters == repr(parameters)
+
+
+@pytest.mark.parametrize(
+    ("top", "changes"),
+    [
+        ("eviction_controller", {"sinks": 0}),
+        ("prefill_selector", {"eviction.sinks": 0}),
+        ("kelle", {"sinks": 0}),
+        ("kelle", {"vectors": 4}),
+    ],
+)
+def test_lint_finds_nothing_at_the_ends_of_ranges(top: str, changes: dict[str, Any]) -> None:
+    unit = entry_named(top).unit(parameters=changed(top, changes))
+    message = lint_unit(top, Emission(top=unit, name=top))
+    assert not message, message
