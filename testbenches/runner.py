@@ -26,8 +26,12 @@ from synth.netlist import mapped_sources
 from testbenches import coverage, simulators, waves
 from testbenches.bench import CONTEXT_VARIABLE, PARAMETERS_FILE
 
-SECONDS, LONG_SECONDS = 1800, 12 * 3600
-"""Time that a simulator has for what takes a few minutes, and for what is known to take longer."""
+TINY_SECONDS, SECONDS, LONG_SECONDS = 600, 3600, 12 * 3600
+"""Time that a simulator has for the tiny presets, which take seconds on an idle machine, for those
+that take minutes, and for those that are known to take longer or that nobody knows."""
+
+SLOW = 6
+"""How many times as long a long version, a netlist, or four states may take."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +51,7 @@ class Request:
     full : bool
         Whether testbenches run their long versions.
     seconds : float, optional
-        Time that the simulator has; by `time_limit`, or `SECONDS`, if it is not given.
+        Time that the simulator has; by `time_limit`, or `TINY_SECONDS`, if it is not given.
     netlist : bool
         Whether to simulate the unit mapped to a cell library instead of its RTL.
     liberty : str, optional
@@ -130,9 +134,11 @@ def time_limit(entry: Entry, preset: str, request: Request) -> float:
     """Return the seconds that a simulator has: enough on a slow and busy machine."""
     if request.seconds is not None:
         return request.seconds
+    seconds = TINY_SECONDS if preset.startswith("tiny") else SECONDS
+    if preset in entry.long or preset not in entry.presets:
+        seconds = LONG_SECONDS
     slow = request.full or request.netlist or request.simulator == "icarus"
-    short = preset in entry.presets and preset not in entry.long
-    return SECONDS if short and not slow else LONG_SECONDS
+    return SLOW * seconds if slow else seconds
 
 
 def prepare(entry: Entry, parameters: Any) -> None:
@@ -236,7 +242,7 @@ def run_testbench(
         "preset": preset,
         "seed": seed,
         "full": request.full,
-        "seconds": request.seconds or SECONDS,
+        "seconds": request.seconds or TINY_SECONDS,
         "directory": str(directory),
     }
     (directory / "context.json").write_text(json.dumps(told, indent=2))

@@ -16,6 +16,8 @@ from hdl.unit import Unit
 from testbenches.runner import (
     LONG_SECONDS,
     SECONDS,
+    SLOW,
+    TINY_SECONDS,
     Request,
     SimulationResult,
     run_testbench,
@@ -76,7 +78,9 @@ def test_a_testbench_without_cycles_is_ended(tmp_path: Path) -> None:
 
 def test_time_by_preset() -> None:
     entry = entry_named("kelle")
-    assert time_limit(entry, "tiny", Request()) == SECONDS
+    assert time_limit(entry, "tiny", Request()) == TINY_SECONDS
+    assert time_limit(entry_named("softmax"), "paper", Request()) == SECONDS
     assert time_limit(entry, "paper", Request()) == LONG_SECONDS
-    assert time_limit(entry, "tiny", Request(netlist=True)) == LONG_SECONDS
+    assert time_limit(entry, "kelle_8_2", Request()) == LONG_SECONDS
+    assert time_limit(entry, "tiny", Request(netlist=True)) == SLOW * TINY_SECONDS
     assert time_limit(entry, "tiny", Request(netlist=True, seconds=5)) == 5
