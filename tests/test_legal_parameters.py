@@ -44,6 +44,8 @@ def test_the_ends_of_ranges_are_simulated(top: str) -> None:
     [
         ("eviction_controller", {"sinks": 0}),
         ("prefill_selector", {"eviction.sinks": 0}),
+        ("eviction_controller", {"popular_above": 3}),
+        ("prefill_selector", {"eviction.popular_above": 3}),
         ("kelle", {"sinks": 0}),
         ("kelle", {"vectors": 4}),
     ],

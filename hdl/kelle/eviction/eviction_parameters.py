@@ -82,6 +82,10 @@ class EvictionParameters:
         """Whether a token stands where it always stays."""
         return position < self.sinks if self.sinks else Const(0)
 
+    def is_popular(self, keepers: Value) -> Value:
+        """Whether a token is, by the number of heads that keep it."""
+        return keepers > self.popular_heads if self.popular_heads < self.heads else Const(0)
+
     @property
     def tiles(self) -> int:
         """Tiles of a head."""

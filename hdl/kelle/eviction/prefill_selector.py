@@ -204,7 +204,7 @@ class PrefillSelector(Unit):
             kept.write_data.eq(stored),
             count.eq(Mux(self.head == 0, 0, marks.read_data[: self.count_bits]) + keep),
             mark.recomputed.eq(
-                (count > eviction.popular_heads) & ~recent & (used != eviction.prefilled_vectors)
+                eviction.is_popular(count) & ~recent & (used != eviction.prefilled_vectors)
             ),
             mark.vector.eq(used),
             marks.write_enable.eq(valid[3]),

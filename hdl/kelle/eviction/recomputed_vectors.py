@@ -144,7 +144,7 @@ class RecomputedVectors(Unit):
                 m.d.comb += [free.eq(v), any_free.eq(1)]
         m.d.comb += self.vector_stores.payload.eq(self.adopted)
         left_window = self.now >= p.window + p.sinks
-        popular = left_window & (many > p.popular_heads) & any_free
+        popular = left_window & p.is_popular(many) & any_free
         with m.If(self.vector_stores.ready):
             m.d.sync += self.vector_stores.valid.eq(0)
         with m.If(decides & ~telling):
