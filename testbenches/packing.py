@@ -46,12 +46,14 @@ def pack(layout: Any, value: Any) -> Bits:
     shape = Shape.cast(layout)
     integers = np.asarray(value)
     low, high = _limits(shape)
-    if integers.size and (integers.min() < low or integers.max() > high):
-        worst = integers.min() if integers.min() < low else integers.max()
-        raise ValueError(f"a value of {shape!r} must be from {low} to {high}, not {worst}")
-    octets = np.ascontiguousarray(integers, dtype="<i8" if shape.signed else "<u8")
-    octets = octets[..., np.newaxis].view(np.uint8)
-    return np.unpackbits(octets, axis=-1, bitorder="little")[..., : shape.width]
+    if integers.size:
+        least, most = integers.min(), integers.max()
+        if least < low or most > high:
+            worst = least if least < low else most
+            raise ValueError(f"a value of {shape!r} must be from {low} to {high}, not {worst}")
+    words = integers.astype("<i8" if shape.signed else "<u8")
+    octets = words[..., np.newaxis].view(np.uint8)[..., : -(-shape.width // 8)]
+    return np.unpackbits(octets, axis=-1, count=shape.width, bitorder="little")
 
 
 def unpack(layout: Any, bits: Bits) -> Any:
@@ -78,10 +80,12 @@ def unpack(layout: Any, bits: Bits) -> Any:
         element = Shape.cast(layout.elem_shape).width
         return unpack(layout.elem_shape, bits.reshape(*bits.shape[:-1], layout.length, element))
     shape = Shape.cast(layout)
-    weights = np.left_shift(np.int64(1), np.arange(shape.width, dtype=np.int64))
-    if shape.signed:
-        weights[-1] = -weights[-1]
-    return bits.astype(np.int64) @ weights
+    octets = np.packbits(bits, axis=-1, bitorder="little")
+    words = np.zeros((*octets.shape[:-1], 8), np.uint8)
+    words[..., : octets.shape[-1]] = octets
+    # Shifted up and down again, a value takes its sign along.
+    unused = 64 - shape.width
+    return words.view("<i8")[..., 0] << unused >> unused if shape.signed else words.view("<i8")[..., 0]
 
 
 def to_integers(bits: Bits) -> list[int]:

@@ -273,7 +273,11 @@ def run_testbench(
             plusargs=[f"+dumpfile_path={directory / 'dump.fst'}"],
             timescale=("1ns", "1ps"),
             log_file=directory / "simulation.log",
-            extra_env={CONTEXT_VARIABLE: str(directory / "context.json")},
+            extra_env={
+                CONTEXT_VARIABLE: str(directory / "context.json"),
+                # Every module that a testbench imports would be parsed for its assertions.
+                "COCOTB_REWRITE_ASSERTION_FILES": "tb_*.py",
+            },
         )
     seconds = time.monotonic() - started
     tests, failures = _read_results(directory)

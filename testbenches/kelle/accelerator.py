@@ -1,5 +1,6 @@
 """The accelerator's surroundings: off-chip memory, and a host that sends tokens."""
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -103,7 +104,7 @@ class Accelerator:
         if placed >> self.placed_layout.size - 1:
             self.placed.append(placed)
 
-    @property
+    @cached_property
     def placed_layout(self) -> data.StructLayout:
         """The port that shows placements; `valid` is its highest bit."""
         return data.StructLayout({"placement": placement_layout(self.p.eviction), "valid": 1})
