@@ -176,6 +176,46 @@ def runtime_arguments(simulator: str) -> list[str]:
     return [argument for home in homes for argument in ("-M", home)]
 
 
+def link(model: Path, program: Path, header: str) -> Path:
+    """Compile a C++ program beside a Verilator model and link it to that, unless it is there.
+
+    Parameters
+    ----------
+    model : Path
+        What `build` returned for Verilator.
+    program : Path
+        Its source, which includes ``Vtop.h`` and the header that `PORTS` names.
+    header : str
+        Text of that header.
+
+    Returns
+    -------
+    Path
+        The program.
+    """
+    linked = model / f"{program.stem}-{_digest(program.read_text(), header)}"
+    if linked.exists():
+        return linked
+    with environment(), tempfile.TemporaryDirectory(dir=model, prefix=".link-") as scratch:
+        ports = Path(scratch, "ports.h")
+        ports.write_text(header + "\n")
+        asked = [verilator_executable(), "--getenv", "VERILATOR_ROOT"]
+        root = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+        include = Path(root, "include")
+        switches = [f"-DVM_{name}=0" for name in ("COVERAGE", "SC", "TIMING", "TRACE", "TRACE_FST")]
+        command = ["g++", "-O2", "-std=c++17", "-pthread", *switches, f'-DPORTS="{ports}"']
+        command += [f"-I{folder}" for folder in (model, include, include / "vltstd")]
+        objects = [file for pattern in ("*.a", RUNTIME_OBJECTS) for file in model.glob(pattern)]
+        new = Path(scratch, "program")
+        command += [str(part) for part in (program, *objects, "-o", new, "-latomic")]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise UserError(f"g++ refused {program.name}:\n{done.stderr[-3000:]}")
+        with contextlib.suppress(OSError):
+            new.rename(linked)
+    return linked
+
+
 def _keep(directory: Path, files: list[Path]) -> None:
     """Copy files into a new directory that appears as a whole, or not at all."""
     with tempfile.TemporaryDirectory(dir=directory.parent, prefix=".keep-") as scratch:

@@ -13,89 +13,24 @@ from testbenches.packing import from_integers, pack, to_integers, unpack
 from testbenches.streams import Stream, read
 
 
-class OffChipMemory:
-    """Lines by address, and the streams `writes`, `reads` and `words`.
+class Lines:
+    """What stands in the memory: keys, values, matrices and angles at their addresses.
 
     Parameters
     ----------
-    dut : Any
-        The design under test.
     p : VedaParameters
         Dimensions.
-    pauses : tuple[Iterator[bool], Iterator[bool], Iterator[bool]]
-        Of writes, of bursts and of words.
-    latency : int
-        Cycles from a burst to its first beat.
 
     Members
     -------
     lines : dict[int, int]
         What has been written.
-    written : list[int]
-        Packed payloads of the writes.
-    beats : int
-        Beats handed over.
-    first_beat, last_beat : int
-        Cycles of this memory's count in which a beat was handed over.
     """
 
-    def __init__(
-        self,
-        dut: Any,
-        p: VedaParameters,
-        pauses: tuple[Iterator[bool], Iterator[bool], Iterator[bool]],
-        latency: int = 24,
-    ) -> None:
+    def __init__(self, p: VedaParameters) -> None:
         self.p = p
-        self.pauses = pauses
-        self.latency = latency
-        self.writes, self.reads, self.words = (
-            Stream(dut, name) for name in ("writes", "reads", "words")
-        )
         self.line_bits = p.array.plane_width * 16
         self.lines: dict[int, int] = {}
-        self.cycle = 0
-        self.clear()
-
-    def clear(self) -> None:
-        """Forget the bursts; what was written stays."""
-        self.written: list[int] = []
-        self.bursts: deque[tuple[int, Iterator[int]]] = deque()
-        self.offered: int | None = None
-        self.accepted = False
-        self.beats = 0
-        self.words.valid.value = 0
-        self.writes.ready.value = 0
-        self.reads.ready.value = 0
-
-    def drive(self) -> None:
-        """Offer the next beat."""
-        self.writes.ready.value = int(not next(self.pauses[0]))
-        self.reads.ready.value = int(len(self.bursts) < 8 and not next(self.pauses[1]))
-        if self.offered is None and not next(self.pauses[2]):
-            while self.bursts and self.bursts[0][0] <= self.cycle:
-                self.offered = next(self.bursts[0][1], None)
-                if self.offered is not None:
-                    break
-                self.bursts.popleft()
-            if self.offered is not None:
-                self.words.payload.value = self.offered
-                self.words.valid.value = 1
-        if self.offered is None and self.accepted:
-            self.words.valid.value = 0
-
-    def sample(self) -> None:
-        """Take writes first: a burst sees all that went before it."""
-        self.cycle += 1
-        if self.writes.transfers():
-            self._write(read(self.writes.payload))
-        if self.reads.transfers():
-            burst = read(self.reads.payload)
-            self.bursts.append((self.cycle + self.latency, iter(self._fetch(burst))))
-        self.accepted = self.offered is not None and bool(int(self.words.ready.value))
-        if self.accepted:
-            self.offered = None
-            self.beats += 1
 
     def store(self, heads: Codes, *, layer: int, value: bool) -> None:
         """Put tokens' keys or values into their lines, shape (kv_heads, tokens, head_size)."""
@@ -147,6 +82,90 @@ class OffChipMemory:
             }
         )
 
+    def _addresses(self, addresses: Any) -> list[int]:
+        return to_integers(pack(self.p.address_layout, addresses))
+
+
+class OffChipMemory(Lines):
+    """Lines behind the streams `writes`, `reads` and `words`.
+
+    Parameters
+    ----------
+    dut : Any
+        The design under test.
+    p : VedaParameters
+        Dimensions.
+    pauses : tuple[Iterator[bool], Iterator[bool], Iterator[bool]]
+        Of writes, of bursts and of words.
+    latency : int
+        Cycles from a burst to its first beat.
+
+    Members
+    -------
+    written : list[int]
+        Packed payloads of the writes.
+    beats : int
+        Beats handed over.
+    first_beat, last_beat : int
+        Cycles of this memory's count in which a beat was handed over.
+    """
+
+    def __init__(
+        self,
+        dut: Any,
+        p: VedaParameters,
+        pauses: tuple[Iterator[bool], Iterator[bool], Iterator[bool]],
+        latency: int = 24,
+    ) -> None:
+        super().__init__(p)
+        self.pauses = pauses
+        self.latency = latency
+        self.writes, self.reads, self.words = (
+            Stream(dut, name) for name in ("writes", "reads", "words")
+        )
+        self.cycle = 0
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget the bursts; what was written stays."""
+        self.written: list[int] = []
+        self.bursts: deque[tuple[int, Iterator[int]]] = deque()
+        self.offered: int | None = None
+        self.accepted = False
+        self.beats = 0
+        self.words.valid.value = 0
+        self.writes.ready.value = 0
+        self.reads.ready.value = 0
+
+    def drive(self) -> None:
+        """Offer the next beat."""
+        self.writes.ready.value = int(not next(self.pauses[0]))
+        self.reads.ready.value = int(len(self.bursts) < 8 and not next(self.pauses[1]))
+        if self.offered is None and not next(self.pauses[2]):
+            while self.bursts and self.bursts[0][0] <= self.cycle:
+                self.offered = next(self.bursts[0][1], None)
+                if self.offered is not None:
+                    break
+                self.bursts.popleft()
+            if self.offered is not None:
+                self.words.payload.value = self.offered
+                self.words.valid.value = 1
+        if self.offered is None and self.accepted:
+            self.words.valid.value = 0
+
+    def sample(self) -> None:
+        """Take writes first: a burst sees all that went before it."""
+        self.cycle += 1
+        if self.writes.transfers():
+            self._write(read(self.writes.payload))
+        if self.reads.transfers():
+            burst = read(self.reads.payload)
+            self.bursts.append((self.cycle + self.latency, iter(self._fetch(burst))))
+        self.accepted = self.offered is not None and bool(int(self.words.ready.value))
+        if self.accepted:
+            self.offered = None
+            self.beats += 1
+
     def _write(self, packed: int) -> None:
         p = self.p
         self.written.append(packed)
@@ -167,9 +186,6 @@ class OffChipMemory:
             )
             for beat in range(int(burst["beats"]))
         ]
-
-    def _addresses(self, addresses: Any) -> list[int]:
-        return to_integers(pack(self.p.address_layout, addresses))
 
 
 class CountMemory:
