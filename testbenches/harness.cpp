@@ -259,7 +259,8 @@ struct Memory : Part {
         bursts.push_back(std::move(burst));
     }
     std::string status() const override {
-        return "the memory has " + std::to_string(bursts.size()) + " bursts open";
+        return "the memory has " + std::to_string(bursts.size()) + " bursts open" +
+               (offered ? " and offers a beat" : "");
     }
 };
 
