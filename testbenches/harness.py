@@ -88,7 +88,12 @@ class BurstMemory:
 
     def lines(self) -> np.ndarray:
         """Map the file: uint8 [address, octet]."""
-        return np.memmap(self.file, np.uint8, "r+", shape=(self.size * 8 // self.line_width, self.line_width // 8))
+        return np.memmap(
+            self.file,
+            np.uint8,
+            "r+",
+            shape=(self.size * 8 // self.line_width, self.line_width // 8),
+        )
 
     def settings(self, streams: Mapping[str, str]) -> list[str]:
         """Write what the program reads of it."""

@@ -85,7 +85,9 @@ def unpack(layout: Any, bits: Bits) -> Any:
     words[..., : octets.shape[-1]] = octets
     # Shifted up and down again, a value takes its sign along.
     unused = 64 - shape.width
-    return words.view("<i8")[..., 0] << unused >> unused if shape.signed else words.view("<i8")[..., 0]
+    return (
+        words.view("<i8")[..., 0] << unused >> unused if shape.signed else words.view("<i8")[..., 0]
+    )
 
 
 def to_integers(bits: Bits) -> list[int]:

@@ -97,7 +97,9 @@ def run_veda(work: DecodeWork, directory: Path, seed: int = 0) -> LongRun:
     )
     codes = unpack(16, run.outputs["outputs"].reshape(-1, 16)).reshape(-1, p.lanes, p.head_size)
     none = np.zeros((0, p.lanes, p.head_size), np.int64)
-    assert np.array_equal(codes, np.concatenate([none, *(work.steps[n].outputs for n in work.alone)]))
+    assert np.array_equal(
+        codes, np.concatenate([none, *(work.steps[n].outputs for n in work.alone)])
+    )
     tokens = [token for states in work.states_out for token in states]
     expected = pack(p.state_layout, state_items(tokens))
     assert np.array_equal(run.outputs["states_out"], expected)
@@ -160,9 +162,7 @@ def test_harness_is_at_least_seven_tenths_as_fast_as_the_model_alone(tmp_path: P
     p = entry_named("veda").parameters("tiny")
     work = mixed_layers(np.random.default_rng(3), p, 8)
     harness = Harness.compiled(entry_named("veda"), p)
-    rates = [
-        run_veda(work, tmp_path).cycles_per_second / harness.bare(20_000) for _ in range(3)
-    ]
+    rates = [run_veda(work, tmp_path).cycles_per_second / harness.bare(20_000) for _ in range(3)]
     assert max(rates) > 0.7, rates
 
 
