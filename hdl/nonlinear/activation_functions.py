@@ -9,6 +9,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
+from hdl.arith.delay_line import delay_line
 from hdl.arith.fixed_point import FixedPoint
 from hdl.arith.table_interpolation import TableInterpolation, exact_knots
 from hdl.parameters import parameter_object, require_power_of_two
@@ -144,11 +145,9 @@ class ActivationFunctions(Unit):
         move = ~self.outputs.valid | self.outputs.ready
         m.d.comb += self.inputs.ready.eq(move)
         flags = Cat(self.inputs.valid, self.inputs.payload.last)
-        for stage in range(ActivationLane.STAGES):
-            passed = Signal(2, name=f"flags_{stage}")
-            with m.If(move):
-                m.d.sync += passed.eq(flags)
-            flags = passed
+        flags = delay_line(m, flags, ActivationLane.STAGES, name="flags", enable=move, reset=True)[
+            -1
+        ]
         m.d.comb += [self.outputs.valid.eq(flags[0]), self.outputs.payload.last.eq(flags[1])]
         for i in range(p.lanes):
             m.submodules[f"lane_{i}"] = lane = ActivationLane(pieces=p.pieces)
@@ -215,14 +214,13 @@ class ActivationLane(Unit):
         m.d.comb += [dip.enable.eq(self.enable), dip.a.eq(Cat(place, function))]
 
         positive = Mux(self.value[-1], Const(0, VALUE.width), self.value.as_unsigned())
+        positive = delay_line(
+            m, positive[:-1], self.STAGES - 1, name="positive", enable=self.enable
+        )[-1]
         with m.If(self.enable):
             m.d.sync += [
                 magnitude.eq(Mux(self.value[-1], -self.value, self.value)),
                 function.eq(self.function),
             ]
-            for stage in range(self.STAGES - 1):
-                held = Signal(VALUE.width - 1, name=f"positive_{stage}", reset_less=True)
-                m.d.sync += held.eq(positive)
-                positive = held
             m.d.sync += self.result.eq(positive - dip.result)
         return m

@@ -9,6 +9,7 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.adder_tree import tree_sum
+from hdl.arith.delay_line import delay_line
 from hdl.arith.fixed_point import FixedPoint
 from hdl.arith.reciprocal import normalised
 from hdl.arith.saturating_add import saturate
@@ -220,17 +221,10 @@ class RmsNorm(Unit):
         begins = Signal(init=1)
         with m.If(take):
             m.d.sync += begins.eq(states.last)
-        strobe, flags, epsilon = take, Cat(begins, states.last), states.epsilon
-        for stage in range(2):
-            strobe_held = Signal(name=f"strobe_{stage}")
-            flags_held = Signal(2, name=f"flags_{stage}", reset_less=True)
-            epsilon_held = Signal(EPSILON_BITS, name=f"epsilon_{stage}", reset_less=True)
-            m.d.sync += [
-                strobe_held.eq(strobe),
-                flags_held.eq(flags),
-                epsilon_held.eq(epsilon),
-            ]
-            strobe, flags, epsilon = strobe_held, flags_held, epsilon_held
+        # Two registers, as many as between a slice and the sum of its squares.
+        strobe = delay_line(m, take, 2, name="strobe", reset=True)[-1]
+        flags = delay_line(m, Cat(begins, states.last), 2, name="flags")[-1]
+        epsilon = delay_line(m, states.epsilon, 2, name="epsilon")[-1]
 
         squares = [Signal(SQUARE_BITS, name=f"square_{i}", reset_less=True) for i in range(p.lanes)]
         m.d.sync += [squares[i].eq(states.values[i] * states.values[i]) for i in range(p.lanes)]
@@ -251,15 +245,9 @@ class RmsNorm(Unit):
         )
         m.d.sync += place.eq(Cat(fraction, exponent[0]))
         m.d.comb += [root.a.eq(place), buffer.results.payload.mantissa.eq(root.result)]
-        ended, shift = strobe & flags[1], exponent[1:]
-        for stage in range(4):
-            ended_held = Signal(name=f"ended_{stage}")
-            m.d.sync += ended_held.eq(ended)
-            ended = ended_held
-        for stage in range(3):
-            shift_held = Signal(len(shift), name=f"shift_{stage}", reset_less=True)
-            m.d.sync += shift_held.eq(shift)
-            shift = shift_held
+        # The sum, its place in the table, and the two of the table.
+        ended = delay_line(m, strobe & flags[1], 4, name="ended", reset=True)[-1]
+        shift = delay_line(m, exponent[1:], 3, name="shift")[-1]
         m.d.comb += [buffer.results.valid.eq(ended), buffer.results.payload.shift.eq(shift)]
 
     def _second_pass(self, m: Module, buffer: RowBuffer) -> None:

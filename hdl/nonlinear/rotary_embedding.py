@@ -12,6 +12,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
+from hdl.arith.delay_line import delay_line
 from hdl.arith.saturating_add import saturate
 from hdl.arith.table_interpolation import TableInterpolation, exact_knots, look_up
 from hdl.parameters import parameter_object, require, require_power_of_two, require_range
@@ -169,11 +170,7 @@ class RotaryEmbedding(Unit):
         with m.If(move & self.vectors.valid):
             m.d.sync += index.eq(Mux(taken.last, 0, index + 1))
         flags = Cat(self.vectors.valid, taken.last)
-        for stage in range(RotaryPair.STAGES):
-            passed = Signal(2, name=f"flags_{stage}")
-            with m.If(move):
-                m.d.sync += passed.eq(flags)
-            flags = passed
+        flags = delay_line(m, flags, RotaryPair.STAGES, name="flags", enable=move, reset=True)[-1]
         m.d.comb += [self.rotated.valid.eq(flags[0]), self.rotated.payload.last.eq(flags[1])]
 
         pairs = p.lanes // 2

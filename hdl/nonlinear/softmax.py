@@ -13,6 +13,7 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.adder_tree import tree_sum
+from hdl.arith.delay_line import delay_line
 from hdl.arith.fixed_point import FixedPoint
 from hdl.arith.reciprocal import MANTISSA_BITS, Reciprocal
 from hdl.memory.row_buffer import RowBuffer
@@ -352,11 +353,8 @@ class Denominator(Unit):
             self.row.mantissa.eq(reciprocal.mantissa),
             self.row.exponent.eq(reciprocal.exponent),
         ]
-        maximum, valid = self.maximum, self.strobe & self.last
-        for stage in range(5):
-            ended = Signal(name=f"ended_{stage}")
-            highest = Signal(MAXIMUM, name=f"highest_{stage}", reset_less=True)
-            m.d.sync += [ended.eq(valid), highest.eq(maximum)]
-            maximum, valid = highest, ended
+        # Addend, sum, and the reciprocal's three.
+        maximum = delay_line(m, self.maximum, 5, name="maximum")[-1]
+        valid = delay_line(m, self.strobe & self.last, 5, name="ended", reset=True)[-1]
         m.d.comb += [self.row.maximum.eq(maximum), self.valid.eq(valid)]
         return m

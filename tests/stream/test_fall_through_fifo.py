@@ -6,6 +6,7 @@ import pytest
 from amaranth.sim import Simulator
 
 from hdl.stream.fall_through_fifo import FallThroughFifo
+from testbenches.stream_trial import check_streams
 
 
 @pytest.mark.parametrize("depth", [1, 2, 5])
@@ -44,6 +45,12 @@ def test_items_leave_in_order_and_at_once(depth: int) -> None:
     simulator.run()
     assert len(received) > 100
     assert at_once > 10
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+def test_order_stands_a_reset(depth: int) -> None:
+    items = list(range(100))
+    check_streams(FallThroughFifo(shape=8, depth=depth), {"source": items}, {"sink": items})
 
 
 @pytest.mark.parametrize("depth", [0, 65, 1.5])

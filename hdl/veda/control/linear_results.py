@@ -6,10 +6,11 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
+from hdl.arith.float_format import BINARY16
 from hdl.memory.replay_buffer import ReplayBuffer
+from hdl.stream.collector import Collector
 from hdl.stream.connect import connect_streams
-from hdl.stream.pair_serialiser import PairSerialiser
-from hdl.stream.row_collector import RowCollector
+from hdl.stream.serialiser import Serialiser
 from hdl.unit import Unit
 from hdl.veda.parameters import VedaParameters
 from hdl.veda.veda_kinds import RowKind
@@ -73,24 +74,25 @@ class LinearResults(Unit):
         """Count the rows of each kind, and route."""
         m = Module()
         p = self.parameters
-        m.submodules.serialiser = serialiser = PairSerialiser(pairs=p.row // 2)
-        rows, row, paired = self.rows, self.rows.payload, serialiser.rows
+        pair = data.StructLayout({"x": BINARY16.layout, "y": BINARY16.layout})
+        m.submodules.serialiser = serialiser = Serialiser(shape=pair, items=p.row // 2, tag_shape=1)
+        rows, row, paired = self.rows, self.rows.payload, serialiser.groups
         index = Signal(range(max(p.projected_rows, p.gated_rows, p.rounds)))
         token = Signal(p.token_shape)
         ends, token_ends = Signal(), Signal()
         attends, gated, is_value = Signal(), Signal(), Signal()
-        turned, turning = self._turn(m, serialiser.pairs, paired)
+        turned, turning = self._turn(m, serialiser.items, paired)
         split = self._slices(m, ends & token_ends)
         m.d.comb += [
             token_ends.eq(token == row.last_token),
             attends.eq(row.kind == RowKind.ATTENDED),
             gated.eq(row.kind == RowKind.GATED),
-            Value.cast(paired.payload["values"]).eq(Value.cast(row["values"])),
+            Value.cast(paired.payload["items"]).eq(Value.cast(row["values"])),
             paired.payload.tag.eq(gated),
             paired.payload.last.eq(ends & token_ends & gated),
             self.outputs.payload.eq(row["values"]),
             self.projections.valid.eq(turned.valid),
-            self.projections.payload.eq(turned.payload["item"]),
+            self.projections.payload.eq(Value.cast(turned.payload["items"])),
             turned.ready.eq(self.projections.ready),
         ]
         with m.Switch(row.kind):
@@ -133,30 +135,34 @@ class LinearResults(Unit):
     def _turn(self, m: Module, pairs: Any, rows: Any) -> tuple[Any, Value]:
         """Give each pair its angle or its function; return the rows that come back, if any."""
         p = self.parameters
-        m.submodules.turned = turned = RowCollector(width=32, items=p.row // 2)
-        pair, angles = pairs.payload, Signal(p.angle_layout, reset_less=True)
+        m.submodules.turned = turned = Collector(shape=32, items=p.row // 2)
+        marks, pair, angles = (
+            pairs.payload,
+            pairs.payload["item"],
+            Signal(p.angle_layout, reset_less=True),
+        )
         returned = self.rotated.payload
         known = self._angles(m, angles)
         m.d.comb += [
-            self.pairs.valid.eq(pairs.valid & ~pair.tag & known),
+            self.pairs.valid.eq(pairs.valid & ~marks.tag & known),
             self.pairs.payload.x.eq(pair.x),
             self.pairs.payload.y.eq(pair.y),
             self.pairs.payload.cosine.eq(angles[0].cosine),
             self.pairs.payload.sine.eq(angles[0].sine),
-            self.operands.valid.eq(pairs.valid & pair.tag),
+            self.operands.valid.eq(pairs.valid & marks.tag),
             self.operands.payload.gate.eq(pair.x),
             self.operands.payload.up.eq(pair.y),
-            self.operands.payload.last.eq(pair.last),
-            pairs.ready.eq(Mux(pair.tag, self.operands.ready, self.pairs.ready & known)),
+            self.operands.payload.last.eq(marks.last),
+            pairs.ready.eq(Mux(marks.tag, self.operands.ready, self.pairs.ready & known)),
             turned.items.valid.eq(self.rotated.valid),
             turned.items.payload["item"].eq(Cat(returned.x, returned.y)),
             self.rotated.ready.eq(turned.items.ready),
         ]
         under_way = Signal(range(4))
         enters = rows.valid & rows.ready & ~rows.payload.tag
-        leaves = turned.rows.valid & turned.rows.ready
+        leaves = turned.groups.valid & turned.groups.ready
         m.d.sync += under_way.eq(under_way + enters - leaves)
-        return turned.rows, under_way != 0
+        return turned.groups, under_way != 0
 
     def _angles(self, m: Module, angles: Any) -> Value:
         """Give each row its token's angles, which go round in it; return whether they are there."""
@@ -202,7 +208,7 @@ class LinearResults(Unit):
     def _slices(self, m: Module, ends: Value) -> Value:
         """Collect activated elements, split the heads' outputs; return whether the row is split."""
         p = self.parameters
-        m.submodules.activated = activated = RowCollector(width=16, items=p.array.width // 2)
+        m.submodules.activated = activated = Collector(shape=16, items=p.array.width // 2)
         m.d.comb += [
             activated.items.valid.eq(self.activated.valid),
             activated.items.payload["item"].eq(self.activated.payload.value),
@@ -219,9 +225,9 @@ class LinearResults(Unit):
         with m.If(self.rows.valid & (row.kind == RowKind.GATED)):
             m.d.sync += last_token.eq(row.last_token)
         m.d.comb += [
-            slices.valid.eq(activated.rows.valid | attended),
+            slices.valid.eq(activated.groups.valid | attended),
             slices.payload.place.eq(place),
-            activated.rows.ready.eq(slices.ready),
+            activated.groups.ready.eq(slices.ready),
         ]
         moves = slices.valid & slices.ready
         # The heads' outputs come when all activated elements are used.
@@ -236,8 +242,8 @@ class LinearResults(Unit):
                 m.d.sync += [part.eq(Mux(final, 0, part + 1)), place.eq(place + 1)]
         with m.Else():
             m.d.comb += [
-                slices.payload["item"].eq(activated.rows.payload["item"]),
-                slices.payload.last.eq(activated.rows.payload.last),
+                slices.payload["item"].eq(Value.cast(activated.groups.payload["items"])),
+                slices.payload.last.eq(activated.groups.payload.last),
             ]
             with m.If(moves):
                 m.d.sync += [copy.eq(copy + 1), place.eq(place + 1)]

@@ -94,7 +94,9 @@ def test_a_layer_is_five_bursts(preset: str) -> None:
     task |= {"last_token": np.array([p.block - 1])}
     packed = to_integers(pack(p.task_layout, task))[0]
     halves = [packed | behind << p.task_layout.size for behind in (0, 1)]
-    got = run_streams(unit, {"halves": halves}, {"reads": 5, "passes": 5}, seed=1)
+    got = run_streams(
+        unit, {"halves": halves}, {"reads": 5, "passes": 5}, seed=1, revocable=("reads", "passes")
+    )
     assert len(got["reads"]) == len(got["passes"]) == 5
 
     passes = unpack(p.pass_layout, from_integers(got["passes"], p.pass_layout.size))
