@@ -1,4 +1,4 @@
-"""A FIFO whose items stand in the one memory of all accelerators."""
+"""A FIFO whose items stand in a memory instead of registers."""
 
 from typing import Any
 
@@ -50,24 +50,24 @@ class MemoryFifo(Unit):
         width = Shape.cast(self.shape).width
         m.submodules.ring = ring = Memory(depth=self.depth, width=width)
         arrives, leaves = Signal(), Signal()
-        phases = []
+        wrap_bits = []
         for address, moves in ((ring.write_address, arrives), (ring.read_address, leaves)):
-            pointer = Signal.like(address)
-            # How often the pointer has gone round, as far as it matters.
-            phase = Signal()
+            pointer, wrap_bit = Signal.like(address), Signal()
             m.d.comb += address.eq(pointer)
             with m.If(moves):
                 m.d.sync += pointer.eq(pointer + 1)
                 with m.If(pointer == self.depth - 1):
-                    m.d.sync += [pointer.eq(0), phase.eq(~phase)]
-            phases.append(phase)
-        meet, turned = Signal(), Signal()
+                    m.d.sync += [pointer.eq(0), wrap_bit.eq(~wrap_bit)]
+            wrap_bits.append(wrap_bit)
+        # Where the pointers meet, the writer is a round ahead or has nothing left to read.
+        meet, full, empty = Signal(), Signal(), Signal()
         m.d.comb += [
             meet.eq(ring.write_address == ring.read_address),
-            turned.eq(phases[0] ^ phases[1]),
-            self.source.ready.eq(~(meet & turned)),
+            full.eq(meet & (wrap_bits[0] ^ wrap_bits[1])),
+            empty.eq(meet & ~(wrap_bits[0] ^ wrap_bits[1])),
+            self.source.ready.eq(~full),
             arrives.eq(self.source.valid & self.source.ready),
-            leaves.eq((~meet | turned) & (~self.sink.valid | self.sink.ready)),
+            leaves.eq(~empty & (~self.sink.valid | self.sink.ready)),
             ring.write_enable.eq(arrives),
             ring.write_data.eq(Value.cast(self.source.payload)),
             ring.read_enable.eq(leaves),
