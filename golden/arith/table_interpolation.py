@@ -1,12 +1,11 @@
 """Piecewise linear functions, the model of `hdl.arith.table_interpolation`."""
 
-from collections.abc import Sequence
-
 import numpy as np
+from numpy.typing import ArrayLike
 
 
 def interpolate(
-    values: np.ndarray, knots: Sequence[int], *, offset_bits: int, guard_bits: int
+    values: np.ndarray, knots: ArrayLike, *, offset_bits: int, guard_bits: int
 ) -> np.ndarray:
     """Return the function's values, int64, rounded half up.
 
@@ -14,7 +13,7 @@ def interpolate(
     ----------
     values : numpy.ndarray
         Unsigned integers: the piece above `offset_bits` bits of place.
-    knots : Sequence[int]
+    knots : ArrayLike
         Values at the ends of the pieces.
     offset_bits, guard_bits : int
         As in the operator.

@@ -6,12 +6,13 @@ import cocotb
 import numpy as np
 from numpy.typing import NDArray
 
+from golden.arith.float_values import codes
 from golden.llm import open_trace
 from golden.veda.functions.element_serial_softmax import softmax
 from hdl.veda.functions.element_serial_softmax import ElementSerialSoftmaxParameters
 from testbenches.bench import catalog_parameters, context
 from testbenches.streams import read
-from testbenches.veda.functions.serial_bench import BEATS, SerialBench, codes, elements_of
+from testbenches.veda.functions.serial_bench import BEATS, SerialBench, elements_of
 
 Heads = list[NDArray[np.uint16]]
 LAYERS = (0, 14, 29)
