@@ -59,15 +59,15 @@ class MemoryFifo(Unit):
                 with m.If(pointer == self.depth - 1):
                     m.d.sync += [pointer.eq(0), wrap_bit.eq(~wrap_bit)]
             wrap_bits.append(wrap_bit)
-        # Where the pointers meet, the writer is a round ahead or has nothing left to read.
-        meet, full, empty = Signal(), Signal(), Signal()
+        # Where the pointers meet, the writer is a round ahead, or there is nothing to read.
+        meet, ahead, full = Signal(), Signal(), Signal()
         m.d.comb += [
             meet.eq(ring.write_address == ring.read_address),
-            full.eq(meet & (wrap_bits[0] ^ wrap_bits[1])),
-            empty.eq(meet & ~(wrap_bits[0] ^ wrap_bits[1])),
+            ahead.eq(wrap_bits[0] ^ wrap_bits[1]),
+            full.eq(meet & ahead),
             self.source.ready.eq(~full),
             arrives.eq(self.source.valid & self.source.ready),
-            leaves.eq(~empty & (~self.sink.valid | self.sink.ready)),
+            leaves.eq((~meet | ahead) & (~self.sink.valid | self.sink.ready)),
             ring.write_enable.eq(arrives),
             ring.write_data.eq(Value.cast(self.source.payload)),
             ring.read_enable.eq(leaves),

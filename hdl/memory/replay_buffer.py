@@ -1,4 +1,4 @@
-"""A buffer whose items are read again and again, until its reader releases them."""
+"""A buffer whose items are read round after round, until its reader releases them."""
 
 from typing import Any
 

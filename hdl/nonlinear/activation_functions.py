@@ -1,4 +1,4 @@
-"""SiLU and GeLU by one table and linear interpolation (Section 5, SFU)."""
+"""SiLU and GeLU by one table and linear interpolation."""
 
 from enum import Enum
 from functools import cache
@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.arith.delay_line import delay_line
 from hdl.arith.fixed_point import FixedPoint
-from hdl.arith.table_interpolation import TableInterpolation, exact_knots
+from hdl.arith.table_interpolation import TableInterpolation, exact_breakpoints
 from hdl.parameters import parameter_object, require_power_of_two
 from hdl.unit import Unit
 
@@ -88,11 +88,11 @@ def gelu_dip(x: Any) -> Any:
 
 
 @cache
-def dip_knots(pieces: int) -> tuple[int, ...]:
+def dip_breakpoints(pieces: int) -> tuple[int, ...]:
     """Return both tables, one behind the other: every dip begins and ends at 0, so they join."""
     scale = 1 << VALUE.fraction_bits + GUARD_BITS
     silu, gelu = (
-        exact_knots(dip, pieces=pieces, width=1 << RANGE_BITS, scale=scale)
+        exact_breakpoints(dip, pieces=pieces, width=1 << RANGE_BITS, scale=scale)
         for dip in (silu_dip, gelu_dip)
     )
     return silu[:-1] + gelu
@@ -106,7 +106,7 @@ class ActivationFunctions(Unit):
 
     **Latency** 4 cycles. **Throughput** one slice a cycle.
 
-    **Numerics** input and output Q6.10. The dip of |x| comes from a table of `pieces` knots over 0
+    **Numerics** input and output Q6.10. The dip of |x| comes from a table of `pieces` breakpoints over 0
     to 16 with 13 fraction bits, interpolated and rounded once, half up; beyond 16 it is 0. With 256
     pieces the error to the exact function is at most 0.9 steps of 2**-10 for SiLU and 1.0 for GeLU;
     with P it grows as (256 / P)**2.
@@ -200,7 +200,7 @@ class ActivationLane(Unit):
         table_bits = RANGE_BITS + VALUE.fraction_bits
         pieces_bits = self.pieces.bit_length() - 1
         m.submodules.dip = dip = TableInterpolation(
-            knots=dip_knots(self.pieces),
+            breakpoints=dip_breakpoints(self.pieces),
             offset_bits=table_bits - pieces_bits,
             guard_bits=GUARD_BITS,
             stages=2,
@@ -209,7 +209,7 @@ class ActivationLane(Unit):
         magnitude = Signal(VALUE.width, reset_less=True)
         function = Signal(reset_less=True)
         beyond = magnitude[table_bits:].any()
-        # Beyond the table stands the first knot, which is 0.
+        # Beyond the table stands the first breakpoint, which is 0.
         place = Mux(beyond, 0, magnitude[:table_bits])
         m.d.comb += [dip.enable.eq(self.enable), dip.a.eq(Cat(place, function))]
 

@@ -1,4 +1,4 @@
-"""RMSNorm: a hidden state divided by its root mean square, times a weight (Section 5, SFU)."""
+"""RMSNorm: a hidden state divided by its root mean square, times a weight."""
 
 from functools import cache
 from typing import Any
@@ -13,7 +13,7 @@ from hdl.arith.delay_line import delay_line
 from hdl.arith.fixed_point import FixedPoint
 from hdl.arith.reciprocal import normalised
 from hdl.arith.saturating_add import saturate
-from hdl.arith.table_interpolation import TableInterpolation, exact_knots
+from hdl.arith.table_interpolation import TableInterpolation, exact_breakpoints
 from hdl.memory.row_buffer import RowBuffer
 from hdl.parameters import parameter_object, require, require_power_of_two, require_range
 from hdl.unit import Unit
@@ -88,9 +88,9 @@ class RmsNormParameters:
         return ((self.width - 1).bit_length() + 1) // 2
 
     @property
-    def root_knots(self) -> tuple[int, ...]:
+    def root_breakpoints(self) -> tuple[int, ...]:
         """The table of reciprocal roots."""
-        return root_knots(self.width, self.width_exponent)
+        return root_breakpoints(self.width, self.width_exponent)
 
     @property
     def ratio_fraction(self) -> int:
@@ -116,7 +116,7 @@ class RmsNormParameters:
     @property
     def row_layout(self) -> data.StructLayout:
         """A row's reciprocal root: a mantissa and how far to shift."""
-        mantissa = (max(self.root_knots) >> GUARD_BITS).bit_length()
+        mantissa = (max(self.root_breakpoints) >> GUARD_BITS).bit_length()
         return data.StructLayout(
             {"mantissa": unsigned(mantissa), "shift": range(self.sum_width // 2 + 1)}
         )
@@ -129,7 +129,7 @@ class RmsNormParameters:
 
 
 @cache
-def root_knots(width: int, exponent: int) -> tuple[int, ...]:
+def root_breakpoints(width: int, exponent: int) -> tuple[int, ...]:
     """Return ``sqrt(width) / 2**exponent / sqrt(x)`` for x from 1 to 4, 128 pieces an octave.
 
     The root of the width in the table saves the division by the width.
@@ -138,7 +138,7 @@ def root_knots(width: int, exponent: int) -> tuple[int, ...]:
     def root(t: Any) -> Any:
         return mpmath.sqrt(width) / 2**exponent / mpmath.sqrt(max(1 + t, 2 * t))
 
-    return exact_knots(root, pieces=PIECES, width=2, scale=1 << ROOT_FRACTION + GUARD_BITS)
+    return exact_breakpoints(root, pieces=PIECES, width=2, scale=1 << ROOT_FRACTION + GUARD_BITS)
 
 
 class RmsNorm(Unit):
@@ -153,7 +153,7 @@ class RmsNorm(Unit):
     shorter than 3 slices notice. A slice waits for its weights.
 
     **Numerics** the squares are summed exactly; the sum is normalised to 15 fraction bits (floor);
-    its reciprocal root comes from a table of 256 knots over two octaves, interpolated and rounded
+    its reciprocal root comes from a table of 256 breakpoints over two octaves, interpolated and rounded
     to 16 fraction bits; the product with x is floored to a ratio of 16 - log2(sqrt(width)) fraction
     bits, of which the dropped part counts as half a unit; the product with the weight is rounded
     half up to Q6.10 and saturates. The error to the exact result y is at most
@@ -238,7 +238,7 @@ class RmsNorm(Unit):
         fraction, exponent = normalised(total, FRACTION_BITS)
         place = Signal(FRACTION_BITS + 1, reset_less=True)
         m.submodules.root = root = TableInterpolation(
-            knots=p.root_knots,
+            breakpoints=p.root_breakpoints,
             offset_bits=FRACTION_BITS - (PIECES.bit_length() - 2),
             guard_bits=GUARD_BITS,
             stages=2,

@@ -1,4 +1,4 @@
-"""Rotary embedding: each pair of channels turned by its position's angle (Section 5, SFU).
+"""Rotary embedding: each pair of channels turned by its position's angle.
 
 The angles are generated, not stored: a position times a constant of the pair, in turns, and a table
 of a quarter of the circle.
@@ -14,7 +14,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.arith.delay_line import delay_line
 from hdl.arith.saturating_add import saturate
-from hdl.arith.table_interpolation import TableInterpolation, exact_knots, look_up
+from hdl.arith.table_interpolation import TableInterpolation, exact_breakpoints, look_up
 from hdl.parameters import parameter_object, require, require_power_of_two, require_range
 from hdl.unit import Unit
 
@@ -109,11 +109,11 @@ def turns(head_size: int, base: int, bits: int) -> tuple[int, ...]:
 
 
 @cache
-def circle_knots(function: str) -> tuple[int, ...]:
+def circle_breakpoints(function: str) -> tuple[int, ...]:
     """Return ``"sin"`` or ``"cos"`` over a quarter turn."""
     scale = 1 << CIRCLE_FRACTION + GUARD_BITS
     quarter = getattr(mpmath, f"{function}pi")
-    return exact_knots(lambda turn: quarter(2 * turn), pieces=PIECES, width=0.25, scale=scale)
+    return exact_breakpoints(lambda turn: quarter(2 * turn), pieces=PIECES, width=0.25, scale=scale)
 
 
 class RotaryEmbedding(Unit):
@@ -126,7 +126,7 @@ class RotaryEmbedding(Unit):
     **Latency** 4 cycles. **Throughput** one slice a cycle.
 
     **Numerics** the angle is rounded to 18 bits of a turn; sine and cosine come from tables of 256
-    knots over a quarter turn, interpolated and rounded to 15 fraction bits; each result is the
+    breakpoints over a quarter turn, interpolated and rounded to 15 fraction bits; each result is the
     rounded sum of two products, half up, and saturates. The error is at most
     ``0.5 + 5e-5 * (abs(x) + abs(y))`` steps for a pair x, y.
 
@@ -244,7 +244,7 @@ class RotaryPair(Unit):
         circle = []
         for name in ("cos", "sin"):
             m.submodules[name] = table = TableInterpolation(
-                knots=circle_knots(name),
+                breakpoints=circle_breakpoints(name),
                 offset_bits=PLACE_BITS - (PIECES.bit_length() - 1),
                 guard_bits=GUARD_BITS,
                 stages=2,

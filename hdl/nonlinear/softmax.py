@@ -1,4 +1,4 @@
-"""Softmax with the maximum found online, in base 2 and in fixed point (Section 5, SFU).
+"""Softmax with the maximum found online, in base 2 and in fixed point.
 
 A row of scores comes in slices of `lanes`. Each slice is turned into powers of two relative to the
 largest score so far, rounded up to an integer, so that a later and larger maximum corrects the

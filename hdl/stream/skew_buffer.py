@@ -1,7 +1,4 @@
-"""SkewBuffer: the delay by which a systolic array's edges put a vector on a slant.
-
-Section 5.2 of the paper: the array processes its inputs in a staggered manner.
-"""
+"""The delays by which a systolic array's edges put a vector on a slant."""
 
 from typing import Any
 

@@ -10,9 +10,9 @@ from hdl.arith.bitmod_fp4 import MAGNITUDES, SPECIAL_CODE
 from hdl.arith.bitmod_fp4 import SPECIALS as SPECIAL_HALVES
 from hdl.arith.reciprocal import SEEDS
 from hdl.catalog import entry_named
-from hdl.nonlinear.activation_functions import dip_knots
+from hdl.nonlinear.activation_functions import dip_breakpoints
 from hdl.nonlinear.rms_norm import RmsNormParameters
-from hdl.nonlinear.rotary_embedding import RotaryEmbeddingParameters, circle_knots
+from hdl.nonlinear.rotary_embedding import RotaryEmbeddingParameters, circle_breakpoints
 from hdl.nonlinear.softmax import SLOPES, STARTS
 
 
@@ -38,7 +38,7 @@ def test_softmax_lines() -> None:
 
 @pytest.mark.parametrize("pieces", [16 << n for n in range(7)])
 def test_activation_dips(pieces: int) -> None:
-    assert tuple(activation_functions.dips(pieces)) == dip_knots(pieces)
+    assert tuple(activation_functions.dips(pieces)) == dip_breakpoints(pieces)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_activation_dips(pieces: int) -> None:
     [*presets("rms_norm"), *(RmsNormParameters(lanes=1, width=width) for width in (3, 999, 8191))],
 )
 def test_reciprocal_roots(p: RmsNormParameters) -> None:
-    assert tuple(rms_norm.roots(p)) == p.root_knots
+    assert tuple(rms_norm.roots(p)) == p.root_breakpoints
 
 
 @pytest.mark.parametrize(
@@ -63,4 +63,4 @@ def test_rotary_turns(p: RotaryEmbeddingParameters) -> None:
 
 def test_circle() -> None:
     cosine, sine = rotary_embedding.circle_tables()
-    assert (tuple(cosine), tuple(sine)) == (circle_knots("cos"), circle_knots("sin"))
+    assert (tuple(cosine), tuple(sine)) == (circle_breakpoints("cos"), circle_breakpoints("sin"))
