@@ -18,9 +18,9 @@ class TableInterpolation(Operator):
     **Latency** `stages` cycles. **Throughput** one value a cycle.
 
     **Numerics** the upper bits i of the operand choose a piece, the lower bits o are the place in
-    it: ``breakpoints[i] + (breakpoints[i + 1] - breakpoints[i]) * o / 2**offset_bits``, divided by 2**guard_bits, is
-    rounded once, half up. The table holds each piece's start and its step, so a value takes one
-    look-up, one product and one sum.
+    it: ``b[i] + (b[i + 1] - b[i]) * o / 2**offset_bits``, b being the breakpoints, divided by
+    2**guard_bits, is rounded once, half up. The table holds each piece's start and its step, so a
+    value takes one look-up, one product and one sum.
 
     Parameters
     ----------

@@ -106,10 +106,10 @@ class ActivationFunctions(Unit):
 
     **Latency** 4 cycles. **Throughput** one slice a cycle.
 
-    **Numerics** input and output Q6.10. The dip of |x| comes from a table of `pieces` breakpoints over 0
-    to 16 with 13 fraction bits, interpolated and rounded once, half up; beyond 16 it is 0. With 256
-    pieces the error to the exact function is at most 0.9 steps of 2**-10 for SiLU and 1.0 for GeLU;
-    with P it grows as (256 / P)**2.
+    **Numerics** input and output Q6.10. The dip of |x| comes from a table of `pieces` breakpoints
+    over 0 to 16 with 13 fraction bits, interpolated and rounded once, half up; beyond 16 it is 0.
+    With 256 pieces the error to the exact function is at most 0.9 steps of 2**-10 for SiLU and 1.0
+    for GeLU; with P it grows as (256 / P)**2.
 
     Parameters
     ----------

@@ -153,11 +153,11 @@ class RmsNorm(Unit):
     shorter than 3 slices notice. A slice waits for its weights.
 
     **Numerics** the squares are summed exactly; the sum is normalised to 15 fraction bits (floor);
-    its reciprocal root comes from a table of 256 breakpoints over two octaves, interpolated and rounded
-    to 16 fraction bits; the product with x is floored to a ratio of 16 - log2(sqrt(width)) fraction
-    bits, of which the dropped part counts as half a unit; the product with the weight is rounded
-    half up to Q6.10 and saturates. The error to the exact result y is at most
-    ``0.5 * 2**-10 + abs(w) * 2**-(ratio_fraction + 1) + 4e-5 * abs(y)``, where y does not saturate.
+    its reciprocal root comes from a table of 256 breakpoints over two octaves, interpolated and
+    rounded to 16 fraction bits; the product with x is floored to a ratio of 16 - log2(sqrt(width))
+    fraction bits, of which the dropped part counts as half a unit; the product with the weight is
+    rounded half up to Q6.10 and saturates. The error to the exact result y is at most ``0.5 *
+    2**-10 + abs(w) * 2**-(ratio_fraction + 1) + 4e-5 * abs(y)``, where y does not saturate.
 
     Parameters
     ----------

@@ -125,9 +125,9 @@ class RotaryEmbedding(Unit):
 
     **Latency** 4 cycles. **Throughput** one slice a cycle.
 
-    **Numerics** the angle is rounded to 18 bits of a turn; sine and cosine come from tables of 256
-    breakpoints over a quarter turn, interpolated and rounded to 15 fraction bits; each result is the
-    rounded sum of two products, half up, and saturates. The error is at most
+    **Numerics** the angle is rounded to 18 bits of a turn; sine and cosine come from tables of
+    256 breakpoints over a quarter turn, interpolated and rounded to 15 fraction bits; each result
+    is the rounded sum of two products, half up, and saturates. The error is at most
     ``0.5 + 5e-5 * (abs(x) + abs(y))`` steps for a pair x, y.
 
     Parameters

@@ -17,11 +17,11 @@ def test_taps_are_late_by_their_number() -> None:
     value, enable = Signal(PAIR), Signal()
     line = delay_line(m, value, 3, name="line", enable=enable)
     rng = random.Random(1)
-    past: list[dict[str, int]] = []
+    past: list[Any] = []
 
     async def bench(ctx: Any) -> None:
         for _ in range(200):
-            now = {"x": rng.randrange(8), "y": rng.randrange(32)}
+            now: Any = {"x": rng.randrange(8), "y": rng.randrange(32)}
             moves = rng.randrange(2)
             ctx.set(value, now)
             ctx.set(enable, moves)

@@ -49,7 +49,7 @@ def test_enable_holds_everything() -> None:
     assert list(run_steps(unit, {"a": values})["result"]) == list(model)
 
 
-def test_knots_are_rounded_values() -> None:
+def test_breakpoints_are_rounded_values() -> None:
     breakpoints = exact_breakpoints(mpmath.exp, pieces=4, width=1, scale=1000)
     assert breakpoints == (1000, 1284, 1649, 2117, 2718)
 

@@ -96,6 +96,6 @@ def test_slices_leave_with_their_rows_result(
         ({"rows": 17}, "rows must be an integer from 1 to 16, not 17"),
     ],
 )
-def test_numbers_are_worded(changed: dict[str, int], message: str) -> None:
+def test_numbers_are_worded(changed: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         RowBuffer(**{"data_shape": 8, "result_shape": 5, "depth": 6, "rows": 2} | changed)
