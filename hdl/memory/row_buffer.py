@@ -8,7 +8,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from hdl.parameters import require_range
-from hdl.stream.fall_through_fifo import FallThroughFifo
+from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
 
 
@@ -101,8 +101,8 @@ class RowBuffer(Unit):
         write_pointer, read_pointer = Signal(pointer), Signal(pointer)
         data_pointer = Signal(pointer, reset_less=True)
 
-        m.submodules.ends = ends = FallThroughFifo(shape=data_pointer.shape(), depth=self.rows)
-        m.submodules.waiting = waiting = FallThroughFifo(shape=self.result_shape, depth=self.rows)
+        m.submodules.ends = ends = Fifo(shape=data_pointer.shape(), depth=self.rows)
+        m.submodules.waiting = waiting = Fifo(shape=self.result_shape, depth=self.rows)
         read = waiting.sink.valid & self.enable
         reads_last = read_pointer == ends.sink.payload
         m.d.comb += [

@@ -13,7 +13,7 @@ from amaranth.lib.wiring import In, Out
 from hdl.arith.float_format import BINARY16
 from hdl.memory.replay_buffer import ReplayBuffer
 from hdl.stream.connect import connect_streams, fork_handshake, join_handshake
-from hdl.stream.fall_through_fifo import FallThroughFifo
+from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
 from hdl.veda.array.flexible_pe_array import FlexiblePeArray
 from hdl.veda.control.linear_results import LinearResults
@@ -181,7 +181,7 @@ class Veda(Unit):
             ("probabilities", functions.probabilities, feeder.probabilities),
             ("votes", feeder.votes, voting.probabilities),
         ):
-            m.submodules[name] = waiting = FallThroughFifo(shape=p.scalar_layout, depth=2)
+            m.submodules[name] = waiting = Fifo(shape=p.scalar_layout, depth=2)
             connect_streams(m, source, waiting.source)
             connect_streams(m, waiting.sink, sink)
         self._normalise(m, residual.elements, functions, normalised.source)
@@ -224,7 +224,7 @@ class Veda(Unit):
 
     def _normalise(self, m: Module, elements: Any, functions: Any, normalised: Any) -> None:
         """Give the norm its vectors, and remember which is the last of a block."""
-        m.submodules.finals = finals = FallThroughFifo(shape=1, depth=VECTORS_UNDER_WAY)
+        m.submodules.finals = finals = Fifo(shape=1, depth=VECTORS_UNDER_WAY)
         source, sink = functions.elements, functions.normalised
         room = finals.source.ready | ~elements.payload.last
         m.d.comb += [

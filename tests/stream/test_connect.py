@@ -14,7 +14,7 @@ from hdl.stream.connect import (
     fork_handshake,
     join_handshake,
 )
-from hdl.stream.fall_through_fifo import FallThroughFifo
+from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
 from testbenches.stream_trial import check_streams, run_streams
 
@@ -42,7 +42,7 @@ class Link(Unit):
             link(m, self.sources[0], self.sinks[0])
             return m
         # The sinks' ready must not depend on their valid: that of a FIFO does not.
-        fifos = [FallThroughFifo(shape=sink.payload.shape(), depth=2) for sink in self.sinks]
+        fifos = [Fifo(shape=sink.payload.shape(), depth=2) for sink in self.sinks]
         for number, (fifo, sink) in enumerate(zip(fifos, self.sinks, strict=True)):
             m.submodules[f"fifo_{number}"] = fifo
             connect_streams(m, fifo.sink, sink)

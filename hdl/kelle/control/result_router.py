@@ -20,7 +20,7 @@ from hdl.kelle.parameters import (
 )
 from hdl.memory.memory import Memory
 from hdl.nonlinear.rotary_embedding import RotaryEmbedding
-from hdl.stream.fall_through_fifo import FallThroughFifo
+from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
 
 UNDER_WAY = 8
@@ -126,8 +126,8 @@ class ResultRouter(Unit):
         m.submodules.straight = straight = Memory(
             depth=max(p.members * p.slices, 2), width=p.slice_layout.size
         )
-        m.submodules.waiting = waiting = FallThroughFifo(shape=layout, depth=p.members)
-        m.submodules.turning = turning = FallThroughFifo(shape=layout, depth=UNDER_WAY)
+        m.submodules.waiting = waiting = Fifo(shape=layout, depth=p.members)
+        m.submodules.turning = turning = Fifo(shape=layout, depth=UNDER_WAY)
         m.submodules.rotary = rotary = RotaryEmbedding(parameters=p.rotary)
 
         whole, whole_header = Signal(), Signal(layout, reset_less=True)

@@ -16,7 +16,7 @@ from hdl.kelle.parameters import (
     Operation,
     operation_layout,
 )
-from hdl.stream.fall_through_fifo import FallThroughFifo
+from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
 
 AHEAD = 4
@@ -130,7 +130,7 @@ class Scheduler(Unit):
 
         consumers = {}
         for name in ("fetches", "loads", "vectors"):
-            fifo = FallThroughFifo(shape=operation_layout(p), depth=AHEAD)
+            fifo = Fifo(shape=operation_layout(p), depth=AHEAD)
             m.submodules[name] = consumers[name] = fifo
         room = (consumers["fetches"].source.ready | ~fetched) & (
             consumers["loads"].source.ready & consumers["vectors"].source.ready

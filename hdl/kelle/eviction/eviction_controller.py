@@ -23,7 +23,7 @@ from hdl.kelle.eviction.eviction_parameters import (
 from hdl.kelle.eviction.recomputed_vectors import RecomputedVectors
 from hdl.kelle.eviction.slot_table import SlotTable
 from hdl.kelle.eviction.systolic_evictor import SystolicEvictor
-from hdl.stream.fall_through_fifo import FallThroughFifo
+from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
 
 WAITING_VALUES = 4
@@ -251,7 +251,7 @@ class EvictionController(Unit):
         self.last_head = Signal()
         victim = evictor.victims.payload
         m.d.comb += self.last_head.eq(head == p.heads - 1)
-        m.submodules.values = values = FallThroughFifo(shape=value_layout(p), depth=WAITING_VALUES)
+        m.submodules.values = values = Fifo(shape=value_layout(p), depth=WAITING_VALUES)
 
         if p.evict_before:
             # Searches run on by themselves; what they find is for the next step.

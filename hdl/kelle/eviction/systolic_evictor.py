@@ -20,7 +20,7 @@ from hdl.parameters import (
     require_power_of_two,
     require_range,
 )
-from hdl.stream.fall_through_fifo import FallThroughFifo
+from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
 
 
@@ -384,7 +384,7 @@ class SystolicEvictor(Unit):
                 self.tile.eq(Mux(wave.last, 0, self.tile + 1)),
             ]
 
-        m.submodules.waiting = waiting = FallThroughFifo(shape=p.victim_layout, depth=p.victims)
+        m.submodules.waiting = waiting = Fifo(shape=p.victim_layout, depth=p.victims)
         m.d.comb += [
             waiting.source.payload.eq(victim),
             waiting.source.valid.eq(ranked & wave.last),

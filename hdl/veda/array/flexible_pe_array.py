@@ -9,7 +9,7 @@ from amaranth.hdl import Const, Module, Mux, Signal, Value
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
-from hdl.stream.fall_through_fifo import FallThroughFifo
+from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
 from hdl.veda.array.array_parameters import ArrayMode, FlexiblePeArrayParameters
 from hdl.veda.array.array_sequencer import TILE_LAYOUT, ArraySequencer
@@ -192,7 +192,7 @@ class FlexiblePeArray(Unit):
     def _join(self, m: Module, sums: list[Value], tile: Any) -> None:
         """Join slices, round, and keep dot products until they are taken."""
         p = self.parameters
-        m.submodules.waiting = waiting = FallThroughFifo(shape=p.dot_layout, depth=p.dot_depth)
+        m.submodules.waiting = waiting = Fifo(shape=p.dot_layout, depth=p.dot_depth)
         done = Signal()
         for n, total in enumerate(sums):
             accumulator = InnerProductAccumulator(

@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 from hdl.arith.float_add import FloatAdd
 from hdl.arith.float_format import BINARY16
 from hdl.memory.memory import Memory
-from hdl.stream.fall_through_fifo import FallThroughFifo
+from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
 from hdl.veda.parameters import VedaParameters
 
@@ -176,7 +176,7 @@ class ResidualStream(Unit):
         p = self.parameters
         marks = data.StructLayout({"last": 1, "final": 1, "leaves": 1})
         offered = data.StructLayout({"value": BINARY16.layout, "marks": marks})
-        m.submodules.offers = offers = FallThroughFifo(shape=offered, depth=OFFERED)
+        m.submodules.offers = offers = Fifo(shape=offered, depth=OFFERED)
         place, coming, mark = Signal(range(p.hidden_size)), Signal(), Signal(marks, reset_less=True)
         last = place == p.hidden_size - 1
         m.d.sync += [

@@ -11,7 +11,7 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.stream.connect import connect_registered, connect_streams
-from hdl.stream.fall_through_fifo import FallThroughFifo
+from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
 from hdl.veda.control.layer_sequencer import LayerSequencer
 from hdl.veda.control.slot_table import SlotTable
@@ -110,8 +110,8 @@ class Scheduler(Unit):
         m = Module()
         p = self.parameters
         m.submodules.table = table = SlotTable(parameters=p)
-        m.submodules.ahead = ahead = FallThroughFifo(shape=p.pass_layout, depth=PASSES_AHEAD)
-        m.submodules.told = told = FallThroughFifo(shape=p.voting.layer_layout, depth=STEPS_AHEAD)
+        m.submodules.ahead = ahead = Fifo(shape=p.pass_layout, depth=PASSES_AHEAD)
+        m.submodules.told = told = Fifo(shape=p.voting.layer_layout, depth=STEPS_AHEAD)
         for source, sink in (
             (self.instructions, table.instructions),
             (self.victims, table.victims),

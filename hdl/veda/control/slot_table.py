@@ -7,7 +7,7 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.memory.memory import Memory
-from hdl.stream.fall_through_fifo import FallThroughFifo
+from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
 from hdl.veda.parameters import VedaParameters
 from hdl.veda.veda_kinds import SlotState
@@ -66,9 +66,7 @@ class SlotTable(Unit):
         searching = data.StructLayout(
             {"layer": p.layer_bits, "length": p.length_shape, "evictions": p.length_shape}
         )
-        m.submodules.searches = searches = FallThroughFifo(
-            shape=searching, depth=EVICTIONS_UNDER_WAY
-        )
+        m.submodules.searches = searches = Fifo(shape=searching, depth=EVICTIONS_UNDER_WAY)
         instruction, task = self.instructions.payload, self.tasks.payload
 
         looked_up = Signal()

@@ -7,7 +7,7 @@ from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.stream.connect import connect_streams, fork_handshake, join_handshake
-from hdl.stream.fall_through_fifo import FallThroughFifo
+from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
 from hdl.veda.functions.element_serial_softmax import ElementSerialSoftmax
 from hdl.veda.functions.normalization_unit import LOAN
@@ -75,7 +75,7 @@ class LaneSoftmax(Unit):
         ]
         if self.borrows:
             connect(m, lanes[0].loan, flipped(self.loan))
-        m.submodules.heads = heads = FallThroughFifo(shape=p.length_shape, depth=HEADS_UNDER_WAY)
+        m.submodules.heads = heads = Fifo(shape=p.length_shape, depth=HEADS_UNDER_WAY)
         connect_streams(m, self.lengths, heads.source)
 
         count = Signal(p.length_shape)

@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 from hdl.arith.adder_tree import tree_sum
 from hdl.memory.memory_fifo import MemoryFifo
 from hdl.stream.connect import connect_streams, every, fork_handshake
-from hdl.stream.fall_through_fifo import FallThroughFifo
+from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
 from hdl.veda.voting.vote_threshold import PROBABILITY_BITS, VoteThreshold
 from hdl.veda.voting.voting_parameters import VotingEngineParameters
@@ -76,7 +76,7 @@ class VoteCaster(Unit):
         outcomes = []
         for lane, threshold in enumerate(thresholds):
             # The threshold's own register holds the next head's outcome.
-            kept_outcome = FallThroughFifo(shape=p.threshold.outcome_layout, depth=1)
+            kept_outcome = Fifo(shape=p.threshold.outcome_layout, depth=1)
             m.submodules[f"outcome_{lane}"] = kept_outcome
             connect_streams(m, threshold.outcomes, kept_outcome.source)
             outcomes.append(kept_outcome.sink)

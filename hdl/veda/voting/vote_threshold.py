@@ -21,7 +21,7 @@ from hdl.arith.serial_multiplier import SerialMultiplier
 from hdl.arith.serial_square_root import SerialSquareRoot
 from hdl.arith.unsigned_multiply import partial_products, reduced
 from hdl.parameters import parameter_object, require_range
-from hdl.stream.fall_through_fifo import FallThroughFifo
+from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
 
 PROBABILITY_BITS = 14
@@ -186,8 +186,8 @@ class VoteThreshold(Unit):
         )
         # A head in each unit before the divider, and one that comes while another goes: there is
         # always room. Of the smallest elements, those in the divider and before the sum as well.
-        m.submodules.lengths = lengths = FallThroughFifo(shape=unsigned(p.length_bits), depth=4)
-        m.submodules.lows = lows = FallThroughFifo(shape=unsigned(p.slot_bits), depth=6)
+        m.submodules.lengths = lengths = Fifo(shape=unsigned(p.length_bits), depth=4)
+        m.submodules.lows = lows = Fifo(shape=unsigned(p.slot_bits), depth=6)
 
         self._accumulate(m, lows.source, product.operands)
         m.d.comb += [

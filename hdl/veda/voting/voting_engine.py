@@ -11,7 +11,7 @@ from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.stream.connect import connect_streams
-from hdl.stream.fall_through_fifo import FallThroughFifo
+from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
 from hdl.veda.voting.vote_caster import VoteCaster
 from hdl.veda.voting.vote_counter import VoteCounter
@@ -91,7 +91,7 @@ class VotingEngine(Unit):
         m.submodules.counter = counter = VoteCounter(parameters=self.parameters)
         # So that whether a count is taken does not decide, through the thresholds of all lanes,
         # whether probabilities are.
-        m.submodules.cast = cast = FallThroughFifo(shape=self.parameters.votes_shape, depth=2)
+        m.submodules.cast = cast = Fifo(shape=self.parameters.votes_shape, depth=2)
         for source, sink in (
             (self.probabilities, caster.probabilities),
             (caster.votes, cast.source),

@@ -19,7 +19,7 @@ from hdl.kelle.eviction.systolic_evictor import (
     SystolicEvictor,
     SystolicEvictorParameters,
 )
-from hdl.stream.fall_through_fifo import FallThroughFifo
+from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
 from testbenches.formal import AnyConst, AnySeq, Assert, Assume, prove
 
@@ -51,7 +51,7 @@ class ArgminHarness(Elaboratable):
         units = Collected()
         evictor = SystolicEvictor(parameters=p)
         m.submodules.evictor = Fragment.get(evictor, units)
-        rows, (fifo,) = units.of(EvictorRow), units.of(FallThroughFifo)
+        rows, (fifo,) = units.of(EvictorRow), units.of(Fifo)
         m.d.comb += [
             evictor.waves.payload.as_value().eq(AnySeq(p.wave_layout.size)),
             evictor.waves.valid.eq(AnySeq(1)),
@@ -162,53 +162,6 @@ class ArgminHarness(Elaboratable):
         return m
 
 
-class FifoHarness(Elaboratable):
-    """A FIFO and one item followed through it: what went in as the nth comes out as the nth."""
-
-    def __init__(self, depth: int) -> None:
-        self.depth = depth
-
-    def elaborate(self, platform: Any) -> Module:
-        m = Module()
-        fifo = FallThroughFifo(shape=2, depth=self.depth)
-        m.submodules.fifo = Fragment.get(fifo, Collected())
-        offered, arrives = AnySeq(1), Signal()
-        leaves = Signal()
-        m.d.comb += [
-            fifo.source.valid.eq(offered),
-            fifo.source.payload.eq(AnySeq(2)),
-            fifo.sink.ready.eq(AnySeq(1)),
-            arrives.eq(fifo.source.valid & fifo.source.ready),
-            leaves.eq(fifo.sink.valid & fifo.sink.ready),
-        ]
-        # A model of the queue: item 0 leaves next.
-        items = [Signal(2, name=f"item_{i}") for i in range(self.depth)]
-        count = Signal(range(self.depth + 1))
-        m.d.sync += count.eq(count + arrives - leaves)
-        after = [*items[1:], items[-1]]
-        for i, (item, following) in enumerate(zip(items, after, strict=True)):
-            with m.If(leaves):
-                m.d.sync += item.eq(following)
-            with m.If(arrives & (count - leaves == i)):
-                m.d.sync += item.eq(fifo.source.payload)
-            m.d.comb += Assert((fifo.waiting <= i) | (fifo.entries[i] == item))
-        m.d.comb += [
-            Assert(fifo.waiting == count),
-            Assert(fifo.source.ready == (count != self.depth)),
-            Assert(fifo.sink.valid == ((count != 0) | fifo.source.valid)),
-            Assert(
-                ~fifo.sink.valid
-                | (fifo.sink.payload == Mux(count == 0, fifo.source.payload, items[0]))
-            ),
-        ]
-        return m
-
-
 @pytest.mark.parametrize("victims", [1, 2])
 def test_victim_is_the_argmin(victims: int) -> None:
     prove(ArgminHarness(replace(TINY, victims=victims)), inputs=[], depth=3)
-
-
-@pytest.mark.parametrize("depth", [1, 2, 3])
-def test_fifo_keeps_order(depth: int) -> None:
-    prove(FifoHarness(depth), inputs=[], depth=3)

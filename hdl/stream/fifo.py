@@ -1,4 +1,4 @@
-"""A small FIFO that costs no cycle while nothing waits."""
+"""A FIFO in registers that costs no cycle while nothing waits."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from hdl.parameters import require_range
 from hdl.unit import Unit
 
 
-class FallThroughFifo(Unit):
+class Fifo(Unit):
     """A FIFO in registers whose output shows an incoming value in the same cycle.
 
     An item that the consumer takes in the cycle in which it arrives is never stored.
