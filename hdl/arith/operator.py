@@ -71,26 +71,27 @@ class Pipeline:
     def __init__(self, m: Module, *, stages: int, cuts: int, enable: Value | None = None) -> None:
         self._m = m
         self._enable = enable
+        # Rounded down, so that the last cut is the first to have a register.
         edges = [stages * cut // cuts for cut in range(cuts + 1)]
-        self._stages = [after - before for before, after in pairwise(edges)]
-        self._cut = 0
+        self._cuts = enumerate((after - before for before, after in pairwise(edges)), start=1)
 
     def cut(self, *values: ValueLike) -> tuple[Value, ...]:
         """Return the values behind this cut's registers, which may be none."""
-        stages = self._stages[self._cut]
-        self._cut += 1
-        here = (self._wire(Value.cast(value), index) for index, value in enumerate(values))
-        return tuple(
-            delay_line(
-                self._m, value, stages, name=f"stage_{self._cut}_{index}", enable=self._enable
-            )[-1]
-            for index, value in enumerate(here)
+        number, stages = next(self._cuts)
+        wires = (
+            self._wire(Value.cast(value), f"cut_{number}_{index}")
+            for index, value in enumerate(values)
         )
+        lines = (
+            delay_line(self._m, wire, stages, name=f"stage_{number}_{index}", enable=self._enable)
+            for index, wire in enumerate(wires)
+        )
+        return tuple(line[-1] for line in lines)
 
-    def _wire(self, value: Value, index: int) -> Value:
+    def _wire(self, value: Value, name: str) -> Value:
         """Give a value a name, so that what reads it does not repeat its expression."""
         if isinstance(value, Const | Signal):
             return value
-        wire = Signal(value.shape(), name=f"cut_{self._cut}_{index}")
+        wire = Signal(value.shape(), name=name)
         self._m.d.comb += wire.eq(value)
         return wire

@@ -52,6 +52,7 @@ class MemoryFifo(Unit):
         arrives, leaves = Signal(), Signal()
         wrap_bits = []
         for address, moves in ((ring.write_address, arrives), (ring.read_address, leaves)):
+            # The wrap bit counts a pointer's rounds, modulo two: the writer is never two ahead.
             pointer, wrap_bit = Signal.like(address), Signal()
             m.d.comb += address.eq(pointer)
             with m.If(moves):
@@ -73,6 +74,7 @@ class MemoryFifo(Unit):
             ring.read_enable.eq(leaves),
             Value.cast(self.sink.payload).eq(ring.read_data),
         ]
+        # The memory's output is the FIFO's: it stands until the next read.
         with m.If(leaves | self.sink.ready):
             m.d.sync += self.sink.valid.eq(leaves)
         return m

@@ -67,6 +67,7 @@ class PingPongBuffer(Unit):
             m.submodules[f"bank_{number}"] = bank
             m.d.comb += [
                 bank.source.valid.eq(source.valid & (filled == number)),
+                # `last` is kept with the word, so that a replayed round ends where the block did.
                 bank.source.payload["item"].eq(source.payload),
                 bank.source.payload.last.eq(source.payload.last),
                 bank.sink.ready.eq(sink.ready & (drained == number)),
@@ -79,6 +80,7 @@ class PingPongBuffer(Unit):
                 Array(Value.cast(bank.sink.payload) for bank in banks)[drained]
             ),
         ]
+        # The next block goes to the other bank, which refuses it until its own has been read.
         with m.If(source.valid & source.ready & source.payload.last):
             m.d.sync += filled.eq(~filled)
         with m.If(sink.valid & sink.ready & sink.payload.last & release):

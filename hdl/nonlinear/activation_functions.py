@@ -142,6 +142,7 @@ class ActivationFunctions(Unit):
         """Let all lanes move together."""
         m = Module()
         p = self.parameters
+        # One enable for all lanes: they stall together, and need no registers of their own for it.
         move = ~self.outputs.valid | self.outputs.ready
         m.d.comb += self.inputs.ready.eq(move)
         flags = Cat(self.inputs.valid, self.inputs.payload.last)
@@ -206,6 +207,7 @@ class ActivationLane(Unit):
             stages=2,
             enable=True,
         )
+        # First stage: the magnitude, of which -32 needs all bits.
         magnitude = Signal(VALUE.width, reset_less=True)
         function = Signal(reset_less=True)
         beyond = magnitude[table_bits:].any()
@@ -213,6 +215,7 @@ class ActivationLane(Unit):
         place = Mux(beyond, 0, magnitude[:table_bits])
         m.d.comb += [dip.enable.eq(self.enable), dip.a.eq(Cat(place, function))]
 
+        # max(x, 0) waits beside the table.
         positive = Mux(self.value[-1], Const(0, VALUE.width), self.value.as_unsigned())
         positive = delay_line(
             m, positive[:-1], self.STAGES - 1, name="positive", enable=self.enable

@@ -218,6 +218,7 @@ class RmsNorm(Unit):
             buffer.write.data.eq(states.values),
         ]
 
+        # First stage: flags travel beside the squares.
         begins = Signal(init=1)
         with m.If(take):
             m.d.sync += begins.eq(states.last)
@@ -232,9 +233,11 @@ class RmsNorm(Unit):
         addend = Signal(slice_sum.shape(), reset_less=True)
         total = Signal(p.sum_width, reset_less=True)
         m.d.sync += addend.eq(slice_sum)
+        # A row's first slice starts from epsilon instead of the row before.
         with m.If(strobe):
             m.d.sync += total.eq(Mux(flags[0], epsilon, total) + addend)
 
+        # The root halves the exponent; an odd one's factor of two selects the second octave.
         fraction, exponent = normalised(total, FRACTION_BITS)
         place = Signal(FRACTION_BITS + 1, reset_less=True)
         m.submodules.root = root = TableInterpolation(
@@ -256,6 +259,7 @@ class RmsNorm(Unit):
         row = Signal(p.row_layout, reset_less=True)
         read, divided = Signal(), Signal()
         read_last, divided_last = Signal(reset_less=True), Signal(reset_less=True)
+        # The last stage may fill while the others wait for weights.
         free = ~self.results.valid | self.results.ready
         move = free & (~divided | self.weights.valid)
         m.d.comb += [buffer.enable.eq(move), self.weights.ready.eq(free & divided)]

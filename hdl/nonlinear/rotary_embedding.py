@@ -166,6 +166,7 @@ class RotaryEmbedding(Unit):
         taken = self.vectors.payload
         m.d.comb += self.vectors.ready.eq(move)
 
+        # Which slice of its head: the table of turns is indexed by it.
         index = Signal(range(p.slices))
         with m.If(move & self.vectors.valid):
             m.d.sync += index.eq(Mux(taken.last, 0, index + 1))
@@ -232,14 +233,17 @@ class RotaryPair(Unit):
         m = Module()
         # A turn's multiples do not count: the product's upper bits fall off.
         angle = self.position * self.turn + (1 << self.position_bits - 1)
+        # First stage: the angle, as quarters and the place in one.
         phase = Signal(PHASE_BITS, reset_less=True)
         x, y = Signal(ELEMENT, reset_less=True), Signal(ELEMENT, reset_less=True)
         quarters = phase[PLACE_BITS:]
         straight = signed(ELEMENT.width + 1)
+        # Second stage: whole quarters are swaps and signs; -(-2**15) needs a bit more.
         turned = Mux(quarters[0], -y, x), Mux(quarters[0], x, y)
         x_straight, y_straight = (
             Signal(straight, name=f"{name}_straight", reset_less=True) for name in "xy"
         )
+        # Third stage: the elements wait for sine and cosine.
         x_held, y_held = (Signal(straight, name=f"{name}_held", reset_less=True) for name in "xy")
         circle = []
         for name in ("cos", "sin"):
@@ -254,6 +258,7 @@ class RotaryPair(Unit):
             circle.append(table.result)
         cosine, sine = circle
 
+        # Fourth stage: two products and one rounding a result.
         half = 1 << CIRCLE_FRACTION - 1
         results = (
             x_held * cosine - y_held * sine + half,

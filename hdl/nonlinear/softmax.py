@@ -216,6 +216,7 @@ class Softmax(Unit):
         ceilings = [Mux(taken.keep[i], ceiling(taken.values[i]), bottom) for i in lanes]
         m.d.sync += [strobe.eq(take), scores.eq(taken), peak.eq(largest(ceilings))]
 
+        # Second stage: the maximum so far, and each score as a power relative to it.
         begins = Signal(init=1)
         running = Signal(MAXIMUM, reset_less=True)
         maximum = Signal(MAXIMUM)
@@ -224,6 +225,7 @@ class Softmax(Unit):
             m.d.sync += [begins.eq(scores.last), running.eq(maximum)]
 
         powers = Signal(p.powers_layout, reset_less=True)
+        # By how much the maximum grew: what was summed before shrinks by as many binades.
         growth = Signal(MAXIMUM.width, reset_less=True)
         first, last, written = Signal(reset_less=True), Signal(reset_less=True), Signal()
         for i in lanes:
@@ -241,6 +243,7 @@ class Softmax(Unit):
             buffer.write.data.eq(powers),
         ]
 
+        # The sum runs beside the buffer; nothing before it waits, so no handshake is needed.
         m.submodules.denominator = denominator = Denominator(parameters=p)
         m.d.comb += [
             denominator.strobe.eq(written),
@@ -259,10 +262,12 @@ class Softmax(Unit):
         move = ~self.probabilities.valid | self.probabilities.ready
         m.d.comb += buffer.enable.eq(move)
 
+        # Slices were written relative to the maximum of their time: the row's own corrects them.
         growth = (buffer.result.maximum - buffer.tag)[: MAXIMUM.width]
         # The sum is at least 1/2: its highest one is at 2**-1 or above.
         shift = growth + buffer.result.exponent - (POWER_FRACTION - 1)
         wide = Cat(Const(0, FACTOR_FRACTION + 2 - MANTISSA_BITS), buffer.result.mantissa)
+        # A shift by 32 or more leaves nothing; the shifter need not know it.
         shifted = Mux(shift[5:].any(), 0, wide >> shift[:5])
         factor = Signal(FACTOR_FRACTION + 1, reset_less=True)
         scaled, scaled_last = Signal(), Signal(reset_less=True)
@@ -270,6 +275,7 @@ class Softmax(Unit):
         drop = POWER_FRACTION + FACTOR_FRACTION - PROBABILITY.fraction_bits
         with m.If(move):
             m.d.sync += [
+                # Rounded to nearest: the lowest bit counts as half.
                 factor.eq((shifted + 1) >> 1),
                 scaled.eq(buffer.valid),
                 scaled_last.eq(buffer.last),
@@ -331,6 +337,7 @@ class Denominator(Unit):
         """Add up a slice, add it to the row, invert the sum."""
         m = Module()
         p = self.parameters
+        # First stage: the sum of one slice.
         slice_sum = tree_sum([self.powers[i] for i in range(p.lanes)])
         addend = Signal(slice_sum.shape(), reset_less=True)
         growth = Signal.like(self.growth, reset_less=True)
@@ -343,6 +350,7 @@ class Denominator(Unit):
             strobe.eq(self.strobe),
         ]
         total = Signal(p.sum_width, reset_less=True)
+        # Second stage: the row's sum, brought to the new maximum before the slice is added.
         kept = Mux(first | growth[5:].any(), 0, total >> growth[:5])
         with m.If(strobe):
             m.d.sync += total.eq(kept + addend)
