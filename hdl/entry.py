@@ -85,6 +85,20 @@ class Entry:
             raise UserError(unknown(f"PRESET of {self.top}", preset, self.presets))
         return self.presets[preset]
 
+    def named(self, dimensions: str | Any) -> tuple[str, Any]:
+        """Return the name and the parameter object of a preset's name, or of a parameter object.
+
+        A parameter object is named as its Verilog module is.
+
+        Raises
+        ------
+        UserError
+            If there is no preset of that name.
+        """
+        if isinstance(dimensions, str):
+            return dimensions, self.parameters(dimensions)
+        return self.unit(parameters=dimensions).module_name, dimensions
+
     def build(self, preset: str) -> Unit:
         """Build the unit at a preset's dimensions."""
         return self.unit(parameters=self.parameters(preset))

@@ -123,20 +123,18 @@ def sim(
 @preset_option
 @out_option("build/<top>/<preset>/rtl")
 @target_option
-def verilog(top: str, preset: str | None, out: Path | None, target: str) -> None:
+@click.option("--sources", type=bool, default=False, help="1 names the lines of Python.")
+def verilog(top: str, preset: str | None, out: Path | None, target: str, sources: bool) -> None:
     """Write a unit's Verilog-2005 and its file list."""
-    from hdl.emit import Emission, write_verilog
+    from hdl.emitted import emit_unit
 
     entry, preset = chosen(top, preset)
-    wanted = find_target(target)
-    directory = out or BUILD / top / preset / wanted.folder
-    emission = Emission(top=entry.build(preset), name=top, target=wanted)
-    files = write_verilog(emission, directory)
+    emitted = emit_unit(entry, preset, find_target(target), sources=sources, directory=out)
     table = Table("module", "lines", title=f"{top} / {preset}")
-    for module, file in zip(emission.modules, files, strict=False):
+    for module, file in zip(emitted.modules, emitted.verilog, strict=True):
         table.add_row(module.name, str(len(file.read_text().splitlines())))
     console.print(table)
-    console.print(f"wrote {_shown(files[-1])}")
+    console.print(f"wrote {_shown(emitted.file_list)}")
 
 
 for command in (*SYNTHESIS, *STUDIES):

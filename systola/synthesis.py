@@ -26,6 +26,7 @@ def synth(
     top: str, preset: str | None, liberty: str | None, period: float | None, vcd: Path | None
 ) -> None:
     """Map a unit to a cell library: area, timing, power, and a netlist that simulates."""
+    from hdl.emitted import emit_unit
     from synth.activity import read_activity
     from synth.asic import check_period
     from synth.liberty import find_library
@@ -33,13 +34,14 @@ def synth(
     from synth.synthesis import measure_design
 
     check_period(period)
-    chosen(top, preset)
+    entry, preset = chosen(top, preset)
+    home = BUILD / top / preset
     with console.status("looking for a cell library") as status:
         # Before the long work, so that a library that is none is named at once.
         library = find_library(liberty)
-        _entry, preset, home, _emission, files = _emitted(top, preset)
+        # With sources, so that the longest path names lines of Python.
         result = measure_design(
-            files,
+            emit_unit(entry, preset, sources=True).verilog,
             top,
             library,
             home,
@@ -60,17 +62,19 @@ def synth(
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=1, help="Seed of the placer.")
 def fpga(top: str, preset: str | None, device: str, seed: int) -> None:
     """Map a unit to an FPGA; place and route it where that can be done."""
+    from hdl.emitted import emit_unit
     from synth.fpga import find_device, place_and_route
 
     chosen_device = find_device(device)
-    _entry, preset, home, emission, files = _emitted(top, preset, Target.FPGA)
+    entry, preset = chosen(top, preset)
+    emitted = emit_unit(entry, preset, Target.FPGA)
     with console.status(f"mapping {top} to {chosen_device.title}") as status:
         result = place_and_route(
-            files,
+            emitted.verilog,
             top,
-            emission.modules[-1].ports,
+            emitted.ports,
             chosen_device,
-            home,
+            BUILD / top / preset,
             preset=preset,
             seed=seed,
             progress=lambda words: status.update(f"{top} / {preset}: {words}"),
@@ -101,21 +105,23 @@ def export(
     target: str | None,
 ) -> None:
     """Write a unit as a project of another flow."""
+    from hdl.emitted import emit_unit
     from synth.asic import check_period
     from synth.export import DEFAULT_PERIOD_PS, TARGETS, Design, check_flow, write_export
 
     check_period(period)
     check_flow(for_)
     wanted = find_target(target) if target else TARGETS.get(for_, Target.ASIC)
-    entry, preset, home, emission, files = _emitted(top, preset, wanted)
+    entry, preset = chosen(top, preset)
+    emitted = emit_unit(entry, preset, wanted)
     design = Design(
         top=top,
         summary=entry.summary,
-        verilog=tuple(files),
-        ports=emission.modules[-1].ports,
+        verilog=emitted.verilog,
+        ports=emitted.ports,
         period_ps=DEFAULT_PERIOD_PS if period is None else period,
     )
-    written = write_export(design, for_, out or home / "export" / for_)
+    written = write_export(design, for_, out or BUILD / top / preset / "export" / for_)
     table = Table("file", "bytes", title=f"{top} / {preset} for {for_}")
     for path in written:
         table.add_row(str(path.relative_to(written[-1].parent)), str(path.stat().st_size))
@@ -175,19 +181,6 @@ def operators(liberty: str) -> None:
 
 COMMANDS: tuple[click.Command, ...] = (synth, fpga, export, operators, report)
 """What `systola.cli` adds to its own verbs."""
-
-
-def _emitted(
-    top: str, preset: str | None, target: Target = Target.ASIC
-) -> tuple[Any, str, Path, Any, list[Path]]:
-    """Emit a unit; return its entry, preset, directory, emission and Verilog files."""
-    from hdl.emit import Emission, write_verilog
-
-    entry, name = chosen(top, preset)
-    home = BUILD / top / name
-    emission = Emission(top=entry.build(name), name=top, target=target)
-    files = write_verilog(emission, home / target.folder)
-    return entry, name, home, emission, [file for file in files if file.suffix == ".v"]
 
 
 def _print_synthesis(result: Any) -> None:

@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 
 from hdl.catalog import CATALOG
-from hdl.emit import Emission, verilog_digest, write_verilog
+from hdl.digest import verilog_digest
+from hdl.emit import Emission, write_verilog
 from hdl.errors import UserError
 from hdl.paths import ROOT
 from hdl.target import Target
