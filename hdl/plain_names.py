@@ -36,7 +36,7 @@ class Names:
     """Names of one module: each is given once."""
 
     def __init__(self) -> None:
-        self._taken = set(KEYWORDS)
+        self._taken: set[str] = set(KEYWORDS)
         self._private = 0
 
     def take(self, name: str) -> str:
