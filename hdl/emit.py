@@ -206,7 +206,7 @@ def write_verilog(emission: Emission, directory: Path) -> list[Path]:
         run_yosys(
             [
                 "read_rtlil design.il",
-                "proc -nomux -norom",
+                "proc -nomux -norom -noopt",
                 "memory_collect",
                 *(command for write in writes for command in write),
             ],

@@ -85,7 +85,8 @@ from hdl.catalog import entry_named
 from hdl.emitted import emit_unit
 for turn in range(12):
     sources = (turn + int(sys.argv[2])) % 2 == 0
-    emitted = emit_unit(entry_named("kv_edram"), "tiny", sources=sources, directory=Path(sys.argv[1]))
+    directory = Path(sys.argv[1])
+    emitted = emit_unit(entry_named("kv_edram"), "tiny", sources=sources, directory=directory)
     assert all("endmodule" in file.read_text() for file in emitted.verilog)
 """
 
