@@ -124,19 +124,6 @@ def test_a_page_without_marks_is_refused() -> None:
     assert [line.count("not measured") for line in text.splitlines()[4:-2]] == [1] * len(CATALOG)
 
 
-def test_a_digest_stands_for_what_the_verilog_says(tmp_path: Path) -> None:
-    def digest(text: str) -> str:
-        (tmp_path / "a.v").write_text(text)
-        return verilog_digest([tmp_path / "a.v"])
-
-    plain = digest("// a\nmodule a(x);\n  assign y = x &  z;\nalways @(*) y = z;\nendmodule\n")
-    assert plain == digest(
-        '// b\nmodule a(x);\n  (* src = "a.py:1" *)\n'
-        '  assign y = x & (* src = "a.py:2" *) z;\nalways @(*) y = z;\nendmodule\n'
-    )
-    assert plain != digest("module a(x);\n  assign y = x | z;\nalways @(*) y = z;\nendmodule\n")
-
-
 @pytest.mark.full
 @pytest.mark.parametrize("entry", CATALOG, ids=lambda entry: entry.top)
 def test_figures_are_of_this_design(entry, tmp_path: Path) -> None:
