@@ -23,6 +23,10 @@ from hdl.yosys import run_yosys
 _SIZED = {f"${name}" for name in "add sub mul and or xor xnor not neg".split()}
 """Operators whose operands count only as far as the result is wide."""
 
+_ALIKE = {"$reduce_bool": "$reduce_or"}
+_ALIKE_ON_BITS = {"$logic_not": "$not", "$logic_and": "$and", "$logic_or": "$or"}
+"""Operators of two names: in any case, and where every operand is a bit."""
+
 _COMPARING = {f"${name}" for name in "eq ne lt le gt ge".split()}
 """Operators whose operands count as far as the wider one goes."""
 
@@ -120,7 +124,7 @@ def _read_netlist(
         if port["direction"] == "output"
     ]
     cells = []
-    for cell in module["cells"].values():
+    for cell in map(_normal, module["cells"].values()):
         operands = _operands(cell)
         inputs = tuple(
             (_Segment(None, f"to {place}", 0, 0), *_segments(operands[port], driven))
@@ -141,6 +145,13 @@ def _ports(
     for port in names or sorted(cell["connections"]):
         if port in cell["connections"] and directions.get(port, "input") == direction:
             yield (str(names.index(port)) if names else port), port
+
+
+def _normal(cell: dict[str, Any]) -> dict[str, Any]:
+    """Return a cell by the one name of its operator."""
+    bits = all(len(signal) == 1 for signal in cell["connections"].values())
+    known = _ALIKE | _ALIKE_ON_BITS if bits else _ALIKE
+    return cell | {"type": known.get(cell["type"], cell["type"])}
 
 
 def _operands(cell: dict[str, Any]) -> dict[str, list[Any]]:
