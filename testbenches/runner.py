@@ -156,7 +156,7 @@ def simulate(entry: Entry, dimensions: str | Any, request: Request) -> Simulatio
     entry : Entry
         The unit.
     dimensions : str or parameter object
-        A preset's name, or a parameter object of the unit; its results are named as its module.
+        A preset's name, or a parameter object of the unit; see `Entry.named`.
     request : Request
         How to simulate.
 
