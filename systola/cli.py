@@ -10,7 +10,7 @@ import click
 from rich.table import Table
 
 from hdl.errors import UserError
-from hdl.paths import BUILD, ROOT
+from hdl.paths import BUILD, IN_CHECKOUT, ROOT
 from hdl.target import find_target
 from systola import environment
 from systola.options import (
@@ -166,6 +166,7 @@ def test(full: bool, only: str | None, keyword: str | None) -> None:
     from synth.debian import missing
 
     missing(fetch=True)
+    _require_checkout("test")
     marked = [] if full else ["-m", "not full"]
     # One test at a time to whoever is free: by default a worker would get all simulations at once.
     workers = ["-n", "auto", "--maxschedchunk", "1"]
@@ -179,6 +180,7 @@ def lint() -> None:
     """Check style, types, and the emitted Verilog of every unit."""
     from testbenches.lint import lint_verilog
 
+    _require_checkout("lint")
     bin_directory = Path(sys.executable).parent
     results = {
         "ruff check": subprocess.call([bin_directory / "ruff", "check"], cwd=ROOT),
@@ -196,6 +198,7 @@ def lint() -> None:
 @main.command("format")
 def format_sources() -> None:
     """Format the Python sources and sort their imports."""
+    _require_checkout("format")
     ruff = Path(sys.executable).parent / "ruff"
     subprocess.check_call([ruff, "check", "--select", "I", "--fix"], cwd=ROOT)
     subprocess.check_call([ruff, "format"], cwd=ROOT)
@@ -223,6 +226,7 @@ def doctor(all_: bool) -> None:
 @main.command()
 def clean() -> None:
     """Remove everything built; the virtual environment stays."""
+    _require_checkout("clean")
     shutil.rmtree(BUILD, ignore_errors=True)
     console.print(f"removed {_shown(BUILD)}")
 
@@ -233,6 +237,18 @@ def show_help(ctx: click.Context) -> None:
     """Show this text."""
     assert ctx.parent is not None
     console.print(ctx.parent.get_help(), highlight=False)
+
+
+def _require_checkout(verb: str) -> None:
+    """Refuse a verb that works on the sources, or on a folder that is the project's alone.
+
+    Raises
+    ------
+    UserError
+        If the packages are installed.
+    """
+    if not IN_CHECKOUT:
+        raise UserError(f"{verb} needs a checkout of Systola, not the packages in {ROOT}")
 
 
 def _list_parameters(unit: Chosen) -> None:

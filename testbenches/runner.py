@@ -19,7 +19,7 @@ from hdl.emitted import emit_unit
 from hdl.entry import Entry
 from hdl.errors import UserError
 from hdl.parameters import require_choice
-from hdl.paths import BUILD, locked, replace_text
+from hdl.paths import BUILD, BUILD_VARIABLE, locked, replace_text
 from hdl.target import Target
 from synth.liberty import find_library
 from synth.netlist import mapped_sources
@@ -268,7 +268,11 @@ def run_testbench(
             plusargs=[f"+dumpfile_path={directory / 'dump.fst'}"],
             timescale=("1ns", "1ps"),
             log_file=directory / "simulation.log",
-            extra_env={CONTEXT_VARIABLE: str(directory / "context.json")},
+            extra_env={
+                CONTEXT_VARIABLE: str(directory / "context.json"),
+                # Its working directory is another.
+                BUILD_VARIABLE: str(BUILD),
+            },
         )
     seconds = time.monotonic() - started
     tests, failures = _read_results(directory)
