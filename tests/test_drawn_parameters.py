@@ -32,6 +32,16 @@ WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
 }
 """Legal parameters that fail: unit, changes to the last tiny preset, and what happens."""
 
+WRONG_DRAWS = {("kelle", 0): "a step of two rows takes as long as the bench's tick"}
+"""Draws that fail in simulation, and why."""
+
+
+def marks(top: str, seed: int) -> list[Any]:
+    """A few units are simulated by default, and what is known to fail must."""
+    known = WRONG_DRAWS.get((top, seed))
+    failing = [pytest.mark.xfail(strict=True, reason=known)] if known else []
+    return failing if top in SIMULATED and seed == 0 else [pytest.mark.full, *failing]
+
 
 def seeds() -> list[Any]:
     return [*SEEDS, *(pytest.param(seed, marks=pytest.mark.full) for seed in FULL_SEEDS)]
@@ -44,7 +54,7 @@ def simulated() -> list[Any]:
             entry,
             seed,
             id=f"{entry.top}-{seed}",
-            marks=[] if entry.top in SIMULATED and seed == 0 else [pytest.mark.full],
+            marks=marks(entry.top, seed),
         )
         for entry in CATALOG
         for seed in (*SEEDS, *FULL_SEEDS)
