@@ -99,10 +99,6 @@ class Chosen:
         """The folder of the results."""
         return BUILD / self.top / self.preset
 
-    def build(self) -> Any:
-        """Build the unit."""
-        return self.entry.unit(parameters=self.parameters)
-
 
 def choose(top: str, preset: str | None, parameters: Path | None, settings: str) -> Chosen:
     """Return the unit and the dimensions that options name.
