@@ -6,7 +6,10 @@ from typing import Any
 import pytest
 from amaranth.sim import Simulator
 
+from hdl.emit import Emission
 from hdl.memory.memory import Memory
+from hdl.veda.array.array_parameters import FlexiblePeArrayParameters
+from testbenches.lint import lint_unit
 
 
 @pytest.mark.parametrize(("depth", "width", "granularity"), [(2, 8, None), (5, 12, 4), (16, 3, 1)])
@@ -54,10 +57,16 @@ def test_reads_and_writes(depth: int, width: int, granularity: int | None) -> No
     ("changed", "message"),
     [
         ({"depth": 1}, "depth must be an integer from 2 to 1048576, not 1"),
-        ({"width": 5000}, "width must be an integer from 1 to 4096, not 5000"),
+        ({"width": 65537}, "width must be an integer from 1 to 65536, not 65537"),
         ({"granularity": 3}, "granularity must divide the width 8, not 3"),
     ],
 )
 def test_dimensions_are_worded(changed: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Memory(**{"depth": 4, "width": 8} | changed)
+
+
+def test_the_widest_line_of_an_array_fits() -> None:
+    width = FlexiblePeArrayParameters(rows=16, columns=16).vector_layout.size
+    assert width == 8192
+    assert not lint_unit("memory", Emission(top=Memory(depth=2, width=width), name="memory"))

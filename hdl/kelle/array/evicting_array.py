@@ -47,6 +47,7 @@ class EvictingArrayParameters(FinishedSumsParameters):
 
     def __post_init__(self) -> None:
         """Check every rule."""
+        super().__post_init__()
         evictor = self.evictor
         rule = f"the evictor's rows must be the array's {self.rows}"
         require(evictor.rows == self.rows, rule, evictor.rows)
@@ -54,7 +55,6 @@ class EvictingArrayParameters(FinishedSumsParameters):
         require(evictor.input_width == SCORE_WIDTH, rule, evictor.input_width)
         raw = evictor.source is ScoreSource.RAW
         require(raw, "the evictor's source must be raw scores", evictor.source)
-        super().__post_init__()
 
     @property
     def tag_layout(self) -> data.StructLayout:
