@@ -63,7 +63,7 @@ class Handle:
 def handles(ctx: Any, streams: dict[str, Any]) -> Any:
     return SimpleNamespace(
         **{
-            f"{name}__{wire}": Handle(ctx, getattr(port, wire))
+            f"{name}_{wire}": Handle(ctx, getattr(port, wire))
             for name, port in streams.items()
             for wire in ("payload", "valid", "ready")
         }
