@@ -79,7 +79,7 @@ def rotary_angles(p: KelleParameters, tokens: int) -> Reals:
     return np.arange(tokens)[:, np.newaxis] * float(p.base) ** (-2.0 * pair / p.head_size)
 
 
-def turned(vectors: Reals, p: KelleParameters) -> Reals:
+def rotated(vectors: Reals, p: KelleParameters) -> Reals:
     """Turn paired heads [tokens, heads, head_size] by their positions, in float64."""
     angles = rotary_angles(p, len(vectors))[:, np.newaxis]
     pairs = (vectors[..., 0::2] + 1j * vectors[..., 1::2]) * np.exp(1j * angles)
@@ -87,7 +87,7 @@ def turned(vectors: Reals, p: KelleParameters) -> Reals:
 
 
 def exact_heads(layer: AttentionLayer, p: KelleParameters) -> tuple[Reals, Reals, Reals]:
-    """Return turned queries and keys, and values, of the whole text in float64.
+    """Return rotated queries and keys, and values, of the whole text in float64.
 
     Returns
     -------
@@ -98,7 +98,7 @@ def exact_heads(layer: AttentionLayer, p: KelleParameters) -> tuple[Reals, Reals
         (layer.inputs @ layer.projections[which].exact).reshape(len(layer.inputs), -1, p.head_size)
         for which in (Operation.QUERY, Operation.KEY, Operation.VALUE)
     )
-    return turned(q, p), turned(k, p), v
+    return rotated(q, p), rotated(k, p), v
 
 
 def exact_output(
@@ -159,7 +159,7 @@ def real_layer(trace: Trace, number: int, p: KelleParameters) -> AttentionLayer:
     made: dict[Operation, Reals] = {
         which: inputs @ exact[which] for which in names if which is not Operation.OUTPUT
     }
-    # A turned pair can be longer than either of its channels; outputs are bounded by values.
+    # A rotated pair can be longer than either of its channels; outputs are bounded by values.
     steps = {
         which: float(np.abs(values).max()) * (1.0 if which is Operation.VALUE else 1.5) / 32767
         for which, values in made.items()

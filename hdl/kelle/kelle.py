@@ -10,7 +10,7 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import bits_for
 
-from hdl.kelle.array.finishing_array import FinishingArray
+from hdl.kelle.array.matrix_unit import MatrixUnit
 from hdl.kelle.control.kv_fetch import KvFetch
 from hdl.kelle.control.load_issue import LoadIssue
 from hdl.kelle.control.result_router import ResultRouter
@@ -107,10 +107,10 @@ class Kelle(Unit):
                 "hidden": In(stream.Signature(p.slice_layout)),
                 "weights": In(stream.Signature(p.array.array.weights_layout)),
                 "outputs": Out(stream.Signature(p.slice_layout)),
-                "vector_stores": Out(stream.Signature(eviction.adopted_layout)),
+                "vector_stores": Out(stream.Signature(eviction.promoted_layout)),
                 "placed": Out(data.StructLayout(placed)),
-                "look": In(stream.Signature(eviction.address_bits)),
-                "shown": Out(data.ArrayLayout(eviction.token_layout, p.rows)),
+                "lookup_request": In(stream.Signature(eviction.address_bits)),
+                "lookup_response": Out(data.ArrayLayout(eviction.token_layout, p.rows)),
                 "filled": Out(data.ArrayLayout(bits_for(p.slots), p.heads)),
                 "vectors": Out(data.ArrayLayout(vector_layout(eviction), p.vectors)),
                 "threshold": Out(p.memory.score_bits),
@@ -122,7 +122,7 @@ class Kelle(Unit):
         """Connect the parts, and count what has been done of a step."""
         m = Module()
         p = self.parameters
-        m.submodules.array = self.array = FinishingArray(parameters=p.array)
+        m.submodules.array = self.array = MatrixUnit(parameters=p.array)
         m.submodules.controller = self.controller = EvictionController(parameters=p.eviction)
         m.submodules.memory = self.memory = RefreshedEdram(parameters=p.memory)
         m.submodules.fetch = self.fetch = KvFetch(parameters=p)
@@ -259,19 +259,19 @@ class Kelle(Unit):
         scores = header.operation == Operation.SCORE
         own = header.operation == Operation.OWN
         placement = Array(self.placements)[header.head]
-        wave = controller.waves.payload
-        rank = header.index == p.queries - 1
+        wavefront = controller.wavefronts.payload
+        compare = header.index == p.queries - 1
         row_bits = p.eviction.evictor.row_bits
         m.d.comb += [
-            controller.waves.valid.eq(coming.valid & (scores | own)),
-            wave.head.eq(header.head),
-            wave.tile.eq(Mux(own, placement.slot[row_bits:], header.part)),
-            wave.load.eq(header.index == 0),
-            wave.rank.eq(rank),
-            wave.last.eq(rank & scores & (header.part == p.tiles - 1)),
-            wave.fresh.eq(own),
-            wave.alone.eq(own),
-            wave.row.eq(placement.slot[:row_bits]),
+            controller.wavefronts.valid.eq(coming.valid & (scores | own)),
+            wavefront.head.eq(header.head),
+            wavefront.tile.eq(Mux(own, placement.slot[row_bits:], header.part)),
+            wavefront.load.eq(header.index == 0),
+            wavefront.compare.eq(compare),
+            wavefront.last.eq(compare & scores & (header.part == p.tiles - 1)),
+            wavefront.fresh.eq(own),
+            wavefront.alone.eq(own),
+            wavefront.row.eq(placement.slot[:row_bits]),
             controller.scores_in.eq(self.array.lanes),
             controller.placements.ready.eq(1),
             # The record of placements says the same, for as many heads as there are.
@@ -302,14 +302,16 @@ class Kelle(Unit):
             self.prefill.ready.eq(controller.prefill.ready & ~selected.valid),
         ]
         connect(m, controller.vector_stores, flipped(self.vector_stores))
-        look = self.fetch.look
+        look = self.fetch.lookup_request
         m.d.comb += [
-            controller.look.valid.eq(look.valid | self.look.valid),
-            controller.look.payload.eq(Mux(look.valid, look.payload, self.look.payload)),
-            look.ready.eq(controller.look.ready),
-            self.look.ready.eq(controller.look.ready & ~look.valid),
-            self.fetch.shown.eq(controller.shown),
-            self.shown.eq(controller.shown),
+            controller.lookup_request.valid.eq(look.valid | self.lookup_request.valid),
+            controller.lookup_request.payload.eq(
+                Mux(look.valid, look.payload, self.lookup_request.payload)
+            ),
+            look.ready.eq(controller.lookup_request.ready),
+            self.lookup_request.ready.eq(controller.lookup_request.ready & ~look.valid),
+            self.fetch.lookup_response.eq(controller.lookup_response),
+            self.lookup_response.eq(controller.lookup_response),
             self.filled.eq(controller.filled),
             self.vectors.eq(controller.vectors),
             control.vectors.eq(controller.vectors),

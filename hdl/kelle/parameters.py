@@ -4,7 +4,7 @@ from amaranth.hdl import Shape, signed
 from amaranth.lib import data, enum
 from amaranth.utils import bits_for, ceil_log2
 
-from hdl.kelle.array.finishing_array import FinishingArrayParameters
+from hdl.kelle.array.matrix_unit import MatrixUnitParameters
 from hdl.kelle.edram.kv_edram import KvEdramParameters
 from hdl.kelle.edram.refreshed_edram import RefreshedEdramParameters
 from hdl.kelle.eviction.eviction_parameters import EvictionParameters
@@ -19,10 +19,10 @@ class Operation(enum.Enum, shape=3):
     """What the array works on, each for one head."""
 
     QUERY = 0
-    """A query head of the arriving token: x W_Q, turned."""
+    """A query head of the arriving token: x W_Q, rotated."""
 
     KEY = 1
-    """A key of the arriving and of all recomputed tokens: x W_K, turned."""
+    """A key of the arriving and of all recomputed tokens: x W_K, rotated."""
 
     VALUE = 2
     """Their values: x W_V."""
@@ -214,9 +214,9 @@ class KelleParameters:
         )
 
     @property
-    def array(self) -> FinishingArrayParameters:
+    def array(self) -> MatrixUnitParameters:
         """The array."""
-        return FinishingArrayParameters(
+        return MatrixUnitParameters(
             rows=self.rows,
             bands=self.bands,
             vectors=max(self.members, self.queries * self.slices, 2),

@@ -1,7 +1,7 @@
 """Kelle's special function unit: softmax, activations, norm and rotary embedding side by side.
 
 Section 5 of the paper names the functions; each has its own streams, so that the scheduler can
-overlap them: a softmax of one head runs while the next head's query is turned.
+overlap them: a softmax of one head runs while the next head's query is rotated.
 """
 
 from typing import Any

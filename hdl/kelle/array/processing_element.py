@@ -92,7 +92,7 @@ class ProcessingElement(Unit):
 
     With `transposed` 0 the moving operand enters from the left and sums from above; with 1 the two
     exchange their links. The element works in three cycles: it takes the operand in, multiplies,
-    and adds. The controls belong to the wave that is at the step which they name.
+    and adds. The controls belong to the wavefront that is at the step which they name.
 
     **Latency** 1 cycle from the moving operand in to out, 3 cycles from there to the sum, 1 cycle
     from sum to sum. **Throughput** one multiply-add a cycle. **Numerics** exact while the sum fits
@@ -114,7 +114,7 @@ class ProcessingElement(Unit):
     transposed : In
         Which moving operand to take in.
     swap, unsigned_weight : In
-        Whether the next weight becomes the weight of the wave that is taken in; whether that
+        Whether the next weight becomes the weight of the wavefront that is taken in; whether that
         weight is unsigned rather than two's complement.
     sum_transposed : In
         Which sum to add to, two cycles later.

@@ -1,6 +1,6 @@
 """Accumulators below the systolic array: byte passes and channel tiles become one result.
 
-Section 5.2 of the paper: partial sums leave the array for the accumulators. They stay staggered:
+Section 5.2 of the paper: partial sums leave the array for the accumulators. They stay skewed:
 a lane works when its sum arrives, one cycle after the lane before it.
 """
 

@@ -30,7 +30,7 @@ class State(enum.Enum, shape=3):
     """What the fetch does."""
 
     IDLE = 0
-    LOOK = 1
+    LOOKUP = 1
     LATCH = 2
     ROWS = 3
     OWN_READ = 4
@@ -89,8 +89,8 @@ class KvFetch(Unit):
             "computed": In(computed_layout(p)),
             "residents": In(data.ArrayLayout(bits_for(p.slots), p.heads)),
             "placements": In(data.ArrayLayout(placement_record(p), p.heads)),
-            "look": Out(stream.Signature(p.eviction.address_bits)),
-            "shown": In(data.ArrayLayout(p.eviction.token_layout, p.rows)),
+            "lookup_request": Out(stream.Signature(p.eviction.address_bits)),
+            "lookup_response": In(data.ArrayLayout(p.eviction.token_layout, p.rows)),
             "beats": Out(stream.Signature(p.array.array.weights_layout)),
         }
         for side in SIDES:
@@ -127,8 +127,8 @@ class KvFetch(Unit):
             issues.eq((state == State.ROWS) & self.room & ((self.source != Source.EDRAM) | ready)),
             own.eq((state == State.OWN_READ) & stager.room),
             stager.take.eq((issues & ~begun) | own),
-            self.look.valid.eq(state == State.LOOK),
-            self.look.payload.eq(self.head * p.tiles + tile),
+            self.lookup_request.valid.eq(state == State.LOOKUP),
+            self.lookup_request.payload.eq(self.head * p.tiles + tile),
             self.operations.ready.eq(state == State.IDLE),
             self.beats.payload.eq(stager.beats.payload),
             self.beats.valid.eq(stager.beats.valid),
@@ -146,13 +146,13 @@ class KvFetch(Unit):
                 ]
                 with m.If(self.operations.valid):
                     is_own = offered.operation == Operation.OWN
-                    m.d.sync += state.eq(Mux(is_own, State.OWN_READ, State.LOOK))
-            with m.Case(State.LOOK):
-                with m.If(self.look.ready):
+                    m.d.sync += state.eq(Mux(is_own, State.OWN_READ, State.LOOKUP))
+            with m.Case(State.LOOKUP):
+                with m.If(self.lookup_request.ready):
                     m.d.sync += state.eq(State.LATCH)
             with m.Case(State.LATCH):
                 m.d.sync += [
-                    *(self.formats[i].eq(self.shown[i]) for i in range(p.rows)),
+                    *(self.formats[i].eq(self.lookup_response[i]) for i in range(p.rows)),
                     state.eq(State.ROWS),
                 ]
             with m.Case(State.ROWS):
@@ -161,7 +161,7 @@ class KvFetch(Unit):
                     with m.If(row == p.rows - 1):
                         m.d.sync += word.eq(Mux(word == last_word, 0, word + 1))
                         with m.If(word == last_word):
-                            m.d.sync += [tile.eq(tile + 1), state.eq(State.LOOK)]
+                            m.d.sync += [tile.eq(tile + 1), state.eq(State.LOOKUP)]
                             with m.If(tile == p.tiles - 1):
                                 m.d.sync += state.eq(Mux(side, State.OWN_READ, State.IDLE))
             with m.Case(State.OWN_READ):

@@ -23,7 +23,7 @@ from hdl.nonlinear.rotary_embedding import RotaryEmbedding
 from hdl.stream.fall_through_fifo import FallThroughFifo
 from hdl.unit import Unit
 
-UNDER_WAY = 8
+IN_FLIGHT = 8
 """Vectors in the rotary embedding at most: it has four stages."""
 
 
@@ -34,9 +34,9 @@ class ResultRouter(Unit):
     slices, but the rotary embedding turns whole heads: queries and keys wait in a memory until
     their last slice is there.
 
-    **Latency** 0 cycles, or 7 from a head's last slice to its first turned one. **Throughput** one
-    result a cycle; turned ones as the array delivers them. Nothing here can wait, and nothing has
-    to: a head is turned before the next one's first slice comes.
+    **Latency** 0 cycles, or 7 from a head's last slice to its first rotated one. **Throughput** one
+    result a cycle; rotated ones as the array delivers them. Nothing here can wait, and nothing has
+    to: a head is rotated before the next one's first slice comes.
 
     Parameters
     ----------
@@ -101,33 +101,33 @@ class ResultRouter(Unit):
         for which in (Operation.VALUE, Operation.SCORE, Operation.OWN, Operation.ATTEND):
             m.d.comb += self.ended[which.value].eq(valid[which] & header.ends)
         m.d.comb += self.ended[Operation.OUTPUT.value].eq(valid[Operation.OUTPUT] & header.ends)
-        self._turn(m, header, valid[Operation.QUERY] | valid[Operation.KEY])
+        self._rotate(m, header, valid[Operation.QUERY] | valid[Operation.KEY])
 
         member = Array(self.members[i] for i in range(p.members))[
-            Mux(valid[Operation.VALUE], header.index, self.turned.index)
+            Mux(valid[Operation.VALUE], header.index, self.rotated.index)
         ]
-        turned_key = self.turned_valid & (self.turned.operation == Operation.KEY)
+        rotated_key = self.rotated_valid & (self.rotated.operation == Operation.KEY)
         m.d.comb += [
-            self.computed.strobe.eq(valid[Operation.VALUE] | turned_key),
+            self.computed.strobe.eq(valid[Operation.VALUE] | rotated_key),
             self.computed.side.eq(valid[Operation.VALUE]),
             self.computed.vector.eq(member.vector),
-            self.computed.head.eq(Mux(valid[Operation.VALUE], header.head, self.turned.head)),
-            self.computed.part.eq(Mux(valid[Operation.VALUE], header.part, self.turned_part)),
+            self.computed.head.eq(Mux(valid[Operation.VALUE], header.head, self.rotated.head)),
+            self.computed.part.eq(Mux(valid[Operation.VALUE], header.part, self.rotated_part)),
             self.computed["values"].eq(
-                Mux(valid[Operation.VALUE], self.results["values"], self.turned_values)
+                Mux(valid[Operation.VALUE], self.results["values"], self.rotated_values)
             ),
         ]
         return m
 
-    def _turn(self, m: Module, header: data.View, valid: Any) -> None:
-        """Collect heads, turn them, and say whose the turned slices are."""
+    def _rotate(self, m: Module, header: data.View, valid: Any) -> None:
+        """Collect heads, rotate them, and say whose the rotated slices are."""
         p = self.parameters
         layout = header_layout(p)
         m.submodules.straight = straight = Memory(
             depth=max(p.members * p.slices, 2), width=p.slice_layout.size
         )
         m.submodules.waiting = waiting = FallThroughFifo(shape=layout, depth=p.members)
-        m.submodules.turning = turning = FallThroughFifo(shape=layout, depth=UNDER_WAY)
+        m.submodules.turning = turning = FallThroughFifo(shape=layout, depth=IN_FLIGHT)
         m.submodules.rotary = rotary = RotaryEmbedding(parameters=p.rotary)
 
         whole, whole_header = Signal(), Signal(layout, reset_less=True)
@@ -159,14 +159,14 @@ class ResultRouter(Unit):
             position.eq(Array(self.members[i] for i in range(p.members))[first.index].position),
         ]
 
-        turned_part = Signal(range(max(p.slices, 2)))
+        rotated_part = Signal(range(max(p.slices, 2)))
         rotated = rotary.rotated
-        self.turned, self.turned_part = turning.sink.payload, turned_part
-        self.turned_valid, self.turned_values = rotated.valid, rotated.payload["values"]
+        self.rotated, self.rotated_part = turning.sink.payload, rotated_part
+        self.rotated_valid, self.rotated_values = rotated.valid, rotated.payload["values"]
         with m.If(rotated.valid):
-            m.d.sync += turned_part.eq(Mux(rotated.payload.last, 0, turned_part + 1))
-        turned_query = rotated.valid & (self.turned.operation == Operation.QUERY)
-        ends = rotated.valid & rotated.payload.last & self.turned.ends
+            m.d.sync += rotated_part.eq(Mux(rotated.payload.last, 0, rotated_part + 1))
+        rotated_query = rotated.valid & (self.rotated.operation == Operation.QUERY)
+        ends = rotated.valid & rotated.payload.last & self.rotated.ends
         m.d.comb += [
             rotary.vectors.valid.eq(fed),
             rotary.vectors.payload["values"].eq(straight.read_data),
@@ -174,9 +174,11 @@ class ResultRouter(Unit):
             rotary.vectors.payload.last.eq(fed_last),
             rotated.ready.eq(1),
             turning.sink.ready.eq(rotated.valid & rotated.payload.last),
-            self.queries.strobe.eq(turned_query),
-            self.queries.address.eq(self.turned.head * p.slices + turned_part),
+            self.queries.strobe.eq(rotated_query),
+            self.queries.address.eq(self.rotated.head * p.slices + rotated_part),
             self.queries["values"].eq(rotated.payload["values"]),
-            self.ended[Operation.QUERY.value].eq(ends & (self.turned.operation == Operation.QUERY)),
-            self.ended[Operation.KEY.value].eq(ends & (self.turned.operation == Operation.KEY)),
+            self.ended[Operation.QUERY.value].eq(
+                ends & (self.rotated.operation == Operation.QUERY)
+            ),
+            self.ended[Operation.KEY.value].eq(ends & (self.rotated.operation == Operation.KEY)),
         ]

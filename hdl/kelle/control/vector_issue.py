@@ -46,7 +46,7 @@ class VectorIssue(Unit):
     count : In
         How many they are.
     inputs, queries, probabilities, contexts : In
-        Slices to hold: of input vectors, of turned queries, of probabilities, of what the heads'
+        Slices to hold: of input vectors, of rotated queries, of probabilities, of what the heads'
         attention gives.
     vectors : Out(stream)
         The array's.

@@ -79,7 +79,7 @@ class RefreshController(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Forget, count ticks, and tell threshold and walkers all news."""
+        """Forget, count ticks, and tell threshold and walkers every update."""
         m = Module()
         p = self.parameters
         cleared = Signal()
@@ -89,15 +89,15 @@ class RefreshController(Unit):
             with m.If(forgotten == p.entries - 1):
                 m.d.sync += cleared.eq(1)
 
-        news = Signal(p.score_layout)
-        news_valid = Signal()
+        update = Signal(p.score_layout)
+        update_valid = Signal()
         m.d.comb += [
             self.scores.ready.eq(cleared),
-            news.eq(self.scores.payload),
-            news_valid.eq(self.scores.valid | ~cleared),
+            update.eq(self.scores.payload),
+            update_valid.eq(self.scores.valid | ~cleared),
         ]
         with m.If(~cleared):
-            m.d.comb += [news.entry.eq(forgotten), news.valid.eq(0)]
+            m.d.comb += [update.entry.eq(forgotten), update.valid.eq(0)]
 
         elapsed = Signal(p.tick_bits)
         tick = Signal()
@@ -109,8 +109,8 @@ class RefreshController(Unit):
 
         m.submodules.threshold = threshold = RefreshThreshold(parameters=p)
         m.d.comb += [
-            threshold.news.eq(news),
-            threshold.news_valid.eq(news_valid),
+            threshold.update.eq(update),
+            threshold.update_valid.eq(update_valid),
             threshold.clear.eq(~cleared),
             self.threshold.eq(threshold.threshold),
         ]
@@ -118,8 +118,8 @@ class RefreshController(Unit):
             m.submodules[half] = walker = RefreshWalker(parameters=p)
             offer = getattr(self, half)
             m.d.comb += [
-                walker.news.eq(news),
-                walker.news_valid.eq(news_valid),
+                walker.update.eq(update),
+                walker.update_valid.eq(update_valid),
                 walker.clear.eq(~cleared),
                 walker.threshold.eq(threshold.threshold),
                 walker.tick.eq(tick),

@@ -85,7 +85,7 @@ class RefreshParameters:
 
     @property
     def score_layout(self) -> data.StructLayout:
-        """News of an entry: its score, and whether it holds anything."""
+        """Score update of an entry: its score, and whether it holds anything."""
         return data.StructLayout({"entry": self.entry_bits, "score": self.score_bits, "valid": 1})
 
     @property
@@ -188,10 +188,10 @@ class RefreshWalker(Unit):
 
     Members
     -------
-    news : In(score)
-        A change of an entry, while `news_valid`.
+    update : In(score)
+        A change of an entry, while `update_valid`.
     clear : In(1)
-        With `news_valid`: forget also the entry's group.
+        With `update_valid`: forget also the entry's group.
     threshold : In(score_bits)
         Smallest score of the HST group; read when a sweep starts.
     tick : In(1)
@@ -214,8 +214,8 @@ class RefreshWalker(Unit):
         p = self.parameters = parameters
         super().__init__(
             {
-                "news": In(p.score_layout),
-                "news_valid": In(1),
+                "update": In(p.score_layout),
+                "update_valid": In(1),
                 "clear": In(1),
                 "threshold": In(p.score_bits),
                 "tick": In(1),
@@ -254,18 +254,18 @@ class RefreshWalker(Unit):
         m.submodules.known = known = Memory(depth=p.entries, width=width)
         m.submodules.groups = groups = Memory(depth=p.entries, width=1)
         last = self.entry == p.entries - 1
-        look = Signal(p.entry_bits)
+        next_entry = Signal(p.entry_bits)
         m.d.comb += [
-            look.eq(Mux(start | last, 0, self.entry + 1)),
+            next_entry.eq(Mux(start | last, 0, self.entry + 1)),
             known.read_enable.eq(start | self.advance),
-            known.read_address.eq(look),
-            known.write_enable.eq(self.news_valid),
-            known.write_address.eq(self.news.entry),
-            known.write_data.eq(Cat(self.news.score, self.news.valid)),
+            known.read_address.eq(next_entry),
+            known.write_enable.eq(self.update_valid),
+            known.write_address.eq(self.update.entry),
+            known.write_data.eq(Cat(self.update.score, self.update.valid)),
             groups.read_enable.eq(start | self.advance),
-            groups.read_address.eq(look),
+            groups.read_address.eq(next_entry),
         ]
-        shown = data.View(p.known_layout, known.read_data)
+        record = data.View(p.known_layout, known.read_data)
         was_hst = groups.read_data
 
         # The threshold is held, so that an address once offered stays offered.
@@ -274,8 +274,8 @@ class RefreshWalker(Unit):
         taken = self.refresh.valid & self.refresh.ready
         in_sweep = Mux(self.hst, self.sweeps["hst"], self.sweeps["lst"])
         m.d.comb += [
-            self.hst.eq(shown.score >= threshold),
-            self.due.eq(self.walking & shown.valid & (in_sweep | (self.hst != was_hst))),
+            self.hst.eq(record.score >= threshold),
+            self.due.eq(self.walking & record.valid & (in_sweep | (self.hst != was_hst))),
             self.advance.eq(self.walking & (~self.due | (taken & last_word))),
             self.refresh.valid.eq(self.due),
             self.refresh.payload.eq(self.entry * p.words + self.word),
@@ -285,7 +285,7 @@ class RefreshWalker(Unit):
             m.d.sync += [self.walking.eq(1), self.entry.eq(0), threshold.eq(self.threshold)]
             m.d.sync += [self.sweeps[name].eq(expired[name]) for name in GROUPS]
         with m.Elif(self.advance):
-            m.d.sync += self.entry.eq(look)
+            m.d.sync += self.entry.eq(next_entry)
             with m.If(last):
                 m.d.sync += self.walking.eq(0)
         with m.If(taken):
@@ -301,8 +301,8 @@ class RefreshWalker(Unit):
         ]
         with m.If(self.clear):
             m.d.comb += [
-                groups.write_address.eq(self.news.entry),
+                groups.write_address.eq(self.update.entry),
                 groups.write_data.eq(0),
-                groups.write_enable.eq(self.news_valid),
+                groups.write_enable.eq(self.update_valid),
             ]
         return m

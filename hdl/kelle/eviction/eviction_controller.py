@@ -18,7 +18,7 @@ from hdl.kelle.eviction.eviction_parameters import (
     prefill_layout,
     value_layout,
     vector_layout,
-    wave_layout,
+    wavefront_layout,
 )
 from hdl.kelle.eviction.recomputed_vectors import RecomputedVectors
 from hdl.kelle.eviction.slot_table import SlotTable
@@ -34,7 +34,7 @@ class State(enum.Enum, shape=2):
     """What the controller does with the arriving token."""
 
     IDLE = 0
-    LOOK = 1
+    LOOKUP = 1
     PLACE = 2
     OFFER = 3
 
@@ -43,22 +43,22 @@ class EvictionController(Unit):
     """Run the eviction and recomputation policy (AERP) for all heads of a layer.
 
     A decode step: the token's position is given to `tokens`; the heads follow in ascending order.
-    For each head the scheduler sends the waves of its search to `waves`, which wait for the token,
-    and the scores of lane i to `scores_in[i]`, i cycles after the wave's `started`. The victim's
-    slot, or the first free one, then appears in `placements`: the key may be written at once. The
-    value's place appears in `values`, to be taken when the attention no longer needs the victim's
-    value. Waves with `fresh` and `alone` give the arriving token its own score. With
-    `evict_before`, the placements of all heads come first, by the victims of the step before, and
-    the arriving token's slot is marked `fresh` in the wave of its tile; a search before the first
-    step finds the first victims.
+    For each head the scheduler sends the wavefronts of its search to `wavefronts`, which wait for
+    the token, and the scores of lane i to `scores_in[i]`, i cycles after the wavefront's `started`.
+    The victim's slot, or the first free one, then appears in `placements`: the key may be written
+    at once. The value's place appears in `values`, to be taken when the attention no longer needs
+    the victim's value. Wavefronts with `fresh` and `alone` give the arriving token its own score.
+    With `evict_before`, the placements of all heads come first, by the victims of the step before,
+    and the arriving token's slot is marked `fresh` in the wavefront of its tile; a search before
+    the first step finds the first victims.
 
     A token that leaves the recent window is popular if more than `popular_above` heads do not
     evict it in that very step; it is then recomputed from its input vector until the last head has
     evicted it. The decision is made once.
 
-    **Latency** the evictor starts a wave 1 cycle after it is taken; a placement appears 3 cycles
-    after the evictor's victim. **Throughput** one wave a cycle, but waves with `rank` at least
-    `rows` cycles apart.
+    **Latency** the evictor starts a wavefront 1 cycle after it is taken; a placement appears 3
+    cycles after the evictor's victim. **Throughput** one wavefront a cycle, but wavefronts with
+    `compare` at least `rows` cycles apart.
 
     **Numerics** as `SystolicEvictor`; the exported scores are the most significant bits below the
     largest magnitude of the head so far, saturated, in offset binary for raw scores.
@@ -75,11 +75,11 @@ class EvictionController(Unit):
         The last of a head is the youngest.
     tokens : In(stream)
         Position of the arriving token; taken when the step before is done.
-    waves : In(stream)
-        `head`, `tile`, and the evictor's `load`, `rank`, `last`; `fresh`: row `row` holds the
+    wavefronts : In(stream)
+        `head`, `tile`, and the evictor's `load`, `compare`, `last`; `fresh`: row `row` holds the
         arriving token, which starts from zero; `alone`: no other row takes part.
     started : Out(1)
-        A wave is at row 0 of the evictor: lane 0 of its scores is sampled in this cycle.
+        A wavefront is at row 0 of the evictor: lane 0 of its scores is sampled in this cycle.
     scores_in : In(ArrayLayout(score, rows))
         The array's scores.
     placements : Out(stream)
@@ -97,7 +97,8 @@ class EvictionController(Unit):
     filled : Out(ArrayLayout(count, heads))
         Slots in use.
     scores : Out(stream)
-        News for the refresh controllers; while it is not ready, no wave and no prefill is taken.
+        Score updates for the refresh controllers; while it is not ready, neither a wavefront nor a
+        prefilled token is taken.
 
     Raises
     ------
@@ -112,15 +113,15 @@ class EvictionController(Unit):
             {
                 "prefill": In(stream.Signature(prefill_layout(p))),
                 "tokens": In(stream.Signature(p.position_bits)),
-                "waves": In(stream.Signature(wave_layout(p))),
+                "wavefronts": In(stream.Signature(wavefront_layout(p))),
                 "started": Out(1),
                 "scores_in": In(data.ArrayLayout(p.evictor.input_shape, rows)),
                 "placements": Out(stream.Signature(placement_layout(p))),
                 "values": Out(stream.Signature(value_layout(p))),
-                "vector_stores": Out(stream.Signature(p.adopted_layout)),
+                "vector_stores": Out(stream.Signature(p.promoted_layout)),
                 "vectors": Out(data.ArrayLayout(vector_layout(p), max(p.vectors, 1))),
-                "look": In(stream.Signature(p.address_bits)),
-                "shown": Out(data.ArrayLayout(p.token_layout, rows)),
+                "lookup_request": In(stream.Signature(p.address_bits)),
+                "lookup_response": Out(data.ArrayLayout(p.token_layout, rows)),
                 "filled": Out(data.ArrayLayout(bits_for(p.evictor.slots), p.heads)),
                 "scores": Out(stream.Signature(p.score_layout)),
             }
@@ -143,7 +144,7 @@ class EvictionController(Unit):
         )
         self.halve = Array(Signal(name=f"halve_{h}") for h in range(p.heads))
         self._protect(m)
-        self._pass_waves(m)
+        self._pass_wavefronts(m)
         self._place(m)
         self._keep_vectors(m)
         return m
@@ -156,40 +157,40 @@ class EvictionController(Unit):
         inside = ahead >= p.window - 1
         m.d.comb += self.table.oldest.eq(Mux(inside, ahead - (p.window - 1), 0))
 
-    def _pass_waves(self, m: Module) -> None:
-        """Read row 0 when a wave is taken, start the evictor in the next cycle."""
+    def _pass_wavefronts(self, m: Module) -> None:
+        """Read row 0 when a wavefront is taken, start the evictor in the next cycle."""
         p, table, evictor = self.parameters, self.table, self.evictor
         rows = p.evictor.rows
-        wave, header = self.waves.payload, Signal(wave_layout(p), reset_less=True)
+        wavefront, header = self.wavefronts.payload, Signal(wavefront_layout(p), reset_less=True)
         address = Signal(p.address_bits, reset_less=True)
         waits = Signal()
         spacing = Signal(range(rows + 1))
-        under_way = Signal(range(rows + 4))
+        in_flight = Signal(range(rows + 4))
         starts, ready, in_step = Signal(), Signal(), Signal()
         m.d.comb += [
             # A search protects the window of its own step, whose token may come later than it.
-            in_step.eq(1 if p.evict_before else self.stepping | wave.alone),
-            self.waves.ready.eq((~waits | starts) & self.scores.ready & in_step),
-            table.accept.eq(self.waves.valid & self.waves.ready),
-            table.accept_address.eq(wave.head * p.tiles + wave.tile),
-            ready.eq(waits & (~header.rank | (spacing == 0))),
-            evictor.waves.valid.eq(ready),
-            starts.eq(ready & evictor.waves.ready),
+            in_step.eq(1 if p.evict_before else self.stepping | wavefront.alone),
+            self.wavefronts.ready.eq((~waits | starts) & self.scores.ready & in_step),
+            table.accept.eq(self.wavefronts.valid & self.wavefronts.ready),
+            table.accept_address.eq(wavefront.head * p.tiles + wavefront.tile),
+            ready.eq(waits & (~header.compare | (spacing == 0))),
+            evictor.wavefronts.valid.eq(ready),
+            starts.eq(ready & evictor.wavefronts.ready),
             self.started.eq(starts),
-            self.quiet.eq(~waits & (under_way == 0)),
+            self.quiet.eq(~waits & (in_flight == 0)),
         ]
         with m.If(table.accept):
-            m.d.sync += [waits.eq(1), header.eq(wave), address.eq(table.accept_address)]
+            m.d.sync += [waits.eq(1), header.eq(wavefront), address.eq(table.accept_address)]
         with m.Elif(starts):
             m.d.sync += waits.eq(0)
-        with m.If(starts & header.rank):
+        with m.If(starts & header.compare):
             m.d.sync += spacing.eq(rows - 1)
         with m.Elif(spacing != 0):
             m.d.sync += spacing.eq(spacing - 1)
         with m.If(starts):
-            m.d.sync += under_way.eq(rows + 3)
-        with m.Elif(under_way != 0):
-            m.d.sync += under_way.eq(under_way - 1)
+            m.d.sync += in_flight.eq(rows + 3)
+        with m.Elif(in_flight != 0):
+            m.d.sync += in_flight.eq(in_flight - 1)
 
         count = Signal(bits_for(p.evictor.slots))
         whole = count[p.evictor.row_bits :]
@@ -202,7 +203,7 @@ class EvictionController(Unit):
         with m.Elif(header.tile == whole):
             m.d.comb += resident.eq(count[: p.evictor.row_bits])
 
-        goes = table.wave
+        goes = table.wavefront
         peak = self.peaks[header.head]
         kept = p.score_bits - int(p.evictor.input_shape.signed)
         for bit in range(kept, p.evictor.score_width - 1):
@@ -216,16 +217,16 @@ class EvictionController(Unit):
             goes.row.eq(header.row),
             goes.fresh.eq(header.fresh),
             goes.alone.eq(header.alone),
-            goes.rank.eq(header.rank),
+            goes.compare.eq(header.compare),
             goes.last.eq(header.last),
-            evictor.waves.payload.load.eq(header.load),
+            evictor.wavefronts.payload.load.eq(header.load),
             # An arriving token's own scores belong to no search.
-            evictor.waves.payload.rank.eq(header.rank & ~header.alone),
-            evictor.waves.payload.last.eq(header.last & ~header.alone),
+            evictor.wavefronts.payload.compare.eq(header.compare & ~header.alone),
+            evictor.wavefronts.payload.last.eq(header.last & ~header.alone),
             table.updates.eq(evictor.updates),
         ]
         if p.evictor.halves:
-            m.d.comb += evictor.waves.payload.halve.eq(
+            m.d.comb += evictor.wavefronts.payload.halve.eq(
                 header.load & ~header.alone & self.halve[header.head]
             )
         for i in range(rows):
@@ -284,10 +285,12 @@ class EvictionController(Unit):
             full.eq(counts[head] == p.evictor.slots),
             evicted.eq(Array(table.tokens[i] for i in range(p.evictor.rows))[slot[:row_bits]]),
             self.tokens.ready.eq(~self.stepping & self.vectors_idle),
-            self.look.ready.eq(state != State.LOOK),
-            self.shown.eq(table.tokens),
-            table.look.eq(self.look.valid | (state == State.LOOK)),
-            table.look_address.eq(Mux(state == State.LOOK, address, self.look.payload)),
+            self.lookup_request.ready.eq(state != State.LOOKUP),
+            self.lookup_response.eq(table.tokens),
+            table.lookup.eq(self.lookup_request.valid | (state == State.LOOKUP)),
+            table.lookup_address.eq(
+                Mux(state == State.LOOKUP, address, self.lookup_request.payload)
+            ),
             self.placements.payload.eq(offered),
             self.placements.valid.eq((state == State.OFFER) & values.source.ready),
             values.source.payload.head.eq(offered.head),
@@ -333,9 +336,9 @@ class EvictionController(Unit):
                     m.d.sync += [
                         slot.eq(Mux(full, chosen, counts[head])),
                         self.evicts.eq(full),
-                        state.eq(State.LOOK),
+                        state.eq(State.LOOKUP),
                     ]
-            with m.Case(State.LOOK):
+            with m.Case(State.LOOKUP):
                 m.d.sync += state.eq(State.PLACE)
             with m.Case(State.PLACE):
                 with m.If(table.placed):
@@ -378,7 +381,7 @@ class EvictionController(Unit):
             kept.kept.token.eq(self.prefill.payload.token),
             self.vectors_idle.eq(kept.idle),
             self.vectors.eq(kept.vectors),
-            table.adopted.eq(kept.adopted),
+            table.promoted.eq(kept.promoted),
             self.vector_stores.payload.eq(kept.vector_stores.payload),
             self.vector_stores.valid.eq(kept.vector_stores.valid),
             kept.vector_stores.ready.eq(self.vector_stores.ready),

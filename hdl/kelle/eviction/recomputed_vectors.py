@@ -30,8 +30,8 @@ def kept_layout(p: EvictionParameters) -> data.StructLayout:
 class RecomputedVectors(Unit):
     """Decide on popularity, and keep a bit for each head that still has a recomputed token.
 
-    A stored input vector is free again when the last head has evicted its token. A token is adopted
-    only if a vector is free.
+    A stored input vector is free again when the last head has evicted its token. A token is
+    promoted only if a vector is free.
 
     **Latency** 2 cycles from the last head's outcome to the decision. **Throughput** one outcome
     or one prefilled token a cycle while `idle`; `vector_entries` cycles for each vector that is
@@ -52,7 +52,7 @@ class RecomputedVectors(Unit):
         A token of the prefill.
     idle : Out(1)
         Outcomes and prefilled tokens may come.
-    adopted : Out(token)
+    promoted : Out(token)
         The token that became popular in the step before.
     vectors : Out(ArrayLayout(vector, vectors))
         Which tokens are recomputed.
@@ -72,9 +72,9 @@ class RecomputedVectors(Unit):
                 "kept": In(kept_layout(p)),
                 "kept_valid": In(1),
                 "idle": Out(1),
-                "adopted": Out(p.adopted_layout),
+                "promoted": Out(p.promoted_layout),
                 "vectors": Out(data.ArrayLayout(vector_layout(p), p.vectors)),
-                "vector_stores": Out(stream.Signature(p.adopted_layout)),
+                "vector_stores": Out(stream.Signature(p.promoted_layout)),
                 "scores": Out(stream.Signature(p.score_layout)),
             }
         )
@@ -142,7 +142,7 @@ class RecomputedVectors(Unit):
         for v in reversed(range(p.vectors)):
             with m.If(~holders[v].any()):
                 m.d.comb += [free.eq(v), any_free.eq(1)]
-        m.d.comb += self.vector_stores.payload.eq(self.adopted)
+        m.d.comb += self.vector_stores.payload.eq(self.promoted)
         left_window = self.now >= p.window + p.sinks
         popular = left_window & p.is_popular(many) & any_free
         with m.If(self.vector_stores.ready):
@@ -152,12 +152,12 @@ class RecomputedVectors(Unit):
                 decides.eq(0),
                 keepers.eq(0),
                 many.eq(0),
-                self.adopted.valid.eq(popular),
+                self.promoted.valid.eq(popular),
             ]
             with m.If(popular):
                 m.d.sync += [
-                    self.adopted.position.eq(leaving),
-                    self.adopted.vector.eq(free),
+                    self.promoted.position.eq(leaving),
+                    self.promoted.vector.eq(free),
                     positions[free].eq(leaving),
                     holders[free].eq(keepers),
                     telling.eq(1),

@@ -67,7 +67,7 @@ class SystolicEvictorParameters:
     on_saturation : OnSaturation
         Whether saturated scores are clamped, or clamped and then all halved.
     victims : int
-        Victims under way or waiting for the eviction controller at most, 1 to 16.
+        Victims in flight or waiting for the eviction controller at most, 1 to 16.
 
     Raises
     ------
@@ -131,9 +131,9 @@ class SystolicEvictorParameters:
         )
 
     @property
-    def wave_layout(self) -> data.StructLayout:
+    def wavefront_layout(self) -> data.StructLayout:
         """What one vector does on its way down the rows."""
-        flags = {"load": 1, "rank": 1, "last": 1}
+        flags = {"load": 1, "compare": 1, "last": 1}
         return data.StructLayout(flags | ({"halve": 1} if self.halves else {}))
 
     @property
@@ -161,7 +161,7 @@ class SystolicEvictorParameters:
 class EvictorRow(Unit):
     """One row: a register of column S and an element of chain M.
 
-    **Latency** 1 cycle from `lane` and `minimum_in` to all outputs. **Throughput** one wave a
+    **Latency** 1 cycle from `lane` and `minimum_in` to all outputs. **Throughput** one wavefront a
     cycle.
 
     **Numerics** two's complement; the score loses `shift` bits by floor; the sum saturates.
@@ -176,10 +176,11 @@ class EvictorRow(Unit):
     row : In
         The row's number, a constant of the instance.
     lane : In
-        The row's score and the state of its slot, in the cycle in which `wave_in` holds the wave.
-    wave_in, strobe_in : In
-        The wave from the row above; meaningful where the strobe is 1.
-    wave_out, strobe_out : Out
+        The row's score and the state of its slot, in the cycle in which `wavefront_in` holds the
+        wavefront.
+    wavefront_in, strobe_in : In
+        The wavefront from the row above; meaningful where the strobe is 1.
+    wavefront_out, strobe_out : Out
         The same, a cycle later.
     minimum_in : In
         M of the row above.
@@ -196,10 +197,10 @@ class EvictorRow(Unit):
                 "row": In(parameters.row_bits),
                 "lane": In(parameters.lane_layout),
                 "strobe_in": In(1),
-                "wave_in": In(parameters.wave_layout),
+                "wavefront_in": In(parameters.wavefront_layout),
                 "minimum_in": In(parameters.minimum_layout),
                 "strobe_out": Out(1),
-                "wave_out": Out(parameters.wave_layout),
+                "wavefront_out": Out(parameters.wavefront_layout),
                 "minimum_out": Out(parameters.minimum_layout),
                 "update": Out(parameters.update_layout),
             }
@@ -209,13 +210,13 @@ class EvictorRow(Unit):
         """Add, saturate, compare; everything is registered once."""
         m = Module()
         p = self.parameters
-        lane, wave = self.lane, self.wave_in
+        lane, wavefront = self.lane, self.wavefront_in
 
         held = Signal(signed(p.score_width), reset_less=True)
-        preloaded = lane.importance >> wave.halve if p.halves else lane.importance
+        preloaded = lane.importance >> wavefront.halve if p.halves else lane.importance
         # A slot that holds no token yet starts from zero: its new token's importance is its own
         # weight, with no case of its own.
-        start = Mux(wave.load, Mux(lane.valid, preloaded, 0), held)
+        start = Mux(wavefront.load, Mux(lane.valid, preloaded, 0), held)
         total = Signal(Shape(max(p.score_width, p.input_width - p.shift + 1) + 1, signed=True))
         addend = lane.score >> p.shift
         m.d.comb += total.eq(start + addend)
@@ -250,20 +251,20 @@ class EvictorRow(Unit):
         if p.halves:
             ever_saturated = Signal()
             earlier = Signal(reset_less=True)
-            m.d.comb += ever_saturated.eq(saturated | (earlier & ~wave.load))
+            m.d.comb += ever_saturated.eq(saturated | (earlier & ~wavefront.load))
             with m.If(self.strobe_in):
                 m.d.sync += earlier.eq(ever_saturated)
             m.d.comb += smallest.saturated.eq(above.saturated | (lane.valid & ever_saturated))
 
-        passed = Signal(p.wave_layout, reset_less=True)
+        passed = Signal(p.wavefront_layout, reset_less=True)
         m.d.sync += [
             minimum.eq(smallest),
-            passed.eq(wave),
+            passed.eq(wavefront),
             self.strobe_out.eq(self.strobe_in),
         ]
         m.d.comb += [
             self.minimum_out.eq(minimum),
-            self.wave_out.eq(passed),
+            self.wavefront_out.eq(passed),
             self.update.importance.eq(held),
             self.update.valid.eq(self.strobe_out),
         ]
@@ -273,20 +274,22 @@ class EvictorRow(Unit):
 class SystolicEvictor(Unit):
     """Add each token's new score to its importance and find the least important token.
 
-    A *wave* is one vector's scores for the tokens of one tile. It enters at the top row when its
-    header is taken from the stream `waves`, and goes down one row a cycle: lane i is sampled i
-    cycles after that, as the systolic array delivers it. In each row the score is added to S; the
-    wave that completes a token's score (`rank`) also searches for the minimum. The search goes on
-    over the tiles of a head, in slot order, until the wave marked `last`; then the victim appears.
+    A *wavefront* is one vector's scores for the tokens of one tile. It enters at the top row when
+    its header is taken from the stream `wavefronts`, and goes down one row a cycle: lane i is
+    sampled i cycles after that, as the systolic array delivers it. In each row the score is added
+    to S; the wavefront that completes a token's score (`compare`) also searches for the minimum.
+    The search goes on over the tiles of a head, in slot order, until the wavefront marked `last`;
+    then the victim appears.
 
-    Scores of several query heads that share a key are waves of the same tile: the first loads S,
-    the last ranks. A slot without a token (`valid` = 0) starts from zero and is no candidate: a
-    wave that neither ranks nor belongs to a tile's search can so give a new token its own weight.
+    Scores of several query heads that share a key are wavefronts of the same tile: the first loads
+    S, the last compares. A slot without a token (`valid` = 0) starts from zero and is no candidate:
+    a wavefront that neither compares nor belongs to a tile's search can so give a new token its own
+    weight.
 
     **Latency** S of row i is readable i + 1 cycles after the header is taken, the victim `rows`
-    cycles after it: one cycle after the bottom row's score. **Throughput** one wave a cycle, also
-    from tile to tile and from head to head; a wave marked `last` waits while `victims` victims are
-    under way or waiting.
+    cycles after it: one cycle after the bottom row's score. **Throughput** one wavefront a cycle,
+    also from tile to tile and from head to head; a wavefront marked `last` waits while `victims`
+    victims are in flight or waiting.
 
     **Numerics** S = saturate(S + floor(score / 2**shift)), two's complement. The victim is the
     smallest S among valid, unprotected slots; among equals the lowest slot.
@@ -298,12 +301,12 @@ class SystolicEvictor(Unit):
 
     Members
     -------
-    waves : In(stream)
-        Headers: `load` takes S from the lane's `importance` (else S continues), `rank` completes
+    wavefronts : In(stream)
+        Headers: `load` takes S from the lane's `importance` (else S continues), `compare` completes
         the tile's scores, `last` ends the head's search; `halve` halves what `load` takes.
     lanes : In(ArrayLayout(lane, rows))
         For each row: `score`, stored `importance`, `valid`, `protect`. Without handshake: bound to
-        the wave by the cycle.
+        the wavefront by the cycle.
     updates : Out(ArrayLayout(update, rows))
         For each row: the new `importance`, and `valid` for the cycle in which it is there.
     victims : Out(stream)
@@ -320,7 +323,7 @@ class SystolicEvictor(Unit):
         self.parameters = parameters
         super().__init__(
             {
-                "waves": In(stream.Signature(parameters.wave_layout)),
+                "wavefronts": In(stream.Signature(parameters.wavefront_layout)),
                 "lanes": In(data.ArrayLayout(parameters.lane_layout, parameters.rows)),
                 "updates": Out(data.ArrayLayout(parameters.update_layout, parameters.rows)),
                 "victims": Out(stream.Signature(parameters.victim_layout)),
@@ -330,7 +333,7 @@ class SystolicEvictor(Unit):
         self.best = Signal(parameters.victim_layout, reset_less=True)
         self.best_found = Signal()
         self.tile = Signal(parameters.index_width - parameters.row_bits)
-        self.under_way = Signal(range(parameters.victims + 1))
+        self.in_flight = Signal(range(parameters.victims + 1))
 
     def elaborate(self, platform: Any) -> Module:
         """Chain the rows; keep the minimum of the head at the bottom."""
@@ -338,14 +341,14 @@ class SystolicEvictor(Unit):
         p = self.parameters
 
         # Room for a victim is given out at the top row, since the rows below cannot wait.
-        ends = self.waves.payload.rank & self.waves.payload.last
-        room = self.under_way != p.victims
-        starts = self.waves.valid & self.waves.ready
+        ends = self.wavefronts.payload.compare & self.wavefronts.payload.last
+        room = self.in_flight != p.victims
+        starts = self.wavefronts.valid & self.wavefronts.ready
         leaves = self.victims.valid & self.victims.ready
-        m.d.comb += self.waves.ready.eq(room | ~ends)
-        m.d.sync += self.under_way.eq(self.under_way + (starts & ends) - leaves)
+        m.d.comb += self.wavefronts.ready.eq(room | ~ends)
+        m.d.sync += self.in_flight.eq(self.in_flight + (starts & ends) - leaves)
 
-        strobe, wave = starts, self.waves.payload
+        strobe, wavefront = starts, self.wavefronts.payload
         minimum = data.Const(p.minimum_layout, 0)
         for i in range(p.rows):
             m.submodules[f"row_{i}"] = row = EvictorRow(parameters=p)
@@ -353,11 +356,11 @@ class SystolicEvictor(Unit):
                 row.row.eq(i),
                 row.lane.eq(self.lanes[i]),
                 row.strobe_in.eq(strobe),
-                row.wave_in.eq(wave),
+                row.wavefront_in.eq(wavefront),
                 row.minimum_in.eq(minimum),
                 self.updates[i].eq(row.update),
             ]
-            strobe, wave, minimum = row.strobe_out, row.wave_out, row.minimum_out
+            strobe, wavefront, minimum = row.strobe_out, row.wavefront_out, row.minimum_out
 
         # The chain's end meets the minimum of the head's earlier tiles here rather than at the top
         # row, so that a tile need not wait until the one before it has drained. An earlier tile
@@ -371,23 +374,23 @@ class SystolicEvictor(Unit):
                 victim.index.eq(Cat(minimum.row, self.tile)),
                 victim.found.eq(1),
             ]
-        ranked = strobe & wave.rank
+        compared = strobe & wavefront.compare
         if p.halves:
             saturated = Signal()
             m.d.comb += victim.saturated.eq(saturated | minimum.saturated)
-            with m.If(ranked):
-                m.d.sync += saturated.eq(victim.saturated & ~wave.last)
-        with m.If(ranked):
+            with m.If(compared):
+                m.d.sync += saturated.eq(victim.saturated & ~wavefront.last)
+        with m.If(compared):
             m.d.sync += [
                 self.best.eq(victim),
-                self.best_found.eq(victim.found & ~wave.last),
-                self.tile.eq(Mux(wave.last, 0, self.tile + 1)),
+                self.best_found.eq(victim.found & ~wavefront.last),
+                self.tile.eq(Mux(wavefront.last, 0, self.tile + 1)),
             ]
 
         m.submodules.waiting = waiting = FallThroughFifo(shape=p.victim_layout, depth=p.victims)
         m.d.comb += [
             waiting.source.payload.eq(victim),
-            waiting.source.valid.eq(ranked & wave.last),
+            waiting.source.valid.eq(compared & wavefront.last),
             self.victims.payload.eq(waiting.sink.payload),
             self.victims.valid.eq(waiting.sink.valid),
             waiting.sink.ready.eq(self.victims.ready),

@@ -14,7 +14,7 @@ from hdl.parameters import parameter_object, require_range
 
 
 @parameter_object
-class FinishedSumsParameters:
+class OutputStageParameters:
     """Dimensions of an array with accumulators and requantisers; a `tag_layout` completes them.
 
     Parameters
@@ -73,7 +73,9 @@ class FinishedSumsParameters:
         return data.StructLayout(members | {"tag": self.tag_layout})
 
 
-def finish_sums(m: Module, array: SystolicArray, p: FinishedSumsParameters) -> list[Requantiser]:
+def add_output_stage(
+    m: Module, array: SystolicArray, p: OutputStageParameters
+) -> list[Requantiser]:
     """Place a lane's accumulator and requantiser behind each lane of an array.
 
     Returns

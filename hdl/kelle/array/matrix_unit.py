@@ -11,7 +11,7 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from hdl.kelle.array.finished_sums import FinishedSumsParameters, finish_sums
+from hdl.kelle.array.output_stage import OutputStageParameters, add_output_stage
 from hdl.kelle.array.systolic_array import SystolicArray
 from hdl.memory.memory import Memory
 from hdl.parameters import parameter_object, require_range
@@ -26,13 +26,13 @@ SCALE = data.StructLayout({"scale": 16, "shift": 6})
 
 
 @parameter_object
-class FinishingArrayParameters(FinishedSumsParameters):
+class MatrixUnitParameters(OutputStageParameters):
     """Dimensions of an array with accumulators and requantisers.
 
     Parameters
     ----------
     rows, bands, vectors, stages : int
-        As in `FinishedSumsParameters`.
+        As in `OutputStageParameters`.
     scales : int
         Scales a lane, 2 to 1024.
     user_width : int
@@ -79,7 +79,7 @@ class FinishingArrayParameters(FinishedSumsParameters):
         return data.StructLayout({"values": values, "user": self.user_width, "valid": 1})
 
 
-class FinishingArray(Unit):
+class MatrixUnit(Unit):
     """Multiply vectors by stationary tiles, add up tiles and byte passes, and requantise.
 
     A vector's `tag` says what to do with its sums: `step` adds them to an accumulator, `done` makes
@@ -93,15 +93,15 @@ class FinishingArray(Unit):
 
     Parameters
     ----------
-    parameters : FinishingArrayParameters
+    parameters : MatrixUnitParameters
         Dimensions.
 
     Members
     -------
     vectors, weights : In(stream)
-        As the array's, with the tag of `FinishingArrayParameters.tag_layout`.
+        As the array's, with the tag of `MatrixUnitParameters.tag_layout`.
     scales : In(stream)
-        Scales to keep; always ready. Not for results under way.
+        Scales to keep; always ready. Not for results in flight.
     coming : Out
         `valid` and `user` of the result that is at lane 0 in the next cycle.
     lanes : Out(ArrayLayout(16, rows))
@@ -112,10 +112,10 @@ class FinishingArray(Unit):
     Raises
     ------
     ValueError
-        By `FinishingArrayParameters`.
+        By `MatrixUnitParameters`.
     """
 
-    def __init__(self, *, parameters: FinishingArrayParameters) -> None:
+    def __init__(self, *, parameters: MatrixUnitParameters) -> None:
         p = self.parameters = parameters
         super().__init__(
             {
@@ -144,7 +144,7 @@ class FinishingArray(Unit):
             self.scales.ready.eq(1),
         ]
 
-        for i, requantiser in enumerate(finish_sums(m, array, p)):
+        for i, requantiser in enumerate(add_output_stage(m, array, p)):
             scales = Memory(depth=p.scales, width=SCALE.size)
             m.submodules[f"scales_{i}"] = scales
             # The accumulator takes a cycle, and so does the memory.
