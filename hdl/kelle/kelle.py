@@ -7,7 +7,7 @@ from typing import Any
 
 from amaranth.hdl import Array, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out, connect, flipped
+from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
 
 from hdl.kelle.array.matrix_unit import MatrixUnit
@@ -32,6 +32,7 @@ from hdl.kelle.parameters import (
     row_write,
 )
 from hdl.memory.memory import Memory
+from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
 
 
@@ -189,14 +190,14 @@ class Kelle(Unit):
     def _connect_array(self, m: Module) -> None:
         """Connect what the array takes, and what takes its results."""
         array, issue, router = self.array, self.issue, self.router
-        connect(m, self.scheduler.fetches, self.fetch.operations)
-        connect(m, self.scheduler.loads, self.loads.operations)
-        connect(m, self.scheduler.vectors, issue.operations)
-        connect(m, flipped(self.weights), self.loads.weights)
-        connect(m, self.fetch.beats, self.loads.blocks)
-        connect(m, self.loads.loads, array.weights)
-        connect(m, issue.vectors, array.vectors)
-        connect(m, flipped(self.scales), array.scales)
+        connect_streams(m, self.scheduler.fetches, self.fetch.operations)
+        connect_streams(m, self.scheduler.loads, self.loads.operations)
+        connect_streams(m, self.scheduler.vectors, issue.operations)
+        connect_streams(m, self.weights, self.loads.weights)
+        connect_streams(m, self.fetch.beats, self.loads.blocks)
+        connect_streams(m, self.loads.loads, array.weights)
+        connect_streams(m, issue.vectors, array.vectors)
+        connect_streams(m, self.scales, array.scales)
         m.d.comb += [
             issue.members.eq(self.control.members),
             issue.count.eq(self.control.count),
@@ -213,7 +214,7 @@ class Kelle(Unit):
     def _connect_memory(self, m: Module) -> None:
         """Share the eDRAM's ports: the control reads only while the fetch has nothing to do."""
         memory, fetch, control = self.memory, self.fetch, self.control
-        connect(m, self.controller.scores, memory.scores)
+        connect_streams(m, self.controller.scores, memory.scores)
         m.d.comb += [
             memory.settings.eq(self.settings),
             self.threshold.eq(memory.threshold),
@@ -291,7 +292,7 @@ class Kelle(Unit):
             ]
 
         m.submodules.selector = selector = PrefillSelector(parameters=p.selector)
-        connect(m, flipped(self.prefill_scores), selector.scores)
+        connect_streams(m, self.prefill_scores, selector.scores)
         selected = selector.prefill
         m.d.comb += [
             controller.prefill.valid.eq(selected.valid | self.prefill.valid),
@@ -301,7 +302,7 @@ class Kelle(Unit):
             selected.ready.eq(controller.prefill.ready),
             self.prefill.ready.eq(controller.prefill.ready & ~selected.valid),
         ]
-        connect(m, controller.vector_stores, flipped(self.vector_stores))
+        connect_streams(m, controller.vector_stores, self.vector_stores)
         look = self.fetch.lookup_request
         m.d.comb += [
             controller.lookup_request.valid.eq(look.valid | self.lookup_request.valid),
@@ -325,8 +326,8 @@ class Kelle(Unit):
             m.d.sync += owed.eq(vector_rows)
         with m.Elif(self.rows.valid & self.rows.ready & (owed != 0)):
             m.d.sync += owed.eq(owed - 1)
-        connect(m, flipped(self.tokens), control.tokens)
-        connect(m, flipped(self.hidden), control.hidden)
+        connect_streams(m, self.tokens, control.tokens)
+        connect_streams(m, self.hidden, control.hidden)
         m.d.comb += [
             controller.tokens.payload.eq(self.tokens.payload),
             controller.tokens.valid.eq(control.accepts),

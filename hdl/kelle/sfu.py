@@ -8,13 +8,14 @@ from typing import Any
 
 from amaranth.hdl import Module
 from amaranth.lib import stream
-from amaranth.lib.wiring import In, Out, connect, flipped
+from amaranth.lib.wiring import In, Out
 
 from hdl.nonlinear.activation_functions import ActivationFunctions, ActivationFunctionsParameters
 from hdl.nonlinear.rms_norm import RmsNorm, RmsNormParameters
 from hdl.nonlinear.rotary_embedding import RotaryEmbedding, RotaryEmbeddingParameters
 from hdl.nonlinear.softmax import Softmax, SoftmaxParameters
 from hdl.parameters import parameter_object, require
+from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
 
 
@@ -115,7 +116,7 @@ class Sfu(Unit):
             (rotary.rotated, self.rotated),
         ]
         for outer, inner in inwards:
-            connect(m, flipped(outer), inner)
+            connect_streams(m, outer, inner)
         for inner, outer in outwards:
-            connect(m, inner, flipped(outer))
+            connect_streams(m, inner, outer)
         return m

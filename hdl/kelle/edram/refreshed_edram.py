@@ -9,12 +9,13 @@ from typing import Any
 
 from amaranth.hdl import Module
 from amaranth.lib import stream
-from amaranth.lib.wiring import In, Out, connect, flipped
+from amaranth.lib.wiring import In, Out
 
 from hdl.kelle.edram.kv_edram import HALVES, SIDES, KvEdram, KvEdramParameters
 from hdl.kelle.edram.refresh_controller import COUNTS, RefreshController
 from hdl.kelle.edram.refresh_walker import RefreshParameters
 from hdl.parameters import parameter_object
+from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
 
 
@@ -108,15 +109,15 @@ class RefreshedEdram(Unit):
         p = self.parameters
         m.submodules.edram = edram = KvEdram(parameters=p.edram)
         m.submodules.refresh = refresh = RefreshController(parameters=p.refresh)
-        connect(m, flipped(self.scores), refresh.scores)
+        connect_streams(m, self.scores, refresh.scores)
         m.d.comb += [
             refresh.settings.eq(self.settings),
             self.threshold.eq(refresh.threshold),
             self.counts.eq(refresh.counts),
         ]
         for side in SIDES:
-            connect(m, flipped(getattr(self, f"{side}_read")), getattr(edram, f"{side}_read"))
-            connect(m, flipped(getattr(self, f"{side}_write")), getattr(edram, f"{side}_write"))
+            connect_streams(m, getattr(self, f"{side}_read"), getattr(edram, f"{side}_read"))
+            connect_streams(m, getattr(self, f"{side}_write"), getattr(edram, f"{side}_write"))
             m.d.comb += [
                 getattr(self, side).eq(getattr(edram, side)),
                 getattr(self, f"{side}_valid").eq(getattr(edram, f"{side}_valid")),

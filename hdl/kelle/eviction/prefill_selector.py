@@ -8,7 +8,7 @@ from typing import Any
 
 from amaranth.hdl import Array, Module, Mux, Signal
 from amaranth.lib import data, enum, stream
-from amaranth.lib.wiring import In, Out, connect, flipped
+from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
 
 from hdl.kelle.eviction.eviction_parameters import prefill_layout
@@ -16,6 +16,7 @@ from hdl.kelle.eviction.prefill_parameters import PrefillSelectorParameters
 from hdl.kelle.eviction.prefill_sums import PrefillSums
 from hdl.kelle.eviction.threshold_search import ThresholdSearch
 from hdl.memory.memory import Memory
+from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
 
 
@@ -111,7 +112,7 @@ class PrefillSelector(Unit):
     def _sequence(self, m: Module) -> None:
         """Let each part have its turn with the sums."""
         sums, search, state = self.sums, self.search, self.state
-        connect(m, flipped(self.scores), sums.scores)
+        connect_streams(m, self.scores, sums.scores)
         m.d.comb += [
             sums.open.eq(state == State.SUM),
             search.start.eq(sums.complete & ~self.whole),
