@@ -5,9 +5,10 @@ each therefore has a register for its token's position. The table follows the ev
 down the rows, a row a cycle.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Mux, Shape, Signal, signed
+from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
@@ -15,6 +16,16 @@ from hdl.kelle.eviction.eviction_parameters import EvictionParameters
 from hdl.kelle.eviction.systolic_evictor import ScoreSource
 from hdl.memory.memory import Memory
 from hdl.unit import Unit
+
+
+@dataclass(frozen=True)
+class Answered:
+    """The wavefront whose new importance the evictor gives in this cycle, and its slot."""
+
+    wavefront: data.View
+    takes_part: Signal  # The slot holds a token, or that of this step.
+    token: data.View
+    marked: Signal  # It was promoted in the step before, and its slot does not know.
 
 
 class SlotRow(Unit):
@@ -97,67 +108,91 @@ class SlotRow(Unit):
         m = Module()
         p = self.parameters
         depth = max(p.heads * p.tiles, 2)
-        width = p.evictor.score_width
         token_width = Shape.cast(p.token_layout).width
-        m.submodules.importance = importance = Memory(depth=depth, width=width)
+        m.submodules.importance = importance = Memory(depth=depth, width=p.evictor.score_width)
         m.submodules.tokens = tokens = Memory(depth=depth, width=token_width)
         m.submodules.lookup_tokens = lookup_tokens = Memory(depth=depth, width=token_width)
-
-        wavefront = self.pass_in
-        held = data.View(p.token_layout, tokens.read_data)
-        resident = Signal()
-        fresh = Signal()
         m.d.comb += [
             importance.read_enable.eq(self.read_strobe),
             importance.read_address.eq(self.read_address),
             tokens.read_enable.eq(self.read_strobe),
             tokens.read_address.eq(self.read_address),
-            resident.eq(self.row < wavefront.resident),
-            fresh.eq(wavefront.fresh & (self.row == wavefront.row)),
+            lookup_tokens.read_enable.eq(self.lookup),
+            lookup_tokens.read_address.eq(self.lookup_address),
             self.state.importance.eq(importance.read_data),
-            self.state.valid.eq(resident & ~fresh),
-            self.state.protect.eq(p.is_sink(held.position) | (held.position >= self.oldest)),
+            self.token.eq(lookup_tokens.read_data),
+        ]
+        held = data.View(p.token_layout, tokens.read_data)
+        answered = self._judge(m, held)
+        m.d.comb += [
+            self.pass_out.eq(answered.wavefront),
+            self.placed.eq(self.place & ~answered.marked),
         ]
 
-        # The evictor answers one cycle after the wavefront.
-        after = Signal(p.pass_layout, reset_less=True)
-        takes_part = Signal(reset_less=True)
-        token = Signal(p.token_layout, reset_less=True)
-        marked = Signal()
-        is_promoted = self.promoted.valid & (held.position == self.promoted.position)
-        m.d.sync += [
-            self.strobe_out.eq(self.strobe_in),
-            after.eq(wavefront),
-            takes_part.eq(resident | fresh),
-            marked.eq(self.strobe_in & resident & ~fresh & is_promoted),
-            token.eq(held),
-        ]
-        with m.If(is_promoted):
-            m.d.sync += [token.recomputed.eq(1), token.vector.eq(self.promoted.vector)]
-        m.d.comb += self.pass_out.eq(after)
-
+        # The evictor's answer comes when no prefill does, so that one write port serves both.
         updates = Signal()
         prefills = self.place & self.placing.prefill
         m.d.comb += [
-            updates.eq(self.update.valid & takes_part),
+            updates.eq(self.update.valid & answered.takes_part),
             importance.write_enable.eq(updates | prefills),
-            importance.write_address.eq(Mux(updates, after.address, self.placing.address)),
+            importance.write_address.eq(
+                Mux(updates, answered.wavefront.address, self.placing.address)
+            ),
             importance.write_data.eq(Mux(updates, self.update.importance, self.placing.importance)),
-            self.placed.eq(self.place & ~marked),
         ]
+        # Marking goes first: the arriving token can wait, the wavefront cannot.
         for memory in (tokens, lookup_tokens):
             m.d.comb += [
-                memory.write_enable.eq(marked | self.place),
-                memory.write_address.eq(Mux(marked, after.address, self.placing.address)),
-                memory.write_data.eq(Mux(marked, token, self.placing.token)),
+                memory.write_enable.eq(answered.marked | self.place),
+                memory.write_address.eq(
+                    Mux(answered.marked, answered.wavefront.address, self.placing.address)
+                ),
+                memory.write_data.eq(Mux(answered.marked, answered.token, self.placing.token)),
             ]
-        m.d.comb += [
-            lookup_tokens.read_enable.eq(self.lookup),
-            lookup_tokens.read_address.eq(self.lookup_address),
-            self.token.eq(lookup_tokens.read_data),
-        ]
+        self._export_score(m, answered, updates, prefills)
+        return m
 
+    def _judge(self, m: Module, held: data.View) -> Answered:
+        """Tell the evictor of the slot, and keep what is needed when it answers a cycle later."""
+        p = self.parameters
+        wavefront = self.pass_in
+        resident, fresh = Signal(), Signal()
+        answered = Answered(
+            wavefront=Signal(p.pass_layout, name="answered", reset_less=True),
+            takes_part=Signal(name="takes_part", reset_less=True),
+            token=Signal(p.token_layout, name="answered_token", reset_less=True),
+            marked=Signal(name="marked"),
+        )
+        is_promoted = self.promoted.valid & (held.position == self.promoted.position)
+        m.d.comb += [
+            resident.eq(self.row < wavefront.resident),
+            fresh.eq(wavefront.fresh & (self.row == wavefront.row)),
+            # A slot whose token is only arriving counts as empty: its importance starts from zero.
+            self.state.valid.eq(resident & ~fresh),
+            self.state.protect.eq(p.is_sink(held.position) | (held.position >= self.oldest)),
+        ]
+        m.d.sync += [
+            self.strobe_out.eq(self.strobe_in),
+            answered.wavefront.eq(wavefront),
+            answered.takes_part.eq(resident | fresh),
+            answered.marked.eq(self.strobe_in & resident & ~fresh & is_promoted),
+            answered.token.eq(held),
+        ]
+        with m.If(is_promoted):
+            m.d.sync += [
+                answered.token.recomputed.eq(1),
+                answered.token.vector.eq(self.promoted.vector),
+            ]
+        return answered
+
+    def _export_score(
+        self, m: Module, answered: Answered, updates: Signal, prefills: Value
+    ) -> None:
+        """Cut an importance to the bits that the refresh controllers see; pass on its magnitude."""
+        p = self.parameters
+        width = p.evictor.score_width
         new = self.update.importance
+        # The magnitude of a number in two's complement, but for one: its bits, or their inverse.
         folded = (new ^ new[-1].replicate(width))[: width - 1]
         m.d.sync += self.peak_out.eq(self.peak_in | Mux(updates, folded, 0))
 
@@ -167,12 +202,13 @@ class SlotRow(Unit):
         high = (1 << p.score_bits - 1) - 1 if offset else (1 << p.score_bits) - 1
         low = -high - 1 if offset else 0
         clipped = Mux(scaled > high, high, Mux(scaled < low, low, scaled))
-        m.d.comb += scaled.eq(new >> after.shift)
+        m.d.comb += scaled.eq(new >> answered.wavefront.shift)
         m.d.sync += [
-            self.score_valid.eq((updates & after.compare) | (prefills & self.placed)),
-            self.score.entry.eq(Cat(self.row, after.address)),
+            self.score_valid.eq((updates & answered.wavefront.compare) | (prefills & self.placed)),
+            self.score.entry.eq(Cat(self.row, answered.wavefront.address)),
             self.score.score.eq(clipped - low),
-            self.score.valid.eq(~token.recomputed),
+            # The slot of a recomputed token holds nothing that would have to be refreshed.
+            self.score.valid.eq(~answered.token.recomputed),
         ]
         with m.If(prefills):
             # Until its first score is known, a prefilled token counts as important.
@@ -181,7 +217,6 @@ class SlotRow(Unit):
                 self.score.score.eq((1 << p.score_bits) - 1),
                 self.score.valid.eq(~self.placing.token.recomputed),
             ]
-        return m
 
 
 class SlotTable(Unit):
@@ -254,10 +289,11 @@ class SlotTable(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Chain the rows; at most one of them has news."""
+        """Chain the rows; join what comes out of them."""
         m = Module()
         p = self.parameters
         strobe, wavefront = self.strobe, self.wavefront
+        # A row is read in the cycle in which the wavefront is in the row above.
         read_strobe, read_address = self.accept, self.accept_address
         peak = Signal(p.evictor.score_width - 1)
         m.d.comb += peak.eq(0)
@@ -284,19 +320,32 @@ class SlotTable(Unit):
             ]
             read_strobe, read_address = strobe, wavefront.address
             strobe, wavefront, peak = row.strobe_out, row.pass_out, row.peak_out
-        width = 1 + Shape.cast(p.score_layout).width
-        news = [Cat(row.score_valid, row.score) & row.score_valid.replicate(width) for row in rows]
-        while len(news) > 1:
-            news = [a | b for a, b in zip(news[::2], news[1::2], strict=True)]
-        m.d.comb += [Cat(self.score_valid, self.score).eq(news[0])]
-        m.d.comb += self.placed.eq(Cat(row.placed for row in rows).any())
 
-        # The chain of peaks is one cycle behind the wavefronts; a head's search is several
-        # wavefronts.
+        # At most one row has a score update in a cycle: an or of what each has if it is valid.
+        width = 1 + Shape.cast(p.score_layout).width
+        updates = [
+            Cat(row.score_valid, row.score) & row.score_valid.replicate(width) for row in rows
+        ]
+        while len(updates) > 1:
+            updates = [a | b for a, b in zip(updates[::2], updates[1::2], strict=True)]
+        m.d.comb += [
+            Cat(self.score_valid, self.score).eq(updates[0]),
+            self.placed.eq(Cat(row.placed for row in rows).any()),
+        ]
+        self._gather_peaks(m, strobe, wavefront, peak)
+        return m
+
+    def _gather_peaks(self, m: Module, strobe: Value, wavefront: data.View, peak: Value) -> None:
+        """Or the magnitudes of all tiles of a search.
+
+        The chain of peaks is one cycle behind the wavefronts.
+        """
+        p = self.parameters
         ended = Signal()
         end = Signal(p.pass_layout, reset_less=True)
         peaks = Signal(p.evictor.score_width - 1, reset_less=True)
         m.d.sync += [ended.eq(strobe), end.eq(wavefront)]
+        # A search's first tile begins anew.
         fresh_search = Signal(init=1)
         together = Mux(fresh_search, 0, peaks) | peak
         with m.If(ended & end.compare & ~end.alone):
@@ -306,4 +355,3 @@ class SlotTable(Unit):
             self.peak_valid.eq(ended & end.compare & end.last & ~end.alone),
             self.peak_head.eq(end.head),
         ]
-        return m
