@@ -7,7 +7,7 @@ written back.
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Mux, Shape, Signal
+from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -240,14 +240,8 @@ class RefreshWalker(Unit):
         """Count ticks; look one entry ahead; refresh what is due."""
         m = Module()
         p = self.parameters
-
-        expired = {name: Signal(name=f"{name}_expired") for name in GROUPS}
-        for name in GROUPS:
-            ticks = self.ticks[name]
-            m.d.comb += expired[name].eq(self.tick & (ticks + 1 >= self.intervals[name]))
-            with m.If(self.tick):
-                m.d.sync += ticks.eq(Mux(expired[name], 0, ticks + 1))
         start = Signal()
+        expired = self._count_ticks(m)
         m.d.comb += start.eq(expired["hst"] | expired["lst"])
 
         width = Shape.cast(p.known_layout).width
@@ -265,6 +259,7 @@ class RefreshWalker(Unit):
             groups.read_enable.eq(start | self.advance),
             groups.read_address.eq(next_entry),
         ]
+        # The memory shows the entry that the walker is at: it is read as the walker comes to it.
         record = data.View(p.known_layout, known.read_data)
         was_hst = groups.read_data
 
@@ -294,15 +289,30 @@ class RefreshWalker(Unit):
                 self.counts[0].eq(self.counts[0] + self.hst),
                 self.counts[1].eq(self.counts[1] + ~self.hst),
             ]
+        self._remember_group(m, groups, taken & last_word)
+        return m
+
+    def _count_ticks(self, m: Module) -> dict[str, Signal]:
+        """Return for each group whether its interval ends with this tick."""
+        expired = {name: Signal(name=f"{name}_expired") for name in GROUPS}
+        for name in GROUPS:
+            ticks = self.ticks[name]
+            m.d.comb += expired[name].eq(self.tick & (ticks + 1 >= self.intervals[name]))
+            with m.If(self.tick):
+                m.d.sync += ticks.eq(Mux(expired[name], 0, ticks + 1))
+        return expired
+
+    def _remember_group(self, m: Module, groups: Memory, refreshed: Value) -> None:
+        """Note the group in which an entry was refreshed, when its last word is."""
         m.d.comb += [
             groups.write_address.eq(self.entry),
             groups.write_data.eq(self.hst),
-            groups.write_enable.eq(taken & last_word),
+            groups.write_enable.eq(refreshed),
         ]
+        # After a reset nothing was refreshed in HST, as far as anybody knows.
         with m.If(self.clear):
             m.d.comb += [
                 groups.write_address.eq(self.update.entry),
                 groups.write_data.eq(0),
                 groups.write_enable.eq(self.update_valid),
             ]
-        return m

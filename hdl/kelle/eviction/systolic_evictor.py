@@ -8,7 +8,7 @@ them from the top row to the bottom row, one row a cycle behind the array.
 from enum import Enum
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Mux, Shape, Signal, signed
+from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -249,12 +249,7 @@ class EvictorRow(Unit):
                 smallest.found.eq(1),
             ]
         if p.halves:
-            ever_saturated = Signal()
-            earlier = Signal(reset_less=True)
-            m.d.comb += ever_saturated.eq(saturated | (earlier & ~wavefront.load))
-            with m.If(self.strobe_in):
-                m.d.sync += earlier.eq(ever_saturated)
-            m.d.comb += smallest.saturated.eq(above.saturated | (lane.valid & ever_saturated))
+            self._chain_saturation(m, smallest, saturated)
 
         passed = Signal(p.wavefront_layout, reset_less=True)
         m.d.sync += [
@@ -269,6 +264,18 @@ class EvictorRow(Unit):
             self.update.valid.eq(self.strobe_out),
         ]
         return m
+
+    def _chain_saturation(self, m: Module, smallest: data.View, saturated: Value) -> None:
+        """Tell the rows below whether a score of the head has left its range."""
+        lane, wavefront = self.lane, self.wavefront_in
+        # A token's score is the sum of several wavefronts; any of them may have saturated.
+        ever_saturated = Signal()
+        earlier = Signal(reset_less=True)
+        m.d.comb += ever_saturated.eq(saturated | (earlier & ~wavefront.load))
+        with m.If(self.strobe_in):
+            m.d.sync += earlier.eq(ever_saturated)
+        above = self.minimum_in
+        m.d.comb += smallest.saturated.eq(above.saturated | (lane.valid & ever_saturated))
 
 
 class SystolicEvictor(Unit):
