@@ -101,7 +101,7 @@ class Kelle(Unit):
         As in `EvictionController`.
     placed : Out
         `placement` of a head's arriving token, and `valid` for the cycle in which it is made.
-    look, shown, filled, vectors : In(stream), Out
+    lookup_request, lookup_response, filled, vectors : In(stream), Out
         As in `EvictionController`.
     threshold, counts : Out
         As in `RefreshController`.
@@ -300,6 +300,7 @@ class Kelle(Unit):
     def _hold_residents(self, m: Module, parts: Parts, placements: list[Any]) -> None:
         """Hold how many slots were in use before the arriving token had one."""
         p = self.parameters
+        # The search and the softmax are about the cache as it was: counts may change in the step.
         residents = [Signal(bits_for(p.slots), name=f"residents_{h}") for h in range(p.heads)]
         for h, count in enumerate(residents):
             with m.If(parts.control.accepts):
@@ -320,6 +321,7 @@ class Kelle(Unit):
         wavefront = controller.wavefronts.payload
         # The last query head of a group completes a token's score.
         compare = header.index == p.queries - 1
+        # Scores follow the slots' tiles; the arriving token's go to the tile of its slot, alone.
         row_bits = p.eviction.evictor.row_bits
         m.d.comb += [
             controller.wavefronts.valid.eq(coming.valid & (scores | own)),
@@ -338,6 +340,7 @@ class Kelle(Unit):
         """Let tokens in that were selected here, or elsewhere."""
         controller, selector = parts.controller, parts.selector
         connect_streams(m, self.prefill_scores, selector.scores)
+        # The selector's tokens first: it cannot begin with another head while they wait.
         selected = selector.prefill
         m.d.comb += [
             controller.prefill.valid.eq(selected.valid | self.prefill.valid),
@@ -380,7 +383,7 @@ class Kelle(Unit):
             controller.tokens.valid.eq(control.accepts),
             parts.outputs.start.eq(control.accepts),
             parts.outputs.slices.eq(parts.router.outputs),
-            control.may_start.eq(ready & ~parts.outputs.pending),
+            control.may_start.eq(ready & ~parts.outputs.pending & ~self.outputs.valid),
         ]
 
     def _request_vectors(self, m: Module, parts: Parts) -> Signal:
@@ -389,6 +392,7 @@ class Kelle(Unit):
         vector_rows = edram.vector_entries * edram.entry_words
         connect_streams(m, parts.controller.vector_stores, self.vector_stores)
         pending_rows = Signal(bits_for(vector_rows))
+        # The input comes from outside, row by row: the token was promoted steps after it arrived.
         requests = self.vector_stores.valid & self.vector_stores.ready
         with m.If(requests):
             m.d.sync += pending_rows.eq(vector_rows)

@@ -125,6 +125,7 @@ class KelleParameters:
             f"bands must be at most rows / 2 and 2 * head_size / rows, here {most}",
             self.bands,
         )
+        # Building the parts' parameters checks them.
         _ = self.array, self.selector, self.memory, self.softmax, self.rotary
         row = self.memory.edram.row_channels
         require(
@@ -264,6 +265,7 @@ class KelleParameters:
         }
         if operation in heads:
             return heads[operation] * self.slices
+        # Behind them, a word for all scores and one for all of attention.
         last = 2 * (self.query_heads + self.heads) * self.slices
         return last + (operation is Operation.ATTEND)
 

@@ -20,6 +20,7 @@ from hdl.kelle.eviction.systolic_evictor import (
     SystolicEvictorParameters,
 )
 from hdl.parameters import parameter_object, require
+from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
 
 SCORE_WIDTH = 16
@@ -153,6 +154,7 @@ class EvictingArray(Unit):
         m.submodules.evictor = evictor = SystolicEvictor(parameters=p.evictor)
 
         # Room for a victim is given out here, since what is in the array cannot wait.
+        # Credits: one is taken when a search's last vector enters, and returned with the victim.
         tag = self.vectors.payload.tag
         ends = tag.score & tag.wavefront.last
         in_flight = Signal(range(p.evictor.victims + 1))
@@ -163,18 +165,16 @@ class EvictingArray(Unit):
             array.vectors.payload.eq(self.vectors.payload),
             array.vectors.valid.eq(self.vectors.valid & allowed),
             self.vectors.ready.eq(array.vectors.ready & allowed),
-            array.weights.payload.eq(self.weights.payload),
-            array.weights.valid.eq(self.weights.valid),
-            self.weights.ready.eq(array.weights.ready),
         ]
+        connect_streams(m, self.weights, array.weights)
 
         # Lane 0's tag goes along with the sum through accumulator and requantiser, and then from
         # lane to lane.
         finished = data.View(p.tag_layout, array.lanes[0].tag)
         valid = array.lanes[0].valid & finished.done
-        for rank in range(1 + p.stages):
-            later = Signal(p.tag_layout, name=f"tag_{rank}", reset_less=True)
-            later_valid = Signal(name=f"valid_{rank}")
+        for stage in range(1 + p.stages):
+            later = Signal(p.tag_layout, name=f"tag_{stage}", reset_less=True)
+            later_valid = Signal(name=f"valid_{stage}")
             m.d.sync += [later.eq(finished), later_valid.eq(valid)]
             finished, valid = later, later_valid
         m.d.comb += [
@@ -182,6 +182,7 @@ class EvictingArray(Unit):
             evictor.wavefronts.valid.eq(valid & finished.score),
         ]
 
+        # From lane to lane index and valid take a cycle, as sums do.
         index = finished.step.index
         for i, requantiser in enumerate(add_output_stage(m, array, p)):
             m.d.comb += [
@@ -199,10 +200,6 @@ class EvictingArray(Unit):
             index = Signal.like(index_above, name=f"index_{i + 1}", reset_less=True)
             valid = Signal(name=f"lane_valid_{i + 1}")
             m.d.sync += [index.eq(index_above), valid.eq(valid_above)]
-        m.d.comb += [
-            self.updates.eq(evictor.updates),
-            self.victims.payload.eq(evictor.victims.payload),
-            self.victims.valid.eq(evictor.victims.valid),
-            evictor.victims.ready.eq(self.victims.ready),
-        ]
+        m.d.comb += self.updates.eq(evictor.updates)
+        connect_streams(m, evictor.victims, self.victims)
         return m

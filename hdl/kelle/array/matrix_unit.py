@@ -15,6 +15,7 @@ from hdl.kelle.array.output_stage import OutputStageParameters, add_output_stage
 from hdl.kelle.array.systolic_array import SystolicArray
 from hdl.memory.memory import Memory
 from hdl.parameters import parameter_object, require_range
+from hdl.stream.connect import connect_streams
 from hdl.stream.skew_buffer import SkewBuffer
 from hdl.unit import Unit
 
@@ -134,20 +135,14 @@ class MatrixUnit(Unit):
         p = self.parameters
         m.submodules.array = array = SystolicArray(parameters=p.array)
         m.submodules.aligner = aligner = SkewBuffer(shape=RESULT, lanes=p.rows)
-        m.d.comb += [
-            array.vectors.payload.eq(self.vectors.payload),
-            array.vectors.valid.eq(self.vectors.valid),
-            self.vectors.ready.eq(array.vectors.ready),
-            array.weights.payload.eq(self.weights.payload),
-            array.weights.valid.eq(self.weights.valid),
-            self.weights.ready.eq(array.weights.ready),
-            self.scales.ready.eq(1),
-        ]
+        connect_streams(m, self.vectors, array.vectors)
+        connect_streams(m, self.weights, array.weights)
+        m.d.comb += self.scales.ready.eq(1)
 
         for i, requantiser in enumerate(add_output_stage(m, array, p)):
             scales = Memory(depth=p.scales, width=SCALE.size)
             m.submodules[f"scales_{i}"] = scales
-            # The accumulator takes a cycle, and so does the memory.
+            # The accumulator takes a cycle, and so does the memory: a scale meets its total.
             scale = data.View(SCALE, scales.read_data)
             m.d.comb += [
                 scales.read_enable.eq(1),
@@ -163,16 +158,17 @@ class MatrixUnit(Unit):
                 self.results["values"][i].eq(aligner.skewed[p.rows - 1 - i]),
             ]
 
+        # `coming` is a cycle ahead of lane 0's result; the aligned ones come with the last lane's.
         first, last = array.lanes[0], array.lanes[p.rows - 1]
-        for name, lane, port, ranks in (
+        for name, lane, port, stages in (
             ("coming", first, self.coming, p.stages),
             ("results", last, self.results, p.stages + 1),
         ):
             tag = data.View(p.tag_layout, lane.tag)
             user, valid = tag.user, lane.valid & tag.done
-            for rank in range(ranks):
-                later = Signal(p.user_width, name=f"{name}_user_{rank}", reset_less=True)
-                later_valid = Signal(name=f"{name}_valid_{rank}")
+            for stage in range(stages):
+                later = Signal(p.user_width, name=f"{name}_user_{stage}", reset_less=True)
+                later_valid = Signal(name=f"{name}_valid_{stage}")
                 m.d.sync += [later.eq(user), later_valid.eq(valid)]
                 user, valid = later, later_valid
             m.d.comb += [port.user.eq(user), port.valid.eq(valid)]

@@ -97,6 +97,7 @@ def add_output_stage(
             accumulator.valid.eq(lane.valid),
             requantiser.a.eq(accumulator.total),
         ]
+        # Tags move down a lane a cycle: the lane above has what this one gets next.
         requantisers.append(requantiser)
         next_tag = lane.tag
     return requantisers

@@ -175,6 +175,7 @@ class ProcessingElement(Unit):
             load.eq(self.load_in),
         ]
 
+        # Three cycles: the operand is in; the product; the product and the passing sum.
         if for_fpga:
             words = [moving * weight.as_signed()]
         else:
@@ -186,11 +187,13 @@ class ProcessingElement(Unit):
         product = [Signal(width, name=f"product_{i}", reset_less=True) for i in range(len(words))]
         m.d.sync += [register.eq(word) for register, word in zip(product, words, strict=True)]
 
+        # The link that does not bring operands brings sums.
         passing = Signal(width)
         m.d.comb += passing.eq(Mux(self.sum_transposed, self.sum_left, self.sum_top))
         x, y = product[0], passing
         if not for_fpga:
             x, y = full_adders(product[0], product[1], passing, width)
+        # The only carry chain of the element.
         total = Signal(signed(width), reset_less=True)
         m.d.sync += total.eq(x + y)
         m.d.comb += [

@@ -214,8 +214,10 @@ class SystolicArray(Unit):
         with m.If(takes):
             m.d.sync += beat.eq(Mux(fills, 0, beat + 1))
 
+        # Only a swap waits: other vectors meet the tile that is already in use.
         ready = loaded | ~vector.swap
         elements = vector.elements
+        # The upper bytes go first, so that the sum can be shifted as it passes the output.
         if p.passes == 2:
             lower, elements = self._split(m, starts)
             ready &= ~lower
@@ -223,16 +225,20 @@ class SystolicArray(Unit):
             self.vectors.ready.eq(ready),
             starts.eq(self.vectors.valid & ready),
         ]
+        # Row i and column i take element i, i cycles behind the corner: one skew serves both.
         m.submodules.moving = moving = SkewBuffer(shape=signed(p.link_width), lanes=p.rows)
         m.d.comb += moving.aligned.eq(elements)
 
         valid, wavefront = self._wavefronts(m, starts, swap)
         weights, strobes = self._load_links(m, takes, beat)
         bottom, right = self._elements(m, moving.skewed, wavefront, weights, strobes)
+        # An element takes in, multiplies, adds: the sum of the last of a row or column is there two
+        # cycles after its operand.
         for i, lane in enumerate(self.lanes):
             leaves = wavefront[p.rows + 2 + i]
             result = Mux(leaves.transposed, right[i], bottom[i])
             if p.passes == 2:
+                # The upper bytes' sum waits a cycle for that of the lower ones.
                 upper = Signal(signed(p.link_sum_width), name=f"upper_{i}", reset_less=True)
                 both = Signal(p.sum_shape, name=f"both_{i}", reset_less=True)
                 m.d.sync += [upper.eq(result), both.eq((upper << 8) + result)]
@@ -254,14 +260,15 @@ class SystolicArray(Unit):
             Whether this cycle is for lower bytes; the bytes.
         """
         p = self.parameters
+        # The cycle after a vector's upper bytes is its lower bytes', whatever is offered.
         lower = Signal()
         layout = data.ArrayLayout(signed(p.link_width), p.rows)
-        kept = Signal(data.ArrayLayout(unsigned(8), p.rows), reset_less=True)
+        held = Signal(data.ArrayLayout(unsigned(8), p.rows), reset_less=True)
         sent = Signal(layout)
         m.d.sync += lower.eq(starts)
         for i, element in enumerate(self.vectors.payload.elements):
-            m.d.comb += sent[i].eq(Mux(lower, kept[i], element >> 8))
-            m.d.sync += kept[i].eq(element[:8])
+            m.d.comb += sent[i].eq(Mux(lower, held[i], element >> 8))
+            m.d.sync += held[i].eq(element[:8])
         return lower, sent
 
     def _wavefronts(self, m: Module, starts: Signal, swap: Signal) -> tuple[list[Any], list[Any]]:
@@ -275,6 +282,7 @@ class SystolicArray(Unit):
         p = self.parameters
         flags = {"transposed": 1, "swap": 1, "unsigned_weights": 1, "tag": p.tag_width}
         layout = data.StructLayout(flags)
+        # Elements at one distance from the corner do the same in the same cycle.
         valid, wavefront = [starts], [Signal(layout, name="wavefront_0")]
         header = self.vectors.payload
         m.d.comb += [
@@ -286,10 +294,10 @@ class SystolicArray(Unit):
         if p.passes == 2:
             # The lower bytes' wavefront is the one behind, and what it does is the same but the
             # swap.
-            kept = Signal(layout, reset_less=True)
-            m.d.sync += kept.eq(wavefront[0])
+            held = Signal(layout, reset_less=True)
+            m.d.sync += held.eq(wavefront[0])
             with m.If(~starts):
-                m.d.comb += [wavefront[0].eq(kept), wavefront[0].swap.eq(0)]
+                m.d.comb += [wavefront[0].eq(held), wavefront[0].swap.eq(0)]
         for distance in range(1, p.rows + p.latency):
             valid.append(Signal(name=f"valid_{distance}"))
             wavefront.append(Signal(layout, name=f"wavefront_{distance}", reset_less=True))
@@ -308,6 +316,7 @@ class SystolicArray(Unit):
         """
         p = self.parameters
         row_bits = p.rows * WEIGHT_WIDTH
+        # Strobes travel with the weights: a row knows by its own that the beat is for it.
         link = unsigned(row_bits + p.load_cycles)
         m.submodules.bands = bands = SkewBuffer(shape=link, lanes=p.bands, step=p.load_cycles)
         weights, strobes = [], []
@@ -347,6 +356,7 @@ class SystolicArray(Unit):
             for j in range(p.rows):
                 element = ProcessingElement(moving_width=p.link_width, sum_width=p.link_sum_width)
                 m.submodules[f"element_{i}_{j}"] = element
+                # An operand is added two cycles after it is taken in.
                 takes_in, adds = wavefront[i + j], wavefront[i + j + 2]
                 m.d.comb += [
                     element.moving_left.eq(moving_left),

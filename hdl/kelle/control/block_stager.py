@@ -61,6 +61,7 @@ class BlockStager(Unit):
         p = self.parameters
         beats, slices = p.array.array.load_cycles, p.row_slices
         word = self._in_order_of_use()
+        # Two blocks in turn: one fills while the other is loaded.
         written = Signal(range(p.rows))
         filling = Signal(range(BLOCKS))
         fills = Signal()
@@ -77,6 +78,7 @@ class BlockStager(Unit):
         # `taken` are promised to the fetch, which may be late; `full` are complete.
         full, taken = Signal(range(BLOCKS + 1)), Signal(range(BLOCKS + 1))
         reads, last_beat, empties = Signal(), Signal(), Signal()
+        # The memory's output is the stream's register: it is read when it may change.
         move = ~self.beats.valid | self.beats.ready
         m.d.comb += [
             reads.eq(move & (full != 0)),
@@ -98,6 +100,7 @@ class BlockStager(Unit):
         with m.If(empties):
             m.d.sync += emptying.eq(emptying + 1)
 
+        # A beat has a row of each band, so that each band has a memory of its own.
         for number, band in enumerate(self.beats.payload):
             memory = Memory(depth=BLOCKS * beats, width=len(word))
             m.submodules[f"band_{number}"] = memory

@@ -94,7 +94,7 @@ class KvFetch(Unit):
         For each head, how many slots hold a token.
     placements : In
         For each head, where the arriving token goes.
-    look : Out(stream), shown : In
+    lookup_request : Out(stream), lookup_response : In
         The slot table's, as in `EvictionController`.
     keys_read, values_read, keys_write, values_write : Out(stream)
         The eDRAM's.
@@ -129,6 +129,7 @@ class KvFetch(Unit):
         m = Module()
         p = self.parameters
         m.submodules.stager = stager = BlockStager(parameters=p)
+        # Registers of the walk; what the tile's slots hold is latched beside them.
         walk = Walk(
             state=Signal(State),
             head=Signal(p.head_bits, reset_less=True),
@@ -185,6 +186,7 @@ class KvFetch(Unit):
             held.eq(format_),
             chosen.vector.eq(Mux(is_victim, placement.vector, held.vector)),
         ]
+        # A slot without a token must give zeros: what the eDRAM holds there is unknown.
         with m.If(slot >= residents):
             m.d.comb += chosen.source.eq(Source.NOWHERE)
         with m.Elif(is_victim | held.recomputed):
@@ -240,6 +242,7 @@ class KvFetch(Unit):
         """Read the current slot's row, or write the arriving token's over its victim's."""
         p = self.parameters
         words = p.memory.edram.entry_words
+        # Keys and values lie at the same address, each on its side.
         first = walk.head * p.slots
         for number, name in enumerate(SIDES):
             selected = walk.side == number

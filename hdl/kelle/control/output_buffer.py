@@ -27,13 +27,13 @@ class OutputBuffer(Unit):
     Members
     -------
     start : In(1)
-        A step begins; nothing of the one before is `pending`.
+        A step begins; nothing of the one before is left.
     slices : In
         Slices to hold, in the order of their addresses.
     outputs : Out(stream)
         The same.
     pending : Out(1)
-        Not all of them have been taken.
+        Slices are held that have not been on offer.
     """
 
     def __init__(self, *, parameters: KelleParameters) -> None:
@@ -55,6 +55,7 @@ class OutputBuffer(Unit):
         m.submodules.held = held = Memory(depth=p.inputs, width=p.slice_layout.size)
         count, sent = Signal(range(p.inputs + 1)), Signal(range(p.inputs + 1))
         move = ~self.outputs.valid | self.outputs.ready
+        # Slices come in order, so that two counts say what is held.
         waits = sent != count
         m.d.comb += [
             held.write_enable.eq(self.slices.strobe),
@@ -63,7 +64,7 @@ class OutputBuffer(Unit):
             held.read_enable.eq(move & waits),
             held.read_address.eq(sent),
             self.outputs.payload.eq(held.read_data),
-            self.pending.eq(waits | self.outputs.valid),
+            self.pending.eq(waits),
         ]
         with m.If(self.slices.strobe):
             m.d.sync += count.eq(count + 1)

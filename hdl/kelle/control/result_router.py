@@ -88,8 +88,10 @@ class ResultRouter(Unit):
         """Decide by the operation."""
         m = Module()
         p = self.parameters
+        # The header has come with the vector through array and output stage.
         header = data.View(header_layout(p), self.results.user)
         valid = {which: self.results.valid & (header.operation == which) for which in Operation}
+        # With scores, `index` is the query head within the group of its key/value head.
         query = header.head * p.queries + header.index
         # Nothing waits here: these three are written in the cycle in which they come.
         direct = (
@@ -179,6 +181,7 @@ class ResultRouter(Unit):
             fed_last.eq(last),
             position.eq(Array(self.members[i] for i in range(p.members))[first.index].position),
         ]
+        # The embedding keeps the order: the oldest header is that of the slices that come.
         rotated = rotary.rotated
         rotated_part = Signal(range(max(p.slices, 2)))
         with m.If(rotated.valid):

@@ -191,15 +191,18 @@ class Scheduler(Unit):
         """Go to the program's next entry."""
         p = self.parameters
         phase, head, stage = program.phase, program.head, program.stage
+        # A start and a move never meet: a step begins while the program rests.
         with m.If(self.start):
             m.d.sync += [phase.eq(Phase.QUERIES), head.eq(0), stage.eq(0)]
         with m.If(moves):
             with m.Switch(phase):
+                # Head by head, at either end of the program.
                 with m.Case(Phase.QUERIES, Phase.OUTPUTS):
                     last = head == p.query_heads - 1
                     m.d.sync += head.eq(Mux(last, 0, head + 1))
                     with m.If(last):
                         m.d.sync += phase.eq(Mux(phase == Phase.QUERIES, Phase.PROJECT, Phase.REST))
+                # In between four phases a stage, so that each result has time to come.
                 with m.Case(Phase.PROJECT):
                     m.d.sync += phase.eq(Phase.SCORE)
                 with m.Case(Phase.SCORE):
@@ -219,12 +222,14 @@ class Scheduler(Unit):
         if name == "loads":
             return 1
         if name == "fetches":
+            # A fetch reads what is computed in this step: it must be complete.
             needs = {
                 Operation.SCORE: done.keys > head,
                 Operation.OWN: done.placed > head,
                 Operation.ATTEND: done["values"] > head,
             }
         else:
+            # Vectors wait for themselves only; for their tiles the array waits.
             needs = {
                 Operation.QUERY: done.arrived,
                 Operation.KEY: done.loaded,

@@ -68,6 +68,7 @@ class SoftmaxRows(Unit):
         m.submodules.softmax = softmax = Softmax(parameters=p.softmax)
         into = softmax.scores
 
+        # Scores are read in the order in which they lie: queries of a head, tiles of a query.
         address = Signal(range(depth))
         part, query = Signal(range(p.tiles + 1)), Signal(range(max(p.queries, 2)))
         head = Signal(p.count_shape)
@@ -92,6 +93,7 @@ class SoftmaxRows(Unit):
             into.payload.keep.eq(keep),
             into.payload.last.eq(last),
         ]
+        # The memory's output is what the softmax is offered: both stay until it is taken.
         with m.If(move):
             m.d.sync += into.valid.eq(head < self.scored)
         with m.If(reads):
@@ -108,6 +110,7 @@ class SoftmaxRows(Unit):
                     m.d.sync += head.eq(head + 1)
 
         answer = self._send_probabilities(m, softmax)
+        # Every head was done when the step before ended; its part and query are zero again.
         with m.If(self.start):
             m.d.sync += [address.eq(0), head.eq(0), answer.eq(0)]
         return m

@@ -124,13 +124,17 @@ class StepControl(Unit):
         ]
         current = Array(members)[course.member]
         row = Signal(data.ArrayLayout(p.slice_layout, p.row_slices), reset_less=True)
+        # Slices of a row are delivered one a cycle, while the eDRAM may refresh.
         looked = Signal(range(max(p.vectors, 2)))
         self._connect_ports(m, course, members, current, row)
         with m.Switch(course.state):
+            # Until a token comes its registers are set over and over, which costs nothing.
             with m.Case(State.TOKEN):
                 self._begin(m, course, members[0], looked)
+            # Which tokens are recomputed is known: nobody is promoted or freed meanwhile.
             with m.Case(State.MEMBERS):
                 self._list_members(m, course, members, looked)
+            # The arriving input is first, so that the queries can begin.
             with m.Case(State.INPUT):
                 self._take_input(m, course)
             # The fetch may have the ports first, and a refresh before either.
@@ -138,8 +142,10 @@ class StepControl(Unit):
                 ready = Mux(course.side, self.values_read.ready, self.keys_read.ready)
                 with m.If(ready):
                     m.d.sync += course.state.eq(State.ROW)
+            # The row is there a cycle after its address, and for that cycle only.
             with m.Case(State.ROW):
                 self._hold_row(m, course, row)
+            # A row is several slices, and the memory of inputs takes one a cycle.
             with m.Case(State.SLICES):
                 self._deliver_row(m, course)
             # Projections, scores and attention run by themselves until the output is complete.
@@ -201,6 +207,7 @@ class StepControl(Unit):
     def _list_members(self, m: Module, course: Course, members: list[Any], looked: Signal) -> None:
         """Look at one stored vector a cycle, and list those in use without gaps."""
         p = self.parameters
+        # The list is dense: the count says how many vectors meet each tile of keys and values.
         stored = Array(self.vectors[v] for v in range(p.vectors))[looked]
         with m.If(stored.valid):
             new = Array(members)[self.count]

@@ -142,6 +142,7 @@ class VectorIssue(Unit):
             ends["middle"].eq(place.middle == Mux(projects, p.inputs - 1, p.slices - 1)),
             ends["outer"].eq(place.outer == outer_last),
         ]
+        # A counter moves when all faster ones end.
         steps = issues
         for name in LOOPS:
             counter = getattr(place, name)
@@ -170,6 +171,7 @@ class VectorIssue(Unit):
         # Attention sums over tiles of slots, everything else over slices of the input.
         begins = Mux(attends, outer == 0, middle == 0) & (projects | ~half)
         done = Mux(attends, ends["outer"], ends["middle"]) & ends["half"]
+        # A projection has a scale for each slice of a head, the others one for all.
         bases = [p.scale(which) for which in Operation]
         scale = Array(bases)[operation.as_value()] + Mux(projects, head * p.slices + outer, 0)
         with m.If(issues):
@@ -200,6 +202,7 @@ class VectorIssue(Unit):
             "contexts": place.middle,
         }
         came_from = Signal(range(len(addresses)), reset_less=True)
+        # Projections read inputs.
         chosen = Signal.like(came_from)
         with m.Switch(operation):
             with m.Case(Operation.SCORE, Operation.OWN):

@@ -12,6 +12,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.kelle.edram.refresh_threshold import RefreshThreshold
 from hdl.kelle.edram.refresh_walker import COUNTER_BITS, GROUPS, RefreshParameters, RefreshWalker
+from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
 
 HALVES = ("msb", "lsb")
@@ -82,6 +83,7 @@ class RefreshController(Unit):
         """Forget, count ticks, and tell threshold and walkers every update."""
         m = Module()
         p = self.parameters
+        # A memory cannot be reset: an update a cycle declares each entry empty; then time begins.
         cleared = Signal()
         forgotten = Signal(p.entry_bits)
         with m.If(~cleared):
@@ -99,6 +101,7 @@ class RefreshController(Unit):
         with m.If(~cleared):
             m.d.comb += [update.entry.eq(forgotten), update.valid.eq(0)]
 
+        # One prescaler for both halves, so that their intervals share the tick.
         elapsed = Signal(p.tick_bits)
         tick = Signal()
         m.d.comb += tick.eq(cleared & (elapsed + 1 >= self.settings.tick_cycles))
@@ -107,6 +110,7 @@ class RefreshController(Unit):
         with m.Elif(cleared):
             m.d.sync += elapsed.eq(elapsed + 1)
 
+        # All three keep the scores for themselves: each reads them in an order of its own.
         m.submodules.threshold = threshold = RefreshThreshold(parameters=p)
         m.d.comb += [
             threshold.update.eq(update),
@@ -126,10 +130,8 @@ class RefreshController(Unit):
                 walker.elapsed.eq(elapsed),
                 walker.patience.eq(self.settings.patience),
                 walker.intervals.eq(self.settings[half]),
-                offer.payload.eq(walker.refresh.payload),
-                offer.valid.eq(walker.refresh.valid),
-                walker.refresh.ready.eq(offer.ready),
                 getattr(self, f"{half}_urgent").eq(walker.urgent),
                 self.counts[number].eq(walker.counts),
             ]
+            connect_streams(m, walker.refresh, offer)
         return m

@@ -67,6 +67,7 @@ class RefreshThreshold(Unit):
             known.write_address.eq(self.update.entry),
             known.write_data.eq(Cat(self.update.score, self.update.valid)),
         ]
+        # After a reset what the memory returns is unknown, and does not count.
         m.d.sync += [
             counted.eq(self.update_valid & ~self.clear),
             after.score.eq(self.update.score),
@@ -78,6 +79,7 @@ class RefreshThreshold(Unit):
         count = bits_for(p.entries)
         histogram = Array(Signal(count, name=f"bin_{score}") for score in range(bins))
         total = Signal(count)
+        # Both may be the same bin: one leaves and one joins.
         with m.If(counted):
             m.d.sync += total.eq(total + after.valid - before.valid)
             for score, size in enumerate(histogram):
@@ -85,6 +87,7 @@ class RefreshThreshold(Unit):
                 leaves = before.valid & (before.score == score)
                 m.d.sync += size.eq(size + joins - leaves)
 
+        # The scan never stops: a bin a cycle from the highest score, until half is reached.
         score = Signal(p.score_bits, init=bins - 1)
         above = Signal(count)
         reached = Signal(count)

@@ -247,6 +247,7 @@ class RefreshWalker(Unit):
         width = Shape.cast(p.known_layout).width
         m.submodules.known = known = Memory(depth=p.entries, width=width)
         m.submodules.groups = groups = Memory(depth=p.entries, width=1)
+        # One entry ahead: its record is there when the walker comes to it.
         last = self.entry == p.entries - 1
         next_entry = Signal(p.entry_bits)
         m.d.comb += [
@@ -259,7 +260,6 @@ class RefreshWalker(Unit):
             groups.read_enable.eq(start | self.advance),
             groups.read_address.eq(next_entry),
         ]
-        # The memory shows the entry that the walker is at: it is read as the walker comes to it.
         record = data.View(p.known_layout, known.read_data)
         was_hst = groups.read_data
 
@@ -276,6 +276,7 @@ class RefreshWalker(Unit):
             self.refresh.payload.eq(self.entry * p.words + self.word),
             self.urgent.eq(self.walking & (self.elapsed >= self.patience)),
         ]
+        # A sweep ends within its tick, so that a start never cuts one short.
         with m.If(start):
             m.d.sync += [self.walking.eq(1), self.entry.eq(0), threshold.eq(self.threshold)]
             m.d.sync += [self.sweeps[name].eq(expired[name]) for name in GROUPS]
@@ -283,6 +284,7 @@ class RefreshWalker(Unit):
             m.d.sync += self.entry.eq(next_entry)
             with m.If(last):
                 m.d.sync += self.walking.eq(0)
+        # Words of an entry follow each other; it is one decision for all.
         with m.If(taken):
             m.d.sync += [
                 self.word.eq(Mux(last_word, 0, self.word + 1)),

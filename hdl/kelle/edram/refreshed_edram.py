@@ -109,12 +109,14 @@ class RefreshedEdram(Unit):
         p = self.parameters
         m.submodules.edram = edram = KvEdram(parameters=p.edram)
         m.submodules.refresh = refresh = RefreshController(parameters=p.refresh)
+        # The refresh alone learns of scores; it sends addresses.
         connect_streams(m, self.scores, refresh.scores)
         m.d.comb += [
             refresh.settings.eq(self.settings),
             self.threshold.eq(refresh.threshold),
             self.counts.eq(refresh.counts),
         ]
+        # Reads and writes pass as they are: only the eDRAM knows of both.
         for side in SIDES:
             connect_streams(m, getattr(self, f"{side}_read"), getattr(edram, f"{side}_read"))
             connect_streams(m, getattr(self, f"{side}_write"), getattr(edram, f"{side}_write"))
@@ -122,6 +124,7 @@ class RefreshedEdram(Unit):
                 getattr(self, side).eq(getattr(edram, side)),
                 getattr(self, f"{side}_valid").eq(getattr(edram, f"{side}_valid")),
             ]
+        # A sweep that waits too long says so, and is granted at once.
         for half in HALVES:
             taken, offered = getattr(edram, half), getattr(refresh, half)
             m.d.comb += [

@@ -49,7 +49,7 @@ class Step:
     now: Signal  # Position of the arriving token.
     stepping: Signal  # It has come, and not all heads have placed it.
     state: enum.EnumView
-    head: Signal  # The head whose turn it is.
+    head: Signal  # The current head.
     slot: Signal  # The slot that the token takes in this head.
     evicts: Signal  # Somebody is evicted for it.
     last_head: Signal
@@ -114,9 +114,9 @@ class EvictionController(Unit):
         Position of a token that became popular, and the place of its input vector.
     vectors : Out(ArrayLayout(vector, vectors))
         Which tokens are recomputed.
-    look : In(stream)
+    lookup_request : In(stream)
         Head (above) and tile (below) of slots to show.
-    shown : Out(ArrayLayout(token, rows))
+    lookup_response : Out(ArrayLayout(token, rows))
         What they hold, a cycle later.
     filled : Out(ArrayLayout(count, heads))
         Slots in use.
@@ -216,6 +216,7 @@ class EvictionController(Unit):
             self.scores.valid.eq(table.score_valid),
             self.scores.payload.eq(table.score),
         ]
+        # Row i's slot is read so that it meets lane i's score.
         for i in range(p.evictor.rows):
             m.d.comb += [
                 evictor.lanes[i].score.eq(self.scores_in[i]),
@@ -250,6 +251,7 @@ class EvictionController(Unit):
         """Write an arriving token into its slot, or a prefilled one into the next free one."""
         p = self.parameters
         row_bits = p.evictor.row_bits
+        # Both write through one port: a prefill comes between steps.
         kept, slot = self.prefill.payload, step.slot
         fill = Array(self.filled[h] for h in range(p.heads))[kept.head]
         address = step.head * p.tiles + slot[row_bits:]
@@ -271,6 +273,7 @@ class EvictionController(Unit):
         """Return the current head's victim, and keep which heads saturated."""
         p = self.parameters
         victims, victim = evictor.victims, evictor.victims.payload
+        # A saturated head is halved as the next step loads it.
         halve = Array(Signal(name=f"halve_{h}") for h in range(p.heads))
         m.d.comb += issue.halve.eq(Cat(halve[h] for h in range(p.heads)))
         if not p.evict_before:
@@ -325,6 +328,7 @@ class EvictionController(Unit):
         """Give the arriving token a slot, head after head."""
         p = self.parameters
         state, head = step.state, step.head
+        # Slots fill in order and are never freed: a count says which are in use.
         counts = Array(self.filled[h] for h in range(p.heads))
         full = Signal()
         offered = Signal(placement_layout(p), reset_less=True)

@@ -246,6 +246,7 @@ class PrefillSelector(Unit):
             better.eq(importance > search.threshold),
             equal.eq((importance == search.threshold) & ~always & decides.valid),
         ]
+        # What stage 2 decides is a register that stage 3 uses.
         m.d.sync += [
             importance.eq(lanes[chooses.position[: eviction.evictor.row_bits]]),
             choice.importance.eq(importance),
@@ -279,6 +280,7 @@ class PrefillSelector(Unit):
         """Count the heads that keep a token; with the last head the count becomes a mark."""
         p, eviction = self.parameters, self.parameters.eviction
         count = Signal(bits_for(eviction.heads))
+        # The first popular tokens of the text take the vectors.
         used = Signal(bits_for(eviction.prefilled_vectors))
         mark = Signal(p.mark_layout)
         # The first head finds the marks of the layer before.
@@ -316,6 +318,7 @@ class PrefillSelector(Unit):
         """
         p, eviction = self.parameters, self.parameters.eviction
         slots = eviction.evictor.slots
+        # `end`: everything has been read; `found`: what was read still needs its mark.
         emits, moves, reads, emitted = Signal(), Signal(), Signal(), Signal()
         head = Signal(eviction.head_bits)
         slot = Signal(range(slots))
@@ -350,6 +353,7 @@ class PrefillSelector(Unit):
                 leaving.token.position.eq(stored.position),
                 leaving.importance.eq(stored.importance),
             ]
+        # A text within the budget fills fewer slots, the same in every head.
         with m.If(reads):
             m.d.sync += slot.eq(Mux(last_slot, 0, slot + 1))
             with m.If(last_slot):

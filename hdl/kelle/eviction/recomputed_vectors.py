@@ -111,6 +111,7 @@ class RecomputedVectors(Unit):
                 self.vectors[v].valid.eq(holders[v].any()),
             ]
 
+        # One token a step leaves the recent window: popularity is decided on it alone.
         leaving = Signal(p.position_bits)
         keepers, many = Signal(p.heads), Signal(bits_for(p.heads))
         m.d.comb += leaving.eq(self.now - p.window)
@@ -119,6 +120,7 @@ class RecomputedVectors(Unit):
         self._take_prefill(m, holders, positions, report)
 
         free, any_free = self._find_free(m, holders)
+        # Sinks are never evicted, and a text shorter than the window leaves nobody.
         left_window = self.now >= p.window + p.sinks
         popular = left_window & p.is_popular(many) & any_free
         m.d.comb += self.vector_stores.payload.eq(self.promoted)

@@ -109,6 +109,7 @@ class SlotRow(Unit):
         p = self.parameters
         depth = max(p.heads * p.tiles, 2)
         token_width = Shape.cast(p.token_layout).width
+        # Positions twice, since lookups come at any time and wavefronts do not wait.
         m.submodules.importance = importance = Memory(depth=depth, width=p.evictor.score_width)
         m.submodules.tokens = tokens = Memory(depth=depth, width=token_width)
         m.submodules.lookup_tokens = lookup_tokens = Memory(depth=depth, width=token_width)
@@ -178,6 +179,7 @@ class SlotRow(Unit):
             answered.marked.eq(self.strobe_in & resident & ~fresh & is_promoted),
             answered.token.eq(held),
         ]
+        # A promoted token's slots are marked as the next step's wavefronts pass them.
         with m.If(is_promoted):
             m.d.sync += [
                 answered.token.recomputed.eq(1),

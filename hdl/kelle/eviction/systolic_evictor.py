@@ -13,13 +13,8 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from hdl.parameters import (
-    parameter_object,
-    require,
-    require_choice,
-    require_power_of_two,
-    require_range,
-)
+from hdl.parameters import require, require_choice, require_power_of_two, require_range
+from hdl.stream.connect import connect_streams
 from hdl.stream.fall_through_fifo import FallThroughFifo
 from hdl.unit import Unit
 
@@ -212,6 +207,7 @@ class EvictorRow(Unit):
         p = self.parameters
         lane, wavefront = self.lane, self.wavefront_in
 
+        # The column S: what the row's token has gathered over the wavefronts of its tile.
         held = Signal(signed(p.score_width), reset_less=True)
         preloaded = lane.importance >> wavefront.halve if p.halves else lane.importance
         # A slot that holds no token yet starts from zero: its new token's importance is its own
@@ -220,6 +216,8 @@ class EvictorRow(Unit):
         total = Signal(Shape(max(p.score_width, p.input_width - p.shift + 1) + 1, signed=True))
         addend = lane.score >> p.shift
         m.d.comb += total.eq(start + addend)
+        # In range, all bits from the sign on are equal; out of it, the end is the sign and its
+        # inverses.
         top = (1 << p.score_width - 1) - 1
         importance = Signal(signed(p.score_width))
         saturated = total[p.score_width - 1 :] != total[-1].replicate(
@@ -229,19 +227,11 @@ class EvictorRow(Unit):
         with m.If(self.strobe_in):
             m.d.sync += held.eq(importance)
 
+        # The chain M: the smallest so far comes from above and leaves below, a row a cycle.
         smallest = Signal(p.minimum_layout)
         minimum = Signal(p.minimum_layout, reset_less=True)
         m.d.comb += smallest.eq(self.minimum_in)
-        above = self.minimum_in
-        # Strictly smaller: among equals the row nearest the top, the lowest slot, stays. Sum and
-        # comparison run side by side: start + addend - above is added in carry-save form, before
-        # saturation, which changes the outcome only against the lowest score there is.
-        terms = [Signal(len(total) + 1, name=f"term_{i}") for i in range(3)]
-        x, y, z = terms
-        m.d.comb += [x.eq(start), y.eq(addend), z.eq(~above.importance)]
-        difference = (x ^ y ^ z) + Cat(1, (x & y) | (y & z) | (z & x))
-        lowest = above.importance == -1 << p.score_width - 1
-        smaller = ~above.found | (difference[len(total)] & ~lowest)
+        smaller = self._is_smaller(m, start, addend, len(total))
         with m.If(lane.valid & ~lane.protect & smaller):
             m.d.comb += [
                 smallest.importance.eq(importance),
@@ -264,6 +254,21 @@ class EvictorRow(Unit):
             self.update.valid.eq(self.strobe_out),
         ]
         return m
+
+    def _is_smaller(self, m: Module, start: Value, addend: Value, width: int) -> Value:
+        """Return whether the row's new score is smaller than all above it.
+
+        Strictly smaller: among equals the row nearest the top, the lowest slot, stays.
+        """
+        above = self.minimum_in
+        # Sum and comparison run side by side: start + addend - above is added in carry-save form,
+        # before saturation, which changes the outcome only against the lowest score there is.
+        terms = [Signal(width + 1, name=f"term_{i}") for i in range(3)]
+        x, y, z = terms
+        m.d.comb += [x.eq(start), y.eq(addend), z.eq(~above.importance)]
+        difference = (x ^ y ^ z) + Cat(1, (x & y) | (y & z) | (z & x))
+        lowest = above.importance == -1 << self.parameters.score_width - 1
+        return ~above.found | (difference[width] & ~lowest)
 
     def _chain_saturation(self, m: Module, smallest: data.View, saturated: Value) -> None:
         """Tell the rows below whether a score of the head has left its range."""
@@ -355,6 +360,7 @@ class SystolicEvictor(Unit):
         m.d.comb += self.wavefronts.ready.eq(room | ~ends)
         m.d.sync += self.in_flight.eq(self.in_flight + (starts & ends) - leaves)
 
+        # The top row starts with no candidate.
         strobe, wavefront = starts, self.wavefronts.payload
         minimum = data.Const(p.minimum_layout, 0)
         for i in range(p.rows):
@@ -381,6 +387,7 @@ class SystolicEvictor(Unit):
                 victim.index.eq(Cat(minimum.row, self.tile)),
                 victim.found.eq(1),
             ]
+        # Only a wavefront that completes its tile's scores leaves a minimum that counts.
         compared = strobe & wavefront.compare
         if p.halves:
             saturated = Signal()
@@ -394,12 +401,11 @@ class SystolicEvictor(Unit):
                 self.tile.eq(Mux(wavefront.last, 0, self.tile + 1)),
             ]
 
+        # A victim that is taken at once costs no cycle.
         m.submodules.waiting = waiting = FallThroughFifo(shape=p.victim_layout, depth=p.victims)
         m.d.comb += [
             waiting.source.payload.eq(victim),
             waiting.source.valid.eq(compared & wavefront.last),
-            self.victims.payload.eq(waiting.sink.payload),
-            self.victims.valid.eq(waiting.sink.valid),
-            waiting.sink.ready.eq(self.victims.ready),
         ]
+        connect_streams(m, waiting.sink, self.victims)
         return m

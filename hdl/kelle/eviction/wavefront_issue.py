@@ -127,6 +127,7 @@ class WavefrontIssue(Unit):
             self.strobe.eq(starts),
             self.idle.eq(~waits & (in_flight == 0)),
         ]
+        # A header may be replaced in the cycle in which it starts.
         with m.If(self.accept):
             m.d.sync += [waits.eq(1), header.eq(wavefront), address.eq(self.accept_address)]
         with m.Elif(starts):
@@ -148,6 +149,7 @@ class WavefrontIssue(Unit):
         full_tiles = count[row_bits:]
         resident = Signal(bits_for(rows))
         m.d.comb += count.eq(Array(self.filled[h] for h in range(p.heads))[header.head])
+        # The arriving token's slot alone takes part, which `fresh` says.
         with m.If(header.alone):
             m.d.comb += resident.eq(0)
         with m.Elif(header.tile < full_tiles):
