@@ -288,9 +288,7 @@ class PrefillSelector(Unit):
         m.d.comb += [
             count.eq(earlier + choice.keep),
             mark.recomputed.eq(
-                eviction.is_popular(count)
-                & ~choice.recent
-                & (used != eviction.prefilled_vectors)
+                eviction.is_popular(count) & ~choice.recent & (used != eviction.prefilled_vectors)
             ),
             mark.vector.eq(used),
             marks.write_enable.eq(stage.valid),

@@ -13,7 +13,13 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from hdl.parameters import require, require_choice, require_power_of_two, require_range
+from hdl.parameters import (
+    parameter_object,
+    require,
+    require_choice,
+    require_power_of_two,
+    require_range,
+)
 from hdl.stream.connect import connect_streams
 from hdl.stream.fall_through_fifo import FallThroughFifo
 from hdl.unit import Unit
