@@ -14,25 +14,25 @@ from hdl.nonlinear.activation_functions import ActivationFunctions, ActivationFu
 from hdl.nonlinear.rms_norm import RmsNorm, RmsNormParameters
 from hdl.nonlinear.rotary_embedding import RotaryEmbedding, RotaryEmbeddingParameters
 from hdl.nonlinear.softmax import Softmax, SoftmaxParameters
-from hdl.parameters import parameter_object, require
+from hdl.parameters import Parameters, parameter_object, require
 from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
 
 
 @parameter_object
-class SfuParameters:
+class SfuParameters(Parameters):
     """Dimensions of a special function unit; all functions have the same number of lanes.
 
     Parameters
     ----------
     softmax : SoftmaxParameters
-        Of the softmax.
+        The softmax.
     activation : ActivationFunctionsParameters
-        Of SiLU and GeLU.
+        SiLU and GeLU.
     norm : RmsNormParameters
-        Of RMSNorm.
+        RMSNorm.
     rotary : RotaryEmbeddingParameters
-        Of the rotary embedding.
+        The rotary embedding.
 
     Raises
     ------
@@ -47,6 +47,7 @@ class SfuParameters:
 
     def __post_init__(self) -> None:
         """Check the rule."""
+        super().__post_init__()
         lanes = [part.lanes for part in (self.softmax, self.activation, self.norm, self.rotary)]
         require(len(set(lanes)) == 1, "all functions must have the same lanes", lanes)
 

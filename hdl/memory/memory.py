@@ -61,7 +61,7 @@ class Memory(Unit):
 
     def __init__(self, *, depth: int, width: int, granularity: int | None = None) -> None:
         require_range("depth", depth, 2, 1 << 20)
-        require_range("width", width, 1, 4096)
+        require_range("width", width, 1, 1 << 16)
         part = width if granularity is None else granularity
         require_range("granularity", part, 1, width)
         require(width % part == 0, f"granularity must divide the width {width}", part)

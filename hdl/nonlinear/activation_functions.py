@@ -2,7 +2,7 @@
 
 from enum import Enum
 from functools import cache
-from typing import Any
+from typing import Annotated, Any
 
 import mpmath
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.arith.fixed_point import FixedPoint
 from hdl.arith.table_interpolation import TableInterpolation, exact_knots
-from hdl.parameters import parameter_object, require_power_of_two
+from hdl.parameters import Parameters, PowerOfTwo, parameter_object
 from hdl.unit import Unit
 
 VALUE = FixedPoint(integer_bits=6, fraction_bits=10)
@@ -35,15 +35,15 @@ class Function(Enum):
 
 
 @parameter_object
-class ActivationFunctionsParameters:
+class ActivationFunctionsParameters(Parameters):
     """Dimensions of the activation unit; they also drive its golden model and its testbench.
 
     Parameters
     ----------
     lanes : int
-        Values in a slice: a power of two, 1 to 64.
+        Values in a slice.
     pieces : int
-        Table entries a function: a power of two, 16 to 1024.
+        Table entries a function.
 
     Raises
     ------
@@ -51,13 +51,8 @@ class ActivationFunctionsParameters:
         If a rule above is broken, with the rule and the value.
     """
 
-    lanes: int = 32
-    pieces: int = 256
-
-    def __post_init__(self) -> None:
-        """Check every rule."""
-        require_power_of_two("lanes", self.lanes, 1, 64)
-        require_power_of_two("pieces", self.pieces, 16, 1024)
+    lanes: Annotated[int, PowerOfTwo(1, 64, "values")] = 32
+    pieces: Annotated[int, PowerOfTwo(16, 1024, "entries")] = 256
 
     @property
     def offset_bits(self) -> int:

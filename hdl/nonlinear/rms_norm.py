@@ -1,7 +1,7 @@
 """RMSNorm: a hidden state divided by its root mean square, times a weight (Section 5, SFU)."""
 
 from functools import cache
-from typing import Any
+from typing import Annotated, Any
 
 import mpmath
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed, unsigned
@@ -14,7 +14,7 @@ from hdl.arith.reciprocal import normalised
 from hdl.arith.saturating_add import saturate
 from hdl.arith.table_interpolation import TableInterpolation, exact_knots
 from hdl.memory.row_buffer import RowBuffer
-from hdl.parameters import parameter_object, require, require_power_of_two, require_range
+from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, require
 from hdl.unit import Unit
 
 STATE = signed(16)
@@ -38,19 +38,19 @@ TURNAROUND = 8
 
 
 @parameter_object
-class RmsNormParameters:
+class RmsNormParameters(Parameters):
     """Dimensions of an RMSNorm unit; they also drive its golden model and its testbench.
 
     Parameters
     ----------
     lanes : int
-        Elements in a slice: a power of two, 1 to 64.
+        Elements in a slice.
     width : int
-        Elements of a hidden state, a multiple of `lanes` up to 8192 and at least two slices.
+        Elements of a hidden state, a multiple of `lanes` and at least two slices.
     weight_fraction : int
-        Fraction bits of the 16-bit weights, 10 to 15.
+        Fraction bits of the 16-bit weights.
     rows : int
-        Complete rows under way or waiting at most, 1 to 16.
+        Complete rows under way or waiting at most.
 
     Raises
     ------
@@ -58,18 +58,16 @@ class RmsNormParameters:
         If a rule above is broken, with the rule and the value.
     """
 
-    lanes: int = 32
-    width: int = 4096
-    weight_fraction: int = 14
-    rows: int = 4
+    lanes: Annotated[int, PowerOfTwo(1, 64, "elements")] = 32
+    width: Annotated[int, Range(2, 8192, "elements")] = 4096
+    weight_fraction: Annotated[int, Range(10, 15, "bits")] = 14
+    rows: Annotated[int, Range(1, 16, "rows")] = 4
 
     def __post_init__(self) -> None:
         """Check every rule."""
-        require_power_of_two("lanes", self.lanes, 1, 64)
-        require_range("width", self.width, 2 * self.lanes, 8192)
+        super().__post_init__()
         require(self.width % self.lanes == 0, "width must be a multiple of lanes", self.width)
-        require_range("weight_fraction", self.weight_fraction, 10, 15)
-        require_range("rows", self.rows, 1, 16)
+        require(self.width >= 2 * self.lanes, "width must be at least two slices", self.width)
 
     @property
     def slices(self) -> int:

@@ -5,7 +5,7 @@ of a quarter of the circle.
 """
 
 from functools import cache
-from typing import Any
+from typing import Annotated, Any
 
 import mpmath
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
@@ -14,7 +14,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.arith.saturating_add import saturate
 from hdl.arith.table_interpolation import TableInterpolation, exact_knots, look_up
-from hdl.parameters import parameter_object, require, require_power_of_two, require_range
+from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, require
 from hdl.unit import Unit
 
 ELEMENT = signed(16)
@@ -34,19 +34,19 @@ GUARD_BITS = 4
 
 
 @parameter_object
-class RotaryEmbeddingParameters:
+class RotaryEmbeddingParameters(Parameters):
     """Dimensions of a rotary embedding; they also drive its golden model and its testbench.
 
     Parameters
     ----------
     lanes : int
-        Elements in a slice, of neighbouring channels: a power of two, 2 to 64.
+        Elements in a slice, of neighbouring channels.
     head_size : int
-        Channels of a head, a multiple of `lanes` up to 256.
+        Channels of a head, a multiple of `lanes`.
     base : int
-        What the angles' geometric series is made of, 2 to 10,000,000.
+        What the angles' geometric series is made of.
     position_bits : int
-        Bits of a position, 1 to 20.
+        Bits of a position.
 
     Raises
     ------
@@ -54,19 +54,16 @@ class RotaryEmbeddingParameters:
         If a rule above is broken, with the rule and the value.
     """
 
-    lanes: int = 32
-    head_size: int = 128
-    base: int = 10000
-    position_bits: int = 14
+    lanes: Annotated[int, PowerOfTwo(2, 64, "elements")] = 32
+    head_size: Annotated[int, Range("lanes", 256, "channels")] = 128
+    base: Annotated[int, Range(2, 10_000_000, "ratio")] = 10000
+    position_bits: Annotated[int, Range(1, 20, "bits")] = 14
 
     def __post_init__(self) -> None:
         """Check every rule."""
-        require_power_of_two("lanes", self.lanes, 2, 64)
-        require_range("head_size", self.head_size, self.lanes, 256)
+        super().__post_init__()
         rule = "head_size must be a multiple of lanes"
         require(self.head_size % self.lanes == 0, rule, self.head_size)
-        require_range("base", self.base, 2, 10_000_000)
-        require_range("position_bits", self.position_bits, 1, 20)
 
     @property
     def slices(self) -> int:

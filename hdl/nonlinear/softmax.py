@@ -6,7 +6,7 @@ earlier ones by a shift. When the row is complete its slices are scaled by the r
 sum.
 """
 
-from typing import Any
+from typing import Annotated, Any
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value, signed, unsigned
 from amaranth.lib import data, stream
@@ -16,7 +16,7 @@ from hdl.arith.adder_tree import tree_sum
 from hdl.arith.fixed_point import FixedPoint
 from hdl.arith.reciprocal import MANTISSA_BITS, Reciprocal
 from hdl.memory.row_buffer import RowBuffer
-from hdl.parameters import parameter_object, require, require_power_of_two, require_range
+from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, require
 from hdl.unit import Unit
 
 SCORE = FixedPoint(integer_bits=6, fraction_bits=10)
@@ -46,17 +46,17 @@ MAXIMUM = signed(7)
 
 
 @parameter_object
-class SoftmaxParameters:
+class SoftmaxParameters(Parameters):
     """Dimensions of a softmax unit; they also drive its golden model and its testbench.
 
     Parameters
     ----------
     lanes : int
-        Scores in a slice: a power of two, 1 to 64.
+        Scores in a slice.
     scores : int
-        Scores of a row at most, a multiple of `lanes` up to 4096 and at least two slices.
+        Scores of a row at most, a multiple of `lanes` and at least two slices.
     rows : int
-        Complete rows under way or waiting at most, 1 to 16.
+        Complete rows under way or waiting at most.
 
     Raises
     ------
@@ -64,16 +64,15 @@ class SoftmaxParameters:
         If a rule above is broken, with the rule and the value.
     """
 
-    lanes: int = 32
-    scores: int = 2048
-    rows: int = 4
+    lanes: Annotated[int, PowerOfTwo(1, 64, "scores")] = 32
+    scores: Annotated[int, Range(2, 4096, "scores")] = 2048
+    rows: Annotated[int, Range(1, 16, "rows")] = 4
 
     def __post_init__(self) -> None:
         """Check every rule."""
-        require_power_of_two("lanes", self.lanes, 1, 64)
-        require_range("scores", self.scores, 2 * self.lanes, 4096)
+        super().__post_init__()
         require(self.scores % self.lanes == 0, "scores must be a multiple of lanes", self.scores)
-        require_range("rows", self.rows, 1, 16)
+        require(self.scores >= 2 * self.lanes, "scores must be at least two slices", self.scores)
 
     @property
     def sum_width(self) -> int:

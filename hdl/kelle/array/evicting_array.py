@@ -48,6 +48,7 @@ class EvictingArrayParameters(OutputStageParameters):
 
     def __post_init__(self) -> None:
         """Check every rule."""
+        super().__post_init__()
         evictor = self.evictor
         rule = f"the evictor's rows must be the array's {self.rows}"
         require(evictor.rows == self.rows, rule, evictor.rows)
@@ -55,7 +56,6 @@ class EvictingArrayParameters(OutputStageParameters):
         require(evictor.input_width == SCORE_WIDTH, rule, evictor.input_width)
         raw = evictor.source is ScoreSource.RAW
         require(raw, "the evictor's source must be raw scores", evictor.source)
-        super().__post_init__()
 
     @property
     def tag_layout(self) -> data.StructLayout:

@@ -4,7 +4,7 @@ Section 5.2 of the paper. Results leave twice: lane by lane, a cycle apart, as t
 needs them, and aligned, as the memories do.
 """
 
-from typing import Any
+from typing import Annotated, Any
 
 from amaranth.hdl import Module, Signal, signed
 from amaranth.lib import data, stream
@@ -14,7 +14,7 @@ from amaranth.utils import ceil_log2
 from hdl.kelle.array.output_stage import OutputStageParameters, add_output_stage
 from hdl.kelle.array.systolic_array import SystolicArray
 from hdl.memory.memory import Memory
-from hdl.parameters import parameter_object, require_range
+from hdl.parameters import Range, parameter_object
 from hdl.stream.connect import connect_streams
 from hdl.stream.skew_buffer import SkewBuffer
 from hdl.unit import Unit
@@ -35,7 +35,7 @@ class MatrixUnitParameters(OutputStageParameters):
     rows, bands, vectors, stages : int
         As in `OutputStageParameters`.
     scales : int
-        Scales a lane, 2 to 1024.
+        Scales a lane.
     user_width : int
         Bits that accompany a vector's results.
 
@@ -45,14 +45,8 @@ class MatrixUnitParameters(OutputStageParameters):
         If a rule above is broken, with the rule and the value.
     """
 
-    scales: int = 64
-    user_width: int = 16
-
-    def __post_init__(self) -> None:
-        """Check every rule."""
-        require_range("scales", self.scales, 2, 1024)
-        require_range("user_width", self.user_width, 1, 48)
-        super().__post_init__()
+    scales: Annotated[int, Range(2, 1024, "scales")] = 64
+    user_width: Annotated[int, Range(1, 48, "bits")] = 16
 
     @property
     def tag_layout(self) -> data.StructLayout:

@@ -7,7 +7,7 @@ weights.
 """
 
 from enum import Enum
-from typing import Any
+from typing import Annotated, Any
 
 from amaranth.hdl import (
     Cat,
@@ -25,13 +25,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.kelle.array.processing_element import WEIGHT_WIDTH, ProcessingElement
-from hdl.parameters import (
-    parameter_object,
-    require,
-    require_choice,
-    require_power_of_two,
-    require_range,
-)
+from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, require
 from hdl.stream.skew_buffer import SkewBuffer
 from hdl.unit import Unit
 
@@ -50,20 +44,20 @@ class Moving(Enum):
 
 
 @parameter_object
-class SystolicArrayParameters:
+class SystolicArrayParameters(Parameters):
     """Dimensions of a systolic array; they also drive its golden model and its testbench.
 
     Parameters
     ----------
     rows : int
-        Rows and columns: a power of two, 2 to 64.
+        Rows and columns.
     bands : int
         Rows of weights that a load brings in a cycle, one a band of neighbouring rows: a power of
         two, 1 to `rows`. A tile loads in ``rows / bands`` cycles.
     moving : Moving
         Width of the moving operand and number of multipliers an element.
     tag_width : int
-        Bits that accompany a vector and leave with its results, 1 to 64.
+        Bits that accompany a vector and leave with its results.
 
     Raises
     ------
@@ -71,18 +65,15 @@ class SystolicArrayParameters:
         If a rule above is broken, with the rule and the value.
     """
 
-    rows: int = 32
-    bands: int = 4
+    rows: Annotated[int, PowerOfTwo(2, 64, "rows")] = 32
+    bands: Annotated[int, PowerOfTwo(1, 64, "rows")] = 4
     moving: Moving = Moving.WIDE
-    tag_width: int = 8
+    tag_width: Annotated[int, Range(1, 64, "bits")] = 8
 
     def __post_init__(self) -> None:
         """Check every rule."""
-        require_power_of_two("rows", self.rows, 2, 64)
-        require_power_of_two("bands", self.bands, 1, 64)
+        super().__post_init__()
         require(self.bands <= self.rows, f"bands must be at most rows = {self.rows}", self.bands)
-        require_choice("moving", self.moving, list(Moving))
-        require_range("tag_width", self.tag_width, 1, 64)
 
     @property
     def load_cycles(self) -> int:

@@ -4,7 +4,7 @@ Section 5.2 of the paper: partial sums leave the array for the accumulators. The
 a lane works when its sum arrives, one cycle after the lane before it.
 """
 
-from typing import Any
+from typing import Annotated, Any
 
 from amaranth.hdl import Module, Mux, Shape, Signal, signed
 from amaranth.lib import data
@@ -12,22 +12,22 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.memory.memory import Memory
-from hdl.parameters import parameter_object, require, require_range
+from hdl.parameters import Parameters, Range, parameter_object, require
 from hdl.unit import Unit
 
 
 @parameter_object
-class TileAccumulatorParameters:
+class TileAccumulatorParameters(Parameters):
     """Dimensions of a lane's accumulator; they also drive its golden model.
 
     Parameters
     ----------
     sum_width : int
-        Bits of a sum of the array, 8 to 32.
+        Bits of a sum of the array.
     width : int
-        Bits of an accumulator, `sum_width` + 8 to 48.
+        Bits of an accumulator.
     vectors : int
-        Vectors whose results accumulate at a time, 2 to 1024.
+        Vectors whose results accumulate at a time.
 
     Raises
     ------
@@ -35,17 +35,15 @@ class TileAccumulatorParameters:
         If a rule above is broken, with the rule and the value.
     """
 
-    sum_width: int = 29
-    width: int = 48
-    vectors: int = 16
+    sum_width: Annotated[int, Range(8, 32, "bits")] = 29
+    width: Annotated[int, Range(16, 48, "bits")] = 48
+    vectors: Annotated[int, Range(2, 1024, "vectors")] = 16
 
     def __post_init__(self) -> None:
         """Check every rule."""
-        require_range("sum_width", self.sum_width, 8, 32)
-        require_range("width", self.width, 16, 48)
+        super().__post_init__()
         least = self.sum_width + 8
         require(self.width >= least, f"width must be at least sum_width + 8 = {least}", self.width)
-        require_range("vectors", self.vectors, 2, 1024)
 
     @property
     def index_width(self) -> int:

@@ -5,7 +5,7 @@ which lie in banks of their own, so that each half can be refreshed at its own r
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
@@ -13,7 +13,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.memory.memory import Memory
-from hdl.parameters import parameter_object, require, require_power_of_two, require_range
+from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, require
 from hdl.unit import Unit
 
 SIDES = ("keys", "values")
@@ -24,7 +24,7 @@ HALVES = ("msb", "lsb")
 
 
 @parameter_object
-class KvEdramParameters:
+class KvEdramParameters(Parameters):
     """Dimensions and address map of the KV eDRAM.
 
     A *row* is what one address holds on one side: a channel for each byte of the group's words.
@@ -35,11 +35,11 @@ class KvEdramParameters:
     Parameters
     ----------
     banks : int
-        Banks of a group, a power of two, 2 to 64; there are four groups.
+        Banks of a group; there are four groups.
     word_bytes : int
-        Bytes of a bank's word, a power of two, 1 to 32.
+        Bytes of a bank's word.
     words : int
-        Words of a bank, 4 to 65536.
+        Words of a bank.
     head_size : int
         Channels of a key, a multiple of `banks * word_bytes`.
     slots : int
@@ -57,31 +57,24 @@ class KvEdramParameters:
         If a rule is broken, or the address map does not fit into the banks.
     """
 
-    banks: int = 8
-    word_bytes: int = 8
-    words: int = 16384
-    head_size: int = 128
-    slots: int = 128
-    heads: int = 32
-    vector_size: int = 4096
-    vectors: int = 16
+    banks: Annotated[int, PowerOfTwo(2, 64, "banks")] = 8
+    word_bytes: Annotated[int, PowerOfTwo(1, 32, "bytes")] = 8
+    words: Annotated[int, Range(4, 65536, "words")] = 16384
+    head_size: Annotated[int, Range(1, 4096, "channels")] = 128
+    slots: Annotated[int, Range(1, 4096, "tokens")] = 128
+    heads: Annotated[int, Range(1, 1024, "heads")] = 32
+    vector_size: Annotated[int, Range(2, 32768, "elements")] = 4096
+    vectors: Annotated[int, Range(0, 256, "vectors")] = 16
 
     def __post_init__(self) -> None:
         """Check every rule."""
-        require_power_of_two("banks", self.banks, 2, 64)
-        require_power_of_two("word_bytes", self.word_bytes, 1, 32)
-        require_range("words", self.words, 4, 1 << 16)
-        require_range("head_size", self.head_size, 1, 1 << 12)
+        super().__post_init__()
         require(
             self.head_size % self.row_channels == 0,
             f"head_size must be a multiple of banks * word_bytes = {self.row_channels}",
             self.head_size,
         )
-        require_range("slots", self.slots, 1, 4096)
-        require_range("heads", self.heads, 1, 1024)
-        require_range("vector_size", self.vector_size, 2, 1 << 15)
         require(self.vector_size % 2 == 0, "vector_size must be even", self.vector_size)
-        require_range("vectors", self.vectors, 0, 256)
         needed = self.entries * self.entry_words
         require(
             self.words >= needed,

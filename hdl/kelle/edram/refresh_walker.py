@@ -5,7 +5,7 @@ each with its own interval; when an interval expires, the entries of that group 
 written back.
 """
 
-from typing import Any
+from typing import Annotated, Any
 
 from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value
 from amaranth.lib import data, stream
@@ -13,7 +13,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.memory.memory import Memory
-from hdl.parameters import parameter_object, require, require_range
+from hdl.parameters import Parameters, Range, parameter_object, require, require_range
 from hdl.unit import Unit
 
 GROUPS = ("hst", "lst")
@@ -24,21 +24,21 @@ COUNTER_BITS = 32
 
 
 @parameter_object
-class RefreshParameters:
+class RefreshParameters(Parameters):
     """Dimensions of the refresh controllers; they also drive the golden model and the testbench.
 
     Parameters
     ----------
     entries : int
-        Entries of the KV eDRAM: what has one score, 2 to 65536.
+        Entries of the KV eDRAM: what has one score.
     words : int
-        Consecutive words of a bank that an entry occupies, 1 to 8.
+        Consecutive words of a bank that an entry occupies.
     score_bits : int
-        Bits of a score as the refresh controllers see it, 1 to 8; the paper has 4.
+        Bits of a score as the refresh controllers see it; the paper has 4.
     tick_bits : int
-        Bits of the prescaler, 4 to 32; enough for a sweep and for the threshold to settle.
+        Bits of the prescaler; enough for a sweep and for the threshold to settle.
     interval_bits : int
-        Bits of an interval in ticks, 1 to 16.
+        Bits of an interval in ticks.
 
     Raises
     ------
@@ -46,19 +46,15 @@ class RefreshParameters:
         If a rule above is broken, with the rule and the value.
     """
 
-    entries: int = 8192
-    words: int = 2
-    score_bits: int = 4
-    tick_bits: int = 20
-    interval_bits: int = 5
+    entries: Annotated[int, Range(2, 65536, "entries")] = 8192
+    words: Annotated[int, Range(1, 8, "words")] = 2
+    score_bits: Annotated[int, Range(1, 8, "bits")] = 4
+    tick_bits: Annotated[int, Range(4, 32, "bits")] = 20
+    interval_bits: Annotated[int, Range(1, 16, "bits")] = 5
 
     def __post_init__(self) -> None:
         """Check every rule."""
-        require_range("entries", self.entries, 2, 1 << 16)
-        require_range("words", self.words, 1, 8)
-        require_range("score_bits", self.score_bits, 1, 8)
-        require_range("tick_bits", self.tick_bits, 4, 32)
-        require_range("interval_bits", self.interval_bits, 1, 16)
+        super().__post_init__()
         cycles = self.walk_cycles + self.settle_cycles
         rule = f"a tick must hold a sweep and a new threshold, {cycles} cycles, in tick_bits"
         require(cycles < 1 << self.tick_bits, rule, self.tick_bits)

@@ -5,7 +5,7 @@ cycles in which nobody reads or writes.
 """
 
 from dataclasses import field
-from typing import Any
+from typing import Annotated, Any
 
 from amaranth.hdl import Module
 from amaranth.lib import stream
@@ -14,13 +14,13 @@ from amaranth.lib.wiring import In, Out
 from hdl.kelle.edram.kv_edram import HALVES, SIDES, KvEdram, KvEdramParameters
 from hdl.kelle.edram.refresh_controller import COUNTS, RefreshController
 from hdl.kelle.edram.refresh_walker import RefreshParameters
-from hdl.parameters import parameter_object
+from hdl.parameters import As, Parameters, parameter_object
 from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
 
 
 @parameter_object
-class RefreshedEdramParameters:
+class RefreshedEdramParameters(Parameters):
     """Dimensions of a refreshed KV eDRAM; entries are numbered by the eDRAM's address map.
 
     Parameters
@@ -37,12 +37,13 @@ class RefreshedEdramParameters:
     """
 
     edram: KvEdramParameters = field(default_factory=KvEdramParameters)
-    score_bits: int = 4
-    tick_bits: int = 20
-    interval_bits: int = 5
+    score_bits: Annotated[int, As(RefreshParameters)] = 4
+    tick_bits: Annotated[int, As(RefreshParameters)] = 20
+    interval_bits: Annotated[int, As(RefreshParameters)] = 5
 
     def __post_init__(self) -> None:
         """Let the refresh controllers check theirs."""
+        super().__post_init__()
         _ = self.refresh
 
     @property

@@ -1,17 +1,18 @@
 """Dimensions of Kelle's prefill selector, and what its parts tell each other."""
 
 from dataclasses import field
+from typing import Annotated
 
 from amaranth.hdl import Cat, Value, signed
 from amaranth.lib import data
 from amaranth.utils import ceil_log2
 
 from hdl.kelle.eviction.eviction_parameters import EvictionParameters
-from hdl.parameters import parameter_object, require, require_range
+from hdl.parameters import Parameters, Range, parameter_object, require
 
 
 @parameter_object
-class PrefillSelectorParameters:
+class PrefillSelectorParameters(Parameters):
     """Dimensions of the selector; they also drive its golden model and its testbench.
 
     Parameters
@@ -28,12 +29,13 @@ class PrefillSelectorParameters:
     """
 
     eviction: EvictionParameters = field(default_factory=EvictionParameters)
-    context: int = 4096
+    context: Annotated[int, Range(2, 4096, "tokens")] = 4096
 
     def __post_init__(self) -> None:
         """Check every rule."""
-        require_range("context", self.context, self.eviction.evictor.slots, 4096)
-        rows = self.rows
+        super().__post_init__()
+        rows, slots = self.rows, self.eviction.evictor.slots
+        require(self.context >= slots, f"context must be at least slots = {slots}", self.context)
         require(
             self.context % rows == 0, f"context must be a multiple of rows = {rows}", self.context
         )

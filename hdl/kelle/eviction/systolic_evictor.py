@@ -6,20 +6,14 @@ them from the top row to the bottom row, one row a cycle behind the array.
 """
 
 from enum import Enum
-from typing import Any
+from typing import Annotated, Any
 
 from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from hdl.parameters import (
-    parameter_object,
-    require,
-    require_choice,
-    require_power_of_two,
-    require_range,
-)
+from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, require
 from hdl.stream.connect import connect_streams
 from hdl.stream.fall_through_fifo import FallThroughFifo
 from hdl.unit import Unit
@@ -46,21 +40,21 @@ class OnSaturation(Enum):
 
 
 @parameter_object
-class SystolicEvictorParameters:
+class SystolicEvictorParameters(Parameters):
     """Dimensions of a systolic evictor; they also drive its golden model and its testbench.
 
     Parameters
     ----------
     rows : int
-        Tokens in a tile, the rows of the systolic array: a power of two, 2 to 64.
+        Tokens in a tile, the rows of the systolic array.
     slots : int
-        Cached tokens of a head at most, a multiple of `rows` up to 4096.
+        Cached tokens of a head at most, a multiple of `rows`.
     index_width : int
         Bits of a slot index; `slots` must be addressable.
     input_width : int
-        Bits of a score as the array delivers it, 4 to 32.
+        Bits of a score as the array delivers it.
     score_width : int
-        Bits of an importance score S, two's complement, 4 to 24.
+        Bits of an importance score S, two's complement.
     shift : int
         Bits dropped (arithmetic shift, floor) from a score before it is added to S.
     source : ScoreSource
@@ -68,7 +62,7 @@ class SystolicEvictorParameters:
     on_saturation : OnSaturation
         Whether saturated scores are clamped, or clamped and then all halved.
     victims : int
-        Victims in flight or waiting for the eviction controller at most, 1 to 16.
+        Victims in flight or waiting for the eviction controller at most.
 
     Raises
     ------
@@ -76,33 +70,27 @@ class SystolicEvictorParameters:
         If a rule above is broken, with the rule and the value.
     """
 
-    rows: int = 32
-    slots: int = 2048
-    index_width: int = 12
-    input_width: int = 16
-    score_width: int = 16
-    shift: int = 8
+    rows: Annotated[int, PowerOfTwo(2, 64, "rows")] = 32
+    slots: Annotated[int, Range("rows", 4096, "tokens")] = 2048
+    index_width: Annotated[int, Range(1, 16, "bits")] = 12
+    input_width: Annotated[int, Range(4, 32, "bits")] = 16
+    score_width: Annotated[int, Range(4, 24, "bits")] = 16
+    shift: Annotated[int, Range(0, 31, "bits")] = 8
     source: ScoreSource = ScoreSource.RAW
     on_saturation: OnSaturation = OnSaturation.CLAMP
-    victims: int = 4
+    victims: Annotated[int, Range(1, 16, "victims")] = 4
 
     def __post_init__(self) -> None:
         """Check every rule."""
-        require_power_of_two("rows", self.rows, 2, 64)
-        require_range("slots", self.slots, self.rows, 4096)
+        super().__post_init__()
         require(self.slots % self.rows == 0, "slots must be a multiple of rows", self.slots)
-        require_range("index_width", self.index_width, 1, 16)
         require(
             1 << self.index_width >= self.slots,
             f"index_width must address {self.slots} slots",
             self.index_width,
         )
-        require_range("input_width", self.input_width, 4, 32)
-        require_range("score_width", self.score_width, 4, 24)
-        require_range("shift", self.shift, 0, self.input_width - 1)
-        require_choice("source", self.source, list(ScoreSource))
-        require_choice("on_saturation", self.on_saturation, list(OnSaturation))
-        require_range("victims", self.victims, 1, 16)
+        rule = f"shift must be less than input_width = {self.input_width}"
+        require(self.shift < self.input_width, rule, self.shift)
 
     @property
     def halves(self) -> bool:

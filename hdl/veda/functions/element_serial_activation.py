@@ -1,6 +1,6 @@
 """The gated activation of a feed-forward layer, one element a cycle: SiLU(gate) * up."""
 
-from typing import Any
+from typing import Annotated, Any
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
@@ -12,7 +12,7 @@ from hdl.arith.float_exp import Domain, FloatExp
 from hdl.arith.float_format import BINARY16
 from hdl.arith.float_multiply import FloatMultiply
 from hdl.memory.memory_fifo import MemoryFifo
-from hdl.parameters import parameter_object, require_range
+from hdl.parameters import Parameters, Range, parameter_object
 from hdl.unit import Unit
 from hdl.veda.functions.operator_loan import (
     BINARY,
@@ -30,21 +30,21 @@ LOAN = loan(exp=UNARY, add=BINARY, multiply=LONGER_PRODUCT, divide=QUOTIENT, las
 
 
 @parameter_object
-class ElementSerialActivationParameters:
-    """Register ranks of an element-serial activation; the defaults reach 1 GHz in 45 nm.
+class ElementSerialActivationParameters(Parameters):
+    """Register stages of an element-serial activation; the defaults reach 1 GHz in 45 nm.
 
     Parameters
     ----------
     exp_stages : int
-        Of the exponential unit, 2 to 7.
+        Register stages of the exponential unit.
     step_stages : int
-        Of the adder and the multiplier between exponential and division, 1 to 4.
+        Register stages of the adder and the multiplier between exponential and division.
     divide_digits : int
-        Digits of a quotient a cycle, 1 to 13; 0 for a pipelined divider, a quotient a cycle.
+        Digits of a quotient a cycle; 0 for a pipelined divider, a quotient a cycle.
     divide_stages : int
-        Of the pipelined divider, 1 to 16.
+        Register stages of the pipelined divider.
     multiply_stages : int
-        Of the last multiplier, 1 to 4.
+        Register stages of the last multiplier.
 
     Raises
     ------
@@ -52,19 +52,11 @@ class ElementSerialActivationParameters:
         If a rule above is broken, with the rule and the value.
     """
 
-    exp_stages: int = 5
-    step_stages: int = 2
-    divide_digits: int = 0
-    divide_stages: int = 10
-    multiply_stages: int = 2
-
-    def __post_init__(self) -> None:
-        """Check every rule."""
-        require_range("exp_stages", self.exp_stages, 2, 7)
-        require_range("step_stages", self.step_stages, 1, 4)
-        require_range("divide_digits", self.divide_digits, 0, 13)
-        require_range("divide_stages", self.divide_stages, 1, 16)
-        require_range("multiply_stages", self.multiply_stages, 1, 4)
+    exp_stages: Annotated[int, Range(2, 7, "stages")] = 5
+    step_stages: Annotated[int, Range(1, 4, "stages")] = 2
+    divide_digits: Annotated[int, Range(0, 13, "digits")] = 0
+    divide_stages: Annotated[int, Range(1, 16, "stages")] = 10
+    multiply_stages: Annotated[int, Range(1, 4, "stages")] = 2
 
     @property
     def ranks(self) -> int:

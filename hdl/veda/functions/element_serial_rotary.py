@@ -1,6 +1,6 @@
 """The rotary embedding of queries and keys, two elements in two cycles."""
 
-from typing import Any
+from typing import Annotated, Any
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 from hdl.arith.float_add import FloatAdd
 from hdl.arith.float_format import BINARY16
 from hdl.arith.float_multiply import FloatMultiply
-from hdl.parameters import parameter_object, require_range
+from hdl.parameters import Parameters, Range, parameter_object
 from hdl.unit import Unit
 from hdl.veda.functions.operator_loan import (
     BINARY,
@@ -25,15 +25,15 @@ LOAN = loan(add=BINARY, multiply=LONGER_PRODUCT, last_multiply=BINARY)
 
 
 @parameter_object
-class ElementSerialRotaryParameters:
-    """Register ranks of an element-serial rotary embedding; the defaults reach 1 GHz in 45 nm.
+class ElementSerialRotaryParameters(Parameters):
+    """Register stages of an element-serial rotary embedding; the defaults reach 1 GHz in 45 nm.
 
     Parameters
     ----------
     multiply_stages : int
-        Of the multipliers, 1 to 4.
+        Register stages of the multipliers.
     add_stages : int
-        Of the adder, 1 to 4.
+        Register stages of the adder.
 
     Raises
     ------
@@ -41,13 +41,8 @@ class ElementSerialRotaryParameters:
         If a rule above is broken, with the rule and the value.
     """
 
-    multiply_stages: int = 2
-    add_stages: int = 2
-
-    def __post_init__(self) -> None:
-        """Check every rule."""
-        require_range("multiply_stages", self.multiply_stages, 1, 4)
-        require_range("add_stages", self.add_stages, 1, 4)
+    multiply_stages: Annotated[int, Range(1, 4, "stages")] = 2
+    add_stages: Annotated[int, Range(1, 4, "stages")] = 2
 
     @property
     def ranks(self) -> int:

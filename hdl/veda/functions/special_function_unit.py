@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import reduce
 from operator import or_
-from typing import Any
+from typing import Annotated, Any
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import stream
@@ -12,7 +12,7 @@ from amaranth.lib.wiring import In, Out
 from hdl.arith.float_add import FloatAdd
 from hdl.arith.float_exp import Domain, FloatExp
 from hdl.arith.float_multiply import FloatMultiply
-from hdl.parameters import parameter_object, require_range
+from hdl.parameters import As, Parameters, Range, parameter_object
 from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
 from hdl.veda.functions.element_serial_activation import (
@@ -31,25 +31,25 @@ from hdl.veda.functions.softmax_parameters import ElementSerialSoftmaxParameters
 
 
 @parameter_object
-class SpecialFunctionUnitParameters:
+class SpecialFunctionUnitParameters(Parameters):
     """Dimensions of a special function unit; they also drive its golden model and testbench.
 
     Parameters
     ----------
     lanes : int
-        Heads in lock-step, 1 to 16. Each lane has a softmax; the first one's lends its operators.
+        Heads in lock-step. Each lane has a softmax; the first one's lends its operators.
     capacity, tile, heads : int
         As in `ElementSerialSoftmaxParameters`.
     width : int
-        Elements of a vector to normalise at most, 2 to 65536.
+        Elements of a vector to normalise at most.
     rms : bool
         RMSNorm instead of layernorm.
     vectors : int
         As in `ElementSerialLayernormParameters`.
     exp_stages : int
-        Register ranks of the exponential units, 2 to 7.
+        Register stages of the exponential units.
     step_stages : int
-        Of adders and multipliers, 1 to 4.
+        Register stages of adders and multipliers.
     divide_digits, divide_stages : int
         As in `ElementSerialActivationParameters`.
 
@@ -59,24 +59,17 @@ class SpecialFunctionUnitParameters:
         If a rule above is broken, with the rule and the value.
     """
 
-    lanes: int = 1
-    capacity: int = 4096
-    tile: int = 32
-    heads: int = 4
-    width: int = 4096
+    lanes: Annotated[int, Range(1, 16, "heads")] = 1
+    capacity: Annotated[int, As(ElementSerialSoftmaxParameters)] = 4096
+    tile: Annotated[int, As(ElementSerialSoftmaxParameters)] = 32
+    heads: Annotated[int, As(ElementSerialSoftmaxParameters)] = 4
+    width: Annotated[int, Range(2, 65536, "elements")] = 4096
     rms: bool = True
-    vectors: int = 2
-    exp_stages: int = 5
-    step_stages: int = 2
-    divide_digits: int = 2
-    divide_stages: int = 10
-
-    def __post_init__(self) -> None:
-        """Check every rule; those of a function are its own parameters'."""
-        require_range("lanes", self.lanes, 1, 16)
-        require_range("width", self.width, 2, 1 << 16)
-        for function in (self.activation, self.softmax, self.layernorm, self.rotary):
-            assert function is not None
+    vectors: Annotated[int, As(ElementSerialLayernormParameters)] = 2
+    exp_stages: Annotated[int, As(ElementSerialActivationParameters)] = 5
+    step_stages: Annotated[int, Range(1, 4, "stages")] = 2
+    divide_digits: Annotated[int, As(ElementSerialActivationParameters)] = 2
+    divide_stages: Annotated[int, As(ElementSerialActivationParameters)] = 10
 
     @property
     def softmax(self) -> ElementSerialSoftmaxParameters:

@@ -6,7 +6,7 @@ a product, a root, a product and a quotient, each of which may take as long as a
 """
 
 from itertools import pairwise
-from typing import Any
+from typing import Annotated, Any
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed, unsigned
 from amaranth.lib import data, stream
@@ -20,7 +20,7 @@ from hdl.arith.prefix_sum import prefix_sum
 from hdl.arith.serial_multiplier import SerialMultiplier
 from hdl.arith.serial_square_root import SerialSquareRoot
 from hdl.arith.unsigned_multiply import partial_products, reduced
-from hdl.parameters import parameter_object, require_range
+from hdl.parameters import Parameters, Range, parameter_object
 from hdl.stream.fall_through_fifo import FallThroughFifo
 from hdl.unit import Unit
 
@@ -50,17 +50,17 @@ RANKS = 5
 
 
 @parameter_object
-class VoteThresholdParameters:
+class VoteThresholdParameters(Parameters):
     """Dimensions of a threshold unit; they also drive its golden model and its testbench.
 
     Parameters
     ----------
     capacity : int
-        Elements of a head at most, 4 to 4096.
+        Elements of a head at most.
     mean_weight : int
-        The paper's a in units of 2**-12, 0 to 6144.
+        The paper's a in units of 2**-12.
     deviation_weight : int
-        The paper's b in units of 2**-12, 0 to 6144; 819 is the nearest to 0.2.
+        The paper's b in units of 2**-12; 819 is the nearest to 0.2.
 
     Raises
     ------
@@ -68,15 +68,9 @@ class VoteThresholdParameters:
         If a rule above is broken, with the rule and the value.
     """
 
-    capacity: int = 4096
-    mean_weight: int = 4096
-    deviation_weight: int = 819
-
-    def __post_init__(self) -> None:
-        """Check every rule."""
-        require_range("capacity", self.capacity, 4, 4096)
-        for name in ("mean_weight", "deviation_weight"):
-            require_range(name, getattr(self, name), 0, LARGEST_WEIGHT)
+    capacity: Annotated[int, Range(4, 4096, "tokens")] = 4096
+    mean_weight: Annotated[int, Range(0, LARGEST_WEIGHT, "2**-12")] = 4096
+    deviation_weight: Annotated[int, Range(0, LARGEST_WEIGHT, "2**-12")] = 819
 
     @property
     def slot_bits(self) -> int:

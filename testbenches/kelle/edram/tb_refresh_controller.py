@@ -85,8 +85,8 @@ class Grants:
     def __init__(self, bench: Bench, half: str, busy: Iterator[bool]) -> None:
         self.bench, self.busy = bench, busy
         dut = bench.dut
-        self.valid, self.ready = getattr(dut, f"{half}__valid"), getattr(dut, f"{half}__ready")
-        self.payload = getattr(dut, f"{half}__payload")
+        self.valid, self.ready = getattr(dut, f"{half}_valid"), getattr(dut, f"{half}_ready")
+        self.payload = getattr(dut, f"{half}_payload")
         self.urgent = getattr(dut, f"{half}_urgent")
         self.clear()
 
@@ -144,7 +144,7 @@ class Refresh:
         await self.bench.reset()
         self.model = RefreshModel(self.p, self.settings)
         await self.bench.step()
-        await self.bench.run(until=lambda: bool(int(self.bench.dut.scores__ready.value)))
+        await self.bench.run(until=lambda: bool(int(self.bench.dut.scores_ready.value)))
         self.begun = self.bench.cycle
 
     async def until(self, cycle: int) -> None:
@@ -228,7 +228,7 @@ async def operations_against_uniform(dut: Any) -> None:
     refresh.send(updates)
     await bench.run(until=lambda: refresh.source.idle)
     for half in HALVES:
-        getattr(dut, f"{half}__ready").value = 1
+        getattr(dut, f"{half}_ready").value = 1
     # Nothing is driven for a while: let the simulator turn the clock by itself.
     tick = refresh.settings.tick_cycles
     unattended = (ROUND - 1) * tick - (bench.cycle - refresh.begun)
