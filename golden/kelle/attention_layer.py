@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from golden.arith.int_symmetric import quantise
 from golden.arith.requantiser import scale_and_shift
 from golden.llm import Trace, layers
-from golden.llm.layers import rotary_angles, turned
+from golden.llm.layers import rotary_angles, rotated
 from golden.nonlinear.rotary_embedding import paired
 from hdl.kelle.parameters import KelleParameters, Operation
 
@@ -75,7 +75,7 @@ class AttentionLayer:
 
 
 def exact_heads(layer: AttentionLayer, p: KelleParameters) -> tuple[Reals, Reals, Reals]:
-    """Return turned queries and keys, and values, of the whole text in float64.
+    """Return rotated queries and keys, and values, of the whole text in float64.
 
     Returns
     -------
@@ -87,7 +87,7 @@ def exact_heads(layer: AttentionLayer, p: KelleParameters) -> tuple[Reals, Reals
         for which in (Operation.QUERY, Operation.KEY, Operation.VALUE)
     )
     angles = rotary_angles(np.arange(len(q)), p.head_size, p.base)[:, np.newaxis]
-    query, key = (turned(heads, np.cos(angles), np.sin(angles)) for heads in (q, k))
+    query, key = (rotated(heads, np.cos(angles), np.sin(angles)) for heads in (q, k))
     return query, key, v
 
 
@@ -152,7 +152,7 @@ def real_layer(trace: Trace, number: int, p: KelleParameters) -> AttentionLayer:
     made: dict[Operation, Reals] = {
         which: inputs @ exact[which] for which in names if which is not Operation.OUTPUT
     }
-    # A turned pair can be longer than either of its channels; outputs are bounded by values.
+    # A rotated pair can be longer than either of its channels; outputs are bounded by values.
     steps = {
         which: float(np.abs(values).max()) * (1.0 if which is Operation.VALUE else 1.5) / 32767
         for which, values in made.items()

@@ -142,7 +142,7 @@ def exact_layer(
     query, key, value = (
         np.tensordot(here, matrix, 1) for matrix in (weights.query, weights.key, weights.value)
     )
-    query, key = (turned(heads, *angles) for heads in (query, key))
+    query, key = (rotated(heads, *angles) for heads in (query, key))
     keys, values = (
         np.concatenate([old, new[:, np.newaxis]], axis=1)
         for old, new in zip(past, (key, value), strict=True)
@@ -163,8 +163,8 @@ def rotary_angles(positions: NDArray[Any], head_size: int, base: float) -> Reals
     return np.asarray(positions)[..., np.newaxis] * float(base) ** (-2.0 * pair / head_size)
 
 
-def turned(heads: Reals, cosines: Reals, sines: Reals) -> Reals:
-    """Return pairs of neighbours of the last axis, turned; angles are broadcast."""
+def rotated(heads: Reals, cosines: Reals, sines: Reals) -> Reals:
+    """Return pairs of neighbours of the last axis, rotated; angles are broadcast."""
     x, y = heads[..., 0::2], heads[..., 1::2]
     pairs = np.stack([x * cosines - y * sines, x * sines + y * cosines], axis=-1)
     return pairs.reshape(heads.shape)

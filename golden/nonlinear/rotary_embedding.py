@@ -28,12 +28,12 @@ def paired(vectors: NDArray[Any]) -> NDArray[Any]:
 def exact_rotation(
     vectors: Integers, positions: Integers, p: RotaryEmbeddingParameters
 ) -> NDArray[np.float64]:
-    """Return paired vectors [tokens, head_size], turned in float64."""
+    """Return paired vectors [tokens, head_size], rotated in float64."""
     pair = np.arange(p.head_size // 2)
     angles = positions[:, np.newaxis] * float(p.base) ** (-2.0 * pair / p.head_size)
     pairs = vectors[:, 0::2] + 1j * vectors[:, 1::2]
-    turned = pairs * np.exp(1j * angles)
-    return np.stack([turned.real, turned.imag], axis=-1).reshape(vectors.shape)
+    rotated = pairs * np.exp(1j * angles)
+    return np.stack([rotated.real, rotated.imag], axis=-1).reshape(vectors.shape)
 
 
 def error_bound(vectors: Integers) -> NDArray[np.float64]:
@@ -75,7 +75,7 @@ def circle(places: Integers) -> tuple[Integers, Integers]:
 
 
 def rotate(vectors: Integers, positions: Integers, p: RotaryEmbeddingParameters) -> Integers:
-    """Return paired vectors, turned.
+    """Return paired vectors, rotated.
 
     Parameters
     ----------
@@ -91,8 +91,8 @@ def rotate(vectors: Integers, positions: Integers, p: RotaryEmbeddingParameters)
     quarter, place = phase >> PLACE_BITS, phase % (1 << PLACE_BITS)
     cosine, sine = circle(place)
     x, y = vectors[:, 0::2].astype(np.int64), vectors[:, 1::2].astype(np.int64)
-    for turned in (1, 2, 3):
-        x, y = np.where(quarter >= turned, -y, x), np.where(quarter >= turned, x, y)
+    for rotated in (1, 2, 3):
+        x, y = np.where(quarter >= rotated, -y, x), np.where(quarter >= rotated, x, y)
     half = 1 << CIRCLE_FRACTION - 1
     results = np.stack([x * cosine - y * sine, x * sine + y * cosine], axis=-1)
     return np.clip(results + half >> CIRCLE_FRACTION, -(1 << 15), (1 << 15) - 1).reshape(

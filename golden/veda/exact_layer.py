@@ -117,7 +117,7 @@ def _turned(heads: Near, cosines: Reals, sines: Reals) -> Near:
         return np.stack([first, second], axis=-1).reshape(heads.value.shape)
 
     off_x, off_y = (root(heads.off[:, n::2], heads.value[:, n::2] * HALF, SMALLEST) for n in (0, 1))
-    exact = layers.turned(heads.value, cosines, sines)
+    exact = layers.rotated(heads.value, cosines, sines)
     off = pairs(root(off_x * cosines, off_y * sines), root(off_x * sines, off_y * cosines))
     return Near(exact, off).rounded()
 

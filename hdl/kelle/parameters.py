@@ -6,7 +6,7 @@ from amaranth.hdl import Shape, signed
 from amaranth.lib import data, enum
 from amaranth.utils import bits_for, ceil_log2
 
-from hdl.kelle.array.finishing_array import FinishingArrayParameters
+from hdl.kelle.array.matrix_unit import MatrixUnitParameters
 from hdl.kelle.array.systolic_array import SystolicArrayParameters
 from hdl.kelle.edram.kv_edram import KvEdramParameters
 from hdl.kelle.edram.refresh_walker import RefreshParameters
@@ -23,10 +23,10 @@ class Operation(enum.Enum, shape=3):
     """What the array works on, each for one head."""
 
     QUERY = 0
-    """A query head of the arriving token: x W_Q, turned."""
+    """A query head of the arriving token: x W_Q, rotated."""
 
     KEY = 1
-    """A key of the arriving and of all recomputed tokens: x W_K, turned."""
+    """A key of the arriving and of all recomputed tokens: x W_K, rotated."""
 
     VALUE = 2
     """Their values: x W_V."""
@@ -129,6 +129,7 @@ class KelleParameters(Parameters):
             f"bands must be at most rows / 2 and 2 * head_size / rows, here {most}",
             self.bands,
         )
+        # Building the parts' parameters checks them.
         _ = self.array, self.selector, self.memory, self.softmax, self.rotary
         row = self.memory.edram.row_channels
         require(
@@ -218,9 +219,9 @@ class KelleParameters(Parameters):
         )
 
     @property
-    def array(self) -> FinishingArrayParameters:
+    def array(self) -> MatrixUnitParameters:
         """The array."""
-        return FinishingArrayParameters(
+        return MatrixUnitParameters(
             rows=self.rows,
             bands=self.bands,
             vectors=max(self.members, self.queries * self.slices, 2),
@@ -268,6 +269,7 @@ class KelleParameters(Parameters):
         }
         if operation in heads:
             return heads[operation] * self.slices
+        # Behind them, a word for all scores and one for all of attention.
         last = 2 * (self.query_heads + self.heads) * self.slices
         return last + (operation is Operation.ATTEND)
 

@@ -1,6 +1,6 @@
 """Accumulators below the systolic array: byte passes and channel tiles become one result.
 
-Section 5.2 of the paper: partial sums leave the array for the accumulators. They stay staggered:
+Section 5.2 of the paper: partial sums leave the array for the accumulators. They stay skewed:
 a lane works when its sum arrives, one cycle after the lane before it.
 """
 
@@ -114,10 +114,12 @@ class TileAccumulator(Unit):
         # A vector's total is written while it is held: the memory lacks only the one held.
         held = Signal(p.shape, reset_less=True)
         index = Signal(p.index_width, reset_less=True)
+        # Forwarding: the step that comes next is for the vector that is now being held.
         newest = Mux(self.valid, self.step.index, index)
-        again = Signal(reset_less=True)
+        forward = Signal(reset_less=True)
         total = Signal(p.shape)
-        earlier = Mux(again, held, words.read_data.as_signed())
+        earlier = Mux(forward, held, words.read_data.as_signed())
+        # Upper bytes count 256-fold; only the last byte pass ends a total.
         scaled = Mux(self.step.high, self.sum << 8, self.sum)
         m.d.comb += [
             total.eq(Mux(self.step.first, 0, earlier) + scaled),
@@ -128,7 +130,7 @@ class TileAccumulator(Unit):
             words.write_data.eq(total),
             self.total.eq(held),
         ]
-        m.d.sync += [index.eq(newest), again.eq(self.next_index == newest)]
+        m.d.sync += [index.eq(newest), forward.eq(self.next_index == newest)]
         with m.If(self.valid):
             m.d.sync += held.eq(total)
         return m

@@ -130,6 +130,7 @@ class KvEdramParameters(Parameters):
 def row_of(parameters: KvEdramParameters, channels: Sequence[Value]) -> Value:
     """Wire the 16-bit channels of a row to the banks' words."""
     p = parameters
+    # Channels go round the banks, so that a row's neighbours lie in different ones.
     order = [
         channels[byte * p.banks + bank] for bank in range(p.banks) for byte in range(p.word_bytes)
     ]
@@ -205,22 +206,24 @@ class KvEdram(Unit):
         reads = {side: getattr(self, f"{side}_read") for side in SIDES}
         writes = {side: getattr(self, f"{side}_write") for side in SIDES}
         refreshes = {half: getattr(self, half) for half in HALVES}
-        asked = Cat(port.valid for port in [*reads.values(), *writes.values()]).any()
+        requested = Cat(port.valid for port in [*reads.values(), *writes.values()]).any()
 
-        seized = Signal()
+        # An urgent refresh of either half stops reads and writes of both sides.
+        preempts = Signal()
         wrote_back = {half: Signal(name=f"{half}_writes_back") for half in HALVES}
         returns_to = {
             half: Signal(p.address_bits, name=f"{half}_returns_to", reset_less=True)
             for half in HALVES
         }
+        # A refresh is a read, and a write of the same word in the next cycle.
         for half, refresh in refreshes.items():
             urgent = getattr(self, f"{half}_urgent")
-            m.d.comb += refresh.ready.eq(urgent | ~asked)
+            m.d.comb += refresh.ready.eq(urgent | ~requested)
             m.d.sync += [
                 wrote_back[half].eq(refresh.valid & refresh.ready),
                 returns_to[half].eq(refresh.payload),
             ]
-        m.d.comb += seized.eq(
+        m.d.comb += preempts.eq(
             Cat(r.valid & getattr(self, f"{half}_urgent") for half, r in refreshes.items()).any()
         )
 
@@ -228,16 +231,18 @@ class KvEdram(Unit):
             read, write = reads[side], writes[side]
             takes = Signal(name=f"{side}_takes")
             m.d.comb += [
-                read.ready.eq(~seized),
-                write.ready.eq(~seized & ~Cat(*wrote_back.values()).any()),
+                read.ready.eq(~preempts),
+                write.ready.eq(~preempts & ~Cat(*wrote_back.values()).any()),
                 takes.eq(read.valid & read.ready),
             ]
             m.d.sync += getattr(self, f"{side}_valid").eq(takes)
+            # A refresh takes a word of every bank of its half, on both sides.
             for number, half in enumerate(HALVES):
                 refresh, returns = refreshes[half], wrote_back[half]
                 for b in range(p.banks):
                     bank = Memory(depth=p.words, width=8 * p.word_bytes)
                     m.submodules[f"{side}_{half}_{b}"] = bank
+                    # A read and a refresh never meet; a write waits for a write-back.
                     m.d.comb += [
                         bank.read_enable.eq(takes | (refresh.valid & refresh.ready)),
                         bank.read_address.eq(Mux(takes, read.payload, refresh.payload)),

@@ -131,12 +131,12 @@ class EvictionParameters(Parameters):
 
     @property
     def score_layout(self) -> data.StructLayout:
-        """News for the refresh controllers."""
+        """Score updates for the refresh controllers."""
         return data.StructLayout({"entry": self.entry_bits, "score": self.score_bits, "valid": 1})
 
     @property
     def pass_layout(self) -> data.StructLayout:
-        """What a wave carries down the slot table."""
+        """What a wavefront carries down the slot table."""
         return data.StructLayout(
             {
                 "address": self.address_bits,
@@ -145,7 +145,7 @@ class EvictionParameters(Parameters):
                 "row": self.evictor.row_bits,
                 "fresh": 1,
                 "alone": 1,
-                "rank": 1,
+                "compare": 1,
                 "last": 1,
                 "shift": bits_for(self.evictor.score_width),
             }
@@ -164,21 +164,21 @@ class EvictionParameters(Parameters):
         )
 
     @property
-    def adopted_layout(self) -> data.StructLayout:
+    def promoted_layout(self) -> data.StructLayout:
         """The token that became popular in the step before."""
         return data.StructLayout(
             {"position": self.position_bits, "vector": self.vector_bits, "valid": 1}
         )
 
 
-def wave_layout(p: EvictionParameters) -> data.StructLayout:
+def wavefront_layout(p: EvictionParameters) -> data.StructLayout:
     """Return what the scheduler says of a vector of scores."""
     return data.StructLayout(
         {
             "head": p.head_bits,
             "tile": max(ceil_log2(p.tiles), 1),
             "load": 1,
-            "rank": 1,
+            "compare": 1,
             "last": 1,
             "fresh": 1,
             "alone": 1,

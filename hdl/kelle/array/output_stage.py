@@ -16,7 +16,7 @@ from hdl.parameters import As, Parameters, Range, parameter_object
 
 
 @parameter_object
-class FinishedSumsParameters(Parameters):
+class OutputStageParameters(Parameters):
     """Dimensions of an array with accumulators and requantisers; a `tag_layout` completes them.
 
     Parameters
@@ -75,7 +75,9 @@ class FinishedSumsParameters(Parameters):
         return data.StructLayout(members | {"tag": self.tag_layout})
 
 
-def finish_sums(m: Module, array: SystolicArray, p: FinishedSumsParameters) -> list[Requantiser]:
+def add_output_stage(
+    m: Module, array: SystolicArray, p: OutputStageParameters
+) -> list[Requantiser]:
     """Place a lane's accumulator and requantiser behind each lane of an array.
 
     Returns
@@ -97,6 +99,7 @@ def finish_sums(m: Module, array: SystolicArray, p: FinishedSumsParameters) -> l
             accumulator.valid.eq(lane.valid),
             requantiser.a.eq(accumulator.total),
         ]
+        # Tags move down a lane a cycle: the lane above has what this one gets next.
         requantisers.append(requantiser)
         next_tag = lane.tag
     return requantisers
