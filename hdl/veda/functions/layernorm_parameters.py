@@ -29,7 +29,7 @@ class ElementSerialLayernormParameters:
     vectors : int
         Vectors that the buffer holds, 1 to 16.
     subtract_stages, multiply_stages : int
-        Register ranks of the two operators behind the buffer, 1 to 4.
+        Pipeline stages of the two operators behind the buffer, 1 to 4.
 
     Raises
     ------

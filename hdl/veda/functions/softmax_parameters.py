@@ -29,7 +29,7 @@ class ElementSerialSoftmaxParameters:
     heads : int
         Heads of raw scores that the score buffer holds, 1 to 64.
     subtract_stages, exp_stages, multiply_stages : int
-        Register ranks of the subtractors, 1 to 4, of the exponential units, 1 to 7, and of the
+        Pipeline stages of the subtractors, 1 to 4, of the exponential units, 1 to 7, and of the
         multiplier, 1 to 4.
 
     Raises
@@ -55,8 +55,8 @@ class ElementSerialSoftmaxParameters:
         require_range("multiply_stages", self.multiply_stages, 1, 4)
 
     @property
-    def ranks(self) -> int:
-        """Register ranks from a score to its exponential, that of the operands included."""
+    def stages(self) -> int:
+        """Pipeline stages from a score to its exponential, that of the operands included."""
         return 1 + self.subtract_stages + self.exp_stages
 
     @property
