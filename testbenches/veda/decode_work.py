@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from golden.llm import Trace, open_trace
 from golden.veda.decoder_layer import DecoderLayer, LayerWeights
 from golden.veda.veda import Codes, LayerModel, Step, lane_rows
+from hdl.veda.encodings import Operation
 from hdl.veda.parameters import VedaParameters
-from hdl.veda.veda_kinds import Operation
 from testbenches.packing import pack, to_integers
 from testbenches.veda.functions.serial_bench import codes
 from testbenches.veda.layer_weights import angles_of

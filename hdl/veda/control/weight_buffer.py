@@ -32,10 +32,10 @@ class WeightBuffer(Unit):
         A line of each channel.
     sink : Out(stream)
         The same, from the memory's output.
-    keep : In(1)
+    hold : In(1)
         The line that is handed over is needed again.
-    again : In(1)
-        Behind it comes the oldest line that was kept; only with `keep`.
+    replay : In(1)
+        Behind it comes the oldest line that was kept; only with `hold`.
     """
 
     def __init__(self, *, parameters: VedaParameters) -> None:
@@ -44,8 +44,8 @@ class WeightBuffer(Unit):
             {
                 "source": In(stream.Signature(p.beat_layout)),
                 "sink": Out(stream.Signature(p.beat_layout)),
-                "keep": In(1),
-                "again": In(1),
+                "hold": In(1),
+                "replay": In(1),
             }
         )
 
@@ -56,25 +56,26 @@ class WeightBuffer(Unit):
         depth = p.segment_lines
 
         def pointer(name: str, moves: Value, value: Value | None = None) -> Signal:
-            own = Signal(ceil_log2(depth), name=name)
-            now = own if value is None else value
+            register = Signal(ceil_log2(depth), name=name)
+            now = register if value is None else value
             with m.If(moves):
-                m.d.sync += own.eq(Mux(now == depth - 1, 0, now + 1))
-            return own
+                m.d.sync += register.eq(Mux(now == depth - 1, 0, now + 1))
+            return register
 
         arrives, leaves, frees, back = Signal(), Signal(), Signal(), Signal()
         read_from = Signal(ceil_log2(depth))
         written = pointer("written", arrives)
         oldest = pointer("oldest", frees)
         place = pointer("place", leaves, read_from)
-        # Lines that have not left for the last time, and those behind the one at the output.
+        # Lines that have not left for the last time, and those behind the one at the output: to go
+        # back makes the second count equal to the first.
         kept, ahead = Signal(range(depth + 1)), Signal(range(depth + 1))
         handed_over = sink.valid & sink.ready
         m.d.comb += [
             self.source.ready.eq(kept != depth),
             arrives.eq(self.source.valid & self.source.ready),
-            frees.eq(handed_over & ~self.keep),
-            back.eq(handed_over & self.again),
+            frees.eq(handed_over & ~self.hold),
+            back.eq(handed_over & self.replay),
             read_from.eq(Mux(back, oldest, place)),
             leaves.eq(back | ((ahead != 0) & (~sink.valid | sink.ready))),
         ]
@@ -84,6 +85,7 @@ class WeightBuffer(Unit):
         ]
         with m.If(leaves | sink.ready):
             m.d.sync += sink.valid.eq(leaves)
+        # One set of pointers for the memories of all arrays: they move in lock-step.
         for copy in range(p.copies):
             lines = Memory(depth=depth, width=p.array.vector_layout.size)
             m.submodules[f"lines_{copy}"] = lines

@@ -107,7 +107,7 @@ class LaneSoftmax(Unit):
                 lane.scores.payload.value.eq(self.scores.payload[index]),
                 lane.scores.payload.last.eq(last),
                 lane.clear_flags.eq(self.clear_flags),
-                self.probabilities.payload["values"][index].eq(results[index].payload.value),
+                self.probabilities.payload.values[index].eq(results[index].payload.value),
             ]
             flags = lane.flags.as_value() | flags
         m.d.comb += self.flags.eq(flags)

@@ -4,10 +4,10 @@ from dataclasses import field
 
 from hdl.parameters import parameter_object, require, require_power_of_two, require_range
 from hdl.veda.array.array_parameters import FlexiblePeArrayParameters
+from hdl.veda.encodings import PassKind
 from hdl.veda.functions.layernorm_parameters import ElementSerialLayernormParameters
 from hdl.veda.functions.softmax_parameters import ElementSerialSoftmaxParameters
 from hdl.veda.functions.special_function_unit import SpecialFunctionUnitParameters
-from hdl.veda.veda_kinds import PassKind
 from hdl.veda.voting.vote_threshold import VoteThresholdParameters
 from hdl.veda.voting.voting_engine import VotingEngineParameters
 
@@ -214,7 +214,7 @@ class VedaDimensions:
 
     @property
     def rounds(self) -> int:
-        """Times that `lanes` heads are taken, until all have had their turn."""
+        """Times that `lanes` heads are taken, until all have been taken."""
         return -(-self.heads // self.lanes)
 
     @property
@@ -242,11 +242,11 @@ class VedaDimensions:
             reserved=0,
         )
 
-    def lane(self, turn: int, channel: int) -> int:
+    def lane(self, head_round: int, channel: int) -> int:
         """Return the number of a channel's head in a round, which may be one too many."""
-        return turn * self.lanes + channel // self.lines
+        return head_round * self.lanes + channel // self.lines
 
-    def kv_head(self, turn: int, channel: int) -> int:
+    def kv_head(self, head_round: int, channel: int) -> int:
         """Return whose keys a channel reads in a round; a lane without a head takes the last's."""
-        head = min(self.lane(turn, channel), self.heads - 1)
+        head = min(self.lane(head_round, channel), self.heads - 1)
         return head // (self.heads // self.kv_heads)
