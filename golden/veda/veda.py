@@ -154,10 +154,10 @@ class LayerModel:
                 weights = self._rows(self.values, head_round, copy)
                 outputs.append(outer_product(p.array, scalars.T.astype(np.uint64), weights))
         heads = np.array(probabilities[: p.heads], np.uint16)
-        told = LayerStep(length=self.length, vote=vote, new_slot=slot, evictions=evictions)
-        # The voting engine looks at as many bits as a probability has; a NaN has more.
+        step = LayerStep(length=self.length, vote=vote, new_slot=slot, evictions=evictions)
+        # The voting engine takes as many bits as a probability has; a NaN has more.
         codes = (heads & (1 << PROBABILITY_BITS) - 1).astype(np.int64)
-        result = process_step(told, codes, self.counts[: self.length], p.voting)
+        result = process_step(step, codes, self.counts[: self.length], p.voting)
         self.counts[: self.length] = result.counts
         victims = [victim.slot for victim in result.victims]
         if evictions == 1:

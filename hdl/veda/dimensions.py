@@ -133,6 +133,7 @@ class VedaDimensions:
     @property
     def slices(self) -> int:
         """Vectors of an array's width that a block's matrices of inner products meet, at most."""
+        # A memory has at least two words.
         return max(2, self.block * max(self.attended_slices, self.activated_slices))
 
     @property
@@ -158,6 +159,7 @@ class VedaDimensions:
     @property
     def segment_lines(self) -> int:
         """Lines a channel that a token needs before the next token uses them again, at most."""
+        # A row of outer products, or a block of as many outputs as there are partial sums.
         slices = max(self.attended_slices, self.activated_slices)
         return max(self.hidden_size, slices * min(self.array.partial_sums, self.sums))
 
@@ -183,6 +185,7 @@ class VedaDimensions:
             tile=self.tile,
             heads=self.group,
             width=self.hidden_size,
+            # One vector is normalised while the next is reduced; of one token there is no next.
             vectors=min(self.block, 2),
             divide_digits=0,
         )
@@ -239,6 +242,7 @@ class VedaDimensions:
             threshold=VoteThresholdParameters(capacity=self.capacity),
             heads=self.heads,
             lanes=self.lanes,
+            # Which tokens vote is in the instructions.
             reserved=0,
         )
 
@@ -248,5 +252,6 @@ class VedaDimensions:
 
     def kv_head(self, head_round: int, channel: int) -> int:
         """Return whose keys a channel reads in a round; a lane without a head takes the last's."""
+        # What it makes of them is never used, but their address must be a legal one.
         head = min(self.lane(head_round, channel), self.heads - 1)
         return head // (self.heads // self.kv_heads)

@@ -191,6 +191,8 @@ class Veda(Unit):
     def _hold_queries(self, m: Module, source: Any, feeder: OperandFeeder) -> None:
         """Hold all queries of a block until their passes, those of an array in its own memory."""
         p, sink = self.parameters, feeder.queries
+        # They come head by head and are read token by token, each once: so they are placed, and
+        # nothing is read before the last is there.
         waiting = []
         for copy in range(p.copies):
             queries = ReplayBuffer(
@@ -231,6 +233,7 @@ class Veda(Unit):
         connect_streams(m, states.sink, feeder.elements)
         # The norm knows vectors, not blocks: whether a vector is its block's last waits here.
         m.submodules.finals = finals = FallThroughFifo(shape=1, depth=VECTORS_UNDER_WAY)
+        # A last element enters both or neither.
         source, sink, normalised = functions.elements, functions.normalised, states.source
         room = finals.source.ready | ~elements.payload.last
         m.d.comb += [

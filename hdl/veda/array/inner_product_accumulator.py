@@ -80,6 +80,7 @@ class InnerProductAccumulator(Unit):
             depth=self.partial_sums, width=self.sum_format.width
         )
         adder_class = FloatNormalAdd if holds_products(BINARY16, self.sum_format) else FloatAdd
+        # Without subnormal operands the adder is smaller, and sums of exact products have none.
         adder = adder_class(number_format=self.sum_format, stages=self.add_stages)
         m.submodules.adder = adder
 

@@ -174,6 +174,7 @@ class ProcessingElement(Unit):
         wide = holds_products(BINARY16, self.sum_format)
         exact_format = self.sum_format if wide else BINARY32
         code = exact_product(m, BINARY16, exact_format, other, weight)
+        # A product of FP16 numbers is exact in FP32: nothing is rounded before the sums.
         if self.multiply_stages == 3:
             behind = Signal(len(code), name="exact", reset_less=True)
             m.d.sync += behind.eq(code)

@@ -86,6 +86,7 @@ class LinearResults(Unit):
             attends.eq(row.kind == RowKind.ATTENDED),
             gated.eq(row.kind == RowKind.GATED),
             Value.cast(paired.payload.values).eq(Value.cast(row.values)),
+            # The tag goes with each pair: to the activation, else to the rotary embedding.
             paired.payload.tag.eq(gated),
             paired.payload.last.eq(ends & token_ends & gated),
             self.outputs.payload.eq(row.values),

@@ -169,6 +169,7 @@ class OperandFeeder(Unit):
         p = self.parameters
         m.submodules.counter = counter = LinearCounter(parameters=p)
         index = Signal(p.burst_shape)
+        # A pass of attention ends with its beats; `spent` is one whose sums are still on their way.
         begins, ends, spent = Signal(), Signal(), Signal()
         m.d.comb += [
             begins.eq(index == 0),
@@ -278,6 +279,7 @@ class OperandFeeder(Unit):
 
     def _row_kind(self, m: Module, header: Any) -> Any:
         """Return what becomes of the rows of a pass."""
+        # Of a value's pass the instruction says whether its outputs leave or stay.
         kind = Signal(RowKind)
         with m.Switch(header.kind):
             with m.Case(PassKind.QUERY_KEY_VALUE):

@@ -205,6 +205,7 @@ class Scheduler(Unit):
             # The block's last token finds the victims, when all its votes are counted.
             step.evictions.eq(Mux(block.token_ends, block.task.evictions, 0)),
         ]
+        # Keys, values and queries come through one port each way, one behind the other.
         queries = self._forward(m, block)
         m.submodules.matrices = matrices = LayerSequencer(parameters=p)
         m.d.comb += matrices.halves.payload.task.eq(block.task)
@@ -213,6 +214,7 @@ class Scheduler(Unit):
             with m.State("BEFORE"):
                 self._order_half(m, matrices, passes.source, behind=0, after="WRITE")
             self._write_tokens(m, block, queries)
+            # Before a token's probabilities can come, the voting engine knows what they are for.
             with m.State("STEP"):
                 m.d.comb += steps.source.valid.eq(1)
                 with m.If(steps.source.ready):
@@ -247,6 +249,7 @@ class Scheduler(Unit):
             ),
         ]
         written = self.writes.valid & self.writes.ready
+        # Whose word it is does not depend on who offers: the instruction decides.
         for stream_in, chosen in ((self.vectors, ~projected), (self.projections, projected)):
             taken = Mux(queries.pending, self.queries.ready, written)
             m.d.comb += stream_in.ready.eq(chosen & taken)
@@ -382,6 +385,7 @@ class Scheduler(Unit):
         moves = self.reads.valid & self.reads.ready
         fills_group = Array(number % p.group == p.group - 1 for number in range(p.rounds))
         closes = fills_group[head_round] | last
+        # From a group's last scores back to its first head, from its outputs to the next group.
         with m.If(moves):
             m.d.sync += head_round.eq(head_round + 1)
             with m.If(closes & ~outer):

@@ -55,6 +55,7 @@ class WeightBuffer(Unit):
         p, sink = self.parameters, self.sink
         depth = p.segment_lines
 
+        # Not a power of two: a pointer returns to zero by comparison.
         def pointer(name: str, moves: Value, value: Value | None = None) -> Signal:
             register = Signal(ceil_log2(depth), name=name)
             now = register if value is None else value

@@ -180,6 +180,7 @@ class ElementSerialActivation(Unit):
         )
         ups = Cat(Value.cast(operands.up), operands.last)
         up = self._wait(m, "ups", ups, takes, valid[-1 - p.multiply_stages] & move)
+        # The mark came out with its element, which still has the last multiplier before it.
         last = up[16]
         for stage in range(p.multiply_stages):
             later = Signal(name=f"last_{stage}", reset_less=True)

@@ -56,13 +56,13 @@ class ElementSerialRotaryParameters:
 
     @property
     def pair_layout(self) -> data.StructLayout:
-        """Two elements that turn together, and their angle, FP16."""
+        """Two elements that rotate together, and their angle, FP16."""
         fp16 = BINARY16.layout
         return data.StructLayout({"x": fp16, "y": fp16, "cosine": fp16, "sine": fp16, "last": 1})
 
     @property
     def rotated_layout(self) -> data.StructLayout:
-        """The two elements turned, FP16."""
+        """The two elements rotated, FP16."""
         return data.StructLayout({"x": BINARY16.layout, "y": BINARY16.layout, "last": 1})
 
 

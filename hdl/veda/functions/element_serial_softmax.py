@@ -88,6 +88,7 @@ class ElementSerialSoftmax(Unit):
         )
         if self.shared:
             connect(m, normalization.operators, flipped(self.operators))
+        # Raw scores wait: the maximum to subtract is not known before the head's last one.
         m.submodules.buffer = buffer = MemoryFifo(
             shape=p.element_layout, depth=p.heads * p.capacity
         )

@@ -73,6 +73,7 @@ class LaneSoftmax(Unit):
             ElementSerialSoftmax(parameters=p, shared=self.shared and lane == 0)
             for lane in range(self.lanes)
         ]
+        # The other lanes' normalisations have no counterpart that could use their operators.
         if self.shared:
             connect(m, lanes[0].operators, flipped(self.operators))
         m.submodules.heads = heads = FallThroughFifo(shape=p.length_shape, depth=HEADS_UNDER_WAY)

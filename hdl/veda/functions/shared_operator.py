@@ -58,6 +58,7 @@ def private_operators(m: Module, signature: Signature, **operators: Any) -> Any:
         m.submodules[name] = operator
         ports = getattr(shared, name)
         m.d.comb += operator.enable.eq(shared.enable)
+        # A divider has a `busy` when it is serial, and none when it is pipelined.
         link_results(m, operator, ports)
         for operand, port in ports.signature.members.items():
             if port.flow is Out:
@@ -74,4 +75,5 @@ def link_results(m: Module, operator: Any, ports: Any) -> None:
 
 def from_fp16(code: Any) -> Any:
     """Return a number as a multiplier's longer operand."""
+    # The mantissa is the lower end of a code: zeros below it change no number.
     return Cat(Const(0, EXTRA_BITS), Value.cast(code))

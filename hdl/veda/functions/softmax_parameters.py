@@ -62,6 +62,7 @@ class ElementSerialSoftmaxParameters:
     @property
     def sum_width(self) -> int:
         """Bits of a sum of exponentials, each at most 1."""
+        # The maximum's exponential is 1, and there are `capacity` of them at most.
         return self.binades + 1 + SUM_FRACTION
 
     @property

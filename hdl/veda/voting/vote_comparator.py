@@ -51,6 +51,7 @@ class VoteComparator(Unit):
         """Give each element to the FIFO and to the thresholds; join them again."""
         m = Module()
         p = self.parameters
+        # Behind its head's last element alone is a threshold known: the whole head waits for it.
         m.submodules.waiting = waiting = MemoryFifo(shape=p.waiting_layout, depth=p.fifo_depth)
         thresholds = [VoteThreshold(parameters=p.threshold) for _ in range(p.lanes)]
         beat = self.probabilities.payload

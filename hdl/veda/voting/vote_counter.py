@@ -85,8 +85,8 @@ class VoteCounter(Unit):
         # The slot that is read, added up, compared, and whether they move; here, where a proof can
         # name them.
         self.advance = Signal()
-        self.items = [Signal(item, name=f"item_{rank}", reset_less=True) for rank in range(3)]
-        self.valid = [Signal(name=f"valid_{rank}") for rank in range(3)]
+        self.items = [Signal(item, name=f"item_{stage}", reset_less=True) for stage in range(3)]
+        self.valid = [Signal(name=f"valid_{stage}") for stage in range(3)]
         self.total = Signal(p.count_bits, reset_less=True)
         self.best = Signal(p.victim_layout, reset_less=True)
 
@@ -100,10 +100,10 @@ class VoteCounter(Unit):
         self._walk(m, advance)
         item, adding, compared = self.items
         with m.If(advance):
-            for rank in (1, 2):
+            for stage in (1, 2):
                 m.d.sync += [
-                    self.items[rank].eq(self.items[rank - 1]),
-                    self.valid[rank].eq(self.valid[rank - 1]),
+                    self.items[stage].eq(self.items[stage - 1]),
+                    self.valid[stage].eq(self.valid[stage - 1]),
                 ]
 
         # In a layer's first round the counts come from outside, from then on from the memory. The
@@ -221,6 +221,7 @@ class VoteCounter(Unit):
         candidate = eligible & (remains | ~item.selects)
 
         after = Signal(p.victim_layout)
+        # The best so far belongs to this pass: at its first slot there is none.
         none = item.first | ~best.found
         m.d.comb += [after.eq(best), after.found.eq(~none)]
         # Strictly more: among equals the lowest slot stays.

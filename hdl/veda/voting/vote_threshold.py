@@ -5,6 +5,7 @@ whose sum is 1, the threshold a / l - b * sqrt(Q / l - 1 / l**2) is (a - b * sqr
 a product, a root, a product and a quotient, each of which may take as long as a head arrives.
 """
 
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -210,13 +211,15 @@ class VoteThreshold(Unit):
         m.submodules.lengths = lengths = FallThroughFifo(shape=unsigned(p.length_bits), depth=4)
         m.submodules.lows = lows = FallThroughFifo(shape=unsigned(p.slot_bits), depth=6)
 
+        # From here on a head a unit: each takes no longer than a head of `interval` elements comes.
         self._accumulate(m, lows.source, product.operands)
         m.d.comb += [
             lengths.source.valid.eq(product.operands.valid & product.operands.ready),
             lengths.source.payload.eq(product.operands.payload.b),
         ]
 
-        # l * Q - 1 only touches the integer bits.
+        # l * Q - 1 only touches the integer bits. Roundings alone can bring it below zero: then the
+        # deviation is zero.
         squared = product.result.payload[SQUARE_FRACTION - 2 * ROOT_FRACTION :]
         fraction, whole = squared[: 2 * ROOT_FRACTION], squared[2 * ROOT_FRACTION :]
         excess = Cat(fraction, (whole - 1)[: len(whole)])
@@ -313,6 +316,7 @@ class VoteThreshold(Unit):
         significand = Signal(BINARY16.significand_bits)
         m.d.comb += significand.eq(Cat(mantissa, normal))
         width = 2 * BINARY16.significand_bits
+        # A normal number's hidden one is its exponent's or; that of a subnormal number is zero.
         halves = reduced(m, partial_products(m, significand, significand), width)
         save = [Signal(width, name=f"save_{half}", reset_less=True) for half in range(2)]
         powers = [Signal(4, name=f"power_{stage}", reset_less=True) for stage in range(2)]
@@ -343,6 +347,7 @@ class VoteThreshold(Unit):
         length = Signal(self.parameters.length_bits, reset_less=True)
         total = Signal(SQUARE_FRACTION + 1, reset_less=True)
         beyond = Signal(reset_less=True)
+        # A head's first square replaces the sum: no cycle is spent on clearing it.
         begin = element.first[-1]
         added = Signal(SQUARE_FRACTION + 2)
         m.d.comb += added.eq(prefix_sum(m, Mux(begin, 0, total), square[:-1]))
@@ -366,6 +371,7 @@ class VoteThreshold(Unit):
     def _round(self, m: Module, quotients: Any, negative: Value, lows: Any) -> None:
         """Bring the leading one to the top, but no further than the subnormals have it; round."""
         outcome = self.outcomes
+        # Only the places of normal numbers are searched: subnormals keep theirs.
         top = BINARY16.bias - 1
         moved, shift = Signal(QUOTIENT_FRACTION + 1, reset_less=True), Signal(range(top + 1))
         rest, fallback, full = Signal(reset_less=True), Signal(reset_less=True), Signal()
