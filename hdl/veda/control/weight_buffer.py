@@ -13,10 +13,10 @@ from hdl.veda.parameters import VedaParameters
 
 
 class WeightBuffer(Unit):
-    """A FIFO of memory's lines whose reader may go back to the oldest that it has kept.
+    """A FIFO of memory's lines whose reader may go back to the oldest that it holds.
 
     A segment of a matrix is what a token needs before the next token can use the same lines: those
-    of a row of results, or of a block of outputs. For all tokens but the last, lines are kept and
+    of a row of results, or of a block of outputs. For all tokens but the last, lines are held and
     read again; meanwhile the next ones come in, as far as there is room.
 
     **Latency** 2 cycles. **Throughput** one line a cycle, also when the reader goes back.
@@ -35,7 +35,7 @@ class WeightBuffer(Unit):
     hold : In(1)
         The line that is handed over is needed again.
     replay : In(1)
-        Behind it comes the oldest line that was kept; only with `hold`.
+        Behind it comes the oldest line held; only with `hold`.
     """
 
     def __init__(self, *, parameters: VedaParameters) -> None:
@@ -70,10 +70,10 @@ class WeightBuffer(Unit):
         place = pointer("place", leaves, read_from)
         # Lines that have not left for the last time, and those behind the one at the output: to go
         # back makes the second count equal to the first.
-        kept, ahead = Signal(range(depth + 1)), Signal(range(depth + 1))
+        held, ahead = Signal(range(depth + 1)), Signal(range(depth + 1))
         handed_over = sink.valid & sink.ready
         m.d.comb += [
-            self.source.ready.eq(kept != depth),
+            self.source.ready.eq(held != depth),
             arrives.eq(self.source.valid & self.source.ready),
             frees.eq(handed_over & ~self.hold),
             back.eq(handed_over & self.replay),
@@ -81,8 +81,8 @@ class WeightBuffer(Unit):
             leaves.eq(back | ((ahead != 0) & (~sink.valid | sink.ready))),
         ]
         m.d.sync += [
-            kept.eq(kept + arrives - frees),
-            ahead.eq(Mux(back, kept, ahead) + arrives - leaves),
+            held.eq(held + arrives - frees),
+            ahead.eq(Mux(back, held, ahead) + arrives - leaves),
         ]
         with m.If(leaves | sink.ready):
             m.d.sync += sink.valid.eq(leaves)
