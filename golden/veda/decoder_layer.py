@@ -130,7 +130,7 @@ def sums(array: FlexiblePeArrayParameters, vector: Codes, matrix: Codes) -> Code
 
 
 def turned(heads: Codes, cosines: Codes, sines: Codes) -> Codes:
-    """Return heads turned by the rotary embedding, pair by pair of neighbours."""
+    """Return heads rotated by their positions' angles, pair by pair of neighbours."""
     x, y = rotary(heads[:, 0::2], heads[:, 1::2], cosines, sines)
     return np.stack([x, y], axis=-1).reshape(heads.shape)
 

@@ -111,7 +111,7 @@ def _product(vector: Near, matrix: Reals) -> Near:
 
 
 def _turned(heads: Near, cosines: Reals, sines: Reals) -> Near:
-    """Return pairs of neighbours turned: two products and their sum, each rounded."""
+    """Return pairs of neighbours rotated: two products and their sum, each rounded."""
 
     def pairs(first: Reals, second: Reals) -> Reals:
         return np.stack([first, second], axis=-1).reshape(heads.value.shape)

@@ -11,8 +11,8 @@ from golden.llm import Trace, open_trace
 from golden.llm.layers import LayerWeights
 from golden.veda.decoder_layer import DecoderLayer
 from golden.veda.veda import Codes, LayerModel, Step, lane_rows
+from hdl.veda.encodings import Operation
 from hdl.veda.parameters import VedaParameters
-from hdl.veda.veda_kinds import Operation
 from testbenches.packing import pack, to_integers
 from testbenches.veda.layer_weights import angles_of
 

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from golden.veda.veda import Codes
+from hdl.veda.encodings import Space
 from hdl.veda.parameters import VedaParameters
-from hdl.veda.veda_kinds import Space
 from testbenches.burst_memory import BurstReads, BurstWrites
 from testbenches.packing import from_integers, pack, to_integers, unpack
 from testbenches.streams import Stream, read

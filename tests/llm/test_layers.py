@@ -38,7 +38,7 @@ def test_layer_is_the_language_models(trace: Trace, layer: int) -> None:
         away = np.linalg.norm(got - after[position]) / np.linalg.norm(after[position])
         assert away < 1e-5
         here = layers.rms_norm(state)
-        key = layers.turned(np.tensordot(here, weights.key, 1), *angles)
+        key = layers.rotated(np.tensordot(here, weights.key, 1), *angles)
         value = np.tensordot(here, weights.value, 1)
         keys = np.concatenate([keys, key[:, np.newaxis]], axis=1)
         values = np.concatenate([values, value[:, np.newaxis]], axis=1)

@@ -13,7 +13,7 @@ Reals = NDArray[np.float64]
 
 
 def exact_rotary(x: Codes, y: Codes, cosine: Codes, sine: Codes) -> tuple[Reals, Reals]:
-    """Return both elements turned, in float64."""
+    """Return both elements rotated, in float64."""
     a, b, c, s = (values(part) for part in (x, y, cosine, sine))
     return a * c - b * s, a * s + b * c
 
@@ -25,7 +25,7 @@ def error_bounds(x: Codes, y: Codes, cosine: Codes, sine: Codes) -> tuple[Reals,
 
 
 def rotary(x: Codes, y: Codes, cosine: Codes, sine: Codes) -> tuple[Codes, Codes]:
-    """Return the FP16 codes of both elements turned; every step rounds to FP16."""
+    """Return the FP16 codes of both elements rotated; every step rounds to FP16."""
 
     def product(a: Codes, b: Codes) -> NDArray[np.uint64]:
         return float_multiply(BINARY16, np.asarray(a), np.asarray(b))

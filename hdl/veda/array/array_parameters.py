@@ -80,6 +80,7 @@ class FlexiblePeArrayParameters(Parameters):
     @property
     def dot_latency(self) -> int:
         """Cycles from a beat to its dot product on the stream."""
+        # The tree, the accumulator behind it, and the rounder's register.
         return self.tree_latency + self.add_stages + 1
 
     @property
@@ -95,11 +96,13 @@ class FlexiblePeArrayParameters(Parameters):
     @property
     def fold(self) -> int:
         """Cycles behind a row's last element in which the array joins partial sums."""
+        # All partial sums but one are added to the one before, each when that sum has come out.
         return self.add_stages * (self.add_stages - 1)
 
     @property
     def row_latency(self) -> int:
         """Cycles from a row's last element to its results on the stream."""
+        # The product, its own sum, the fold, and the rounder's register.
         return self.multiply_stages + self.add_stages**2 + 1
 
     @property

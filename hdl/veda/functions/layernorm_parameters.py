@@ -31,7 +31,7 @@ class ElementSerialLayernormParameters(Parameters):
     vectors : int
         Vectors that the buffer holds.
     subtract_stages, multiply_stages : int
-        Register stages of the two operators behind the buffer.
+        Pipeline stages of the two operators behind the buffer.
 
     Raises
     ------

@@ -31,7 +31,7 @@ class ElementSerialSoftmaxParameters(Parameters):
     heads : int
         Heads of raw scores that the score buffer holds.
     subtract_stages, exp_stages, multiply_stages : int
-        Register stages of the subtractors, of the exponential units, and of the multiplier.
+        Pipeline stages of the subtractors, of the exponential units, and of the multiplier.
 
     Raises
     ------
@@ -47,13 +47,14 @@ class ElementSerialSoftmaxParameters(Parameters):
     multiply_stages: Annotated[int, Range(1, 4, "stages")] = 2
 
     @property
-    def ranks(self) -> int:
-        """Register ranks from a score to its exponential, that of the operands included."""
+    def stages(self) -> int:
+        """Pipeline stages from a score to its exponential, that of the operands included."""
         return 1 + self.subtract_stages + self.exp_stages
 
     @property
     def sum_width(self) -> int:
         """Bits of a sum of exponentials, each at most 1."""
+        # The maximum's exponential is 1, and there are `capacity` of them at most.
         return self.binades + 1 + SUM_FRACTION
 
     @property

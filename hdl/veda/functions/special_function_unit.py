@@ -26,7 +26,7 @@ from hdl.veda.functions.element_serial_rotary import (
 )
 from hdl.veda.functions.lane_softmax import LaneSoftmax
 from hdl.veda.functions.layernorm_parameters import ElementSerialLayernormParameters
-from hdl.veda.functions.operator_loan import EXTRA_BITS, link_results
+from hdl.veda.functions.shared_operator import EXTRA_BITS, link_results
 from hdl.veda.functions.softmax_parameters import ElementSerialSoftmaxParameters
 
 
@@ -37,7 +37,7 @@ class SpecialFunctionUnitParameters(Parameters):
     Parameters
     ----------
     lanes : int
-        Heads in lock-step. Each lane has a softmax; the first one's lends its operators.
+        Heads in lock-step. Each lane has a softmax; the first one's shares its operators.
     capacity, tile, heads : int
         As in `ElementSerialSoftmaxParameters`.
     width : int
@@ -47,7 +47,7 @@ class SpecialFunctionUnitParameters(Parameters):
     vectors : int
         As in `ElementSerialLayernormParameters`.
     exp_stages : int
-        Register stages of the exponential units.
+        Pipeline stages of the exponential units.
     step_stages : int
         Register stages of adders and multipliers.
     divide_digits, divide_stages : int
@@ -96,7 +96,7 @@ class SpecialFunctionUnitParameters(Parameters):
 
     @property
     def activation(self) -> ElementSerialActivationParameters:
-        """Register ranks of the activation."""
+        """Pipeline stages of the activation."""
         return ElementSerialActivationParameters(
             exp_stages=self.exp_stages,
             step_stages=self.step_stages,
@@ -107,7 +107,7 @@ class SpecialFunctionUnitParameters(Parameters):
 
     @property
     def rotary(self) -> ElementSerialRotaryParameters:
-        """Register ranks of the rotary embedding."""
+        """Pipeline stages of the rotary embedding."""
         return ElementSerialRotaryParameters(
             multiply_stages=self.step_stages, add_stages=self.step_stages
         )
@@ -184,19 +184,19 @@ class SpecialFunctionUnit(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Connect the functions, and lend each of them the operators in its turn."""
+        """Connect the functions, and share the operators among them."""
         m = Module()
         p = self.parameters
         m.submodules.softmax = softmax = LaneSoftmax(
-            parameters=p.softmax, lanes=p.lanes, borrows=True
+            parameters=p.softmax, lanes=p.lanes, shared=True
         )
         m.submodules.layernorm = layernorm = ElementSerialLayernorm(
-            parameters=p.layernorm, borrows=True
+            parameters=p.layernorm, shared=True
         )
         m.submodules.activation = activation = ElementSerialActivation(
-            parameters=p.activation, borrows=True
+            parameters=p.activation, shared=True
         )
-        m.submodules.rotary = rotary = ElementSerialRotary(parameters=p.rotary, borrows=True)
+        m.submodules.rotary = rotary = ElementSerialRotary(parameters=p.rotary, shared=True)
         for source, sink in (
             (self.lengths, softmax.lengths),
             (self.scores, softmax.scores),
@@ -216,32 +216,38 @@ class SpecialFunctionUnit(Unit):
             self.undefined.eq(layernorm.undefined),
         ]
 
-        loans = [unit.loan for unit in (softmax, layernorm, activation, rotary)]
-        self._lend(m, loans, self._take_turns(m, loans))
+        # Their order is the arbiter's: behind the softmax the norm is the next to be granted.
+        requesters = [unit.operators for unit in (softmax, layernorm, activation, rotary)]
+        self._share(m, requesters, self._arbitrate(m, requesters))
         return m
 
-    def _take_turns(self, m: Module, loans: Sequence[Any]) -> Signal:
-        """Return whose the operators are: one bit for each function."""
-        owner, leaving = Signal(len(loans), init=1), Signal()
-        wants, busy, ends = (
-            Cat(getattr(loan, name) for loan in loans) for name in ("wants", "busy", "ends")
+    def _arbitrate(self, m: Module, requesters: Sequence[Any]) -> Signal:
+        """Grant round robin; return whose the operators are, one bit for each function."""
+        # One-hot. After reset the first function owns what nobody has requested yet.
+        owner, leaving = Signal(len(requesters), init=1), Signal()
+        requests, busy, ends = (
+            Cat(getattr(requester, name) for requester in requesters)
+            for name in ("request", "busy", "end")
         )
-        keeps = (owner & (busy | (wants & ~leaving.replicate(len(loans))))).any()
+        # An owner that leaves begins nothing more, but what is in the operators has to come out.
+        keeps = (owner & (busy | (requests & ~leaving.replicate(len(requesters))))).any()
+        # An owner with something to begin in every cycle would starve the others: behind a
+        # vector's end it leaves if anybody waits.
         with m.If((owner & ends).any()):
-            m.d.sync += leaving.eq((wants & ~owner).any())
+            m.d.sync += leaving.eq((requests & ~owner).any())
         with m.Elif(~keeps):
             m.d.sync += leaving.eq(0)
-        for index, loan in enumerate(loans):
-            m.d.comb += loan.granted.eq(owner[index] & ~leaving)
+        for index, requester in enumerate(requesters):
+            m.d.comb += requester.grant.eq(owner[index] & ~leaving)
             with m.If(owner[index] & ~keeps):
                 # The nearest of those behind it is assigned last.
-                for distance in reversed(range(1, len(loans))):
-                    other = (index + distance) % len(loans)
-                    with m.If(wants[other]):
+                for distance in reversed(range(1, len(requesters))):
+                    other = (index + distance) % len(requesters)
+                    with m.If(requests[other]):
                         m.d.sync += owner.eq(1 << other)
         return owner
 
-    def _lend(self, m: Module, loans: Sequence[Any], owner: Signal) -> None:
+    def _share(self, m: Module, requesters: Sequence[Any], owner: Signal) -> None:
         """Give each operator its owner's operands, and everybody its result."""
         p = self.parameters
         steps: dict[str, Any] = {"stages": p.step_stages, "enable": True}
@@ -252,20 +258,23 @@ class SpecialFunctionUnit(Unit):
             "divide": p.activation.divider,
             "last_multiply": FloatMultiply(exact=True, **steps),
         }
+        # All pipelines move together, as their owner does.
         enable = Signal()
-        m.d.comb += enable.eq((owner & Cat(loan.enable for loan in loans)).any())
+        m.d.comb += enable.eq((owner & Cat(requester.enable for requester in requesters)).any())
         for name, operator in operators.items():
             m.submodules[name] = operator
             m.d.comb += operator.enable.eq(enable)
-            lent = [
-                (getattr(loan, name), owns)
-                for loan, owns in zip(loans, owner, strict=True)
-                if name in loan.signature.members
+            users = [
+                (getattr(requester, name), owns)
+                for requester, owns in zip(requesters, owner, strict=True)
+                if name in requester.signature.members
             ]
-            for ports, _owns in lent:
+            # A result goes to all of them: only the owner has anything in its pipeline.
+            for ports, _owns in users:
                 link_results(m, operator, ports)
             for operand in ("a", "b"):
                 if operand in operator.signature.members:
-                    codes = [(owns, Value.cast(getattr(ports, operand))) for ports, owns in lent]
+                    codes = [(owns, Value.cast(getattr(ports, operand))) for ports, owns in users]
+                    # The owner is one-hot: masks need no priority.
                     chosen = reduce(or_, [Mux(owns, code, 0) for owns, code in codes])
                     m.d.comb += Value.cast(getattr(operator, operand)).eq(chosen)

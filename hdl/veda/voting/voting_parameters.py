@@ -8,7 +8,7 @@ from amaranth.lib import data
 
 from hdl.arith.float_format import BINARY16
 from hdl.parameters import Parameters, Range, parameter_object
-from hdl.veda.voting.vote_threshold import VoteThresholdParameters
+from hdl.veda.voting.vote_threshold import PROBABILITY_BITS, VoteThresholdParameters
 
 SLACK = 4
 """Elements that arrive between a threshold and the first vote, and one to spare."""
@@ -72,6 +72,12 @@ class VotingEngineParameters(Parameters):
         return data.StructLayout(
             {"values": data.ArrayLayout(BINARY16.layout, self.lanes), "last": 1}
         )
+
+    @property
+    def waiting_layout(self) -> data.StructLayout:
+        """A beat that waits for its heads' thresholds, without the bits that are always zero."""
+        codes = data.ArrayLayout(unsigned(PROBABILITY_BITS), self.lanes)
+        return data.StructLayout({"values": codes, "last": 1})
 
     @property
     def votes_shape(self) -> Shape:

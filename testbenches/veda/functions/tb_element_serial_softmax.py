@@ -140,7 +140,7 @@ async def full_rate(dut: Any) -> None:
     # Shorter heads take longer than their scores.
     if p.tile >= 32 and min(lengths) >= p.binades + 15:
         # The documented latency, from last score to first probability, overlaps a cycle of each.
-        latency = p.tile + p.binades + p.ranks + 22 + p.multiply_stages
+        latency = p.tile + p.binades + p.stages + 22 + p.multiply_stages
         bench.bench.compare("cycles", np.array([ideal + latency - 1]), np.array([cycles]))
     bench.bench.record(cycles=cycles, ideal_cycles=ideal)
 

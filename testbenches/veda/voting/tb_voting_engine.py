@@ -6,8 +6,8 @@ import cocotb
 import numpy as np
 
 from golden.llm import open_trace
-from golden.veda.voting.voting import VotingPolicy, VotingStep, replay
-from golden.veda.voting.voting_engine import exact_ballots
+from golden.veda.voting.voting_engine import exact_votes
+from golden.veda.voting.voting_policy import VotingPolicy, VotingStep, replay
 from hdl.veda.voting.voting_parameters import VotingEngineParameters
 from testbenches.bench import Bench, catalog_parameters, context
 from testbenches.packing import from_integers, unpack
@@ -61,7 +61,7 @@ def real_steps(p: VotingEngineParameters, full: bool) -> tuple[list[VotingStep],
     )[:, :, : policy.prompt + steps]
     texts = []
     for first in range(0, len(heads) - p.heads + 1, p.heads):
-        group = replay(scores[first : first + p.heads], policy, exact_ballots(p))
+        group = replay(scores[first : first + p.heads], policy, exact_votes(p))
         texts.append([step for step in group if step.token >= policy.prompt - 4])
     taken = [step for token in zip(*texts, strict=True) for step in token]
     return taken, f"SmolLM2 layers {layers}, {p.heads} heads, {steps} generated tokens"

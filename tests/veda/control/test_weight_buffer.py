@@ -53,8 +53,8 @@ def test_segments_come_again(seed: int, pauses: str, copies: int) -> None:
     def tell(ctx: Any) -> None:
         nonlocal taken
         keep, again = marks[min(taken, len(marks) - 1)]
-        ctx.set(unit.keep, keep)
-        ctx.set(unit.again, again)
+        ctx.set(unit.hold, keep)
+        ctx.set(unit.replay, again)
         taken += ctx.get(unit.sink.valid) and ctx.get(unit.sink.ready)
 
     got = run_streams(
@@ -73,8 +73,8 @@ def test_going_back_costs_no_cycle() -> None:
     def tell(ctx: Any) -> None:
         nonlocal taken
         keep = taken % 20 < 15
-        ctx.set(unit.keep, keep)
-        ctx.set(unit.again, keep and taken % 5 == 4)
+        ctx.set(unit.hold, keep)
+        ctx.set(unit.replay, keep and taken % 5 == 4)
         there = ctx.get(unit.sink.valid)
         taken += there
         gaps.append(not there)

@@ -5,10 +5,10 @@ from typing import Annotated
 
 from hdl.parameters import As, Parameters, PowerOfTwo, Range, parameter_object, require
 from hdl.veda.array.array_parameters import FlexiblePeArrayParameters
+from hdl.veda.encodings import PassKind
 from hdl.veda.functions.layernorm_parameters import ElementSerialLayernormParameters
 from hdl.veda.functions.softmax_parameters import ElementSerialSoftmaxParameters
 from hdl.veda.functions.special_function_unit import SpecialFunctionUnitParameters
-from hdl.veda.veda_kinds import PassKind
 from hdl.veda.voting.vote_threshold import VoteThresholdParameters
 from hdl.veda.voting.voting_engine import VotingEngineParameters
 
@@ -126,6 +126,7 @@ class VedaDimensions(Parameters):
     @property
     def slices(self) -> int:
         """Vectors of an array's width that a block's matrices of inner products meet, at most."""
+        # A memory has at least two words.
         return max(2, self.block * max(self.attended_slices, self.activated_slices))
 
     @property
@@ -151,6 +152,7 @@ class VedaDimensions(Parameters):
     @property
     def segment_lines(self) -> int:
         """Lines a channel that a token needs before the next token uses them again, at most."""
+        # A row of outer products, or a block of as many outputs as there are partial sums.
         slices = max(self.attended_slices, self.activated_slices)
         return max(self.hidden_size, slices * min(self.array.partial_sums, self.sums))
 
@@ -176,6 +178,7 @@ class VedaDimensions(Parameters):
             tile=self.tile,
             heads=self.group,
             width=self.hidden_size,
+            # One vector is normalised while the next is reduced; of one token there is no next.
             vectors=min(self.block, 2),
             divide_digits=0,
         )
@@ -207,7 +210,7 @@ class VedaDimensions(Parameters):
 
     @property
     def rounds(self) -> int:
-        """Times that `lanes` heads are taken, until all have had their turn."""
+        """Times that `lanes` heads are taken, until all have been taken."""
         return -(-self.heads // self.lanes)
 
     @property
@@ -232,14 +235,16 @@ class VedaDimensions(Parameters):
             threshold=VoteThresholdParameters(capacity=self.capacity),
             heads=self.heads,
             lanes=self.lanes,
+            # Which tokens vote is in the instructions.
             reserved=0,
         )
 
-    def lane(self, turn: int, channel: int) -> int:
+    def lane(self, head_round: int, channel: int) -> int:
         """Return the number of a channel's head in a round, which may be one too many."""
-        return turn * self.lanes + channel // self.lines
+        return head_round * self.lanes + channel // self.lines
 
-    def kv_head(self, turn: int, channel: int) -> int:
+    def kv_head(self, head_round: int, channel: int) -> int:
         """Return whose keys a channel reads in a round; a lane without a head takes the last's."""
-        head = min(self.lane(turn, channel), self.heads - 1)
+        # What it makes of them is never used, but their address must be a legal one.
+        head = min(self.lane(head_round, channel), self.heads - 1)
         return head // (self.heads // self.kv_heads)
