@@ -8,6 +8,7 @@ from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.stream.connect import (
+    buffered,
     connect_registered,
     connect_streams,
     every,
@@ -41,6 +42,9 @@ class Link(Unit):
             link = connect_streams if self.kind == "streams" else connect_registered
             link(m, self.sources[0], self.sinks[0])
             return m
+        if self.kind == "buffered":
+            connect_streams(m, buffered(m, "buffer", self.sources[0], depth=2), self.sinks[0])
+            return m
         # The sinks' ready must not depend on their valid: that of a FIFO does not.
         fifos = [Fifo(shape=sink.payload.shape(), depth=2) for sink in self.sinks]
         for number, (fifo, sink) in enumerate(zip(fifos, self.sinks, strict=True)):
@@ -56,7 +60,7 @@ class Link(Unit):
         return m
 
 
-@pytest.mark.parametrize("kind", ["streams", "registered"])
+@pytest.mark.parametrize("kind", ["streams", "registered", "buffered"])
 def test_one_to_one(kind: str) -> None:
     check_streams(Link(kind=kind), {"sources.0": ITEMS}, {"sinks.0": ITEMS})
 
@@ -69,7 +73,7 @@ def test_joined_and_forked(sources: int, sinks: int) -> None:
     check_streams(unit, sent, {f"sinks.{n}": joined for n in range(sinks)})
 
 
-@pytest.mark.parametrize(("kind", "cycles"), [("streams", 0), ("registered", 1)])
+@pytest.mark.parametrize(("kind", "cycles"), [("streams", 0), ("registered", 1), ("buffered", 0)])
 def test_full_rate(kind: str, cycles: int) -> None:
     unit, offered = Link(kind=kind), []
 
