@@ -3,8 +3,8 @@
 To add a unit, add an entry to its paper's catalog, and its files in all trees, see `Entry.files`.
 """
 
-from hdl.entry import Entry, unknown
-from hdl.errors import UserError
+from hdl.entry import Entry
+from hdl.errors import UserError, unknown
 from hdl.kelle import catalog as kelle
 from hdl.nonlinear import catalog as nonlinear
 from hdl.veda import catalog as veda

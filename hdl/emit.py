@@ -3,23 +3,36 @@
 The output depends on nothing but the design: no date, no absolute path, no order of a hash table.
 """
 
-import hashlib
+import gc
 import re
-from collections.abc import Iterable
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from amaranth.back import rtlil  # pyright: ignore[reportAttributeAccessIssue]
 from amaranth.hdl import ClockSignal, Instance, ResetSignal, Value
+from amaranth.lib.wiring import In
 
 from hdl import __version__
 from hdl.output_folder import output_folder
 from hdl.paths import ROOT
+from hdl.plain_names import name_plainly, port_name
+from hdl.rtlil import Module, read_modules
 from hdl.target import Target, writing_for
+from hdl.tidy import drop_unread, forget_contents, name_fields
 from hdl.unit import Unit
 from hdl.verilog_names import require_module_name
 from hdl.yosys import run_yosys
+
+LINE_LENGTH = 100
+"""Where lines of Verilog are broken."""
+
+_FIRST_NUMBER = "autoidx 1000000000"
+"""Yosys writes cells in the order of their names, and numbers those that it makes. With as many
+digits in every number the order is that of the making, whichever modules came before."""
 
 
 @dataclass(frozen=True)
@@ -28,27 +41,36 @@ class Port:
 
     Parameters
     ----------
-    name : str
-        Verilog name: the member's path joined with two underscores.
+    path : tuple[str, ...]
+        The member's path in the unit's signature.
     direction : str
         ``"input"`` or ``"output"``.
     width : int
         Bits.
     """
 
-    name: str
+    path: tuple[str, ...]
     direction: str
     width: int
+
+    @property
+    def name(self) -> str:
+        """Verilog name: the path joined with underscores, see `hdl.plain_names.port_name`."""
+        return port_name(self.path)
 
 
 @dataclass(frozen=True)
 class EmittedModule:
-    """One Verilog module: its name, its unit's configuration, its ports, its RTLIL."""
+    """One Verilog file: its module's name, its unit's configuration, its ports, its RTLIL.
+
+    `parts` are the names of all its modules, those of components that are no units with it.
+    """
 
     name: str
     summary: str
     configuration: tuple[tuple[str, Any], ...]
     ports: tuple[Port, ...]
+    parts: tuple[str, ...]
     rtlil: str
 
 
@@ -63,6 +85,8 @@ class Emission:
         Name of the top module; the unit's own `module_name` by default.
     target : Target
         What the Verilog is for.
+    sources : bool
+        Whether the Verilog names the lines of Python that it comes from.
 
     Members
     -------
@@ -72,15 +96,23 @@ class Emission:
     Raises
     ------
     ValueError
-        If two different configurations would have the same module name, or a module's name is none
-        in Verilog.
+        If two modules, or two ports of one module, would have the same name, or a module's name is
+        none in Verilog.
     """
 
-    def __init__(self, *, top: Unit, name: str | None = None, target: Target = Target.ASIC) -> None:
+    def __init__(
+        self,
+        *,
+        top: Unit,
+        name: str | None = None,
+        target: Target = Target.ASIC,
+        sources: bool = False,
+    ) -> None:
         self.target = target
+        self.sources = sources
         self._by_identity: dict[tuple[Any, ...], EmittedModule] = {}
         self._being_emitted: list[Unit] = []
-        with writing_for(target):
+        with writing_for(target), _no_collection():
             self._emit(top, top.module_name if name is None else name)
 
     @property
@@ -93,23 +125,50 @@ class Emission:
         if self._being_emitted and self._being_emitted[-1] is unit:
             return None
         module = self._by_identity.get(unit.identity) or self._emit(unit, unit.module_name)
-        nets = {"clk": ClockSignal(), "rst": ResetSignal()} | _port_values(unit)
-        connections = [(port.direction[0], port.name, nets[port.name]) for port in module.ports]
+        nets = {port.path: value for port, value in _ports(unit)}
+        connections = [(port.direction[0], port.name, nets[port.path]) for port in module.ports]
         return Instance(module.name, *connections)
 
     def _emit(self, unit: Unit, name: str) -> EmittedModule:
         require_module_name(name)
         self._being_emitted.append(unit)
-        text = rtlil.convert(unit, name=name, platform=self)
+        text = rtlil.convert(unit, name=name, platform=self, emit_src=self.sources)
         self._being_emitted.pop()
-        text, ports = _order_ports(_plain_names(text), ["clk", "rst", *_port_values(unit)])
+        # Amaranth writes a module before its parts.
+        modules = read_modules(_lines(text, self.sources))[::-1]
+        ports = tuple(_place_ports(modules[-1], [port for port, _value in _ports(unit)]))
+        self._make_readable(modules, ports)
         summary = (type(unit).__doc__ or "").strip().split("\n")[0]
         configuration = tuple(unit.configuration.items())
-        module = EmittedModule(name, summary, configuration, ports, text)
-        if any(module.name == name for module in self.modules):
-            raise ValueError(f"module names must be distinct, not {name!r} for two configurations")
+        parts = tuple(part.name[1:] for part in modules)
+        text = "\n".join(map(str, modules))
+        module = EmittedModule(name, summary, configuration, ports, parts, text)
+        for part in parts:
+            if any(part in other.parts for other in self.modules) or parts.count(part) > 1:
+                raise ValueError(f"module names must be distinct, not {part!r} for two modules")
         self._by_identity[unit.identity] = module
         return module
+
+    def _make_readable(self, modules: list[Module], ports: tuple[Port, ...]) -> None:
+        """Tidy a unit and its parts, which come before it, and give them plain names."""
+        outputs = {
+            f"\\{module.name}": {port.name for port in module.ports if port.direction == "output"}
+            for module in self.modules
+        }
+        renamed: dict[str, dict[str, str]] = {}
+        for module in modules:
+            outputs[module.name] = {
+                name[1:] for name, wire in module.wires.items() if wire.direction == "output"
+            }
+        for module in modules:
+            forget_contents(module)
+            name_fields(module, outputs)
+            drop_unread(module, outputs)
+        for module in modules:
+            own = {"__".join(port.path): port.name for port in ports}
+            known = own if module is modules[-1] else {}
+            name = module.name[1:]
+            renamed[name] = name_plainly(module, known, renamed)
 
 
 def write_verilog(emission: Emission, directory: Path) -> list[Path]:
@@ -131,20 +190,22 @@ def write_verilog(emission: Emission, directory: Path) -> list[Path]:
     """
     with output_folder(directory) as new:
         names = [module.name for module in emission.modules]
+        plain = "" if emission.sources else "-noattr"
         writes = (
-            [f"select {name} {name}__*", f"write_verilog -selected {name}.v", "select -clear"]
-            for name in names
+            [
+                f"select {' '.join(module.parts)}",
+                f"write_verilog {plain} -selected {module.name}.v",
+                "select -clear",
+            ]
+            for module in emission.modules
         )
-        (new / "design.il").write_text("\n".join(module.rtlil for module in emission.modules))
+        text = "\n".join(module.rtlil for module in emission.modules)
+        (new / "design.il").write_text(f"{_FIRST_NUMBER}\n{text}")
         run_yosys(
             [
                 "read_rtlil design.il",
-                "proc -nomux -norom",
-                # A memory's contents are unknown until written, as those of an SRAM macro are.
-                "delete memory_*/t:$meminit_v2",
+                "proc -nomux -norom -noopt",
                 "memory_collect",
-                "setattr -unset init */w:*",
-                "setattr -mod -unset generator -unset top -unset src *",
                 *(command for write in writes for command in write),
             ],
             directory=new,
@@ -152,66 +213,86 @@ def write_verilog(emission: Emission, directory: Path) -> list[Path]:
         (new / "design.il").unlink()
         for module in emission.modules:
             file = new / f"{module.name}.v"
-            file.write_text(_header(module, emission.target) + _tidy(file.read_text()))
+            file.write_text(_header(module, emission.target) + _finish(file.read_text()))
         top = emission.modules[-1].name
         (new / f"{top}.f").write_text("".join(f"{name}.v\n" for name in names))
     return [directory / f"{name}.v" for name in names] + [directory / f"{top}.f"]
 
 
-def verilog_digest(files: Iterable[Path]) -> str:
-    """Return twelve hexadecimal digits that stand for what Verilog files say.
-
-    Comments and attributes do not count, so a line moved in the Python source changes nothing.
-    """
-    digest = hashlib.sha256()
-    for file in sorted(files, key=lambda file: file.name):
-        text = re.sub(r"//.*|\(\* .*? \*\)", "", file.read_text())
-        digest.update("".join(text.split()).encode())
-    return digest.hexdigest()[:12]
-
-
-def _port_values(unit: Unit) -> dict[str, Value]:
-    """Every port of a unit by its Verilog name."""
-    return {
-        "__".join(map(str, path)): Value.cast(value)
-        for path, _member, value in unit.signature.flatten(unit)
-    }
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Spare Python's collector the millions of objects of a netlist, a third of the time."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
-def _order_ports(text: str, order: list[str]) -> tuple[str, tuple[Port, ...]]:
-    """Put the top module's ports into the order given, and return them."""
-    end = text.index("\nend\n")
-    ports: dict[str, Port] = {}
-
-    def number(match: re.Match[str]) -> str:
-        options, direction, signed, name = match.groups()
-        width = re.search(r"width (\d+)", options)
-        ports[name] = Port(name, direction, int(width[1]) if width else 1)
-        return f"  wire {options}{direction} {order.index(name) + 1} {signed or ''}\\{name}\n"
-
-    pattern = r"^  wire ([^\\\n]*)(input|output) \d+ *(signed )? *\\(\S+)\n"
-    head = re.sub(pattern, number, text[:end], flags=re.M)
-    return head + text[end:], tuple(ports[name] for name in order if name in ports)
+def _ports(unit: Unit) -> Iterator[tuple[Port, Value]]:
+    """Yield every port that a unit may have, with the value that it is in the unit."""
+    yield Port(("clk",), "input", 1), ClockSignal()
+    yield Port(("rst",), "input", 1), ResetSignal()
+    for path, member, value in unit.signature.flatten(unit):
+        direction = "input" if member.flow is In else "output"
+        value = Value.cast(value)
+        yield Port(tuple(map(str, path)), direction, len(value)), value
 
 
-def _plain_names(text: str) -> str:
-    """Spell submodule names without dots; keep source positions in `hdl/` only, as relative."""
-    text = re.sub(
-        r"^(module|  cell) \\(\S+)",
-        lambda match: f"{match[1]} \\{match[2].replace('.', '__')}",
-        text,
-        flags=re.M,
+def _place_ports(module: Module, order: list[Port]) -> Iterator[Port]:
+    """Put a module's ports into an order, and yield those that it has."""
+    for position, port in enumerate(order, 1):
+        wire = module.wires.get(f"\\{'__'.join(port.path)}")
+        if wire and wire.direction:
+            wire.position = position
+            yield port
+
+
+def _lines(text: str, sources: bool) -> Iterator[str]:
+    """Yield the lines of Amaranth's RTLIL, of attributes only those that name a line in `hdl/`."""
+    for line in text.splitlines():
+        line = line.strip()
+        if line.startswith("attribute "):
+            line = line.replace(f'\\src "{ROOT}/', '\\src "')
+            if not sources or not re.match(r'attribute \\src "hdl/(?!emit)', line):
+                continue
+        yield line
+
+
+def _finish(text: str) -> str:
+    """Drop what the writer says of itself and what has no bits, and break long lines."""
+    text = re.sub(r"\A/\* Generated by Yosys.*?\*/\n+", "", text, flags=re.S)
+    text = re.sub(r"^(?:  \(\*.*\*\)\n)?  (?:wire|reg) \[-1:0\].*\n", "", text, flags=re.M)
+    # This register lets blocks that read nothing but constants run once.
+    text = re.sub(r"\\\$auto\$verilog_backend\S+ ?", "_start_", text)
+    text = re.sub(r"(?<='h)0+(?=[0-9a-f])", "", text)
+    # Connections come last, and in no order.
+    text = re.sub(r"(?:^  assign .*\n)+(?=endmodule$)", _sorted_lines, text, flags=re.M)
+    return "".join(_broken(line) for line in text.splitlines(keepends=True))
+
+
+def _sorted_lines(match: re.Match[str]) -> str:
+    return "".join(sorted(match[0].splitlines(keepends=True)))
+
+
+def _broken(line: str) -> str:
+    """Break a line that is too long where it has a blank, but never in a string."""
+    if len(line) <= LINE_LENGTH + 1 or '"' in line:
+        return line
+    indent = " " * (len(line) - len(line.lstrip()))
+    return (
+        textwrap.fill(
+            line.strip(),
+            LINE_LENGTH,
+            initial_indent=indent,
+            subsequent_indent=f"{indent}    ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        + "\n"
     )
-    text = text.replace(f'\\src "{ROOT}/', '\\src "')
-    return re.sub(r'^ *attribute \\src "(?!hdl/(?!emit))[^"]*"\n', "", text, flags=re.M)
-
-
-def _tidy(text: str) -> str:
-    """Drop the writer's banner, and declarations of wires without bits, which nothing reads."""
-    text = re.sub(
-        r"^(?:  \(\*.*\*\)\n)?  (?:wire|reg) (?:signed )?\[-1:0\].*\n", "", text, flags=re.M
-    )
-    return re.sub(r"\A/\* Generated by Yosys.*?\*/\n+", "", text, flags=re.S)
 
 
 def _header(module: EmittedModule, target: Target) -> str:
@@ -225,4 +306,20 @@ def _header(module: EmittedModule, target: Target) -> str:
         lines.append("For FPGAs: sums and products are left to carry chains and multipliers.")
     for name, value in module.configuration:
         lines.append(f"  {name} = {value!r}")
-    return "".join(f"// {line}\n" for line in lines) + "\n"
+    return "".join(_broken_comment(line) for line in lines) + "\n"
+
+
+def _broken_comment(line: str) -> str:
+    """Write a line of a comment, broken if it is too long."""
+    inner = len(line) - len(line.lstrip()) + 2
+    return (
+        textwrap.fill(
+            line,
+            LINE_LENGTH,
+            initial_indent="// ",
+            subsequent_indent="// " + " " * inner,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        + "\n"
+    )

@@ -1,12 +1,12 @@
 """What the catalog says of a unit."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import PurePosixPath
 from typing import Any
 
-from hdl.errors import UserError
+from hdl.errors import UserError, unknown
+from hdl.settings import with_settings
 from hdl.unit import Unit
 
 
@@ -22,7 +22,7 @@ class Entry:
         The paper's section, figure or equation.
     latency, throughput : str
         In cycles, in words.
-    unit : Callable[..., Unit]
+    unit : type[Unit]
         Component class; takes the keyword argument `parameters`.
     presets : Mapping[str, Any]
         Parameter objects by name.
@@ -34,7 +34,7 @@ class Entry:
     source: str
     latency: str
     throughput: str
-    unit: Callable[..., Unit]
+    unit: type[Unit]
     presets: Mapping[str, Any]
     long: Collection[str] = ()
 
@@ -85,13 +85,47 @@ class Entry:
             raise UserError(unknown(f"PRESET of {self.top}", preset, self.presets))
         return self.presets[preset]
 
+    @property
+    def default(self) -> str:
+        """Name of the preset that is taken where none is named."""
+        return "smollm2" if "smollm2" in self.presets else next(iter(self.presets))
+
+    def dimensions(self, preset: str | None, settings: Mapping[str, Any]) -> str | Any:
+        """Return a preset's name, or the parameter object that settings make of it.
+
+        Parameters
+        ----------
+        preset : str, optional
+            Where to start; `default` if it is not given.
+        settings : Mapping[str, Any]
+            Values by the parameters' names, see `hdl.settings`.
+
+        Raises
+        ------
+        UserError
+            If there is no such preset or parameter, or a value has the wrong type.
+        ValueError
+            If the values are not legal.
+        """
+        name = preset or self.default
+        parameters = self.parameters(name)
+        changed = with_settings(self.top, parameters, settings)
+        return name if changed == parameters else changed
+
+    def named(self, dimensions: str | Any) -> tuple[str, Any]:
+        """Return the name and the parameter object of a preset's name, or of a parameter object.
+
+        A parameter object is named as its Verilog module is.
+
+        Raises
+        ------
+        UserError
+            If there is no preset of that name.
+        """
+        if isinstance(dimensions, str):
+            return dimensions, self.parameters(dimensions)
+        return self.unit.named(parameters=dimensions), dimensions
+
     def build(self, preset: str) -> Unit:
         """Build the unit at a preset's dimensions."""
         return self.unit(parameters=self.parameters(preset))
-
-
-def unknown(what: str, name: str, known: Mapping[str, Any] | list[str]) -> str:
-    """Return the error's words for an unknown name, with the nearest that is known."""
-    nearest = get_close_matches(name, list(known), n=1, cutoff=0.4)
-    hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-    return f"{what} must be one of {', '.join(known)}, not {name!r}{hint}"

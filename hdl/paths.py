@@ -7,9 +7,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-"""The checkout."""
+"""The checkout, or the folder that an installation put the packages into."""
 
-BUILD = Path(os.environ.get("SYSTOLA_BUILD", ROOT / "build")).resolve()
+IN_CHECKOUT = (ROOT / "pyproject.toml").is_file()
+"""Whether the packages are a checkout's; the tests and the documentation are only there."""
+
+BUILD_VARIABLE = "SYSTOLA_BUILD"
+
+BUILD = Path(
+    os.environ.get(BUILD_VARIABLE, (ROOT if IN_CHECKOUT else Path.cwd()) / "build")
+).resolve()
 """The only directory that a verb writes to, beside what the user names."""
 
 

@@ -60,10 +60,15 @@ class Unit(wiring.Component, metaclass=_UnitType):
         """Record the configuration before the subclass's constructor runs."""
         # Where the unit was built is two calls above.
         unit: Any = super().__new__(cls, src_loc_at=2 + src_loc_at)  # pyright: ignore[reportCallIssue]
-        bound = inspect.signature(cls.__init__).bind(unit, **arguments)
-        bound.apply_defaults()
-        unit.configuration = MappingProxyType(dict(list(bound.arguments.items())[1:]))
+        unit.configuration = MappingProxyType(cls._configured(arguments))
         return unit
+
+    @classmethod
+    def _configured(cls, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the constructor arguments by name, defaults included."""
+        bound = inspect.signature(cls.__init__).bind(None, **arguments)
+        bound.apply_defaults()
+        return dict(list(bound.arguments.items())[1:])
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         """Let the platform replace the unit by an instance before its body is elaborated."""
@@ -83,6 +88,9 @@ class Unit(wiring.Component, metaclass=_UnitType):
         cls.elaborate = elaborate
 
     if TYPE_CHECKING:
+        # Subclasses name their arguments.
+        def __init__(self, signature: Any = None, **arguments: Any) -> None: ...
+
         # Members of the signature become attributes at run time only.
         def __getattr__(self, name: str) -> Any: ...
 
@@ -94,12 +102,18 @@ class Unit(wiring.Component, metaclass=_UnitType):
     @property
     def module_name(self) -> str:
         """Name of the emitted module, the same in every design and every run."""
-        stem = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(self).__name__).lower()
-        words = [word for value in self.configuration.values() for word in _words(value)]
+        return self.named(**self.configuration)
+
+    @classmethod
+    def named(cls, **arguments: Any) -> str:
+        """Return the `module_name` that a unit with these constructor arguments would have."""
+        configuration = cls._configured(arguments)
+        stem = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
+        words = [word for value in configuration.values() for word in _words(value)]
         readable = "_".join([stem, *words])
         if len(readable) <= LONGEST_READABLE_NAME and re.fullmatch(r"\w+", readable, re.ASCII):
             return readable
-        digest = hashlib.sha256(repr(list(self.configuration.items())).encode()).hexdigest()
+        digest = hashlib.sha256(repr(list(configuration.items())).encode()).hexdigest()
         return f"{stem}_{digest[:8]}"
 
 

@@ -1,4 +1,4 @@
-"""What a Verilog module may be called."""
+"""What a Verilog module may be called, and which words are no names."""
 
 import re
 
@@ -36,6 +36,17 @@ SYSTEMVERILOG = frozenset(
     """.split()
 )
 """What IEEE 1800-2017, annex B, adds: the tools that read Verilog mostly read both."""
+
+VHDL = frozenset(
+    """
+    abs access after all architecture array attribute block body buffer bus component configuration
+    constant disconnect downto elsif entity exit file generic group guarded impure in inertial is
+    label linkage literal loop map mod next nor null of on open others out port postponed procedure
+    process range record register reject rem report rol ror select severity shared signal sla sll
+    sra srl subtype then to transport units until variable when
+    """.split()
+)
+"""What IEEE 1076-2008 adds: a unit may be instantiated from it."""
 
 KEYWORDS = VERILOG_2005 | SYSTEMVERILOG
 

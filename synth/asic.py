@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -53,7 +54,7 @@ class WordLevel:
 
 
 def elaborate(
-    verilog: list[Path],
+    verilog: Sequence[Path],
     top: str,
     directory: Path,
     *,
@@ -64,7 +65,7 @@ def elaborate(
 
     Parameters
     ----------
-    verilog : list[Path]
+    verilog : Sequence[Path]
         The design.
     top : str
         Its top module.
@@ -201,7 +202,7 @@ def script(file: str, /, **values: str) -> list[str]:
     return [line for line in lines if line and not line.startswith("#")]
 
 
-def read_commands(verilog: list[Path], directory: Path) -> str:
+def read_commands(verilog: Sequence[Path], directory: Path) -> str:
     """Return the commands that read Verilog files, named relative to a directory."""
     names = (os.path.relpath(path, directory) for path in verilog if path.suffix in (".v", ".sv"))
     return "\n".join(f"read_verilog -sv {shlex.quote(name)}" for name in names)

@@ -47,9 +47,9 @@ def find_streams(ports: Sequence[Port]) -> tuple[list[StreamPorts], list[Port]]:
     """Split ports into streams and the others, clock and reset apart."""
     groups: dict[str, dict[str, Port]] = {}
     for port in ports:
-        name, _, member = port.name.rpartition("__")
-        if name and member in ("payload", "valid", "ready"):
-            groups.setdefault(name, {})[member] = port
+        *path, member = port.path
+        if path and member in ("payload", "valid", "ready"):
+            groups.setdefault("_".join(path), {})[member] = port
     streams = [
         StreamPorts(
             name=name,
@@ -60,7 +60,7 @@ def find_streams(ports: Sequence[Port]) -> tuple[list[StreamPorts], list[Port]]:
         for name, members in groups.items()
         if "valid" in members or "ready" in members
     ]
-    names = {f"{stream.name}__{member}" for stream in streams for member in stream.members}
+    names = {f"{stream.name}_{member}" for stream in streams for member in stream.members}
     others = [port for port in ports if port.name not in names | {"clk", "rst"}]
     return streams, others
 
@@ -166,7 +166,7 @@ def _connect(stream: StreamPorts) -> tuple[list[str], list[str]]:
         body.append(f"  assign {tdata}[{8 * stream.bytes - 1}:{stream.width}] = {padding}'b0;")
     for member, value in values.items():
         if member in stream.members:
-            nets.append(f".{stream.name}__{member}({value})")
+            nets.append(f".{stream.name}_{member}({value})")
     return body, nets
 
 

@@ -15,7 +15,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from hdl.emit import Port, verilog_digest
+from hdl.digest import verilog_digest
+from hdl.emit import Port
 from hdl.errors import UserError
 from hdl.paths import replace_text
 from hdl.yosys import YosysError, run_yosys
@@ -151,7 +152,7 @@ def find_device(name: str) -> Device:
 
 
 def place_and_route(
-    verilog: list[Path],
+    verilog: Sequence[Path],
     top: str,
     ports: Sequence[Port],
     device: Device,
@@ -165,7 +166,7 @@ def place_and_route(
 
     Parameters
     ----------
-    verilog : list[Path]
+    verilog : Sequence[Path]
         The emitted Verilog.
     top, preset : str
         The design.

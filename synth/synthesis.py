@@ -6,12 +6,12 @@ one, the smallest that meets it.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from hdl.emit import verilog_digest
+from hdl.digest import verilog_digest
 from hdl.paths import replace_text
 from synth.asic import RECIPES, check_period, elaborate, map_to_cells, tool_versions
 from synth.liberty import Library
@@ -55,7 +55,7 @@ class SynthesisResult:
     hierarchy : Netlist
         The netlist mapped module by module, for the areas of the modules.
     verilog_digest : str
-        Which Verilog was measured, see `hdl.emit.verilog_digest`.
+        Which Verilog was measured, see `hdl.digest.verilog_digest`.
     file : Path
         ``synth.json``.
     """
@@ -77,7 +77,7 @@ class SynthesisResult:
 
 
 def measure_design(
-    verilog: list[Path],
+    verilog: Sequence[Path],
     top: str,
     library: Library,
     directory: Path,
@@ -91,7 +91,7 @@ def measure_design(
 
     Parameters
     ----------
-    verilog : list[Path]
+    verilog : Sequence[Path]
         The emitted Verilog.
     top, preset : str
         The design.

@@ -2,7 +2,9 @@
 
 import signal
 
-if __name__ == "__main__":
+
+def start() -> None:
+    """Run the command line; an installation's `systola` calls this."""
     # While modules are imported, Ctrl-C ends the process at once and without a traceback.
     interrupt = signal.getsignal(signal.SIGINT)
     if interrupt is signal.default_int_handler:
@@ -22,3 +24,7 @@ if __name__ == "__main__":
         main()
     except Terminated as end:
         sys.exit(end.status)
+
+
+if __name__ == "__main__":
+    start()

@@ -10,10 +10,20 @@ import click
 from rich.table import Table
 
 from hdl.errors import UserError
-from hdl.paths import BUILD, ROOT
+from hdl.paths import BUILD, IN_CHECKOUT, ROOT
 from hdl.target import find_target
 from systola import environment
-from systola.options import chosen, console, out_option, preset_option, target_option, top_option
+from systola.options import (
+    Chosen,
+    choose,
+    console,
+    out_option,
+    parameters_option,
+    preset_option,
+    settings_option,
+    target_option,
+    unit_options,
+)
 from systola.study import COMMANDS as STUDIES
 from systola.synthesis import COMMANDS as SYNTHESIS
 
@@ -41,10 +51,19 @@ def main() -> None:
 
 
 @main.command("list")
-def list_units() -> None:
-    """List the units, their papers and presets."""
+@click.option("--top", help="Unit whose parameters are listed; all units if absent.")
+@preset_option
+@parameters_option
+@settings_option
+def list_units(top: str | None, preset: str | None, parameters: Path | None, settings: str) -> None:
+    """List the units, their papers and presets, or the parameters of one unit."""
     from hdl.catalog import CATALOG
 
+    if top:
+        _list_parameters(choose(top, preset, parameters, settings))
+        return
+    if preset or parameters or settings:
+        raise UserError("TOP must name the unit whose parameters are listed")
     table = Table("TOP", "paper", "what it does", "presets")
     for entry in CATALOG:
         table.add_row(entry.top, entry.paper, entry.summary, " ".join(entry.presets))
@@ -52,8 +71,7 @@ def list_units() -> None:
 
 
 @main.command()
-@top_option
-@preset_option
+@unit_options
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), help="Repeats a run; drawn if absent.")
 @click.option("--waves", type=bool, default=False, help="1 keeps a waveform and a GTKWave view.")
 @click.option("--coverage", type=bool, default=False, help="1 measures line and toggle coverage.")
@@ -64,8 +82,7 @@ def list_units() -> None:
 @click.option("--only", default=None, help="A regular expression that names tests to run.")
 @target_option
 def sim(
-    top: str,
-    preset: str | None,
+    unit: Chosen,
     seed: int | None,
     waves: bool,
     coverage: bool,
@@ -83,7 +100,6 @@ def sim(
         raise UserError(problem)
     from testbenches.runner import Request, simulate
 
-    entry, preset = chosen(top, preset)
     request = Request(
         simulator=sim,
         seed=seed,
@@ -95,9 +111,9 @@ def sim(
         target=find_target(target),
         only=only,
     )
-    with console.status(f"simulating {top} at {preset} with {sim}"):
-        result = simulate(entry, preset, request)
-    table = Table(title=f"{top} / {preset}", show_header=False)
+    with console.status(f"simulating {unit.top} at {unit.preset} with {sim}"):
+        result = simulate(unit.entry, unit.dimensions, request)
+    table = Table(title=unit.title, show_header=False)
     table.add_row("result", "[green]passed[/]" if result.passed else "[red]FAILED[/]")
     table.add_row("tensors", result.tensors)
     table.add_row("tests", f"{result.tests}, {result.failures} failed")
@@ -112,31 +128,29 @@ def sim(
     console.print(table)
     for file in result.outputs:
         console.print(f"wrote {_shown(Path(file))}")
-    console.print(f"wrote {_shown(BUILD / top / preset / request.result_name)}.json")
+    console.print(f"wrote {_shown(unit.home / request.result_name)}.json")
     if not result.passed:
         console.print(f"[red]{result.first_failure}[/]", markup=True, highlight=False)
         sys.exit(1)
 
 
 @main.command()
-@top_option
-@preset_option
+@unit_options
 @out_option("build/<top>/<preset>/rtl")
 @target_option
-def verilog(top: str, preset: str | None, out: Path | None, target: str) -> None:
+@click.option("--sources", type=bool, default=False, help="1 names the lines of Python.")
+def verilog(unit: Chosen, out: Path | None, target: str, sources: bool) -> None:
     """Write a unit's Verilog-2005 and its file list."""
-    from hdl.emit import Emission, write_verilog
+    from hdl.emitted import emit_unit
 
-    entry, preset = chosen(top, preset)
-    wanted = find_target(target)
-    directory = out or BUILD / top / preset / wanted.folder
-    emission = Emission(top=entry.build(preset), name=top, target=wanted)
-    files = write_verilog(emission, directory)
-    table = Table("module", "lines", title=f"{top} / {preset}")
-    for module, file in zip(emission.modules, files, strict=False):
+    emitted = emit_unit(
+        unit.entry, unit.dimensions, find_target(target), sources=sources, directory=out
+    )
+    table = Table("module", "lines", title=unit.title)
+    for module, file in zip(emitted.modules, emitted.verilog, strict=True):
         table.add_row(module.name, str(len(file.read_text().splitlines())))
     console.print(table)
-    console.print(f"wrote {_shown(files[-1])}")
+    console.print(f"wrote {_shown(emitted.file_list)}")
 
 
 for command in (*SYNTHESIS, *STUDIES):
@@ -152,6 +166,7 @@ def test(full: bool, only: str | None, keyword: str | None) -> None:
     from synth.debian import missing
 
     missing(fetch=True)
+    _require_checkout("test")
     marked = [] if full else ["-m", "not full"]
     # One test at a time to whoever is free: by default a worker would get all simulations at once.
     workers = ["-n", "auto", "--maxschedchunk", "1"]
@@ -165,6 +180,7 @@ def lint() -> None:
     """Check style, types, and the emitted Verilog of every unit."""
     from testbenches.lint import lint_verilog
 
+    _require_checkout("lint")
     bin_directory = Path(sys.executable).parent
     results = {
         "ruff check": subprocess.call([bin_directory / "ruff", "check"], cwd=ROOT),
@@ -182,6 +198,7 @@ def lint() -> None:
 @main.command("format")
 def format_sources() -> None:
     """Format the Python sources and sort their imports."""
+    _require_checkout("format")
     ruff = Path(sys.executable).parent / "ruff"
     subprocess.check_call([ruff, "check", "--select", "I", "--fix"], cwd=ROOT)
     subprocess.check_call([ruff, "format"], cwd=ROOT)
@@ -209,6 +226,7 @@ def doctor(all_: bool) -> None:
 @main.command()
 def clean() -> None:
     """Remove everything built; the virtual environment stays."""
+    _require_checkout("clean")
     shutil.rmtree(BUILD, ignore_errors=True)
     console.print(f"removed {_shown(BUILD)}")
 
@@ -219,6 +237,36 @@ def show_help(ctx: click.Context) -> None:
     """Show this text."""
     assert ctx.parent is not None
     console.print(ctx.parent.get_help(), highlight=False)
+
+
+def _require_checkout(verb: str) -> None:
+    """Refuse a verb that works on the sources, or on a folder that is the project's alone.
+
+    Raises
+    ------
+    UserError
+        If the packages are installed.
+    """
+    if not IN_CHECKOUT:
+        raise UserError(f"{verb} needs a checkout of Systola, not the packages in {ROOT}")
+
+
+def _list_parameters(unit: Chosen) -> None:
+    """Print what each parameter means, its unit, its legal values, and those that it has."""
+    from hdl.parameter_list import descriptions
+
+    columns = dict(unit.entry.presets)
+    if unit.preset not in columns:
+        columns["chosen"] = unit.parameters
+    table = Table(title=f"parameters of {unit.top}")
+    for heading in ("parameter", "meaning", "unit", "legal"):
+        table.add_column(heading, overflow="fold")
+    for name in columns:
+        table.add_column(name, justify="right")
+    for parameter in descriptions(type(unit.parameters)):
+        values = [parameter.value(parameters) for parameters in columns.values()]
+        table.add_row(parameter.path, parameter.meaning, parameter.unit, parameter.legal, *values)
+    console.print(table)
 
 
 def _shown(path: Path) -> Path:

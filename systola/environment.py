@@ -15,6 +15,8 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+IN_CHECKOUT = (ROOT / "pyproject.toml").is_file()
+HOME = ROOT if IN_CHECKOUT else Path.cwd()
 VENV = ROOT / ".venv"
 LOCK = ROOT / "requirements.lock"
 DATA_LOCK = ROOT / "requirements-data.lock"
@@ -70,7 +72,7 @@ def check_host() -> list[Check]:
 
 def check_place() -> Check:
     """Check the paths of the checkout and of what is built: make and ABC split them at spaces."""
-    for place in (str(ROOT), os.environ.get("SYSTOLA_BUILD", "")):
+    for place in (str(ROOT), str(HOME), os.environ.get("SYSTOLA_BUILD", "")):
         unfit = sorted(set(re.sub(PLAIN_PATH, "", place)))
         if unfit:
             found = "{} in {!r}".format(" ".join(map(repr, unfit)), place)
@@ -167,9 +169,12 @@ def _create() -> None:
 
 
 def keep_inside_checkout() -> None:
-    """Point all caches and temporary files at ``build/``, so that nothing is written elsewhere."""
-    cache = ROOT / "build" / "cache"
-    temporary = ROOT / "build" / "tmp"
+    """Point all caches and temporary files at ``build/``, so that nothing is written elsewhere.
+
+    An installation has it in the working directory.
+    """
+    cache = HOME / "build" / "cache"
+    temporary = HOME / "build" / "tmp"
     temporary.mkdir(parents=True, exist_ok=True)
     os.environ["TMPDIR"] = tempfile.tempdir = str(temporary)
     for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "MPLCONFIGDIR", "HF_HOME", "TORCH_HOME"):
@@ -178,8 +183,11 @@ def keep_inside_checkout() -> None:
 
 
 def _locked() -> list[tuple[str, str]]:
-    """Read the lock files."""
-    lines = (LOCK.read_text() + DATA_LOCK.read_text()).splitlines()
+    """Read the lock files; an installation's own requirements name the same versions."""
+    from importlib.metadata import requires
+
+    locks = (LOCK.read_text() + DATA_LOCK.read_text()).splitlines() if IN_CHECKOUT else []
+    lines = locks or requires("systola") or []
     packages = [line for line in lines if "==" in line and line[0] != "#"]
     return [(line.split("==")[0], line.split("==")[1]) for line in packages]
 

@@ -1,6 +1,8 @@
 """What several verbs share: the console, options, and the unit that they choose."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +11,21 @@ from rich.console import Console
 
 from hdl.errors import UserError
 from hdl.output_folder import MANIFEST, require_replaceable
+from hdl.paths import BUILD, replace_text
 
 console = Console(soft_wrap=True)
 
-top_option = click.option("--top", required=True, help="Unit, as listed by `make list`.")
+PARAMETERS_FILE = "parameters.toml"
+"""What the parameters of a run are that is no preset's, in its folder: it does for PARAMETERS."""
+
 preset_option = click.option(
-    "--preset", default=None, help="Dimensions; `smollm2` where the unit has it, else its first."
+    "--preset", help="Dimensions; `smollm2` where the unit has it, else its first."
+)
+parameters_option = click.option(
+    "--parameters", type=click.Path(path_type=Path), help="TOML file with changes to the preset."
+)
+settings_option = click.option(
+    "--set", "settings", default="", help="More changes: lanes=16 array.rows=8."
 )
 target_option = click.option(
     "--target", default="asic", help="asic, or fpga: sums and products are left to its tools."
@@ -48,17 +59,83 @@ def out_option(default: str) -> Callable[[Any], Any]:
     )
 
 
-def chosen(top: str, preset: str | None) -> tuple[Any, str]:
-    """Return the catalog entry and the preset's name.
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """The unit and the dimensions that a verb works on.
+
+    Parameters
+    ----------
+    entry : hdl.entry.Entry
+        The unit.
+    dimensions : str or parameter object
+        A preset's name, or what the settings make of it; see `hdl.entry.Entry.named`.
+    """
+
+    entry: Any
+    dimensions: Any
+
+    @property
+    def top(self) -> str:
+        """Name of the unit."""
+        return self.entry.top
+
+    @property
+    def preset(self) -> str:
+        """Name of the dimensions, and of the folder of their results."""
+        return self.entry.named(self.dimensions)[0]
+
+    @property
+    def parameters(self) -> Any:
+        """The parameter object."""
+        return self.entry.named(self.dimensions)[1]
+
+    @property
+    def title(self) -> str:
+        """The unit and its dimensions."""
+        return f"{self.top} / {self.preset}"
+
+    @property
+    def home(self) -> Path:
+        """The folder of the results."""
+        return BUILD / self.top / self.preset
+
+
+def choose(top: str, preset: str | None, parameters: Path | None, settings: str) -> Chosen:
+    """Return the unit and the dimensions that options name.
 
     Raises
     ------
     UserError
-        If there is no such unit or preset.
+        If there is no such unit, preset or parameter.
+    ValueError
+        If the parameters are not legal.
     """
     from hdl.catalog import entry_named
+    from hdl.settings import parse_settings, read_settings
 
     entry = entry_named(top)
-    name = preset or ("smollm2" if "smollm2" in entry.presets else next(iter(entry.presets)))
-    entry.parameters(name)
-    return entry, name
+    changes = read_settings(parameters) if parameters else {}
+    return Chosen(
+        entry=entry, dimensions=entry.dimensions(preset, changes | parse_settings(settings))
+    )
+
+
+def unit_options(verb: Callable[..., None]) -> Callable[..., None]:
+    """Give a verb the options that choose a unit and its dimensions, as its first argument."""
+
+    @click.option("--top", required=True, help="Unit, as listed by `make list`.")
+    @preset_option
+    @parameters_option
+    @settings_option
+    @wraps(verb)
+    def with_unit(
+        top: str, preset: str | None, parameters: Path | None, settings: str, **options: Any
+    ) -> None:
+        from hdl.parameter_list import settings_text
+
+        unit = choose(top, preset, parameters, settings)
+        if not isinstance(unit.dimensions, str):
+            replace_text(unit.home / PARAMETERS_FILE, settings_text(unit.parameters))
+        verb(unit, **options)
+
+    return with_unit

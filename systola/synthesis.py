@@ -8,7 +8,7 @@ from rich.table import Table
 
 from hdl.paths import BUILD, ROOT
 from hdl.target import Target, find_target
-from systola.options import chosen, console, out_option, preset_option, top_option
+from systola.options import Chosen, console, out_option, unit_options
 
 OPERATORS = "operators.json"
 """Where `operators` leaves what it measured, in the build directory."""
@@ -17,15 +17,13 @@ period_option = click.option("--period", type=float, help="Clock period in picos
 
 
 @click.command()
-@top_option
-@preset_option
+@unit_options
 @click.option("--liberty", help="Cell library, .lib or .lib.gz; Debian's OSU018 if absent.")
 @period_option
 @click.option("--vcd", type=click.Path(path_type=Path), help="Simulation, for switching activity.")
-def synth(
-    top: str, preset: str | None, liberty: str | None, period: float | None, vcd: Path | None
-) -> None:
+def synth(unit: Chosen, liberty: str | None, period: float | None, vcd: Path | None) -> None:
     """Map a unit to a cell library: area, timing, power, and a netlist that simulates."""
+    from hdl.emitted import emit_unit
     from synth.activity import read_activity
     from synth.asic import check_period
     from synth.liberty import find_library
@@ -33,49 +31,48 @@ def synth(
     from synth.synthesis import measure_design
 
     check_period(period)
-    chosen(top, preset)
     with console.status("looking for a cell library") as status:
         # Before the long work, so that a library that is none is named at once.
         library = find_library(liberty)
-        _entry, preset, home, _emission, files = _emitted(top, preset)
+        # With sources, so that the longest path names lines of Python.
         result = measure_design(
-            files,
-            top,
+            emit_unit(unit.entry, unit.dimensions, sources=True).verilog,
+            unit.top,
             library,
-            home,
-            preset=preset,
+            unit.home,
+            preset=unit.preset,
             period_ps=period,
             activity=lambda netlist: read_activity(vcd, netlist) if vcd else None,
-            progress=lambda words: status.update(f"{top} / {preset}: {words}"),
+            progress=lambda words: status.update(f"{unit.title}: {words}"),
         )
-        netlist = netlist_sources(result.headline.netlist, home / "netlist")
+        netlist = netlist_sources(result.headline.netlist, unit.home / "netlist")
     _print_synthesis(result)
     _wrote(result.file, *netlist)
 
 
 @click.command()
-@top_option
-@preset_option
+@unit_options
 @click.option("--device", default="ecp5-85k", help="ecp5-85k, ecp5-45k or xcup.")
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=1, help="Seed of the placer.")
-def fpga(top: str, preset: str | None, device: str, seed: int) -> None:
+def fpga(unit: Chosen, device: str, seed: int) -> None:
     """Map a unit to an FPGA; place and route it where that can be done."""
+    from hdl.emitted import emit_unit
     from synth.fpga import find_device, place_and_route
 
     chosen_device = find_device(device)
-    _entry, preset, home, emission, files = _emitted(top, preset, Target.FPGA)
-    with console.status(f"mapping {top} to {chosen_device.title}") as status:
+    emitted = emit_unit(unit.entry, unit.dimensions, Target.FPGA)
+    with console.status(f"mapping {unit.top} to {chosen_device.title}") as status:
         result = place_and_route(
-            files,
-            top,
-            emission.modules[-1].ports,
+            emitted.verilog,
+            unit.top,
+            emitted.ports,
             chosen_device,
-            home,
-            preset=preset,
+            unit.home,
+            preset=unit.preset,
             seed=seed,
-            progress=lambda words: status.update(f"{top} / {preset}: {words}"),
+            progress=lambda words: status.update(f"{unit.title}: {words}"),
         )
-    table = Table("what", "used", "of", "share", title=f"{top} / {preset}, {chosen_device.title}")
+    table = Table("what", "used", "of", "share", title=f"{unit.title}, {chosen_device.title}")
     for kind, used in result.counts.items():
         available = getattr(chosen_device, kind)
         table.add_row(kind.upper(), f"{used:g}", str(available), f"{used / available:.2%}")
@@ -86,37 +83,36 @@ def fpga(top: str, preset: str | None, device: str, seed: int) -> None:
 
 
 @click.command()
-@top_option
-@preset_option
+@unit_options
 @click.option("--for", "for_", required=True, help="orfs, librelane, vivado or fusesoc.")
 @period_option
 @out_option("build/<top>/<preset>/export/<for>")
 @click.option("--target", default=None, help="asic or fpga; fpga for Vivado, else asic.")
 def export(
-    top: str,
-    preset: str | None,
+    unit: Chosen,
     for_: str,
     period: float | None,
     out: Path | None,
     target: str | None,
 ) -> None:
     """Write a unit as a project of another flow."""
+    from hdl.emitted import emit_unit
     from synth.asic import check_period
     from synth.export import DEFAULT_PERIOD_PS, TARGETS, Design, check_flow, write_export
 
     check_period(period)
     check_flow(for_)
     wanted = find_target(target) if target else TARGETS.get(for_, Target.ASIC)
-    entry, preset, home, emission, files = _emitted(top, preset, wanted)
+    emitted = emit_unit(unit.entry, unit.dimensions, wanted)
     design = Design(
-        top=top,
-        summary=entry.summary,
-        verilog=tuple(files),
-        ports=emission.modules[-1].ports,
+        top=unit.top,
+        summary=unit.entry.summary,
+        verilog=emitted.verilog,
+        ports=emitted.ports,
         period_ps=DEFAULT_PERIOD_PS if period is None else period,
     )
-    written = write_export(design, for_, out or home / "export" / for_)
-    table = Table("file", "bytes", title=f"{top} / {preset} for {for_}")
+    written = write_export(design, for_, out or unit.home / "export" / for_)
+    table = Table("file", "bytes", title=f"{unit.title} for {for_}")
     for path in written:
         table.add_row(str(path.relative_to(written[-1].parent)), str(path.stat().st_size))
     console.print(table)
@@ -175,19 +171,6 @@ def operators(liberty: str) -> None:
 
 COMMANDS: tuple[click.Command, ...] = (synth, fpga, export, operators, report)
 """What `systola.cli` adds to its own verbs."""
-
-
-def _emitted(
-    top: str, preset: str | None, target: Target = Target.ASIC
-) -> tuple[Any, str, Path, Any, list[Path]]:
-    """Emit a unit; return its entry, preset, directory, emission and Verilog files."""
-    from hdl.emit import Emission, write_verilog
-
-    entry, name = chosen(top, preset)
-    home = BUILD / top / name
-    emission = Emission(top=entry.build(name), name=top, target=target)
-    files = write_verilog(emission, home / target.folder)
-    return entry, name, home, emission, [file for file in files if file.suffix == ".v"]
 
 
 def _print_synthesis(result: Any) -> None:

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from amaranth.lib import data
 
-from hdl.emit import Emission, Port, write_verilog
+from hdl.emit import Port
+from hdl.emitted import emit_unit
 from hdl.entry import Entry
 from hdl.errors import UserError
 from hdl.parameters import require
@@ -168,32 +169,30 @@ class Harness:
         target : Target
             Sums and products as `+` and `*`, which simulate fastest, or as gates.
         """
-        unit = entry.unit(parameters=parameters)
-        emission = Emission(top=unit, name=entry.top, target=target)
-        home = BUILD / entry.top / unit.module_name
-        with locked(home.with_name(f".{unit.module_name}.lock")):
-            files = write_verilog(emission, home / target.folder)
-            ports = emission.modules[-1].ports
+        name, _parameters = entry.named(parameters)
+        with locked(BUILD / entry.top / f".{name}.lock"):
+            emitted = emit_unit(entry, parameters, target)
+            ports = emitted.ports
             _runner, model = simulators.build(
                 simulator="verilator",
                 top=entry.top,
                 ports=ports,
-                verilog=[file for file in files if file.suffix == ".v"],
+                verilog=emitted.verilog,
                 waves=False,
                 coverage=False,
             )
-            header = "#define PORT_LIST(X) " + " ".join(f"X({_spelled(p)})" for p in ports)
+            header = "#define PORT_LIST(X) " + " ".join(f"X({p.name})" for p in ports)
             return cls(ports, simulators.link(model, PROGRAM, header))
 
     @property
     def streams(self) -> dict[str, tuple[str, Port]]:
         """Direction and payload of every stream, by name."""
         by_name = {port.name: port for port in self.ports}
-        names = [port.name.removesuffix("__valid") for port in self.ports]
+        names = [port.name.removesuffix("_valid") for port in self.ports]
         return {
-            name: (by_name[f"{name}__valid"].direction, by_name[f"{name}__payload"])
+            name: (by_name[f"{name}_valid"].direction, by_name[f"{name}_payload"])
             for name in names
-            if all(f"{name}__{signal}" in by_name for signal in SIGNALS)
+            if all(f"{name}_{signal}" in by_name for signal in SIGNALS)
         }
 
     def bare(self, cycles: int) -> float:
@@ -269,10 +268,10 @@ class Harness:
                 require(name in widths, f"driven ports must be of {sorted(widths)}", name)
                 port = next(port for port in self.ports if port.name == name)
                 _store(directory / f"{name}.in", bits, port)
-                lines.append(f"drive {_spelled(port)} {name}.in")
+                lines.append(f"drive {port.name} {name}.in")
             for name in record:
                 port = next(port for port in self.ports if port.name == name)
-                lines.append(f"record {_spelled(port)} {name}.out")
+                lines.append(f"record {port.name} {name}.out")
             signals = {name: self._signals(name) for name in streams}
             for memory in memories:
                 lines += memory.settings(signals)
@@ -301,7 +300,7 @@ class Harness:
 
     def _signals(self, stream: str) -> str:
         by_name = {port.name: port for port in self.ports}
-        return " ".join(_spelled(by_name[f"{stream}__{signal}"]) for signal in SIGNALS)
+        return " ".join(by_name[f"{stream}_{signal}"].name for signal in SIGNALS)
 
     def _call(
         self,
@@ -332,11 +331,6 @@ class Harness:
         return int(ended), float(seconds), int(total) / float(seconds)
 
 
-def _spelled(port: Port) -> str:
-    """Spell a port as Verilator does, which keeps double underscores for itself."""
-    return port.name.replace("__", "___05F")
-
-
 def _octets(port: Port) -> int:
     """Return the octets of the type that Verilator gives a port."""
     if port.width > 64:
@@ -357,6 +351,6 @@ def _store(file: Path, bits: Bits, port: Port) -> None:
 
 def _load(file: Path, width: int) -> Bits:
     """Read items that the program wrote."""
-    octets = _octets(Port("", "output", width))
+    octets = _octets(Port((), "output", width))
     items = np.fromfile(file, np.uint8).reshape(-1, octets)
     return np.unpackbits(items, axis=-1, count=width, bitorder="little")

@@ -15,11 +15,11 @@ from typing import Any
 
 from junitparser import JUnitXml
 
-from hdl.emit import Emission, verilog_digest, write_verilog
+from hdl.emitted import emit_unit
 from hdl.entry import Entry
 from hdl.errors import UserError
 from hdl.parameters import require_choice
-from hdl.paths import BUILD, locked, replace_text
+from hdl.paths import BUILD, BUILD_VARIABLE, locked, replace_text
 from hdl.target import Target
 from synth.liberty import find_library
 from synth.netlist import mapped_sources
@@ -98,7 +98,7 @@ class SimulationResult:
     preset, parameters : str
         Name of the dimensions, and what Python calls their parameter object.
     verilog_digest : str
-        Which RTL was simulated or mapped, see `hdl.emit.verilog_digest`.
+        Which RTL was simulated or mapped, see `hdl.digest.verilog_digest`.
     liberty : str
         The library of the netlist; empty for the RTL itself.
     utilization : float | None
@@ -156,7 +156,7 @@ def simulate(entry: Entry, dimensions: str | Any, request: Request) -> Simulatio
     entry : Entry
         The unit.
     dimensions : str or parameter object
-        A preset's name, or a parameter object of the unit; its results are named as its module.
+        A preset's name, or a parameter object of the unit; see `Entry.named`.
     request : Request
         How to simulate.
 
@@ -172,17 +172,12 @@ def simulate(entry: Entry, dimensions: str | Any, request: Request) -> Simulatio
     """
     # Before the long work, so that a library that is none is named at once.
     library = find_library(request.liberty) if request.netlist else None
-    is_name = isinstance(dimensions, str)
-    parameters = entry.parameters(dimensions) if is_name else dimensions
-    unit = entry.unit(parameters=parameters)
-    preset = dimensions if is_name else unit.module_name
+    preset, parameters = entry.named(dimensions)
     home = BUILD / entry.top / preset
     # Its folders hold one run at a time.
     with locked(home.with_name(f".{preset}.lock")):
-        emission = Emission(top=unit, name=entry.top, target=request.target)
-        files = write_verilog(emission, home / request.target.folder)
-        verilog = [file for file in files if file.suffix == ".v"]
-        digest = verilog_digest(verilog)
+        emitted = emit_unit(entry, dimensions, request.target)
+        verilog = list(emitted.verilog)
         if library:
             verilog = mapped_sources(verilog, entry.top, library, home / "netlist")
         prepare(entry, parameters)
@@ -191,12 +186,12 @@ def simulate(entry: Entry, dimensions: str | Any, request: Request) -> Simulatio
             preset=preset,
             parameters=parameters,
             testbench=entry.testbench,
-            ports=emission.modules[-1].ports,
+            ports=emitted.ports,
             verilog=verilog,
             home=home,
             request=replace(request, seconds=time_limit(entry, preset, request)),
             name=request.result_name,
-            digest=digest,
+            digest=emitted.digest,
             liberty=library.name if library else "",
         )
 
@@ -277,6 +272,8 @@ def run_testbench(
                 CONTEXT_VARIABLE: str(directory / "context.json"),
                 # Every module that a testbench imports would be parsed for its assertions.
                 "COCOTB_REWRITE_ASSERTION_FILES": "tb_*.py",
+                # Its working directory is another.
+                BUILD_VARIABLE: str(BUILD),
             },
         )
     seconds = time.monotonic() - started

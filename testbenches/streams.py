@@ -100,14 +100,14 @@ class Stream:
     dut : Any
         The design under test.
     name : str
-        The stream's name; its ports are ``<name>__payload``, ``<name>__valid``, ``<name>__ready``.
+        The stream's name; its ports are ``<name>_payload``, ``<name>_valid``, ``<name>_ready``.
     """
 
     def __init__(self, dut: Any, name: str) -> None:
         self.name = name
-        self.payload = Port(getattr(dut, f"{name}__payload"))
-        self.valid = Port(getattr(dut, f"{name}__valid"))
-        self.ready = Port(getattr(dut, f"{name}__ready"))
+        self.payload = Port(getattr(dut, f"{name}_payload"))
+        self.valid = Port(getattr(dut, f"{name}_valid"))
+        self.ready = Port(getattr(dut, f"{name}_ready"))
 
     def transfers(self) -> bool:
         """Whether a payload is handed over at the coming clock edge."""

@@ -40,7 +40,7 @@ def write_view(directory: Path, top: str, ports: Sequence[Port]) -> list[Path]:
         save.treeopen(f"{scope}.")
         groups: dict[str, list[Port]] = {}
         for port in ports:
-            groups.setdefault(port.name.partition("__")[0], []).append(port)
+            groups.setdefault(port.path[0], []).append(port)
         for stem, members in groups.items():
             if len(members) == 1:
                 _trace(save, scope, members[0].name, members[0].width)

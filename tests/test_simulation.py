@@ -98,7 +98,7 @@ def broken_run(home: Path, testbench: str) -> None:
 
 def test_a_run_without_tests_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no test ran|no results"):
-        broken_run(tmp_path, "testbenches.kelle.eviction.evictor_waves")
+        broken_run(tmp_path, "testbenches.kelle.eviction.evictor_wavefronts")
 
 
 def test_a_testbench_that_cannot_start_is_refused(tmp_path: Path) -> None:

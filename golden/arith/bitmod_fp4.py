@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hdl.arith.bitmod_fp4 import MAGNITUDES, SPECIAL_CODE, SPECIALS
+SPECIALS = (5, -5, 8, -8)
+"""What the code of negative zero stands for, by a group's select."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,9 +34,11 @@ class BitmodFp4:
 
 def code_table(select: int) -> np.ndarray:
     """Return the half-units (int8) of the codes 0 to 15 under one special value."""
-    positive = np.array(MAGNITUDES, np.int8)
-    table = np.concatenate([positive, -positive])
-    table[SPECIAL_CODE] = SPECIALS[select]
+    # E2M1: a subnormal binade, and three more, of two numbers each.
+    exponent, mantissa = np.divmod(np.arange(8), 2)
+    positive = np.where(exponent == 0, mantissa, (2 + mantissa) << np.maximum(exponent - 1, 0))
+    table = np.concatenate([positive, -positive]).astype(np.int8)
+    table[8] = 2 * SPECIALS[select]
     return table
 
 

@@ -1,6 +1,9 @@
-"""The values that FP16 operators read from their operands."""
+"""FP16 codes and the numbers that they stand for."""
+
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 ONE = 0x3C00
 LARGEST = 0x7BFF
@@ -8,8 +11,16 @@ INFINITY = 0x7C00
 QUIET_NAN = 0x7E00
 
 
-def values(bits: np.ndarray, *, saturate: bool) -> np.ndarray:
-    """Return float64 values; with `saturate` the largest exponent code is one like the others."""
+def codes(numbers: Any) -> NDArray[np.uint16]:
+    """Return the nearest FP16 codes, ties to even."""
+    return np.asarray(numbers).astype(np.float16).view(np.uint16)
+
+
+def values(bits: Any, *, saturate: bool = False) -> NDArray[np.float64]:
+    """Return FP16 codes as float64.
+
+    With `saturate` the largest exponent code is one like the others.
+    """
     bits = np.asarray(bits).astype(np.uint16)
     if not saturate:
         return bits.view(np.float16).astype(np.float64)

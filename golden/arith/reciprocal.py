@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from hdl.arith.reciprocal import ADDRESS_BITS, MANTISSA_BITS, SEED_BITS, SEEDS
+from hdl.arith.reciprocal import ADDRESS_BITS, MANTISSA_BITS, SEED_BITS
 
 Integers = NDArray[np.int64]
 
@@ -20,11 +20,18 @@ def normalise(values: Integers, bits: int) -> tuple[Integers, Integers]:
     return (values >> down) << np.maximum(bits - exponent, 0), exponent
 
 
+def seeds() -> Integers:
+    """Return the reciprocals at the middle of equal parts of 1 to 2, in units of 2**-8."""
+    parts = 1 << ADDRESS_BITS
+    middles = 1 + (np.arange(parts) + 0.5) / parts
+    return np.rint(2.0**SEED_BITS / middles).astype(np.int64)
+
+
 def reciprocal(values: Integers) -> tuple[Integers, Integers]:
     """Return mantissa and exponent: ``1 / values`` is ``mantissa * 2**(-15 - exponent)``."""
     one = 1 << MANTISSA_BITS
     divisor, exponent = normalise(np.asarray(values, np.int64), MANTISSA_BITS)
-    seed = np.array(SEEDS)[(divisor - one) >> (MANTISSA_BITS - ADDRESS_BITS)]
+    seed = seeds()[(divisor - one) >> (MANTISSA_BITS - ADDRESS_BITS)]
     residue = ((one << SEED_BITS) - divisor * seed) >> SEED_BITS
     mantissa = (seed << (MANTISSA_BITS - SEED_BITS)) + (seed * residue >> SEED_BITS) - 1
     return mantissa, exponent

@@ -1,12 +1,11 @@
 """Piecewise linear functions, the model of `hdl.arith.table_interpolation`."""
 
-from collections.abc import Sequence
-
 import numpy as np
+from numpy.typing import ArrayLike
 
 
 def interpolate(
-    values: np.ndarray, knots: Sequence[int], *, offset_bits: int, guard_bits: int
+    values: np.ndarray, breakpoints: ArrayLike, *, offset_bits: int, guard_bits: int
 ) -> np.ndarray:
     """Return the function's values, int64, rounded half up.
 
@@ -14,12 +13,12 @@ def interpolate(
     ----------
     values : numpy.ndarray
         Unsigned integers: the piece above `offset_bits` bits of place.
-    knots : Sequence[int]
+    breakpoints : ArrayLike
         Values at the ends of the pieces.
     offset_bits, guard_bits : int
         As in the operator.
     """
-    table = np.asarray(knots, np.int64)
+    table = np.asarray(breakpoints, np.int64)
     piece, offset = values >> offset_bits, values & ((1 << offset_bits) - 1)
     scaled = (table[piece] << offset_bits) + (table[piece + 1] - table[piece]) * offset
     drop = offset_bits + guard_bits

@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 
 from golden.arith.int_symmetric import quantise
 from golden.arith.requantiser import scale_and_shift
-from golden.llm import Trace
+from golden.llm import Trace, layers
+from golden.llm.layers import rotary_angles, rotated
 from golden.nonlinear.rotary_embedding import paired
 from hdl.kelle.parameters import KelleParameters, Operation
 
@@ -73,21 +74,8 @@ class AttentionLayer:
         return [scale] * p.rows, [shift] * p.rows
 
 
-def rotary_angles(p: KelleParameters, tokens: int) -> Reals:
-    """Return the angle of each pair at each position, [tokens, head_size / 2]."""
-    pair = np.arange(p.head_size // 2)
-    return np.arange(tokens)[:, np.newaxis] * float(p.base) ** (-2.0 * pair / p.head_size)
-
-
-def turned(vectors: Reals, p: KelleParameters) -> Reals:
-    """Turn paired heads [tokens, heads, head_size] by their positions, in float64."""
-    angles = rotary_angles(p, len(vectors))[:, np.newaxis]
-    pairs = (vectors[..., 0::2] + 1j * vectors[..., 1::2]) * np.exp(1j * angles)
-    return np.stack([pairs.real, pairs.imag], axis=-1).reshape(vectors.shape)
-
-
 def exact_heads(layer: AttentionLayer, p: KelleParameters) -> tuple[Reals, Reals, Reals]:
-    """Return turned queries and keys, and values, of the whole text in float64.
+    """Return rotated queries and keys, and values, of the whole text in float64.
 
     Returns
     -------
@@ -98,7 +86,9 @@ def exact_heads(layer: AttentionLayer, p: KelleParameters) -> tuple[Reals, Reals
         (layer.inputs @ layer.projections[which].exact).reshape(len(layer.inputs), -1, p.head_size)
         for which in (Operation.QUERY, Operation.KEY, Operation.VALUE)
     )
-    return turned(q, p), turned(k, p), v
+    angles = rotary_angles(np.arange(len(q)), p.head_size, p.base)[:, np.newaxis]
+    query, key = (rotated(heads, np.cos(angles), np.sin(angles)) for heads in (q, k))
+    return query, key, v
 
 
 def exact_output(
@@ -127,10 +117,13 @@ def exact_output(
     contexts = []
     for query in range(p.query_heads):
         head = query // p.queries
-        scores = k[attended[head], head] @ q[now, query] / np.sqrt(p.head_size)
-        weights = np.exp(scores - scores.max())
-        contexts.append(weights / weights.sum() @ v[attended[head], head])
-    return np.concatenate(contexts) @ layer.projections[Operation.OUTPUT].exact
+        own, scale = attended[head], np.sqrt(p.head_size)
+        contexts.append(
+            layers.attended(
+                q[now, [query]] / scale, k[own, head][np.newaxis], v[own, head][np.newaxis]
+            )
+        )
+    return np.concatenate(contexts, axis=None) @ layer.projections[Operation.OUTPUT].exact
 
 
 def real_layer(trace: Trace, number: int, p: KelleParameters) -> AttentionLayer:
@@ -159,7 +152,7 @@ def real_layer(trace: Trace, number: int, p: KelleParameters) -> AttentionLayer:
     made: dict[Operation, Reals] = {
         which: inputs @ exact[which] for which in names if which is not Operation.OUTPUT
     }
-    # A turned pair can be longer than either of its channels; outputs are bounded by values.
+    # A rotated pair can be longer than either of its channels; outputs are bounded by values.
     steps = {
         which: float(np.abs(values).max()) * (1.0 if which is Operation.VALUE else 1.5) / 32767
         for which, values in made.items()

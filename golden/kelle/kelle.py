@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from golden.arith.requantiser import requantised
 from golden.kelle.attention_layer import AttentionLayer
-from golden.kelle.eviction.eviction_controller import KEPT, EvictionModel, News, Placement
+from golden.kelle.eviction.eviction_controller import KEPT, EvictionModel, Placement, ScoreUpdate
 from golden.nonlinear.rotary_embedding import rotate
 from golden.nonlinear.softmax import softmax
 from hdl.kelle.parameters import KelleParameters, Operation
@@ -30,7 +30,7 @@ class Step:
         Where the arriving token went, by head.
     store : tuple[int, int] | None
         Position and vector of a token that became popular.
-    news : list[News]
+    score_updates : list[ScoreUpdate]
         What the refresh controllers are told.
     attended : list[numpy.ndarray]
         By head, the positions that the token attended to.
@@ -41,7 +41,7 @@ class Step:
     output: Integers
     placements: list[Placement]
     store: tuple[int, int] | None
-    news: list[News] = field(default_factory=list)
+    score_updates: list[ScoreUpdate] = field(default_factory=list)
     attended: list[Integers] = field(default_factory=list)
     members: int = 1
 
@@ -80,16 +80,16 @@ class KelleModel:
         results = requantised(vectors @ projection.weights, projection.scale, projection.shift)
         return results.reshape(len(vectors), -1, self.parameters.head_size)
 
-    def turn(self, heads: Integers, positions: Integers) -> Integers:
-        """Return heads [vectors, heads, head_size], turned by the vectors' positions."""
-        turned = [
+    def rotate(self, heads: Integers, positions: Integers) -> Integers:
+        """Return heads [vectors, heads, head_size], rotated by the vectors' positions."""
+        rotated = [
             rotate(heads[:, h], positions, self.parameters.rotary) for h in range(heads.shape[1])
         ]
-        return np.stack(turned, axis=1)
+        return np.stack(rotated, axis=1)
 
     def keys_values(self, vectors: Integers, positions: Integers) -> tuple[Integers, Integers]:
         """Return the keys and values of tokens, each [vectors, heads, head_size]."""
-        keys = self.turn(self.project(Operation.KEY, vectors), positions)
+        keys = self.rotate(self.project(Operation.KEY, vectors), positions)
         return keys, self.project(Operation.VALUE, vectors)
 
     def step(self, now: int, x: Integers) -> Step:
@@ -99,7 +99,7 @@ class KelleModel:
         vectors = np.stack([x, *(self.inputs[v] for v, _position in recomputed)])
         positions = np.array([now, *(position for _v, position in recomputed)])
         member = {v: number for number, (v, _position) in enumerate(recomputed, start=1)}
-        queries = self.turn(self.project(Operation.QUERY, vectors[:1]), positions[:1])[0]
+        queries = self.rotate(self.project(Operation.QUERY, vectors[:1]), positions[:1])[0]
         keys, values = self.keys_values(vectors, positions)
 
         step = Step(np.empty(0, np.int64), [], None, members=len(vectors))
@@ -108,16 +108,16 @@ class KelleModel:
             slots = eviction.heads[head]
             used = slots.positions >= 0
             step.attended.append(np.append(slots.positions[used], now))
-            mine = queries[head * p.queries : (head + 1) * p.queries]
+            group = queries[head * p.queries : (head + 1) * p.queries]
 
             cached = self._cached(self.keys[head], slots.recomputed, keys[:, head], member)
-            scores = np.where(used, requantised(mine @ cached.T, *self.layer.score), 0)
-            own = requantised(mine @ keys[0, head], *self.layer.score)
-            step.news += eviction.search(head, scores, now)
+            scores = np.where(used, requantised(group @ cached.T, *self.layer.score), 0)
+            own = requantised(group @ keys[0, head], *self.layer.score)
+            step.score_updates += eviction.search(head, scores, now)
             formats = slots.recomputed.copy()
-            placement, news = eviction.place(now, head)
+            placement, score_updates = eviction.place(now, head)
             step.placements.append(placement)
-            step.news += news + eviction.own(head, placement.slot, own)
+            step.score_updates += score_updates + eviction.own(head, placement.slot, own)
 
             weights, own_weight = self._probabilities(scores, own, used)
             cached = self._cached(self.values[head], formats, values[:, head], member)
@@ -127,7 +127,7 @@ class KelleModel:
             self.keys[head, placement.slot] = keys[0, head]
             self.values[head, placement.slot] = values[0, head]
         decision = eviction.decide(now, step.placements)
-        step.store, step.news = decision.store, step.news + decision.news
+        step.store, step.score_updates = decision.store, step.score_updates + decision.score_updates
         context = np.concatenate(contexts).reshape(1, -1)
         step.output = self.project(Operation.OUTPUT, context).reshape(-1)
         return step

@@ -37,5 +37,5 @@ class SfuModel:
         return rms_norm(states, epsilon, weights, self.parameters.norm)
 
     def rotate(self, vectors: Integers, positions: Integers) -> Integers:
-        """Return turned vectors, as `golden.nonlinear.rotary_embedding.rotate`."""
+        """Return rotated vectors, as `golden.nonlinear.rotary_embedding.rotate`."""
         return rotate(vectors, positions, self.parameters.rotary)

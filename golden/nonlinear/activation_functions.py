@@ -1,6 +1,6 @@
 """SiLU and GeLU: the truth in float64, and the bit-exact model of the table unit."""
 
-from math import erf
+from math import erf, erfc
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,6 @@ from hdl.nonlinear.activation_functions import (
     VALUE,
     ActivationFunctionsParameters,
     Function,
-    dip_knots,
 )
 
 Integers = NDArray[np.int64]
@@ -23,6 +22,15 @@ def exact_activation(values: NDArray[np.float64], function: Function) -> NDArray
     if function is Function.SILU:
         return values / (1 + np.exp(-values))
     return values * (1 + np.vectorize(erf)(values / np.sqrt(2))) / 2
+
+
+def dips(pieces: int) -> Integers:
+    """Return max(x, 0) less SiLU, then less GeLU, at the ends of equal pieces of 0 to 16."""
+    x = np.linspace(0, 1 << RANGE_BITS, pieces + 1)
+    silu = x - x / (1 + np.exp(-x))
+    gelu = x * np.vectorize(erfc)(x / np.sqrt(2)) / 2
+    scale = 1 << VALUE.fraction_bits + GUARD_BITS
+    return np.rint(scale * np.concatenate([silu[:-1], gelu])).astype(np.int64)
 
 
 def activation(
@@ -42,5 +50,6 @@ def activation(
     magnitude = np.abs(np.asarray(values, np.int64))
     end = 1 << RANGE_BITS + VALUE.fraction_bits
     place = np.where(magnitude < end, magnitude, 0) + functions * end
-    dip = interpolate(place, dip_knots(p.pieces), offset_bits=p.offset_bits, guard_bits=GUARD_BITS)
+    table = dips(p.pieces)
+    dip = interpolate(place, table, offset_bits=p.offset_bits, guard_bits=GUARD_BITS)
     return np.maximum(values, 0) - dip

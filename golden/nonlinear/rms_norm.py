@@ -12,6 +12,7 @@ from hdl.nonlinear.rms_norm import (
     GUARD_BITS,
     OUTPUT,
     PIECES,
+    ROOT_FRACTION,
     RmsNormParameters,
 )
 
@@ -57,6 +58,14 @@ def error_bound(exact: Floats, weights: Integers, p: RmsNormParameters) -> Float
     return step / 2 + weight * 2.0 ** -(p.ratio_fraction + 1) + 4e-5 * np.abs(exact)
 
 
+def roots(p: RmsNormParameters) -> Integers:
+    """Return ``sqrt(width) / 2**width_exponent / sqrt(x)`` for x from 1 to 4, halves an octave."""
+    half = PIECES // 2
+    x = np.concatenate([1 + np.arange(half) / half, 2 + 2 * np.arange(half + 1) / half])
+    scale = 2.0 ** (ROOT_FRACTION + GUARD_BITS - p.width_exponent)
+    return np.rint(scale * np.sqrt(p.width / x)).astype(np.int64)
+
+
 def rms_norm(
     states: Integers, epsilon: Integers, weights: Integers, p: RmsNormParameters
 ) -> Integers:
@@ -77,7 +86,7 @@ def rms_norm(
     divisor, exponent = normalise(np.maximum(total, 1), FRACTION_BITS)
     place = divisor - (1 << FRACTION_BITS) + ((exponent & 1) << FRACTION_BITS)
     offset_bits = FRACTION_BITS + 1 - (PIECES.bit_length() - 1)
-    root = interpolate(place, p.root_knots, offset_bits=offset_bits, guard_bits=GUARD_BITS)
+    root = interpolate(place, roots(p), offset_bits=offset_bits, guard_bits=GUARD_BITS)
     ratio = (states * root[:, np.newaxis]) >> (exponent >> 1)[:, np.newaxis]
     weighted = (2 * ratio + 1) * weights + (1 << p.drop - 1) >> p.drop
     return np.clip(weighted, -(1 << 15), (1 << 15) - 1)

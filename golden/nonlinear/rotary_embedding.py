@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import mpmath
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,7 +14,6 @@ from hdl.nonlinear.rotary_embedding import (
     PIECES,
     PLACE_BITS,
     RotaryEmbeddingParameters,
-    circle_knots,
 )
 
 Integers = NDArray[np.int64]
@@ -28,12 +28,12 @@ def paired(vectors: NDArray[Any]) -> NDArray[Any]:
 def exact_rotation(
     vectors: Integers, positions: Integers, p: RotaryEmbeddingParameters
 ) -> NDArray[np.float64]:
-    """Return paired vectors [tokens, head_size], turned in float64."""
+    """Return paired vectors [tokens, head_size], rotated in float64."""
     pair = np.arange(p.head_size // 2)
     angles = positions[:, np.newaxis] * float(p.base) ** (-2.0 * pair / p.head_size)
     pairs = vectors[:, 0::2] + 1j * vectors[:, 1::2]
-    turned = pairs * np.exp(1j * angles)
-    return np.stack([turned.real, turned.imag], axis=-1).reshape(vectors.shape)
+    rotated = pairs * np.exp(1j * angles)
+    return np.stack([rotated.real, rotated.imag], axis=-1).reshape(vectors.shape)
 
 
 def error_bound(vectors: Integers) -> NDArray[np.float64]:
@@ -42,18 +42,40 @@ def error_bound(vectors: Integers) -> NDArray[np.float64]:
     return np.repeat(0.5 + 5e-5 * magnitudes, 2, axis=1)
 
 
+def circle_tables() -> tuple[Integers, Integers]:
+    """Return cosine and sine at the ends of equal pieces of a quarter turn."""
+    angles = np.pi / 2 * np.arange(PIECES + 1) / PIECES
+    scale = 1 << CIRCLE_FRACTION + GUARD_BITS
+    cosine, sine = (
+        np.rint(scale * values).astype(np.int64) for values in (np.cos(angles), np.sin(angles))
+    )
+    return cosine, sine
+
+
+def turns(p: RotaryEmbeddingParameters) -> Integers:
+    """Return ``base**(-2 * i / head_size) / (2 * pi)`` for every pair i, in units of 2**-turn_bits.
+
+    Up to 38 bits of it count, too many for float64 not to meet a tie by its own error.
+    """
+    with mpmath.workprec(160):
+        ratio = mpmath.root(mpmath.mpf(p.base), p.head_size) ** -2
+        unit = mpmath.ldexp(1 / (2 * mpmath.pi), p.turn_bits)
+        pairs = range(p.head_size // 2)
+        return np.array([int(mpmath.nint(unit * ratio**pair)) for pair in pairs])
+
+
 def circle(places: Integers) -> tuple[Integers, Integers]:
     """Return cosine and sine of places in a quarter turn, with 15 fraction bits."""
     offset_bits = PLACE_BITS - (PIECES.bit_length() - 1)
     cosine, sine = (
-        interpolate(places, circle_knots(name), offset_bits=offset_bits, guard_bits=GUARD_BITS)
-        for name in ("cos", "sin")
+        interpolate(places, table, offset_bits=offset_bits, guard_bits=GUARD_BITS)
+        for table in circle_tables()
     )
     return cosine, sine
 
 
 def rotate(vectors: Integers, positions: Integers, p: RotaryEmbeddingParameters) -> Integers:
-    """Return paired vectors, turned.
+    """Return paired vectors, rotated.
 
     Parameters
     ----------
@@ -64,13 +86,13 @@ def rotate(vectors: Integers, positions: Integers, p: RotaryEmbeddingParameters)
     p : RotaryEmbeddingParameters
         Dimensions.
     """
-    product = positions[:, np.newaxis] * np.array(p.turns)
+    product = positions[:, np.newaxis] * turns(p)
     phase = (product + (1 << p.position_bits - 1) >> p.position_bits) % (1 << PHASE_BITS)
     quarter, place = phase >> PLACE_BITS, phase % (1 << PLACE_BITS)
     cosine, sine = circle(place)
     x, y = vectors[:, 0::2].astype(np.int64), vectors[:, 1::2].astype(np.int64)
-    for turned in (1, 2, 3):
-        x, y = np.where(quarter >= turned, -y, x), np.where(quarter >= turned, x, y)
+    for rotated in (1, 2, 3):
+        x, y = np.where(quarter >= rotated, -y, x), np.where(quarter >= rotated, x, y)
     half = 1 << CIRCLE_FRACTION - 1
     results = np.stack([x * cosine - y * sine, x * sine + y * cosine], axis=-1)
     return np.clip(results + half >> CIRCLE_FRACTION, -(1 << 15), (1 << 15) - 1).reshape(

@@ -10,8 +10,6 @@ from hdl.nonlinear.softmax import (
     POWER_FRACTION,
     PROBABILITY,
     SCORE,
-    SLOPES,
-    STARTS,
     SoftmaxParameters,
 )
 
@@ -39,8 +37,18 @@ def quantise_scores(scores: NDArray[np.floating]) -> Integers:
 def power(fractions: Integers) -> Integers:
     """Return 2**f for f of 10 fraction bits, in UQ1.15, by four linear pieces."""
     quarter, offset = fractions >> 8, fractions & 255
-    one = 1 << POWER_FRACTION
-    return one + np.array(STARTS)[quarter] + np.array(SLOPES)[quarter] * offset
+    slopes, starts = power_lines()
+    return (1 << POWER_FRACTION) + starts[quarter] + slopes[quarter] * offset
+
+
+def power_lines() -> tuple[Integers, Integers]:
+    """Return slopes of 2**f in the quarters of 0 to 1 in 32nds, and 2**f - 1 where each begins.
+
+    The chords' slopes, rounded, add up to that of the whole: each piece begins where the one before
+    ends, after 256 steps of an offset.
+    """
+    slopes = np.rint(32 * 4 * np.diff(np.exp2(np.arange(5) / 4))).astype(np.int64)
+    return slopes, 256 * (np.cumsum(slopes) - slopes)
 
 
 def softmax(scores: Integers, keep: Flags, p: SoftmaxParameters) -> Integers:

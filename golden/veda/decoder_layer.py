@@ -6,6 +6,7 @@ import numpy as np
 
 from golden.arith.float_add import float_add
 from golden.arith.float_convert import float_convert
+from golden.llm.layers import LayerWeights
 from golden.veda.array.flexible_pe_array import inner_products, outer_product
 from golden.veda.functions.element_serial_activation import activation
 from golden.veda.functions.element_serial_layernorm import layernorm
@@ -14,35 +15,6 @@ from golden.veda.veda import Codes, LayerModel, Step
 from hdl.arith.float_format import BINARY16
 from hdl.veda.array.array_parameters import FlexiblePeArrayParameters
 from hdl.veda.parameters import VedaParameters
-
-
-@dataclass(frozen=True, eq=False)
-class LayerWeights:
-    """A layer's matrices as FP16 codes, what precedes them folded in.
-
-    The norms' weights are folded into the matrices behind them, ``1 / sqrt(head_size)`` into that
-    of the queries. Elements of a head that the rotary embedding turns together are neighbours, in
-    queries and keys alike, so that no score changes.
-
-    Members
-    -------
-    query, key, value : numpy.ndarray
-        Shape (hidden_size, heads or kv_heads, head_size).
-    output : numpy.ndarray
-        Shape (heads, head_size, hidden_size).
-    gate, up : numpy.ndarray
-        Shape (hidden_size, feed_forward_size).
-    down : numpy.ndarray
-        Shape (feed_forward_size, hidden_size).
-    """
-
-    query: Codes
-    key: Codes
-    value: Codes
-    output: Codes
-    gate: Codes
-    up: Codes
-    down: Codes
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +42,7 @@ class DecoderLayer:
     parameters : VedaParameters
         Dimensions.
     weights : LayerWeights
-        Its matrices.
+        Its matrices, as FP16 codes.
 
     Members
     -------
@@ -158,7 +130,7 @@ def sums(array: FlexiblePeArrayParameters, vector: Codes, matrix: Codes) -> Code
 
 
 def turned(heads: Codes, cosines: Codes, sines: Codes) -> Codes:
-    """Return heads turned by the rotary embedding, pair by pair of neighbours."""
+    """Return heads rotated by their positions' angles, pair by pair of neighbours."""
     x, y = rotary(heads[:, 0::2], heads[:, 1::2], cosines, sines)
     return np.stack([x, y], axis=-1).reshape(heads.shape)
 

@@ -1,11 +1,13 @@
-"""The truth of a decoder layer in float64, and how far the hardware is expected to be from it."""
+"""How far VEDA's decoder layer is expected to be from the truth of `golden.llm.layers`."""
 
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.veda.decoder_layer import LayerWeights
+from golden.arith.float_values import values as reals
+from golden.llm import layers
+from golden.llm.layers import LayerWeights
 from golden.veda.veda import Codes
 from hdl.veda.parameters import VedaParameters
 
@@ -43,11 +45,6 @@ class Near:
 def root(*parts: Reals | float) -> Reals:
     """Return the deviation that independent ones make together."""
     return np.sqrt(sum(np.square(part) for part in parts))
-
-
-def reals(codes: Codes) -> Reals:
-    """Return FP16 codes as float64."""
-    return codes.view(np.float16).astype(np.float64)
 
 
 def exact_layer(
@@ -102,8 +99,8 @@ def exact_layer(
 
 def _norm(x: Near) -> Near:
     """Return x / sqrt(mean(x**2) + 1e-5); the unit's result is within a share of 2**-9."""
-    exact = x.value / np.sqrt(np.mean(x.value**2) + 1e-5)
-    off = x.off / np.sqrt(np.mean(x.value**2) + 1e-5)
+    exact = layers.rms_norm(x.value)
+    off = x.off / np.sqrt(np.mean(x.value**2) + layers.EPSILON)
     return Near(exact, root(off, abs(exact) * 2.0**-9, 2.0**-24))
 
 
@@ -114,14 +111,13 @@ def _product(vector: Near, matrix: Reals) -> Near:
 
 
 def _turned(heads: Near, cosines: Reals, sines: Reals) -> Near:
-    """Return pairs of neighbours turned: two products and their sum, each rounded."""
+    """Return pairs of neighbours rotated: two products and their sum, each rounded."""
 
     def pairs(first: Reals, second: Reals) -> Reals:
         return np.stack([first, second], axis=-1).reshape(heads.value.shape)
 
-    x, y = heads.value[:, 0::2], heads.value[:, 1::2]
     off_x, off_y = (root(heads.off[:, n::2], heads.value[:, n::2] * HALF, SMALLEST) for n in (0, 1))
-    exact = pairs(x * cosines - y * sines, x * sines + y * cosines)
+    exact = layers.rotated(heads.value, cosines, sines)
     off = pairs(root(off_x * cosines, off_y * sines), root(off_x * sines, off_y * cosines))
     return Near(exact, off).rounded()
 
@@ -141,8 +137,7 @@ def _attended(queries: Near, keys: Near, values: Near) -> Near:
         SMALLEST,
     )
     distance = scores.max(axis=1, keepdims=True) - scores
-    powers = np.exp(-distance)
-    powers /= powers.sum(axis=1, keepdims=True)
+    powers = layers.probabilities(queries.value, keys.value)
     exact = np.einsum("hl,hld->hd", powers, values.value)
     # What a score is off moves its probability, and all others by as much together.
     common = np.sqrt(np.sum((powers * off_scores) ** 2, axis=1, keepdims=True))
@@ -157,7 +152,7 @@ def _attended(queries: Near, keys: Near, values: Near) -> Near:
 
 def _activated(gate: Near, up: Near) -> Near:
     """Return SiLU(gate) * up."""
-    silu = gate.value / (1 + np.exp(-gate.value))
+    silu = layers.silu(gate.value)
     exact = silu * up.value
     off = root(STEEPEST * gate.off * up.value, silu * up.off, exact * 2.0**-8)
     tiny = 2.0**-24 * (1 + abs(up.value) * (1 + abs(gate.value)))

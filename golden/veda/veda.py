@@ -147,17 +147,17 @@ class LayerModel:
         self.keys[:, slot], self.values[:, slot] = key, value
         rows = lane_rows(queries, p).reshape(p.rounds, p.copies, p.array.width)
         outputs, probabilities = [], []
-        for turn in range(p.rounds):
+        for head_round in range(p.rounds):
             for copy in range(p.copies):
-                scalars = self._probabilities(turn, copy, rows[turn, copy])
+                scalars = self._probabilities(head_round, copy, rows[head_round, copy])
                 probabilities += list(scalars[:: p.lines])
-                weights = self._rows(self.values, turn, copy)
+                weights = self._rows(self.values, head_round, copy)
                 outputs.append(outer_product(p.array, scalars.T.astype(np.uint64), weights))
         heads = np.array(probabilities[: p.heads], np.uint16)
-        told = LayerStep(length=self.length, vote=vote, new_slot=slot, evictions=evictions)
-        # The voting engine looks at as many bits as a probability has; a NaN has more.
+        step = LayerStep(length=self.length, vote=vote, new_slot=slot, evictions=evictions)
+        # The voting engine takes as many bits as a probability has; a NaN has more.
         codes = (heads & (1 << PROBABILITY_BITS) - 1).astype(np.int64)
-        result = process_step(told, codes, self.counts[: self.length], p.voting)
+        result = process_step(step, codes, self.counts[: self.length], p.voting)
         self.counts[: self.length] = result.counts
         victims = [victim.slot for victim in result.victims]
         if evictions == 1:
@@ -165,10 +165,10 @@ class LayerModel:
         lanes = np.array(outputs, np.uint16).reshape(p.rounds, p.lanes, p.head_size)
         return Step(slot, self.length, lanes, heads, victims, result.sent)
 
-    def _probabilities(self, turn: int, copy: int, query: Codes) -> Codes:
+    def _probabilities(self, head_round: int, copy: int, query: Codes) -> Codes:
         """Return the probabilities that each plane multiplies, shape (planes, length)."""
         p = self.parameters
-        weights = self._rows(self.keys, turn, copy)
+        weights = self._rows(self.keys, head_round, copy)
         vectors = np.broadcast_to(query.astype(np.uint64), weights.shape)
         sums = inner_products(p.array, vectors, weights, np.full(self.length, int(p.split)))
         scores = float_convert(p.array.sum_format, BINARY16, sums)
@@ -176,10 +176,10 @@ class LayerModel:
         lanes = [scores[:, plane if p.split else 0].astype(np.uint16) for plane in planes]
         return np.array([softmax(lane, p.softmax) for lane in lanes])
 
-    def _rows(self, cache: Codes, turn: int, copy: int) -> NDArray[np.uint64]:
+    def _rows(self, cache: Codes, head_round: int, copy: int) -> NDArray[np.uint64]:
         """Return what one array reads of a cache in a round, shape (length, width)."""
         p = self.parameters
-        first = turn * p.lanes + copy * p.array_lanes
+        first = head_round * p.lanes + copy * p.array_lanes
         heads = np.minimum(np.arange(first, first + p.array_lanes), p.heads - 1)
         kv_heads = heads // (p.heads // p.kv_heads)
         rows = [cache[kv_head, : self.length] for kv_head in kv_heads]

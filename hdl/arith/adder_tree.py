@@ -44,9 +44,9 @@ class AdderTree(Operator):
     signed_operands : bool
         Two's complement if true.
     stages : int
-        Register ranks, spread over the levels of the tree; the last one is the result.
+        Pipeline stages, spread over the levels of the tree; the last one is the result.
     enable : bool
-        Whether the ranks move only while the input `enable` is 1.
+        Whether the registers move only while the input `enable` is 1.
 
     Members
     -------

@@ -23,9 +23,9 @@ class BitmodFp4Decoder(Operator):
     Parameters
     ----------
     stages : int
-        Register ranks; the last one is the result.
+        Pipeline stages; the last one is the result.
     enable : bool
-        Whether the ranks move only while the input `enable` is 1.
+        Whether the registers move only while the input `enable` is 1.
 
     Members
     -------

@@ -136,9 +136,9 @@ class PipelinedDivider(Operator):
     divisor_width : int
         Bits of divisor and remainder, 1 to 64.
     stages : int
-        Register ranks, spread over the rows; the last one is the result.
+        Pipeline stages, spread over the rows; the last one is the result.
     enable : bool
-        Whether the ranks move only while the input `enable` is 1.
+        Whether the registers move only while the input `enable` is 1.
 
     Members
     -------

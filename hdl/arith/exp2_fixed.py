@@ -10,10 +10,10 @@ from hdl.arith.shapes import constant
 from hdl.parameters import require, require_power_of_two, require_range
 
 SOFTERMAX_ARGUMENT = FixedPoint(integer_bits=6, fraction_bits=10)
-"""Q6.10, a score minus the integer maximum, in Kelle's softmax."""
+"""Q6.10, a score minus the integer maximum."""
 
 SOFTERMAX_RESULT = FixedPoint(integer_bits=1, fraction_bits=15, signed=False)
-"""UQ1.15, a term of Kelle's softmax."""
+"""UQ1.15, a term of the sum."""
 
 
 def slope_bits(segments: int, fraction_bits: int) -> int:
@@ -50,7 +50,7 @@ class Exp2Fixed(Operator):
     """``2**x`` for x at or below zero, by straight lines.
 
     ``x = -i + f`` with f in [0, 1): one of `segments` lines gives 2**f, a right shift by i the
-    result (Softermax; Kelle, section on the special function unit).
+    result, as in Softermax.
 
     **Latency** `stages` cycles. **Throughput** one result a cycle. **Numerics** all bits below the
     result's are dropped (floor). Before that, the lines are at most ``(ln(2) / segments)**2 / 8``
@@ -67,9 +67,9 @@ class Exp2Fixed(Operator):
     segments : int
         Number of lines, a power of two from 2 to 64 and at most one a step of the argument.
     stages : int
-        Register ranks: the last one is the result, another stands between line and shift.
+        Pipeline stages: the last one is the result, another stands between line and shift.
     enable : bool
-        Whether the ranks move only while the input `enable` is 1.
+        Whether the registers move only while the input `enable` is 1.
 
     Members
     -------

@@ -135,9 +135,9 @@ class FixedPointConvert(Operator):
     rounding : Rounding
         The rule for bits below the target's resolution.
     stages : int
-        Register ranks: the last one is the result, another stands between rounding and clamp.
+        Pipeline stages: the last one is the result, another stands between rounding and clamp.
     enable : bool
-        Whether the ranks move only while the input `enable` is 1.
+        Whether the registers move only while the input `enable` is 1.
 
     Members
     -------

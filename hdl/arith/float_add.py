@@ -31,10 +31,10 @@ class FloatAdd(Operator):
         in a format without special values, and a result beyond the largest finite number gives
         that number.
     stages : int
-        Register ranks. One is the result; a second stands behind the sum, a third before the
+        Pipeline stages. One is the result; a second stands behind the sum, a third before the
         sum, a fourth before the rounding.
     enable : bool
-        Whether the ranks move only while the input `enable` is 1.
+        Whether the registers move only while the input `enable` is 1.
 
     Members
     -------

@@ -22,9 +22,9 @@ class FloatCompare(Operator):
     saturate : bool
         No NaN: every code is a number, and `unordered` is 0.
     stages : int
-        Register ranks; the last one is the result.
+        Pipeline stages; the last one is the result.
     enable : bool
-        Whether the ranks move only while the input `enable` is 1.
+        Whether the registers move only while the input `enable` is 1.
 
     Members
     -------
@@ -87,9 +87,9 @@ class FloatExtreme(Operator):
     saturate : bool
         No NaN: every code is a number, and the result is one of the operands as it is.
     stages : int
-        Register ranks; the last one is the result.
+        Pipeline stages; the last one is the result.
     enable : bool
-        Whether the ranks move only while the input `enable` is 1.
+        Whether the registers move only while the input `enable` is 1.
 
     Members
     -------

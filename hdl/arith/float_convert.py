@@ -29,9 +29,9 @@ class FloatConvert(Operator):
         in a format without special values, and a result beyond the largest finite number gives
         that number.
     stages : int
-        Register ranks. Of two, one stands behind the shift.
+        Pipeline stages. Of two, one stands behind the shift.
     enable : bool
-        Whether the ranks move only while the input `enable` is 1.
+        Whether the registers move only while the input `enable` is 1.
 
     Members
     -------

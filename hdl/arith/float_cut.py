@@ -1,4 +1,4 @@
-"""Register ranks between the steps of a floating-point operator, and what goes beside the steps."""
+"""Pipeline stages between the steps of a floating-point operator, and what goes beside them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields

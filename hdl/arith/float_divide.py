@@ -36,10 +36,10 @@ class FloatDivide(Operator):
         in a format without special values; a quotient beyond 65504, or by zero, is 65504 with the
         quotient's sign, and 0/0 is 0.
     stages : int
-        Register ranks: the last one is the result, others stand behind the normalisation, each of
+        Pipeline stages: the last one is the result, others stand behind the normalisation, each of
         the 13 rows and the alignment.
     enable : bool
-        Whether the ranks move only while the input `enable` is 1.
+        Whether the registers move only while the input `enable` is 1.
 
     Members
     -------
@@ -89,9 +89,9 @@ class FloatReciprocal(Operator):
     saturate : bool
         As `FloatDivide`: 1/0 is 65504 with the zero's sign.
     stages : int
-        Register ranks, placed as in `FloatDivide`.
+        Pipeline stages, placed as in `FloatDivide`.
     enable : bool
-        Whether the ranks move only while the input `enable` is 1.
+        Whether the registers move only while the input `enable` is 1.
 
     Members
     -------
@@ -128,7 +128,7 @@ class FloatReciprocal(Operator):
 class SerialFloatDivide(Unit):
     """Quotient of two FP16 numbers, some digits a cycle, for a pipeline that waits for it.
 
-    It is two of the pipeline's ranks. A division begins whenever they move, and has to be over
+    It is two of the pipeline's stages. A division begins whenever they move, and has to be over
     before they move again, unless nobody needs it.
 
     **Latency** two moves. **Throughput** one quotient in ``ceil(13 / digits) + 1`` cycles.
@@ -144,7 +144,7 @@ class SerialFloatDivide(Unit):
     a, b : In(BINARY16.layout)
         Dividend and divisor.
     enable : In(1)
-        The ranks move.
+        The registers move.
     busy : Out(1)
         The division that began with the last move is not over.
     result : Out(BINARY16.layout)

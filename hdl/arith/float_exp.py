@@ -84,10 +84,10 @@ class FloatExp(Operator):
         No infinity and no NaN: an argument with the largest exponent code is the number it would be
         in a format without special values, and a result beyond 65504 is 65504.
     stages : int
-        Register ranks. Of seven, two stand in the multiplication by log2(e), one behind the
+        Pipeline stages. Of seven, two stand in the multiplication by log2(e), one behind the
         alignment, two in the line, one behind the shift, and the last one is the result.
     enable : bool
-        Whether the ranks move only while the input `enable` is 1.
+        Whether the registers move only while the input `enable` is 1.
 
     Members
     -------

@@ -32,10 +32,10 @@ class FloatFma(Operator):
         in a format without special values, and a result beyond the largest finite number gives
         that number.
     stages : int
-        Register ranks. One is the result; a second stands behind the sum, a third behind the
+        Pipeline stages. One is the result; a second stands behind the sum, a third behind the
         integer product, a fourth before the rounding, a fifth before the sum.
     enable : bool
-        Whether the ranks move only while the input `enable` is 1.
+        Whether the registers move only while the input `enable` is 1.
 
     Members
     -------

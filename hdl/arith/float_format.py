@@ -286,3 +286,6 @@ FP8_S0E4M4 = FloatFormat(
     exponent_bits=4, mantissa_bits=4, bias=15, signed=False, specials=Specials.NONE
 )
 """Unsigned FP8 for attention probabilities: bits 13 to 6 of a binary16 in [0, 2)."""
+
+NAMED_FORMATS = {"binary16": BINARY16, "binary32": BINARY32}
+"""The formats that the parameters of a unit may name."""

@@ -50,9 +50,9 @@ class FloatMultiply(Operator):
     exact : bool
         Whether there is an output `product`.
     stages : int
-        Register ranks. One is the result; a second stands behind the integer product.
+        Pipeline stages. One is the result; a second stands behind the integer product.
     enable : bool
-        Whether the ranks move only while the input `enable` is 1.
+        Whether the registers move only while the input `enable` is 1.
 
     Members
     -------
@@ -135,13 +135,13 @@ class FloatMultiply(Operator):
         placed, sticky = shift_right(m, integer[self.extra_bits :], unplaced.amount, bits + 2)
         sticky = sticky | integer[: self.extra_bits].any()
         top = placed[-1]
-        again = ~top & unplaced.exponent.any()
+        shifts = ~top & unplaced.exponent.any()
         mantissa = Signal(bits - 1)
-        guard = Mux(again, placed[0], placed[1])
-        rest = sticky | (placed[0] & ~again)
+        guard = Mux(shifts, placed[0], placed[1])
+        rest = sticky | (placed[0] & ~shifts)
         code = Signal(range_bits - 1)
         m.d.comb += [
-            mantissa.eq(Mux(again, placed[1:-2], placed[2:-1])),
+            mantissa.eq(Mux(shifts, placed[1:-2], placed[2:-1])),
             code.eq(unplaced.exponent + top),
         ]
         (result,) = pipeline.cut(

@@ -46,9 +46,9 @@ class FloatNormalAdd(Operator):
     number_format : FloatFormat
         Of operands and result: a signed IEEE format.
     stages : int
-        Register ranks. One is the result; a second stands behind the sum, a third before the sum.
+        Pipeline stages. One is the result; a second stands behind the sum, a third before the sum.
     enable : bool
-        Whether the ranks move only while the input `enable` is 1.
+        Whether the registers move only while the input `enable` is 1.
 
     Members
     -------

@@ -57,10 +57,10 @@ class FloatSqrt(Operator):
         No infinity and no NaN: an operand with the largest exponent code is the number it would be
         in a format without special values; the root of a negative number is 0.
     stages : int
-        Register ranks: the last one is the result, others stand behind the normalisation and each
+        Pipeline stages: the last one is the result, others stand behind the normalisation and each
         of the 12 rows.
     enable : bool
-        Whether the ranks move only while the input `enable` is 1.
+        Whether the registers move only while the input `enable` is 1.
 
     Members
     -------
@@ -133,10 +133,10 @@ class FloatReciprocalSqrt(Operator):
         No infinity and no NaN: an operand with the largest exponent code is the number it would be
         in a format without special values; zero and negative numbers give 65504.
     stages : int
-        Register ranks: the last one is the result, others stand behind the normalisation and the
+        Pipeline stages: the last one is the result, others stand behind the normalisation and the
         line.
     enable : bool
-        Whether the ranks move only while the input `enable` is 1.
+        Whether the registers move only while the input `enable` is 1.
 
     Members
     -------

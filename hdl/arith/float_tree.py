@@ -18,7 +18,7 @@ class FloatTree(Operator):
 
     Each level adds the terms ``2 * i`` and ``2 * i + 1``; a last term without a partner goes up
     unchanged. For eight terms that is ``((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7))``: the order of
-    LAD's VPU (its adder tree) and of a row of VEDA's array.
+    the adder tree in LAD's vector unit.
 
     **Latency** `stages` cycles. **Throughput** one sum a cycle. **Numerics** each addition is
     rounded to nearest, ties to even, as `FloatAdd` does; the order is part of the contract.
@@ -32,9 +32,9 @@ class FloatTree(Operator):
     saturate : bool
         As in `FloatAdd`.
     stages : int
-        Register ranks, spread evenly over the ``ceil(log2(terms))`` levels.
+        Pipeline stages, spread evenly over the ``ceil(log2(terms))`` levels.
     enable : bool
-        Whether the ranks move only while the input `enable` is 1.
+        Whether the registers move only while the input `enable` is 1.
 
     Members
     -------

@@ -103,9 +103,9 @@ class FloatWideningMultiply(Operator):
     product_format : FloatFormat
         Of the product: a signed IEEE format in which every product is exact and normal.
     stages : int
-        Register ranks. One is the result; a second holds the normalised factors.
+        Pipeline stages. One is the result; a second holds the normalised factors.
     enable : bool
-        Whether the ranks move only while the input `enable` is 1.
+        Whether the registers move only while the input `enable` is 1.
 
     Members
     -------

@@ -40,9 +40,9 @@ class E4m3Encoder(Operator):
     overflow : Overflow
         What a number beyond 448 becomes.
     stages : int
-        Register ranks: the last one is the result, another stands before the rounding.
+        Pipeline stages: the last one is the result, another stands before the rounding.
     enable : bool
-        Whether the ranks move only while the input `enable` is 1.
+        Whether the registers move only while the input `enable` is 1.
 
     Members
     -------
@@ -109,9 +109,9 @@ class E4m3Decoder(Operator):
     Parameters
     ----------
     stages : int
-        Register ranks; the last one is the result.
+        Pipeline stages; the last one is the result.
     enable : bool
-        Whether the ranks move only while the input `enable` is 1.
+        Whether the registers move only while the input `enable` is 1.
 
     Members
     -------
@@ -159,9 +159,9 @@ class E4m3Operand(Operator):
     Parameters
     ----------
     stages : int
-        Register ranks; the last one is the result.
+        Pipeline stages; the last one is the result.
     enable : bool
-        Whether the ranks move only while the input `enable` is 1.
+        Whether the registers move only while the input `enable` is 1.
 
     Members
     -------

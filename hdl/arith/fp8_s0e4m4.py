@@ -40,9 +40,9 @@ class S0e4m4Encoder(Operator):
     round : Round
         The rounding rule.
     stages : int
-        Register ranks; the last one is the result.
+        Pipeline stages; the last one is the result.
     enable : bool
-        Whether the ranks move only while the input `enable` is 1.
+        Whether the registers move only while the input `enable` is 1.
 
     Members
     -------
@@ -90,9 +90,9 @@ class S0e4m4Operand(Operator):
     Parameters
     ----------
     stages : int
-        Register ranks; the last one is the result.
+        Pipeline stages; the last one is the result.
     enable : bool
-        Whether the ranks move only while the input `enable` is 1.
+        Whether the registers move only while the input `enable` is 1.
 
     Members
     -------

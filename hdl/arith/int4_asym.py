@@ -15,9 +15,9 @@ class Int4AsymOperand(Operator):
     Parameters
     ----------
     stages : int
-        Register ranks; the last one is the result.
+        Pipeline stages; the last one is the result.
     enable : bool
-        Whether the ranks move only while the input `enable` is 1.
+        Whether the registers move only while the input `enable` is 1.
 
     Members
     -------

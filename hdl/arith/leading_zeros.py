@@ -40,9 +40,9 @@ class LeadingZeros(Operator):
     width : int
         Bits of the word, 1 to 128.
     stages : int
-        Register ranks; the last one is the result.
+        Pipeline stages; the last one is the result.
     enable : bool
-        Whether the ranks move only while the input `enable` is 1.
+        Whether the registers move only while the input `enable` is 1.
 
     Members
     -------

@@ -34,9 +34,9 @@ class Reciprocal(Operator):
     width : int
         Bits of the operand, 16 to 64.
     stages : int
-        Register ranks: behind normalisation, Newton's residue, and the result.
+        Pipeline stages: behind normalisation, Newton's residue, and the result.
     enable : bool
-        Whether the ranks move only while the input `enable` is 1.
+        Whether the registers move only while the input `enable` is 1.
 
     Members
     -------

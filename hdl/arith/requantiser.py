@@ -1,7 +1,7 @@
 """From a 48-bit accumulator to a 16-bit activation: scale, shift, round, saturate.
 
-Section 5.1 of the paper keeps activations and keys and values in 16 bits; the array's exact sums
-return to them here, beside the array, with the scale of their output channel or tensor.
+An integer array's exact sums return to activations here, with the scale of their output channel or
+tensor (for Kelle's array, Section 5.1).
 """
 
 from typing import Any
@@ -28,9 +28,9 @@ class Requantiser(Operator):
     scale_width : int
         Bits of a scale, 1 to 16.
     stages : int
-        Register ranks: behind the two products, their sum, the shift, the clamp and the rounding.
+        Pipeline stages: behind the two products, their sum, the shift, the clamp and the rounding.
     enable : bool
-        Whether the ranks move only while the input `enable` is 1.
+        Whether the registers move only while the input `enable` is 1.
 
     Members
     -------

@@ -88,9 +88,9 @@ class RoundingShift(Operator):
     signed_operand : bool
         Two's complement if true.
     stages : int
-        Register ranks; the last one is the result.
+        Pipeline stages; the last one is the result.
     enable : bool
-        Whether the ranks move only while the input `enable` is 1.
+        Whether the registers move only while the input `enable` is 1.
 
     Members
     -------
@@ -155,9 +155,9 @@ class VariableRoundingShift(Operator):
     signed_operand : bool
         Two's complement if true.
     stages : int
-        Register ranks: the last one is the result, another stands between shift and rounding.
+        Pipeline stages: the last one is the result, another stands between shift and rounding.
     enable : bool
-        Whether the ranks move only while the input `enable` is 1.
+        Whether the registers move only while the input `enable` is 1.
 
     Members
     -------

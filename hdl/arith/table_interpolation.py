@@ -1,4 +1,4 @@
-"""A function of one variable: a table of knots, and straight lines between them."""
+"""A function of one variable: a table of breakpoints, and straight lines between them."""
 
 from collections.abc import Callable, Iterable
 from itertools import pairwise
@@ -13,34 +13,34 @@ from hdl.parameters import require, require_range
 
 
 class TableInterpolation(Operator):
-    """A piecewise linear function, given by its values at equidistant knots.
+    """A piecewise linear function, given by its values at equidistant breakpoints.
 
     **Latency** `stages` cycles. **Throughput** one value a cycle.
 
     **Numerics** the upper bits i of the operand choose a piece, the lower bits o are the place in
-    it: ``knots[i] + (knots[i + 1] - knots[i]) * o / 2**offset_bits``, divided by 2**guard_bits, is
-    rounded once, half up. The table holds each piece's start and its step, so a value takes one
-    look-up, one product and one sum.
+    it: ``b[i] + (b[i + 1] - b[i]) * o / 2**offset_bits``, b being the breakpoints, divided by
+    2**guard_bits, is rounded once, half up. The table holds each piece's start and its step, so a
+    value takes one look-up, one product and one sum.
 
     Parameters
     ----------
-    knots : tuple[int, ...]
+    breakpoints : tuple[int, ...]
         Values at the ends of the pieces, ``2**n + 1`` of them, n from 1 to 12; hashable.
     offset_bits : int
         Bits of the place in a piece, 1 to 24.
     guard_bits : int
-        Fraction bits that knots have and the result has not, 1 to 16.
+        Fraction bits that breakpoints have and the result has not, 1 to 16.
     stages : int
-        Register ranks: behind the table, and the result.
+        Pipeline stages: behind the table, and the result.
     enable : bool
-        Whether the ranks move only while the input `enable` is 1.
+        Whether the registers move only while the input `enable` is 1.
 
     Members
     -------
     a : In(n + offset_bits)
         The operand.
     result : Out
-        The value; signed if any knot is negative, of just the bits that the knots need.
+        The value; signed if any breakpoint is negative, of just the bits that the breakpoints need.
 
     Raises
     ------
@@ -51,27 +51,27 @@ class TableInterpolation(Operator):
     def __init__(
         self,
         *,
-        knots: tuple[int, ...],
+        breakpoints: tuple[int, ...],
         offset_bits: int,
         guard_bits: int,
         stages: int = 0,
         enable: bool = False,
     ) -> None:
-        pieces = len(knots) - 1
+        pieces = len(breakpoints) - 1
         require(
             2 <= pieces <= 4096 and pieces & (pieces - 1) == 0,
-            "knots must be one more than a power of two from 2 to 4096",
-            len(knots),
+            "breakpoints must be one more than a power of two from 2 to 4096",
+            len(breakpoints),
         )
         require_range("offset_bits", offset_bits, 1, 24)
         require_range("guard_bits", guard_bits, 1, 16)
-        self.knots = knots
+        self.breakpoints = breakpoints
         self.offset_bits = offset_bits
         self.guard_bits = guard_bits
         half = 1 << guard_bits - 1
         members = {
             "a": In((pieces - 1).bit_length() + offset_bits),
-            "result": Out(smallest_shape((knot + half) >> guard_bits for knot in knots)),
+            "result": Out(smallest_shape((value + half) >> guard_bits for value in breakpoints)),
         }
         super().__init__(members, stages=stages, enable=enable)
 
@@ -81,8 +81,8 @@ class TableInterpolation(Operator):
         pipeline = self.pipeline(m, cuts=2)
         # The half that rounding adds is in the table.
         half = 1 << self.guard_bits - 1
-        starts = [knot + half for knot in self.knots[:-1]]
-        steps = [after - before for before, after in pairwise(self.knots)]
+        starts = [value + half for value in self.breakpoints[:-1]]
+        steps = [after - before for before, after in pairwise(self.breakpoints)]
         piece, offset = self.a[self.offset_bits :], self.a[: self.offset_bits]
         start, step, offset = pipeline.cut(look_up(starts, piece), look_up(steps, piece), offset)
         total = (start << self.offset_bits) + step * offset
@@ -106,7 +106,7 @@ def look_up(table: list[int], index: Value) -> Value:
     return Array(Const(value, shape) for value in table)[index]
 
 
-def exact_knots(
+def exact_breakpoints(
     function: Callable[[Any], Any], *, pieces: int, width: float, scale: int
 ) -> tuple[int, ...]:
     """Return ``scale * function`` at the ends of equal pieces of 0 to `width`, to nearest.

@@ -54,10 +54,10 @@ class TakagiReciprocal(Operator):
         No infinity and no NaN: an operand with the largest exponent code is the number it would be
         in a format without special values; 1/0 is 65504 with the zero's sign.
     stages : int
-        Register ranks: the last one is the result, others stand behind the table, the
+        Pipeline stages: the last one is the result, others stand behind the table, the
         multiplication and the alignment.
     enable : bool
-        Whether the ranks move only while the input `enable` is 1.
+        Whether the registers move only while the input `enable` is 1.
 
     Members
     -------

@@ -98,7 +98,7 @@ UNITS = (
     Entry(
         summary="finds the least important cached token while its scores are computed",
         source="Section 5.3, Figure 11 (c, d)",
-        latency="rows cycles from a wave's header, 1 from its last score",
+        latency="rows cycles from a wavefront's header, 1 from its last score",
         throughput="one score a row and cycle",
         unit=SystolicEvictor,
         presets={

@@ -3,16 +3,18 @@
 Section 5, Figure 9 and Section 6 of the paper.
 """
 
+from dataclasses import dataclass, fields
 from typing import Any
 
-from amaranth.hdl import Array, Module, Mux, Signal, Value
+from amaranth.hdl import Array, Module, Mux, Signal
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out, connect, flipped
+from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
 
-from hdl.kelle.array.finishing_array import FinishingArray
+from hdl.kelle.array.matrix_unit import MatrixUnit
 from hdl.kelle.control.kv_fetch import KvFetch
 from hdl.kelle.control.load_issue import LoadIssue
+from hdl.kelle.control.output_buffer import OutputBuffer
 from hdl.kelle.control.result_router import ResultRouter
 from hdl.kelle.control.scheduler import Scheduler
 from hdl.kelle.control.softmax_rows import SoftmaxRows
@@ -31,8 +33,26 @@ from hdl.kelle.parameters import (
     placement_record,
     row_write,
 )
-from hdl.memory.memory import Memory
+from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The units of Figure 9, and those that order their work."""
+
+    array: MatrixUnit
+    controller: EvictionController
+    selector: PrefillSelector
+    memory: RefreshedEdram
+    fetch: KvFetch
+    load_issue: LoadIssue
+    vector_issue: VectorIssue
+    router: ResultRouter
+    softmax: SoftmaxRows
+    scheduler: Scheduler
+    control: StepControl
+    outputs: OutputBuffer
 
 
 class Kelle(Unit):
@@ -81,7 +101,7 @@ class Kelle(Unit):
         As in `EvictionController`.
     placed : Out
         `placement` of a head's arriving token, and `valid` for the cycle in which it is made.
-    look, shown, filled, vectors : In(stream), Out
+    lookup_request, lookup_response, filled, vectors : In(stream), Out
         As in `EvictionController`.
     threshold, counts : Out
         As in `RefreshController`.
@@ -107,10 +127,10 @@ class Kelle(Unit):
                 "hidden": In(stream.Signature(p.slice_layout)),
                 "weights": In(stream.Signature(p.array.array.weights_layout)),
                 "outputs": Out(stream.Signature(p.slice_layout)),
-                "vector_stores": Out(stream.Signature(eviction.adopted_layout)),
+                "vector_stores": Out(stream.Signature(eviction.promoted_layout)),
                 "placed": Out(data.StructLayout(placed)),
-                "look": In(stream.Signature(eviction.address_bits)),
-                "shown": Out(data.ArrayLayout(eviction.token_layout, p.rows)),
+                "lookup_request": In(stream.Signature(eviction.address_bits)),
+                "lookup_response": Out(data.ArrayLayout(eviction.token_layout, p.rows)),
                 "filled": Out(data.ArrayLayout(bits_for(p.slots), p.heads)),
                 "vectors": Out(data.ArrayLayout(vector_layout(eviction), p.vectors)),
                 "threshold": Out(p.memory.score_bits),
@@ -122,39 +142,45 @@ class Kelle(Unit):
         """Connect the parts, and count what has been done of a step."""
         m = Module()
         p = self.parameters
-        m.submodules.array = self.array = FinishingArray(parameters=p.array)
-        m.submodules.controller = self.controller = EvictionController(parameters=p.eviction)
-        m.submodules.memory = self.memory = RefreshedEdram(parameters=p.memory)
-        m.submodules.fetch = self.fetch = KvFetch(parameters=p)
-        m.submodules.load_issue = self.loads = LoadIssue(parameters=p)
-        m.submodules.vector_issue = self.issue = VectorIssue(parameters=p)
-        m.submodules.router = self.router = ResultRouter(parameters=p)
-        m.submodules.softmax = self.softmax = SoftmaxRows(parameters=p)
-        m.submodules.scheduler = self.scheduler = Scheduler(parameters=p)
-        m.submodules.control = self.control = StepControl(parameters=p)
-        self.placements = [
-            Signal(placement_record(p), name=f"placement_{h}", reset_less=True)
-            for h in range(p.heads)
-        ]
-        self._count(m)
-        self._connect_array(m)
-        self._connect_memory(m)
-        self._connect_controller(m)
-        self._send_outputs(m)
+        parts = Parts(
+            array=MatrixUnit(parameters=p.array),
+            controller=EvictionController(parameters=p.eviction),
+            selector=PrefillSelector(parameters=p.selector),
+            memory=RefreshedEdram(parameters=p.memory),
+            fetch=KvFetch(parameters=p),
+            load_issue=LoadIssue(parameters=p),
+            vector_issue=VectorIssue(parameters=p),
+            router=ResultRouter(parameters=p),
+            softmax=SoftmaxRows(parameters=p),
+            scheduler=Scheduler(parameters=p),
+            control=StepControl(parameters=p),
+            outputs=OutputBuffer(parameters=p),
+        )
+        for field in fields(parts):
+            m.submodules[field.name] = getattr(parts, field.name)
+        self._count_progress(m, parts)
+        self._connect_array(m, parts)
+        self._connect_edram(m, parts)
+        placements = self._record_placements(m, parts)
+        self._hold_residents(m, parts, placements)
+        self._announce_wavefronts(m, parts, placements)
+        self._connect_prefill(m, parts)
+        self._connect_lookups(m, parts)
+        self._begin_steps(m, parts)
         return m
 
-    def _count(self, m: Module) -> None:
+    def _count_progress(self, m: Module, parts: Parts) -> None:
         """Tell the scheduler, and who depends on it, how far the step has come."""
-        p, ended = self.parameters, self.router.ended
-        start = self.control.accepts
-        progress = self.scheduler.progress
+        p, ended, start = self.parameters, parts.router.ended, parts.control.accepts
+        progress = parts.scheduler.progress
         scored, finished = Signal(p.count_shape), Signal(p.count_shape)
+        # Heads are done in ascending order: a count says which.
         strobes = (
             (progress.queries, ended[Operation.QUERY.value]),
             (progress.keys, ended[Operation.KEY.value]),
             (progress["values"], ended[Operation.VALUE.value]),
             (progress.placed, self.placed.valid),
-            (progress.weighted, self.softmax.ended),
+            (progress.weighted, parts.softmax.ended),
             (progress.attended, ended[Operation.ATTEND.value]),
             (scored, ended[Operation.OWN.value]),
             (finished, ended[Operation.OUTPUT.value]),
@@ -166,54 +192,46 @@ class Kelle(Unit):
                 m.d.sync += count.eq(count + 1)
             with m.If(start):
                 m.d.sync += count.eq(0)
-
-        # Slots in use before the arriving token has one.
-        residents = [Signal(bits_for(p.slots), name=f"residents_{h}") for h in range(p.heads)]
-        for h, count in enumerate(residents):
-            with m.If(start):
-                m.d.sync += count.eq(self.controller.filled[h])
-            m.d.comb += [
-                self.fetch.residents[h].eq(count),
-                self.softmax.residents[h].eq(count),
-                self.fetch.placements[h].eq(self.placements[h]),
-            ]
         m.d.comb += [
-            progress.arrived.eq(self.control.arrived),
-            progress.loaded.eq(self.control.loaded),
-            self.scheduler.start.eq(start),
-            self.softmax.start.eq(start),
-            self.softmax.scored.eq(scored),
-            self.control.finished.eq(finished == p.query_heads),
+            progress.arrived.eq(parts.control.arrived),
+            progress.loaded.eq(parts.control.loaded),
+            parts.scheduler.start.eq(start),
+            parts.softmax.start.eq(start),
+            parts.softmax.scored.eq(scored),
+            parts.control.finished.eq(finished == p.query_heads),
         ]
 
-    def _connect_array(self, m: Module) -> None:
+    def _connect_array(self, m: Module, parts: Parts) -> None:
         """Connect what the array takes, and what takes its results."""
-        array, issue, router = self.array, self.issue, self.router
-        connect(m, self.scheduler.fetches, self.fetch.operations)
-        connect(m, self.scheduler.loads, self.loads.operations)
-        connect(m, self.scheduler.vectors, issue.operations)
-        connect(m, flipped(self.weights), self.loads.weights)
-        connect(m, self.fetch.beats, self.loads.blocks)
-        connect(m, self.loads.loads, array.weights)
-        connect(m, issue.vectors, array.vectors)
-        connect(m, flipped(self.scales), array.scales)
+        array, router = parts.array, parts.router
+        loads, issue = parts.load_issue, parts.vector_issue
+        # One program, three queues: tiles come from the fetch or from outside, vectors meet them.
+        connect_streams(m, parts.scheduler.fetches, parts.fetch.operations)
+        connect_streams(m, parts.scheduler.loads, loads.operations)
+        connect_streams(m, parts.scheduler.vectors, issue.operations)
+        connect_streams(m, self.weights, loads.weights)
+        connect_streams(m, parts.fetch.beats, loads.blocks)
+        connect_streams(m, loads.loads, array.weights)
+        connect_streams(m, issue.vectors, array.vectors)
+        connect_streams(m, self.scales, array.scales)
+        # Results go back to where the next operation reads them.
         m.d.comb += [
-            issue.members.eq(self.control.members),
-            issue.count.eq(self.control.count),
-            issue.inputs.eq(self.control.inputs),
+            issue.members.eq(parts.control.members),
+            issue.count.eq(parts.control.count),
+            issue.inputs.eq(parts.control.inputs),
             issue.queries.eq(router.queries),
-            issue.probabilities.eq(self.softmax.probabilities),
+            issue.probabilities.eq(parts.softmax.probabilities),
             issue.contexts.eq(router.contexts),
-            router.members.eq(self.control.members),
+            router.members.eq(parts.control.members),
             router.results.eq(array.results),
-            self.fetch.computed.eq(router.computed),
-            self.softmax.scores.eq(router.scores),
+            parts.fetch.computed.eq(router.computed),
+            parts.softmax.scores.eq(router.scores),
         ]
 
-    def _connect_memory(self, m: Module) -> None:
-        """Share the eDRAM's ports: the control reads only while the fetch has nothing to do."""
-        memory, fetch, control = self.memory, self.fetch, self.control
-        connect(m, self.controller.scores, memory.scores)
+    def _connect_edram(self, m: Module, parts: Parts) -> None:
+        """Share the eDRAM's ports between fetch, step control and outside."""
+        memory, fetch, control = parts.memory, parts.fetch, parts.control
+        connect_streams(m, parts.controller.scores, memory.scores)
         m.d.comb += [
             memory.settings.eq(self.settings),
             self.threshold.eq(memory.threshold),
@@ -221,20 +239,24 @@ class Kelle(Unit):
         ]
         # A row from outside is written to one side, then to the other.
         second = Signal()
-        rows_go = []
+        writes_row = []
         for number, side in enumerate(SIDES):
-            mine, its, port = (getattr(unit, f"{side}_read") for unit in (fetch, control, memory))
+            fetch_read, control_read, read = (
+                getattr(unit, f"{side}_read") for unit in (fetch, control, memory)
+            )
             own, write = getattr(fetch, f"{side}_write"), getattr(memory, f"{side}_write")
-            turn = self.rows.valid & (second == number)
+            selected = self.rows.valid & (second == number)
             m.d.comb += [
-                port.valid.eq(mine.valid | its.valid),
-                port.payload.eq(Mux(control.reading, its.payload, mine.payload)),
-                mine.ready.eq(port.ready),
-                its.ready.eq(port.ready),
+                # Not both at once: the control reads only while the fetch has nothing to do.
+                read.valid.eq(fetch_read.valid | control_read.valid),
+                read.payload.eq(Mux(control.reading, control_read.payload, fetch_read.payload)),
+                fetch_read.ready.eq(read.ready),
+                control_read.ready.eq(read.ready),
                 getattr(fetch, side).eq(getattr(memory, side)),
                 getattr(control, side).eq(getattr(memory, side)),
+                # The fetch goes first: the array waits for it.
                 own.ready.eq(write.ready),
-                write.valid.eq(own.valid | turn),
+                write.valid.eq(own.valid | selected),
                 write.payload.address.eq(
                     Mux(own.valid, own.payload.address, self.rows.payload.address)
                 ),
@@ -246,52 +268,79 @@ class Kelle(Unit):
                     )
                 ),
             ]
-            rows_go.append(turn & ~own.valid & write.ready)
-        m.d.comb += self.rows.ready.eq(rows_go[1])
-        with m.If(rows_go[0] | rows_go[1]):
+            writes_row.append(selected & ~own.valid & write.ready)
+        m.d.comb += self.rows.ready.eq(writes_row[1])
+        with m.If(writes_row[0] | writes_row[1]):
             m.d.sync += second.eq(~second)
 
-    def _connect_controller(self, m: Module) -> None:
-        """Announce scores a cycle before they come; keep placements; let steps begin."""
-        p, controller, control = self.parameters, self.controller, self.control
-        coming = self.array.coming
-        header = data.View(header_layout(p), coming.user)
-        scores = header.operation == Operation.SCORE
-        own = header.operation == Operation.OWN
-        placement = Array(self.placements)[header.head]
-        wave = controller.waves.payload
-        rank = header.index == p.queries - 1
-        row_bits = p.eviction.evictor.row_bits
-        m.d.comb += [
-            controller.waves.valid.eq(coming.valid & (scores | own)),
-            wave.head.eq(header.head),
-            wave.tile.eq(Mux(own, placement.slot[row_bits:], header.part)),
-            wave.load.eq(header.index == 0),
-            wave.rank.eq(rank),
-            wave.last.eq(rank & scores & (header.part == p.tiles - 1)),
-            wave.fresh.eq(own),
-            wave.alone.eq(own),
-            wave.row.eq(placement.slot[:row_bits]),
-            controller.scores_in.eq(self.array.lanes),
-            controller.placements.ready.eq(1),
-            # The record of placements says the same, for as many heads as there are.
-            controller.values.ready.eq(1),
+    def _record_placements(self, m: Module, parts: Parts) -> list[Any]:
+        """Keep where each head's arriving token goes, and how its victim was stored."""
+        p, controller = self.parameters, parts.controller
+        placements = [
+            Signal(placement_record(p), name=f"placement_{h}", reset_less=True)
+            for h in range(p.heads)
         ]
         made = controller.placements.payload
         m.d.comb += [
+            controller.placements.ready.eq(1),
+            # The record of placements says the same, for as many heads as there are.
+            controller.values.ready.eq(1),
             self.placed.placement.eq(made),
             self.placed.valid.eq(controller.placements.valid),
         ]
         with m.If(self.placed.valid):
-            record = Array(self.placements)[made.head]
+            record = Array(placements)[made.head]
             m.d.sync += [
                 record.slot.eq(made.slot),
                 record.recomputed.eq(made.evicts & made.evicted.recomputed),
                 record.vector.eq(made.evicted.vector),
             ]
+        return placements
 
-        m.submodules.selector = selector = PrefillSelector(parameters=p.selector)
-        connect(m, flipped(self.prefill_scores), selector.scores)
+    def _hold_residents(self, m: Module, parts: Parts, placements: list[Any]) -> None:
+        """Hold how many slots were in use before the arriving token had one."""
+        p = self.parameters
+        # The search and the softmax are about the cache as it was: counts may change in the step.
+        residents = [Signal(bits_for(p.slots), name=f"residents_{h}") for h in range(p.heads)]
+        for h, count in enumerate(residents):
+            with m.If(parts.control.accepts):
+                m.d.sync += count.eq(parts.controller.filled[h])
+            m.d.comb += [
+                parts.fetch.residents[h].eq(count),
+                parts.softmax.residents[h].eq(count),
+                parts.fetch.placements[h].eq(placements[h]),
+            ]
+
+    def _announce_wavefronts(self, m: Module, parts: Parts, placements: list[Any]) -> None:
+        """Announce scores to the controller a cycle before they are at the array's lane 0."""
+        p, controller, coming = self.parameters, parts.controller, parts.array.coming
+        header = data.View(header_layout(p), coming.user)
+        scores = header.operation == Operation.SCORE
+        own = header.operation == Operation.OWN
+        placement = Array(placements)[header.head]
+        wavefront = controller.wavefronts.payload
+        # The last query head of a group completes a token's score.
+        compare = header.index == p.queries - 1
+        # Scores follow the slots' tiles; the arriving token's go to the tile of its slot, alone.
+        row_bits = p.eviction.evictor.row_bits
+        m.d.comb += [
+            controller.wavefronts.valid.eq(coming.valid & (scores | own)),
+            wavefront.head.eq(header.head),
+            wavefront.tile.eq(Mux(own, placement.slot[row_bits:], header.part)),
+            wavefront.load.eq(header.index == 0),
+            wavefront.compare.eq(compare),
+            wavefront.last.eq(compare & scores & (header.part == p.tiles - 1)),
+            wavefront.fresh.eq(own),
+            wavefront.alone.eq(own),
+            wavefront.row.eq(placement.slot[:row_bits]),
+            controller.scores_in.eq(parts.array.lanes),
+        ]
+
+    def _connect_prefill(self, m: Module, parts: Parts) -> None:
+        """Let tokens in that were selected here, or elsewhere."""
+        controller, selector = parts.controller, parts.selector
+        connect_streams(m, self.prefill_scores, selector.scores)
+        # The selector's tokens first: it cannot begin with another head while they wait.
         selected = selector.prefill
         m.d.comb += [
             controller.prefill.valid.eq(selected.valid | self.prefill.valid),
@@ -301,55 +350,52 @@ class Kelle(Unit):
             selected.ready.eq(controller.prefill.ready),
             self.prefill.ready.eq(controller.prefill.ready & ~selected.valid),
         ]
-        connect(m, controller.vector_stores, flipped(self.vector_stores))
-        look = self.fetch.look
+
+    def _connect_lookups(self, m: Module, parts: Parts) -> None:
+        """Share the lookups of the slot table; the fetch goes first, since the array waits."""
+        controller, fetch = parts.controller, parts.fetch
+        requested, granted = fetch.lookup_request, controller.lookup_request
         m.d.comb += [
-            controller.look.valid.eq(look.valid | self.look.valid),
-            controller.look.payload.eq(Mux(look.valid, look.payload, self.look.payload)),
-            look.ready.eq(controller.look.ready),
-            self.look.ready.eq(controller.look.ready & ~look.valid),
-            self.fetch.shown.eq(controller.shown),
-            self.shown.eq(controller.shown),
+            granted.valid.eq(requested.valid | self.lookup_request.valid),
+            granted.payload.eq(
+                Mux(requested.valid, requested.payload, self.lookup_request.payload)
+            ),
+            requested.ready.eq(granted.ready),
+            self.lookup_request.ready.eq(granted.ready & ~requested.valid),
+            fetch.lookup_response.eq(controller.lookup_response),
+            self.lookup_response.eq(controller.lookup_response),
             self.filled.eq(controller.filled),
             self.vectors.eq(controller.vectors),
-            control.vectors.eq(controller.vectors),
+            parts.control.vectors.eq(controller.vectors),
         ]
 
-        edram = p.memory.edram
-        vector_rows = edram.vector_entries * edram.entry_words
-        owed = Signal(bits_for(vector_rows))
-        asks = self.vector_stores.valid & self.vector_stores.ready
-        with m.If(asks):
-            m.d.sync += owed.eq(vector_rows)
-        with m.Elif(self.rows.valid & self.rows.ready & (owed != 0)):
-            m.d.sync += owed.eq(owed - 1)
-        connect(m, flipped(self.tokens), control.tokens)
-        connect(m, flipped(self.hidden), control.hidden)
+    def _begin_steps(self, m: Module, parts: Parts) -> None:
+        """Let a step begin when nothing of the one before is left."""
+        controller, control = parts.controller, parts.control
+        connect_streams(m, self.tokens, control.tokens)
+        connect_streams(m, self.hidden, control.hidden)
+        pending_rows = self._request_vectors(m, parts)
+        connect_streams(m, parts.outputs.outputs, self.outputs)
+        # Controller and eDRAM also refuse a step until what they keep is in order after a reset.
+        ready = controller.tokens.ready & parts.memory.scores.ready & (pending_rows == 0)
         m.d.comb += [
             controller.tokens.payload.eq(self.tokens.payload),
             controller.tokens.valid.eq(control.accepts),
+            parts.outputs.start.eq(control.accepts),
+            parts.outputs.slices.eq(parts.router.outputs),
+            control.may_start.eq(ready & ~parts.outputs.pending & ~self.outputs.valid),
         ]
-        self.may_start: Value = controller.tokens.ready & self.memory.scores.ready & (owed == 0)
 
-    def _send_outputs(self, m: Module) -> None:
-        """Keep the output's slices until they are taken; a step begins when all are."""
-        p, written = self.parameters, self.router.outputs
-        m.submodules.kept = kept = Memory(depth=p.inputs, width=p.slice_layout.size)
-        count, sent = Signal(range(p.inputs + 1)), Signal(range(p.inputs + 1))
-        move = ~self.outputs.valid | self.outputs.ready
-        waits = sent != count
-        m.d.comb += [
-            kept.write_enable.eq(written.strobe),
-            kept.write_address.eq(written.address),
-            kept.write_data.eq(written["values"]),
-            kept.read_enable.eq(move & waits),
-            kept.read_address.eq(sent),
-            self.outputs.payload.eq(kept.read_data),
-            self.control.may_start.eq(self.may_start & ~waits & ~self.outputs.valid),
-        ]
-        with m.If(written.strobe):
-            m.d.sync += count.eq(count + 1)
-        with m.If(move):
-            m.d.sync += [self.outputs.valid.eq(waits), sent.eq(sent + waits)]
-        with m.If(self.control.accepts):
-            m.d.sync += [count.eq(0), sent.eq(0)]
+    def _request_vectors(self, m: Module, parts: Parts) -> Signal:
+        """Ask for a promoted token's input; return how many of its rows have not come."""
+        edram = self.parameters.memory.edram
+        vector_rows = edram.vector_entries * edram.entry_words
+        connect_streams(m, parts.controller.vector_stores, self.vector_stores)
+        pending_rows = Signal(bits_for(vector_rows))
+        # The input comes from outside, row by row: the token was promoted steps after it arrived.
+        requests = self.vector_stores.valid & self.vector_stores.ready
+        with m.If(requests):
+            m.d.sync += pending_rows.eq(vector_rows)
+        with m.Elif(self.rows.valid & self.rows.ready & (pending_rows != 0)):
+            m.d.sync += pending_rows.eq(pending_rows - 1)
+        return pending_rows

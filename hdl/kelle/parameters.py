@@ -1,28 +1,32 @@
 """Dimensions of the Kelle accelerator, and what its parts tell each other."""
 
+from typing import Annotated
+
 from amaranth.hdl import Shape, signed
 from amaranth.lib import data, enum
 from amaranth.utils import bits_for, ceil_log2
 
-from hdl.kelle.array.finishing_array import FinishingArrayParameters
+from hdl.kelle.array.matrix_unit import MatrixUnitParameters
+from hdl.kelle.array.systolic_array import SystolicArrayParameters
 from hdl.kelle.edram.kv_edram import KvEdramParameters
+from hdl.kelle.edram.refresh_walker import RefreshParameters
 from hdl.kelle.edram.refreshed_edram import RefreshedEdramParameters
 from hdl.kelle.eviction.eviction_parameters import EvictionParameters
 from hdl.kelle.eviction.prefill_parameters import PrefillSelectorParameters
 from hdl.kelle.eviction.systolic_evictor import SystolicEvictorParameters
 from hdl.nonlinear.rotary_embedding import RotaryEmbeddingParameters
 from hdl.nonlinear.softmax import SoftmaxParameters
-from hdl.parameters import parameter_object, require, require_range
+from hdl.parameters import As, Parameters, Range, parameter_object, require
 
 
 class Operation(enum.Enum, shape=3):
     """What the array works on, each for one head."""
 
     QUERY = 0
-    """A query head of the arriving token: x W_Q, turned."""
+    """A query head of the arriving token: x W_Q, rotated."""
 
     KEY = 1
-    """A key of the arriving and of all recomputed tokens: x W_K, turned."""
+    """A key of the arriving and of all recomputed tokens: x W_K, rotated."""
 
     VALUE = 2
     """Their values: x W_V."""
@@ -45,7 +49,7 @@ PROJECTIONS = (Operation.QUERY, Operation.KEY, Operation.VALUE, Operation.OUTPUT
 
 
 @parameter_object
-class KelleParameters:
+class KelleParameters(Parameters):
     """Dimensions of the accelerator; they also drive its golden model and its testbench.
 
     Parameters
@@ -68,12 +72,14 @@ class KelleParameters:
     context : int
         As in `PrefillSelectorParameters`.
     vectors : int
-        Input vectors stored at most, for tokens that are recomputed, 1 to 32.
+        Input vectors stored at most, for tokens that are recomputed.
     popular_above : int, optional
         As in `EvictionParameters`.
     score_shift : int
         Bits that a score loses before it is added to a token's importance.
-    position_bits, base : int
+    position_bits : int
+        Bits of a position.
+    base : int
         As in `RotaryEmbeddingParameters`.
     tick_bits, interval_bits : int
         As in `RefreshParameters`.
@@ -84,31 +90,29 @@ class KelleParameters:
         If a rule above, or one of a part, is broken.
     """
 
-    rows: int = 32
-    bands: int = 4
-    banks: int = 8
-    word_bytes: int = 8
-    words: int = 16384
-    head_size: int = 64
-    heads: int = 3
-    queries: int = 3
-    slots: int = 512
-    window: int = 256
-    sinks: int = 10
-    context: int = 2048
-    vectors: int = 8
-    popular_above: int | None = None
-    score_shift: int = 8
-    position_bits: int = 13
-    base: int = 100_000
-    tick_bits: int = 20
-    interval_bits: int = 5
+    rows: Annotated[int, As(SystolicArrayParameters)] = 32
+    bands: Annotated[int, As(SystolicArrayParameters)] = 4
+    banks: Annotated[int, As(KvEdramParameters)] = 8
+    word_bytes: Annotated[int, As(KvEdramParameters)] = 8
+    words: Annotated[int, As(KvEdramParameters)] = 16384
+    head_size: Annotated[int, Range(2, 256, "channels")] = 64
+    heads: Annotated[int, Range(1, 64, "heads")] = 3
+    queries: Annotated[int, Range(1, 16, "heads")] = 3
+    slots: Annotated[int, As(SystolicEvictorParameters)] = 512
+    window: Annotated[int, As(EvictionParameters)] = 256
+    sinks: Annotated[int, As(EvictionParameters)] = 10
+    context: Annotated[int, As(PrefillSelectorParameters)] = 2048
+    vectors: Annotated[int, Range(1, 32, "vectors")] = 8
+    popular_above: Annotated[int | None, As(EvictionParameters)] = None
+    score_shift: Annotated[int, As(SystolicEvictorParameters, "shift")] = 8
+    position_bits: Annotated[int, Range(4, 20, "bits")] = 13
+    base: Annotated[int, As(RotaryEmbeddingParameters)] = 100_000
+    tick_bits: Annotated[int, As(RefreshParameters)] = 20
+    interval_bits: Annotated[int, As(RefreshParameters)] = 5
 
     def __post_init__(self) -> None:
         """Check the rules between the parts; the parts check their own."""
-        require_range("vectors", self.vectors, 1, 32)
-        require_range("heads", self.heads, 1, 64)
-        require_range("queries", self.queries, 1, 16)
+        super().__post_init__()
         require(
             self.head_size % self.rows == 0,
             f"head_size must be a multiple of rows = {self.rows}",
@@ -125,6 +129,7 @@ class KelleParameters:
             f"bands must be at most rows / 2 and 2 * head_size / rows, here {most}",
             self.bands,
         )
+        # Building the parts' parameters checks them.
         _ = self.array, self.selector, self.memory, self.softmax, self.rotary
         row = self.memory.edram.row_channels
         require(
@@ -214,9 +219,9 @@ class KelleParameters:
         )
 
     @property
-    def array(self) -> FinishingArrayParameters:
+    def array(self) -> MatrixUnitParameters:
         """The array."""
-        return FinishingArrayParameters(
+        return MatrixUnitParameters(
             rows=self.rows,
             bands=self.bands,
             vectors=max(self.members, self.queries * self.slices, 2),
@@ -264,6 +269,7 @@ class KelleParameters:
         }
         if operation in heads:
             return heads[operation] * self.slices
+        # Behind them, a word for all scores and one for all of attention.
         last = 2 * (self.query_heads + self.heads) * self.slices
         return last + (operation is Operation.ATTEND)
 

@@ -1,37 +1,38 @@
 """Kelle's special function unit: softmax, activations, norm and rotary embedding side by side.
 
 Section 5 of the paper names the functions; each has its own streams, so that the scheduler can
-overlap them: a softmax of one head runs while the next head's query is turned.
+overlap them: a softmax of one head runs while the next head's query is rotated.
 """
 
 from typing import Any
 
 from amaranth.hdl import Module
 from amaranth.lib import stream
-from amaranth.lib.wiring import In, Out, connect, flipped
+from amaranth.lib.wiring import In, Out
 
 from hdl.nonlinear.activation_functions import ActivationFunctions, ActivationFunctionsParameters
 from hdl.nonlinear.rms_norm import RmsNorm, RmsNormParameters
 from hdl.nonlinear.rotary_embedding import RotaryEmbedding, RotaryEmbeddingParameters
 from hdl.nonlinear.softmax import Softmax, SoftmaxParameters
-from hdl.parameters import parameter_object, require
+from hdl.parameters import Parameters, parameter_object, require
+from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
 
 
 @parameter_object
-class SfuParameters:
+class SfuParameters(Parameters):
     """Dimensions of a special function unit; all functions have the same number of lanes.
 
     Parameters
     ----------
     softmax : SoftmaxParameters
-        Of the softmax.
+        The softmax.
     activation : ActivationFunctionsParameters
-        Of SiLU and GeLU.
+        SiLU and GeLU.
     norm : RmsNormParameters
-        Of RMSNorm.
+        RMSNorm.
     rotary : RotaryEmbeddingParameters
-        Of the rotary embedding.
+        The rotary embedding.
 
     Raises
     ------
@@ -46,6 +47,7 @@ class SfuParameters:
 
     def __post_init__(self) -> None:
         """Check the rule."""
+        super().__post_init__()
         lanes = [part.lanes for part in (self.softmax, self.activation, self.norm, self.rotary)]
         require(len(set(lanes)) == 1, "all functions must have the same lanes", lanes)
 
@@ -115,7 +117,7 @@ class Sfu(Unit):
             (rotary.rotated, self.rotated),
         ]
         for outer, inner in inwards:
-            connect(m, flipped(outer), inner)
+            connect_streams(m, outer, inner)
         for inner, outer in outwards:
-            connect(m, inner, flipped(outer))
+            connect_streams(m, inner, outer)
         return m

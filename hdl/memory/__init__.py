@@ -1,1 +1,1 @@
-"""What keeps words: the memory itself, FIFOs, and buffers that give words again."""
+"""What holds words: the memory itself, FIFOs, replay, row and ping-pong buffers, burst ports."""

@@ -1,4 +1,4 @@
-"""The one memory of all accelerators, and the place where a macro takes its stead.
+"""A memory with one read and one write port, and the place where a macro takes its stead.
 
 **Swap point.** Each distinct `Memory` is emitted as a module of its own, named after its
 configuration (`memory_<depth>_<width>_<granularity>`), with the ports ``clk``, ``rst``,
@@ -6,6 +6,8 @@ configuration (`memory_<depth>_<width>_<granularity>`), with the ports ``clk``, 
 ``write_data`` and nothing else. To use an SRAM or eDRAM macro, leave the emitted file out of the
 file list and put a module of the same name and ports around the macro. No design depends on what a
 memory holds after power-up, and no initial contents are given.
+
+`RowBuffer` infers its two memories in place; its docstring names them as swap points too.
 """
 
 from typing import Any
@@ -61,7 +63,7 @@ class Memory(Unit):
 
     def __init__(self, *, depth: int, width: int, granularity: int | None = None) -> None:
         require_range("depth", depth, 2, 1 << 20)
-        require_range("width", width, 1, 4096)
+        require_range("width", width, 1, 1 << 16)
         part = width if granularity is None else granularity
         require_range("granularity", part, 1, width)
         require(width % part == 0, f"granularity must divide the width {width}", part)

@@ -1,4 +1,4 @@
-"""A FIFO whose items stand in the one memory of all accelerators."""
+"""A FIFO whose items stand in a memory instead of registers."""
 
 from typing import Any
 
@@ -50,29 +50,31 @@ class MemoryFifo(Unit):
         width = Shape.cast(self.shape).width
         m.submodules.ring = ring = Memory(depth=self.depth, width=width)
         arrives, leaves = Signal(), Signal()
-        phases = []
+        wrap_bits = []
         for address, moves in ((ring.write_address, arrives), (ring.read_address, leaves)):
-            pointer = Signal.like(address)
-            # How often the pointer has gone round, as far as it matters.
-            phase = Signal()
+            # The wrap bit counts a pointer's rounds, modulo two: the writer is never two ahead.
+            pointer, wrap_bit = Signal.like(address), Signal()
             m.d.comb += address.eq(pointer)
             with m.If(moves):
                 m.d.sync += pointer.eq(pointer + 1)
                 with m.If(pointer == self.depth - 1):
-                    m.d.sync += [pointer.eq(0), phase.eq(~phase)]
-            phases.append(phase)
-        meet, turned = Signal(), Signal()
+                    m.d.sync += [pointer.eq(0), wrap_bit.eq(~wrap_bit)]
+            wrap_bits.append(wrap_bit)
+        # Where the pointers meet, the writer is a round ahead, or there is nothing to read.
+        meet, ahead, full = Signal(), Signal(), Signal()
         m.d.comb += [
             meet.eq(ring.write_address == ring.read_address),
-            turned.eq(phases[0] ^ phases[1]),
-            self.source.ready.eq(~(meet & turned)),
+            ahead.eq(wrap_bits[0] ^ wrap_bits[1]),
+            full.eq(meet & ahead),
+            self.source.ready.eq(~full),
             arrives.eq(self.source.valid & self.source.ready),
-            leaves.eq((~meet | turned) & (~self.sink.valid | self.sink.ready)),
+            leaves.eq((~meet | ahead) & (~self.sink.valid | self.sink.ready)),
             ring.write_enable.eq(arrives),
             ring.write_data.eq(Value.cast(self.source.payload)),
             ring.read_enable.eq(leaves),
             Value.cast(self.sink.payload).eq(ring.read_data),
         ]
+        # The memory's output is the FIFO's: it stands until the next read.
         with m.If(leaves | self.sink.ready):
             m.d.sync += self.sink.valid.eq(leaves)
         return m

@@ -1,4 +1,4 @@
-"""A buffer whose items are read again and again, until its reader releases them."""
+"""A buffer whose items are read round after round, until its reader releases them."""
 
 from typing import Any
 
@@ -82,16 +82,19 @@ class ReplayBuffer(Unit):
         source, sink = self.source.payload, self.sink
         width = Shape.cast(self.shape).width // self.parts
         banks = [Memory(depth=self.depth, width=width) for _ in range(self.parts)]
+        # Parts that have come in, and the item to read next.
         written, place = Signal(range(self.depth * self.parts + 1)), Signal(ceil_log2(self.depth))
         complete, in_order = Signal(), Signal(init=1)
         arrives, leaves, released = Signal(), Signal(), Signal()
         part_bits = ceil_log2(self.parts)
+        # An item's parts lie side by side, one bank each.
         to, whole = source.place if self.placed else written, written[part_bits:]
         m.d.comb += [
             self.source.ready.eq(~complete),
             arrives.eq(self.source.valid & self.source.ready),
             released.eq(sink.valid & sink.ready & self.release),
             leaves.eq(
+                # Read what is there: all of it, or in the first round as far as it came in order.
                 (place != whole)
                 & (complete | (in_order & int(self.follows)))
                 & (~sink.valid | sink.ready)
@@ -108,16 +111,19 @@ class ReplayBuffer(Unit):
                 bank.read_enable.eq(leaves),
                 bank.read_address.eq(place),
             ]
+        # What comes out of its order may leave a gap before it: then the round waits for the last.
         with m.If(arrives):
             m.d.sync += [
                 written.eq(written + 1),
                 complete.eq(source.last),
                 in_order.eq(in_order & (to == written)),
             ]
+        # The memory's output is the sink's payload: it stands until the next read.
         with m.If(leaves | sink.ready):
             m.d.sync += sink.valid.eq(leaves)
         with m.If(leaves):
             m.d.sync += place.eq(Mux(complete & (place + 1 == whole), 0, place + 1))
+        # Forget the vector; its last round has been read to the end.
         with m.If(released):
             m.d.sync += [written.eq(0), complete.eq(0), in_order.eq(1), place.eq(0)]
         return m

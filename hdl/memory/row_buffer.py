@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from amaranth.hdl import Module, Mux, ShapeLike, Signal
+from amaranth.hdl import Module, Mux, ShapeLike, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from hdl.parameters import require_range
-from hdl.stream.fall_through_fifo import FallThroughFifo
+from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
 
 
@@ -101,8 +101,10 @@ class RowBuffer(Unit):
         write_pointer, read_pointer = Signal(pointer), Signal(pointer)
         data_pointer = Signal(pointer, reset_less=True)
 
-        m.submodules.ends = ends = FallThroughFifo(shape=data_pointer.shape(), depth=self.rows)
-        m.submodules.waiting = waiting = FallThroughFifo(shape=self.result_shape, depth=self.rows)
+        # Where each complete row ends, and its result: what the read side needs to know.
+        m.submodules.ends = ends = Fifo(shape=data_pointer.shape(), depth=self.rows)
+        m.submodules.waiting = waiting = Fifo(shape=self.result_shape, depth=self.rows)
+        # A row is read only once its result is there, so the result stays with all its slices.
         read = waiting.sink.valid & self.enable
         reads_last = read_pointer == ends.sink.payload
         m.d.comb += [
@@ -125,28 +127,16 @@ class RowBuffer(Unit):
         with m.If(read):
             m.d.sync += [
                 read_pointer.eq(after(read_pointer)),
+                # The data is read one enabled cycle behind the tag.
                 data_pointer.eq(read_pointer),
                 self.result.eq(waiting.sink.payload),
                 self.last.eq(reads_last),
             ]
-        for name, shape, address in (
-            ("tag", self.tag_shape, read_pointer),
-            ("data", self.data_shape, data_pointer),
-        ):
-            if shape is None:
-                continue
-            memory = Memory(shape=shape, depth=self.depth, init=[])
-            m.submodules[f"{name}_memory"] = memory
-            write_port, read_port = memory.write_port(), memory.read_port()
-            m.d.comb += [
-                write_port.addr.eq(write_pointer),
-                write_port.data.eq(self.write[name]),
-                write_port.en.eq(self.write.strobe),
-                read_port.addr.eq(address),
-                read_port.en.eq(self.enable),
-                getattr(self, name).eq(read_port.data),
-            ]
+        if self.tag_shape is not None:
+            self._hold(m, "tag", write_pointer, read_pointer)
+        self._hold(m, "data", write_pointer, data_pointer)
 
+        # Credits: what is taken is counted at once, though it is written later.
         slices, rows = Signal(range(self.depth + 1)), Signal(range(self.rows + 1))
         m.d.comb += self.room.eq((slices != self.depth) & (rows != self.rows))
         # A slice's place is free once its data, not its tag, has been read.
@@ -155,3 +145,17 @@ class RowBuffer(Unit):
             rows.eq(rows + (self.take & self.take_last) - (read & reads_last)),
         ]
         return m
+
+    def _hold(self, m: Module, name: str, write_pointer: Value, read_pointer: Value) -> None:
+        """Place the memory of a slice's tag or of its data."""
+        memory = Memory(shape=self.write[name].shape(), depth=self.depth, init=[])
+        m.submodules[f"{name}_memory"] = memory
+        write_port, read_port = memory.write_port(), memory.read_port()
+        m.d.comb += [
+            write_port.addr.eq(write_pointer),
+            write_port.data.eq(self.write[name]),
+            write_port.en.eq(self.write.strobe),
+            read_port.addr.eq(read_pointer),
+            read_port.en.eq(self.enable),
+            getattr(self, name).eq(read_port.data),
+        ]

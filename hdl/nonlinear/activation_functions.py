@@ -1,17 +1,18 @@
-"""SiLU and GeLU by one table and linear interpolation (Section 5, SFU)."""
+"""SiLU and GeLU by one table and linear interpolation."""
 
 from enum import Enum
 from functools import cache
-from typing import Any
+from typing import Annotated, Any
 
 import mpmath
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
+from hdl.arith.delay_line import delay_line
 from hdl.arith.fixed_point import FixedPoint
-from hdl.arith.table_interpolation import TableInterpolation, exact_knots
-from hdl.parameters import parameter_object, require_power_of_two
+from hdl.arith.table_interpolation import TableInterpolation, exact_breakpoints
+from hdl.parameters import Parameters, PowerOfTwo, parameter_object
 from hdl.unit import Unit
 
 VALUE = FixedPoint(integer_bits=6, fraction_bits=10)
@@ -35,15 +36,15 @@ class Function(Enum):
 
 
 @parameter_object
-class ActivationFunctionsParameters:
+class ActivationFunctionsParameters(Parameters):
     """Dimensions of the activation unit; they also drive its golden model and its testbench.
 
     Parameters
     ----------
     lanes : int
-        Values in a slice: a power of two, 1 to 64.
+        Values in a slice.
     pieces : int
-        Table entries a function: a power of two, 16 to 1024.
+        Table entries a function.
 
     Raises
     ------
@@ -51,13 +52,8 @@ class ActivationFunctionsParameters:
         If a rule above is broken, with the rule and the value.
     """
 
-    lanes: int = 32
-    pieces: int = 256
-
-    def __post_init__(self) -> None:
-        """Check every rule."""
-        require_power_of_two("lanes", self.lanes, 1, 64)
-        require_power_of_two("pieces", self.pieces, 16, 1024)
+    lanes: Annotated[int, PowerOfTwo(1, 64, "values")] = 32
+    pieces: Annotated[int, PowerOfTwo(16, 1024, "entries")] = 256
 
     @property
     def offset_bits(self) -> int:
@@ -87,11 +83,11 @@ def gelu_dip(x: Any) -> Any:
 
 
 @cache
-def dip_knots(pieces: int) -> tuple[int, ...]:
+def dip_breakpoints(pieces: int) -> tuple[int, ...]:
     """Return both tables, one behind the other: every dip begins and ends at 0, so they join."""
     scale = 1 << VALUE.fraction_bits + GUARD_BITS
     silu, gelu = (
-        exact_knots(dip, pieces=pieces, width=1 << RANGE_BITS, scale=scale)
+        exact_breakpoints(dip, pieces=pieces, width=1 << RANGE_BITS, scale=scale)
         for dip in (silu_dip, gelu_dip)
     )
     return silu[:-1] + gelu
@@ -105,10 +101,10 @@ class ActivationFunctions(Unit):
 
     **Latency** 4 cycles. **Throughput** one slice a cycle.
 
-    **Numerics** input and output Q6.10. The dip of |x| comes from a table of `pieces` knots over 0
-    to 16 with 13 fraction bits, interpolated and rounded once, half up; beyond 16 it is 0. With 256
-    pieces the error to the exact function is at most 0.9 steps of 2**-10 for SiLU and 1.0 for GeLU;
-    with P it grows as (256 / P)**2.
+    **Numerics** input and output Q6.10. The dip of |x| comes from a table of `pieces` breakpoints
+    over 0 to 16 with 13 fraction bits, interpolated and rounded once, half up; beyond 16 it is 0.
+    With 256 pieces the error to the exact function is at most 0.9 steps of 2**-10 for SiLU and 1.0
+    for GeLU; with P it grows as (256 / P)**2.
 
     Parameters
     ----------
@@ -141,14 +137,13 @@ class ActivationFunctions(Unit):
         """Let all lanes move together."""
         m = Module()
         p = self.parameters
+        # One enable for all lanes: they stall together, and need no registers of their own for it.
         move = ~self.outputs.valid | self.outputs.ready
         m.d.comb += self.inputs.ready.eq(move)
         flags = Cat(self.inputs.valid, self.inputs.payload.last)
-        for stage in range(ActivationLane.STAGES):
-            passed = Signal(2, name=f"flags_{stage}")
-            with m.If(move):
-                m.d.sync += passed.eq(flags)
-            flags = passed
+        flags = delay_line(m, flags, ActivationLane.STAGES, name="flags", enable=move, reset=True)[
+            -1
+        ]
         m.d.comb += [self.outputs.valid.eq(flags[0]), self.outputs.payload.last.eq(flags[1])]
         for i in range(p.lanes):
             m.submodules[f"lane_{i}"] = lane = ActivationLane(pieces=p.pieces)
@@ -201,28 +196,29 @@ class ActivationLane(Unit):
         table_bits = RANGE_BITS + VALUE.fraction_bits
         pieces_bits = self.pieces.bit_length() - 1
         m.submodules.dip = dip = TableInterpolation(
-            knots=dip_knots(self.pieces),
+            breakpoints=dip_breakpoints(self.pieces),
             offset_bits=table_bits - pieces_bits,
             guard_bits=GUARD_BITS,
             stages=2,
             enable=True,
         )
+        # First stage: the magnitude, of which -32 needs all bits.
         magnitude = Signal(VALUE.width, reset_less=True)
         function = Signal(reset_less=True)
         beyond = magnitude[table_bits:].any()
-        # Beyond the table stands the first knot, which is 0.
+        # Beyond the table stands the first breakpoint, which is 0.
         place = Mux(beyond, 0, magnitude[:table_bits])
         m.d.comb += [dip.enable.eq(self.enable), dip.a.eq(Cat(place, function))]
 
+        # max(x, 0) waits beside the table.
         positive = Mux(self.value[-1], Const(0, VALUE.width), self.value.as_unsigned())
+        positive = delay_line(
+            m, positive[:-1], self.STAGES - 1, name="positive", enable=self.enable
+        )[-1]
         with m.If(self.enable):
             m.d.sync += [
                 magnitude.eq(Mux(self.value[-1], -self.value, self.value)),
                 function.eq(self.function),
             ]
-            for stage in range(self.STAGES - 1):
-                held = Signal(VALUE.width - 1, name=f"positive_{stage}", reset_less=True)
-                m.d.sync += held.eq(positive)
-                positive = held
             m.d.sync += self.result.eq(positive - dip.result)
         return m

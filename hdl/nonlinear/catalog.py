@@ -9,7 +9,7 @@ from hdl.nonlinear.softmax import Softmax, SoftmaxParameters
 UNITS: tuple[Entry, ...] = (
     Entry(
         summary="turns rows of scores into probabilities with the maximum found online",
-        source="Section 5, special function units",
+        source="Kelle, Section 5: special function units",
         latency="10 cycles from a row's last scores to its first probabilities",
         throughput="lanes scores a cycle",
         unit=Softmax,
@@ -22,7 +22,7 @@ UNITS: tuple[Entry, ...] = (
     ),
     Entry(
         summary="divides hidden states by their root mean square and weights them",
-        source="Section 5, special function units",
+        source="Kelle, Section 5: special function units",
         latency="10 cycles from a row's last slice to its first result",
         throughput="lanes elements a cycle",
         unit=RmsNorm,
@@ -34,7 +34,7 @@ UNITS: tuple[Entry, ...] = (
     ),
     Entry(
         summary="SiLU and GeLU by one table and linear interpolation",
-        source="Section 5, special function units",
+        source="Kelle, Section 5: special function units",
         latency="4 cycles",
         throughput="lanes values a cycle",
         unit=ActivationFunctions,
@@ -46,7 +46,7 @@ UNITS: tuple[Entry, ...] = (
     ),
     Entry(
         summary="turns queries and keys by their positions, with generated angles",
-        source="Section 5, special function units",
+        source="Kelle, Section 5: special function units",
         latency="4 cycles",
         throughput="lanes elements a cycle",
         unit=RotaryEmbedding,

@@ -1,7 +1,7 @@
-"""RMSNorm: a hidden state divided by its root mean square, times a weight (Section 5, SFU)."""
+"""RMSNorm: a hidden state divided by its root mean square, times a weight."""
 
 from functools import cache
-from typing import Any
+from typing import Annotated, Any
 
 import mpmath
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed, unsigned
@@ -9,12 +9,13 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.adder_tree import tree_sum
+from hdl.arith.delay_line import delay_line
 from hdl.arith.fixed_point import FixedPoint
 from hdl.arith.reciprocal import normalised
 from hdl.arith.saturating_add import saturate
-from hdl.arith.table_interpolation import TableInterpolation, exact_knots
+from hdl.arith.table_interpolation import TableInterpolation, exact_breakpoints
 from hdl.memory.row_buffer import RowBuffer
-from hdl.parameters import parameter_object, require, require_power_of_two, require_range
+from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, require
 from hdl.unit import Unit
 
 STATE = signed(16)
@@ -38,19 +39,19 @@ TURNAROUND = 8
 
 
 @parameter_object
-class RmsNormParameters:
+class RmsNormParameters(Parameters):
     """Dimensions of an RMSNorm unit; they also drive its golden model and its testbench.
 
     Parameters
     ----------
     lanes : int
-        Elements in a slice: a power of two, 1 to 64.
+        Elements in a slice.
     width : int
-        Elements of a hidden state, a multiple of `lanes` up to 8192 and at least two slices.
+        Elements of a hidden state, a multiple of `lanes` and at least two slices.
     weight_fraction : int
-        Fraction bits of the 16-bit weights, 10 to 15.
+        Fraction bits of the 16-bit weights.
     rows : int
-        Complete rows under way or waiting at most, 1 to 16.
+        Complete rows under way or waiting at most.
 
     Raises
     ------
@@ -58,18 +59,16 @@ class RmsNormParameters:
         If a rule above is broken, with the rule and the value.
     """
 
-    lanes: int = 32
-    width: int = 4096
-    weight_fraction: int = 14
-    rows: int = 4
+    lanes: Annotated[int, PowerOfTwo(1, 64, "elements")] = 32
+    width: Annotated[int, Range(2, 8192, "elements")] = 4096
+    weight_fraction: Annotated[int, Range(10, 15, "bits")] = 14
+    rows: Annotated[int, Range(1, 16, "rows")] = 4
 
     def __post_init__(self) -> None:
         """Check every rule."""
-        require_power_of_two("lanes", self.lanes, 1, 64)
-        require_range("width", self.width, 2 * self.lanes, 8192)
+        super().__post_init__()
         require(self.width % self.lanes == 0, "width must be a multiple of lanes", self.width)
-        require_range("weight_fraction", self.weight_fraction, 10, 15)
-        require_range("rows", self.rows, 1, 16)
+        require(self.width >= 2 * self.lanes, "width must be at least two slices", self.width)
 
     @property
     def slices(self) -> int:
@@ -87,9 +86,9 @@ class RmsNormParameters:
         return ((self.width - 1).bit_length() + 1) // 2
 
     @property
-    def root_knots(self) -> tuple[int, ...]:
+    def root_breakpoints(self) -> tuple[int, ...]:
         """The table of reciprocal roots."""
-        return root_knots(self.width, self.width_exponent)
+        return root_breakpoints(self.width, self.width_exponent)
 
     @property
     def ratio_fraction(self) -> int:
@@ -115,7 +114,7 @@ class RmsNormParameters:
     @property
     def row_layout(self) -> data.StructLayout:
         """A row's reciprocal root: a mantissa and how far to shift."""
-        mantissa = (max(self.root_knots) >> GUARD_BITS).bit_length()
+        mantissa = (max(self.root_breakpoints) >> GUARD_BITS).bit_length()
         return data.StructLayout(
             {"mantissa": unsigned(mantissa), "shift": range(self.sum_width // 2 + 1)}
         )
@@ -128,7 +127,7 @@ class RmsNormParameters:
 
 
 @cache
-def root_knots(width: int, exponent: int) -> tuple[int, ...]:
+def root_breakpoints(width: int, exponent: int) -> tuple[int, ...]:
     """Return ``sqrt(width) / 2**exponent / sqrt(x)`` for x from 1 to 4, 128 pieces an octave.
 
     The root of the width in the table saves the division by the width.
@@ -137,7 +136,7 @@ def root_knots(width: int, exponent: int) -> tuple[int, ...]:
     def root(t: Any) -> Any:
         return mpmath.sqrt(width) / 2**exponent / mpmath.sqrt(max(1 + t, 2 * t))
 
-    return exact_knots(root, pieces=PIECES, width=2, scale=1 << ROOT_FRACTION + GUARD_BITS)
+    return exact_breakpoints(root, pieces=PIECES, width=2, scale=1 << ROOT_FRACTION + GUARD_BITS)
 
 
 class RmsNorm(Unit):
@@ -152,11 +151,11 @@ class RmsNorm(Unit):
     shorter than 3 slices notice. A slice waits for its weights.
 
     **Numerics** the squares are summed exactly; the sum is normalised to 15 fraction bits (floor);
-    its reciprocal root comes from a table of 256 knots over two octaves, interpolated and rounded
-    to 16 fraction bits; the product with x is floored to a ratio of 16 - log2(sqrt(width)) fraction
-    bits, of which the dropped part counts as half a unit; the product with the weight is rounded
-    half up to Q6.10 and saturates. The error to the exact result y is at most
-    ``0.5 * 2**-10 + abs(w) * 2**-(ratio_fraction + 1) + 4e-5 * abs(y)``, where y does not saturate.
+    its reciprocal root comes from a table of 256 breakpoints over two octaves, interpolated and
+    rounded to 16 fraction bits; the product with x is floored to a ratio of 16 - log2(sqrt(width))
+    fraction bits, of which the dropped part counts as half a unit; the product with the weight is
+    rounded half up to Q6.10 and saturates. The error to the exact result y is at most ``0.5 *
+    2**-10 + abs(w) * 2**-(ratio_fraction + 1) + 4e-5 * abs(y)``, where y does not saturate.
 
     Parameters
     ----------
@@ -217,20 +216,14 @@ class RmsNorm(Unit):
             buffer.write.data.eq(states.values),
         ]
 
+        # First stage: flags travel beside the squares.
         begins = Signal(init=1)
         with m.If(take):
             m.d.sync += begins.eq(states.last)
-        strobe, flags, epsilon = take, Cat(begins, states.last), states.epsilon
-        for stage in range(2):
-            strobe_held = Signal(name=f"strobe_{stage}")
-            flags_held = Signal(2, name=f"flags_{stage}", reset_less=True)
-            epsilon_held = Signal(EPSILON_BITS, name=f"epsilon_{stage}", reset_less=True)
-            m.d.sync += [
-                strobe_held.eq(strobe),
-                flags_held.eq(flags),
-                epsilon_held.eq(epsilon),
-            ]
-            strobe, flags, epsilon = strobe_held, flags_held, epsilon_held
+        # Two registers, as many as between a slice and the sum of its squares.
+        strobe = delay_line(m, take, 2, name="strobe", reset=True)[-1]
+        flags = delay_line(m, Cat(begins, states.last), 2, name="flags")[-1]
+        epsilon = delay_line(m, states.epsilon, 2, name="epsilon")[-1]
 
         squares = [Signal(SQUARE_BITS, name=f"square_{i}", reset_less=True) for i in range(p.lanes)]
         m.d.sync += [squares[i].eq(states.values[i] * states.values[i]) for i in range(p.lanes)]
@@ -238,28 +231,24 @@ class RmsNorm(Unit):
         addend = Signal(slice_sum.shape(), reset_less=True)
         total = Signal(p.sum_width, reset_less=True)
         m.d.sync += addend.eq(slice_sum)
+        # A row's first slice starts from epsilon instead of the row before.
         with m.If(strobe):
             m.d.sync += total.eq(Mux(flags[0], epsilon, total) + addend)
 
+        # The root halves the exponent; an odd one's factor of two selects the second octave.
         fraction, exponent = normalised(total, FRACTION_BITS)
         place = Signal(FRACTION_BITS + 1, reset_less=True)
         m.submodules.root = root = TableInterpolation(
-            knots=p.root_knots,
+            breakpoints=p.root_breakpoints,
             offset_bits=FRACTION_BITS - (PIECES.bit_length() - 2),
             guard_bits=GUARD_BITS,
             stages=2,
         )
         m.d.sync += place.eq(Cat(fraction, exponent[0]))
         m.d.comb += [root.a.eq(place), buffer.results.payload.mantissa.eq(root.result)]
-        ended, shift = strobe & flags[1], exponent[1:]
-        for stage in range(4):
-            ended_held = Signal(name=f"ended_{stage}")
-            m.d.sync += ended_held.eq(ended)
-            ended = ended_held
-        for stage in range(3):
-            shift_held = Signal(len(shift), name=f"shift_{stage}", reset_less=True)
-            m.d.sync += shift_held.eq(shift)
-            shift = shift_held
+        # The sum, its place in the table, and the two of the table.
+        ended = delay_line(m, strobe & flags[1], 4, name="ended", reset=True)[-1]
+        shift = delay_line(m, exponent[1:], 3, name="shift")[-1]
         m.d.comb += [buffer.results.valid.eq(ended), buffer.results.payload.shift.eq(shift)]
 
     def _second_pass(self, m: Module, buffer: RowBuffer) -> None:
@@ -268,6 +257,7 @@ class RmsNorm(Unit):
         row = Signal(p.row_layout, reset_less=True)
         read, divided = Signal(), Signal()
         read_last, divided_last = Signal(reset_less=True), Signal(reset_less=True)
+        # The last stage may fill while the others wait for weights.
         free = ~self.results.valid | self.results.ready
         move = free & (~divided | self.weights.valid)
         m.d.comb += [buffer.enable.eq(move), self.weights.ready.eq(free & divided)]

@@ -1,20 +1,21 @@
-"""Rotary embedding: each pair of channels turned by its position's angle (Section 5, SFU).
+"""Rotary embedding: each pair of channels turned by its position's angle.
 
 The angles are generated, not stored: a position times a constant of the pair, in turns, and a table
 of a quarter of the circle.
 """
 
 from functools import cache
-from typing import Any
+from typing import Annotated, Any
 
 import mpmath
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
+from hdl.arith.delay_line import delay_line
 from hdl.arith.saturating_add import saturate
-from hdl.arith.table_interpolation import TableInterpolation, exact_knots, look_up
-from hdl.parameters import parameter_object, require, require_power_of_two, require_range
+from hdl.arith.table_interpolation import TableInterpolation, exact_breakpoints, look_up
+from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, require
 from hdl.unit import Unit
 
 ELEMENT = signed(16)
@@ -34,19 +35,19 @@ GUARD_BITS = 4
 
 
 @parameter_object
-class RotaryEmbeddingParameters:
+class RotaryEmbeddingParameters(Parameters):
     """Dimensions of a rotary embedding; they also drive its golden model and its testbench.
 
     Parameters
     ----------
     lanes : int
-        Elements in a slice, of neighbouring channels: a power of two, 2 to 64.
+        Elements in a slice, of neighbouring channels.
     head_size : int
-        Channels of a head, a multiple of `lanes` up to 256.
+        Channels of a head, a multiple of `lanes`.
     base : int
-        What the angles' geometric series is made of, 2 to 10,000,000.
+        What the angles' geometric series is made of.
     position_bits : int
-        Bits of a position, 1 to 20.
+        Bits of a position.
 
     Raises
     ------
@@ -54,19 +55,16 @@ class RotaryEmbeddingParameters:
         If a rule above is broken, with the rule and the value.
     """
 
-    lanes: int = 32
-    head_size: int = 128
-    base: int = 10000
-    position_bits: int = 14
+    lanes: Annotated[int, PowerOfTwo(2, 64, "elements")] = 32
+    head_size: Annotated[int, Range("lanes", 256, "channels")] = 128
+    base: Annotated[int, Range(2, 10_000_000, "ratio")] = 10000
+    position_bits: Annotated[int, Range(1, 20, "bits")] = 14
 
     def __post_init__(self) -> None:
         """Check every rule."""
-        require_power_of_two("lanes", self.lanes, 2, 64)
-        require_range("head_size", self.head_size, self.lanes, 256)
+        super().__post_init__()
         rule = "head_size must be a multiple of lanes"
         require(self.head_size % self.lanes == 0, rule, self.head_size)
-        require_range("base", self.base, 2, 10_000_000)
-        require_range("position_bits", self.position_bits, 1, 20)
 
     @property
     def slices(self) -> int:
@@ -108,11 +106,11 @@ def turns(head_size: int, base: int, bits: int) -> tuple[int, ...]:
 
 
 @cache
-def circle_knots(function: str) -> tuple[int, ...]:
+def circle_breakpoints(function: str) -> tuple[int, ...]:
     """Return ``"sin"`` or ``"cos"`` over a quarter turn."""
     scale = 1 << CIRCLE_FRACTION + GUARD_BITS
     quarter = getattr(mpmath, f"{function}pi")
-    return exact_knots(lambda turn: quarter(2 * turn), pieces=PIECES, width=0.25, scale=scale)
+    return exact_breakpoints(lambda turn: quarter(2 * turn), pieces=PIECES, width=0.25, scale=scale)
 
 
 class RotaryEmbedding(Unit):
@@ -124,9 +122,9 @@ class RotaryEmbedding(Unit):
 
     **Latency** 4 cycles. **Throughput** one slice a cycle.
 
-    **Numerics** the angle is rounded to 18 bits of a turn; sine and cosine come from tables of 256
-    knots over a quarter turn, interpolated and rounded to 15 fraction bits; each result is the
-    rounded sum of two products, half up, and saturates. The error is at most
+    **Numerics** the angle is rounded to 18 bits of a turn; sine and cosine come from tables of
+    256 breakpoints over a quarter turn, interpolated and rounded to 15 fraction bits; each result
+    is the rounded sum of two products, half up, and saturates. The error is at most
     ``0.5 + 5e-5 * (abs(x) + abs(y))`` steps for a pair x, y.
 
     Parameters
@@ -165,15 +163,12 @@ class RotaryEmbedding(Unit):
         taken = self.vectors.payload
         m.d.comb += self.vectors.ready.eq(move)
 
+        # Which slice of its head: the table of turns is indexed by it.
         index = Signal(range(p.slices))
         with m.If(move & self.vectors.valid):
             m.d.sync += index.eq(Mux(taken.last, 0, index + 1))
         flags = Cat(self.vectors.valid, taken.last)
-        for stage in range(RotaryPair.STAGES):
-            passed = Signal(2, name=f"flags_{stage}")
-            with m.If(move):
-                m.d.sync += passed.eq(flags)
-            flags = passed
+        flags = delay_line(m, flags, RotaryPair.STAGES, name="flags", enable=move, reset=True)[-1]
         m.d.comb += [self.rotated.valid.eq(flags[0]), self.rotated.payload.last.eq(flags[1])]
 
         pairs = p.lanes // 2
@@ -235,19 +230,22 @@ class RotaryPair(Unit):
         m = Module()
         # A turn's multiples do not count: the product's upper bits fall off.
         angle = self.position * self.turn + (1 << self.position_bits - 1)
+        # First stage: the angle, as quarters and the place in one.
         phase = Signal(PHASE_BITS, reset_less=True)
         x, y = Signal(ELEMENT, reset_less=True), Signal(ELEMENT, reset_less=True)
         quarters = phase[PLACE_BITS:]
         straight = signed(ELEMENT.width + 1)
+        # Second stage: whole quarters are swaps and signs; -(-2**15) needs a bit more.
         turned = Mux(quarters[0], -y, x), Mux(quarters[0], x, y)
         x_straight, y_straight = (
             Signal(straight, name=f"{name}_straight", reset_less=True) for name in "xy"
         )
+        # Third stage: the elements wait for sine and cosine.
         x_held, y_held = (Signal(straight, name=f"{name}_held", reset_less=True) for name in "xy")
         circle = []
         for name in ("cos", "sin"):
             m.submodules[name] = table = TableInterpolation(
-                knots=circle_knots(name),
+                breakpoints=circle_breakpoints(name),
                 offset_bits=PLACE_BITS - (PIECES.bit_length() - 1),
                 guard_bits=GUARD_BITS,
                 stages=2,
@@ -257,6 +255,7 @@ class RotaryPair(Unit):
             circle.append(table.result)
         cosine, sine = circle
 
+        # Fourth stage: two products and one rounding a result.
         half = 1 << CIRCLE_FRACTION - 1
         results = (
             x_held * cosine - y_held * sine + half,

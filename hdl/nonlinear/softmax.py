@@ -1,4 +1,4 @@
-"""Softmax with the maximum found online, in base 2 and in fixed point (Section 5, SFU).
+"""Softmax with the maximum found online, in base 2 and in fixed point.
 
 A row of scores comes in slices of `lanes`. Each slice is turned into powers of two relative to the
 largest score so far, rounded up to an integer, so that a later and larger maximum corrects the
@@ -6,17 +6,18 @@ earlier ones by a shift. When the row is complete its slices are scaled by the r
 sum.
 """
 
-from typing import Any
+from typing import Annotated, Any
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value, signed, unsigned
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.adder_tree import tree_sum
+from hdl.arith.delay_line import delay_line
 from hdl.arith.fixed_point import FixedPoint
 from hdl.arith.reciprocal import MANTISSA_BITS, Reciprocal
 from hdl.memory.row_buffer import RowBuffer
-from hdl.parameters import parameter_object, require, require_power_of_two, require_range
+from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, require
 from hdl.unit import Unit
 
 SCORE = FixedPoint(integer_bits=6, fraction_bits=10)
@@ -46,17 +47,17 @@ MAXIMUM = signed(7)
 
 
 @parameter_object
-class SoftmaxParameters:
+class SoftmaxParameters(Parameters):
     """Dimensions of a softmax unit; they also drive its golden model and its testbench.
 
     Parameters
     ----------
     lanes : int
-        Scores in a slice: a power of two, 1 to 64.
+        Scores in a slice.
     scores : int
-        Scores of a row at most, a multiple of `lanes` up to 4096 and at least two slices.
+        Scores of a row at most, a multiple of `lanes` and at least two slices.
     rows : int
-        Complete rows under way or waiting at most, 1 to 16.
+        Complete rows under way or waiting at most.
 
     Raises
     ------
@@ -64,16 +65,15 @@ class SoftmaxParameters:
         If a rule above is broken, with the rule and the value.
     """
 
-    lanes: int = 32
-    scores: int = 2048
-    rows: int = 4
+    lanes: Annotated[int, PowerOfTwo(1, 64, "scores")] = 32
+    scores: Annotated[int, Range(2, 4096, "scores")] = 2048
+    rows: Annotated[int, Range(1, 16, "rows")] = 4
 
     def __post_init__(self) -> None:
         """Check every rule."""
-        require_power_of_two("lanes", self.lanes, 1, 64)
-        require_range("scores", self.scores, 2 * self.lanes, 4096)
+        super().__post_init__()
         require(self.scores % self.lanes == 0, "scores must be a multiple of lanes", self.scores)
-        require_range("rows", self.rows, 1, 16)
+        require(self.scores >= 2 * self.lanes, "scores must be at least two slices", self.scores)
 
     @property
     def sum_width(self) -> int:
@@ -215,6 +215,7 @@ class Softmax(Unit):
         ceilings = [Mux(taken.keep[i], ceiling(taken.values[i]), bottom) for i in lanes]
         m.d.sync += [strobe.eq(take), scores.eq(taken), peak.eq(largest(ceilings))]
 
+        # Second stage: the maximum so far, and each score as a power relative to it.
         begins = Signal(init=1)
         running = Signal(MAXIMUM, reset_less=True)
         maximum = Signal(MAXIMUM)
@@ -223,6 +224,7 @@ class Softmax(Unit):
             m.d.sync += [begins.eq(scores.last), running.eq(maximum)]
 
         powers = Signal(p.powers_layout, reset_less=True)
+        # By how much the maximum grew: what was summed before shrinks by as many binades.
         growth = Signal(MAXIMUM.width, reset_less=True)
         first, last, written = Signal(reset_less=True), Signal(reset_less=True), Signal()
         for i in lanes:
@@ -240,6 +242,7 @@ class Softmax(Unit):
             buffer.write.data.eq(powers),
         ]
 
+        # The sum runs beside the buffer; nothing before it waits, so no handshake is needed.
         m.submodules.denominator = denominator = Denominator(parameters=p)
         m.d.comb += [
             denominator.strobe.eq(written),
@@ -258,10 +261,12 @@ class Softmax(Unit):
         move = ~self.probabilities.valid | self.probabilities.ready
         m.d.comb += buffer.enable.eq(move)
 
+        # Slices were written relative to the maximum of their time: the row's own corrects them.
         growth = (buffer.result.maximum - buffer.tag)[: MAXIMUM.width]
         # The sum is at least 1/2: its highest one is at 2**-1 or above.
         shift = growth + buffer.result.exponent - (POWER_FRACTION - 1)
         wide = Cat(Const(0, FACTOR_FRACTION + 2 - MANTISSA_BITS), buffer.result.mantissa)
+        # A shift by 32 or more leaves nothing; the shifter need not know it.
         shifted = Mux(shift[5:].any(), 0, wide >> shift[:5])
         factor = Signal(FACTOR_FRACTION + 1, reset_less=True)
         scaled, scaled_last = Signal(), Signal(reset_less=True)
@@ -269,6 +274,7 @@ class Softmax(Unit):
         drop = POWER_FRACTION + FACTOR_FRACTION - PROBABILITY.fraction_bits
         with m.If(move):
             m.d.sync += [
+                # Rounded to nearest: the lowest bit counts as half.
                 factor.eq((shifted + 1) >> 1),
                 scaled.eq(buffer.valid),
                 scaled_last.eq(buffer.last),
@@ -330,6 +336,7 @@ class Denominator(Unit):
         """Add up a slice, add it to the row, invert the sum."""
         m = Module()
         p = self.parameters
+        # First stage: the sum of one slice.
         slice_sum = tree_sum([self.powers[i] for i in range(p.lanes)])
         addend = Signal(slice_sum.shape(), reset_less=True)
         growth = Signal.like(self.growth, reset_less=True)
@@ -342,6 +349,7 @@ class Denominator(Unit):
             strobe.eq(self.strobe),
         ]
         total = Signal(p.sum_width, reset_less=True)
+        # Second stage: the row's sum, brought to the new maximum before the slice is added.
         kept = Mux(first | growth[5:].any(), 0, total >> growth[:5])
         with m.If(strobe):
             m.d.sync += total.eq(kept + addend)
@@ -352,11 +360,8 @@ class Denominator(Unit):
             self.row.mantissa.eq(reciprocal.mantissa),
             self.row.exponent.eq(reciprocal.exponent),
         ]
-        maximum, valid = self.maximum, self.strobe & self.last
-        for stage in range(5):
-            ended = Signal(name=f"ended_{stage}")
-            highest = Signal(MAXIMUM, name=f"highest_{stage}", reset_less=True)
-            m.d.sync += [ended.eq(valid), highest.eq(maximum)]
-            maximum, valid = highest, ended
+        # Addend, sum, and the reciprocal's three.
+        maximum = delay_line(m, self.maximum, 5, name="maximum")[-1]
+        valid = delay_line(m, self.strobe & self.last, 5, name="ended", reset=True)[-1]
         m.d.comb += [self.row.maximum.eq(maximum), self.valid.eq(valid)]
         return m

@@ -7,6 +7,8 @@ from typing import Any
 
 from amaranth.hdl import Const, Module, Value
 
+from hdl.stream.fifo import Fifo
+
 
 def connect_streams(m: Module, source: Any, sink: Any) -> None:
     """Let `sink` take what `source` offers."""
@@ -22,6 +24,17 @@ def connect_registered(m: Module, source: Any, sink: Any) -> None:
     m.d.comb += source.ready.eq(~sink.valid | sink.ready)
     with m.If(source.ready):
         m.d.sync += [sink.valid.eq(source.valid), sink.payload.eq(source.payload)]
+
+
+def buffered(m: Module, name: str, source: Any, *, depth: int) -> Any:
+    """Return `source` behind a small FIFO, which is the submodule `name`.
+
+    The FIFO's ready does not depend on whether its reader is ready: so it cuts the path by which
+    one consumer's waiting would decide, in the same cycle, whether others move.
+    """
+    m.submodules[name] = fifo = Fifo(shape=source.payload.shape(), depth=depth)
+    connect_streams(m, source, fifo.source)
+    return fifo.sink
 
 
 def every(bits: Sequence[Value]) -> Value:

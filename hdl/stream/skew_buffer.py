@@ -1,7 +1,4 @@
-"""SkewBuffer: the delay by which a systolic array's edges put a vector on a slant.
-
-Section 5.2 of the paper: the array processes its inputs in a staggered manner.
-"""
+"""The delays by which a systolic array's edges put a vector on a slant."""
 
 from typing import Any
 
@@ -54,6 +51,7 @@ class SkewBuffer(Unit):
         for lane in range(self.lanes):
             value = self.aligned.as_value().word_select(lane, width)
             if depth := lane * self.step:
+                # One wide register is a whole lane: simulators move it in one step.
                 line = Signal(depth * width, name=f"line_{lane}", reset_less=True)
                 m.d.sync += line.eq(Cat(value, line))
                 value = line[-width:]

@@ -75,7 +75,7 @@ UNITS: tuple[Entry, ...] = (
         long=("paper",),
     ),
     Entry(
-        summary="turns pairs of query or key elements by their position's angle",
+        summary="rotates pairs of query or key elements by their position's angle",
         source="no section: what a LLaMA layer needs",
         latency="5 cycles",
         throughput="one element a cycle, a pair in two",
@@ -175,6 +175,7 @@ UNITS: tuple[Entry, ...] = (
                 positions=64,
                 block=3,
             ),
+            # A head as wide as the array, whose planes then share it.
             "tiny_wide": VedaParameters(
                 array=FlexiblePeArrayParameters(rows=2, columns=2, partial_sums=4),
                 head_size=8,
@@ -188,6 +189,7 @@ UNITS: tuple[Entry, ...] = (
                 feed_forward_size=8,
                 positions=64,
             ),
+            # Two arrays, blocks of tokens, and a lane without a head in the last round.
             "tiny_two_copies": VedaParameters(
                 array=FlexiblePeArrayParameters(rows=2, columns=2, partial_sums=4),
                 copies=2,

@@ -6,8 +6,8 @@ from amaranth.lib import data
 from amaranth.utils import ceil_log2
 
 from hdl.arith.float_format import BINARY16
-from hdl.veda.veda_dimensions import VedaDimensions
-from hdl.veda.veda_kinds import Operation, PassKind, RowKind, SlotState, Space
+from hdl.veda.dimensions import VedaDimensions
+from hdl.veda.encodings import Operation, PassKind, RowKind, SlotState, Space
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +60,7 @@ class VedaParameters(VedaDimensions):
     @property
     def address_layout(self) -> data.StructLayout:
         """Address of a line; what its `line` means depends on the space."""
+        # A union: the widest place decides.
         places = (self.cache_line, self.weight_line, self.angle_line)
         return data.StructLayout(
             {
@@ -185,7 +186,7 @@ class VedaParameters(VedaDimensions):
 
     @property
     def query_layout(self) -> data.StructLayout:
-        """A query a lane, the place of its turn, and whether it is a block's last."""
+        """A query a lane, its place among its block's, and whether it is the block's last."""
         return data.StructLayout(
             {"item": self.beat_layout, "place": ceil_log2(self.queries), "last": 1}
         )

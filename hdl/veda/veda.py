@@ -12,8 +12,8 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.arith.float_format import BINARY16
 from hdl.memory.replay_buffer import ReplayBuffer
-from hdl.stream.connect import connect_streams, fork_handshake, join_handshake
-from hdl.stream.fall_through_fifo import FallThroughFifo
+from hdl.stream.connect import buffered, connect_streams, fork_handshake, join_handshake
+from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
 from hdl.veda.array.flexible_pe_array import FlexiblePeArray
 from hdl.veda.control.linear_results import LinearResults
@@ -137,18 +137,6 @@ class Veda(Unit):
         m.submodules.voting = voting = VotingEngine(parameters=p.voting)
         m.submodules.results = results = LinearResults(parameters=p)
         m.submodules.residual = residual = ResidualStream(parameters=p)
-        m.submodules.normalised = normalised = ReplayBuffer(
-            shape=BINARY16.layout, depth=p.state_elements
-        )
-        m.submodules.slices = slices = ReplayBuffer(
-            shape=p.array.vector_layout, depth=p.slices, parts=2, placed=True
-        )
-        words = self.words
-        if p.block > 1:
-            m.submodules.weights = weights = WeightBuffer(parameters=p)
-            connect_streams(m, self.words, weights.source)
-            m.d.comb += [weights.keep.eq(feeder.keep), weights.again.eq(feeder.again)]
-            words = weights.sink
         for source, sink in (
             (self.instructions, scheduler.instructions),
             (self.vectors, scheduler.vectors),
@@ -157,7 +145,7 @@ class Veda(Unit):
             (scheduler.reads, self.reads),
             (scheduler.evictions, self.evictions),
             (scheduler.passes, feeder.passes),
-            (words, feeder.words),
+            (self._words(m, feeder), feeder.words),
             (feeder.lengths, functions.lengths),
             (scheduler.steps, voting.layers),
             (voting.victims, scheduler.victims),
@@ -165,29 +153,19 @@ class Veda(Unit):
             (voting.counts_out, self.counts_out),
             (self.states_in, residual.states_in),
             (residual.states_out, self.states_out),
-            (normalised.sink, feeder.elements),
-            (slices.sink, feeder.slices),
             (feeder.angles, results.angles),
             (results.pairs, functions.pairs),
             (functions.rotated, results.rotated),
             (results.operands, functions.operands),
             (functions.activated, results.activated),
-            (results.slices, slices.source),
             (results.outputs, self.outputs),
+            # Whether one of them waits must not decide in the same cycle whether the others move.
+            (buffered(m, "probabilities", functions.probabilities, depth=2), feeder.probabilities),
+            (buffered(m, "votes", feeder.votes, depth=2), voting.probabilities),
         ):
             connect_streams(m, source, sink)
-        # Whether one of them waits must not decide in the same cycle whether the others move.
-        for name, source, sink in (
-            ("probabilities", functions.probabilities, feeder.probabilities),
-            ("votes", feeder.votes, voting.probabilities),
-        ):
-            m.submodules[name] = waiting = FallThroughFifo(shape=p.scalar_layout, depth=2)
-            connect_streams(m, source, waiting.source)
-            connect_streams(m, waiting.sink, sink)
-        self._normalise(m, residual.elements, functions, normalised.source)
         m.d.comb += [
-            normalised.release.eq(feeder.release_elements),
-            slices.release.eq(feeder.release_slices),
+            # A matrix of sums is done when its last sum is in the state, and only then.
             feeder.finished.eq(residual.finished),
             residual.leave.eq(feeder.leave),
             functions.clear_flags.eq(self.clear_flags),
@@ -195,13 +173,26 @@ class Veda(Unit):
             self.undefined.eq(functions.undefined),
             self.overflow.eq(scheduler.overflow),
         ]
-        self._keep_queries(m, scheduler.queries, feeder)
+        self._hold_queries(m, scheduler.queries, feeder)
+        self._hold_slices(m, results.slices, feeder)
+        self._normalise(m, residual.elements, functions, feeder)
         self._place_arrays(m, feeder, functions, residual, results)
         return m
 
-    def _keep_queries(self, m: Module, source: Any, feeder: OperandFeeder) -> None:
-        """Let all queries of a token wait for their turns, those of an array in its own memory."""
+    def _words(self, m: Module, feeder: OperandFeeder) -> Any:
+        """Return memory's lines, behind the weight buffer if a block's tokens share them."""
+        if self.parameters.block == 1:
+            return self.words
+        m.submodules.weights = weights = WeightBuffer(parameters=self.parameters)
+        connect_streams(m, self.words, weights.source)
+        m.d.comb += [weights.hold.eq(feeder.hold), weights.replay.eq(feeder.replay)]
+        return weights.sink
+
+    def _hold_queries(self, m: Module, source: Any, feeder: OperandFeeder) -> None:
+        """Hold all queries of a block until their passes, those of an array in its own memory."""
         p, sink = self.parameters, feeder.queries
+        # They come head by head and are read token by token, each once: so they are placed, and
+        # nothing is read before the last is there.
         waiting = []
         for copy in range(p.copies):
             queries = ReplayBuffer(
@@ -210,7 +201,7 @@ class Veda(Unit):
             m.submodules[f"queries_{copy}"] = queries
             item = queries.source.payload
             m.d.comb += [
-                item["item"].eq(source.payload["item"][copy]),
+                item.item.eq(source.payload.item[copy]),
                 item.place.eq(source.payload.place),
                 item.last.eq(source.payload.last),
                 queries.release.eq(feeder.release_queries),
@@ -222,12 +213,31 @@ class Veda(Unit):
             sink.valid.eq(join_handshake(m, [one.sink for one in waiting], sink.ready)),
         ]
 
-    def _normalise(self, m: Module, elements: Any, functions: Any, normalised: Any) -> None:
-        """Give the norm its vectors, and remember which is the last of a block."""
-        m.submodules.finals = finals = FallThroughFifo(shape=1, depth=VECTORS_UNDER_WAY)
-        source, sink = functions.elements, functions.normalised
+    def _hold_slices(self, m: Module, source: Any, feeder: OperandFeeder) -> None:
+        """Hold the vectors that a matrix of inner products meets; all its outputs replay them."""
+        p = self.parameters
+        m.submodules.slices = slices = ReplayBuffer(
+            shape=p.array.vector_layout, depth=p.slices, parts=2, placed=True
+        )
+        connect_streams(m, source, slices.source)
+        connect_streams(m, slices.sink, feeder.slices)
+        m.d.comb += slices.release.eq(feeder.release_slices)
+
+    def _normalise(
+        self, m: Module, elements: Any, functions: SpecialFunctionUnit, feeder: OperandFeeder
+    ) -> None:
+        """Give the norm its vectors, and hold the results, which all of a matrix's rows replay."""
+        m.submodules.states = states = ReplayBuffer(
+            shape=BINARY16.layout, depth=self.parameters.state_elements
+        )
+        connect_streams(m, states.sink, feeder.elements)
+        # The norm knows vectors, not blocks: whether a vector is its block's last waits here.
+        m.submodules.finals = finals = Fifo(shape=1, depth=VECTORS_UNDER_WAY)
+        # A last element enters both or neither.
+        source, sink, normalised = functions.elements, functions.normalised, states.source
         room = finals.source.ready | ~elements.payload.last
         m.d.comb += [
+            states.release.eq(feeder.release_elements),
             source.valid.eq(elements.valid & room),
             source.payload.value.eq(elements.payload.value),
             source.payload.last.eq(elements.payload.last),
@@ -235,7 +245,7 @@ class Veda(Unit):
             finals.source.valid.eq(elements.valid & source.ready & elements.payload.last),
             finals.source.payload.eq(elements.payload.final),
             normalised.valid.eq(sink.valid),
-            normalised.payload["item"].eq(sink.payload.value),
+            normalised.payload.item.eq(sink.payload.value),
             normalised.payload.last.eq(sink.payload.last & finals.sink.payload),
             sink.ready.eq(normalised.ready),
             finals.sink.ready.eq(sink.valid & sink.ready & sink.payload.last),
@@ -253,17 +263,19 @@ class Veda(Unit):
         p = self.parameters
         arrays = [FlexiblePeArray(parameters=p.array) for _ in range(p.copies)]
         scores, sums, rows = functions.scores, residual.sums, results.rows
+        # In lock-step: the arrays are given the same beat, and their results are taken together.
         for copy, array in enumerate(arrays):
             m.submodules[f"array_{copy}"] = array
             connect_streams(m, feeder.operands[copy], array.operands)
             connect_streams(m, feeder.vectors[copy], array.vector)
             m.d.comb += [
-                rows.payload["values"][copy].eq(array.results.payload),
+                rows.payload.values[copy].eq(array.results.payload),
                 sums.payload[copy].eq(array.dot_products.payload[0]),
             ]
             for lane in range(p.array_lanes):
                 score = scores.payload[copy * p.array_lanes + lane]
                 m.d.comb += score.eq(array.dot_products.payload[lane])
+        # The arrays hold scores or sums, never both: what the feeder works on says which they are.
         ready = (feeder.summing & sums.ready) | (~feeder.summing & scores.ready)
         dots = join_handshake(m, [array.dot_products for array in arrays], ready)
         m.d.comb += [

@@ -71,13 +71,13 @@ def run_bulk(
     cycles = int(getattr(unit, "stages", 0)) if latency is None else latency
     with tempfile.TemporaryDirectory(dir=program.parent) as directory:
         for port in inputs:
-            _pack(port, operands[port.name]).tofile(Path(directory, f"{_spelled(port)}.in"))
+            _pack(port, operands[port.name]).tofile(Path(directory, f"{port.name}.in"))
         subprocess.run(
             [program, str(vectors), str(cycles), str(pauses), directory], check=True, timeout=3600
         )
         return {
             port.name: np.fromfile(
-                Path(directory, f"{_spelled(port)}.out"), dtype=_empty(port, 0).dtype
+                Path(directory, f"{port.name}.out"), dtype=_empty(port, 0).dtype
             ).reshape(_empty(port, vectors).shape)
             for port in outputs
         }
@@ -146,8 +146,8 @@ def _header(module: EmittedModule) -> str:
     lines = [
         '#include "Voperator.h"',
         "#define TOP Voperator",
-        "#define INPUTS(X) " + " ".join(f"X({_spelled(port)})" for port in inputs),
-        "#define OUTPUTS(X) " + " ".join(f"X({_spelled(port)})" for port in outputs),
+        "#define INPUTS(X) " + " ".join(f"X({port.name})" for port in inputs),
+        "#define OUTPUTS(X) " + " ".join(f"X({port.name})" for port in outputs),
         f"#define CLOCKED {int('clk' in names)}",
         f"#define HAS_ENABLE {int('enable' in names)}",
     ]
@@ -159,11 +159,6 @@ def _data_ports(module: EmittedModule) -> tuple[list[Port], list[Port]]:
     data = [port for port in module.ports if port.name not in CONTROL]
     inputs = [port for port in data if port.direction == "input"]
     return inputs, [port for port in data if port.direction == "output"]
-
-
-def _spelled(port: Port) -> str:
-    """Spell a port as Verilator does, which keeps double underscores for itself."""
-    return port.name.replace("__", "___05F")
 
 
 def _empty(port: Port, vectors: int) -> np.ndarray:

@@ -65,7 +65,7 @@ class Accelerator:
             "tokens",
             "hidden",
             "weights",
-            "look",
+            "lookup_request",
         )
         self.sources = {name: bench.source(name, pattern) for name in names}
         self.sinks = {name: bench.sink(name, pattern) for name in ("outputs", "vector_stores")}
@@ -93,7 +93,7 @@ class Accelerator:
         for cycle, request in self.sinks["vector_stores"].received[self.answered :]:
             if self.bench.cycle < cycle + self.answer_after:
                 break
-            asked = self._unpack(self.p.eviction.adopted_layout, [request])
+            asked = self._unpack(self.p.eviction.promoted_layout, [request])
             vector, position = int(asked["vector"][0]), int(asked["position"][0])
             self.send_vector(vector, self.layer.quantised[position])
             self.answered += 1
@@ -238,7 +238,7 @@ class Accelerator:
     def stores(self) -> Integers:
         """Return position and vector of all requests for input vectors."""
         payloads = [payload for _cycle, payload in self.sinks["vector_stores"].received]
-        asked = self._unpack(self.p.eviction.adopted_layout, payloads)
+        asked = self._unpack(self.p.eviction.promoted_layout, payloads)
         return np.stack([asked["position"], asked["vector"]], axis=-1)
 
     async def slots(self) -> tuple[Integers, Integers]:
@@ -246,9 +246,9 @@ class Accelerator:
         layout = data.ArrayLayout(self.p.eviction.token_layout, self.p.rows)
         seen = []
         for address in range(self.p.heads * self.p.tiles):
-            self.sources["look"].send([address])
-            await self.run("look")
-            seen.append(read(self.dut.shown))
+            self.sources["lookup_request"].send([address])
+            await self.run("lookup_request")
+            seen.append(read(self.dut.lookup_response))
         shown = self._unpack(layout, seen)
         vectors = np.where(shown["recomputed"] == 1, shown["vector"], KEPT)
         shape = (self.p.heads, self.p.slots)

@@ -1,4 +1,4 @@
-"""Work for the array with its evictor: decode steps of SmolLM2 as loads, vectors and waves."""
+"""Work for the array with its evictor: decode steps of SmolLM2 as loads, vectors and wavefronts."""
 
 from dataclasses import dataclass, replace
 from functools import cache
@@ -10,12 +10,12 @@ from golden.kelle.array.evicting_array import SCORE_FRACTION, quantised_scores
 from golden.kelle.array.systolic_array import TilePass, tiles
 from golden.kelle.array.tile_accumulator import TileAccumulatorModel
 from golden.kelle.eviction.aerp import AerpParameters, DecodeStep, replay
-from golden.kelle.eviction.systolic_evictor import Wave
+from golden.kelle.eviction.systolic_evictor import Wavefront
 from golden.llm import Trace, open_trace
 from hdl.kelle.array.evicting_array import EvictingArrayParameters
 from hdl.kelle.eviction.systolic_evictor import ScoreSource, SystolicEvictorParameters
 from testbenches.kelle.array.tile_passes import pack_weights
-from testbenches.kelle.eviction.evictor_waves import policy_for, step_waves
+from testbenches.kelle.eviction.evictor_wavefronts import policy_for, step_wavefronts
 from testbenches.packing import pack, to_integers
 
 LAYER = 14
@@ -53,7 +53,7 @@ class Work:
         Packed payloads.
     scored : list[int]
         Numbers of the vectors that give scores to the evictor.
-    waves : list[Wave]
+    wavefronts : list[Wavefront]
         What each of them does there.
     done : list[int]
         Numbers of the vectors that give results.
@@ -66,7 +66,7 @@ class Work:
     beats: list[int]
     vectors: list[int]
     scored: list[int]
-    waves: list[Wave]
+    wavefronts: list[Wavefront]
     done: list[int]
     values: list[np.ndarray]
     indices: list[int]
@@ -84,9 +84,13 @@ class Builder:
         self.work = Work([], [], [], [], [], [], [], [])
 
     def add(
-        self, passes: list[TilePass], scale: int, shift: int, waves: list[Wave] | None = None
+        self,
+        passes: list[TilePass],
+        scale: int,
+        shift: int,
+        wavefronts: list[Wavefront] | None = None,
     ) -> None:
-        """Add the passes of one output tile; `waves` go with the vectors of the last one."""
+        """Add the passes of one output tile; `wavefronts` go with the vectors of the last one."""
         p, work = self.p, self.work
         for number, item in enumerate(passes):
             work.beats += pack_weights(item.weights, p.array)
@@ -99,14 +103,16 @@ class Builder:
                     work.values.append(requantised(totals, scale, shift))
                     work.indices.append(index)
                     work.scales.append((scale, shift))
-            if last and waves:
+            if last and wavefronts:
                 work.scored += [len(work.vectors) + index for index in range(count)]
-                work.waves += waves
-            work.vectors += self._pack(item, first, last, waves if last else None)
+                work.wavefronts += wavefronts
+            work.vectors += self._pack(item, first, last, wavefronts if last else None)
 
-    def _pack(self, item: TilePass, first: bool, last: bool, waves: list[Wave] | None) -> list[int]:
+    def _pack(
+        self, item: TilePass, first: bool, last: bool, wavefronts: list[Wavefront] | None
+    ) -> list[int]:
         p, count = self.p, len(item.vectors)
-        names = [name for name, _field in p.evictor.wave_layout]
+        names = [name for name, _field in p.evictor.wavefront_layout]
         tag = {
             "step": {
                 "first": np.full(count, int(first)),
@@ -114,10 +120,10 @@ class Builder:
                 "index": np.arange(count),
             },
             "done": np.full(count, int(last)),
-            "score": np.full(count, int(waves is not None)),
-            "wave": {
-                name: np.array([int(getattr(wave, name)) for wave in waves])
-                if waves
+            "score": np.full(count, int(wavefronts is not None)),
+            "wavefront": {
+                name: np.array([int(getattr(wavefront, name)) for wavefront in wavefronts])
+                if wavefronts
                 else np.zeros(count, np.int64)
                 for name in names
             },
@@ -147,12 +153,12 @@ def step_work(
     cached = np.where(valid[:, np.newaxis], keys[step.positions], 0)
     arriving = np.zeros((p.rows, keys.shape[1]), np.int64)
     arriving[step.slot % p.rows] = keys[step.now]
-    waves = list(step_waves(step, evictor))
+    wavefronts = list(step_wavefronts(step, evictor))
     moving = queries[:, step.now]
     stationary = np.concatenate([cached, arriving])
     for first, passes in tiles(stationary, moving, p.array, transposed=True, wide=True):
         number = first // p.rows * len(moving)
-        builder.add(passes, scale, shift, waves[number : number + len(moving)])
+        builder.add(passes, scale, shift, wavefronts[number : number + len(moving)])
 
 
 @cache

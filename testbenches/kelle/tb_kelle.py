@@ -61,12 +61,12 @@ class Decode:
         await self.accelerator.start(settings)
         if prefilled:
             made = prefill(self.model, prefilled)
-            self.learn(made.news)
+            self.learn(made.score_updates)
             await self.accelerator.fill(self.model, made, select)
 
-    def learn(self, news: list[tuple[int, int, int]]) -> None:
+    def learn(self, score_updates: list[tuple[int, int, int]]) -> None:
         """Tell the model of the refresh controllers."""
-        for entry, score, valid in news:
+        for entry, score, valid in score_updates:
             self.refresh.change(entry, score, bool(valid))
 
     async def step(self, now: int) -> int:
@@ -74,7 +74,7 @@ class Decode:
         step = self.model.step(now, self.layer.quantised[now])
         if step.store:
             self.model.inputs[step.store[1]] = self.layer.quantised[step.store[0]]
-        self.learn(step.news)
+        self.learn(step.score_updates)
         self.steps.append(step)
         return await self.accelerator.step(now, self.layer.quantised[now])
 

@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from golden.arith.float_values import codes
 from golden.llm import Trace, open_trace
-from golden.veda.decoder_layer import DecoderLayer, LayerWeights
+from golden.llm.layers import LayerWeights
+from golden.veda.decoder_layer import DecoderLayer
 from golden.veda.veda import Codes, LayerModel, Step, lane_rows
+from hdl.veda.encodings import Operation
 from hdl.veda.parameters import VedaParameters
-from hdl.veda.veda_kinds import Operation
 from testbenches.packing import pack, to_integers
-from testbenches.veda.functions.serial_bench import codes
 from testbenches.veda.layer_weights import angles_of
 
 LAYERS = (0, 14, 29)

@@ -1,65 +1,19 @@
 """Matrices for VEDA: SmolLM2's, as codes and as lines of memory; hidden states and angles."""
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
-from golden.llm import Trace
+from golden.arith.float_values import codes
+from golden.llm import Trace, layers
+from golden.llm.layers import LayerWeights
 from golden.llm.model import SMOLLM2
-from golden.veda.decoder_layer import LayerWeights
 from golden.veda.functions.element_serial_rotary import angles
 from golden.veda.veda import Codes
 from hdl.veda.parameters import VedaParameters
-from testbenches.veda.functions.serial_bench import codes
-
-Reals = NDArray[np.float64]
 
 
 def real_weights(p: VedaParameters, trace: Trace, layer: int) -> LayerWeights:
-    """Return SmolLM2's matrices, folded as `LayerWeights` says.
-
-    Where the accelerator is smaller, the first elements and heads are taken, and matrices grow by
-    the root of what is missing, so that what they make is as large; where it is larger, they are
-    repeated.
-    """
-    size, theirs = p.head_size, trace.head_size
-    # Neighbours turn together; in the model an element turns with the one half a head behind.
-    half = np.arange(size // 2) % (theirs // 2)
-    pairs = np.stack([half, half + theirs // 2], axis=-1).reshape(-1)
-    plain = np.arange(size) % theirs
-
-    def columns(heads: int, own: int, order: NDArray[Any]) -> NDArray[Any]:
-        return ((np.arange(heads) % own)[:, np.newaxis] * theirs + order).reshape(-1)
-
-    states = np.arange(p.hidden_size) % trace.width
-    inner = np.arange(p.feed_forward_size) % SMOLLM2.feed_forward
-
-    def matrix(name: str, rows: NDArray[Any], columns: NDArray[Any], norm: str = "") -> Reals:
-        weight = trace.linear(layer, name).weight.astype(np.float64).T
-        own = trace.norm(layer, norm).astype(np.float64)[:, np.newaxis] if norm else 1.0
-        grown = np.sqrt(max(1.0, len(weight) / len(rows)))
-        return (weight * own)[np.ix_(rows, columns)] * grown
-
-    def heads(name: str, count: int, own: int, order: NDArray[Any]) -> Reals:
-        weight = matrix(name, states, columns(count, own, order), "input")
-        return weight.reshape(p.hidden_size, count, size)
-
-    outputs = matrix("o_proj", columns(p.heads, trace.heads, plain), states)
-    return LayerWeights(
-        *(
-            codes(weight)
-            for weight in (
-                heads("q_proj", p.heads, trace.heads, pairs) / np.sqrt(size),
-                heads("k_proj", p.kv_heads, trace.kv_heads, pairs),
-                heads("v_proj", p.kv_heads, trace.kv_heads, plain),
-                outputs.reshape(p.heads, size, p.hidden_size),
-                matrix("gate_proj", states, inner, "post_attention"),
-                matrix("up_proj", states, inner, "post_attention"),
-                matrix("down_proj", inner, states),
-            )
-        )
-    )
+    """Return SmolLM2's matrices as FP16 codes, cut or repeated to size."""
+    return layers.real_weights(p, trace, layer).mapped(codes)
 
 
 def real_states(p: VedaParameters, trace: Trace, layer: int) -> Codes:

@@ -1,14 +1,14 @@
 """The memory outside VEDA: it takes writes and votes, and answers bursts beat by beat."""
 
-from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from golden.veda.veda import Codes
+from hdl.veda.encodings import Space
 from hdl.veda.parameters import VedaParameters
-from hdl.veda.veda_kinds import Space
+from testbenches.burst_memory import BurstReads, BurstWrites
 from testbenches.packing import from_integers, pack, to_integers, unpack
 from testbenches.streams import Stream, read
 
@@ -106,8 +106,6 @@ class OffChipMemory(Lines):
         Packed payloads of the writes.
     beats : int
         Beats handed over.
-    first_beat, last_beat : int
-        Cycles of this memory's count in which a beat was handed over.
     """
 
     def __init__(
@@ -118,53 +116,37 @@ class OffChipMemory(Lines):
         latency: int = 24,
     ) -> None:
         super().__init__(p)
-        self.pauses = pauses
-        self.latency = latency
-        self.writes, self.reads, self.words = (
-            Stream(dut, name) for name in ("writes", "reads", "words")
+        self.writes = BurstWrites(dut, "writes", keep=self._write, pauses=pauses[0])
+        self.reads = BurstReads(
+            dut,
+            requests="reads",
+            words="words",
+            fetch=self._fetch,
+            pauses=pauses[1:],
+            latency=latency,
         )
-        self.cycle = 0
         self.clear()
+
+    @property
+    def beats(self) -> int:
+        """Beats handed over."""
+        return self.reads.beats
 
     def clear(self) -> None:
         """Forget the bursts; what was written stays."""
         self.written: list[int] = []
-        self.bursts: deque[tuple[int, Iterator[int]]] = deque()
-        self.offered: int | None = None
-        self.accepted = False
-        self.beats = 0
-        self.words.valid.value = 0
-        self.writes.ready.value = 0
-        self.reads.ready.value = 0
+        self.writes.clear()
+        self.reads.clear()
 
     def drive(self) -> None:
         """Offer the next beat."""
-        self.writes.ready.value = int(not next(self.pauses[0]))
-        self.reads.ready.value = int(len(self.bursts) < 8 and not next(self.pauses[1]))
-        if self.offered is None and not next(self.pauses[2]):
-            while self.bursts and self.bursts[0][0] <= self.cycle:
-                self.offered = next(self.bursts[0][1], None)
-                if self.offered is not None:
-                    break
-                self.bursts.popleft()
-            if self.offered is not None:
-                self.words.payload.value = self.offered
-                self.words.valid.value = 1
-        if self.offered is None and self.accepted:
-            self.words.valid.value = 0
+        self.writes.drive()
+        self.reads.drive()
 
     def sample(self) -> None:
         """Take writes first: a burst sees all that went before it."""
-        self.cycle += 1
-        if self.writes.transfers():
-            self._write(read(self.writes.payload))
-        if self.reads.transfers():
-            burst = read(self.reads.payload)
-            self.bursts.append((self.cycle + self.latency, iter(self._fetch(burst))))
-        self.accepted = self.offered is not None and bool(int(self.words.ready.value))
-        if self.accepted:
-            self.offered = None
-            self.beats += 1
+        self.writes.sample()
+        self.reads.sample()
 
     def _write(self, packed: int) -> None:
         p = self.p

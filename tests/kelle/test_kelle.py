@@ -51,7 +51,7 @@ def layer(trace: Trace) -> AttentionLayer:
         ({"vectors": 0}, "vectors must be an integer from 1 to 32, not 0"),
         ({"words": 256}, "entry_words = 424, not 256"),
         ({"slots": 100}, "slots must be a multiple of rows, not 100"),
-        ({"position_bits": 3}, "position_bits must be an integer from 4 to 24, not 3"),
+        ({"position_bits": 3}, "position_bits must be an integer from 4 to 20, not 3"),
     ],
 )
 def test_bad_parameters_are_worded(change: dict[str, Any], message: str) -> None:

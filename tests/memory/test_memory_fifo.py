@@ -6,6 +6,7 @@ import pytest
 from amaranth.sim import Simulator
 
 from hdl.memory.memory_fifo import MemoryFifo
+from testbenches.stream_trial import check_streams
 
 
 @pytest.mark.parametrize("depth", [2, 3, 5, 8])
@@ -62,6 +63,12 @@ def test_one_item_a_cycle_passes_after_two(depth: int) -> None:
     simulator.add_testbench(bench)
     simulator.run()
     assert received == list(range(98))
+
+
+@pytest.mark.parametrize("depth", [2, 5])
+def test_order_stands_a_reset(depth: int) -> None:
+    items = list(range(120))
+    check_streams(MemoryFifo(shape=8, depth=depth), {"source": items}, {"sink": items})
 
 
 @pytest.mark.parametrize("depth", [1, (1 << 20) + 1, 2.5])

@@ -1,41 +1,38 @@
 """The replay buffer gives a vector's items again and again, and forgets it when told."""
 
 import random
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from hdl.memory.replay_buffer import ReplayBuffer
-from testbenches.stream_trial import run_streams
+from testbenches.stream_trial import Cycle, check_streams, run_streams
 
 
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("busy", [1.0, 0.5])
-def test_rounds_follow_each_other(seed: int, busy: float) -> None:
-    rng = random.Random(seed)
+def releasing(unit: ReplayBuffer, last: list[bool]) -> Cycle:
+    """Return what releases a vector: the reader knows which of all items it is at."""
+
+    def release(ctx: Any, received: Mapping[str, list[int]]) -> None:
+        taken = len(received["sink"])
+        ctx.set(unit.release, taken < len(last) and last[taken])
+
+    return release
+
+
+def test_rounds_follow_each_other() -> None:
+    rng = random.Random(1)
     vectors = [[rng.randrange(256) for _ in range(rng.randint(1, 6))] for _ in range(20)]
-    rounds = [rng.randint(1, 4) for _ in vectors]
-    wanted = [vector * times for vector, times in zip(vectors, rounds, strict=True)]
-    # The reader knows which of all items it is at, and so which is the last of a vector's rounds.
+    wanted = [vector * rng.randint(1, 4) for vector in vectors]
     last = [place == len(items) - 1 for items in wanted for place in range(len(items))]
     unit = ReplayBuffer(shape=8, depth=6)
-    taken = 0
-
-    def release(ctx: Any) -> None:
-        nonlocal taken
-        ctx.set(unit.release, last[taken] if taken < len(last) else 0)
-        taken += ctx.get(unit.sink.valid) and ctx.get(unit.sink.ready)
-
     source = [
         item | (place == len(vector) - 1) << 8
         for vector in vectors
         for place, item in enumerate(vector)
     ]
     expected = [item for items in wanted for item in items]
-    got = run_streams(
-        unit, {"source": source}, {"sink": len(expected)}, seed=seed, busy=busy, cycle=release
-    )
-    assert got["sink"] == expected
+    check_streams(unit, {"source": source}, {"sink": expected}, cycle=releasing(unit, last))
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -60,17 +57,8 @@ def test_parts_come_in_any_order(seed: int, *, follows: bool) -> None:
         rounds = rng.randint(1, 4)
         expected += vector * rounds
         last += [place == rounds * len(vector) - 1 for place in range(rounds * len(vector))]
-    taken = 0
-
-    def release(ctx: Any) -> None:
-        nonlocal taken
-        ctx.set(unit.release, last[taken] if taken < len(last) else 0)
-        taken += ctx.get(unit.sink.valid) and ctx.get(unit.sink.ready)
-
-    got = run_streams(
-        unit, {"source": source}, {"sink": len(expected)}, seed=seed, busy=0.5, cycle=release
-    )
-    assert got["sink"] == expected
+    release = releasing(unit, last)
+    check_streams(unit, {"source": source}, {"sink": expected}, seeds=[seed], cycle=release)
 
 
 @pytest.mark.parametrize("follows", [False, True])
@@ -83,7 +71,9 @@ def test_first_round_follows(*, follows: bool) -> None:
         offered.append(ctx.get(unit.sink.valid))
         ctx.set(unit.release, 1)
 
-    run_streams(unit, {"source": [1, 2, 3, 4 | 1 << 8]}, {"sink": 1}, seed=0, busy=1.0, cycle=watch)
+    run_streams(
+        unit, {"source": [1, 2, 3, 4 | 1 << 8]}, {"sink": 1}, seed=0, pauses="none", cycle=watch
+    )
     assert offered.index(1) == (2 if follows else 5)
 
 
@@ -96,7 +86,7 @@ def test_rounds_cost_no_cycle() -> None:
         gaps.append(not ctx.get(unit.sink.valid))
 
     source = [1, 2, 3, 4 | 1 << 8]
-    run_streams(unit, {"source": source}, {"sink": 40}, seed=0, busy=1.0, cycle=watch)
+    run_streams(unit, {"source": source}, {"sink": 40}, seed=0, pauses="none", cycle=watch)
     assert gaps.index(False) == 2
     assert not any(gaps[2:])
 

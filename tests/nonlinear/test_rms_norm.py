@@ -23,7 +23,7 @@ PRESETS = ["tiny", "smollm2", "paper"]
     ("change", "message"),
     [
         ({"lanes": 3}, "lanes must be a power of two between 1 and 64, not 3"),
-        ({"width": 32}, "width must be an integer from 64 to 8192, not 32"),
+        ({"width": 32}, "width must be at least two slices, not 32"),
         ({"width": 100}, "width must be a multiple of lanes, not 100"),
         ({"weight_fraction": 16}, "weight_fraction must be an integer from 10 to 15, not 16"),
         ({"rows": 17}, "rows must be an integer from 1 to 16, not 17"),

@@ -23,7 +23,7 @@ scores = st.integers(-(1 << 15), (1 << 15) - 1)
     ("change", "message"),
     [
         ({"lanes": 12}, "lanes must be a power of two between 1 and 64, not 12"),
-        ({"scores": 32}, "scores must be an integer from 64 to 4096, not 32"),
+        ({"scores": 32}, "scores must be at least two slices, not 32"),
         ({"scores": 100}, "scores must be a multiple of lanes, not 100"),
         ({"rows": 0}, "rows must be an integer from 1 to 16, not 0"),
     ],

@@ -20,8 +20,8 @@ from golden.study.policies import (
     h2o,
     streaming_llm,
 )
-from golden.veda.voting.voting import VotingPolicy as GoldenVoting
-from golden.veda.voting.voting import replay as replay_voting
+from golden.veda.voting.voting_policy import VotingPolicy as GoldenVoting
+from golden.veda.voting.voting_policy import replay as replay_voting
 from hdl.kelle.eviction.systolic_evictor import ScoreSource
 
 HEADS, TOKENS = 3, 96

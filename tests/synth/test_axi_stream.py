@@ -10,26 +10,26 @@ from tests.synth.designs import Doubler
 
 def test_streams_are_found_by_their_ports() -> None:
     ports = [
-        Port("clk", "input", 1),
-        Port("a__b__payload", "input", 9),
-        Port("a__b__valid", "input", 1),
-        Port("a__b__ready", "output", 1),
-        Port("c__payload", "output", 3),
-        Port("c__valid", "output", 1),
-        Port("d__payload", "output", 4),
-        Port("mode", "input", 2),
+        Port(("clk",), "input", 1),
+        Port(("a", "b", "payload"), "input", 9),
+        Port(("a", "b", "valid"), "input", 1),
+        Port(("a", "b", "ready"), "output", 1),
+        Port(("c", "payload"), "output", 3),
+        Port(("c", "valid"), "output", 1),
+        Port(("d", "payload"), "output", 4),
+        Port(("mode",), "input", 2),
     ]
     streams, others = find_streams(ports)
     assert [(s.interface, s.width, s.bytes) for s in streams] == [
-        ("s_axis_a__b", 9, 2),
+        ("s_axis_a_b", 9, 2),
         ("m_axis_c", 3, 1),
     ]
-    assert [port.name for port in others] == ["d__payload", "mode"]
+    assert [port.name for port in others] == ["d_payload", "mode"]
 
 
 def test_a_module_without_streams_has_no_wrapper() -> None:
     with pytest.raises(ValueError, match="an AXI4-Stream wrapper needs a clock and a stream"):
-        write_wrapper("plain", [Port("clk", "input", 1), Port("a", "input", 1)])
+        write_wrapper("plain", [Port(("clk",), "input", 1), Port(("a",), "input", 1)])
 
 
 def test_the_wrapper_streams_under_any_pauses(tmp_path: Path) -> None:
@@ -59,5 +59,5 @@ def wrapper_ports(text: str) -> list[Port]:
         words = line.strip().rstrip(",").split()
         if words and words[0] in ("input", "output"):
             width = int(words[1][1:].split(":")[0]) + 1 if len(words) == 3 else 1
-            ports.append(Port(words[-1], words[0], width))
+            ports.append(Port((words[-1],), words[0], width))
     return ports

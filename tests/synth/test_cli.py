@@ -13,7 +13,8 @@ TOP = CATALOG[0].top
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("systola.synthesis.BUILD", tmp_path)
+    for module in ("systola.synthesis", "hdl.emitted"):
+        monkeypatch.setattr(f"{module}.BUILD", tmp_path)
     group = click.Group(commands={str(command.name): command for command in COMMANDS})
 
     def run(*arguments: str):

@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 
 from hdl.catalog import CATALOG
-from hdl.emit import Emission, verilog_digest, write_verilog
+from hdl.digest import verilog_digest
+from hdl.emit import Emission, write_verilog
 from hdl.errors import UserError
 from hdl.paths import ROOT
 from hdl.target import Target
@@ -121,19 +122,6 @@ def test_a_page_without_marks_is_refused() -> None:
     text = renewed(f"a\n{marks[0]}\nold\n{marks[1]}\nb\n", tables, "PAGE.md")
     assert text.startswith(f"a\n{marks[0]}\n| unit |") and text.endswith(f"|\n{marks[1]}\nb\n")
     assert [line.count("not measured") for line in text.splitlines()[4:-2]] == [1] * len(CATALOG)
-
-
-def test_a_digest_stands_for_what_the_verilog_says(tmp_path: Path) -> None:
-    def digest(text: str) -> str:
-        (tmp_path / "a.v").write_text(text)
-        return verilog_digest([tmp_path / "a.v"])
-
-    plain = digest("// a\nmodule a(x);\n  assign y = x &  z;\nalways @(*) y = z;\nendmodule\n")
-    assert plain == digest(
-        '// b\nmodule a(x);\n  (* src = "a.py:1" *)\n'
-        '  assign y = x & (* src = "a.py:2" *) z;\nalways @(*) y = z;\nendmodule\n'
-    )
-    assert plain != digest("module a(x);\n  assign y = x | z;\nalways @(*) y = z;\nendmodule\n")
 
 
 @pytest.mark.full

@@ -64,9 +64,9 @@ def test_memories_and_nets_that_yosys_stumbles_over_are_mapped(top: str, tmp_pat
 
 @pytest.mark.parametrize(("inputs", "outputs"), [(0, 1), (1, 1), (7, 3)])
 def test_the_harness_keeps_every_port(inputs: int, outputs: int, tmp_path: Path) -> None:
-    ports = [Port("clk", "input", 1), Port("rst", "input", 1)]
-    ports += [Port(f"i{n}", "input", n + 1) for n in range(inputs)]
-    ports += [Port(f"o{n}", "output", n + 1) for n in range(outputs)]
+    ports = [Port(("clk",), "input", 1), Port(("rst",), "input", 1)]
+    ports += [Port((f"i{n}",), "input", n + 1) for n in range(inputs)]
+    ports += [Port((f"o{n}",), "output", n + 1) for n in range(outputs)]
     (tmp_path / "harness.v").write_text(write_harness("box", ports))
     declared = ", ".join(f"{port.direction} [{port.width - 1}:0] {port.name}" for port in ports)
     (tmp_path / "box.v").write_text(f"(* blackbox *) module box({declared}); endmodule\n")

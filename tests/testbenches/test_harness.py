@@ -1,5 +1,6 @@
 """The C++ harness gives what cocotb gives: the same values in the same cycles."""
 
+import statistics
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ from hdl.catalog import entry_named
 from hdl.errors import UserError
 from hdl.target import Target
 from testbenches.harness import BurstMemory, Harness, LongRun
-from testbenches.kelle.eviction.evictor_waves import step_waves, tabulate
+from testbenches.kelle.eviction.evictor_wavefronts import step_wavefronts, tabulate
 from testbenches.kelle.eviction.tb_systolic_evictor import real_steps
 from testbenches.packing import Bits, from_integers, pack, unpack
 from testbenches.runner import Request, simulate
@@ -27,7 +28,7 @@ def test_evictor_finds_cocotbs_victims_in_cocotbs_cycles() -> None:
     entry = entry_named("systolic_evictor")
     p = entry.parameters("tiny")
     steps, _what = real_steps(p)
-    table = tabulate((wave for step in steps for wave in step_waves(step, p)), p)
+    table = tabulate((wave for step in steps for wave in step_wavefronts(step, p)), p)
     waves = len(table.headers)
     # Lane i of the wave that is taken in cycle n is due in cycle n + i.
     lanes = np.zeros((waves + p.rows, p.rows, table.lanes.shape[-1]), np.uint8)
@@ -38,7 +39,7 @@ def test_evictor_finds_cocotbs_victims_in_cocotbs_cycles() -> None:
         valid[row + 1 : row + 1 + waves, row] = 1
         importance[row + 1 : row + 1 + waves, row] = table.updates[:, row]
     run = Harness.compiled(entry, p, Target.ASIC).run(
-        {"waves": from_integers(table.headers, 4 if p.halves else 3)},
+        {"wavefronts": from_integers(table.headers, 4 if p.halves else 3)},
         {"victims": len(table.victims)},
         driven={"lanes": lanes.reshape(len(lanes), -1)},
         record=["updates"],
@@ -162,8 +163,9 @@ def test_harness_is_at_least_seven_tenths_as_fast_as_the_model_alone(tmp_path: P
     p = entry_named("veda").parameters("tiny")
     work = mixed_layers(np.random.default_rng(3), p, 8)
     harness = Harness.compiled(entry_named("veda"), p)
-    rates = [run_veda(work, tmp_path).cycles_per_second / harness.bare(20_000) for _ in range(3)]
-    assert max(rates) > 0.7, rates
+    rates = [run_veda(work, tmp_path).cycles_per_second / harness.bare(20_000) for _ in range(9)]
+    # Both are timed alternately; the middle one is not decided by what else the machine does.
+    assert statistics.median(rates) > 0.7, rates
 
 
 def test_run_that_does_not_get_on_says_who_waits() -> None:
@@ -176,7 +178,7 @@ def test_run_that_does_not_get_on_says_who_waits() -> None:
 def test_names_and_widths_that_are_not_the_units_are_refused() -> None:
     entry = entry_named("systolic_evictor")
     harness = Harness.compiled(entry, entry.parameters("tiny"), Target.ASIC)
-    with pytest.raises(ValueError, match=r"inputs must be of \['waves'\], not 'victims'"):
+    with pytest.raises(ValueError, match=r"inputs must be of \['wavefronts'\], not 'victims'"):
         harness.run({"victims": np.zeros((1, 8), np.uint8)}, {})
     with pytest.raises(ValueError, match=r"must have shape \(items, 3\), not \(1, 4\)"):
-        harness.run({"waves": np.zeros((1, 4), np.uint8)}, {})
+        harness.run({"wavefronts": np.zeros((1, 4), np.uint8)}, {})

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from golden.veda.decoder_layer import LayerWeights
+from golden.llm.layers import LayerWeights
 from golden.veda.veda import Codes
 from hdl.veda.parameters import VedaParameters
 

@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 
+from golden.arith.float_values import values
+from golden.llm import layers
 from golden.veda.array.flexible_pe_array import Beats, outer_product, run
 from golden.veda.decoder_layer import DecoderLayer, rows, sums
-from golden.veda.exact_layer import DEVIATIONS, exact_layer, reals
+from golden.veda.exact_layer import DEVIATIONS, exact_layer
 from hdl.catalog import entry_named
 from hdl.veda.array.array_parameters import ArrayMode
 from testbenches.veda.decode_work import open_tokens
@@ -25,9 +27,16 @@ def test_model_is_near_the_truth(preset: str) -> None:
         past = cache.keys[:, :position].copy(), cache.values[:, :position].copy()
         result = layer.step(states[position], *angles)
         truth, off = exact_layer(p, weights, states[position], angles, past)
-        assert (abs(reals(result.state) - truth) <= DEVIATIONS * off).all()
+        exact = layers.exact_layer(
+            weights.mapped(values),
+            values(states[position]),
+            (values(angles[0]), values(angles[1])),
+            (values(past[0]), values(past[1])),
+        )
+        np.testing.assert_allclose(truth, exact, rtol=1e-9, atol=1e-9)
+        assert (abs(values(result.state) - truth) <= DEVIATIONS * off).all()
         # The bound is of use: it is small beside what the layer does to the state.
-        change = np.sqrt(np.mean((truth - reals(states[position])) ** 2))
+        change = np.sqrt(np.mean((truth - values(states[position])) ** 2))
         if abs(truth).max() < 100 * change:
             assert np.sqrt(np.mean(off**2)) < 0.02 * change
 
@@ -38,7 +47,7 @@ def test_model_is_near_the_language_model() -> None:
     layer = DecoderLayer(p, real_weights(p, trace, 14))
     before, after = real_states(p, trace, 14), trace.hidden(14)[1]
     for position in range(6):
-        got = reals(layer.step(before[position], *angles_of(p, position)).state)
+        got = values(layer.step(before[position], *angles_of(p, position)).state)
         away = np.linalg.norm(got - after[position]) / np.linalg.norm(after[position])
         assert away < 1e-3
 

@@ -27,7 +27,7 @@ ENTRY = entry_named("veda")
         ({"capacity": 3000}, "capacity must be a power of two between 4 and 4096, not 3000"),
         ({"capacity": 8192}, "capacity must be a power of two between 4 and 4096, not 8192"),
         ({"block": 65}, "block must be an integer from 1 to 64, not 65"),
-        ({"block": 9, "capacity": 8}, "block must be an integer from 1 to 8, not 9"),
+        ({"block": 9, "capacity": 8}, "block must be at most capacity = 8, not 9"),
         ({"group": 0}, "group must be an integer from 1 to 64, not 0"),
         ({"hidden_size": 1}, "hidden_size must be an integer from 2 to 65536, not 1"),
         (

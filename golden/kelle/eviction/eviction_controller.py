@@ -17,7 +17,7 @@ from hdl.parameters import require
 
 KEPT = -1
 """In `recomputed`: the slot's key and value are stored."""
-News = tuple[int, int, int]
+ScoreUpdate = tuple[int, int, int]
 """Entry, score, valid."""
 
 
@@ -60,7 +60,7 @@ class Step:
 
     placements: list[Placement] = field(default_factory=list)
     store: tuple[int, int] | None = None
-    news: list[News] = field(default_factory=list)
+    score_updates: list[ScoreUpdate] = field(default_factory=list)
 
 
 class EvictionModel:
@@ -88,9 +88,11 @@ class EvictionModel:
             for _ in range(p.heads)
         ]
         self.vectors: list[tuple[int, set[int]] | None] = [None] * p.vectors
-        self.adopted: tuple[int, int] | None = None
+        self.promoted: tuple[int, int] | None = None
 
-    def prefill(self, head: int, position: int, importance: int, vector: int = KEPT) -> list[News]:
+    def prefill(
+        self, head: int, position: int, importance: int, vector: int = KEPT
+    ) -> list[ScoreUpdate]:
         """Keep a prefilled token; it counts as important until its first score."""
         p, h = self.parameters, self.heads[head]
         slot = h.filled
@@ -98,16 +100,18 @@ class EvictionModel:
         h.filled += 1
         h.bits = max(h.bits, magnitude_bits(np.array([importance])))
         top = (1 << p.score_bits) - 1
-        news = [(head * p.evictor.slots + slot, top, int(vector == KEPT))]
+        score_updates = [(head * p.evictor.slots + slot, top, int(vector == KEPT))]
         if vector != KEPT:
             owner = self.vectors[vector]
             if owner is None:
                 owner = self.vectors[vector] = (position, set())
-                news += self._vector_news(vector, True)
+                score_updates += self._vector_updates(vector, True)
             owner[1].add(head)
-        return news
+        return score_updates
 
-    def search(self, head: int, scores: Integers, now: int, fresh: int | None = None) -> list[News]:
+    def search(
+        self, head: int, scores: Integers, now: int, fresh: int | None = None
+    ) -> list[ScoreUpdate]:
         """Add scores [query heads, slots] to importance, and find the victim for step `now`."""
         p, h = self.parameters, self.heads[head]
         used = h.positions != EMPTY
@@ -126,8 +130,8 @@ class EvictionModel:
         candidates = np.flatnonzero(resident & ~protect)
         if len(candidates):
             h.victim = int(candidates[np.argmin(h.importance[candidates])])
-        if self.adopted is not None:
-            h.recomputed[resident & (h.positions == self.adopted[0])] = self.adopted[1]
+        if self.promoted is not None:
+            h.recomputed[resident & (h.positions == self.promoted[0])] = self.promoted[1]
         coarse = export_score(h.importance, h.bits, p.evictor.source, p.score_bits)
         h.bits = max(h.bits, magnitude_bits(h.importance[used]))
         first = head * p.evictor.slots
@@ -136,7 +140,7 @@ class EvictionModel:
             for slot in np.flatnonzero(used)
         ]
 
-    def own(self, head: int, slot: int, scores: Integers) -> list[News]:
+    def own(self, head: int, slot: int, scores: Integers) -> list[ScoreUpdate]:
         """Give the arriving token its own scores [query heads]."""
         p, h = self.parameters, self.heads[head]
         total = np.zeros(1, np.int64)
@@ -146,7 +150,7 @@ class EvictionModel:
         coarse = export_score(total, h.bits, p.evictor.source, p.score_bits)
         return [(head * p.evictor.slots + slot, int(coarse[0]), 1)]
 
-    def place(self, now: int, head: int) -> tuple[Placement, list[News]]:
+    def place(self, now: int, head: int) -> tuple[Placement, list[ScoreUpdate]]:
         """Give the arriving token a slot of a head."""
         h = self.heads[head]
         full = h.filled == len(h.positions)
@@ -154,15 +158,15 @@ class EvictionModel:
         h.filled += not full
         evicted, vector = int(h.positions[slot]), int(h.recomputed[slot])
         h.positions[slot], h.recomputed[slot] = now, KEPT
-        news: list[News] = []
+        score_updates: list[ScoreUpdate] = []
         if vector != KEPT:
             owner = self.vectors[vector]
             assert owner is not None and owner[0] == evicted
             owner[1].discard(head)
             if not owner[1]:
                 self.vectors[vector] = None
-                news = self._vector_news(vector, False)
-        return Placement(head, slot, evicted, vector), news
+                score_updates = self._vector_updates(vector, False)
+        return Placement(head, slot, evicted, vector), score_updates
 
     def decide(self, now: int, placements: Sequence[Placement]) -> Step:
         """Decide on the token that leaves the window, when all heads have placed the new one."""
@@ -170,15 +174,15 @@ class EvictionModel:
         step = Step(placements=list(placements))
         leaving = now - p.window
         keepers = {place.head for place in placements if place.evicted != leaving}
-        self.adopted = None
+        self.promoted = None
         if leaving >= p.sinks and len(keepers) > p.popular_heads and None in self.vectors:
             vector = self.vectors.index(None)
             self.vectors[vector] = (leaving, keepers)
-            self.adopted = step.store = (leaving, vector)
-            step.news = self._vector_news(vector, True)
+            self.promoted = step.store = (leaving, vector)
+            step.score_updates = self._vector_updates(vector, True)
         return step
 
-    def _vector_news(self, vector: int, valid: bool) -> list[News]:
+    def _vector_updates(self, vector: int, valid: bool) -> list[ScoreUpdate]:
         p = self.parameters
         first = p.heads * p.evictor.slots + vector * p.vector_entries
         top = (1 << p.score_bits) - 1

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden.arith.requantiser import requantised
-from golden.kelle.eviction.eviction_controller import KEPT, News
+from golden.kelle.eviction.eviction_controller import KEPT, ScoreUpdate
 from golden.kelle.eviction.prefill_selector import Kept, importances, select
 from golden.kelle.kelle import KelleModel
 from hdl.kelle.parameters import Operation
@@ -24,38 +24,38 @@ class Prefill:
         By head, int64 [query heads, queries, tokens]; zero where a query does not see the token.
     kept : list[Kept]
         The tokens that are kept, head by head in the order of their slots.
-    news : list[News]
+    score_updates : list[ScoreUpdate]
         What the refresh controllers are told.
     """
 
     scores: list[Integers]
     kept: list[Kept]
-    news: list[News]
+    score_updates: list[ScoreUpdate]
 
 
 def prefill(model: KelleModel, tokens: int) -> Prefill:
     """Fill the model's cache with what it keeps of a text's first tokens."""
     p, x = model.parameters, model.layer.quantised[:tokens]
     positions = np.arange(tokens)
-    queries = model.turn(model.project(Operation.QUERY, x), positions)
+    queries = model.rotate(model.project(Operation.QUERY, x), positions)
     keys, values = model.keys_values(x, positions)
     scores = [_scores(model, queries, keys[:, head], head) for head in range(p.heads)]
     kept = select([importances(head, p.eviction.evictor) for head in scores], p.eviction)
-    news, taken = [], [0] * p.heads
+    score_updates, taken = [], [0] * p.heads
     for token in kept:
         head, position, slot = token.head, token.position, taken[token.head]
         taken[head] += 1
-        news += model.eviction.prefill(head, position, token.importance, token.vector)
+        score_updates += model.eviction.prefill(head, position, token.importance, token.vector)
         if token.vector == KEPT:
             model.keys[head, slot] = keys[position, head]
             model.values[head, slot] = values[position, head]
         else:
             model.inputs[token.vector] = x[position]
-    return Prefill(scores, kept, news)
+    return Prefill(scores, kept, score_updates)
 
 
 def _scores(model: KelleModel, queries: Integers, keys: Integers, head: int) -> Integers:
     """Return what the query heads of a head give each token of the text."""
     p = model.parameters
-    mine = queries[:, head * p.queries : (head + 1) * p.queries].swapaxes(0, 1)
-    return np.tril(requantised(mine @ keys.T, *model.layer.score))
+    group = queries[:, head * p.queries : (head + 1) * p.queries].swapaxes(0, 1)
+    return np.tril(requantised(group @ keys.T, *model.layer.score))

@@ -1,4 +1,4 @@
-"""Bit-exact model of the systolic evictor: what each wave does to S, and what the search finds."""
+"""Bit-exact model of the systolic evictor: what each wavefront does, and what the search finds."""
 
 from dataclasses import dataclass
 
@@ -63,12 +63,12 @@ def accumulate(
 
 
 @dataclass(frozen=True)
-class Wave:
+class Wavefront:
     """One vector's scores for the tokens of a tile, with the state of their slots.
 
     Parameters
     ----------
-    load, rank, last, halve : bool
+    load, compare, last, halve : bool
         The header, as in `hdl.kelle.eviction.systolic_evictor.SystolicEvictor`.
     scores, importance : numpy.ndarray
         int64, one a row.
@@ -77,7 +77,7 @@ class Wave:
     """
 
     load: bool
-    rank: bool
+    compare: bool
     last: bool
     halve: bool
     scores: Integers
@@ -87,7 +87,7 @@ class Wave:
 
 
 class SystolicEvictorModel:
-    """The evictor between waves: column S, and the search over the tiles of a head.
+    """The evictor between wavefronts: column S, and the search over the tiles of a head.
 
     Parameters
     ----------
@@ -106,28 +106,29 @@ class SystolicEvictorModel:
         self._tiles = 0
         self._saturated = False
 
-    def process(self, wave: Wave) -> tuple[Integers, Victim | None]:
-        """Pass one wave down all rows.
+    def process(self, wavefront: Wavefront) -> tuple[Integers, Victim | None]:
+        """Pass one wavefront down all rows.
 
         Returns
         -------
         tuple[numpy.ndarray, Victim | None]
-            The column S behind the wave, and the victim if the wave was the search's last.
+            The column S behind the wavefront, and the victim if the wavefront was the search's
+            last.
         """
         start = self._column
-        if wave.load:
-            start = np.where(wave.valid, wave.importance >> int(wave.halve), 0)
-        self._column, saturated = accumulate(start, wave.scores, self.parameters)
-        kept = np.zeros_like(saturated) if wave.load else self._column_saturated
+        if wavefront.load:
+            start = np.where(wavefront.valid, wavefront.importance >> int(wavefront.halve), 0)
+        self._column, saturated = accumulate(start, wavefront.scores, self.parameters)
+        kept = np.zeros_like(saturated) if wavefront.load else self._column_saturated
         self._column_saturated = kept | saturated
-        if not wave.rank:
+        if not wavefront.compare:
             return self._column, None
         first = self._tiles * self.parameters.rows
-        for row in np.flatnonzero(wave.valid & ~wave.protect):
+        for row in np.flatnonzero(wavefront.valid & ~wavefront.protect):
             self._candidates.append((int(self._column[row]), first + int(row)))
-        self._saturated |= bool(np.any(wave.valid & self._column_saturated))
+        self._saturated |= bool(np.any(wavefront.valid & self._column_saturated))
         self._tiles += 1
-        if not wave.last:
+        if not wavefront.last:
             return self._column, None
         importance, index = min(self._candidates, default=(0, 0))
         victim = Victim(bool(self._candidates), index, importance, self._saturated)

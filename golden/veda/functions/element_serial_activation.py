@@ -7,16 +7,11 @@ from golden.arith.float_add import float_add
 from golden.arith.float_divide import divide
 from golden.arith.float_exp import exp
 from golden.arith.float_multiply import float_multiply
-from golden.arith.float_values import ONE
+from golden.arith.float_values import ONE, values
 from hdl.arith.float_exp import Domain
 from hdl.arith.float_format import BINARY16
 
 Codes = NDArray[np.uint16]
-
-
-def values(codes: Codes) -> NDArray[np.float64]:
-    """Return FP16 codes as float64."""
-    return np.asarray(codes, np.uint16).view(np.float16).astype(np.float64)
 
 
 def exact_activation(gate: Codes, up: Codes) -> NDArray[np.float64]:

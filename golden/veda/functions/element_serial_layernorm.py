@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from golden.arith.float_add import float_add
 from golden.arith.float_multiply import float_multiply
-from golden.arith.float_values import QUIET_NAN
+from golden.arith.float_values import QUIET_NAN, values
 from hdl.arith.float_format import BINARY16
 from hdl.veda.functions.element_serial_layernorm import ElementSerialLayernormParameters
 
@@ -16,11 +16,6 @@ Codes = NDArray[np.uint16]
 
 EPSILON = 2684
 """1e-5 in units of 2**-28."""
-
-
-def values(codes: Codes) -> NDArray[np.float64]:
-    """Return FP16 codes as float64."""
-    return np.asarray(codes, np.uint16).view(np.float16).astype(np.float64)
 
 
 def exact_layernorm(elements: Codes, *, rms: bool) -> NDArray[np.float64]:

@@ -5,31 +5,27 @@ from numpy.typing import NDArray
 
 from golden.arith.float_add import float_add
 from golden.arith.float_multiply import float_multiply
+from golden.arith.float_values import codes, values
 from hdl.arith.float_format import BINARY16
 
 Codes = NDArray[np.uint16]
 Reals = NDArray[np.float64]
 
 
-def values(codes: Codes) -> Reals:
-    """Return FP16 codes as float64."""
-    return np.asarray(codes, np.uint16).view(np.float16).astype(np.float64)
-
-
 def exact_rotary(x: Codes, y: Codes, cosine: Codes, sine: Codes) -> tuple[Reals, Reals]:
-    """Return both elements turned, in float64."""
-    a, b, c, s = (values(codes) for codes in (x, y, cosine, sine))
+    """Return both elements rotated, in float64."""
+    a, b, c, s = (values(part) for part in (x, y, cosine, sine))
     return a * c - b * s, a * s + b * c
 
 
 def error_bounds(x: Codes, y: Codes, cosine: Codes, sine: Codes) -> tuple[Reals, Reals]:
     """Return the largest errors that both results may have."""
-    a, b, c, s = (np.abs(values(codes)) for codes in (x, y, cosine, sine))
+    a, b, c, s = (np.abs(values(part)) for part in (x, y, cosine, sine))
     return 2.0**-10 * (a * c + b * s) + 2.0**-23, 2.0**-10 * (a * s + b * c) + 2.0**-23
 
 
 def rotary(x: Codes, y: Codes, cosine: Codes, sine: Codes) -> tuple[Codes, Codes]:
-    """Return the FP16 codes of both elements turned; every step rounds to FP16."""
+    """Return the FP16 codes of both elements rotated; every step rounds to FP16."""
 
     def product(a: Codes, b: Codes) -> NDArray[np.uint64]:
         return float_multiply(BINARY16, np.asarray(a), np.asarray(b))
@@ -43,5 +39,4 @@ def angles(positions: int, head_size: int, theta: float) -> tuple[Codes, Codes]:
     """Return cosines and sines [positions, head_size / 2] as FP16 codes."""
     frequency = theta ** (-np.arange(0, head_size, 2) / head_size)
     angle = np.arange(positions)[:, np.newaxis] * frequency
-    cosine, sine = np.cos(angle).astype(np.float16), np.sin(angle).astype(np.float16)
-    return cosine.view(np.uint16), sine.view(np.uint16)
+    return codes(np.cos(angle)), codes(np.sin(angle))

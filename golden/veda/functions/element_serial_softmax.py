@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from golden.arith.float_add import float_add
 from golden.arith.float_exp import exp
 from golden.arith.float_round import encode
-from golden.arith.float_values import QUIET_NAN
+from golden.arith.float_values import QUIET_NAN, values
 from hdl.arith.float_exp import Domain
 from hdl.arith.float_format import BINARY16
 from hdl.veda.functions.element_serial_softmax import ElementSerialSoftmaxParameters
@@ -19,15 +19,15 @@ SUM_ONE = 1 << 24
 
 def exact_softmax(scores: Codes) -> NDArray[np.float64]:
     """Return the softmax of a head of FP16 scores in float64."""
-    values = np.asarray(scores, np.uint16).view(np.float16).astype(np.float64)
-    powers = np.exp(values - values.max())
+    natural = values(scores)
+    powers = np.exp(natural - natural.max())
     return powers / powers.sum()
 
 
 def error_bound(scores: Codes) -> NDArray[np.float64]:
     """Return the largest error that each probability may have."""
-    values = np.asarray(scores, np.uint16).view(np.float16).astype(np.float64)
-    distance = np.minimum(values.max() - values, 32.0)
+    natural = values(scores)
+    distance = np.minimum(natural.max() - natural, 32.0)
     return exact_softmax(scores) * (2.0**-8 + 2.0**-11 * distance) + 2.0**-24
 
 
@@ -40,8 +40,8 @@ def exponential(scores: Codes, maximum: int) -> Codes:
 
 def units(exponentials: Codes) -> NDArray[np.int64]:
     """Return FP16 numbers from 0 to 1 in units of 2**-24; of anything else, such as a NaN, 0."""
-    values = np.asarray(exponentials, np.uint16).view(np.float16).astype(np.float64)
-    return np.where(values <= 1, np.nan_to_num(values) * SUM_ONE, 0).astype(np.int64)
+    powers = values(exponentials)
+    return np.where(powers <= 1, np.nan_to_num(powers) * SUM_ONE, 0).astype(np.int64)
 
 
 def rescaled(total: int, factor: int) -> int:
@@ -62,8 +62,8 @@ def reciprocal(total: int) -> tuple[int, int]:
 
 def maximum_of(scores: Codes) -> int:
     """Return the code of the largest score, +0 above -0."""
-    values = np.asarray(scores, np.uint16).view(np.float16)
-    largest = np.flatnonzero(values == values.max())
+    natural = values(scores)
+    largest = np.flatnonzero(natural == natural.max())
     return int(min(scores[largest]))
 
 
@@ -78,8 +78,8 @@ def softmax(scores: Codes, p: ElementSerialSoftmaxParameters) -> Codes:
         Dimensions.
     """
     scores = np.asarray(scores, np.uint16)
-    values = scores.view(np.float16)
-    if np.isnan(values).any() or not np.isfinite(values.max()):
+    natural = values(scores)
+    if np.isnan(natural).any() or not np.isfinite(natural.max()):
         return np.full(len(scores), QUIET_NAN, np.uint16)
     maximum, total = maximum_of(scores[: p.tile]), 0
     for start in range(0, len(scores), p.tile):
@@ -89,7 +89,7 @@ def softmax(scores: Codes, p: ElementSerialSoftmaxParameters) -> Codes:
         factor = int(units(exponential(np.array([before]), maximum))[0])
         total = rescaled(total, factor) + added
     mantissa, exponent = reciprocal(total)
-    exponentials = exponential(scores, maximum).view(np.float16).astype(np.float64)
+    exponentials = values(exponential(scores, maximum))
     # Exact in float64: 11 bits times 15.
     products = np.ldexp(exponentials * mantissa, -14 - exponent)
     return encode(BINARY16, products).astype(np.uint16)

@@ -1,7 +1,6 @@
 """How the engine's votes differ from the algorithm's.
 
-`python -m golden.veda.voting.voting_agreement`. Each arithmetic runs over the same captured text on
-its own history, as an accelerator would.
+Each arithmetic runs over the same captured text on its own history, as an accelerator would.
 """
 
 from dataclasses import dataclass
@@ -9,21 +8,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from golden.llm import open_trace
-from golden.veda.voting.voting import (
-    Ballots,
+from golden.veda.voting.voting_engine import exact_votes
+from golden.veda.voting.voting_policy import (
+    Votes,
     VotingPolicy,
     VotingStep,
-    float_ballots,
+    float_votes,
     head_votes,
     replay,
     threshold,
 )
-from golden.veda.voting.voting_engine import exact_ballots
 from hdl.veda.voting.voting_parameters import VotingEngineParameters
 
 LAYERS = (0, 14, 29)
 TOKENS = 640
-POLICY = VotingPolicy(prompt=512, target=256)
+"""Of the text: a prompt as long as SmolLM2's preset has slots, and what is generated behind it."""
 
 
 @dataclass(frozen=True)
@@ -34,13 +33,13 @@ class Agreement:
     ----------
     prompt_fallbacks, fallbacks : float
         Heads of voting tokens whose threshold is negative: in the prompt, and behind it.
-    ballots : float
+    votes : float
         Votes of float64 and of the engine that are the same, on the history of float64.
     trimmed : float
         Tokens of the prompt that both evict, of those that one evicts.
     same_victim : float
         Generated tokens at which both evict the same token, from the history of float64.
-    same_turn : float
+    same_step : float
         The same, each on its own history.
     survivors : float
         Tokens that both hold at the end.
@@ -48,10 +47,10 @@ class Agreement:
 
     prompt_fallbacks: float
     fallbacks: float
-    ballots: float
+    votes: float
     trimmed: float
     same_victim: float
-    same_turn: float
+    same_step: float
     survivors: float
 
     def lines(self) -> list[str]:
@@ -59,34 +58,35 @@ class Agreement:
         rows = [
             ("heads that take the fallback, prompt (33 to 512 tokens)", self.prompt_fallbacks),
             ("heads that take the fallback, generation (257 tokens)", self.fallbacks),
-            ("bit-exact against float64: same vote for a slot", self.ballots),
+            ("bit-exact against float64: same vote for a slot", self.votes),
             ("bit-exact against float64: evicted at the prompt's end in common", self.trimmed),
             ("bit-exact against float64: same victim from one history", self.same_victim),
-            ("bit-exact against float64: same victim, each on its own history", self.same_turn),
+            ("bit-exact against float64: same victim, each on its own history", self.same_step),
             ("bit-exact against float64: cached in common at the end", self.survivors),
         ]
         return [f"| {what} | {share:.1%} |" for what, share in rows]
 
 
-def agreement() -> Agreement:
-    """Measure on SmolLM2: three layers, nine heads, a prompt of 512 tokens cut to 256."""
+def agreement(p: VotingEngineParameters) -> Agreement:
+    """Measure on SmolLM2: three layers, all heads, a prompt of `capacity` tokens cut to half."""
     trace = open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
     tallies = []
     for layer in LAYERS:
         heads = [trace.attention_trace(layer, head).scores for head in range(trace.heads)]
-        tallies.append(_one_layer(np.stack(heads)))
+        tallies.append(_one_layer(np.stack(heads), p))
     return Agreement(*(float(share) for share in np.mean(tallies, axis=0)))
 
 
-def _one_layer(scores: np.ndarray) -> list[float]:
+def _one_layer(scores: np.ndarray, p: VotingEngineParameters) -> list[float]:
     """Return the shares of one layer, in the order of `Agreement`."""
-    engine = exact_ballots(VotingEngineParameters(heads=len(scores)))
-    truth = list(replay(scores, POLICY, float_ballots))
-    exact = list(replay(scores, POLICY, engine))
+    policy = VotingPolicy(prompt=p.capacity, target=p.capacity // 2, reserved=p.reserved)
+    engine = exact_votes(p)
+    truth = list(replay(scores, policy, float_votes))
+    exact = list(replay(scores, policy, engine))
     voters = [step for step in truth if step.vote]
-    last = POLICY.prompt - 1
+    last = policy.prompt - 1
     fallbacks = [np.mean([threshold(head) < 0 for head in step.probabilities]) for step in voters]
-    generated = POLICY.prompt - POLICY.reserved
+    generated = policy.prompt - policy.reserved
     return [
         float(np.mean(fallbacks[:generated])),
         float(np.mean(fallbacks[generated:])),
@@ -105,13 +105,13 @@ def _one_layer(scores: np.ndarray) -> list[float]:
     ]
 
 
-def _same_votes(step: VotingStep, engine: Ballots) -> float:
+def _same_votes(step: VotingStep, engine: Votes) -> float:
     """Compare head by head, since sums may hide what differs."""
     pairs = [(head_votes(head), engine(head[np.newaxis])) for head in step.probabilities]
     return float(np.mean([np.mean(one == other) for one, other in pairs]))
 
 
-def _same_victim(step: VotingStep, engine: Ballots) -> bool:
+def _same_victim(step: VotingStep, engine: Votes) -> bool:
     """Let the engine vote on the counts that float64 has brought about."""
     before = np.where(np.arange(len(step.counts)) == step.slot, 0, step.before)
     counts = before + engine(step.probabilities)
@@ -125,7 +125,3 @@ def _evicted(step: VotingStep) -> set[int]:
 
 def _common(one: set[int], other: set[int]) -> float:
     return len(one & other) / len(one)
-
-
-if __name__ == "__main__":
-    print("\n".join(["| measured on SmolLM2 | share |", "|---|---|", *agreement().lines()]))

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden.veda.voting.vote_threshold import Outcome, vote_threshold, votes
-from golden.veda.voting.voting import Ballots
+from golden.veda.voting.voting_policy import Votes
 from hdl.veda.voting.voting_parameters import VotingEngineParameters
 
 Integers = NDArray[np.int64]
@@ -14,7 +14,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class LayerStep:
-    """What the engine is told of one token in one layer.
+    """The request of one token in one layer.
 
     Parameters
     ----------
@@ -81,14 +81,14 @@ def to_codes(probabilities: NDArray[np.float64]) -> Integers:
     return probabilities.astype(np.float16).view(np.uint16).astype(np.int64)
 
 
-def exact_ballots(p: VotingEngineParameters) -> Ballots:
+def exact_votes(p: VotingEngineParameters) -> Votes:
     """Return the engine's way from probabilities to votes, for `voting.replay`."""
 
-    def ballots(probabilities: NDArray[np.float64]) -> Integers:
+    def all_votes(probabilities: NDArray[np.float64]) -> Integers:
         codes = to_codes(probabilities)
         return np.stack([votes(head, vote_threshold(head, p.threshold)) for head in codes]).sum(0)
 
-    return ballots
+    return all_votes
 
 
 def process_step(
@@ -101,22 +101,22 @@ def process_step(
     step : LayerStep
         The header.
     codes : numpy.ndarray
-        int64 [heads, length] FP16 codes of the probabilities; not looked at without `vote`.
+        int64 [heads, length] FP16 codes of the probabilities; ignored without `vote`.
     counts : numpy.ndarray
         int64 [length], the layer's counts before the step.
     p : VotingEngineParameters
         Dimensions.
     """
     outcomes = [vote_threshold(head, p.threshold) for head in codes] if step.vote else []
-    cast = np.zeros(step.length, np.int64)
+    added = np.zeros(step.length, np.int64)
     for head, outcome in zip(codes, outcomes, strict=False):
-        cast += votes(head, outcome)
-    kept = np.where(np.arange(step.length) == step.new_slot, 0, counts)
+        added += votes(head, outcome)
+    before = np.where(np.arange(step.length) == step.new_slot, 0, counts)
     # Stopping once at the end or after each round of heads makes no difference.
-    updated = np.minimum(kept + cast, (1 << p.count_bits) - 1)
+    updated = np.minimum(before + added, (1 << p.count_bits) - 1)
     victims, left = search(updated, step.evictions, p)
     sent = updated[left] if step.evictions > 1 else updated
-    return LayerResult(outcomes, cast, updated, sent, victims)
+    return LayerResult(outcomes, added, updated, sent, victims)
 
 
 def search(

@@ -12,7 +12,7 @@ from amaranth.hdl import Module, Signal, signed
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
-from hdl.kelle.array.finished_sums import FinishedSumsParameters, finish_sums
+from hdl.kelle.array.output_stage import OutputStageParameters, add_output_stage
 from hdl.kelle.array.systolic_array import SystolicArray
 from hdl.kelle.eviction.systolic_evictor import (
     ScoreSource,
@@ -20,6 +20,7 @@ from hdl.kelle.eviction.systolic_evictor import (
     SystolicEvictorParameters,
 )
 from hdl.parameters import parameter_object, require
+from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
 
 SCORE_WIDTH = 16
@@ -27,13 +28,13 @@ SCORE_WIDTH = 16
 
 
 @parameter_object
-class EvictingArrayParameters(FinishedSumsParameters):
+class EvictingArrayParameters(OutputStageParameters):
     """Dimensions of an array with its evictor; they also drive golden model and testbench.
 
     Parameters
     ----------
     rows, bands, vectors, stages : int
-        As in `FinishedSumsParameters`.
+        As in `OutputStageParameters`.
     evictor : SystolicEvictorParameters
         The evictor; it takes raw scores of 16 bits and has the array's rows.
 
@@ -47,6 +48,7 @@ class EvictingArrayParameters(FinishedSumsParameters):
 
     def __post_init__(self) -> None:
         """Check every rule."""
+        super().__post_init__()
         evictor = self.evictor
         rule = f"the evictor's rows must be the array's {self.rows}"
         require(evictor.rows == self.rows, rule, evictor.rows)
@@ -54,7 +56,6 @@ class EvictingArrayParameters(FinishedSumsParameters):
         require(evictor.input_width == SCORE_WIDTH, rule, evictor.input_width)
         raw = evictor.source is ScoreSource.RAW
         require(raw, "the evictor's source must be raw scores", evictor.source)
-        super().__post_init__()
 
     @property
     def tag_layout(self) -> data.StructLayout:
@@ -64,7 +65,7 @@ class EvictingArrayParameters(FinishedSumsParameters):
                 "step": self.accumulator.step_layout,
                 "done": 1,
                 "score": 1,
-                "wave": self.evictor.wave_layout,
+                "wavefront": self.evictor.wavefront_layout,
             }
         )
 
@@ -90,16 +91,16 @@ class EvictingArrayParameters(FinishedSumsParameters):
 class EvictingArray(Unit):
     """Multiply vectors by stationary tiles, finish the sums, and find the victim among the scores.
 
-    A vector's `tag` says what to do with its sums: `step` adds them to accumulator `index`
-    (`first` from zero, `high` 256-fold), `done` makes the total a result, and `score` gives it to
-    the evictor as the wave `wave`. Key tiles are transposed, so that row i's result is the score of
-    the token in row i; head sizes above `rows` are channel tiles, and 16-bit keys two byte passes,
-    of which the last is `done`.
+    A vector's `tag` says what to do with its sums: `step` adds them to accumulator `index` (`first`
+    from zero, `high` 256-fold), `done` makes the total a result, and `score` gives it to the
+    evictor as the wavefront `wavefront`. Key tiles are transposed, so that row i's result is the
+    score of the token in row i; head sizes above `rows` are channel tiles, and 16-bit keys two byte
+    passes, of which the last is `done`.
 
     **Latency** lane i's result is there `latency` + i cycles after the vector's acceptance, and row
     i of the evictor takes it in that cycle. The victim is there one cycle after the bottom lane's
     result. **Throughput** that of the array: one vector a cycle. A vector that ends a search waits
-    while `victims` victims are under way or waiting, and nothing else ever does.
+    while `victims` victims are in flight or waiting, and nothing else ever does.
 
     **Numerics** results are the exact products, requantised once; the evictor's as there.
 
@@ -153,37 +154,37 @@ class EvictingArray(Unit):
         m.submodules.evictor = evictor = SystolicEvictor(parameters=p.evictor)
 
         # Room for a victim is given out here, since what is in the array cannot wait.
+        # Credits: one is taken when a search's last vector enters, and returned with the victim.
         tag = self.vectors.payload.tag
-        ends = tag.score & tag.wave.last
-        under_way = Signal(range(p.evictor.victims + 1))
-        allowed = ~ends | (under_way != p.evictor.victims)
+        ends = tag.score & tag.wavefront.last
+        in_flight = Signal(range(p.evictor.victims + 1))
+        allowed = ~ends | (in_flight != p.evictor.victims)
         starts = self.vectors.valid & self.vectors.ready & ends
-        m.d.sync += under_way.eq(under_way + starts - (self.victims.valid & self.victims.ready))
+        m.d.sync += in_flight.eq(in_flight + starts - (self.victims.valid & self.victims.ready))
         m.d.comb += [
             array.vectors.payload.eq(self.vectors.payload),
             array.vectors.valid.eq(self.vectors.valid & allowed),
             self.vectors.ready.eq(array.vectors.ready & allowed),
-            array.weights.payload.eq(self.weights.payload),
-            array.weights.valid.eq(self.weights.valid),
-            self.weights.ready.eq(array.weights.ready),
         ]
+        connect_streams(m, self.weights, array.weights)
 
         # Lane 0's tag goes along with the sum through accumulator and requantiser, and then from
         # lane to lane.
         finished = data.View(p.tag_layout, array.lanes[0].tag)
         valid = array.lanes[0].valid & finished.done
-        for rank in range(1 + p.stages):
-            later = Signal(p.tag_layout, name=f"tag_{rank}", reset_less=True)
-            later_valid = Signal(name=f"valid_{rank}")
+        for stage in range(1 + p.stages):
+            later = Signal(p.tag_layout, name=f"tag_{stage}", reset_less=True)
+            later_valid = Signal(name=f"valid_{stage}")
             m.d.sync += [later.eq(finished), later_valid.eq(valid)]
             finished, valid = later, later_valid
         m.d.comb += [
-            evictor.waves.payload.eq(finished.wave),
-            evictor.waves.valid.eq(valid & finished.score),
+            evictor.wavefronts.payload.eq(finished.wavefront),
+            evictor.wavefronts.valid.eq(valid & finished.score),
         ]
 
+        # From lane to lane index and valid take a cycle, as sums do.
         index = finished.step.index
-        for i, requantiser in enumerate(finish_sums(m, array, p)):
+        for i, requantiser in enumerate(add_output_stage(m, array, p)):
             m.d.comb += [
                 requantiser.scale.eq(self.scales[i].scale),
                 requantiser.shift.eq(self.scales[i].shift),
@@ -199,10 +200,6 @@ class EvictingArray(Unit):
             index = Signal.like(index_above, name=f"index_{i + 1}", reset_less=True)
             valid = Signal(name=f"lane_valid_{i + 1}")
             m.d.sync += [index.eq(index_above), valid.eq(valid_above)]
-        m.d.comb += [
-            self.updates.eq(evictor.updates),
-            self.victims.payload.eq(evictor.victims.payload),
-            self.victims.valid.eq(evictor.victims.valid),
-            evictor.victims.ready.eq(self.victims.ready),
-        ]
+        m.d.comb += self.updates.eq(evictor.updates)
+        connect_streams(m, evictor.victims, self.victims)
         return m

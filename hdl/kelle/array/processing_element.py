@@ -92,7 +92,7 @@ class ProcessingElement(Unit):
 
     With `transposed` 0 the moving operand enters from the left and sums from above; with 1 the two
     exchange their links. The element works in three cycles: it takes the operand in, multiplies,
-    and adds. The controls belong to the wave that is at the step which they name.
+    and adds. The controls belong to the wavefront that is at the step which they name.
 
     **Latency** 1 cycle from the moving operand in to out, 3 cycles from there to the sum, 1 cycle
     from sum to sum. **Throughput** one multiply-add a cycle. **Numerics** exact while the sum fits
@@ -114,7 +114,7 @@ class ProcessingElement(Unit):
     transposed : In
         Which moving operand to take in.
     swap, unsigned_weight : In
-        Whether the next weight becomes the weight of the wave that is taken in; whether that
+        Whether the next weight becomes the weight of the wavefront that is taken in; whether that
         weight is unsigned rather than two's complement.
     sum_transposed : In
         Which sum to add to, two cycles later.
@@ -175,6 +175,7 @@ class ProcessingElement(Unit):
             load.eq(self.load_in),
         ]
 
+        # Three cycles: the operand is in; the product; the product and the passing sum.
         if for_fpga:
             words = [moving * weight.as_signed()]
         else:
@@ -186,11 +187,13 @@ class ProcessingElement(Unit):
         product = [Signal(width, name=f"product_{i}", reset_less=True) for i in range(len(words))]
         m.d.sync += [register.eq(word) for register, word in zip(product, words, strict=True)]
 
+        # The link that does not bring operands brings sums.
         passing = Signal(width)
         m.d.comb += passing.eq(Mux(self.sum_transposed, self.sum_left, self.sum_top))
         x, y = product[0], passing
         if not for_fpga:
             x, y = full_adders(product[0], product[1], passing, width)
+        # The only carry chain of the element.
         total = Signal(signed(width), reset_less=True)
         m.d.sync += total.eq(x + y)
         m.d.comb += [

@@ -1,12 +1,13 @@
 """Kelle's reconfigurable systolic array: weight-stationary, 32 x 32, and transposed in place.
 
-Section 5.2 and Figure 11 (a, b) of the paper. Everything that happens in the array is a wave: it
-begins in the corner element and reaches element (i, j) i + j cycles later. A vector is a wave, the
-exchange of weights and of the links' roles travels with it, and so does the load of weights.
+Section 5.2 and Figure 11 (a, b) of the paper. Everything that happens in the array is a wavefront:
+it begins in the corner element and reaches element (i, j) i + j cycles later. A vector is a
+wavefront, the exchange of weights and of the links' roles travels with it, and so does the load of
+weights.
 """
 
 from enum import Enum
-from typing import Any
+from typing import Annotated, Any
 
 from amaranth.hdl import (
     Cat,
@@ -24,13 +25,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.kelle.array.processing_element import WEIGHT_WIDTH, ProcessingElement
-from hdl.parameters import (
-    parameter_object,
-    require,
-    require_choice,
-    require_power_of_two,
-    require_range,
-)
+from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, require
 from hdl.stream.skew_buffer import SkewBuffer
 from hdl.unit import Unit
 
@@ -49,20 +44,20 @@ class Moving(Enum):
 
 
 @parameter_object
-class SystolicArrayParameters:
+class SystolicArrayParameters(Parameters):
     """Dimensions of a systolic array; they also drive its golden model and its testbench.
 
     Parameters
     ----------
     rows : int
-        Rows and columns: a power of two, 2 to 64.
+        Rows and columns.
     bands : int
         Rows of weights that a load brings in a cycle, one a band of neighbouring rows: a power of
         two, 1 to `rows`. A tile loads in ``rows / bands`` cycles.
     moving : Moving
         Width of the moving operand and number of multipliers an element.
     tag_width : int
-        Bits that accompany a vector and leave with its results, 1 to 64.
+        Bits that accompany a vector and leave with its results.
 
     Raises
     ------
@@ -70,18 +65,15 @@ class SystolicArrayParameters:
         If a rule above is broken, with the rule and the value.
     """
 
-    rows: int = 32
-    bands: int = 4
+    rows: Annotated[int, PowerOfTwo(2, 64, "rows")] = 32
+    bands: Annotated[int, PowerOfTwo(1, 64, "rows")] = 4
     moving: Moving = Moving.WIDE
-    tag_width: int = 8
+    tag_width: Annotated[int, Range(1, 64, "bits")] = 8
 
     def __post_init__(self) -> None:
         """Check every rule."""
-        require_power_of_two("rows", self.rows, 2, 64)
-        require_power_of_two("bands", self.bands, 1, 64)
+        super().__post_init__()
         require(self.bands <= self.rows, f"bands must be at most rows = {self.rows}", self.bands)
-        require_choice("moving", self.moving, list(Moving))
-        require_range("tag_width", self.tag_width, 1, 64)
 
     @property
     def load_cycles(self) -> int:
@@ -141,7 +133,8 @@ class SystolicArray(Unit):
 
     Element (i, j) holds w[i][j]. A vector x gives ``sum_i x[i] * w[i][j]`` at lane j, or with
     `transposed` ``sum_j w[i][j] * x[j]`` at lane i: the links exchange their roles and no weight
-    moves. Nothing in the array stalls: a cycle without a vector is a bubble that travels as a wave.
+    moves. Nothing in the array stalls: a cycle without a vector is a bubble that travels as a
+    wavefront.
 
     A tile loads while vectors meet the one before. The first vector that carries `swap` exchanges
     them; it waits until the load is complete, and the next load may begin in the same cycle. Rows
@@ -212,8 +205,10 @@ class SystolicArray(Unit):
         with m.If(takes):
             m.d.sync += beat.eq(Mux(fills, 0, beat + 1))
 
+        # Only a swap waits: other vectors meet the tile that is already in use.
         ready = loaded | ~vector.swap
         elements = vector.elements
+        # The upper bytes go first, so that the sum can be shifted as it passes the output.
         if p.passes == 2:
             lower, elements = self._split(m, starts)
             ready &= ~lower
@@ -221,26 +216,30 @@ class SystolicArray(Unit):
             self.vectors.ready.eq(ready),
             starts.eq(self.vectors.valid & ready),
         ]
+        # Row i and column i take element i, i cycles behind the corner: one skew serves both.
         m.submodules.moving = moving = SkewBuffer(shape=signed(p.link_width), lanes=p.rows)
         m.d.comb += moving.aligned.eq(elements)
 
-        valid, wave = self._waves(m, starts, swap)
+        valid, wavefront = self._wavefronts(m, starts, swap)
         weights, strobes = self._load_links(m, takes, beat)
-        bottom, right = self._elements(m, moving.skewed, wave, weights, strobes)
+        bottom, right = self._elements(m, moving.skewed, wavefront, weights, strobes)
+        # An element takes in, multiplies, adds: the sum of the last of a row or column is there two
+        # cycles after its operand.
         for i, lane in enumerate(self.lanes):
-            leaves = wave[p.rows + 2 + i]
+            leaves = wavefront[p.rows + 2 + i]
             result = Mux(leaves.transposed, right[i], bottom[i])
             if p.passes == 2:
+                # The upper bytes' sum waits a cycle for that of the lower ones.
                 upper = Signal(signed(p.link_sum_width), name=f"upper_{i}", reset_less=True)
                 both = Signal(p.sum_shape, name=f"both_{i}", reset_less=True)
                 m.d.sync += [upper.eq(result), both.eq((upper << 8) + result)]
                 result = both
             m.d.comb += [
                 lane.sum.eq(result),
-                lane.tag.eq(wave[p.latency + i].tag),
+                lane.tag.eq(wavefront[p.latency + i].tag),
                 lane.valid.eq(valid[p.latency + i]),
             ]
-        m.d.comb += self.next_tag.eq(wave[p.latency - 1].tag)
+        m.d.comb += self.next_tag.eq(wavefront[p.latency - 1].tag)
         return m
 
     def _split(self, m: Module, starts: Signal) -> tuple[Signal, data.View]:
@@ -252,17 +251,18 @@ class SystolicArray(Unit):
             Whether this cycle is for lower bytes; the bytes.
         """
         p = self.parameters
+        # The cycle after a vector's upper bytes is its lower bytes', whatever is offered.
         lower = Signal()
         layout = data.ArrayLayout(signed(p.link_width), p.rows)
-        kept = Signal(data.ArrayLayout(unsigned(8), p.rows), reset_less=True)
+        held = Signal(data.ArrayLayout(unsigned(8), p.rows), reset_less=True)
         sent = Signal(layout)
         m.d.sync += lower.eq(starts)
         for i, element in enumerate(self.vectors.payload.elements):
-            m.d.comb += sent[i].eq(Mux(lower, kept[i], element >> 8))
-            m.d.sync += kept[i].eq(element[:8])
+            m.d.comb += sent[i].eq(Mux(lower, held[i], element >> 8))
+            m.d.sync += held[i].eq(element[:8])
         return lower, sent
 
-    def _waves(self, m: Module, starts: Signal, swap: Signal) -> tuple[list[Any], list[Any]]:
+    def _wavefronts(self, m: Module, starts: Signal, swap: Signal) -> tuple[list[Any], list[Any]]:
         """Keep what accompanies a vector, one register for all elements at one distance.
 
         Returns
@@ -273,30 +273,32 @@ class SystolicArray(Unit):
         p = self.parameters
         flags = {"transposed": 1, "swap": 1, "unsigned_weights": 1, "tag": p.tag_width}
         layout = data.StructLayout(flags)
-        valid, wave = [starts], [Signal(layout, name="wave_0")]
+        # Elements at one distance from the corner do the same in the same cycle.
+        valid, wavefront = [starts], [Signal(layout, name="wavefront_0")]
         header = self.vectors.payload
         m.d.comb += [
-            wave[0].transposed.eq(header.transposed),
-            wave[0].swap.eq(swap),
-            wave[0].unsigned_weights.eq(header.unsigned_weights),
-            wave[0].tag.eq(header.tag),
+            wavefront[0].transposed.eq(header.transposed),
+            wavefront[0].swap.eq(swap),
+            wavefront[0].unsigned_weights.eq(header.unsigned_weights),
+            wavefront[0].tag.eq(header.tag),
         ]
         if p.passes == 2:
-            # The lower bytes' wave is the one behind, and what it does is the same but the swap.
-            kept = Signal(layout, reset_less=True)
-            m.d.sync += kept.eq(wave[0])
+            # The lower bytes' wavefront is the one behind, and what it does is the same but the
+            # swap.
+            held = Signal(layout, reset_less=True)
+            m.d.sync += held.eq(wavefront[0])
             with m.If(~starts):
-                m.d.comb += [wave[0].eq(kept), wave[0].swap.eq(0)]
+                m.d.comb += [wavefront[0].eq(held), wavefront[0].swap.eq(0)]
         for distance in range(1, p.rows + p.latency):
             valid.append(Signal(name=f"valid_{distance}"))
-            wave.append(Signal(layout, name=f"wave_{distance}", reset_less=True))
-            m.d.sync += [valid[-1].eq(valid[-2]), wave[-1].eq(wave[-2])]
-        return valid, wave
+            wavefront.append(Signal(layout, name=f"wavefront_{distance}", reset_less=True))
+            m.d.sync += [valid[-1].eq(valid[-2]), wavefront[-1].eq(wavefront[-2])]
+        return valid, wavefront
 
     def _load_links(
         self, m: Module, takes: Value, beat: Signal
     ) -> tuple[list[data.View], list[Value]]:
-        """Let a beat follow the way of a wave: each band and each column later than the one before.
+        """Let a beat travel as a wavefront: each band and each column later than the one before.
 
         Returns
         -------
@@ -305,6 +307,7 @@ class SystolicArray(Unit):
         """
         p = self.parameters
         row_bits = p.rows * WEIGHT_WIDTH
+        # Strobes travel with the weights: a row knows by its own that the beat is for it.
         link = unsigned(row_bits + p.load_cycles)
         m.submodules.bands = bands = SkewBuffer(shape=link, lanes=p.bands, step=p.load_cycles)
         weights, strobes = [], []
@@ -325,7 +328,7 @@ class SystolicArray(Unit):
         self,
         m: Module,
         moving: data.View,
-        wave: list[data.View],
+        wavefront: list[data.View],
         weights: list[data.View],
         strobes: list[Value],
     ) -> tuple[list[Value], list[Value]]:
@@ -344,7 +347,8 @@ class SystolicArray(Unit):
             for j in range(p.rows):
                 element = ProcessingElement(moving_width=p.link_width, sum_width=p.link_sum_width)
                 m.submodules[f"element_{i}_{j}"] = element
-                takes_in, adds = wave[i + j], wave[i + j + 2]
+                # An operand is added two cycles after it is taken in.
+                takes_in, adds = wavefront[i + j], wavefront[i + j + 2]
                 m.d.comb += [
                     element.moving_left.eq(moving_left),
                     element.moving_top.eq(moving_above[j]),

@@ -1,10 +1,10 @@
 """Accumulators below the systolic array: byte passes and channel tiles become one result.
 
-Section 5.2 of the paper: partial sums leave the array for the accumulators. They stay staggered:
+Section 5.2 of the paper: partial sums leave the array for the accumulators. They stay skewed:
 a lane works when its sum arrives, one cycle after the lane before it.
 """
 
-from typing import Any
+from typing import Annotated, Any
 
 from amaranth.hdl import Module, Mux, Shape, Signal, signed
 from amaranth.lib import data
@@ -12,22 +12,22 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.memory.memory import Memory
-from hdl.parameters import parameter_object, require, require_range
+from hdl.parameters import Parameters, Range, parameter_object, require
 from hdl.unit import Unit
 
 
 @parameter_object
-class TileAccumulatorParameters:
+class TileAccumulatorParameters(Parameters):
     """Dimensions of a lane's accumulator; they also drive its golden model.
 
     Parameters
     ----------
     sum_width : int
-        Bits of a sum of the array, 8 to 32.
+        Bits of a sum of the array.
     width : int
-        Bits of an accumulator, `sum_width` + 8 to 48.
+        Bits of an accumulator.
     vectors : int
-        Vectors whose results accumulate at a time, 2 to 1024.
+        Vectors whose results accumulate at a time.
 
     Raises
     ------
@@ -35,17 +35,15 @@ class TileAccumulatorParameters:
         If a rule above is broken, with the rule and the value.
     """
 
-    sum_width: int = 29
-    width: int = 48
-    vectors: int = 16
+    sum_width: Annotated[int, Range(8, 32, "bits")] = 29
+    width: Annotated[int, Range(16, 48, "bits")] = 48
+    vectors: Annotated[int, Range(2, 1024, "vectors")] = 16
 
     def __post_init__(self) -> None:
         """Check every rule."""
-        require_range("sum_width", self.sum_width, 8, 32)
-        require_range("width", self.width, 16, 48)
+        super().__post_init__()
         least = self.sum_width + 8
         require(self.width >= least, f"width must be at least sum_width + 8 = {least}", self.width)
-        require_range("vectors", self.vectors, 2, 1024)
 
     @property
     def index_width(self) -> int:
@@ -116,10 +114,12 @@ class TileAccumulator(Unit):
         # A vector's total is written while it is held: the memory lacks only the one held.
         held = Signal(p.shape, reset_less=True)
         index = Signal(p.index_width, reset_less=True)
+        # Forwarding: the step that comes next is for the vector that is now being held.
         newest = Mux(self.valid, self.step.index, index)
-        again = Signal(reset_less=True)
+        forward = Signal(reset_less=True)
         total = Signal(p.shape)
-        earlier = Mux(again, held, words.read_data.as_signed())
+        earlier = Mux(forward, held, words.read_data.as_signed())
+        # Upper bytes count 256-fold; only the last byte pass ends a total.
         scaled = Mux(self.step.high, self.sum << 8, self.sum)
         m.d.comb += [
             total.eq(Mux(self.step.first, 0, earlier) + scaled),
@@ -130,7 +130,7 @@ class TileAccumulator(Unit):
             words.write_data.eq(total),
             self.total.eq(held),
         ]
-        m.d.sync += [index.eq(newest), again.eq(self.next_index == newest)]
+        m.d.sync += [index.eq(newest), forward.eq(self.next_index == newest)]
         with m.If(self.valid):
             m.d.sync += held.eq(total)
         return m

@@ -7,7 +7,7 @@ few channels of `rows` tokens.
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
@@ -60,16 +60,8 @@ class BlockStager(Unit):
         m = Module()
         p = self.parameters
         beats, slices = p.array.array.load_cycles, p.row_slices
-        channels = channels_of(p.memory.edram, self.write.row)
-        # Bytes in the order of use: [slice] [MSB, LSB] [channel].
-        word = Cat(
-            *(
-                channel[8:16] if half == "msb" else channel[0:8]
-                for first in range(0, len(channels), p.rows)
-                for half in HALVES
-                for channel in channels[first : first + p.rows]
-            )
-        )
+        word = self._in_order_of_use()
+        # Two blocks in turn: one fills while the other is loaded.
         written = Signal(range(p.rows))
         filling = Signal(range(BLOCKS))
         fills = Signal()
@@ -82,9 +74,11 @@ class BlockStager(Unit):
         beat = Signal(range(beats))
         part = Signal(range(slices * len(HALVES)))
         emptying = Signal(range(BLOCKS))
-        shown = Signal.like(part, reset_less=True)
+        read_part = Signal.like(part, reset_less=True)
+        # `taken` are promised to the fetch, which may be late; `full` are complete.
         full, taken = Signal(range(BLOCKS + 1)), Signal(range(BLOCKS + 1))
         reads, last_beat, empties = Signal(), Signal(), Signal()
+        # The memory's output is the stream's register: it is read when it may change.
         move = ~self.beats.valid | self.beats.ready
         m.d.comb += [
             reads.eq(move & (full != 0)),
@@ -96,15 +90,17 @@ class BlockStager(Unit):
             full.eq(full + fills - empties),
             taken.eq(taken + self.take - empties),
         ]
+        # A word holds every part of its rows: a block is read again for each.
         with m.If(move):
             m.d.sync += self.beats.valid.eq(full != 0)
         with m.If(reads):
-            m.d.sync += [shown.eq(part), beat.eq(Mux(last_beat, 0, beat + 1))]
+            m.d.sync += [read_part.eq(part), beat.eq(Mux(last_beat, 0, beat + 1))]
             with m.If(last_beat):
                 m.d.sync += part.eq(Mux(empties, 0, part + 1))
         with m.If(empties):
             m.d.sync += emptying.eq(emptying + 1)
 
+        # A beat has a row of each band, so that each band has a memory of its own.
         for number, band in enumerate(self.beats.payload):
             memory = Memory(depth=BLOCKS * beats, width=len(word))
             m.submodules[f"band_{number}"] = memory
@@ -114,6 +110,19 @@ class BlockStager(Unit):
                 memory.write_data.eq(word),
                 memory.read_enable.eq(reads),
                 memory.read_address.eq(Cat(beat, emptying)),
-                band.eq(memory.read_data.word_select(shown, 8 * p.rows)),
+                band.eq(memory.read_data.word_select(read_part, 8 * p.rows)),
             ]
         return m
+
+    def _in_order_of_use(self) -> Value:
+        """Return the bytes of the row that comes: [slice] [MSB, LSB] [channel]."""
+        p = self.parameters
+        channels = channels_of(p.memory.edram, self.write.row)
+        return Cat(
+            *(
+                channel[8:16] if half == "msb" else channel[0:8]
+                for first in range(0, len(channels), p.rows)
+                for half in HALVES
+                for channel in channels[first : first + p.rows]
+            )
+        )

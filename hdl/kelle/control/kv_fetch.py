@@ -6,6 +6,7 @@ on their way they are written into its victim's slot: the key when its own score
 value when the attention is done with the victim's.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
@@ -23,6 +24,7 @@ from hdl.kelle.parameters import (
     placement_record,
 )
 from hdl.memory.memory import Memory
+from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
 
 
@@ -30,7 +32,7 @@ class State(enum.Enum, shape=3):
     """What the fetch does."""
 
     IDLE = 0
-    LOOK = 1
+    LOOKUP = 1
     LATCH = 2
     ROWS = 3
     OWN_READ = 4
@@ -44,6 +46,27 @@ class Source(enum.Enum, shape=2):
     EDRAM = 0
     COMPUTED = 1
     NOWHERE = 2
+
+
+@dataclass(frozen=True)
+class Walk:
+    """Where the fetch is in an operation."""
+
+    state: enum.EnumView
+    head: Signal
+    side: Signal  # Keys or values, as in `SIDES`.
+    tile: Signal
+    word: Signal  # Which eDRAM row of an entry.
+    row: Signal  # Which slot of the tile.
+    begun: Signal  # The block has its place in the stager.
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Where the current row comes from, and for which vector it was computed."""
+
+    source: enum.EnumView
+    vector: Signal
 
 
 class KvFetch(Unit):
@@ -71,7 +94,7 @@ class KvFetch(Unit):
         For each head, how many slots hold a token.
     placements : In
         For each head, where the arriving token goes.
-    look : Out(stream), shown : In
+    lookup_request : Out(stream), lookup_response : In
         The slot table's, as in `EvictionController`.
     keys_read, values_read, keys_write, values_write : Out(stream)
         The eDRAM's.
@@ -89,8 +112,8 @@ class KvFetch(Unit):
             "computed": In(computed_layout(p)),
             "residents": In(data.ArrayLayout(bits_for(p.slots), p.heads)),
             "placements": In(data.ArrayLayout(placement_record(p), p.heads)),
-            "look": Out(stream.Signature(p.eviction.address_bits)),
-            "shown": In(data.ArrayLayout(p.eviction.token_layout, p.rows)),
+            "lookup_request": Out(stream.Signature(p.eviction.address_bits)),
+            "lookup_response": In(data.ArrayLayout(p.eviction.token_layout, p.rows)),
             "beats": Out(stream.Signature(p.array.array.weights_layout)),
         }
         for side in SIDES:
@@ -105,112 +128,77 @@ class KvFetch(Unit):
         """Walk over tiles, eDRAM rows of an entry, and slots."""
         m = Module()
         p = self.parameters
-        last_word = self.parameters.memory.edram.entry_words - 1
-        m.submodules.stager = self.stager = stager = BlockStager(parameters=p)
-        self.state = state = Signal(State)
-        self.head = Signal(p.head_bits, reset_less=True)
-        self.side = side = Signal(reset_less=True)
-        self.word = word = Signal(range(max(last_word + 1, 2)))
-        self.placement = Array(self.placements[h] for h in range(p.heads))[self.head]
-        tile = Signal(range(p.tiles + 1))
-        row = Signal(range(p.rows))
-        begun = Signal()
-        self.slot = Signal(range(p.slots))
-        m.d.comb += self.slot.eq(Cat(row, tile))
-        self._choose_source(m, row)
+        m.submodules.stager = stager = BlockStager(parameters=p)
+        # Registers of the walk; what the tile's slots hold is latched beside them.
+        walk = Walk(
+            state=Signal(State),
+            head=Signal(p.head_bits, reset_less=True),
+            side=Signal(reset_less=True),
+            tile=Signal(range(p.tiles + 1)),
+            word=Signal(range(max(p.memory.edram.entry_words, 2))),
+            row=Signal(range(p.rows)),
+            begun=Signal(),
+        )
+        slot = Signal(range(p.slots))
+        placement = Array(self.placements[h] for h in range(p.heads))[walk.head]
+        formats = Array(
+            Signal(p.eviction.token_layout, name=f"format_{i}", reset_less=True)
+            for i in range(p.rows)
+        )
+        m.d.comb += slot.eq(Cat(walk.row, walk.tile))
+        chosen = self._choose_source(m, walk, slot, formats[walk.row], placement)
 
         # What a block's first row takes, its others find.
-        self.room = begun | stager.room
-        ready = Mux(side, self.values_read.ready, self.keys_read.ready)
-        self.issues, self.own = issues, own = Signal(name="issues"), Signal(name="own")
+        room = walk.begun | stager.room
+        ready = Mux(walk.side, self.values_read.ready, self.keys_read.ready)
+        issues, own = Signal(name="issues"), Signal(name="own")
         m.d.comb += [
-            issues.eq((state == State.ROWS) & self.room & ((self.source != Source.EDRAM) | ready)),
-            own.eq((state == State.OWN_READ) & stager.room),
-            stager.take.eq((issues & ~begun) | own),
-            self.look.valid.eq(state == State.LOOK),
-            self.look.payload.eq(self.head * p.tiles + tile),
-            self.operations.ready.eq(state == State.IDLE),
-            self.beats.payload.eq(stager.beats.payload),
-            self.beats.valid.eq(stager.beats.valid),
-            stager.beats.ready.eq(self.beats.ready),
+            issues.eq(
+                (walk.state == State.ROWS) & room & ((chosen.source != Source.EDRAM) | ready)
+            ),
+            own.eq((walk.state == State.OWN_READ) & stager.room),
+            stager.take.eq((issues & ~walk.begun) | own),
+            self.lookup_request.valid.eq(walk.state == State.LOOKUP),
+            self.lookup_request.payload.eq(walk.head * p.tiles + walk.tile),
+            self.operations.ready.eq(walk.state == State.IDLE),
         ]
-        self._hand_on(m)
+        connect_streams(m, stager.beats, self.beats)
 
-        offered = self.operations.payload
-        with m.Switch(state):
-            with m.Case(State.IDLE):
-                m.d.sync += [
-                    self.head.eq(offered.head),
-                    side.eq(offered.operation == Operation.ATTEND),
-                    tile.eq(0),
-                ]
-                with m.If(self.operations.valid):
-                    is_own = offered.operation == Operation.OWN
-                    m.d.sync += state.eq(Mux(is_own, State.OWN_READ, State.LOOK))
-            with m.Case(State.LOOK):
-                with m.If(self.look.ready):
-                    m.d.sync += state.eq(State.LATCH)
-            with m.Case(State.LATCH):
-                m.d.sync += [
-                    *(self.formats[i].eq(self.shown[i]) for i in range(p.rows)),
-                    state.eq(State.ROWS),
-                ]
-            with m.Case(State.ROWS):
-                with m.If(issues):
-                    m.d.sync += [begun.eq(row != p.rows - 1), row.eq(row + 1)]
-                    with m.If(row == p.rows - 1):
-                        m.d.sync += word.eq(Mux(word == last_word, 0, word + 1))
-                        with m.If(word == last_word):
-                            m.d.sync += [tile.eq(tile + 1), state.eq(State.LOOK)]
-                            with m.If(tile == p.tiles - 1):
-                                m.d.sync += state.eq(Mux(side, State.OWN_READ, State.IDLE))
-            with m.Case(State.OWN_READ):
-                with m.If(own):
-                    m.d.sync += state.eq(State.OWN_WRITE)
-            with m.Case(State.OWN_WRITE):
-                with m.If(Mux(side, self.values_write.ready, self.keys_write.ready)):
-                    m.d.sync += state.eq(State.OWN_ROWS)
-            with m.Case(State.OWN_ROWS):
-                m.d.sync += row.eq(row + 1)
-                with m.If(row == p.rows - 1):
-                    m.d.sync += [
-                        word.eq(Mux(word == last_word, 0, word + 1)),
-                        state.eq(Mux(word == last_word, State.IDLE, State.OWN_READ)),
-                    ]
+        computed = self._read_computed(m, walk, chosen, issues, own)
+        self._access_edram(m, walk, chosen.source, room, slot, placement, computed)
+        self._hand_on(m, walk, stager, chosen.source, issues, computed)
+        self._sequence(m, walk, formats, issues, own)
         return m
 
-    def _choose_source(self, m: Module, row: Signal) -> None:
+    def _choose_source(
+        self, m: Module, walk: Walk, slot: Signal, format_: Any, placement: Any
+    ) -> Chosen:
         """Say where the current row comes from.
 
         The victim of this step is still attended to, although its slot is the arriving token's.
         """
         p = self.parameters
-        self.source = Signal(Source)
-        self.vector = Signal(bits_for(p.vectors))
-        self.formats = Array(
-            Signal(p.eviction.token_layout, name=f"format_{i}", reset_less=True)
-            for i in range(p.rows)
-        )
-        residents = Array(self.residents[h] for h in range(p.heads))[self.head]
+        chosen = Chosen(source=Signal(Source), vector=Signal(bits_for(p.vectors)))
+        residents = Array(self.residents[h] for h in range(p.heads))[walk.head]
         held = Signal(p.eviction.token_layout)
-        is_victim = self.side & self.placement.recomputed & (self.slot == self.placement.slot)
+        is_victim = walk.side & placement.recomputed & (slot == placement.slot)
         m.d.comb += [
-            held.eq(self.formats[row]),
-            self.vector.eq(Mux(is_victim, self.placement.vector, held.vector)),
+            held.eq(format_),
+            chosen.vector.eq(Mux(is_victim, placement.vector, held.vector)),
         ]
-        with m.If(self.slot >= residents):
-            m.d.comb += self.source.eq(Source.NOWHERE)
+        # A slot without a token must give zeros: what the eDRAM holds there is unknown.
+        with m.If(slot >= residents):
+            m.d.comb += chosen.source.eq(Source.NOWHERE)
         with m.Elif(is_victim | held.recomputed):
-            m.d.comb += self.source.eq(Source.COMPUTED)
+            m.d.comb += chosen.source.eq(Source.COMPUTED)
+        return chosen
 
-    def _hand_on(self, m: Module) -> None:
-        """Read from where a row comes, and hand it on a cycle later."""
+    def _read_computed(
+        self, m: Module, walk: Walk, chosen: Chosen, issues: Signal, own: Signal
+    ) -> list[Value]:
+        """Keep what is computed in this step, and return the rows read, of keys and of values."""
         p = self.parameters
-        edram = p.memory.edram
-        own_rows = self.state == State.OWN_ROWS
-        came_from = Signal(Source, reset_less=True)
-        comes = Signal()
-        m.d.sync += [comes.eq(self.issues), came_from.eq(self.source)]
+        edram, arrives = p.memory.edram, self.computed
         rows = []
         for number, name in enumerate(SIDES):
             memory = Memory(
@@ -219,46 +207,137 @@ class KvFetch(Unit):
                 granularity=p.slice_layout.size,
             )
             m.submodules[f"computed_{name}"] = memory
-            row = row_of(
-                edram, [memory.read_data.word_select(c, 16) for c in range(edram.row_channels)]
-            )
-            mine = self.side == number
-            read, write = getattr(self, f"{name}_read"), getattr(self, f"{name}_write")
-            first = self.head * p.slots
+            # The arriving token's vector is behind all stored ones.
+            vector = Mux(own, p.vectors, chosen.vector)
+            selected = walk.side == number
             m.d.comb += [
-                read.valid.eq(
-                    mine & self.room & (self.state == State.ROWS) & (self.source == Source.EDRAM)
-                ),
-                read.payload.eq((first + self.slot) * edram.entry_words + self.word),
-                write.valid.eq(mine & (self.state == State.OWN_WRITE)),
-                write.payload.address.eq(
-                    (first + self.placement.slot) * edram.entry_words + self.word
-                ),
-                write.payload.row.eq(row),
                 memory.read_enable.eq(
-                    mine & (self.own | (self.issues & (self.source == Source.COMPUTED)))
+                    selected & (own | (issues & (chosen.source == Source.COMPUTED)))
                 ),
-                memory.read_address.eq(
-                    self._computed_address(Mux(self.own, p.vectors, self.vector), self.head)
-                    + self.word
-                ),
+                memory.read_address.eq(self._computed_address(vector, walk.head) + walk.word),
                 memory.write_address.eq(
-                    self._computed_address(self.computed.vector, self.computed.head)
-                    + self.computed.part // p.row_slices
+                    self._computed_address(arrives.vector, arrives.head)
+                    + arrives.part // p.row_slices
                 ),
-                memory.write_data.eq(self.computed["values"].as_value().replicate(p.row_slices)),
+                # A row comes slice by slice: each is offered everywhere and enabled in its place.
+                memory.write_data.eq(arrives["values"].as_value().replicate(p.row_slices)),
                 memory.write_enable.eq(
-                    (self.computed.strobe & (self.computed.side == number))
-                    << self.computed.part % p.row_slices
+                    (arrives.strobe & (arrives.side == number)) << arrives.part % p.row_slices
                 ),
             ]
-            kept = own_rows | (came_from == Source.COMPUTED)
-            rows.append(Mux(kept, row, getattr(self, name).as_value()))
+            channels = [memory.read_data.word_select(c, 16) for c in range(edram.row_channels)]
+            rows.append(row_of(edram, channels))
+        return rows
+
+    def _access_edram(
+        self,
+        m: Module,
+        walk: Walk,
+        source: enum.EnumView,
+        room: Value,
+        slot: Signal,
+        placement: Any,
+        computed: list[Value],
+    ) -> None:
+        """Read the current slot's row, or write the arriving token's over its victim's."""
+        p = self.parameters
+        words = p.memory.edram.entry_words
+        # Keys and values lie at the same address, each on its side.
+        first = walk.head * p.slots
+        for number, name in enumerate(SIDES):
+            selected = walk.side == number
+            read, write = getattr(self, f"{name}_read"), getattr(self, f"{name}_write")
+            m.d.comb += [
+                read.valid.eq(
+                    selected & room & (walk.state == State.ROWS) & (source == Source.EDRAM)
+                ),
+                read.payload.eq((first + slot) * words + walk.word),
+                write.valid.eq(selected & (walk.state == State.OWN_WRITE)),
+                write.payload.address.eq((first + placement.slot) * words + walk.word),
+                write.payload.row.eq(computed[number]),
+            ]
+
+    def _hand_on(
+        self,
+        m: Module,
+        walk: Walk,
+        stager: BlockStager,
+        source: enum.EnumView,
+        issues: Signal,
+        computed: list[Value],
+    ) -> None:
+        """Hand a row on in the cycle after it was asked for, from where it was asked."""
+        own_rows = walk.state == State.OWN_ROWS
+        came_from = Signal(Source, reset_less=True)
+        comes = Signal()
+        m.d.sync += [comes.eq(issues), came_from.eq(source)]
+        # Both memories hold what they read last: the arriving token's row stays for all rows.
+        is_computed = own_rows | (came_from == Source.COMPUTED)
         nothing = ~own_rows & (came_from == Source.NOWHERE)
+        keys, values = (
+            Mux(is_computed, row, getattr(self, name).as_value())
+            for name, row in zip(SIDES, computed, strict=True)
+        )
         m.d.comb += [
-            self.stager.write.strobe.eq(comes | own_rows),
-            self.stager.write.row.eq(Mux(nothing, 0, Mux(self.side, rows[1], rows[0]))),
+            stager.write.strobe.eq(comes | own_rows),
+            stager.write.row.eq(Mux(nothing, 0, Mux(walk.side, values, keys))),
         ]
+
+    def _sequence(self, m: Module, walk: Walk, formats: Array, issues: Signal, own: Signal) -> None:
+        """Go through an operation: its tiles, their words, the slots; then the arriving token."""
+        p = self.parameters
+        state, side, tile, word, row = walk.state, walk.side, walk.tile, walk.word, walk.row
+        offered = self.operations.payload
+        last_row = row == p.rows - 1
+        last_word = word == p.memory.edram.entry_words - 1
+        next_word = Mux(last_word, 0, word + 1)
+        with m.Switch(state):
+            # The arriving token alone needs no lookup.
+            with m.Case(State.IDLE):
+                m.d.sync += [
+                    walk.head.eq(offered.head),
+                    side.eq(offered.operation == Operation.ATTEND),
+                    tile.eq(0),
+                ]
+                with m.If(self.operations.valid):
+                    is_own = offered.operation == Operation.OWN
+                    m.d.sync += state.eq(Mux(is_own, State.OWN_READ, State.LOOKUP))
+            # What the slots of a tile hold says where their rows come from.
+            with m.Case(State.LOOKUP):
+                with m.If(self.lookup_request.ready):
+                    m.d.sync += state.eq(State.LATCH)
+            # The response is held: others may look up while the rows are read.
+            with m.Case(State.LATCH):
+                m.d.sync += [
+                    *(formats[i].eq(self.lookup_response[i]) for i in range(p.rows)),
+                    state.eq(State.ROWS),
+                ]
+            # A block is one word of the entries of all slots of a tile.
+            with m.Case(State.ROWS):
+                with m.If(issues):
+                    m.d.sync += [walk.begun.eq(row != p.rows - 1), row.eq(row + 1)]
+                    with m.If(last_row):
+                        m.d.sync += word.eq(next_word)
+                        with m.If(last_word):
+                            m.d.sync += [tile.eq(tile + 1), state.eq(State.LOOKUP)]
+                            # Scores leave the arriving token to an operation of its own.
+                            with m.If(tile == p.tiles - 1):
+                                m.d.sync += state.eq(Mux(side, State.OWN_READ, State.IDLE))
+            with m.Case(State.OWN_READ):
+                with m.If(own):
+                    m.d.sync += state.eq(State.OWN_WRITE)
+            # On its way to the array the row is also stored in its slot.
+            with m.Case(State.OWN_WRITE):
+                with m.If(Mux(side, self.values_write.ready, self.keys_write.ready)):
+                    m.d.sync += state.eq(State.OWN_ROWS)
+            # The same row for the whole block: its place in the tile need not be known.
+            with m.Case(State.OWN_ROWS):
+                m.d.sync += row.eq(row + 1)
+                with m.If(last_row):
+                    m.d.sync += [
+                        word.eq(next_word),
+                        state.eq(Mux(last_word, State.IDLE, State.OWN_READ)),
+                    ]
 
     def _computed_address(self, vector: Value, head: Value) -> Value:
         """Return the first word of a token's computed key or value."""

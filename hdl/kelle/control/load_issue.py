@@ -50,21 +50,26 @@ class LoadIssue(Unit):
         """Count beats."""
         m = Module()
         p = self.parameters
+        # Weights have one byte; keys and values two, each a tile of its own.
         tile = p.array.array.load_cycles
         block = 2 * p.slices * tile
         most = max(p.slices * p.inputs * tile, (p.tiles + 1) * block)
         beat, last = Signal(range(most)), Signal(range(most))
+        # An operation is a number of beats: nothing in them says to whom they belong.
         projects = Signal()
         with m.Switch(self.operations.payload.operation):
+            # All slots, whether they hold a token or not: empty ones give zeros.
             with m.Case(Operation.SCORE):
                 m.d.comb += last.eq(p.tiles * block - 1)
+            # The arriving token has a tile to itself.
             with m.Case(Operation.OWN):
                 m.d.comb += last.eq(block - 1)
             with m.Case(Operation.ATTEND):
                 m.d.comb += last.eq((p.tiles + 1) * block - 1)
             with m.Default():
                 m.d.comb += [last.eq(p.slices * p.inputs * tile - 1), projects.eq(1)]
-        goes = self.loads.valid & self.loads.ready
+        transfers = self.loads.valid & self.loads.ready
+        # Only the source of the current operation is taken from; the other one waits.
         waits = self.operations.valid & self.loads.ready
         m.d.comb += [
             self.loads.payload.eq(Mux(projects, self.weights.payload, self.blocks.payload)),
@@ -73,8 +78,8 @@ class LoadIssue(Unit):
             ),
             self.weights.ready.eq(waits & projects),
             self.blocks.ready.eq(waits & ~projects),
-            self.operations.ready.eq(goes & (beat == last)),
+            self.operations.ready.eq(transfers & (beat == last)),
         ]
-        with m.If(goes):
+        with m.If(transfers):
             m.d.sync += beat.eq(Mux(beat == last, 0, beat + 1))
         return m

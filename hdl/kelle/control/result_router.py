@@ -4,9 +4,10 @@ Section 5 of the paper: partial sums leave the array for the accumulators and th
 units.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
-from amaranth.hdl import Array, Module, Mux, Signal
+from amaranth.hdl import Array, Module, Mux, Signal, Value
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
@@ -20,11 +21,22 @@ from hdl.kelle.parameters import (
 )
 from hdl.memory.memory import Memory
 from hdl.nonlinear.rotary_embedding import RotaryEmbedding
-from hdl.stream.fall_through_fifo import FallThroughFifo
+from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
 
-UNDER_WAY = 8
+IN_FLIGHT = 8
 """Vectors in the rotary embedding at most: it has four stages."""
+
+
+@dataclass(frozen=True)
+class Rotated:
+    """A slice out of the rotary embedding, and whose it is."""
+
+    valid: Value
+    last: Value
+    header: data.View
+    part: Signal
+    slice: data.View
 
 
 class ResultRouter(Unit):
@@ -34,9 +46,9 @@ class ResultRouter(Unit):
     slices, but the rotary embedding turns whole heads: queries and keys wait in a memory until
     their last slice is there.
 
-    **Latency** 0 cycles, or 7 from a head's last slice to its first turned one. **Throughput** one
-    result a cycle; turned ones as the array delivers them. Nothing here can wait, and nothing has
-    to: a head is turned before the next one's first slice comes.
+    **Latency** 0 cycles, or 7 from a head's last slice to its first rotated one. **Throughput** one
+    result a cycle; rotated ones as the array delivers them. Nothing here can wait, and nothing has
+    to: a head is rotated before the next one's first slice comes.
 
     Parameters
     ----------
@@ -76,9 +88,12 @@ class ResultRouter(Unit):
         """Decide by the operation."""
         m = Module()
         p = self.parameters
+        # The header has come with the vector through array and output stage.
         header = data.View(header_layout(p), self.results.user)
         valid = {which: self.results.valid & (header.operation == which) for which in Operation}
+        # With scores, `index` is the query head within the group of its key/value head.
         query = header.head * p.queries + header.index
+        # Nothing waits here: these three are written in the cycle in which they come.
         direct = (
             (
                 self.scores,
@@ -101,41 +116,42 @@ class ResultRouter(Unit):
         for which in (Operation.VALUE, Operation.SCORE, Operation.OWN, Operation.ATTEND):
             m.d.comb += self.ended[which.value].eq(valid[which] & header.ends)
         m.d.comb += self.ended[Operation.OUTPUT.value].eq(valid[Operation.OUTPUT] & header.ends)
-        self._turn(m, header, valid[Operation.QUERY] | valid[Operation.KEY])
+        rotated = self._rotate(m, header, valid[Operation.QUERY] | valid[Operation.KEY])
+        self._send_rotated(m, rotated)
 
-        member = Array(self.members[i] for i in range(p.members))[
-            Mux(valid[Operation.VALUE], header.index, self.turned.index)
-        ]
-        turned_key = self.turned_valid & (self.turned.operation == Operation.KEY)
+        # Values come as they are, keys rotated; the program has other operations between them.
+        is_value = valid[Operation.VALUE]
+        members = Array(self.members[i] for i in range(p.members))
+        member = members[Mux(is_value, header.index, rotated.header.index)]
+        rotated_key = rotated.valid & (rotated.header.operation == Operation.KEY)
         m.d.comb += [
-            self.computed.strobe.eq(valid[Operation.VALUE] | turned_key),
-            self.computed.side.eq(valid[Operation.VALUE]),
+            self.computed.strobe.eq(is_value | rotated_key),
+            self.computed.side.eq(is_value),
             self.computed.vector.eq(member.vector),
-            self.computed.head.eq(Mux(valid[Operation.VALUE], header.head, self.turned.head)),
-            self.computed.part.eq(Mux(valid[Operation.VALUE], header.part, self.turned_part)),
-            self.computed["values"].eq(
-                Mux(valid[Operation.VALUE], self.results["values"], self.turned_values)
-            ),
+            self.computed.head.eq(Mux(is_value, header.head, rotated.header.head)),
+            self.computed.part.eq(Mux(is_value, header.part, rotated.part)),
+            self.computed["values"].eq(Mux(is_value, self.results["values"], rotated.slice)),
         ]
         return m
 
-    def _turn(self, m: Module, header: data.View, valid: Any) -> None:
-        """Collect heads, turn them, and say whose the turned slices are."""
+    def _rotate(self, m: Module, header: data.View, valid: Value) -> Rotated:
+        """Collect heads, rotate them, and say whose the rotated slices are."""
         p = self.parameters
         layout = header_layout(p)
         m.submodules.straight = straight = Memory(
             depth=max(p.members * p.slices, 2), width=p.slice_layout.size
         )
-        m.submodules.waiting = waiting = FallThroughFifo(shape=layout, depth=p.members)
-        m.submodules.turning = turning = FallThroughFifo(shape=layout, depth=UNDER_WAY)
+        m.submodules.pending = pending = Fifo(shape=layout, depth=p.members)
+        m.submodules.rotating = rotating = Fifo(shape=layout, depth=IN_FLIGHT)
         m.submodules.rotary = rotary = RotaryEmbedding(parameters=p.rotary)
 
+        # A head is complete with its last slice, which the memory holds a cycle later.
         whole, whole_header = Signal(), Signal(layout, reset_less=True)
         m.d.sync += [
             whole.eq(valid & (header.part == p.slices - 1)),
             whole_header.eq(header),
         ]
-        first = waiting.sink.payload
+        first = pending.sink.payload
         part, fed, fed_last = Signal(range(max(p.slices, 2))), Signal(), Signal(reset_less=True)
         last = part == p.slices - 1
         position = Signal(p.position_bits, reset_less=True)
@@ -145,38 +161,48 @@ class ResultRouter(Unit):
             straight.write_data.eq(self.results["values"]),
             straight.read_enable.eq(1),
             straight.read_address.eq(first.index * p.slices + part),
-            waiting.source.valid.eq(whole),
-            waiting.source.payload.eq(whole_header),
-            waiting.sink.ready.eq(last),
-            turning.source.valid.eq(waiting.sink.valid & last),
-            turning.source.payload.eq(first),
-        ]
-        with m.If(waiting.sink.valid):
-            m.d.sync += part.eq(Mux(last, 0, part + 1))
-        m.d.sync += [
-            fed.eq(waiting.sink.valid),
-            fed_last.eq(last),
-            position.eq(Array(self.members[i] for i in range(p.members))[first.index].position),
-        ]
-
-        turned_part = Signal(range(max(p.slices, 2)))
-        rotated = rotary.rotated
-        self.turned, self.turned_part = turning.sink.payload, turned_part
-        self.turned_valid, self.turned_values = rotated.valid, rotated.payload["values"]
-        with m.If(rotated.valid):
-            m.d.sync += turned_part.eq(Mux(rotated.payload.last, 0, turned_part + 1))
-        turned_query = rotated.valid & (self.turned.operation == Operation.QUERY)
-        ends = rotated.valid & rotated.payload.last & self.turned.ends
-        m.d.comb += [
+            pending.source.valid.eq(whole),
+            pending.source.payload.eq(whole_header),
+            pending.sink.ready.eq(last),
+            rotating.source.valid.eq(pending.sink.valid & last),
+            rotating.source.payload.eq(first),
             rotary.vectors.valid.eq(fed),
             rotary.vectors.payload["values"].eq(straight.read_data),
             rotary.vectors.payload.position.eq(position),
             rotary.vectors.payload.last.eq(fed_last),
-            rotated.ready.eq(1),
-            turning.sink.ready.eq(rotated.valid & rotated.payload.last),
-            self.queries.strobe.eq(turned_query),
-            self.queries.address.eq(self.turned.head * p.slices + turned_part),
-            self.queries["values"].eq(rotated.payload["values"]),
-            self.ended[Operation.QUERY.value].eq(ends & (self.turned.operation == Operation.QUERY)),
-            self.ended[Operation.KEY.value].eq(ends & (self.turned.operation == Operation.KEY)),
+            rotary.rotated.ready.eq(1),
+            rotating.sink.ready.eq(rotary.rotated.valid & rotary.rotated.payload.last),
+        ]
+        with m.If(pending.sink.valid):
+            m.d.sync += part.eq(Mux(last, 0, part + 1))
+        # The slice comes out of the memory a cycle after its address: so does what goes with it.
+        m.d.sync += [
+            fed.eq(pending.sink.valid),
+            fed_last.eq(last),
+            position.eq(Array(self.members[i] for i in range(p.members))[first.index].position),
+        ]
+        # The embedding keeps the order: the oldest header is that of the slices that come.
+        rotated = rotary.rotated
+        rotated_part = Signal(range(max(p.slices, 2)))
+        with m.If(rotated.valid):
+            m.d.sync += rotated_part.eq(Mux(rotated.payload.last, 0, rotated_part + 1))
+        return Rotated(
+            valid=rotated.valid,
+            last=rotated.payload.last,
+            header=rotating.sink.payload,
+            part=rotated_part,
+            slice=rotated.payload["values"],
+        )
+
+    def _send_rotated(self, m: Module, rotated: Rotated) -> None:
+        """Write queries; say which query heads and keys are complete."""
+        p, header = self.parameters, rotated.header
+        is_query, is_key = (header.operation == which for which in (Operation.QUERY, Operation.KEY))
+        ends = rotated.valid & rotated.last & header.ends
+        m.d.comb += [
+            self.queries.strobe.eq(rotated.valid & is_query),
+            self.queries.address.eq(header.head * p.slices + rotated.part),
+            self.queries["values"].eq(rotated.slice),
+            self.ended[Operation.QUERY.value].eq(ends & is_query),
+            self.ended[Operation.KEY.value].eq(ends & is_key),
         ]

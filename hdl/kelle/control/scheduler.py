@@ -5,6 +5,7 @@ the read of the values, so that keys and values are consumed as they are produce
 inputs and the queries have to wait.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 from amaranth.hdl import Cat, Module, Mux, Signal
@@ -16,7 +17,7 @@ from hdl.kelle.parameters import (
     Operation,
     operation_layout,
 )
-from hdl.stream.fall_through_fifo import FallThroughFifo
+from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
 
 AHEAD = 4
@@ -42,6 +43,24 @@ def progress_layout(p: KelleParameters) -> data.StructLayout:
     """Return how far a step has come: what is loaded, and the heads that have been done."""
     heads = ("queries", "keys", "values", "placed", "weighted", "attended")
     return data.StructLayout({"arrived": 1, "loaded": 1} | {name: p.count_shape for name in heads})
+
+
+@dataclass(frozen=True)
+class Program:
+    """Where the scheduler is in a step's program."""
+
+    phase: enum.EnumView
+    head: Signal  # Of the queries and outputs.
+    stage: Signal  # Of what lies between.
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An entry of the program."""
+
+    operation: data.View
+    skip: Signal  # There is no head for this phase in this stage.
+    fetched: Signal  # Its tiles are keys or values.
 
 
 class Scheduler(Unit):
@@ -96,16 +115,55 @@ class Scheduler(Unit):
         """Walk through the program; let each consumer's queue wait for progress."""
         m = Module()
         p = self.parameters
-        phase = Signal(Phase)
-        head = Signal(p.head_bits)
-        stage = Signal(range(2 * p.heads + 1))
+        program = Program(
+            phase=Signal(Phase), head=Signal(p.head_bits), stage=Signal(range(2 * p.heads + 1))
+        )
+        entry = self._entry(m, program)
+        consumers = {}
+        for name in ("fetches", "loads", "vectors"):
+            fifo = Fifo(shape=operation_layout(p), depth=AHEAD)
+            m.submodules[name] = consumers[name] = fifo
+        # An entry goes to all consumers at once; what weights meet needs no fetch.
+        room = (consumers["fetches"].source.ready | ~entry.fetched) & (
+            consumers["loads"].source.ready & consumers["vectors"].source.ready
+        )
+        issues, moves = Signal(), Signal()
+        m.d.comb += [
+            issues.eq((program.phase != Phase.REST) & ~entry.skip & room),
+            moves.eq(issues | entry.skip),
+            self.issued.eq(program.phase == Phase.REST),
+        ]
+        for name, fifo in consumers.items():
+            port = getattr(self, name)
+            pending = fifo.sink.payload
+            may_start = Signal(name=f"{name}_may_start")
+            m.d.comb += [
+                fifo.source.payload.eq(entry.operation),
+                fifo.source.valid.eq(issues & (entry.fetched if name == "fetches" else 1)),
+                port.payload.eq(pending),
+                port.valid.eq(fifo.sink.valid & may_start),
+                fifo.sink.ready.eq(port.ready & may_start),
+                may_start.eq(self._may_start(name, pending)),
+            ]
+        self._advance(m, program, moves)
+        return m
 
-        offer, skip, fetched = Signal(operation_layout(p)), Signal(), Signal()
+    def _entry(self, m: Module, program: Program) -> Entry:
+        """Return the program's current entry.
+
+        In stage j the phases of a stage belong to different heads: each is behind the one before by
+        as many stages as its results take to be there.
+        """
+        p = self.parameters
+        phase, head, stage = program.phase, program.head, program.stage
+        entry = Entry(operation=Signal(operation_layout(p)), skip=Signal(), fetched=Signal())
+        offer, skip = entry.operation, entry.skip
         with m.Switch(phase):
             with m.Case(Phase.QUERIES):
                 m.d.comb += [offer.operation.eq(Operation.QUERY), offer.head.eq(head)]
             with m.Case(Phase.OUTPUTS):
                 m.d.comb += [offer.operation.eq(Operation.OUTPUT), offer.head.eq(head)]
+            # All keys, then all values; the last stage has only attention.
             with m.Case(Phase.PROJECT):
                 m.d.comb += skip.eq(stage == 2 * p.heads)
                 with m.If(stage < p.heads):
@@ -125,44 +183,26 @@ class Scheduler(Unit):
                         offer.operation.eq(operation),
                         offer.head.eq(stage - first),
                         skip.eq((stage < first) | (stage >= first + p.heads)),
-                        fetched.eq(1),
+                        entry.fetched.eq(1),
                     ]
+        return entry
 
-        consumers = {}
-        for name in ("fetches", "loads", "vectors"):
-            fifo = FallThroughFifo(shape=operation_layout(p), depth=AHEAD)
-            m.submodules[name] = consumers[name] = fifo
-        room = (consumers["fetches"].source.ready | ~fetched) & (
-            consumers["loads"].source.ready & consumers["vectors"].source.ready
-        )
-        issues, moves = Signal(), Signal()
-        m.d.comb += [
-            issues.eq((phase != Phase.REST) & ~skip & room),
-            moves.eq(issues | skip),
-            self.issued.eq(phase == Phase.REST),
-        ]
-        for name, fifo in consumers.items():
-            port = getattr(self, name)
-            waiting = fifo.sink.payload
-            may_start = Signal(name=f"{name}_may_start")
-            m.d.comb += [
-                fifo.source.payload.eq(offer),
-                fifo.source.valid.eq(issues & (fetched if name == "fetches" else 1)),
-                port.payload.eq(waiting),
-                port.valid.eq(fifo.sink.valid & may_start),
-                fifo.sink.ready.eq(port.ready & may_start),
-                may_start.eq(self._may_start(name, waiting)),
-            ]
-
+    def _advance(self, m: Module, program: Program, moves: Signal) -> None:
+        """Go to the program's next entry."""
+        p = self.parameters
+        phase, head, stage = program.phase, program.head, program.stage
+        # A start and a move never meet: a step begins while the program rests.
         with m.If(self.start):
             m.d.sync += [phase.eq(Phase.QUERIES), head.eq(0), stage.eq(0)]
         with m.If(moves):
             with m.Switch(phase):
+                # Head by head, at either end of the program.
                 with m.Case(Phase.QUERIES, Phase.OUTPUTS):
                     last = head == p.query_heads - 1
                     m.d.sync += head.eq(Mux(last, 0, head + 1))
                     with m.If(last):
                         m.d.sync += phase.eq(Mux(phase == Phase.QUERIES, Phase.PROJECT, Phase.REST))
+                # In between four phases a stage, so that each result has time to come.
                 with m.Case(Phase.PROJECT):
                     m.d.sync += phase.eq(Phase.SCORE)
                 with m.Case(Phase.SCORE):
@@ -173,21 +213,23 @@ class Scheduler(Unit):
                     m.d.sync += [stage.eq(stage + 1), phase.eq(Phase.PROJECT)]
                     with m.If(stage == 2 * p.heads):
                         m.d.sync += phase.eq(Phase.OUTPUTS)
-        return m
 
-    def _may_start(self, name: str, waiting: data.View) -> Any:
-        """Return whether what the operation that waits for a consumer needs is there."""
+    def _may_start(self, name: str, pending: data.View) -> Any:
+        """Return whether what a consumer's pending operation needs is there."""
         p, done = self.parameters, self.progress
-        which, head = waiting.operation, waiting.head
+        which, head = pending.operation, pending.head
+        # Loads wait for their weights or blocks by themselves.
         if name == "loads":
             return 1
         if name == "fetches":
+            # A fetch reads what is computed in this step: it must be complete.
             needs = {
                 Operation.SCORE: done.keys > head,
                 Operation.OWN: done.placed > head,
                 Operation.ATTEND: done["values"] > head,
             }
         else:
+            # Vectors wait for themselves only; for their tiles the array waits.
             needs = {
                 Operation.QUERY: done.arrived,
                 Operation.KEY: done.loaded,

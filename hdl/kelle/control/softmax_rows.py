@@ -66,8 +66,9 @@ class SoftmaxRows(Unit):
         depth = p.query_heads * (p.tiles + 1)
         m.submodules.scores = memory = Memory(depth=depth, width=p.slice_layout.size)
         m.submodules.softmax = softmax = Softmax(parameters=p.softmax)
-        into, out = softmax.scores, softmax.probabilities
+        into = softmax.scores
 
+        # Scores are read in the order in which they lie: queries of a head, tiles of a query.
         address = Signal(range(depth))
         part, query = Signal(range(p.tiles + 1)), Signal(range(max(p.queries, 2)))
         head = Signal(p.count_shape)
@@ -76,8 +77,10 @@ class SoftmaxRows(Unit):
         move = ~into.valid | into.ready
         reads, own, last_query = Signal(), Signal(), Signal()
         residents = Array(self.residents[h] for h in range(p.heads))[head]
+        # Slots fill in order: those that hold a token come first.
         used = [part * p.rows + row < residents for row in range(p.rows)]
         m.d.comb += [
+            # A head is read when the scores of all its queries are there.
             reads.eq(move & (head < self.scored)),
             own.eq(part == p.tiles),
             last_query.eq(query == p.queries - 1),
@@ -89,8 +92,8 @@ class SoftmaxRows(Unit):
             into.payload["values"].eq(memory.read_data),
             into.payload.keep.eq(keep),
             into.payload.last.eq(last),
-            out.ready.eq(1),
         ]
+        # The memory's output is what the softmax is offered: both stay until it is taken.
         with m.If(move):
             m.d.sync += into.valid.eq(head < self.scored)
         with m.If(reads):
@@ -106,10 +109,27 @@ class SoftmaxRows(Unit):
                 with m.If(last_query):
                     m.d.sync += head.eq(head + 1)
 
-        answer = Signal(range(depth))
+        answer = self._send_probabilities(m, softmax)
+        # Every head was done when the step before ended; its part and query are zero again.
+        with m.If(self.start):
+            m.d.sync += [address.eq(0), head.eq(0), answer.eq(0)]
+        return m
+
+    def _send_probabilities(self, m: Module, softmax: Softmax) -> Signal:
+        """Halve what comes back, and count it: rows come in order, so that an address is a count.
+
+        Returns
+        -------
+        Signal
+            The address of the next slice.
+        """
+        p = self.parameters
+        out = softmax.probabilities
+        answer = Signal.like(self.probabilities.address)
         rows_done = Signal(range(max(p.queries, 2)))
         ends = out.valid & out.payload.last
         m.d.comb += [
+            out.ready.eq(1),
             self.probabilities.strobe.eq(out.valid),
             self.probabilities.address.eq(answer),
             self.ended.eq(ends & (rows_done == p.queries - 1)),
@@ -121,6 +141,4 @@ class SoftmaxRows(Unit):
             m.d.sync += answer.eq(answer + 1)
         with m.If(ends):
             m.d.sync += rows_done.eq(Mux(self.ended, 0, rows_done + 1))
-        with m.If(self.start):
-            m.d.sync += [address.eq(0), head.eq(0), answer.eq(0)]
-        return m
+        return answer

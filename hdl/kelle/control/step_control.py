@@ -4,6 +4,7 @@ Section 4.1 and Figure 11 (b) of the paper: the arriving token's input and those
 are recomputed become one matrix. The latter come from the KV eDRAM.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 from amaranth.hdl import Array, Module, Mux, Signal
@@ -27,6 +28,18 @@ class State(enum.Enum, shape=3):
     ROW = 4
     SLICES = 5
     RUN = 6
+
+
+@dataclass(frozen=True)
+class Course:
+    """Where the control is in a step."""
+
+    state: enum.EnumView
+    member: Signal  # The member whose input is loaded.
+    slice: Signal  # Of this input.
+    side: Signal  # Of the eDRAM, as in `SIDES`.
+    word: Signal  # Of the vector's entries on that side.
+    part: Signal  # Which slice of the row held.
 
 
 class StepControl(Unit):
@@ -98,38 +111,73 @@ class StepControl(Unit):
         m = Module()
         p = self.parameters
         edram = p.memory.edram
-        state = Signal(State)
-        looked = Signal(range(max(p.vectors, 2)))
-        slice_ = Signal(range(p.inputs))
-        member = Signal(range(p.members))
-        side = Signal()
-        word = Signal(range(edram.vector_entries * edram.entry_words + 1))
-        part = Signal(range(max(p.row_slices, 2)))
-        row = Signal(data.ArrayLayout(p.slice_layout, p.row_slices), reset_less=True)
-
+        course = Course(
+            state=Signal(State),
+            member=Signal(range(p.members)),
+            slice=Signal(range(p.inputs)),
+            side=Signal(),
+            word=Signal(range(edram.vector_entries * edram.entry_words + 1)),
+            part=Signal(range(max(p.row_slices, 2))),
+        )
         members = [
             Signal(member_layout(p), name=f"member_{i}", reset_less=True) for i in range(p.members)
         ]
-        stored = Array(self.vectors[v] for v in range(p.vectors))[looked]
-        current = Array(members)[member]
-        m.d.comb += [self.members[i].eq(members[i]) for i in range(p.members)]
+        current = Array(members)[course.member]
+        row = Signal(data.ArrayLayout(p.slice_layout, p.row_slices), reset_less=True)
+        # Slices of a row are delivered one a cycle, while the eDRAM may refresh.
+        looked = Signal(range(max(p.vectors, 2)))
+        self._connect_ports(m, course, members, current, row)
+        with m.Switch(course.state):
+            # Until a token comes its registers are set over and over, which costs nothing.
+            with m.Case(State.TOKEN):
+                self._begin(m, course, members[0], looked)
+            # Which tokens are recomputed is known: nobody is promoted or freed meanwhile.
+            with m.Case(State.MEMBERS):
+                self._list_members(m, course, members, looked)
+            # The arriving input is first, so that the queries can begin.
+            with m.Case(State.INPUT):
+                self._take_input(m, course)
+            # The fetch may have the ports first, and a refresh before either.
+            with m.Case(State.READ):
+                ready = Mux(course.side, self.values_read.ready, self.keys_read.ready)
+                with m.If(ready):
+                    m.d.sync += course.state.eq(State.ROW)
+            # The row is there a cycle after its address, and for that cycle only.
+            with m.Case(State.ROW):
+                self._hold_row(m, course, row)
+            # A row is several slices, and the memory of inputs takes one a cycle.
+            with m.Case(State.SLICES):
+                self._deliver_row(m, course)
+            # Projections, scores and attention run by themselves until the output is complete.
+            with m.Case(State.RUN):
+                with m.If(self.finished):
+                    m.d.sync += course.state.eq(State.TOKEN)
+        return m
 
+    def _connect_ports(
+        self, m: Module, course: Course, members: list[Any], current: Any, row: data.View
+    ) -> None:
+        """Say what each state offers, asks for, and lets others know."""
+        p = self.parameters
+        edram, state = p.memory.edram, course.state
+        # Behind the entries of all slots lie those of the input vectors.
         first = (p.heads * p.slots + current.vector * edram.vector_entries) * edram.entry_words
-        reads = state == State.READ
-        rows = []
         for number, name in enumerate(SIDES):
             read = getattr(self, f"{name}_read")
-            m.d.comb += [read.valid.eq(reads & (side == number)), read.payload.eq(first + word)]
-            channels = channels_of(edram, getattr(self, name))
-            rows.append(channels)
+            m.d.comb += [
+                read.valid.eq((state == State.READ) & (course.side == number)),
+                read.payload.eq(first + course.word),
+            ]
         m.d.comb += [
+            *(self.members[i].eq(members[i]) for i in range(p.members)),
             self.tokens.ready.eq((state == State.TOKEN) & self.may_start),
             self.accepts.eq(self.tokens.valid & self.tokens.ready),
             self.hidden.ready.eq(state == State.INPUT),
             self.reading.eq((state == State.READ) | (state == State.ROW)),
+            # The queries need the arriving input only; they begin while the others are read.
             self.arrived.eq(state.as_value() > State.INPUT.value),
             self.loaded.eq(state == State.RUN),
-            self.inputs.address.eq(current.vector * p.inputs + slice_),
+            self.inputs.address.eq(current.vector * p.inputs + course.slice),
             self.inputs.strobe.eq(
                 (self.hidden.valid & self.hidden.ready) | (state == State.SLICES)
             ),
@@ -137,63 +185,78 @@ class StepControl(Unit):
                 Mux(
                     state == State.INPUT,
                     self.hidden.payload.as_value(),
-                    Array(row[i].as_value() for i in range(p.row_slices))[part],
+                    Array(row[i].as_value() for i in range(p.row_slices))[course.part],
                 )
             ),
         ]
-        with m.Switch(state):
-            with m.Case(State.TOKEN):
+
+    def _begin(self, m: Module, course: Course, arriving: data.View, looked: Signal) -> None:
+        """Make the arriving token the first member; its vector is behind all stored ones."""
+        p = self.parameters
+        m.d.sync += [
+            arriving.vector.eq(p.vectors),
+            arriving.position.eq(self.tokens.payload),
+            self.count.eq(1),
+            looked.eq(0),
+            course.member.eq(0),
+            course.slice.eq(0),
+        ]
+        with m.If(self.accepts):
+            m.d.sync += course.state.eq(State.MEMBERS)
+
+    def _list_members(self, m: Module, course: Course, members: list[Any], looked: Signal) -> None:
+        """Look at one stored vector a cycle, and list those in use without gaps."""
+        p = self.parameters
+        # The list is dense: the count says how many vectors meet each tile of keys and values.
+        stored = Array(self.vectors[v] for v in range(p.vectors))[looked]
+        with m.If(stored.valid):
+            new = Array(members)[self.count]
+            m.d.sync += [
+                new.vector.eq(looked),
+                new.position.eq(stored.position),
+                self.count.eq(self.count + 1),
+            ]
+        m.d.sync += looked.eq(looked + 1)
+        with m.If(looked == p.vectors - 1):
+            m.d.sync += course.state.eq(State.INPUT)
+
+    def _take_input(self, m: Module, course: Course) -> None:
+        """Hold the arriving token's input; then read the others', if there are any."""
+        p = self.parameters
+        with m.If(self.hidden.valid):
+            m.d.sync += course.slice.eq(course.slice + 1)
+            with m.If(course.slice == p.inputs - 1):
                 m.d.sync += [
-                    members[0].vector.eq(p.vectors),
-                    members[0].position.eq(self.tokens.payload),
-                    self.count.eq(1),
-                    looked.eq(0),
-                    member.eq(0),
-                    slice_.eq(0),
+                    course.slice.eq(0),
+                    course.member.eq(1),
+                    course.state.eq(Mux(self.count == 1, State.RUN, State.READ)),
                 ]
-                with m.If(self.accepts):
-                    m.d.sync += state.eq(State.MEMBERS)
-            with m.Case(State.MEMBERS):
-                with m.If(stored.valid):
-                    new = Array(members)[self.count]
-                    m.d.sync += [
-                        new.vector.eq(looked),
-                        new.position.eq(stored.position),
-                        self.count.eq(self.count + 1),
-                    ]
-                m.d.sync += looked.eq(looked + 1)
-                with m.If(looked == p.vectors - 1):
-                    m.d.sync += state.eq(State.INPUT)
-            with m.Case(State.INPUT):
-                with m.If(self.hidden.valid):
-                    m.d.sync += slice_.eq(slice_ + 1)
-                    with m.If(slice_ == p.inputs - 1):
-                        m.d.sync += [
-                            slice_.eq(0),
-                            member.eq(1),
-                            state.eq(Mux(self.count == 1, State.RUN, State.READ)),
-                        ]
-            with m.Case(State.READ):
-                ready = Mux(side, self.values_read.ready, self.keys_read.ready)
-                with m.If(ready):
-                    m.d.sync += state.eq(State.ROW)
-            with m.Case(State.ROW):
-                # A refresh may follow at once: the row is there for one cycle.
-                for c in range(edram.row_channels):
-                    m.d.sync += row[c // p.rows][c % p.rows].eq(Mux(side, rows[1][c], rows[0][c]))
-                m.d.sync += [part.eq(0), word.eq(word + 1), state.eq(State.SLICES)]
-            with m.Case(State.SLICES):
-                half_ends = (slice_ == p.inputs // 2 - 1) | (slice_ == p.inputs - 1)
-                m.d.sync += [slice_.eq(slice_ + 1), part.eq(part + 1)]
-                with m.If(part == p.row_slices - 1):
-                    m.d.sync += state.eq(State.READ)
-                with m.If(half_ends):
-                    m.d.sync += [side.eq(~side), word.eq(0), state.eq(State.READ)]
-                    with m.If(side):
-                        m.d.sync += [slice_.eq(0), member.eq(member + 1)]
-                        with m.If(member == self.count - 1):
-                            m.d.sync += state.eq(State.RUN)
-            with m.Case(State.RUN):
-                with m.If(self.finished):
-                    m.d.sync += state.eq(State.TOKEN)
-        return m
+
+    def _hold_row(self, m: Module, course: Course, row: data.View) -> None:
+        """Hold a row of the eDRAM: a refresh may follow at once, it is there for one cycle."""
+        p = self.parameters
+        edram = p.memory.edram
+        keys, values = (channels_of(edram, getattr(self, name)) for name in SIDES)
+        for c in range(edram.row_channels):
+            m.d.sync += row[c // p.rows][c % p.rows].eq(Mux(course.side, values[c], keys[c]))
+        m.d.sync += [
+            course.part.eq(0),
+            course.word.eq(course.word + 1),
+            course.state.eq(State.SLICES),
+        ]
+
+    def _deliver_row(self, m: Module, course: Course) -> None:
+        """Deliver the row held, slice by slice; half of a vector lies on either side."""
+        p = self.parameters
+        slice_, side, member = course.slice, course.side, course.member
+        half_ends = (slice_ == p.inputs // 2 - 1) | (slice_ == p.inputs - 1)
+        m.d.sync += [slice_.eq(slice_ + 1), course.part.eq(course.part + 1)]
+        with m.If(course.part == p.row_slices - 1):
+            m.d.sync += course.state.eq(State.READ)
+        # The keys' side has the first half; its last row may be in use in part.
+        with m.If(half_ends):
+            m.d.sync += [side.eq(~side), course.word.eq(0), course.state.eq(State.READ)]
+            with m.If(side):
+                m.d.sync += [slice_.eq(0), member.eq(member + 1)]
+                with m.If(member == self.count - 1):
+                    m.d.sync += course.state.eq(State.RUN)

@@ -4,6 +4,7 @@ Section 5.2 and Figure 11 (a, b) of the paper: a vector a cycle; the arriving to
 those of recomputed tokens form one matrix.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 from amaranth.hdl import Array, Module, Mux, Signal
@@ -21,6 +22,20 @@ from hdl.kelle.parameters import (
 )
 from hdl.memory.memory import Memory
 from hdl.unit import Unit
+
+LOOPS = ("inner", "half", "middle", "outer")
+"""Counters of an operation, the fastest first."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the issue is in an operation: a counter for each of `LOOPS`, and whether it ends."""
+
+    outer: Signal  # A slice of the output, or a tile of slots.
+    middle: Signal  # A slice of the input, or of the head.
+    half: Signal  # The upper, then the lower byte of keys and values.
+    inner: Signal  # A vector: a member of the combined matrix, or a query head of a group.
+    ends: dict[str, Signal]
 
 
 class VectorIssue(Unit):
@@ -46,7 +61,7 @@ class VectorIssue(Unit):
     count : In
         How many they are.
     inputs, queries, probabilities, contexts : In
-        Slices to hold: of input vectors, of turned queries, of probabilities, of what the heads'
+        Slices to hold: of input vectors, of rotated queries, of probabilities, of what the heads'
         attention gives.
     vectors : Out(stream)
         The array's.
@@ -74,27 +89,41 @@ class VectorIssue(Unit):
         """Count vectors, slices and tiles; read one memory a vector."""
         m = Module()
         p = self.parameters
-        operation, head = self.operations.payload.operation, self.operations.payload.head
         move = ~self.vectors.valid | self.vectors.ready
         issues = Signal()
         m.d.comb += issues.eq(self.operations.valid & move)
+        place = Place(
+            outer=Signal(range(max(p.slices, p.tiles + 1))),
+            middle=Signal(range(max(p.inputs, p.slices))),
+            half=Signal(),
+            inner=Signal(range(max(p.members, p.queries, 2))),
+            ends={name: Signal(name=f"{name}_ends") for name in LOOPS},
+        )
+        self._count(m, issues, place)
+        elements = self._read(m, issues, place)
+        vector = Signal(p.array.vector_layout, reset_less=True)
+        with m.If(move):
+            m.d.sync += self.vectors.valid.eq(self.operations.valid)
+        self._describe(m, issues, place, vector)
+        # The elements come out of the memory in the cycle in which the rest is in registers.
+        m.d.comb += [
+            self.vectors.payload.eq(vector),
+            self.vectors.payload.elements.eq(elements),
+        ]
+        return m
 
-        outer = Signal(range(max(p.slices, p.tiles + 1)))
-        middle = Signal(range(max(p.inputs, p.slices)))
-        half = Signal()
-        inner = Signal(range(max(p.members, p.queries, 2)))
-        ends = {name: Signal(name=f"{name}_ends") for name in ("outer", "middle", "half", "inner")}
+    def _count(self, m: Module, issues: Signal, place: Place) -> None:
+        """Advance four nested loops, the inner one with each vector."""
+        p = self.parameters
+        operation, ends = self.operations.payload.operation, place.ends
         projects = ~operation.as_value()[2]
-        scores = (operation == Operation.SCORE) | (operation == Operation.OWN)
-        attends = operation == Operation.ATTEND
-
-        outer_last = Signal.like(outer)
-        inner_last = Signal.like(inner)
+        outer_last, inner_last = Signal.like(place.outer), Signal.like(place.inner)
         m.d.comb += [
             outer_last.eq(p.slices - 1),
             inner_last.eq(p.queries - 1),
         ]
         with m.Switch(operation):
+            # Of the arriving token only.
             with m.Case(Operation.QUERY, Operation.OUTPUT):
                 m.d.comb += inner_last.eq(0)
             with m.Case(Operation.KEY, Operation.VALUE):
@@ -103,45 +132,51 @@ class VectorIssue(Unit):
                 m.d.comb += outer_last.eq(p.tiles - 1)
             with m.Case(Operation.OWN):
                 m.d.comb += outer_last.eq(0)
+            # The arriving token's tile is behind those of the slots.
             with m.Case(Operation.ATTEND):
                 m.d.comb += outer_last.eq(p.tiles)
         m.d.comb += [
-            ends["inner"].eq(inner == inner_last),
-            ends["half"].eq(projects | half),
-            ends["middle"].eq(middle == Mux(projects, p.inputs - 1, p.slices - 1)),
-            ends["outer"].eq(outer == outer_last),
+            ends["inner"].eq(place.inner == inner_last),
+            # Weights have one byte, keys and values two.
+            ends["half"].eq(projects | place.half),
+            ends["middle"].eq(place.middle == Mux(projects, p.inputs - 1, p.slices - 1)),
+            ends["outer"].eq(place.outer == outer_last),
         ]
+        # A counter moves when all faster ones end.
         steps = issues
-        for counter, end in (
-            (inner, "inner"),
-            (half, "half"),
-            (middle, "middle"),
-            (outer, "outer"),
-        ):
+        for name in LOOPS:
+            counter = getattr(place, name)
             with m.If(steps):
-                m.d.sync += counter.eq(Mux(ends[end], 0, counter + 1))
-            steps &= ends[end]
+                m.d.sync += counter.eq(Mux(ends[name], 0, counter + 1))
+            steps &= ends[name]
         m.d.comb += self.operations.ready.eq(steps)
 
-        self._read(m, issues, outer, middle, inner)
-        vector = Signal(p.array.vector_layout, reset_less=True)
+    def _describe(self, m: Module, issues: Signal, place: Place, vector: data.View) -> None:
+        """Say what the array and its output stage do with a vector."""
+        p = self.parameters
+        operation, head = self.operations.payload.operation, self.operations.payload.head
+        outer, middle, half, inner = place.outer, place.middle, place.half, place.inner
+        ends = place.ends
+        projects = ~operation.as_value()[2]
+        scores = (operation == Operation.SCORE) | (operation == Operation.OWN)
+        attends = operation == Operation.ATTEND
         header = Signal(header_layout(p))
-        bases = [p.scale(which) for which in Operation]
-        part = Mux(operation == Operation.OWN, p.tiles, outer)
         m.d.comb += [
             header.operation.eq(operation),
             header.head.eq(head),
-            header.part.eq(part),
+            header.part.eq(Mux(operation == Operation.OWN, p.tiles, outer)),
             header.index.eq(Mux(attends, inner * p.slices + middle, inner)),
             header.ends.eq(ends["inner"] & ends["half"] & ends["middle"] & ends["outer"]),
         ]
+        # Attention sums over tiles of slots, everything else over slices of the input.
         begins = Mux(attends, outer == 0, middle == 0) & (projects | ~half)
         done = Mux(attends, ends["outer"], ends["middle"]) & ends["half"]
+        # A projection has a scale for each slice of a head, the others one for all.
+        bases = [p.scale(which) for which in Operation]
         scale = Array(bases)[operation.as_value()] + Mux(projects, head * p.slices + outer, 0)
-        with m.If(move):
-            m.d.sync += self.vectors.valid.eq(self.operations.valid)
         with m.If(issues):
             m.d.sync += [
+                # Keys lie in the array as they are cached: scores pass along the rows.
                 vector.transposed.eq(scores),
                 vector.swap.eq(inner == 0),
                 vector.unsigned_weights.eq(~projects & half),
@@ -152,28 +187,22 @@ class VectorIssue(Unit):
                 vector.tag.scale.eq(scale),
                 vector.tag.user.eq(header),
             ]
-        m.d.comb += [
-            self.vectors.payload.eq(vector),
-            self.vectors.payload.elements.eq(self.elements),
-        ]
-        return m
 
-    def _read(
-        self, m: Module, issues: Signal, outer: Signal, middle: Signal, inner: Signal
-    ) -> None:
+    def _read(self, m: Module, issues: Signal, place: Place) -> Any:
         """Read the slice that comes next; it is there in the next cycle, and stays."""
         p = self.parameters
         operation, head = self.operations.payload.operation, self.operations.payload.head
-        part = Mux(operation == Operation.OWN, p.tiles, outer)
-        member = Array(self.members[i] for i in range(p.members))[inner]
-        query = head * p.queries + inner
+        part = Mux(operation == Operation.OWN, p.tiles, place.outer)
+        member = Array(self.members[i] for i in range(p.members))[place.inner]
+        query = head * p.queries + place.inner
         addresses = {
-            "inputs": member.vector * p.inputs + middle,
-            "queries": query * p.slices + middle,
+            "inputs": member.vector * p.inputs + place.middle,
+            "queries": query * p.slices + place.middle,
             "probabilities": query * (p.tiles + 1) + part,
-            "contexts": middle,
+            "contexts": place.middle,
         }
         came_from = Signal(range(len(addresses)), reset_less=True)
+        # Projections read inputs.
         chosen = Signal.like(came_from)
         with m.Switch(operation):
             with m.Case(Operation.SCORE, Operation.OWN):
@@ -185,6 +214,7 @@ class VectorIssue(Unit):
         with m.If(issues):
             m.d.sync += came_from.eq(chosen)
         slices = []
+        # Only the memory in use is read, so that the others hold what they delivered.
         for number, (name, address) in enumerate(addresses.items()):
             memory = Memory(depth=max(self.depths[name], 2), width=p.slice_layout.size)
             m.submodules[name] = memory
@@ -197,4 +227,4 @@ class VectorIssue(Unit):
                 memory.read_address.eq(address),
             ]
             slices.append(memory.read_data)
-        self.elements = Array(slices)[came_from]
+        return Array(slices)[came_from]

@@ -5,7 +5,7 @@ which lie in banks of their own, so that each half can be refreshed at its own r
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
@@ -13,7 +13,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.memory.memory import Memory
-from hdl.parameters import parameter_object, require, require_power_of_two, require_range
+from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, require
 from hdl.unit import Unit
 
 SIDES = ("keys", "values")
@@ -24,7 +24,7 @@ HALVES = ("msb", "lsb")
 
 
 @parameter_object
-class KvEdramParameters:
+class KvEdramParameters(Parameters):
     """Dimensions and address map of the KV eDRAM.
 
     A *row* is what one address holds on one side: a channel for each byte of the group's words.
@@ -35,11 +35,11 @@ class KvEdramParameters:
     Parameters
     ----------
     banks : int
-        Banks of a group, a power of two, 2 to 64; there are four groups.
+        Banks of a group; there are four groups.
     word_bytes : int
-        Bytes of a bank's word, a power of two, 1 to 32.
+        Bytes of a bank's word.
     words : int
-        Words of a bank, 4 to 65536.
+        Words of a bank.
     head_size : int
         Channels of a key, a multiple of `banks * word_bytes`.
     slots : int
@@ -57,31 +57,24 @@ class KvEdramParameters:
         If a rule is broken, or the address map does not fit into the banks.
     """
 
-    banks: int = 8
-    word_bytes: int = 8
-    words: int = 16384
-    head_size: int = 128
-    slots: int = 128
-    heads: int = 32
-    vector_size: int = 4096
-    vectors: int = 16
+    banks: Annotated[int, PowerOfTwo(2, 64, "banks")] = 8
+    word_bytes: Annotated[int, PowerOfTwo(1, 32, "bytes")] = 8
+    words: Annotated[int, Range(4, 65536, "words")] = 16384
+    head_size: Annotated[int, Range(1, 4096, "channels")] = 128
+    slots: Annotated[int, Range(1, 4096, "tokens")] = 128
+    heads: Annotated[int, Range(1, 1024, "heads")] = 32
+    vector_size: Annotated[int, Range(2, 32768, "elements")] = 4096
+    vectors: Annotated[int, Range(0, 256, "vectors")] = 16
 
     def __post_init__(self) -> None:
         """Check every rule."""
-        require_power_of_two("banks", self.banks, 2, 64)
-        require_power_of_two("word_bytes", self.word_bytes, 1, 32)
-        require_range("words", self.words, 4, 1 << 16)
-        require_range("head_size", self.head_size, 1, 1 << 12)
+        super().__post_init__()
         require(
             self.head_size % self.row_channels == 0,
             f"head_size must be a multiple of banks * word_bytes = {self.row_channels}",
             self.head_size,
         )
-        require_range("slots", self.slots, 1, 4096)
-        require_range("heads", self.heads, 1, 1024)
-        require_range("vector_size", self.vector_size, 2, 1 << 15)
         require(self.vector_size % 2 == 0, "vector_size must be even", self.vector_size)
-        require_range("vectors", self.vectors, 0, 256)
         needed = self.entries * self.entry_words
         require(
             self.words >= needed,
@@ -137,6 +130,7 @@ class KvEdramParameters:
 def row_of(parameters: KvEdramParameters, channels: Sequence[Value]) -> Value:
     """Wire the 16-bit channels of a row to the banks' words."""
     p = parameters
+    # Channels go round the banks, so that a row's neighbours lie in different ones.
     order = [
         channels[byte * p.banks + bank] for bank in range(p.banks) for byte in range(p.word_bytes)
     ]
@@ -212,22 +206,24 @@ class KvEdram(Unit):
         reads = {side: getattr(self, f"{side}_read") for side in SIDES}
         writes = {side: getattr(self, f"{side}_write") for side in SIDES}
         refreshes = {half: getattr(self, half) for half in HALVES}
-        asked = Cat(port.valid for port in [*reads.values(), *writes.values()]).any()
+        requested = Cat(port.valid for port in [*reads.values(), *writes.values()]).any()
 
-        seized = Signal()
+        # An urgent refresh of either half stops reads and writes of both sides.
+        preempts = Signal()
         wrote_back = {half: Signal(name=f"{half}_writes_back") for half in HALVES}
         returns_to = {
             half: Signal(p.address_bits, name=f"{half}_returns_to", reset_less=True)
             for half in HALVES
         }
+        # A refresh is a read, and a write of the same word in the next cycle.
         for half, refresh in refreshes.items():
             urgent = getattr(self, f"{half}_urgent")
-            m.d.comb += refresh.ready.eq(urgent | ~asked)
+            m.d.comb += refresh.ready.eq(urgent | ~requested)
             m.d.sync += [
                 wrote_back[half].eq(refresh.valid & refresh.ready),
                 returns_to[half].eq(refresh.payload),
             ]
-        m.d.comb += seized.eq(
+        m.d.comb += preempts.eq(
             Cat(r.valid & getattr(self, f"{half}_urgent") for half, r in refreshes.items()).any()
         )
 
@@ -235,16 +231,18 @@ class KvEdram(Unit):
             read, write = reads[side], writes[side]
             takes = Signal(name=f"{side}_takes")
             m.d.comb += [
-                read.ready.eq(~seized),
-                write.ready.eq(~seized & ~Cat(*wrote_back.values()).any()),
+                read.ready.eq(~preempts),
+                write.ready.eq(~preempts & ~Cat(*wrote_back.values()).any()),
                 takes.eq(read.valid & read.ready),
             ]
             m.d.sync += getattr(self, f"{side}_valid").eq(takes)
+            # A refresh takes a word of every bank of its half, on both sides.
             for number, half in enumerate(HALVES):
                 refresh, returns = refreshes[half], wrote_back[half]
                 for b in range(p.banks):
                     bank = Memory(depth=p.words, width=8 * p.word_bytes)
                     m.submodules[f"{side}_{half}_{b}"] = bank
+                    # A read and a refresh never meet; a write waits for a write-back.
                     m.d.comb += [
                         bank.read_enable.eq(takes | (refresh.valid & refresh.ready)),
                         bank.read_address.eq(Mux(takes, read.payload, refresh.payload)),

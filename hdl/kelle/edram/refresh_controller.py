@@ -12,6 +12,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.kelle.edram.refresh_threshold import RefreshThreshold
 from hdl.kelle.edram.refresh_walker import COUNTER_BITS, GROUPS, RefreshParameters, RefreshWalker
+from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
 
 HALVES = ("msb", "lsb")
@@ -79,9 +80,10 @@ class RefreshController(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Forget, count ticks, and tell threshold and walkers all news."""
+        """Forget, count ticks, and tell threshold and walkers every update."""
         m = Module()
         p = self.parameters
+        # A memory cannot be reset: an update a cycle declares each entry empty; then time begins.
         cleared = Signal()
         forgotten = Signal(p.entry_bits)
         with m.If(~cleared):
@@ -89,16 +91,17 @@ class RefreshController(Unit):
             with m.If(forgotten == p.entries - 1):
                 m.d.sync += cleared.eq(1)
 
-        news = Signal(p.score_layout)
-        news_valid = Signal()
+        update = Signal(p.score_layout)
+        update_valid = Signal()
         m.d.comb += [
             self.scores.ready.eq(cleared),
-            news.eq(self.scores.payload),
-            news_valid.eq(self.scores.valid | ~cleared),
+            update.eq(self.scores.payload),
+            update_valid.eq(self.scores.valid | ~cleared),
         ]
         with m.If(~cleared):
-            m.d.comb += [news.entry.eq(forgotten), news.valid.eq(0)]
+            m.d.comb += [update.entry.eq(forgotten), update.valid.eq(0)]
 
+        # One prescaler for both halves, so that their intervals share the tick.
         elapsed = Signal(p.tick_bits)
         tick = Signal()
         m.d.comb += tick.eq(cleared & (elapsed + 1 >= self.settings.tick_cycles))
@@ -107,10 +110,11 @@ class RefreshController(Unit):
         with m.Elif(cleared):
             m.d.sync += elapsed.eq(elapsed + 1)
 
+        # All three keep the scores for themselves: each reads them in an order of its own.
         m.submodules.threshold = threshold = RefreshThreshold(parameters=p)
         m.d.comb += [
-            threshold.news.eq(news),
-            threshold.news_valid.eq(news_valid),
+            threshold.update.eq(update),
+            threshold.update_valid.eq(update_valid),
             threshold.clear.eq(~cleared),
             self.threshold.eq(threshold.threshold),
         ]
@@ -118,18 +122,16 @@ class RefreshController(Unit):
             m.submodules[half] = walker = RefreshWalker(parameters=p)
             offer = getattr(self, half)
             m.d.comb += [
-                walker.news.eq(news),
-                walker.news_valid.eq(news_valid),
+                walker.update.eq(update),
+                walker.update_valid.eq(update_valid),
                 walker.clear.eq(~cleared),
                 walker.threshold.eq(threshold.threshold),
                 walker.tick.eq(tick),
                 walker.elapsed.eq(elapsed),
                 walker.patience.eq(self.settings.patience),
                 walker.intervals.eq(self.settings[half]),
-                offer.payload.eq(walker.refresh.payload),
-                offer.valid.eq(walker.refresh.valid),
-                walker.refresh.ready.eq(offer.ready),
                 getattr(self, f"{half}_urgent").eq(walker.urgent),
                 self.counts[number].eq(walker.counts),
             ]
+            connect_streams(m, walker.refresh, offer)
         return m

@@ -33,10 +33,10 @@ class RefreshThreshold(Unit):
 
     Members
     -------
-    news : In(score)
-        A change of an entry, while `news_valid`.
+    update : In(score)
+        A change of an entry, while `update_valid`.
     clear : In(1)
-        With `news_valid`: what was known of the entry does not count.
+        With `update_valid`: what was known of the entry does not count.
     threshold : Out(score_bits)
         Smallest score of the HST group.
     """
@@ -45,8 +45,8 @@ class RefreshThreshold(Unit):
         self.parameters = parameters
         super().__init__(
             {
-                "news": In(parameters.score_layout),
-                "news_valid": In(1),
+                "update": In(parameters.score_layout),
+                "update_valid": In(1),
                 "clear": In(1),
                 "threshold": Out(parameters.score_bits),
             }
@@ -61,16 +61,17 @@ class RefreshThreshold(Unit):
         after = Signal(p.known_layout, reset_less=True)
         counted = Signal()
         m.d.comb += [
-            known.read_enable.eq(self.news_valid),
-            known.read_address.eq(self.news.entry),
-            known.write_enable.eq(self.news_valid),
-            known.write_address.eq(self.news.entry),
-            known.write_data.eq(Cat(self.news.score, self.news.valid)),
+            known.read_enable.eq(self.update_valid),
+            known.read_address.eq(self.update.entry),
+            known.write_enable.eq(self.update_valid),
+            known.write_address.eq(self.update.entry),
+            known.write_data.eq(Cat(self.update.score, self.update.valid)),
         ]
+        # After a reset what the memory returns is unknown, and does not count.
         m.d.sync += [
-            counted.eq(self.news_valid & ~self.clear),
-            after.score.eq(self.news.score),
-            after.valid.eq(self.news.valid),
+            counted.eq(self.update_valid & ~self.clear),
+            after.score.eq(self.update.score),
+            after.valid.eq(self.update.valid),
         ]
         # The memory returns old data, so reading and writing one entry at once is an exchange.
         before = data.View(p.known_layout, known.read_data)
@@ -78,6 +79,7 @@ class RefreshThreshold(Unit):
         count = bits_for(p.entries)
         histogram = Array(Signal(count, name=f"bin_{score}") for score in range(bins))
         total = Signal(count)
+        # Both may be the same bin: one leaves and one joins.
         with m.If(counted):
             m.d.sync += total.eq(total + after.valid - before.valid)
             for score, size in enumerate(histogram):
@@ -85,6 +87,7 @@ class RefreshThreshold(Unit):
                 leaves = before.valid & (before.score == score)
                 m.d.sync += size.eq(size + joins - leaves)
 
+        # The scan never stops: a bin a cycle from the highest score, until half is reached.
         score = Signal(p.score_bits, init=bins - 1)
         above = Signal(count)
         reached = Signal(count)

@@ -5,15 +5,15 @@ each with its own interval; when an interval expires, the entries of that group 
 written back.
 """
 
-from typing import Any
+from typing import Annotated, Any
 
-from amaranth.hdl import Cat, Module, Mux, Shape, Signal
+from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.memory.memory import Memory
-from hdl.parameters import parameter_object, require, require_range
+from hdl.parameters import Parameters, Range, parameter_object, require, require_range
 from hdl.unit import Unit
 
 GROUPS = ("hst", "lst")
@@ -24,21 +24,21 @@ COUNTER_BITS = 32
 
 
 @parameter_object
-class RefreshParameters:
+class RefreshParameters(Parameters):
     """Dimensions of the refresh controllers; they also drive the golden model and the testbench.
 
     Parameters
     ----------
     entries : int
-        Entries of the KV eDRAM: what has one score, 2 to 65536.
+        Entries of the KV eDRAM: what has one score.
     words : int
-        Consecutive words of a bank that an entry occupies, 1 to 8.
+        Consecutive words of a bank that an entry occupies.
     score_bits : int
-        Bits of a score as the refresh controllers see it, 1 to 8; the paper has 4.
+        Bits of a score as the refresh controllers see it; the paper has 4.
     tick_bits : int
-        Bits of the prescaler, 4 to 32; enough for a sweep and for the threshold to settle.
+        Bits of the prescaler; enough for a sweep and for the threshold to settle.
     interval_bits : int
-        Bits of an interval in ticks, 1 to 16.
+        Bits of an interval in ticks.
 
     Raises
     ------
@@ -46,19 +46,15 @@ class RefreshParameters:
         If a rule above is broken, with the rule and the value.
     """
 
-    entries: int = 8192
-    words: int = 2
-    score_bits: int = 4
-    tick_bits: int = 20
-    interval_bits: int = 5
+    entries: Annotated[int, Range(2, 65536, "entries")] = 8192
+    words: Annotated[int, Range(1, 8, "words")] = 2
+    score_bits: Annotated[int, Range(1, 8, "bits")] = 4
+    tick_bits: Annotated[int, Range(4, 32, "bits")] = 20
+    interval_bits: Annotated[int, Range(1, 16, "bits")] = 5
 
     def __post_init__(self) -> None:
         """Check every rule."""
-        require_range("entries", self.entries, 2, 1 << 16)
-        require_range("words", self.words, 1, 8)
-        require_range("score_bits", self.score_bits, 1, 8)
-        require_range("tick_bits", self.tick_bits, 4, 32)
-        require_range("interval_bits", self.interval_bits, 1, 16)
+        super().__post_init__()
         cycles = self.walk_cycles + self.settle_cycles
         rule = f"a tick must hold a sweep and a new threshold, {cycles} cycles, in tick_bits"
         require(cycles < 1 << self.tick_bits, rule, self.tick_bits)
@@ -85,7 +81,7 @@ class RefreshParameters:
 
     @property
     def score_layout(self) -> data.StructLayout:
-        """News of an entry: its score, and whether it holds anything."""
+        """Score update of an entry: its score, and whether it holds anything."""
         return data.StructLayout({"entry": self.entry_bits, "score": self.score_bits, "valid": 1})
 
     @property
@@ -188,10 +184,10 @@ class RefreshWalker(Unit):
 
     Members
     -------
-    news : In(score)
-        A change of an entry, while `news_valid`.
+    update : In(score)
+        A change of an entry, while `update_valid`.
     clear : In(1)
-        With `news_valid`: forget also the entry's group.
+        With `update_valid`: forget also the entry's group.
     threshold : In(score_bits)
         Smallest score of the HST group; read when a sweep starts.
     tick : In(1)
@@ -214,8 +210,8 @@ class RefreshWalker(Unit):
         p = self.parameters = parameters
         super().__init__(
             {
-                "news": In(p.score_layout),
-                "news_valid": In(1),
+                "update": In(p.score_layout),
+                "update_valid": In(1),
                 "clear": In(1),
                 "threshold": In(p.score_bits),
                 "tick": In(1),
@@ -240,32 +236,27 @@ class RefreshWalker(Unit):
         """Count ticks; look one entry ahead; refresh what is due."""
         m = Module()
         p = self.parameters
-
-        expired = {name: Signal(name=f"{name}_expired") for name in GROUPS}
-        for name in GROUPS:
-            ticks = self.ticks[name]
-            m.d.comb += expired[name].eq(self.tick & (ticks + 1 >= self.intervals[name]))
-            with m.If(self.tick):
-                m.d.sync += ticks.eq(Mux(expired[name], 0, ticks + 1))
         start = Signal()
+        expired = self._count_ticks(m)
         m.d.comb += start.eq(expired["hst"] | expired["lst"])
 
         width = Shape.cast(p.known_layout).width
         m.submodules.known = known = Memory(depth=p.entries, width=width)
         m.submodules.groups = groups = Memory(depth=p.entries, width=1)
+        # One entry ahead: its record is there when the walker comes to it.
         last = self.entry == p.entries - 1
-        look = Signal(p.entry_bits)
+        next_entry = Signal(p.entry_bits)
         m.d.comb += [
-            look.eq(Mux(start | last, 0, self.entry + 1)),
+            next_entry.eq(Mux(start | last, 0, self.entry + 1)),
             known.read_enable.eq(start | self.advance),
-            known.read_address.eq(look),
-            known.write_enable.eq(self.news_valid),
-            known.write_address.eq(self.news.entry),
-            known.write_data.eq(Cat(self.news.score, self.news.valid)),
+            known.read_address.eq(next_entry),
+            known.write_enable.eq(self.update_valid),
+            known.write_address.eq(self.update.entry),
+            known.write_data.eq(Cat(self.update.score, self.update.valid)),
             groups.read_enable.eq(start | self.advance),
-            groups.read_address.eq(look),
+            groups.read_address.eq(next_entry),
         ]
-        shown = data.View(p.known_layout, known.read_data)
+        record = data.View(p.known_layout, known.read_data)
         was_hst = groups.read_data
 
         # The threshold is held, so that an address once offered stays offered.
@@ -274,35 +265,52 @@ class RefreshWalker(Unit):
         taken = self.refresh.valid & self.refresh.ready
         in_sweep = Mux(self.hst, self.sweeps["hst"], self.sweeps["lst"])
         m.d.comb += [
-            self.hst.eq(shown.score >= threshold),
-            self.due.eq(self.walking & shown.valid & (in_sweep | (self.hst != was_hst))),
+            self.hst.eq(record.score >= threshold),
+            self.due.eq(self.walking & record.valid & (in_sweep | (self.hst != was_hst))),
             self.advance.eq(self.walking & (~self.due | (taken & last_word))),
             self.refresh.valid.eq(self.due),
             self.refresh.payload.eq(self.entry * p.words + self.word),
             self.urgent.eq(self.walking & (self.elapsed >= self.patience)),
         ]
+        # A sweep ends within its tick, so that a start never cuts one short.
         with m.If(start):
             m.d.sync += [self.walking.eq(1), self.entry.eq(0), threshold.eq(self.threshold)]
             m.d.sync += [self.sweeps[name].eq(expired[name]) for name in GROUPS]
         with m.Elif(self.advance):
-            m.d.sync += self.entry.eq(look)
+            m.d.sync += self.entry.eq(next_entry)
             with m.If(last):
                 m.d.sync += self.walking.eq(0)
+        # Words of an entry follow each other; it is one decision for all.
         with m.If(taken):
             m.d.sync += [
                 self.word.eq(Mux(last_word, 0, self.word + 1)),
                 self.counts[0].eq(self.counts[0] + self.hst),
                 self.counts[1].eq(self.counts[1] + ~self.hst),
             ]
+        self._remember_group(m, groups, taken & last_word)
+        return m
+
+    def _count_ticks(self, m: Module) -> dict[str, Signal]:
+        """Return for each group whether its interval ends with this tick."""
+        expired = {name: Signal(name=f"{name}_expired") for name in GROUPS}
+        for name in GROUPS:
+            ticks = self.ticks[name]
+            m.d.comb += expired[name].eq(self.tick & (ticks + 1 >= self.intervals[name]))
+            with m.If(self.tick):
+                m.d.sync += ticks.eq(Mux(expired[name], 0, ticks + 1))
+        return expired
+
+    def _remember_group(self, m: Module, groups: Memory, refreshed: Value) -> None:
+        """Note the group in which an entry was refreshed, when its last word is."""
         m.d.comb += [
             groups.write_address.eq(self.entry),
             groups.write_data.eq(self.hst),
-            groups.write_enable.eq(taken & last_word),
+            groups.write_enable.eq(refreshed),
         ]
+        # After a reset nothing was refreshed in HST, as far as anybody knows.
         with m.If(self.clear):
             m.d.comb += [
-                groups.write_address.eq(self.news.entry),
+                groups.write_address.eq(self.update.entry),
                 groups.write_data.eq(0),
-                groups.write_enable.eq(self.news_valid),
+                groups.write_enable.eq(self.update_valid),
             ]
-        return m

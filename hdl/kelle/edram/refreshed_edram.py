@@ -5,21 +5,22 @@ cycles in which nobody reads or writes.
 """
 
 from dataclasses import field
-from typing import Any
+from typing import Annotated, Any
 
 from amaranth.hdl import Module
 from amaranth.lib import stream
-from amaranth.lib.wiring import In, Out, connect, flipped
+from amaranth.lib.wiring import In, Out
 
 from hdl.kelle.edram.kv_edram import HALVES, SIDES, KvEdram, KvEdramParameters
 from hdl.kelle.edram.refresh_controller import COUNTS, RefreshController
 from hdl.kelle.edram.refresh_walker import RefreshParameters
-from hdl.parameters import parameter_object
+from hdl.parameters import As, Parameters, parameter_object
+from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
 
 
 @parameter_object
-class RefreshedEdramParameters:
+class RefreshedEdramParameters(Parameters):
     """Dimensions of a refreshed KV eDRAM; entries are numbered by the eDRAM's address map.
 
     Parameters
@@ -36,12 +37,13 @@ class RefreshedEdramParameters:
     """
 
     edram: KvEdramParameters = field(default_factory=KvEdramParameters)
-    score_bits: int = 4
-    tick_bits: int = 20
-    interval_bits: int = 5
+    score_bits: Annotated[int, As(RefreshParameters)] = 4
+    tick_bits: Annotated[int, As(RefreshParameters)] = 20
+    interval_bits: Annotated[int, As(RefreshParameters)] = 5
 
     def __post_init__(self) -> None:
         """Let the refresh controllers check theirs."""
+        super().__post_init__()
         _ = self.refresh
 
     @property
@@ -108,19 +110,22 @@ class RefreshedEdram(Unit):
         p = self.parameters
         m.submodules.edram = edram = KvEdram(parameters=p.edram)
         m.submodules.refresh = refresh = RefreshController(parameters=p.refresh)
-        connect(m, flipped(self.scores), refresh.scores)
+        # The refresh alone learns of scores; it sends addresses.
+        connect_streams(m, self.scores, refresh.scores)
         m.d.comb += [
             refresh.settings.eq(self.settings),
             self.threshold.eq(refresh.threshold),
             self.counts.eq(refresh.counts),
         ]
+        # Reads and writes pass as they are: only the eDRAM knows of both.
         for side in SIDES:
-            connect(m, flipped(getattr(self, f"{side}_read")), getattr(edram, f"{side}_read"))
-            connect(m, flipped(getattr(self, f"{side}_write")), getattr(edram, f"{side}_write"))
+            connect_streams(m, getattr(self, f"{side}_read"), getattr(edram, f"{side}_read"))
+            connect_streams(m, getattr(self, f"{side}_write"), getattr(edram, f"{side}_write"))
             m.d.comb += [
                 getattr(self, side).eq(getattr(edram, side)),
                 getattr(self, f"{side}_valid").eq(getattr(edram, f"{side}_valid")),
             ]
+        # A sweep that waits too long says so, and is granted at once.
         for half in HALVES:
             taken, offered = getattr(edram, half), getattr(refresh, half)
             m.d.comb += [

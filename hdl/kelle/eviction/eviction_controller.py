@@ -5,9 +5,10 @@ victims, gives the arriving token a slot in every head, and decides which tokens
 that their input vector is stored instead of their keys and values.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
-from amaranth.hdl import Array, Module, Mux, Signal
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
@@ -18,12 +19,14 @@ from hdl.kelle.eviction.eviction_parameters import (
     prefill_layout,
     value_layout,
     vector_layout,
-    wave_layout,
+    wavefront_layout,
 )
 from hdl.kelle.eviction.recomputed_vectors import RecomputedVectors
 from hdl.kelle.eviction.slot_table import SlotTable
 from hdl.kelle.eviction.systolic_evictor import SystolicEvictor
-from hdl.stream.fall_through_fifo import FallThroughFifo
+from hdl.kelle.eviction.wavefront_issue import WavefrontIssue
+from hdl.stream.connect import connect_streams
+from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
 
 WAITING_VALUES = 4
@@ -34,31 +37,52 @@ class State(enum.Enum, shape=2):
     """What the controller does with the arriving token."""
 
     IDLE = 0
-    LOOK = 1
+    LOOKUP = 1
     PLACE = 2
     OFFER = 3
+
+
+@dataclass(frozen=True)
+class Step:
+    """Where the controller is in a step: registers, and what follows from them."""
+
+    now: Signal  # Position of the arriving token.
+    stepping: Signal  # It has come, and not all heads have placed it.
+    state: enum.EnumView
+    head: Signal  # The current head.
+    slot: Signal  # The slot that the token takes in this head.
+    evicts: Signal  # Somebody is evicted for it.
+    last_head: Signal
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Whom a full head evicts, once its search has ended."""
+
+    slot: Value
+    valid: Value
 
 
 class EvictionController(Unit):
     """Run the eviction and recomputation policy (AERP) for all heads of a layer.
 
     A decode step: the token's position is given to `tokens`; the heads follow in ascending order.
-    For each head the scheduler sends the waves of its search to `waves`, which wait for the token,
-    and the scores of lane i to `scores_in[i]`, i cycles after the wave's `started`. The victim's
-    slot, or the first free one, then appears in `placements`: the key may be written at once. The
-    value's place appears in `values`, to be taken when the attention no longer needs the victim's
-    value. Waves with `fresh` and `alone` give the arriving token its own score. With
-    `evict_before`, the placements of all heads come first, by the victims of the step before, and
-    the arriving token's slot is marked `fresh` in the wave of its tile; a search before the first
-    step finds the first victims.
+    For each head the scheduler sends the wavefronts of its search to `wavefronts`, which wait for
+    the token, and the scores of lane i to `scores_in[i]`, i cycles after the wavefront's `started`.
+    The victim's slot, or the first free one, then appears in `placements`: the key may be written
+    at once. The value's place appears in `values`, to be taken when the attention no longer needs
+    the victim's value. Wavefronts with `fresh` and `alone` give the arriving token its own score.
+    With `evict_before`, the placements of all heads come first, by the victims of the step before,
+    and the arriving token's slot is marked `fresh` in the wavefront of its tile; a search before
+    the first step finds the first victims.
 
     A token that leaves the recent window is popular if more than `popular_above` heads do not
     evict it in that very step; it is then recomputed from its input vector until the last head has
     evicted it. The decision is made once.
 
-    **Latency** the evictor starts a wave 1 cycle after it is taken; a placement appears 3 cycles
-    after the evictor's victim. **Throughput** one wave a cycle, but waves with `rank` at least
-    `rows` cycles apart.
+    **Latency** the evictor starts a wavefront 1 cycle after it is taken; a placement appears 3
+    cycles after the evictor's victim. **Throughput** one wavefront a cycle, but wavefronts with
+    `compare` at least `rows` cycles apart.
 
     **Numerics** as `SystolicEvictor`; the exported scores are the most significant bits below the
     largest magnitude of the head so far, saturated, in offset binary for raw scores.
@@ -75,11 +99,11 @@ class EvictionController(Unit):
         The last of a head is the youngest.
     tokens : In(stream)
         Position of the arriving token; taken when the step before is done.
-    waves : In(stream)
-        `head`, `tile`, and the evictor's `load`, `rank`, `last`; `fresh`: row `row` holds the
+    wavefronts : In(stream)
+        `head`, `tile`, and the evictor's `load`, `compare`, `last`; `fresh`: row `row` holds the
         arriving token, which starts from zero; `alone`: no other row takes part.
     started : Out(1)
-        A wave is at row 0 of the evictor: lane 0 of its scores is sampled in this cycle.
+        A wavefront is at row 0 of the evictor: lane 0 of its scores is sampled in this cycle.
     scores_in : In(ArrayLayout(score, rows))
         The array's scores.
     placements : Out(stream)
@@ -90,14 +114,15 @@ class EvictionController(Unit):
         Position of a token that became popular, and the place of its input vector.
     vectors : Out(ArrayLayout(vector, vectors))
         Which tokens are recomputed.
-    look : In(stream)
+    lookup_request : In(stream)
         Head (above) and tile (below) of slots to show.
-    shown : Out(ArrayLayout(token, rows))
+    lookup_response : Out(ArrayLayout(token, rows))
         What they hold, a cycle later.
     filled : Out(ArrayLayout(count, heads))
         Slots in use.
     scores : Out(stream)
-        News for the refresh controllers; while it is not ready, no wave and no prefill is taken.
+        Score updates for the refresh controllers; while it is not ready, neither a wavefront nor a
+        prefilled token is taken.
 
     Raises
     ------
@@ -112,15 +137,15 @@ class EvictionController(Unit):
             {
                 "prefill": In(stream.Signature(prefill_layout(p))),
                 "tokens": In(stream.Signature(p.position_bits)),
-                "waves": In(stream.Signature(wave_layout(p))),
+                "wavefronts": In(stream.Signature(wavefront_layout(p))),
                 "started": Out(1),
                 "scores_in": In(data.ArrayLayout(p.evictor.input_shape, rows)),
                 "placements": Out(stream.Signature(placement_layout(p))),
                 "values": Out(stream.Signature(value_layout(p))),
-                "vector_stores": Out(stream.Signature(p.adopted_layout)),
+                "vector_stores": Out(stream.Signature(p.promoted_layout)),
                 "vectors": Out(data.ArrayLayout(vector_layout(p), max(p.vectors, 1))),
-                "look": In(stream.Signature(p.address_bits)),
-                "shown": Out(data.ArrayLayout(p.token_layout, rows)),
+                "lookup_request": In(stream.Signature(p.address_bits)),
+                "lookup_response": Out(data.ArrayLayout(p.token_layout, rows)),
                 "filled": Out(data.ArrayLayout(bits_for(p.evictor.slots), p.heads)),
                 "scores": Out(stream.Signature(p.score_layout)),
             }
@@ -130,262 +155,262 @@ class EvictionController(Unit):
         """Connect table and evictor, and run the policy beside them."""
         m = Module()
         p = self.parameters
-        m.submodules.table = self.table = SlotTable(parameters=p)
-        m.submodules.evictor = self.evictor = SystolicEvictor(parameters=p.evictor)
-        self.now = Signal(p.position_bits)
-        self.stepping = Signal()
-        self.state = Signal(State)
-        self.head = Signal(p.head_bits)
-        self.quiet = Signal()
-        self.vectors_idle = Signal()
-        self.peaks = Array(
-            Signal(p.evictor.score_width - 1, name=f"peak_{h}") for h in range(p.heads)
+        m.submodules.table = table = SlotTable(parameters=p)
+        m.submodules.evictor = evictor = SystolicEvictor(parameters=p.evictor)
+        m.submodules.issue = issue = WavefrontIssue(parameters=p)
+        step = Step(
+            now=Signal(p.position_bits),
+            stepping=Signal(),
+            state=Signal(State),
+            head=Signal(p.head_bits),
+            slot=Signal(p.evictor.index_width, reset_less=True),
+            evicts=Signal(reset_less=True),
+            last_head=Signal(),
         )
-        self.halve = Array(Signal(name=f"halve_{h}") for h in range(p.heads))
-        self._protect(m)
-        self._pass_waves(m)
-        self._place(m)
-        self._keep_vectors(m)
+        m.d.comb += step.last_head.eq(step.head == p.heads - 1)
+        # Without vectors nobody is recomputed, and nothing ever waits for them.
+        vectors = RecomputedVectors(parameters=p) if p.vectors else None
+        vectors_idle = Const(1) if vectors is None else vectors.idle
+
+        self._connect_wavefronts(m, step, issue, table, evictor)
+        m.d.comb += self.tokens.ready.eq(~step.stepping & vectors_idle)
+        prefilled = self._take_prefill(m, step, issue)
+        self._write_table(m, step, table, prefilled, vectors_idle)
+        choice = self._choose_slot(m, step, issue, evictor)
+        evicted = self._look_up(m, step, table)
+        self._sequence(m, step, choice, table.placed, evicted)
+        if vectors is not None:
+            m.submodules.recomputed_vectors = vectors
+            self._connect_vectors(m, step, vectors, table, prefilled, evicted)
         return m
 
-    def _protect(self, m: Module) -> None:
-        """Say from which position on a token is in the recent window."""
+    def _connect_wavefronts(
+        self,
+        m: Module,
+        step: Step,
+        issue: WavefrontIssue,
+        table: SlotTable,
+        evictor: SystolicEvictor,
+    ) -> None:
+        """Send wavefronts down table and evictor, side by side, and the new importances back."""
         p = self.parameters
-        # The step that the victim is for: this one, or the next.
-        ahead = self.now + int(p.evict_before)
+        connect_streams(m, self.wavefronts, issue.wavefronts)
+        connect_streams(m, issue.evictor_wavefronts, evictor.wavefronts)
+        # The recent window reaches back from the step that the victim is for: this or the next.
+        ahead = step.now + int(p.evict_before)
         inside = ahead >= p.window - 1
-        m.d.comb += self.table.oldest.eq(Mux(inside, ahead - (p.window - 1), 0))
-
-    def _pass_waves(self, m: Module) -> None:
-        """Read row 0 when a wave is taken, start the evictor in the next cycle."""
-        p, table, evictor = self.parameters, self.table, self.evictor
-        rows = p.evictor.rows
-        wave, header = self.waves.payload, Signal(wave_layout(p), reset_less=True)
-        address = Signal(p.address_bits, reset_less=True)
-        waits = Signal()
-        spacing = Signal(range(rows + 1))
-        under_way = Signal(range(rows + 4))
-        starts, ready, in_step = Signal(), Signal(), Signal()
         m.d.comb += [
-            # A search protects the window of its own step, whose token may come later than it.
-            in_step.eq(1 if p.evict_before else self.stepping | wave.alone),
-            self.waves.ready.eq((~waits | starts) & self.scores.ready & in_step),
-            table.accept.eq(self.waves.valid & self.waves.ready),
-            table.accept_address.eq(wave.head * p.tiles + wave.tile),
-            ready.eq(waits & (~header.rank | (spacing == 0))),
-            evictor.waves.valid.eq(ready),
-            starts.eq(ready & evictor.waves.ready),
-            self.started.eq(starts),
-            self.quiet.eq(~waits & (under_way == 0)),
-        ]
-        with m.If(table.accept):
-            m.d.sync += [waits.eq(1), header.eq(wave), address.eq(table.accept_address)]
-        with m.Elif(starts):
-            m.d.sync += waits.eq(0)
-        with m.If(starts & header.rank):
-            m.d.sync += spacing.eq(rows - 1)
-        with m.Elif(spacing != 0):
-            m.d.sync += spacing.eq(spacing - 1)
-        with m.If(starts):
-            m.d.sync += under_way.eq(rows + 3)
-        with m.Elif(under_way != 0):
-            m.d.sync += under_way.eq(under_way - 1)
-
-        count = Signal(bits_for(p.evictor.slots))
-        whole = count[p.evictor.row_bits :]
-        resident = Signal(bits_for(rows))
-        m.d.comb += count.eq(Array(self.filled[h] for h in range(p.heads))[header.head])
-        with m.If(header.alone):
-            m.d.comb += resident.eq(0)
-        with m.Elif(header.tile < whole):
-            m.d.comb += resident.eq(rows)
-        with m.Elif(header.tile == whole):
-            m.d.comb += resident.eq(count[: p.evictor.row_bits])
-
-        goes = table.wave
-        peak = self.peaks[header.head]
-        kept = p.score_bits - int(p.evictor.input_shape.signed)
-        for bit in range(kept, p.evictor.score_width - 1):
-            with m.If(peak[bit]):
-                m.d.comb += goes.shift.eq(bit + 1 - kept)
-        m.d.comb += [
-            table.strobe.eq(starts),
-            goes.address.eq(address),
-            goes.head.eq(header.head),
-            goes.resident.eq(resident),
-            goes.row.eq(header.row),
-            goes.fresh.eq(header.fresh),
-            goes.alone.eq(header.alone),
-            goes.rank.eq(header.rank),
-            goes.last.eq(header.last),
-            evictor.waves.payload.load.eq(header.load),
-            # An arriving token's own scores belong to no search.
-            evictor.waves.payload.rank.eq(header.rank & ~header.alone),
-            evictor.waves.payload.last.eq(header.last & ~header.alone),
+            table.oldest.eq(Mux(inside, ahead - (p.window - 1), 0)),
+            issue.stepping.eq(step.stepping),
+            issue.enable.eq(self.scores.ready),
+            issue.filled.eq(self.filled),
+            issue.peak.eq(table.peak),
+            issue.peak_valid.eq(table.peak_valid),
+            issue.peak_head.eq(table.peak_head),
+            self.started.eq(issue.strobe),
+            table.accept.eq(issue.accept),
+            table.accept_address.eq(issue.accept_address),
+            table.strobe.eq(issue.strobe),
+            table.wavefront.eq(issue.table_wavefront),
             table.updates.eq(evictor.updates),
+            self.scores.valid.eq(table.score_valid),
+            self.scores.payload.eq(table.score),
         ]
-        if p.evictor.halves:
-            m.d.comb += evictor.waves.payload.halve.eq(
-                header.load & ~header.alone & self.halve[header.head]
-            )
-        for i in range(rows):
+        # Row i's slot is read so that it meets lane i's score.
+        for i in range(p.evictor.rows):
             m.d.comb += [
                 evictor.lanes[i].score.eq(self.scores_in[i]),
                 evictor.lanes[i].importance.eq(table.states[i].importance),
                 evictor.lanes[i].valid.eq(table.states[i].valid),
                 evictor.lanes[i].protect.eq(table.states[i].protect),
             ]
-        with m.If(table.peak_valid):
-            old = self.peaks[table.peak_head]
-            m.d.sync += old.eq(old | table.peak)
 
-    def _place(self, m: Module) -> None:
-        """Give the arriving token a slot, head after head; load what a prefill keeps."""
-        p, table, evictor = self.parameters, self.table, self.evictor
-        row_bits = p.evictor.row_bits
-        state, head = self.state, self.head
-        counts = Array(self.filled[h] for h in range(p.heads))
-        full = Signal()
-        slot = Signal(p.evictor.index_width, reset_less=True)
-        self.evicts = Signal(reset_less=True)
-        self.last_head = Signal()
-        victim = evictor.victims.payload
-        m.d.comb += self.last_head.eq(head == p.heads - 1)
-        m.submodules.values = values = FallThroughFifo(shape=value_layout(p), depth=WAITING_VALUES)
-
-        if p.evict_before:
-            # Searches run on by themselves; what they find is for the next step.
-            found = Array(
-                Signal(p.evictor.index_width, name=f"victim_{h}", reset_less=True)
-                for h in range(p.heads)
-            )
-            searched = Signal(p.head_bits)
-            m.d.comb += evictor.victims.ready.eq(1)
-            with m.If(evictor.victims.valid):
-                m.d.sync += [
-                    found[searched].eq(victim.index),
-                    searched.eq(Mux(searched == p.heads - 1, 0, searched + 1)),
-                ]
-                if p.evictor.halves:
-                    m.d.sync += self.halve[searched].eq(victim.saturated)
-            chosen, chosen_valid = found[head], self.quiet
-        else:
-            chosen, chosen_valid = victim.index, evictor.victims.valid
-            m.d.comb += evictor.victims.ready.eq((state == State.IDLE) & self.stepping)
-            if p.evictor.halves:
-                with m.If(evictor.victims.valid & evictor.victims.ready):
-                    m.d.sync += self.halve[head].eq(victim.saturated)
-
-        address = head * p.tiles + slot[row_bits:]
-        evicted = Signal(p.token_layout)
-        self.evicted = evicted
-        offered = Signal(placement_layout(p), reset_less=True)
+    def _take_prefill(self, m: Module, step: Step, issue: WavefrontIssue) -> Signal:
+        """Take what a prefill keeps while the table is at rest; return whether a token comes."""
+        p = self.parameters
+        kept, prefilled = self.prefill.payload, Signal()
+        fill = Array(self.filled[h] for h in range(p.heads))[kept.head]
+        idle = issue.idle & ~step.stepping & self.tokens.ready & self.scores.ready
+        # The magnitude of an importance: its bits, inverted if it is negative.
+        folded = kept.importance ^ kept.importance[-1].replicate(p.evictor.score_width)
         m.d.comb += [
-            full.eq(counts[head] == p.evictor.slots),
-            evicted.eq(Array(table.tokens[i] for i in range(p.evictor.rows))[slot[:row_bits]]),
-            self.tokens.ready.eq(~self.stepping & self.vectors_idle),
-            self.look.ready.eq(state != State.LOOK),
-            self.shown.eq(table.tokens),
-            table.look.eq(self.look.valid | (state == State.LOOK)),
-            table.look_address.eq(Mux(state == State.LOOK, address, self.look.payload)),
-            self.placements.payload.eq(offered),
-            self.placements.valid.eq((state == State.OFFER) & values.source.ready),
-            values.source.payload.head.eq(offered.head),
-            values.source.payload.slot.eq(offered.slot),
-            values.source.valid.eq((state == State.OFFER) & self.placements.ready),
-            self.values.payload.eq(values.sink.payload),
-            self.values.valid.eq(values.sink.valid),
-            values.sink.ready.eq(self.values.ready),
-        ]
-
-        kept = self.prefill.payload
-        prefilled = Signal()
-        fill = counts[kept.head]
-        m.d.comb += [
-            self.prefill.ready.eq(
-                self.quiet & ~self.stepping & self.tokens.ready & self.scores.ready
-            ),
+            self.prefill.ready.eq(idle),
             prefilled.eq(self.prefill.valid & self.prefill.ready),
-            table.place.eq(prefilled | ((state == State.PLACE) & self.vectors_idle)),
+            issue.prefill_peak.eq(folded[:-1]),
+            issue.prefill_valid.eq(prefilled),
+            issue.prefill_head.eq(kept.head),
+        ]
+        with m.If(prefilled):
+            # A prefill's last token is the youngest: the window reaches back from it.
+            m.d.sync += [fill.eq(fill + 1), step.now.eq(kept.token.position)]
+        return prefilled
+
+    def _write_table(
+        self, m: Module, step: Step, table: SlotTable, prefilled: Signal, vectors_idle: Value
+    ) -> None:
+        """Write an arriving token into its slot, or a prefilled one into the next free one."""
+        p = self.parameters
+        row_bits = p.evictor.row_bits
+        # Both write through one port: a prefill comes between steps.
+        kept, slot = self.prefill.payload, step.slot
+        fill = Array(self.filled[h] for h in range(p.heads))[kept.head]
+        address = step.head * p.tiles + slot[row_bits:]
+        prefill_address = kept.head * p.tiles + fill[row_bits:]
+        m.d.comb += [
+            table.place.eq(prefilled | ((step.state == State.PLACE) & vectors_idle)),
             table.place_row.eq(Mux(prefilled, fill[:row_bits], slot[:row_bits])),
             table.placing.prefill.eq(prefilled),
             table.placing.importance.eq(kept.importance),
-            table.placing.address.eq(
-                Mux(prefilled, kept.head * p.tiles + fill[row_bits:], address)
-            ),
-            table.placing.token.position.eq(self.now),
+            table.placing.address.eq(Mux(prefilled, prefill_address, address)),
+            table.placing.token.position.eq(step.now),
         ]
         with m.If(prefilled):
-            folded = kept.importance ^ kept.importance[-1].replicate(p.evictor.score_width)
             m.d.comb += table.placing.token.eq(kept.token)
+
+    def _choose_slot(
+        self, m: Module, step: Step, issue: WavefrontIssue, evictor: SystolicEvictor
+    ) -> Choice:
+        """Return the current head's victim, and keep which heads saturated."""
+        p = self.parameters
+        victims, victim = evictor.victims, evictor.victims.payload
+        # A saturated head is halved as the next step loads it.
+        halve = Array(Signal(name=f"halve_{h}") for h in range(p.heads))
+        m.d.comb += issue.halve.eq(Cat(halve[h] for h in range(p.heads)))
+        if not p.evict_before:
+            m.d.comb += victims.ready.eq((step.state == State.IDLE) & step.stepping)
+            if p.evictor.halves:
+                with m.If(victims.valid & victims.ready):
+                    m.d.sync += halve[step.head].eq(victim.saturated)
+            return Choice(slot=victim.index, valid=victims.valid)
+
+        # Searches run on by themselves; what they find is for the next step.
+        found = Array(
+            Signal(p.evictor.index_width, name=f"victim_{h}", reset_less=True)
+            for h in range(p.heads)
+        )
+        searched = Signal(p.head_bits)
+        m.d.comb += victims.ready.eq(1)
+        with m.If(victims.valid):
             m.d.sync += [
-                fill.eq(fill + 1),
-                self.now.eq(kept.token.position),
-                self.peaks[kept.head].eq(self.peaks[kept.head] | folded[:-1]),
+                found[searched].eq(victim.index),
+                searched.eq(Mux(searched == p.heads - 1, 0, searched + 1)),
             ]
-        self.prefilled = prefilled
+            if p.evictor.halves:
+                m.d.sync += halve[searched].eq(victim.saturated)
+        return Choice(slot=found[step.head], valid=issue.idle)
+
+    def _look_up(self, m: Module, step: Step, table: SlotTable) -> data.View:
+        """Let the current head, and between its lookups anybody, ask what slots hold.
+
+        Returns
+        -------
+        View
+            What the current head's slot holds, in the cycle after `LOOKUP`.
+        """
+        p = self.parameters
+        row_bits = p.evictor.row_bits
+        address = step.head * p.tiles + step.slot[row_bits:]
+        own = step.state == State.LOOKUP
+        evicted = Signal(p.token_layout)
+        tokens = Array(table.tokens[i] for i in range(p.evictor.rows))
+        m.d.comb += [
+            evicted.eq(tokens[step.slot[:row_bits]]),
+            self.lookup_request.ready.eq(step.state != State.LOOKUP),
+            self.lookup_response.eq(table.tokens),
+            table.lookup.eq(self.lookup_request.valid | own),
+            table.lookup_address.eq(Mux(own, address, self.lookup_request.payload)),
+        ]
+        return evicted
+
+    def _sequence(
+        self, m: Module, step: Step, choice: Choice, placed: Value, evicted: data.View
+    ) -> None:
+        """Give the arriving token a slot, head after head."""
+        p = self.parameters
+        state, head = step.state, step.head
+        # Slots fill in order and are never freed: a count says which are in use.
+        counts = Array(self.filled[h] for h in range(p.heads))
+        full = Signal()
+        offered = Signal(placement_layout(p), reset_less=True)
+        m.d.comb += full.eq(counts[head] == p.evictor.slots)
+        self._offer(m, state, offered)
 
         with m.If(self.tokens.valid & self.tokens.ready):
-            m.d.sync += [self.now.eq(self.tokens.payload), self.stepping.eq(1)]
+            m.d.sync += [step.now.eq(self.tokens.payload), step.stepping.eq(1)]
         with m.Switch(state):
+            # The head's search is done: its victim's slot, or the first that is free.
             with m.Case(State.IDLE):
-                with m.If(self.stepping & chosen_valid):
+                with m.If(step.stepping & choice.valid):
                     m.d.sync += [
-                        slot.eq(Mux(full, chosen, counts[head])),
-                        self.evicts.eq(full),
-                        state.eq(State.LOOK),
+                        step.slot.eq(Mux(full, choice.slot, counts[head])),
+                        step.evicts.eq(full),
+                        state.eq(State.LOOKUP),
                     ]
-            with m.Case(State.LOOK):
+            # What the slot holds is there a cycle later.
+            with m.Case(State.LOOKUP):
                 m.d.sync += state.eq(State.PLACE)
+            # A wavefront that marks a promoted token has the table's write port first.
             with m.Case(State.PLACE):
-                with m.If(table.placed):
+                with m.If(placed):
                     m.d.sync += [
                         offered.head.eq(head),
-                        offered.slot.eq(slot),
-                        offered.evicts.eq(self.evicts),
+                        offered.slot.eq(step.slot),
+                        offered.evicts.eq(step.evicts),
                         offered.evicted.eq(evicted),
                         state.eq(State.OFFER),
                     ]
-                    with m.If(~self.evicts):
+                    with m.If(~step.evicts):
                         m.d.sync += counts[head].eq(counts[head] + 1)
+            # The next head may begin when the placement is taken.
             with m.Case(State.OFFER):
                 with m.If(self.placements.valid & self.placements.ready):
-                    m.d.sync += [state.eq(State.IDLE), head.eq(Mux(self.last_head, 0, head + 1))]
-                    with m.If(self.last_head):
-                        m.d.sync += self.stepping.eq(0)
+                    m.d.sync += [state.eq(State.IDLE), head.eq(Mux(step.last_head, 0, head + 1))]
+                    with m.If(step.last_head):
+                        m.d.sync += step.stepping.eq(0)
 
-    def _keep_vectors(self, m: Module) -> None:
-        """Tell of every head's victim, and merge what the vectors and the slots have to say."""
-        p, table = self.parameters, self.table
+    def _offer(self, m: Module, state: enum.EnumView, offered: data.View) -> None:
+        """Offer a placement for the key, and keep it for the value, which is written later."""
+        p = self.parameters
+        m.submodules.values = values = Fifo(shape=value_layout(p), depth=WAITING_VALUES)
+        offers = state == State.OFFER
+        # Each waits for the other's ready, so that both transfers are in one cycle.
         m.d.comb += [
-            self.scores.valid.eq(table.score_valid),
-            self.scores.payload.eq(table.score),
+            self.placements.payload.eq(offered),
+            self.placements.valid.eq(offers & values.source.ready),
+            values.source.payload.head.eq(offered.head),
+            values.source.payload.slot.eq(offered.slot),
+            values.source.valid.eq(offers & self.placements.ready),
         ]
-        if not p.vectors:
-            m.d.comb += self.vectors_idle.eq(1)
-            return
+        connect_streams(m, values.sink, self.values)
 
-        m.submodules.recomputed_vectors = kept = RecomputedVectors(parameters=p)
+    def _connect_vectors(
+        self,
+        m: Module,
+        step: Step,
+        vectors: RecomputedVectors,
+        table: SlotTable,
+        prefilled: Signal,
+        evicted: data.View,
+    ) -> None:
+        """Report every head's victim and every prefilled token to the stored vectors."""
+        connect_streams(m, vectors.vector_stores, self.vector_stores)
         m.d.comb += [
-            kept.now.eq(self.now),
-            kept.outcome_valid.eq((self.state == State.PLACE) & table.placed),
-            kept.outcome.head.eq(self.head),
-            kept.outcome.last.eq(self.last_head),
-            kept.outcome.evicts.eq(self.evicts),
-            kept.outcome.evicted.eq(self.evicted),
-            kept.kept_valid.eq(self.prefilled),
-            kept.kept.head.eq(self.prefill.payload.head),
-            kept.kept.token.eq(self.prefill.payload.token),
-            self.vectors_idle.eq(kept.idle),
-            self.vectors.eq(kept.vectors),
-            table.adopted.eq(kept.adopted),
-            self.vector_stores.payload.eq(kept.vector_stores.payload),
-            self.vector_stores.valid.eq(kept.vector_stores.valid),
-            kept.vector_stores.ready.eq(self.vector_stores.ready),
-            kept.scores.ready.eq(~table.score_valid & self.scores.ready),
+            vectors.now.eq(step.now),
+            vectors.outcome_valid.eq((step.state == State.PLACE) & table.placed),
+            vectors.outcome.head.eq(step.head),
+            vectors.outcome.last.eq(step.last_head),
+            vectors.outcome.evicts.eq(step.evicts),
+            vectors.outcome.evicted.eq(evicted),
+            vectors.prefilled_valid.eq(prefilled),
+            vectors.prefilled.head.eq(self.prefill.payload.head),
+            vectors.prefilled.token.eq(self.prefill.payload.token),
+            self.vectors.eq(vectors.vectors),
+            table.promoted.eq(vectors.promoted),
+            vectors.scores.ready.eq(~table.score_valid & self.scores.ready),
         ]
+        # Score updates of slots cannot wait; those of vectors fill the gaps.
         with m.If(~table.score_valid):
             m.d.comb += [
-                self.scores.valid.eq(kept.scores.valid),
-                self.scores.payload.eq(kept.scores.payload),
+                self.scores.valid.eq(vectors.scores.valid),
+                self.scores.payload.eq(vectors.scores.payload),
             ]

@@ -1,17 +1,18 @@
 """Dimensions, policy and payloads of Kelle's eviction controller and slot table."""
 
 from dataclasses import field
+from typing import Annotated
 
 from amaranth.hdl import Const, Value, signed
 from amaranth.lib import data
 from amaranth.utils import bits_for, ceil_log2
 
 from hdl.kelle.eviction.systolic_evictor import SystolicEvictorParameters
-from hdl.parameters import parameter_object, require, require_range
+from hdl.parameters import Parameters, Range, parameter_object, require
 
 
 @parameter_object
-class EvictionParameters:
+class EvictionParameters(Parameters):
     """Dimensions and policy of the eviction controller and its slot table.
 
     Parameters
@@ -19,19 +20,19 @@ class EvictionParameters:
     evictor : SystolicEvictorParameters
         The evictor; its slots are the token budget N' of a head.
     heads : int
-        Key/value heads, 1 to 64.
+        Key/value heads.
     window : int
         Most recent tokens that are never evicted, the arriving one included (W).
     sinks : int
         First tokens of the text that are never evicted.
     position_bits : int
-        Bits of a token's position, 4 to 24.
+        Bits of a token's position.
     score_bits : int
-        Bits of a score as the refresh controllers see it, 1 to 8.
+        Bits of a score as the refresh controllers see it.
     vectors : int
-        Input vectors stored at most, for tokens that are recomputed; 0 to 64.
+        Input vectors stored at most, for tokens that are recomputed.
     vector_entries : int
-        Entries of the KV eDRAM that a stored input vector occupies, 1 to 64.
+        Entries of the KV eDRAM that a stored input vector occupies.
     popular_above : int, optional
         A token is popular if more than this many heads keep it (theta * heads); half of the heads
         by default.
@@ -46,32 +47,25 @@ class EvictionParameters:
     """
 
     evictor: SystolicEvictorParameters = field(default_factory=SystolicEvictorParameters)
-    heads: int = 32
-    window: int = 1024
-    sinks: int = 10
-    position_bits: int = 16
-    score_bits: int = 4
-    vectors: int = 16
-    vector_entries: int = 16
-    popular_above: int | None = None
+    heads: Annotated[int, Range(1, 64, "heads")] = 32
+    window: Annotated[int, Range(2, 4096, "tokens")] = 1024
+    sinks: Annotated[int, Range(0, 4096, "tokens")] = 10
+    position_bits: Annotated[int, Range(4, 24, "bits")] = 16
+    score_bits: Annotated[int, Range(1, 8, "bits")] = 4
+    vectors: Annotated[int, Range(0, 64, "vectors")] = 16
+    vector_entries: Annotated[int, Range(1, 64, "entries")] = 16
+    popular_above: Annotated[int | None, Range(0, "heads", "heads")] = None
     evict_before: bool = False
 
     def __post_init__(self) -> None:
         """Check every rule."""
-        require_range("heads", self.heads, 1, 64)
-        require_range("window", self.window, 2, self.evictor.slots)
-        require_range("sinks", self.sinks, 0, self.evictor.slots)
+        super().__post_init__()
         least = self.sinks + self.window + 1
         require(
             self.evictor.slots >= least,
             f"slots must be at least sinks + window + 1 = {least}",
             self.evictor.slots,
         )
-        require_range("position_bits", self.position_bits, 4, 24)
-        require_range("score_bits", self.score_bits, 1, 8)
-        require_range("vectors", self.vectors, 0, 64)
-        require_range("vector_entries", self.vector_entries, 1, 64)
-        require_range("popular_above", self.popular_heads, 0, self.heads)
 
     @property
     def popular_heads(self) -> int:
@@ -137,12 +131,12 @@ class EvictionParameters:
 
     @property
     def score_layout(self) -> data.StructLayout:
-        """News for the refresh controllers."""
+        """Score updates for the refresh controllers."""
         return data.StructLayout({"entry": self.entry_bits, "score": self.score_bits, "valid": 1})
 
     @property
     def pass_layout(self) -> data.StructLayout:
-        """What a wave carries down the slot table."""
+        """What a wavefront carries down the slot table."""
         return data.StructLayout(
             {
                 "address": self.address_bits,
@@ -151,7 +145,7 @@ class EvictionParameters:
                 "row": self.evictor.row_bits,
                 "fresh": 1,
                 "alone": 1,
-                "rank": 1,
+                "compare": 1,
                 "last": 1,
                 "shift": bits_for(self.evictor.score_width),
             }
@@ -170,21 +164,21 @@ class EvictionParameters:
         )
 
     @property
-    def adopted_layout(self) -> data.StructLayout:
+    def promoted_layout(self) -> data.StructLayout:
         """The token that became popular in the step before."""
         return data.StructLayout(
             {"position": self.position_bits, "vector": self.vector_bits, "valid": 1}
         )
 
 
-def wave_layout(p: EvictionParameters) -> data.StructLayout:
+def wavefront_layout(p: EvictionParameters) -> data.StructLayout:
     """Return what the scheduler says of a vector of scores."""
     return data.StructLayout(
         {
             "head": p.head_bits,
             "tile": max(ceil_log2(p.tiles), 1),
             "load": 1,
-            "rank": 1,
+            "compare": 1,
             "last": 1,
             "fresh": 1,
             "alone": 1,

@@ -1,17 +1,18 @@
 """Dimensions of Kelle's prefill selector, and what its parts tell each other."""
 
 from dataclasses import field
+from typing import Annotated
 
 from amaranth.hdl import Cat, Value, signed
 from amaranth.lib import data
 from amaranth.utils import ceil_log2
 
 from hdl.kelle.eviction.eviction_parameters import EvictionParameters
-from hdl.parameters import parameter_object, require, require_range
+from hdl.parameters import Parameters, Range, parameter_object, require
 
 
 @parameter_object
-class PrefillSelectorParameters:
+class PrefillSelectorParameters(Parameters):
     """Dimensions of the selector; they also drive its golden model and its testbench.
 
     Parameters
@@ -28,12 +29,13 @@ class PrefillSelectorParameters:
     """
 
     eviction: EvictionParameters = field(default_factory=EvictionParameters)
-    context: int = 4096
+    context: Annotated[int, Range(2, 4096, "tokens")] = 4096
 
     def __post_init__(self) -> None:
         """Check every rule."""
-        require_range("context", self.context, self.eviction.evictor.slots, 4096)
-        rows = self.rows
+        super().__post_init__()
+        rows, slots = self.rows, self.eviction.evictor.slots
+        require(self.context >= slots, f"context must be at least slots = {slots}", self.context)
         require(
             self.context % rows == 0, f"context must be a multiple of rows = {rows}", self.context
         )
@@ -100,9 +102,9 @@ class PrefillSelectorParameters:
     def up_to(self, position: Value, tile: Value) -> Value:
         """Return a bit for each row of a tile: whether its position is at most the given one."""
         row_bits = self.eviction.evictor.row_bits
-        row, its = position[:row_bits], position[row_bits:]
+        row, own_tile = position[:row_bits], position[row_bits:]
         # Nothing is compared with a zero, which would be constant: row 0 is in each tile that
         # the position is in, and the sign of a difference also holds for a constant position.
         here = Cat(1, *(lane <= row for lane in range(1, self.rows)))
-        earlier = (tile - its)[-1]
-        return earlier.replicate(self.rows) | (here & (tile == its).replicate(self.rows))
+        earlier = (tile - own_tile)[-1]
+        return earlier.replicate(self.rows) | (here & (tile == own_tile).replicate(self.rows))

@@ -4,11 +4,13 @@ Section 4.1. Each head keeps the sinks, the recent window, and the most importan
 what most heads keep is recomputed from its input vector.
 """
 
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from amaranth.hdl import Array, Module, Mux, Signal
 from amaranth.lib import data, enum, stream
-from amaranth.lib.wiring import In, Out, connect, flipped
+from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
 
 from hdl.kelle.eviction.eviction_parameters import prefill_layout
@@ -16,6 +18,7 @@ from hdl.kelle.eviction.prefill_parameters import PrefillSelectorParameters
 from hdl.kelle.eviction.prefill_sums import PrefillSums
 from hdl.kelle.eviction.threshold_search import ThresholdSearch
 from hdl.memory.memory import Memory
+from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
 
 
@@ -26,6 +29,34 @@ class State(enum.Enum, shape=2):
     SEARCH = 1
     WALK = 2
     EMIT = 3
+
+
+@dataclass(frozen=True)
+class Layer:
+    """How far a layer has come."""
+
+    state: enum.EnumView
+    head: Signal
+    last_head: Signal
+    whole: Signal  # The text fits into the budget: everything is kept.
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage of the pipeline that passes over the text's tokens."""
+
+    position: Signal
+    valid: Signal
+    final: Signal  # The text's last token.
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What stage 3 knows of its token."""
+
+    keep: Signal
+    recent: Signal
+    importance: Signal
 
 
 class PrefillSelector(Unit):
@@ -83,186 +114,248 @@ class PrefillSelector(Unit):
         """Go through the states for each head; emit after the last one."""
         m = Module()
         p, eviction = self.parameters, self.parameters.eviction
-        m.submodules.sums = self.sums = PrefillSums(parameters=p)
-        m.submodules.search = self.search = ThresholdSearch(parameters=p)
-        m.submodules.kept = self.kept = Memory(
-            depth=eviction.heads * eviction.evictor.slots, width=p.kept_layout.size
-        )
-        self.count_bits = bits_for(eviction.heads)
+        m.submodules.sums = sums = PrefillSums(parameters=p)
+        m.submodules.search = search = ThresholdSearch(parameters=p)
+        kept_tokens = eviction.heads * eviction.evictor.slots
+        m.submodules.kept = kept = Memory(depth=kept_tokens, width=p.kept_layout.size)
         # While heads are counted a token has its count here, afterwards its mark.
-        m.submodules.marks = self.marks = Memory(
-            depth=p.context, width=max(self.count_bits, p.mark_layout.size)
-        )
-        self.state = Signal(State)
-        self.head = Signal(eviction.head_bits)
-        self.last_head = Signal()
-        self.walked, self.emitted = Signal(), Signal()
-        # The whole text fits.
-        self.whole = Signal()
-        m.d.comb += [
-            self.last_head.eq(self.head == eviction.heads - 1),
-            self.whole.eq(self.sums.text_last < eviction.evictor.slots),
-        ]
-        self._sequence(m)
-        self._walk(m)
-        self._emit(m)
-        return m
+        count_bits = bits_for(eviction.heads)
+        mark_width = max(count_bits, p.mark_layout.size)
+        m.submodules.marks = marks = Memory(depth=p.context, width=mark_width)
 
-    def _sequence(self, m: Module) -> None:
-        """Let each part have its turn with the sums."""
-        sums, search, state = self.sums, self.search, self.state
-        connect(m, flipped(self.scores), sums.scores)
+        layer = Layer(
+            state=Signal(State),
+            head=Signal(eviction.head_bits),
+            last_head=Signal(),
+            whole=Signal(),
+        )
         m.d.comb += [
-            sums.open.eq(state == State.SUM),
-            search.start.eq(sums.complete & ~self.whole),
+            layer.last_head.eq(layer.head == eviction.heads - 1),
+            layer.whole.eq(sums.text_last < eviction.evictor.slots),
+            search.start.eq(sums.complete & ~layer.whole),
             search.text_last.eq(sums.text_last),
             search.word.eq(sums.word),
         ]
+        stages = self._walk(m, layer, sums, search)
+        choice = self._choose(m, layer, stages, sums, search)
+        self._keep(m, layer, stages[3], choice, kept)
+        self._mark(m, layer, stages[3], choice, marks)
+        emitted = self._emit(m, layer, sums, kept, marks, stages[2])
+        self._sequence(m, layer, sums, search, stages[3].final, emitted)
+        return m
+
+    def _sequence(
+        self,
+        m: Module,
+        layer: Layer,
+        sums: PrefillSums,
+        search: ThresholdSearch,
+        walked: Signal,
+        emitted: Signal,
+    ) -> None:
+        """Let each part have its turn with the sums."""
+        state, head = layer.state, layer.head
+        connect_streams(m, self.scores, sums.scores)
+        m.d.comb += sums.open.eq(state == State.SUM)
         with m.Switch(state):
+            # A text within the budget has no threshold.
             with m.Case(State.SUM):
                 with m.If(sums.complete):
-                    m.d.sync += state.eq(Mux(self.whole, State.WALK, State.SEARCH))
+                    m.d.sync += state.eq(Mux(layer.whole, State.WALK, State.SEARCH))
+            # A bit of the threshold a pass.
             with m.Case(State.SEARCH):
                 with m.If(search.done):
                     m.d.sync += state.eq(State.WALK)
+            # Popularity is known when the last head has walked.
             with m.Case(State.WALK):
-                with m.If(self.walked):
+                with m.If(walked):
                     m.d.sync += [
-                        state.eq(Mux(self.last_head, State.EMIT, State.SUM)),
-                        self.head.eq(Mux(self.last_head, 0, self.head + 1)),
+                        state.eq(Mux(layer.last_head, State.EMIT, State.SUM)),
+                        head.eq(Mux(layer.last_head, 0, head + 1)),
                     ]
+            # All heads leave together.
             with m.Case(State.EMIT):
-                with m.If(self.emitted):
+                with m.If(emitted):
                     m.d.sync += state.eq(State.SUM)
 
-    def _walk(self, m: Module) -> None:
-        """Pass all tokens: keep some, and count how many heads keep each."""
-        p, eviction, sums = self.parameters, self.parameters.eviction, self.sums
-        row_bits = eviction.evictor.row_bits
-        importance = p.word_layout.elem_shape
-        ranks = 4
-        position = [
-            Signal(p.place_bits, name=f"position_{i}", reset_less=i > 0) for i in range(ranks)
+    def _walk(
+        self, m: Module, layer: Layer, sums: PrefillSums, search: ThresholdSearch
+    ) -> list[Stage]:
+        """Pass all tokens, a token a cycle, and return the stages of the pipeline.
+
+        Stage 0 reads the tile's importances, 1 chooses the token's, 2 decides, 3 writes.
+        """
+        p = self.parameters
+        row_bits = p.eviction.evictor.row_bits
+        stages = [
+            Stage(
+                position=Signal(p.place_bits, name=f"position_{i}", reset_less=i > 0),
+                valid=Signal(name=f"valid_{i}"),
+                final=Signal(name=f"final_{i}"),
+            )
+            for i in range(4)
         ]
-        valid = [Signal(name=f"valid_{i}") for i in range(ranks)]
-        final = [Signal(name=f"final_{i}") for i in range(ranks)]
+        first = stages[0]
+        # Behind the last token the walk rests until the pipeline is empty.
         rest = Signal()
         m.d.comb += [
-            valid[0].eq((self.state == State.WALK) & ~rest),
-            final[0].eq(valid[0] & (position[0] == sums.text_last)),
-            sums.read_enable.eq(self.search.read_enable | valid[0]),
-            sums.read_address.eq(Mux(valid[0], position[0][row_bits:], self.search.read_address)),
-            self.walked.eq(final[-1]),
+            first.valid.eq((layer.state == State.WALK) & ~rest),
+            first.final.eq(first.valid & (first.position == sums.text_last)),
+            sums.read_enable.eq(search.read_enable | first.valid),
+            sums.read_address.eq(Mux(first.valid, first.position[row_bits:], search.read_address)),
         ]
-        for i in range(1, ranks):
+        for before, stage in pairwise(stages):
             m.d.sync += [
-                position[i].eq(position[i - 1]),
-                valid[i].eq(valid[i - 1]),
-                final[i].eq(final[i - 1]),
+                stage.position.eq(before.position),
+                stage.valid.eq(before.valid),
+                stage.final.eq(before.final),
             ]
-        with m.If(valid[0]):
-            m.d.sync += [position[0].eq(Mux(final[0], 0, position[0] + 1)), rest.eq(final[0])]
-        with m.If(self.walked):
+        with m.If(first.valid):
+            m.d.sync += [
+                first.position.eq(Mux(first.final, 0, first.position + 1)),
+                rest.eq(first.final),
+            ]
+        with m.If(stages[-1].final):
             m.d.sync += rest.eq(0)
+        return stages
 
-        # One token of the tile; then whether it is kept; then who keeps it as well.
-        element = [Signal(importance, name=f"element_{i}", reset_less=True) for i in (2, 3)]
+    def _choose(
+        self,
+        m: Module,
+        layer: Layer,
+        stages: list[Stage],
+        sums: PrefillSums,
+        search: ThresholdSearch,
+    ) -> Choice:
+        """Decide in stage 2 whether the token is kept: always, or by its importance."""
+        p, eviction = self.parameters, self.parameters.eviction
+        first, chooses, decides = stages[0], stages[1], stages[2]
         lanes = Array(sums.word[lane] for lane in range(p.rows))
-        ties = Signal.like(self.search.ties, reset_less=True)
-        always, better, equal, keeps = Signal(), Signal(), Signal(), Signal()
-        recent = Signal(reset_less=True)
-        window = position[2] + eviction.window > sums.text_last
-        keep = Signal(reset_less=True)
+        importance = Signal(p.word_layout.elem_shape, reset_less=True)
+        choice = Choice(
+            keep=Signal(name="keep", reset_less=True),
+            recent=Signal(name="recent", reset_less=True),
+            importance=Signal(p.word_layout.elem_shape, name="chosen", reset_less=True),
+        )
+        # Among equals the earlier token is kept, for as many as the search has counted.
+        ties = Signal.like(search.ties, reset_less=True)
+        always, better, equal = Signal(), Signal(), Signal()
+        recent = decides.position + eviction.window > sums.text_last
         m.d.comb += [
-            always.eq(self.whole | eviction.is_sink(position[2]) | window),
-            better.eq(element[0] > self.search.threshold),
-            equal.eq((element[0] == self.search.threshold) & ~always & valid[2]),
-            keeps.eq(always | better | (equal & (ties != 0))),
+            always.eq(layer.whole | eviction.is_sink(decides.position) | recent),
+            better.eq(importance > search.threshold),
+            equal.eq((importance == search.threshold) & ~always & decides.valid),
         ]
+        # What stage 2 decides is a register that stage 3 uses.
         m.d.sync += [
-            element[0].eq(lanes[position[1][:row_bits]]),
-            element[1].eq(element[0]),
-            keep.eq(keeps),
-            recent.eq(window),
+            importance.eq(lanes[chooses.position[: eviction.evictor.row_bits]]),
+            choice.importance.eq(importance),
+            choice.keep.eq(always | better | (equal & (ties != 0))),
+            choice.recent.eq(recent),
         ]
-        with m.If(valid[0] & (position[0] == 0)):
-            m.d.sync += ties.eq(self.search.ties)
+        with m.If(first.valid & (first.position == 0)):
+            m.d.sync += ties.eq(search.ties)
         with m.Elif(equal & (ties != 0)):
             m.d.sync += ties.eq(ties - 1)
+        return choice
 
-        kept, marks = self.kept, self.marks
-        slot = Signal(range(eviction.evictor.slots + 1))
+    def _keep(self, m: Module, layer: Layer, stage: Stage, choice: Choice, kept: Memory) -> None:
+        """Write a kept token behind the head's others."""
+        p, slots = self.parameters, self.parameters.eviction.evictor.slots
+        slot = Signal(range(slots + 1))
         stored = Signal(p.kept_layout)
-        count = Signal(self.count_bits)
-        used = Signal(bits_for(eviction.prefilled_vectors))
-        mark = Signal(p.mark_layout)
         m.d.comb += [
-            stored.position.eq(position[3]),
-            stored.importance.eq(element[1]),
-            kept.write_enable.eq(valid[3] & keep),
-            kept.write_address.eq(self.head * eviction.evictor.slots + slot),
+            stored.position.eq(stage.position),
+            stored.importance.eq(choice.importance),
+            kept.write_enable.eq(stage.valid & choice.keep),
+            kept.write_address.eq(layer.head * slots + slot),
             kept.write_data.eq(stored),
-            count.eq(Mux(self.head == 0, 0, marks.read_data[: self.count_bits]) + keep),
-            mark.recomputed.eq(
-                eviction.is_popular(count) & ~recent & (used != eviction.prefilled_vectors)
-            ),
-            mark.vector.eq(used),
-            marks.write_enable.eq(valid[3]),
-            marks.write_address.eq(position[3]),
-            marks.write_data.eq(Mux(self.last_head, mark.as_value(), count)),
         ]
-        self.count_read = valid[2], position[2]
         with m.If(kept.write_enable):
             m.d.sync += slot.eq(slot + 1)
-        with m.If(valid[3] & self.last_head & mark.recomputed):
-            m.d.sync += used.eq(used + 1)
-        with m.If(self.walked):
-            m.d.sync += [slot.eq(0), used.eq(0)]
+        with m.If(stage.final):
+            m.d.sync += slot.eq(0)
 
-    def _emit(self, m: Module) -> None:
-        """Read what is kept, then its mark; both ranks wait for the controller together."""
-        p, eviction, kept, marks = self.parameters, self.parameters.eviction, self.kept, self.marks
+    def _mark(self, m: Module, layer: Layer, stage: Stage, choice: Choice, marks: Memory) -> None:
+        """Count the heads that keep a token; with the last head the count becomes a mark."""
+        p, eviction = self.parameters, self.parameters.eviction
+        count = Signal(bits_for(eviction.heads))
+        # The first popular tokens of the text take the vectors.
+        used = Signal(bits_for(eviction.prefilled_vectors))
+        mark = Signal(p.mark_layout)
+        # The first head finds the marks of the layer before.
+        earlier = Mux(layer.head == 0, 0, marks.read_data[: len(count)])
+        m.d.comb += [
+            count.eq(earlier + choice.keep),
+            mark.recomputed.eq(
+                eviction.is_popular(count) & ~choice.recent & (used != eviction.prefilled_vectors)
+            ),
+            mark.vector.eq(used),
+            marks.write_enable.eq(stage.valid),
+            marks.write_address.eq(stage.position),
+            marks.write_data.eq(Mux(layer.last_head, mark.as_value(), count)),
+        ]
+        with m.If(stage.valid & layer.last_head & mark.recomputed):
+            m.d.sync += used.eq(used + 1)
+        with m.If(stage.final):
+            m.d.sync += used.eq(0)
+
+    def _emit(
+        self,
+        m: Module,
+        layer: Layer,
+        sums: PrefillSums,
+        kept: Memory,
+        marks: Memory,
+        counted: Stage,
+    ) -> Signal:
+        """Read what is kept, then its mark; return whether all has left.
+
+        Both pipeline stages wait for the controller together. Until then stage `counted` of the
+        walk reads the marks.
+        """
+        p, eviction = self.parameters, self.parameters.eviction
         slots = eviction.evictor.slots
-        emits, moves, reads = Signal(), Signal(), Signal()
+        # `end`: everything has been read; `found`: what was read still needs its mark.
+        emits, moves, reads, emitted = Signal(), Signal(), Signal(), Signal()
         head = Signal(eviction.head_bits)
         slot = Signal(range(slots))
         last_slot, last_head = Signal(), Signal()
         end, found = Signal(), Signal()
         found_head = Signal(eviction.head_bits, reset_less=True)
         stored = Signal(p.kept_layout)
-        goes = Signal(prefill_layout(eviction), reset_less=True)
+        leaving = Signal(prefill_layout(eviction), reset_less=True)
+        mark = data.View(p.mark_layout, marks.read_data[: p.mark_layout.size])
         m.d.comb += [
-            emits.eq(self.state == State.EMIT),
+            emits.eq(layer.state == State.EMIT),
             moves.eq(emits & (~self.prefill.valid | self.prefill.ready)),
             reads.eq(moves & ~end),
-            last_slot.eq(slot == Mux(self.whole, self.sums.text_last, slots - 1)),
+            last_slot.eq(slot == Mux(layer.whole, sums.text_last, slots - 1)),
             last_head.eq(head == eviction.heads - 1),
             kept.read_enable.eq(reads),
             kept.read_address.eq(head * slots + slot),
             stored.eq(data.View(p.kept_layout, kept.read_data)),
-        ]
-        counts, count_position = self.count_read
-        mark = data.View(p.mark_layout, marks.read_data[: p.mark_layout.size])
-        m.d.comb += [
-            marks.read_enable.eq(counts | moves),
-            marks.read_address.eq(Mux(emits, stored.position, count_position)),
-            self.prefill.payload.eq(goes),
+            marks.read_enable.eq(counted.valid | moves),
+            marks.read_address.eq(Mux(emits, stored.position, counted.position)),
+            self.prefill.payload.eq(leaving),
             self.prefill.payload.token.recomputed.eq(mark.recomputed),
             self.prefill.payload.token.vector.eq(mark.vector),
-            self.emitted.eq(emits & end & ~found & ~self.prefill.valid),
+            emitted.eq(emits & end & ~found & ~self.prefill.valid),
         ]
         with m.If(moves):
             m.d.sync += [
                 found.eq(~end),
                 found_head.eq(head),
                 self.prefill.valid.eq(found),
-                goes.head.eq(found_head),
-                goes.token.position.eq(stored.position),
-                goes.importance.eq(stored.importance),
+                leaving.head.eq(found_head),
+                leaving.token.position.eq(stored.position),
+                leaving.importance.eq(stored.importance),
             ]
+        # A text within the budget fills fewer slots, the same in every head.
         with m.If(reads):
             m.d.sync += slot.eq(Mux(last_slot, 0, slot + 1))
             with m.If(last_slot):
                 m.d.sync += [head.eq(Mux(last_head, 0, head + 1)), end.eq(last_head)]
-        with m.If(self.emitted):
+        with m.If(emitted):
             m.d.sync += end.eq(0)
+        return emitted

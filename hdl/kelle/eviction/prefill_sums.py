@@ -66,7 +66,7 @@ class PrefillSums(Unit):
         given = self.scores.payload
         taken, adds = Signal(), Signal()
         header = Signal(p.scores_layout, reset_less=True)
-        again = Signal(reset_less=True)
+        forward = Signal(reset_less=True)
         m.d.comb += [
             taken.eq(self.scores.valid & self.scores.ready),
             self.complete.eq(adds & header.last),
@@ -76,9 +76,10 @@ class PrefillSums(Unit):
             sums.read_address.eq(Mux(self.open, given.tile, self.read_address)),
             self.word.eq(sums.read_data),
         ]
+        # Two stages: the tile is read, then its sums are written back.
         m.d.sync += adds.eq(taken)
         with m.If(taken):
-            m.d.sync += [header.eq(given), again.eq(adds & (header.tile == given.tile))]
+            m.d.sync += [header.eq(given), forward.eq(adds & (header.tile == given.tile))]
             # A query gives nothing to the tokens behind it.
             seen = p.up_to(given.query, given.tile)
             for lane in range(p.rows):
@@ -87,8 +88,9 @@ class PrefillSums(Unit):
 
         new = Signal(p.word_layout)
         before = Signal(p.word_layout, reset_less=True)
+        # Forwarding: a tile that is written in this cycle was read before.
         for lane in range(p.rows):
-            start = Mux(header.load, 0, Mux(again, before[lane], self.word[lane]))
+            start = Mux(header.load, 0, Mux(forward, before[lane], self.word[lane]))
             total = start + (header.scores[lane] >> evictor.shift)
             m.d.comb += new[lane].eq(saturate(total, signed(evictor.score_width))[0])
         with m.If(adds):

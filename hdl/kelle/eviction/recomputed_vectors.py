@@ -4,9 +4,10 @@ Section 4.1: a token that most heads keep is cheaper as its input vector, from w
 key and value are recomputed. The decision is made once, when the token leaves the recent window.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
-from amaranth.hdl import Array, Module, Mux, Signal
+from amaranth.hdl import Array, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
@@ -22,16 +23,29 @@ def outcome_layout(p: EvictionParameters) -> data.StructLayout:
     )
 
 
-def kept_layout(p: EvictionParameters) -> data.StructLayout:
+def prefilled_layout(p: EvictionParameters) -> data.StructLayout:
     """Return a token that the prefill keeps in a head."""
     return data.StructLayout({"head": p.head_bits, "token": p.token_layout})
+
+
+@dataclass(frozen=True)
+class Report:
+    """The vector whose entries are being reported to the refresh controllers."""
+
+    active: Signal
+    in_use: Signal
+    vector: Signal
+
+    def begin(self, vector: Value, *, in_use: int) -> list[Any]:
+        """Return what makes a vector's entries known as in use or free from the next cycle on."""
+        return [self.active.eq(1), self.in_use.eq(in_use), self.vector.eq(vector)]
 
 
 class RecomputedVectors(Unit):
     """Decide on popularity, and keep a bit for each head that still has a recomputed token.
 
-    A stored input vector is free again when the last head has evicted its token. A token is adopted
-    only if a vector is free.
+    A stored input vector is free again when the last head has evicted its token. A token is
+    promoted only if a vector is free.
 
     **Latency** 2 cycles from the last head's outcome to the decision. **Throughput** one outcome
     or one prefilled token a cycle while `idle`; `vector_entries` cycles for each vector that is
@@ -48,11 +62,11 @@ class RecomputedVectors(Unit):
         Position of the arriving token.
     outcome, outcome_valid : In
         What a head did with it; the heads come in ascending order, `last` with the last one.
-    kept, kept_valid : In
+    prefilled, prefilled_valid : In
         A token of the prefill.
     idle : Out(1)
         Outcomes and prefilled tokens may come.
-    adopted : Out(token)
+    promoted : Out(token)
         The token that became popular in the step before.
     vectors : Out(ArrayLayout(vector, vectors))
         Which tokens are recomputed.
@@ -69,100 +83,134 @@ class RecomputedVectors(Unit):
                 "now": In(p.position_bits),
                 "outcome": In(outcome_layout(p)),
                 "outcome_valid": In(1),
-                "kept": In(kept_layout(p)),
-                "kept_valid": In(1),
+                "prefilled": In(prefilled_layout(p)),
+                "prefilled_valid": In(1),
                 "idle": Out(1),
-                "adopted": Out(p.adopted_layout),
+                "promoted": Out(p.promoted_layout),
                 "vectors": Out(data.ArrayLayout(vector_layout(p), p.vectors)),
-                "vector_stores": Out(stream.Signature(p.adopted_layout)),
+                "vector_stores": Out(stream.Signature(p.promoted_layout)),
                 "scores": Out(stream.Signature(p.score_layout)),
             }
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Count the heads that keep the leaving token; hold, free and tell of the vectors."""
+        """Keep who holds which vector; decide on the leaving token when all heads are heard."""
         m = Module()
         p = self.parameters
+        # A bit for each head whose slot has the token: a vector is in use while one is set.
         holders = Array(Signal(p.heads, name=f"holders_{v}") for v in range(p.vectors))
         positions = Array(
             Signal(p.position_bits, name=f"position_{v}", reset_less=True) for v in range(p.vectors)
         )
+        decides = Signal()
+        report = self._report_entries(m)
+        m.d.comb += self.idle.eq(~report.active & ~decides & ~self.vector_stores.valid)
         for v in range(p.vectors):
             m.d.comb += [
                 self.vectors[v].position.eq(positions[v]),
                 self.vectors[v].valid.eq(holders[v].any()),
             ]
 
-        # One vector's entries at a time are told to the refresh controllers.
-        telling, holds, decides = Signal(), Signal(reset_less=True), Signal()
-        told = Signal(range(max(p.vector_entries, 2)))
-        vector = Signal(p.vector_bits, reset_less=True)
-        m.d.comb += [
-            self.idle.eq(~telling & ~decides & ~self.vector_stores.valid),
-            self.scores.payload.entry.eq(
-                p.heads * p.evictor.slots + vector * p.vector_entries + told
-            ),
-            self.scores.payload.score.eq((1 << p.score_bits) - 1),
-            self.scores.payload.valid.eq(holds),
-            self.scores.valid.eq(telling),
-        ]
-        with m.If(telling & self.scores.ready):
-            m.d.sync += told.eq(told + 1)
-            with m.If(told == p.vector_entries - 1):
-                m.d.sync += [told.eq(0), telling.eq(0)]
-
-        # A head that evicts the leaving token, or a popular one, no longer keeps it.
-        keepers = Signal(p.heads)
-        many = Signal(bits_for(p.heads))
+        # One token a step leaves the recent window: popularity is decided on it alone.
         leaving = Signal(p.position_bits)
+        keepers, many = Signal(p.heads), Signal(bits_for(p.heads))
         m.d.comb += leaving.eq(self.now - p.window)
+        self._count_keepers(m, leaving, keepers, many, decides)
+        self._release(m, holders, report)
+        self._take_prefill(m, holders, positions, report)
+
+        free, any_free = self._find_free(m, holders)
+        # Sinks are never evicted, and a text shorter than the window leaves nobody.
+        left_window = self.now >= p.window + p.sinks
+        popular = left_window & p.is_popular(many) & any_free
+        m.d.comb += self.vector_stores.payload.eq(self.promoted)
+        with m.If(self.vector_stores.ready):
+            m.d.sync += self.vector_stores.valid.eq(0)
+        # The entries of a vector that falls free are reported before it may be used again.
+        with m.If(decides & ~report.active):
+            m.d.sync += [
+                decides.eq(0),
+                keepers.eq(0),
+                many.eq(0),
+                self.promoted.valid.eq(popular),
+            ]
+            with m.If(popular):
+                m.d.sync += [
+                    self.promoted.position.eq(leaving),
+                    self.promoted.vector.eq(free),
+                    positions[free].eq(leaving),
+                    holders[free].eq(keepers),
+                    *report.begin(free, in_use=1),
+                    self.vector_stores.valid.eq(1),
+                ]
+        return m
+
+    def _report_entries(self, m: Module) -> Report:
+        """Give the refresh controllers the entries of one vector, one after the other."""
+        p = self.parameters
+        report = Report(
+            active=Signal(name="reporting"),
+            in_use=Signal(name="in_use", reset_less=True),
+            vector=Signal(p.vector_bits, name="vector", reset_less=True),
+        )
+        entry = Signal(range(max(p.vector_entries, 2)))
+        # Behind the entries of all slots.
+        first = p.heads * p.evictor.slots + report.vector * p.vector_entries
+        m.d.comb += [
+            self.scores.payload.entry.eq(first + entry),
+            # An input vector serves every head, so that it always counts as important.
+            self.scores.payload.score.eq((1 << p.score_bits) - 1),
+            self.scores.payload.valid.eq(report.in_use),
+            self.scores.valid.eq(report.active),
+        ]
+        with m.If(report.active & self.scores.ready):
+            m.d.sync += entry.eq(entry + 1)
+            with m.If(entry == p.vector_entries - 1):
+                m.d.sync += [entry.eq(0), report.active.eq(0)]
+        return report
+
+    def _count_keepers(
+        self, m: Module, leaving: Signal, keepers: Signal, many: Signal, decides: Signal
+    ) -> None:
+        """Note which heads still have the token that leaves the window, and how many."""
         head, evicted = self.outcome.head, self.outcome.evicted
         leaves = self.outcome.evicts & (evicted.position == leaving)
-        remaining = holders[evicted.vector] & ~(1 << head)
         with m.If(self.outcome_valid):
             m.d.sync += [
                 keepers.eq(keepers | Mux(leaves, 0, 1 << head)),
                 many.eq(many + ~leaves),
                 decides.eq(self.outcome.last),
             ]
+
+    def _release(self, m: Module, holders: Array, report: Report) -> None:
+        """Let a head that evicts a recomputed token hold its vector no longer."""
+        head, evicted = self.outcome.head, self.outcome.evicted
+        remaining = holders[evicted.vector] & ~(1 << head)
+        with m.If(self.outcome_valid):
             with m.If(self.outcome.evicts & evicted.recomputed):
                 m.d.sync += holders[evicted.vector].eq(remaining)
+                # The last holder frees it.
                 with m.If(~remaining.any()):
-                    m.d.sync += [telling.eq(1), holds.eq(0), vector.eq(evicted.vector)]
-        kept = self.kept.token
-        with m.If(self.kept_valid & kept.recomputed):
-            m.d.sync += [
-                holders[kept.vector].eq(holders[kept.vector] | (1 << self.kept.head)),
-                positions[kept.vector].eq(kept.position),
-            ]
-            with m.If(~holders[kept.vector].any()):
-                m.d.sync += [telling.eq(1), holds.eq(1), vector.eq(kept.vector)]
+                    m.d.sync += report.begin(evicted.vector, in_use=0)
 
+    def _take_prefill(self, m: Module, holders: Array, positions: Array, report: Report) -> None:
+        """Let a head hold the vector of a token that a prefill marks as recomputed."""
+        token = self.prefilled.token
+        with m.If(self.prefilled_valid & token.recomputed):
+            m.d.sync += [
+                holders[token.vector].eq(holders[token.vector] | (1 << self.prefilled.head)),
+                positions[token.vector].eq(token.position),
+            ]
+            # The first holder brings its entries into use.
+            with m.If(~holders[token.vector].any()):
+                m.d.sync += report.begin(token.vector, in_use=1)
+
+    def _find_free(self, m: Module, holders: Array) -> tuple[Signal, Signal]:
+        """Return the first vector that nobody holds, and whether there is one."""
+        p = self.parameters
         free, any_free = Signal(p.vector_bits), Signal()
+        # The last assignment wins: downwards, so that the lowest number does.
         for v in reversed(range(p.vectors)):
             with m.If(~holders[v].any()):
                 m.d.comb += [free.eq(v), any_free.eq(1)]
-        m.d.comb += self.vector_stores.payload.eq(self.adopted)
-        left_window = self.now >= p.window + p.sinks
-        popular = left_window & p.is_popular(many) & any_free
-        with m.If(self.vector_stores.ready):
-            m.d.sync += self.vector_stores.valid.eq(0)
-        with m.If(decides & ~telling):
-            m.d.sync += [
-                decides.eq(0),
-                keepers.eq(0),
-                many.eq(0),
-                self.adopted.valid.eq(popular),
-            ]
-            with m.If(popular):
-                m.d.sync += [
-                    self.adopted.position.eq(leaving),
-                    self.adopted.vector.eq(free),
-                    positions[free].eq(leaving),
-                    holders[free].eq(keepers),
-                    telling.eq(1),
-                    holds.eq(1),
-                    vector.eq(free),
-                    self.vector_stores.valid.eq(1),
-                ]
-        return m
+        return free, any_free

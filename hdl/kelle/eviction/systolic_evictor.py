@@ -6,21 +6,16 @@ them from the top row to the bottom row, one row a cycle behind the array.
 """
 
 from enum import Enum
-from typing import Any
+from typing import Annotated, Any
 
-from amaranth.hdl import Cat, Module, Mux, Shape, Signal, signed
+from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from hdl.parameters import (
-    parameter_object,
-    require,
-    require_choice,
-    require_power_of_two,
-    require_range,
-)
-from hdl.stream.fall_through_fifo import FallThroughFifo
+from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, require
+from hdl.stream.connect import connect_streams
+from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
 
 
@@ -45,21 +40,21 @@ class OnSaturation(Enum):
 
 
 @parameter_object
-class SystolicEvictorParameters:
+class SystolicEvictorParameters(Parameters):
     """Dimensions of a systolic evictor; they also drive its golden model and its testbench.
 
     Parameters
     ----------
     rows : int
-        Tokens in a tile, the rows of the systolic array: a power of two, 2 to 64.
+        Tokens in a tile, the rows of the systolic array.
     slots : int
-        Cached tokens of a head at most, a multiple of `rows` up to 4096.
+        Cached tokens of a head at most, a multiple of `rows`.
     index_width : int
         Bits of a slot index; `slots` must be addressable.
     input_width : int
-        Bits of a score as the array delivers it, 4 to 32.
+        Bits of a score as the array delivers it.
     score_width : int
-        Bits of an importance score S, two's complement, 4 to 24.
+        Bits of an importance score S, two's complement.
     shift : int
         Bits dropped (arithmetic shift, floor) from a score before it is added to S.
     source : ScoreSource
@@ -67,7 +62,7 @@ class SystolicEvictorParameters:
     on_saturation : OnSaturation
         Whether saturated scores are clamped, or clamped and then all halved.
     victims : int
-        Victims under way or waiting for the eviction controller at most, 1 to 16.
+        Victims in flight or waiting for the eviction controller at most.
 
     Raises
     ------
@@ -75,33 +70,27 @@ class SystolicEvictorParameters:
         If a rule above is broken, with the rule and the value.
     """
 
-    rows: int = 32
-    slots: int = 2048
-    index_width: int = 12
-    input_width: int = 16
-    score_width: int = 16
-    shift: int = 8
+    rows: Annotated[int, PowerOfTwo(2, 64, "rows")] = 32
+    slots: Annotated[int, Range("rows", 4096, "tokens")] = 2048
+    index_width: Annotated[int, Range(1, 16, "bits")] = 12
+    input_width: Annotated[int, Range(4, 32, "bits")] = 16
+    score_width: Annotated[int, Range(4, 24, "bits")] = 16
+    shift: Annotated[int, Range(0, 31, "bits")] = 8
     source: ScoreSource = ScoreSource.RAW
     on_saturation: OnSaturation = OnSaturation.CLAMP
-    victims: int = 4
+    victims: Annotated[int, Range(1, 16, "victims")] = 4
 
     def __post_init__(self) -> None:
         """Check every rule."""
-        require_power_of_two("rows", self.rows, 2, 64)
-        require_range("slots", self.slots, self.rows, 4096)
+        super().__post_init__()
         require(self.slots % self.rows == 0, "slots must be a multiple of rows", self.slots)
-        require_range("index_width", self.index_width, 1, 16)
         require(
             1 << self.index_width >= self.slots,
             f"index_width must address {self.slots} slots",
             self.index_width,
         )
-        require_range("input_width", self.input_width, 4, 32)
-        require_range("score_width", self.score_width, 4, 24)
-        require_range("shift", self.shift, 0, self.input_width - 1)
-        require_choice("source", self.source, list(ScoreSource))
-        require_choice("on_saturation", self.on_saturation, list(OnSaturation))
-        require_range("victims", self.victims, 1, 16)
+        rule = f"shift must be less than input_width = {self.input_width}"
+        require(self.shift < self.input_width, rule, self.shift)
 
     @property
     def halves(self) -> bool:
@@ -131,9 +120,9 @@ class SystolicEvictorParameters:
         )
 
     @property
-    def wave_layout(self) -> data.StructLayout:
+    def wavefront_layout(self) -> data.StructLayout:
         """What one vector does on its way down the rows."""
-        flags = {"load": 1, "rank": 1, "last": 1}
+        flags = {"load": 1, "compare": 1, "last": 1}
         return data.StructLayout(flags | ({"halve": 1} if self.halves else {}))
 
     @property
@@ -161,7 +150,7 @@ class SystolicEvictorParameters:
 class EvictorRow(Unit):
     """One row: a register of column S and an element of chain M.
 
-    **Latency** 1 cycle from `lane` and `minimum_in` to all outputs. **Throughput** one wave a
+    **Latency** 1 cycle from `lane` and `minimum_in` to all outputs. **Throughput** one wavefront a
     cycle.
 
     **Numerics** two's complement; the score loses `shift` bits by floor; the sum saturates.
@@ -176,10 +165,11 @@ class EvictorRow(Unit):
     row : In
         The row's number, a constant of the instance.
     lane : In
-        The row's score and the state of its slot, in the cycle in which `wave_in` holds the wave.
-    wave_in, strobe_in : In
-        The wave from the row above; meaningful where the strobe is 1.
-    wave_out, strobe_out : Out
+        The row's score and the state of its slot, in the cycle in which `wavefront_in` holds the
+        wavefront.
+    wavefront_in, strobe_in : In
+        The wavefront from the row above; meaningful where the strobe is 1.
+    wavefront_out, strobe_out : Out
         The same, a cycle later.
     minimum_in : In
         M of the row above.
@@ -196,10 +186,10 @@ class EvictorRow(Unit):
                 "row": In(parameters.row_bits),
                 "lane": In(parameters.lane_layout),
                 "strobe_in": In(1),
-                "wave_in": In(parameters.wave_layout),
+                "wavefront_in": In(parameters.wavefront_layout),
                 "minimum_in": In(parameters.minimum_layout),
                 "strobe_out": Out(1),
-                "wave_out": Out(parameters.wave_layout),
+                "wavefront_out": Out(parameters.wavefront_layout),
                 "minimum_out": Out(parameters.minimum_layout),
                 "update": Out(parameters.update_layout),
             }
@@ -209,16 +199,19 @@ class EvictorRow(Unit):
         """Add, saturate, compare; everything is registered once."""
         m = Module()
         p = self.parameters
-        lane, wave = self.lane, self.wave_in
+        lane, wavefront = self.lane, self.wavefront_in
 
+        # The column S: what the row's token has gathered over the wavefronts of its tile.
         held = Signal(signed(p.score_width), reset_less=True)
-        preloaded = lane.importance >> wave.halve if p.halves else lane.importance
+        preloaded = lane.importance >> wavefront.halve if p.halves else lane.importance
         # A slot that holds no token yet starts from zero: its new token's importance is its own
         # weight, with no case of its own.
-        start = Mux(wave.load, Mux(lane.valid, preloaded, 0), held)
+        start = Mux(wavefront.load, Mux(lane.valid, preloaded, 0), held)
         total = Signal(Shape(max(p.score_width, p.input_width - p.shift + 1) + 1, signed=True))
         addend = lane.score >> p.shift
         m.d.comb += total.eq(start + addend)
+        # In range, all bits from the sign on are equal; out of it, the end is the sign and its
+        # inverses.
         top = (1 << p.score_width - 1) - 1
         importance = Signal(signed(p.score_width))
         saturated = total[p.score_width - 1 :] != total[-1].replicate(
@@ -228,19 +221,11 @@ class EvictorRow(Unit):
         with m.If(self.strobe_in):
             m.d.sync += held.eq(importance)
 
+        # The chain M: the smallest so far comes from above and leaves below, a row a cycle.
         smallest = Signal(p.minimum_layout)
         minimum = Signal(p.minimum_layout, reset_less=True)
         m.d.comb += smallest.eq(self.minimum_in)
-        above = self.minimum_in
-        # Strictly smaller: among equals the row nearest the top, the lowest slot, stays. Sum and
-        # comparison run side by side: start + addend - above is added in carry-save form, before
-        # saturation, which changes the outcome only against the lowest score there is.
-        terms = [Signal(len(total) + 1, name=f"term_{i}") for i in range(3)]
-        x, y, z = terms
-        m.d.comb += [x.eq(start), y.eq(addend), z.eq(~above.importance)]
-        difference = (x ^ y ^ z) + Cat(1, (x & y) | (y & z) | (z & x))
-        lowest = above.importance == -1 << p.score_width - 1
-        smaller = ~above.found | (difference[len(total)] & ~lowest)
+        smaller = self._is_smaller(m, start, addend, len(total))
         with m.If(lane.valid & ~lane.protect & smaller):
             m.d.comb += [
                 smallest.importance.eq(importance),
@@ -248,45 +233,69 @@ class EvictorRow(Unit):
                 smallest.found.eq(1),
             ]
         if p.halves:
-            ever_saturated = Signal()
-            earlier = Signal(reset_less=True)
-            m.d.comb += ever_saturated.eq(saturated | (earlier & ~wave.load))
-            with m.If(self.strobe_in):
-                m.d.sync += earlier.eq(ever_saturated)
-            m.d.comb += smallest.saturated.eq(above.saturated | (lane.valid & ever_saturated))
+            self._chain_saturation(m, smallest, saturated)
 
-        passed = Signal(p.wave_layout, reset_less=True)
+        passed = Signal(p.wavefront_layout, reset_less=True)
         m.d.sync += [
             minimum.eq(smallest),
-            passed.eq(wave),
+            passed.eq(wavefront),
             self.strobe_out.eq(self.strobe_in),
         ]
         m.d.comb += [
             self.minimum_out.eq(minimum),
-            self.wave_out.eq(passed),
+            self.wavefront_out.eq(passed),
             self.update.importance.eq(held),
             self.update.valid.eq(self.strobe_out),
         ]
         return m
 
+    def _is_smaller(self, m: Module, start: Value, addend: Value, width: int) -> Value:
+        """Return whether the row's new score is smaller than all above it.
+
+        Strictly smaller: among equals the row nearest the top, the lowest slot, stays.
+        """
+        above = self.minimum_in
+        # Sum and comparison run side by side: start + addend - above is added in carry-save form,
+        # before saturation, which changes the outcome only against the lowest score there is.
+        terms = [Signal(width + 1, name=f"term_{i}") for i in range(3)]
+        x, y, z = terms
+        m.d.comb += [x.eq(start), y.eq(addend), z.eq(~above.importance)]
+        difference = (x ^ y ^ z) + Cat(1, (x & y) | (y & z) | (z & x))
+        lowest = above.importance == -1 << self.parameters.score_width - 1
+        return ~above.found | (difference[width] & ~lowest)
+
+    def _chain_saturation(self, m: Module, smallest: data.View, saturated: Value) -> None:
+        """Tell the rows below whether a score of the head has left its range."""
+        lane, wavefront = self.lane, self.wavefront_in
+        # A token's score is the sum of several wavefronts; any of them may have saturated.
+        ever_saturated = Signal()
+        earlier = Signal(reset_less=True)
+        m.d.comb += ever_saturated.eq(saturated | (earlier & ~wavefront.load))
+        with m.If(self.strobe_in):
+            m.d.sync += earlier.eq(ever_saturated)
+        above = self.minimum_in
+        m.d.comb += smallest.saturated.eq(above.saturated | (lane.valid & ever_saturated))
+
 
 class SystolicEvictor(Unit):
     """Add each token's new score to its importance and find the least important token.
 
-    A *wave* is one vector's scores for the tokens of one tile. It enters at the top row when its
-    header is taken from the stream `waves`, and goes down one row a cycle: lane i is sampled i
-    cycles after that, as the systolic array delivers it. In each row the score is added to S; the
-    wave that completes a token's score (`rank`) also searches for the minimum. The search goes on
-    over the tiles of a head, in slot order, until the wave marked `last`; then the victim appears.
+    A *wavefront* is one vector's scores for the tokens of one tile. It enters at the top row when
+    its header is taken from the stream `wavefronts`, and goes down one row a cycle: lane i is
+    sampled i cycles after that, as the systolic array delivers it. In each row the score is added
+    to S; the wavefront that completes a token's score (`compare`) also searches for the minimum.
+    The search goes on over the tiles of a head, in slot order, until the wavefront marked `last`;
+    then the victim appears.
 
-    Scores of several query heads that share a key are waves of the same tile: the first loads S,
-    the last ranks. A slot without a token (`valid` = 0) starts from zero and is no candidate: a
-    wave that neither ranks nor belongs to a tile's search can so give a new token its own weight.
+    Scores of several query heads that share a key are wavefronts of the same tile: the first loads
+    S, the last compares. A slot without a token (`valid` = 0) starts from zero and is no candidate:
+    a wavefront that neither compares nor belongs to a tile's search can so give a new token its own
+    weight.
 
     **Latency** S of row i is readable i + 1 cycles after the header is taken, the victim `rows`
-    cycles after it: one cycle after the bottom row's score. **Throughput** one wave a cycle, also
-    from tile to tile and from head to head; a wave marked `last` waits while `victims` victims are
-    under way or waiting.
+    cycles after it: one cycle after the bottom row's score. **Throughput** one wavefront a cycle,
+    also from tile to tile and from head to head; a wavefront marked `last` waits while `victims`
+    victims are in flight or waiting.
 
     **Numerics** S = saturate(S + floor(score / 2**shift)), two's complement. The victim is the
     smallest S among valid, unprotected slots; among equals the lowest slot.
@@ -298,12 +307,12 @@ class SystolicEvictor(Unit):
 
     Members
     -------
-    waves : In(stream)
-        Headers: `load` takes S from the lane's `importance` (else S continues), `rank` completes
+    wavefronts : In(stream)
+        Headers: `load` takes S from the lane's `importance` (else S continues), `compare` completes
         the tile's scores, `last` ends the head's search; `halve` halves what `load` takes.
     lanes : In(ArrayLayout(lane, rows))
         For each row: `score`, stored `importance`, `valid`, `protect`. Without handshake: bound to
-        the wave by the cycle.
+        the wavefront by the cycle.
     updates : Out(ArrayLayout(update, rows))
         For each row: the new `importance`, and `valid` for the cycle in which it is there.
     victims : Out(stream)
@@ -320,7 +329,7 @@ class SystolicEvictor(Unit):
         self.parameters = parameters
         super().__init__(
             {
-                "waves": In(stream.Signature(parameters.wave_layout)),
+                "wavefronts": In(stream.Signature(parameters.wavefront_layout)),
                 "lanes": In(data.ArrayLayout(parameters.lane_layout, parameters.rows)),
                 "updates": Out(data.ArrayLayout(parameters.update_layout, parameters.rows)),
                 "victims": Out(stream.Signature(parameters.victim_layout)),
@@ -330,7 +339,7 @@ class SystolicEvictor(Unit):
         self.best = Signal(parameters.victim_layout, reset_less=True)
         self.best_found = Signal()
         self.tile = Signal(parameters.index_width - parameters.row_bits)
-        self.under_way = Signal(range(parameters.victims + 1))
+        self.in_flight = Signal(range(parameters.victims + 1))
 
     def elaborate(self, platform: Any) -> Module:
         """Chain the rows; keep the minimum of the head at the bottom."""
@@ -338,14 +347,15 @@ class SystolicEvictor(Unit):
         p = self.parameters
 
         # Room for a victim is given out at the top row, since the rows below cannot wait.
-        ends = self.waves.payload.rank & self.waves.payload.last
-        room = self.under_way != p.victims
-        starts = self.waves.valid & self.waves.ready
+        ends = self.wavefronts.payload.compare & self.wavefronts.payload.last
+        room = self.in_flight != p.victims
+        starts = self.wavefronts.valid & self.wavefronts.ready
         leaves = self.victims.valid & self.victims.ready
-        m.d.comb += self.waves.ready.eq(room | ~ends)
-        m.d.sync += self.under_way.eq(self.under_way + (starts & ends) - leaves)
+        m.d.comb += self.wavefronts.ready.eq(room | ~ends)
+        m.d.sync += self.in_flight.eq(self.in_flight + (starts & ends) - leaves)
 
-        strobe, wave = starts, self.waves.payload
+        # The top row starts with no candidate.
+        strobe, wavefront = starts, self.wavefronts.payload
         minimum = data.Const(p.minimum_layout, 0)
         for i in range(p.rows):
             m.submodules[f"row_{i}"] = row = EvictorRow(parameters=p)
@@ -353,11 +363,11 @@ class SystolicEvictor(Unit):
                 row.row.eq(i),
                 row.lane.eq(self.lanes[i]),
                 row.strobe_in.eq(strobe),
-                row.wave_in.eq(wave),
+                row.wavefront_in.eq(wavefront),
                 row.minimum_in.eq(minimum),
                 self.updates[i].eq(row.update),
             ]
-            strobe, wave, minimum = row.strobe_out, row.wave_out, row.minimum_out
+            strobe, wavefront, minimum = row.strobe_out, row.wavefront_out, row.minimum_out
 
         # The chain's end meets the minimum of the head's earlier tiles here rather than at the top
         # row, so that a tile need not wait until the one before it has drained. An earlier tile
@@ -371,25 +381,25 @@ class SystolicEvictor(Unit):
                 victim.index.eq(Cat(minimum.row, self.tile)),
                 victim.found.eq(1),
             ]
-        ranked = strobe & wave.rank
+        # Only a wavefront that completes its tile's scores leaves a minimum that counts.
+        compared = strobe & wavefront.compare
         if p.halves:
             saturated = Signal()
             m.d.comb += victim.saturated.eq(saturated | minimum.saturated)
-            with m.If(ranked):
-                m.d.sync += saturated.eq(victim.saturated & ~wave.last)
-        with m.If(ranked):
+            with m.If(compared):
+                m.d.sync += saturated.eq(victim.saturated & ~wavefront.last)
+        with m.If(compared):
             m.d.sync += [
                 self.best.eq(victim),
-                self.best_found.eq(victim.found & ~wave.last),
-                self.tile.eq(Mux(wave.last, 0, self.tile + 1)),
+                self.best_found.eq(victim.found & ~wavefront.last),
+                self.tile.eq(Mux(wavefront.last, 0, self.tile + 1)),
             ]
 
-        m.submodules.waiting = waiting = FallThroughFifo(shape=p.victim_layout, depth=p.victims)
+        # A victim that is taken at once costs no cycle.
+        m.submodules.waiting = waiting = Fifo(shape=p.victim_layout, depth=p.victims)
         m.d.comb += [
             waiting.source.payload.eq(victim),
-            waiting.source.valid.eq(ranked & wave.last),
-            self.victims.payload.eq(waiting.sink.payload),
-            self.victims.valid.eq(waiting.sink.valid),
-            waiting.sink.ready.eq(self.victims.ready),
+            waiting.source.valid.eq(compared & wavefront.last),
         ]
+        connect_streams(m, waiting.sink, self.victims)
         return m

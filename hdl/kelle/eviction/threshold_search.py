@@ -15,6 +15,11 @@ from hdl.kelle.eviction.prefill_parameters import PrefillSelectorParameters
 from hdl.unit import Unit
 
 
+def score_of(bits: Value) -> Value:
+    """Turn offset binary, in which a search is from the top bit down, into a score."""
+    return (bits ^ (1 << len(bits) - 1)).as_signed()
+
+
 class ThresholdSearch(Unit):
     """Find the k-th largest importance of the candidates, and how many equal to it are kept.
 
@@ -69,6 +74,7 @@ class ThresholdSearch(Unit):
         m = Module()
         p = self.parameters
         width = Shape.cast(p.word_layout.elem_shape).width
+        # `level` are the bits found, `step` is the bit on trial.
         level, step = Signal(width, reset_less=True), Signal(width)
         reads, tile = Signal(), Signal(p.tile_bits, reset_less=True)
         read_ends, compare_ends, decides = Signal(), Signal(), Signal()
@@ -77,12 +83,10 @@ class ThresholdSearch(Unit):
         total = Signal(bits_for(p.context), reset_less=True)
         above = Signal(bits_for(p.places), reset_less=True)
 
-        def value(bits: Value) -> Value:
-            """Turn offset binary, in which a search is from the top bit down, into a score."""
-            return (bits ^ (1 << width - 1)).as_signed()
-
+        # Three stages behind a read: the word, the comparison, the count.
         ends = Signal()
         inside = p.up_to((self.text_last - p.eviction.window)[: p.place_bits], tile)
+        # Sinks and window are kept in any case.
         if p.eviction.sinks:
             inside &= ~p.up_to(Const(p.eviction.sinks - 1, p.place_bits), tile)
         trial = Signal(width)
@@ -91,7 +95,7 @@ class ThresholdSearch(Unit):
             ends.eq(reads & (tile == self.text_last[p.eviction.evictor.row_bits :])),
             self.read_enable.eq(reads),
             self.read_address.eq(tile),
-            self.threshold.eq(value(level)),
+            self.threshold.eq(score_of(level)),
             self.ties.eq(p.places - above),
             self.done.eq(decides & step[0]),
         ]
@@ -103,14 +107,15 @@ class ThresholdSearch(Unit):
             total.eq(total + tree_sum(list(reaches))),
         ]
         for lane in range(p.rows):
-            m.d.sync += reaches[lane].eq(candidates[lane] & (self.word[lane] >= value(trial)))
+            m.d.sync += reaches[lane].eq(candidates[lane] & (self.word[lane] >= score_of(trial)))
         with m.If(reads):
             m.d.sync += tile.eq(tile + 1)
         with m.If(ends):
             m.d.sync += reads.eq(0)
 
-        again = self.start | (decides & ~step[0])
-        with m.If(again):
+        # A pass decides on one bit; behind the lowest one the search is done.
+        next_pass = self.start | (decides & ~step[0])
+        with m.If(next_pass):
             m.d.sync += [reads.eq(1), tile.eq(0), total.eq(0)]
         with m.If(self.start):
             m.d.sync += [step.eq(1 << width - 1), level.eq(0), above.eq(0)]

@@ -1,9 +1,11 @@
 """What VEDA's array, its sequencer, its model and its testbench have in common."""
 
+from typing import Annotated
+
 from amaranth.lib import data, enum
 
-from hdl.arith.float_format import BINARY16, BINARY32, FloatFormat
-from hdl.parameters import parameter_object, require_power_of_two, require_range
+from hdl.arith.float_format import BINARY16, BINARY32, NAMED_FORMATS, FloatFormat
+from hdl.parameters import Named, Parameters, PowerOfTwo, Range, parameter_object
 from hdl.veda.array.processing_element import require_element
 
 
@@ -18,21 +20,23 @@ class ArrayMode(enum.Enum, shape=1):
 
 
 @parameter_object
-class FlexiblePeArrayParameters:
+class FlexiblePeArrayParameters(Parameters):
     """Dimensions of the array; they also drive its golden model and its testbench.
 
     Parameters
     ----------
     rows, columns : int
-        Of one plane: powers of two, 2 to 16.
+        Elements of a plane, down and across.
     planes : int
-        1 or 2.
+        Planes of elements.
     sum_format : FloatFormat
-        Of products and sums, as in `ProcessingElement`.
-    multiply_stages, add_stages : int
-        As in `ProcessingElement`.
+        Of products and sums: FP16, or a format in which all products are exact and normal.
+    multiply_stages : int
+        Register stages of a multiplier.
+    add_stages : int
+        Register stages of an adder, and partial sums interleaved in it.
     partial_sums : int
-        Dot products of more than `width` elements that may be under way: a power of two, 2 to 1024.
+        Dot products of more than `width` elements that may be under way.
 
     Raises
     ------
@@ -40,21 +44,18 @@ class FlexiblePeArrayParameters:
         If a rule above is broken, with the rule and the value.
     """
 
-    rows: int = 8
-    columns: int = 8
-    planes: int = 2
-    sum_format: FloatFormat = BINARY32
-    multiply_stages: int = 2
-    add_stages: int = 3
-    partial_sums: int = 32
+    rows: Annotated[int, PowerOfTwo(2, 16, "rows")] = 8
+    columns: Annotated[int, PowerOfTwo(2, 16, "columns")] = 8
+    planes: Annotated[int, Range(1, 2, "planes")] = 2
+    sum_format: Annotated[FloatFormat, Named(NAMED_FORMATS)] = BINARY32
+    multiply_stages: Annotated[int, Range(2, 3, "stages")] = 2
+    add_stages: Annotated[int, Range(2, 4, "stages")] = 3
+    partial_sums: Annotated[int, PowerOfTwo(2, 1024, "sums")] = 32
 
     def __post_init__(self) -> None:
         """Check every rule."""
-        require_power_of_two("rows", self.rows, 2, 16)
-        require_power_of_two("columns", self.columns, 2, 16)
-        require_range("planes", self.planes, 1, 2)
+        super().__post_init__()
         require_element(self.sum_format, self.multiply_stages, self.add_stages)
-        require_power_of_two("partial_sums", self.partial_sums, 2, 1024)
 
     @property
     def plane_width(self) -> int:
@@ -79,6 +80,7 @@ class FlexiblePeArrayParameters:
     @property
     def dot_latency(self) -> int:
         """Cycles from a beat to its dot product on the stream."""
+        # The tree, the accumulator behind it, and the rounder's register.
         return self.tree_latency + self.add_stages + 1
 
     @property
@@ -94,11 +96,13 @@ class FlexiblePeArrayParameters:
     @property
     def fold(self) -> int:
         """Cycles behind a row's last element in which the array joins partial sums."""
+        # All partial sums but one are added to the one before, each when that sum has come out.
         return self.add_stages * (self.add_stages - 1)
 
     @property
     def row_latency(self) -> int:
         """Cycles from a row's last element to its results on the stream."""
+        # The product, its own sum, the fold, and the rounder's register.
         return self.multiply_stages + self.add_stages**2 + 1
 
     @property

@@ -19,7 +19,7 @@ TILE_LAYOUT = data.StructLayout({"valid": 1, "split": 1, "first": 1, "last": 1})
 
 
 class ArraySequencer(Unit):
-    """Let beats in, and tell the elements what to do.
+    """Let beats in, and control the elements.
 
     An outer product's element is let in when its partial sum comes round: with A adder stages,
     element i of a row meets partial sum ``i mod A``, whatever the pauses. Behind a row's last
@@ -106,6 +106,7 @@ class ArraySequencer(Unit):
         """
         p = self.parameters
         beat, stages = self.beats.payload, p.add_stages
+        # Behind an inner product the tree's sums are still to leave the adders.
         draining = Signal(range(p.drain + 1))
         with m.If(dot):
             m.d.sync += draining.eq(p.drain)
@@ -138,11 +139,24 @@ class ArraySequencer(Unit):
         with m.Elif(self.results_ready):
             m.d.sync += self.results_valid.eq(0)
 
+        self._control(m, scalar, dot, fresh=fresh, ended=ended)
+        # A row may begin while the one before it waits to be taken, but not end.
+        finishes = ~beat.last | ((ended == 0) & ~self.results_valid)
+        in_time = beat.first | (open_row & (away == 0))
+        return (draining == 0) & folded & in_time & finishes, ~open_row & folded
+
+    def _control(self, m: Module, scalar: Value, dot: Value, *, fresh: Value, ended: Value) -> None:
+        """Control the adders, in step with the factors of the element that has entered."""
+        p = self.parameters
         # The partial sum behind the one that leaves comes next: it enters the product register, and
         # so does each sum of two.
-        joins = Cat(ended == 2 + turn * (stages + 1) for turn in range(stages - 1)).any()
+        joins = Cat(
+            ended == 2 + number * (p.add_stages + 1) for number in range(p.add_stages - 1)
+        ).any()
         outer, mode, was_fresh = Signal(), Signal(ElementMode), Signal()
         m.d.sync += [outer.eq(scalar | (outer & ~dot)), was_fresh.eq(fresh)]
+        # Between the elements of a row the partial sums circle (DISABLE). While an adder holds
+        # nothing of this row yet, what leaves it is forgotten (CLEAR), also without an element.
         m.d.comb += mode.eq(ElementMode.DISABLE)
         with m.If(dot | (~outer & ~scalar)):
             m.d.comb += mode.eq(ElementMode.TRANSMIT)
@@ -150,16 +164,12 @@ class ArraySequencer(Unit):
             m.d.comb += mode.eq(ElementMode.CLEAR)
         with m.Elif(scalar):
             m.d.comb += mode.eq(ElementMode.LOCAL)
-        told = Cat(mode, scalar | dot, joins & ~was_fresh)
-        for rank in range(p.multiply_stages - 1):
-            behind = Signal(len(told), name=f"told_{rank}", reset_less=True)
-            m.d.sync += behind.eq(told)
-            told = behind
-        m.d.comb += Cat(self.mode, self.valid, self.fold).eq(told)
-
-        finishes = ~beat.last | ((ended == 0) & ~self.results_valid)
-        in_turn = beat.first | (open_row & (away == 0))
-        return (draining == 0) & folded & in_turn & finishes, ~open_row & folded
+        control = Cat(mode, scalar | dot, joins & ~was_fresh)
+        for stage in range(p.multiply_stages - 1):
+            behind = Signal(len(control), name=f"control_{stage}", reset_less=True)
+            m.d.sync += behind.eq(control)
+            control = behind
+        m.d.comb += Cat(self.mode, self.valid, self.fold).eq(control)
 
     def _tile(self, m: Module, dot: Signal) -> Value:
         """Count dot products and partial sums; return whether an inner product may enter."""
@@ -168,15 +178,17 @@ class ArraySequencer(Unit):
         leaves, returns = Signal(), Signal()
         m.d.comb += [leaves.eq(dot & ~beat.last), returns.eq(dot & ~beat.first)]
 
+        # Credits: a dot product enters only when the output has a place for it.
         promised = Signal(range(p.dot_depth + 1))
         m.d.sync += promised.eq(promised + (dot & beat.last) - self.scored)
 
+        # Partial sums that are under way or in the memory, and those that can be read from it.
         circling = Signal(range(p.partial_sums + 1))
         m.d.sync += circling.eq(circling + leaves - returns)
         waiting = Signal(range(p.partial_sums + 1))
         written: Value = leaves
-        for rank in range(p.add_stages + 1):
-            behind = Signal(name=f"written_{rank}")
+        for stage in range(p.add_stages + 1):
+            behind = Signal(name=f"written_{stage}")
             m.d.sync += behind.eq(written)
             written = behind
         m.d.sync += waiting.eq(waiting + written - returns)

@@ -9,7 +9,8 @@ from amaranth.hdl import Const, Module, Mux, Signal, Value
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
-from hdl.stream.fall_through_fifo import FallThroughFifo
+from hdl.stream.connect import connect_streams
+from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
 from hdl.veda.array.array_parameters import ArrayMode, FlexiblePeArrayParameters
 from hdl.veda.array.array_sequencer import TILE_LAYOUT, ArraySequencer
@@ -106,6 +107,8 @@ class FlexiblePeArray(Unit):
         tiles = self._delayed(m, sequencer.tile)
         for plane in elements:
             self._link_plane(m, plane)
+        # The planes' sums enter the last adder `add_stages` cycles before the whole sum leaves it:
+        # that beat's own `split` says whether they are added.
         sums = self._link_planes(m, elements, tiles[p.tree_latency - p.add_stages].split)
         self._join(m, sums, tiles[p.tree_latency - 1])
         self._round(m, elements, sequencer.capture)
@@ -150,6 +153,7 @@ class FlexiblePeArray(Unit):
         2**level / 2`` and ``k + 2**level / 2``. So the last element of a row but the last is a node
         above the rows, and the last of all has no part in it.
         """
+        # The level is the number's trailing zeros; its lowest one is `number & -number`.
         for number in range(1, len(plane)):
             element = plane[number - 1]
             reach = (number & -number) // 2
@@ -169,6 +173,7 @@ class FlexiblePeArray(Unit):
         nothing = Const(1 << (p.sum_format.width - 1), p.sum_format.width)
         sums = []
         for n, plane in enumerate(elements):
+            # The middle element is the root of its plane's tree; the last one was left over.
             middle, last = plane[p.plane_width // 2 - 1], plane[-1]
             other: Value = nothing
             if n == 0 and p.planes == 2:
@@ -182,6 +187,7 @@ class FlexiblePeArray(Unit):
 
     def _delayed(self, m: Module, tile: Any) -> list[Any]:
         """Return what accompanies an inner product, by the cycles since it entered."""
+        # A shift register beside the tree: nothing in the tree itself knows whose sum it is.
         delayed = [tile]
         for cycle in range(1, self.parameters.tree_latency):
             behind = Signal(TILE_LAYOUT, name=f"tile_{cycle}")
@@ -192,7 +198,7 @@ class FlexiblePeArray(Unit):
     def _join(self, m: Module, sums: list[Value], tile: Any) -> None:
         """Join slices, round, and keep dot products until they are taken."""
         p = self.parameters
-        m.submodules.waiting = waiting = FallThroughFifo(shape=p.dot_layout, depth=p.dot_depth)
+        m.submodules.waiting = waiting = Fifo(shape=p.dot_layout, depth=p.dot_depth)
         done = Signal()
         for n, total in enumerate(sums):
             accumulator = InnerProductAccumulator(
@@ -210,13 +216,12 @@ class FlexiblePeArray(Unit):
                 waiting.source.payload[n].eq(rounder.result),
             ]
             if n == 0:
+                # All planes' dot products are done in the same cycle.
                 m.d.sync += done.eq(accumulator.done)
         m.d.comb += [
             waiting.source.valid.eq(done),
-            self.dot_products.valid.eq(waiting.sink.valid),
-            self.dot_products.payload.eq(waiting.sink.payload),
-            waiting.sink.ready.eq(self.dot_products.ready),
         ]
+        connect_streams(m, waiting.sink, self.dot_products)
 
     def _round(self, m: Module, elements: list[list[ProcessingElement]], capture: Value) -> None:
         """Round a row's sums into registers, where they stay until they are taken."""
@@ -224,6 +229,7 @@ class FlexiblePeArray(Unit):
         for lane, element in enumerate(lanes):
             rounder = SumRounder(sum_format=self.parameters.sum_format, stages=1, enable=True)
             m.submodules[f"result_{lane}"] = rounder
+            # The rounder's own stage is the output register: it moves only with a finished row.
             m.d.comb += [
                 rounder.enable.eq(capture),
                 rounder.a.eq(element.sum),

@@ -35,7 +35,7 @@ class InnerProductAccumulator(Unit):
     sum_format : FloatFormat
         As in `ProcessingElement`.
     add_stages : int
-        Ranks of the adder, 2 to 4.
+        Pipeline stages of the adder, 2 to 4.
     partial_sums : int
         Words of the memory: a power of two, 2 to 1024.
 
@@ -80,9 +80,11 @@ class InnerProductAccumulator(Unit):
             depth=self.partial_sums, width=self.sum_format.width
         )
         adder_class = FloatNormalAdd if holds_products(BINARY16, self.sum_format) else FloatAdd
+        # Without subnormal operands the adder is smaller, and sums of exact products have none.
         adder = adder_class(number_format=self.sum_format, stages=self.add_stages)
         m.submodules.adder = adder
 
+        # A first slice meets -0, which changes no sum: it needs no path around the adder.
         returns = Signal()
         m.d.comb += [
             waiting.read_enable.eq(self.valid & ~self.first),
@@ -91,12 +93,15 @@ class InnerProductAccumulator(Unit):
             self.total.eq(adder.result),
         ]
         m.d.sync += returns.eq(waiting.read_enable)
+        # The partial sums come back in the order in which they left: the memory is a ring whose two
+        # addresses only count. The sequencer knows how full it is.
         with m.If(waiting.read_enable):
             m.d.sync += waiting.read_address.eq(waiting.read_address + 1)
 
         ends = Cat(self.valid & ~self.last, self.valid & self.last)
-        for rank in range(self.add_stages + 1):
-            behind = Signal(2, name=f"ends_{rank}")
+        # A slice is announced a cycle before it comes, then takes the adder's stages.
+        for stage in range(self.add_stages + 1):
+            behind = Signal(2, name=f"ends_{stage}")
             m.d.sync += behind.eq(ends)
             ends = behind
         m.d.comb += [

@@ -70,9 +70,9 @@ class ProcessingElement(Unit):
     sum_format : FloatFormat
         Of products and sums: FP16, or a format in which products are exact and normal.
     multiply_stages : int
-        2: factors and product; 3: a rank more behind the multiplication.
+        2: factors and product; 3: a stage more behind the multiplication.
     add_stages : int
-        Ranks of the adder and interleaved partial sums, 2 to 4.
+        Pipeline stages of the adder, and interleaved partial sums, 2 to 4.
 
     Members
     -------
@@ -142,6 +142,7 @@ class ProcessingElement(Unit):
         m.submodules.adder = adder
         total = Value.cast(adder.result)
 
+        # What the adder takes is decided a cycle ahead: the choice hangs on registers.
         taken = self.valid & (self.mode != ElementMode.DISABLE)
         product = Signal(len(total), reset_less=True)
         clears, transmits = Signal(reset_less=True), Signal(reset_less=True)
@@ -150,11 +151,12 @@ class ProcessingElement(Unit):
             clears.eq(self.mode == ElementMode.CLEAR),
             transmits.eq(self.mode == ElementMode.TRANSMIT),
         ]
-        own: Value = product
+        # Type B: a node of the tree that adds two sums of others.
+        first: Value = product
         if self.element_type is ElementType.B:
-            own = Mux(transmits, self.transmitted_product, product)
+            first = Mux(transmits, self.transmitted_product, product)
         m.d.comb += [
-            adder.a.eq(own),
+            adder.a.eq(first),
             adder.b.eq(
                 chosen((transmits, Value.cast(self.transmitted)), (~(clears | transmits), total))
             ),
@@ -165,12 +167,14 @@ class ProcessingElement(Unit):
 
     def _product(self, m: Module) -> Value:
         """Keep the factors, and return their product in the format of the sums."""
+        # The factors are unpacked before their registers: only the multiplication is behind them.
         operand = Mux(self.broadcast, self.scalar.as_value(), self.vector.as_value())
         other = _kept(m, "other", factor(m, BINARY16, operand), self.load)
         weight = _kept(m, "weight", factor(m, BINARY16, self.weight), Const(1, 1))
         wide = holds_products(BINARY16, self.sum_format)
         exact_format = self.sum_format if wide else BINARY32
         code = exact_product(m, BINARY16, exact_format, other, weight)
+        # A product of FP16 numbers is exact in FP32: nothing is rounded before the sums.
         if self.multiply_stages == 3:
             behind = Signal(len(code), name="exact", reset_less=True)
             m.d.sync += behind.eq(code)
@@ -206,6 +210,7 @@ def chosen(*choices: tuple[Value, Value]) -> Value:
     No two conditions may be true at once.
     """
     width = len(choices[0][1])
+    # Masks and an or: -0 is only the sign bit, so that "none of them" costs one gate.
     masked = [value & condition.replicate(width) for condition, value in choices]
     joined = reduce(or_, masked)
     nothing = ~reduce(or_, (condition for condition, _value in choices))

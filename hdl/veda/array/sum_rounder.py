@@ -26,9 +26,9 @@ class SumRounder(Operator):
     sum_format : FloatFormat
         As in `ProcessingElement`.
     stages : int
-        Register ranks.
+        Pipeline stages.
     enable : bool
-        Whether the ranks move only while the input `enable` is 1.
+        Whether the stages move only while the input `enable` is 1.
 
     Members
     -------
@@ -60,6 +60,7 @@ class SumRounder(Operator):
         pipeline = self.pipeline(m, cuts=1)
         code = Value.cast(self.a)
         if self.sum_format != BINARY16:
+            # The bits below are joined by an or: whether any is 1 is all that the rounding needs.
             mantissa_bits = BINARY16.mantissa_bits + SPARE
             joined = self.sum_format.mantissa_bits - mantissa_bits + 1
             odd = FloatFormat(

@@ -7,8 +7,8 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.unit import Unit
+from hdl.veda.encodings import PassKind, Space
 from hdl.veda.parameters import VedaParameters
-from hdl.veda.veda_kinds import PassKind, Space
 
 BEFORE = (PassKind.ANGLES, PassKind.QUERY_KEY_VALUE)
 BEHIND = (PassKind.OUTPUT_PROJECTION, PassKind.GATE_UP, PassKind.DOWN)
@@ -54,6 +54,7 @@ class LayerSequencer(Unit):
         p = self.parameters
         half, task = self.halves.payload, self.halves.payload.task
         burst, header = self.reads.payload, self.passes.payload
+        # A burst and its pass go out together.
         step = Signal(range(max(len(BEFORE), len(BEHIND))))
         ends, moves = Signal(), Signal()
         m.d.comb += [
@@ -68,6 +69,7 @@ class LayerSequencer(Unit):
         ]
         with m.If(moves):
             m.d.sync += step.eq(Mux(ends, 0, step + 1))
+        # Where a matrix begins is known when the hardware is built: matrices stand in this order.
         line = 0
         with m.Switch(half.behind):
             for behind, kinds in enumerate((BEFORE, BEHIND)):
@@ -85,6 +87,7 @@ class LayerSequencer(Unit):
         task, burst = self.halves.payload.task, self.reads.payload
         for channel in range(p.channels):
             address = burst.addresses[channel]
+            # Of weights each channel has lines of its own; angles are alike for all heads.
             if kind == PassKind.ANGLES:
                 part = Const(channel % p.lines, p.angle_line["part"].width)
                 m.d.comb += [

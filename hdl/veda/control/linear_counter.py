@@ -45,7 +45,7 @@ class LinearCounter(Unit):
         The beat comes with a slice of the vector.
     release : Out(1)
         No slice is wanted after this beat's.
-    keep, again : Out(1)
+    hold, replay : Out(1)
         As in `WeightBuffer`.
     """
 
@@ -61,8 +61,8 @@ class LinearCounter(Unit):
                 "last": Out(1),
                 "load": Out(1),
                 "release": Out(1),
-                "keep": Out(1),
-                "again": Out(1),
+                "hold": Out(1),
+                "replay": Out(1),
             }
         )
 
@@ -74,7 +74,8 @@ class LinearCounter(Unit):
         most = max(p.attended_slices, p.activated_slices)
         element = Signal(range(p.hidden_size))
         output, part = Signal(range(block)), Signal(range(most))
-        # Outputs of this block and those behind it.
+        # Outputs of this block and those behind it: so the last block, which may be smaller, is
+        # recognised by a comparison.
         left = Signal(range(p.sums + 1), init=p.sums)
         row_ends, part_ends, block_ends, final = Signal(), Signal(), Signal(), Signal()
         token, segment_ends = Signal(p.token_shape), Signal()
@@ -88,19 +89,20 @@ class LinearCounter(Unit):
             self.first.eq(Mux(self.inner, part == 0, element == 0)),
             self.last.eq(Mux(self.inner, block_ends, row_ends)),
             self.load.eq(self.inner & (output == 0)),
-            self.release.eq(final & block_ends & ~self.keep),
+            self.release.eq(final & block_ends & ~self.hold),
             segment_ends.eq(Mux(self.inner, part_ends & block_ends, row_ends)),
-            self.keep.eq(token != self.last_token),
-            self.again.eq(segment_ends & self.keep),
+            self.hold.eq(token != self.last_token),
+            self.replay.eq(segment_ends & self.hold),
         ]
+        # From the innermost loop to the outermost: a segment's lines, tokens, segments.
         with m.If(self.moves & segment_ends):
-            m.d.sync += token.eq(Mux(self.keep, token + 1, 0))
+            m.d.sync += token.eq(Mux(self.hold, token + 1, 0))
         with m.If(self.moves & ~self.inner):
             m.d.sync += element.eq(Mux(row_ends, 0, element + 1))
         with m.If(self.moves & self.inner):
             m.d.sync += output.eq(Mux(part_ends, 0, output + 1))
             with m.If(part_ends):
                 m.d.sync += part.eq(Mux(block_ends, 0, part + 1))
-                with m.If(block_ends & ~self.keep):
+                with m.If(block_ends & ~self.hold):
                     m.d.sync += left.eq(Mux(final, p.sums, left - block))
         return m

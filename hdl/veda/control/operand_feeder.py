@@ -1,5 +1,6 @@
 """VEDA's operand feeder: memory's beats meet what they are multiplied by, and enter the arrays."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from amaranth.hdl import Module, Mux, Signal, Value
@@ -11,8 +12,40 @@ from hdl.stream.connect import fork_handshake
 from hdl.unit import Unit
 from hdl.veda.array.array_parameters import ArrayMode
 from hdl.veda.control.linear_counter import LinearCounter
+from hdl.veda.encodings import Operation, PassKind, RowKind
 from hdl.veda.parameters import VedaParameters
-from hdl.veda.veda_kinds import Operation, PassKind, RowKind
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Beat:
+    """What a beat is.
+
+    Parameters
+    ----------
+    scores, outputs, angles : Value
+        It belongs to a pass of that kind.
+    rows, sums : Value
+        It belongs to a matrix whose results are rows, or sums for the state.
+    inner : Value
+        It is an inner product, else an outer one, or angles.
+    begins, ends, spent : Value
+        It is its pass's first or last; or there was a last one before it.
+    load, first, last : Value
+        As in `FlexiblePeArray`.
+    """
+
+    scores: Value
+    outputs: Value
+    angles: Value
+    rows: Value
+    sums: Value
+    inner: Value
+    begins: Value
+    ends: Value
+    spent: Value
+    load: Value
+    first: Value
+    last: Value
 
 
 class OperandFeeder(Unit):
@@ -40,7 +73,7 @@ class OperandFeeder(Unit):
         What each burst is.
     words : In(stream)
         The bursts.
-    keep, again : Out(1)
+    hold, replay : Out(1)
         What becomes of their lines, as in `WeightBuffer`.
     queries : In(stream)
         One query a lane for each pass of scores.
@@ -49,11 +82,11 @@ class OperandFeeder(Unit):
     probabilities : In(stream)
         One probability a lane for each beat of a pass of outputs.
     elements : In(stream)
-        The normalised state, again and again.
+        The normalised state, replayed until it is released.
     release_elements : Out(1)
         It is needed no more.
     slices : In(stream)
-        The vector of a matrix of inner products, again and again, an array's width at a time.
+        The vector of a matrix of inner products, an array's width at a time, replayed likewise.
     release_slices : Out(1)
         It is needed no more.
     finished : In(1)
@@ -85,8 +118,8 @@ class OperandFeeder(Unit):
             {
                 "passes": In(stream.Signature(p.pass_layout)),
                 "words": In(stream.Signature(p.beat_layout)),
-                "keep": Out(1),
-                "again": Out(1),
+                "hold": Out(1),
+                "replay": Out(1),
                 "queries": In(stream.Signature(p.beat_layout)),
                 "release_queries": Out(1),
                 "probabilities": In(stream.Signature(p.scalar_layout)),
@@ -110,28 +143,53 @@ class OperandFeeder(Unit):
     def elaborate(self, platform: Any) -> Module:
         """Count the beats of a pass; let one through when all that it needs is there."""
         m = Module()
+        header, moves = self.passes.payload, Signal()
+        beat = self._classify(m, header, moves)
+        needs = Signal()
+        with m.If(beat.load):
+            m.d.comb += needs.eq(Mux(beat.sums, self.slices.valid, self.queries.valid))
+        with m.Elif(beat.outputs):
+            m.d.comb += needs.eq(self.probabilities.valid)
+        with m.Else():
+            m.d.comb += needs.eq(self.elements.valid | beat.inner | beat.angles)
+        # Of an inner product the pass stays at the front when its beats are spent.
+        offered = self.passes.valid & self.words.valid & needs & ~beat.spent
+        self._move(m, beat, header, offered, moves)
+        self._form_operands(m, beat)
+        # A row ends only when the row before is taken: one register suffices.
+        with m.If(moves & ~beat.inner & ~beat.angles & beat.last):
+            m.d.sync += [
+                self.row_kind.eq(self._row_kind(m, header)),
+                self.row_last_token.eq(header.last_token),
+            ]
+        return m
+
+    def _classify(self, m: Module, header: Any, moves: Value) -> _Beat:
+        """Count the beats of a pass; return what the beat is that comes next."""
         p = self.parameters
-        header = self.passes.payload
         m.submodules.counter = counter = LinearCounter(parameters=p)
         index = Signal(p.burst_shape)
-        begins, ends, spent, moves = Signal(), Signal(), Signal(), Signal()
+        # A pass of attention ends with its beats; `spent` is one whose sums are still on their way.
+        begins, ends, spent = Signal(), Signal(), Signal()
         m.d.comb += [
             begins.eq(index == 0),
-            ends.eq((index + 1 == header.beats) & ~self.keep),
+            ends.eq((index + 1 == header.beats) & ~self.hold),
             spent.eq(index == header.beats),
         ]
+        # A line counts when the last of its tokens has met it.
         with m.If(self.passes.valid & self.passes.ready):
             m.d.sync += index.eq(0)
-        with m.Elif(moves & ~self.keep):
+        with m.Elif(moves & ~self.hold):
             m.d.sync += index.eq(index + 1)
 
-        # What a beat is, and what it needs beside its weights.
         scores, outputs, angles = (
             header.kind == kind for kind in (PassKind.SCORES, PassKind.OUTPUTS, PassKind.ANGLES)
         )
         rows = (header.kind == PassKind.QUERY_KEY_VALUE) | (header.kind == PassKind.GATE_UP)
         sums = (header.kind == PassKind.OUTPUT_PROJECTION) | (header.kind == PassKind.DOWN)
-        inner, load, first, last, needs = Signal(), Signal(), Signal(), Signal(), Signal()
+        inner, load, first, last = Signal(), Signal(), Signal(), Signal()
+        # In the attention a score is whole in one beat and an output ends with the pass; within a
+        # matrix the counter knows.
         m.d.comb += [
             inner.eq(scores | sums),
             load.eq(Mux(sums, counter.load, scores & begins)),
@@ -141,76 +199,87 @@ class OperandFeeder(Unit):
             counter.feed_forward.eq(header.kind == PassKind.DOWN),
             counter.last_token.eq(header.last_token),
             counter.moves.eq(moves & (rows | sums)),
-            self.keep.eq(counter.keep & (rows | sums)),
-            self.again.eq(counter.again & (rows | sums)),
+            self.hold.eq(counter.hold & (rows | sums)),
+            self.replay.eq(counter.replay & (rows | sums)),
+            self.release_queries.eq(header.final),
+            self.release_elements.eq(ends),
+            self.release_slices.eq(counter.release),
+            self.summing.eq(self.passes.valid & sums),
+            self.leave.eq(header.leave & (header.kind == PassKind.DOWN)),
         ]
-        with m.If(load):
-            m.d.comb += needs.eq(Mux(sums, self.slices.valid, self.queries.valid))
-        with m.Elif(outputs):
-            m.d.comb += needs.eq(self.probabilities.valid)
-        with m.Else():
-            m.d.comb += needs.eq(self.elements.valid | inner | angles)
+        return _Beat(
+            scores=scores,
+            outputs=outputs,
+            angles=angles,
+            rows=rows,
+            sums=sums,
+            inner=inner,
+            begins=begins,
+            ends=ends,
+            spent=spent,
+            load=load,
+            first=first,
+            last=last,
+        )
 
+    def _move(self, m: Module, beat: _Beat, header: Any, offered: Value, moves: Signal) -> None:
+        """Take a beat and what it needs, together, when everyone who is given of it is ready."""
+        p = self.parameters
         first_head = Value.cast(self.words.payload)[: p.angle_layout.size]
-        opens, votes = scores & begins, outputs & header.vote
-        offered = self.passes.valid & self.words.valid & needs & ~spent
+        opens, votes = beat.scores & beat.begins, beat.outputs & header.vote
         elsewhere = (self.lengths.ready | ~opens) & (self.votes.ready | ~votes)
-        operates = offered & ~angles & elsewhere
+        operates = offered & ~beat.angles & elsewhere
         ready = fork_handshake(m, operates, list(self.operands))
         m.d.comb += [
-            moves.eq(Mux(angles, offered & self.angles.ready, operates & ready)),
-            self.passes.ready.eq(Mux(sums, self.finished, moves & ends)),
+            moves.eq(Mux(beat.angles, offered & self.angles.ready, operates & ready)),
+            # A matrix of sums ends outside the arrays, when its last sum is added.
+            self.passes.ready.eq(Mux(beat.sums, self.finished, moves & beat.ends)),
             self.words.ready.eq(moves),
             self.queries.ready.eq(moves & opens),
-            self.release_queries.eq(header.final),
-            self.probabilities.ready.eq(moves & outputs),
-            self.elements.ready.eq(moves & rows),
-            self.release_elements.eq(ends),
-            self.slices.ready.eq(moves & sums & load),
-            self.release_slices.eq(counter.release),
-            self.angles.valid.eq(offered & angles),
-            Value.cast(self.angles.payload["item"]).eq(first_head),
-            self.angles.payload.last.eq(ends),
+            self.probabilities.ready.eq(moves & beat.outputs),
+            self.elements.ready.eq(moves & beat.rows),
+            self.slices.ready.eq(moves & beat.sums & beat.load),
+            self.angles.valid.eq(offered & beat.angles),
+            Value.cast(self.angles.payload.item).eq(first_head),
+            self.angles.payload.last.eq(beat.ends),
             self.lengths.valid.eq(offered & opens & ready),
             self.lengths.payload.eq(header.beats),
             self.votes.valid.eq(offered & votes & ready),
             self.votes.payload.eq(self.probabilities.payload),
-            self.summing.eq(self.passes.valid & sums),
-            self.leave.eq(header.leave & (header.kind == PassKind.DOWN)),
         ]
-        # A row ends only when the row before is taken: one register suffices.
-        with m.If(moves & ~inner & ~angles & last):
-            m.d.sync += [
-                self.row_kind.eq(self._row_kind(m, header)),
-                self.row_last_token.eq(header.last_token),
-            ]
+
+    def _form_operands(self, m: Module, beat: _Beat) -> None:
+        """Put a beat's weights and what they meet together, for each array."""
+        p = self.parameters
         for copy in range(p.copies):
             operand, vector = self.operands[copy].payload, self.vectors[copy]
             m.d.comb += [
-                operand.mode.eq(Mux(inner, ArrayMode.INNER, ArrayMode.OUTER)),
-                operand.split.eq(scores & int(p.split)),
-                operand.load_vector.eq(load),
-                operand.first.eq(first),
-                operand.last.eq(last),
+                operand.mode.eq(Mux(beat.inner, ArrayMode.INNER, ArrayMode.OUTER)),
+                operand.split.eq(beat.scores & int(p.split)),
+                operand.load_vector.eq(beat.load),
+                operand.first.eq(beat.first),
+                operand.last.eq(beat.last),
                 operand.weights.eq(self.words.payload[copy]),
-                vector.payload.eq(Mux(sums, self.slices.payload, self.queries.payload[copy])),
+                vector.payload.eq(Mux(beat.sums, self.slices.payload, self.queries.payload[copy])),
+                # Offered ahead of the weights: the array takes both together.
                 vector.valid.eq(
                     self.passes.valid
-                    & load
-                    & ~spent
-                    & Mux(sums, self.slices.valid, self.queries.valid)
+                    & beat.load
+                    & ~beat.spent
+                    & Mux(beat.sums, self.slices.valid, self.queries.valid)
                 ),
             ]
+            # Every plane multiplies by one element of the state, or by its own head's probability.
             for plane in range(p.array.planes):
                 lane = p.lane(0, copy * p.array.planes + plane)
-                probability = self.probabilities.payload["values"][lane]
+                probability = self.probabilities.payload.values[lane]
                 m.d.comb += operand.scalars[plane].eq(
-                    Mux(rows, self.elements.payload.as_value(), probability.as_value())
+                    Mux(beat.rows, self.elements.payload.as_value(), probability.as_value())
                 )
-        return m
 
     def _row_kind(self, m: Module, header: Any) -> Any:
         """Return what becomes of the rows of a pass."""
+        # Of a value's pass the instruction says whether its outputs leave or stay.
         kind = Signal(RowKind)
         with m.Switch(header.kind):
             with m.Case(PassKind.QUERY_KEY_VALUE):

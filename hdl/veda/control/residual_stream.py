@@ -1,5 +1,6 @@
 """VEDA's hidden states: an element after the other, to which the layers' results are added."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
@@ -9,15 +10,35 @@ from amaranth.lib.wiring import In, Out
 from hdl.arith.float_add import FloatAdd
 from hdl.arith.float_format import BINARY16
 from hdl.memory.memory import Memory
-from hdl.stream.fall_through_fifo import FallThroughFifo
+from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
 from hdl.veda.parameters import VedaParameters
 
 ADD_STAGES = 2
-"""Register ranks of the adder."""
+"""Pipeline stages of the adder."""
 
 OFFERED = 2
 """Elements that may wait at the output: as many as it takes to read one a cycle."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Total:
+    """An element with its sum added, as it leaves the adder.
+
+    Parameters
+    ----------
+    valid : Value
+        There is one.
+    last : Value
+        It is its matrix's last.
+    address, value : Value
+        Where it belongs, and its FP16 code.
+    """
+
+    valid: Value
+    last: Value
+    address: Value
+    value: Value
 
 
 class ResidualStream(Unit):
@@ -75,54 +96,40 @@ class ResidualStream(Unit):
         m = Module()
         p = self.parameters
         m.submodules.states = states = Memory(depth=p.state_elements, width=16)
-        m.submodules.add = add = FloatAdd(stages=ADD_STAGES)
-
         # Of the round: what it is, whether all is written, and whether the last sum is taken.
         entering, leaving, complete, summed = Signal(init=1), Signal(), Signal(), Signal()
         # Elements of the block, known once it has entered, and those written from the first one on.
         size, prefix = Signal(range(p.state_elements + 1)), Signal(range(p.state_elements + 1))
-        copy, reads = Signal(range(p.copies)), Signal()
+        reads = Signal()
         address, last = self._address(m, reads, size)
-        turned = copy == p.copies - 1
-        m.d.comb += [
-            reads.eq(self.sums.valid & ~entering & ~summed),
-            self.sums.ready.eq(~entering & ~summed & turned),
-            self.finished.eq(reads & last),
-        ]
+        accepts = ~entering & ~summed
+        total = self._add(m, states.read_data, reads=reads, accepts=accepts, beside=(last, address))
+        m.d.comb += self.finished.eq(reads & last)
         with m.If(reads):
-            m.d.sync += [copy.eq(Mux(turned, 0, copy + 1)), leaving.eq(self.leave)]
-
-        # The state's element comes from the memory a cycle later, and so does its sum.
-        total = Signal(16, reset_less=True)
-        m.d.sync += total.eq(Array(Value.cast(part) for part in self.sums.payload)[copy])
-        m.d.comb += [Value.cast(add.a).eq(total), Value.cast(add.b).eq(states.read_data)]
-        written, beside = Signal(1 + ADD_STAGES), Cat(last, address)
-        m.d.sync += written.eq(Cat(reads, written))
-        for rank in range(1 + ADD_STAGES):
-            later = Signal(len(beside), name=f"beside_{rank}", reset_less=True)
-            m.d.sync += later.eq(beside)
-            beside = later
-        adds, final, place = written[-1], beside[0], beside[1:]
+            m.d.sync += leaving.eq(self.leave)
 
         enters = self.states_in.valid & self.states_in.ready
         m.d.comb += [
             self.states_in.ready.eq(entering & ~complete),
-            states.write_enable.eq(adds | enters),
-            states.write_address.eq(Mux(entering, prefix, place)),
+            states.write_enable.eq(total.valid | enters),
+            states.write_address.eq(Mux(entering, prefix, total.address)),
             states.write_data.eq(
-                Mux(entering, self.states_in.payload.value.as_value(), add.result.as_value())
+                Mux(entering, self.states_in.payload.value.as_value(), total.value)
             ),
         ]
+        # Sums come in blocks of outputs, token by token: the prefix stops in front of the first
+        # element that is still missing.
         with m.If(states.write_enable & (states.write_address == prefix)):
             m.d.sync += prefix.eq(prefix + 1)
         with m.If(enters & self.states_in.payload.last):
             m.d.sync += [size.eq(prefix + 1), complete.eq(1)]
         with m.If(self.finished):
             m.d.sync += summed.eq(1)
-        with m.If(adds & final):
+        with m.If(total.valid & total.last):
             m.d.sync += complete.eq(1)
 
-        # What is read next, if it is written, and if the output has room for it.
+        # What is read next, if it is written, and if the output has room for it. The memory has
+        # one read port: sums have priority, since the arrays wait for them.
         element, ends, leaves, gives = Signal(range(p.state_elements)), Signal(), Signal(), Signal()
         room = self._give(m, gives, element, ends, leaves, states.read_data)
         m.d.comb += [
@@ -141,6 +148,37 @@ class ResidualStream(Unit):
                 ]
         return m
 
+    def _add(
+        self, m: Module, read: Value, *, reads: Signal, accepts: Value, beside: tuple[Value, Value]
+    ) -> _Total:
+        """Take the arrays' sums one after the other, and add each to its element.
+
+        `beside` is whether the sum is its matrix's last, and its element's address.
+        """
+        p = self.parameters
+        m.submodules.add = add = FloatAdd(stages=ADD_STAGES)
+        copy = Signal(range(p.copies))
+        last_copy = copy == p.copies - 1
+        m.d.comb += [
+            reads.eq(self.sums.valid & accepts),
+            self.sums.ready.eq(accepts & last_copy),
+        ]
+        with m.If(reads):
+            m.d.sync += copy.eq(Mux(last_copy, 0, copy + 1))
+        # The state's element comes from the memory a cycle later, and so does its sum.
+        addend = Signal(16, reset_less=True)
+        m.d.sync += addend.eq(Array(Value.cast(part) for part in self.sums.payload)[copy])
+        m.d.comb += [Value.cast(add.a).eq(addend), Value.cast(add.b).eq(read)]
+        valid, along = Signal(1 + ADD_STAGES), Cat(*beside)
+        m.d.sync += valid.eq(Cat(reads, valid))
+        for stage in range(1 + ADD_STAGES):
+            later = Signal(len(along), name=f"beside_{stage}", reset_less=True)
+            m.d.sync += later.eq(along)
+            along = later
+        return _Total(
+            valid=valid[-1], last=along[0], address=along[1:], value=add.result.as_value()
+        )
+
     def _address(self, m: Module, moves: Value, size: Value) -> tuple[Value, Value]:
         """Return which element the next sum belongs to, and whether it is a matrix's last."""
         p = self.parameters
@@ -152,6 +190,7 @@ class ResidualStream(Unit):
             Signal(range(p.hidden_size)),
             Signal(range(most)),
         )
+        # Counted up, not multiplied: block by block of outputs, in each block token by token.
         index, address = Signal(range(p.hidden_size)), Signal(range(p.state_elements))
         closes, block_ends, token_ends = Signal(), Signal(), Signal()
         m.d.comb += [
@@ -176,9 +215,10 @@ class ResidualStream(Unit):
         p = self.parameters
         marks = data.StructLayout({"last": 1, "final": 1, "leaves": 1})
         offered = data.StructLayout({"value": BINARY16.layout, "marks": marks})
-        m.submodules.offers = offers = FallThroughFifo(shape=offered, depth=OFFERED)
+        m.submodules.offers = offers = Fifo(shape=offered, depth=OFFERED)
         place, coming, mark = Signal(range(p.hidden_size)), Signal(), Signal(marks, reset_less=True)
         last = place == p.hidden_size - 1
+        # The marks wait for the memory's word, which comes in the next cycle.
         m.d.sync += [
             coming.eq(moves),
             mark.last.eq(last),
@@ -202,4 +242,5 @@ class ResidualStream(Unit):
             outside.payload.last.eq(given.marks.last),
             sink.ready.eq(Mux(given.marks.leaves, outside.ready, inside.ready)),
         ]
+        # One more may be on its way out of the memory.
         return offers.waiting + coming < OFFERED

@@ -1,9 +1,10 @@
 """VEDA's scheduler: which heads come when, and where each token's keys and values stand.
 
 Sections 4.2 and 5 of the paper. It goes through a layer's heads, orders the bursts of memory and
-tells the arrays what they are; it knows nothing of numbers.
+says what the arrays do with each; numbers only pass through.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
@@ -11,25 +12,88 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.stream.connect import connect_registered, connect_streams
-from hdl.stream.fall_through_fifo import FallThroughFifo
+from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
 from hdl.veda.control.layer_sequencer import LayerSequencer
 from hdl.veda.control.slot_table import SlotTable
+from hdl.veda.encodings import Operation, PassKind, Space
 from hdl.veda.parameters import VedaParameters
-from hdl.veda.veda_kinds import Operation, PassKind, Space
 
 PASSES_AHEAD = 4
 """Passes that are ordered before the arrays come to them."""
 
 STEPS_AHEAD = 4
-"""Steps that the voting engine is told of before it comes to them."""
+"""Steps that wait for the voting engine at most."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Block:
+    """A task, and the token of its block that is worked on.
+
+    Parameters
+    ----------
+    task : Any
+        The task, in a register.
+    token, slot, length : Signal
+        The token's number in the block, its slot, and the tokens that are cached with it.
+    capacity : int
+        Slots of a layer.
+    """
+
+    task: Any
+    token: Signal
+    slot: Signal
+    length: Signal
+    capacity: int
+
+    @property
+    def token_ends(self) -> Value:
+        """Whether the token is the block's last."""
+        return self.token == self.task.last_token
+
+    @property
+    def whole(self) -> Value:
+        """Whether the task is a whole layer."""
+        return self.task.operation == Operation.LAYER
+
+    @property
+    def later_slot(self) -> Value:
+        """The next token's slot: behind the first, which may have a victim's, the first free one.
+
+        What has no slot takes the last.
+        """
+        return Mux(self.length == self.capacity, self.capacity - 1, self.length)
+
+    @property
+    def later_length(self) -> Value:
+        """The tokens that are cached with the next one."""
+        return Mux(self.length == self.capacity, self.length, self.length + 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Queries:
+    """The queries of a block, which follow its keys and values.
+
+    Parameters
+    ----------
+    pending : Signal
+        Queries are still to come.
+    source : Any
+        Whether they come from the projections, and the number of the last token that has one.
+    offered : Signal
+        A key, a value or a query is there.
+    """
+
+    pending: Signal
+    source: Any
+    offered: Signal
 
 
 class Scheduler(Unit):
     """Turn the way of a token, or of a block of them, through a layer into bursts and passes.
 
-    A layer's first matrix gives a token's keys, values and queries, unless the instruction asks
-    for attention alone and they come from outside. Keys and values are written into the token's
+    A layer's first matrix gives a token's keys, values and queries, unless the instruction is
+    of attention alone and they come from outside. Keys and values are written into the token's
     slot; then, for each group of heads, come a pass a head for the scores (inner products), and a
     pass a head for the outputs (outer products). While the scores of a group's later heads are
     computed, the softmax of its first heads ends, and while its outputs are, the votes are counted:
@@ -72,7 +136,7 @@ class Scheduler(Unit):
     passes : Out(stream)
         What the arrays do with each burst.
     steps : Out(stream)
-        What the voting engine is told of each token.
+        What the voting engine does with each token.
     victims : In(stream)
         What the voting engine finds.
     evictions : Out(stream)
@@ -110,8 +174,8 @@ class Scheduler(Unit):
         m = Module()
         p = self.parameters
         m.submodules.table = table = SlotTable(parameters=p)
-        m.submodules.ahead = ahead = FallThroughFifo(shape=p.pass_layout, depth=PASSES_AHEAD)
-        m.submodules.told = told = FallThroughFifo(shape=p.voting.layer_layout, depth=STEPS_AHEAD)
+        m.submodules.passes_ahead = passes = Fifo(shape=p.pass_layout, depth=PASSES_AHEAD)
+        m.submodules.steps_ahead = steps = Fifo(shape=p.voting.layer_layout, depth=STEPS_AHEAD)
         for source, sink in (
             (self.instructions, table.instructions),
             (self.victims, table.victims),
@@ -119,152 +183,185 @@ class Scheduler(Unit):
         ):
             connect_streams(m, source, sink)
         # Passes and steps decide a lot in the cycle in which they are seen.
-        connect_registered(m, ahead.sink, self.passes)
-        connect_registered(m, told.sink, self.steps)
-        task = Signal(p.task_layout, reset_less=True)
-        # The token of the block whose turn it is, its slot, and the tokens cached with it.
-        token, slot, length = Signal(p.token_shape), Signal(p.slot_bits), Signal(p.length_shape)
-        token_ends = token == task.last_token
-        full = length == p.capacity
-        # Behind a block's first token, which may have a victim's, each takes the first free slot.
-        later_slot, later_length = Mux(full, p.capacity - 1, length), Mux(full, length, length + 1)
-        whole = task.operation == Operation.LAYER
-        step = told.source.payload
+        connect_registered(m, passes.sink, self.passes)
+        connect_registered(m, steps.sink, self.steps)
+        block = _Block(
+            task=Signal(p.task_layout, name="task", reset_less=True),
+            token=Signal(p.token_shape, name="token"),
+            slot=Signal(p.slot_bits, name="slot"),
+            length=Signal(p.length_shape, name="length"),
+            capacity=p.capacity,
+        )
+        step = steps.source.payload
         m.d.comb += [
             self.overflow.eq(table.overflow),
-            step.length.eq(length),
-            step.vote.eq(task.vote),
-            step.new_slot.eq(slot),
-            step.evictions.eq(Mux(token_ends, task.evictions, 0)),
+            step.length.eq(block.length),
+            step.vote.eq(block.task.vote),
+            step.new_slot.eq(block.slot),
+            # The block's last token finds the victims, when all its votes are counted.
+            step.evictions.eq(Mux(block.token_ends, block.task.evictions, 0)),
         ]
+        # Keys, values and queries come through one port each way, one behind the other.
+        queries = self._forward(m, block)
+        m.submodules.matrices = matrices = LayerSequencer(parameters=p)
+        m.d.comb += matrices.halves.payload.task.eq(block.task)
+        with m.FSM(name="phase"):
+            self._look_up(m, table.tasks, block)
+            with m.State("BEFORE"):
+                self._order_half(m, matrices, passes.source, behind=0, after="WRITE")
+            self._write_tokens(m, block, queries)
+            # Before a token's probabilities can come, the voting engine knows what they are for.
+            with m.State("STEP"):
+                m.d.comb += steps.source.valid.eq(1)
+                with m.If(steps.source.ready):
+                    m.next = "ISSUE"
+            self._attend(m, block, passes.source)
+            with m.State("BEHIND"):
+                self._order_half(m, matrices, passes.source, behind=1, after="LOOKUP")
+        return m
 
-        # The queries that follow the keys and values; they go on while the next task is looked up.
-        asks, asked = Signal(), Signal(data.StructLayout({"whole": 1, "last_token": p.token_shape}))
-        writes = self.writes.valid & self.writes.ready
-        projected, given = Signal(), Signal()
+    def _forward(self, m: Module, block: _Block) -> _Queries:
+        """Lead keys and values to the writes, and what follows them to the queries.
+
+        The queries go on while the next task is looked up, so they have a record of their own of
+        where they come from.
+        """
+        p = self.parameters
+        queries = _Queries(
+            pending=Signal(name="queries_pending"),
+            source=Signal(
+                data.StructLayout({"whole": 1, "last_token": p.token_shape}), name="queries_source"
+            ),
+            offered=Signal(name="vectors_offered"),
+        )
+        projected = Signal()
         m.d.comb += [
-            projected.eq(Mux(asks, asked.whole, whole)),
-            given.eq(Mux(projected, self.projections.valid, self.vectors.valid)),
-            self.queries.valid.eq(given & asks),
-            self.queries.payload["item"].eq(self.writes.payload["words"]),
-            self.writes.payload["words"].eq(
+            projected.eq(Mux(queries.pending, queries.source.whole, block.whole)),
+            queries.offered.eq(Mux(projected, self.projections.valid, self.vectors.valid)),
+            self.queries.valid.eq(queries.offered & queries.pending),
+            self.queries.payload.item.eq(self.writes.payload.words),
+            self.writes.payload.words.eq(
                 Mux(projected, self.projections.payload.as_value(), self.vectors.payload.as_value())
             ),
         ]
-        for source, own in ((self.vectors, ~projected), (self.projections, projected)):
-            m.d.comb += source.ready.eq(own & Mux(asks, self.queries.ready, writes))
-        with m.If(self._place_query(m, asked.last_token)):
-            m.d.sync += asks.eq(0)
+        written = self.writes.valid & self.writes.ready
+        # Whose word it is does not depend on who offers: the instruction decides.
+        for stream_in, chosen in ((self.vectors, ~projected), (self.projections, projected)):
+            taken = Mux(queries.pending, self.queries.ready, written)
+            m.d.comb += stream_in.ready.eq(chosen & taken)
+        with m.If(self._place_query(m, queries.source.last_token)):
+            m.d.sync += queries.pending.eq(0)
+        return queries
 
-        m.submodules.matrices = matrices = LayerSequencer(parameters=p)
-        half = matrices.halves
-        m.d.comb += half.payload.task.eq(task)
-        with m.FSM(name="phase"):
-            with m.State("LOOKUP"):
-                looked_up = table.tasks.payload
-                m.d.comb += table.tasks.ready.eq(1)
+    def _look_up(self, m: Module, tasks: Any, block: _Block) -> None:
+        """LOOKUP: take the next task once its layer's slot is known."""
+        task = tasks.payload
+        with m.State("LOOKUP"):
+            m.d.comb += tasks.ready.eq(1)
+            # Loaded in every cycle: what stands here without a task is not used.
+            m.d.sync += [
+                block.task.eq(task),
+                block.token.eq(0),
+                block.slot.eq(task.slot),
+                block.length.eq(task.length),
+            ]
+            with m.If(tasks.valid):
+                m.next = "WRITE"
+                with m.If(task.operation == Operation.LAYER):
+                    m.next = "BEFORE"
+
+    def _write_tokens(self, m: Module, block: _Block, queries: _Queries) -> None:
+        """WRITE: each beat of keys, then of values, goes to all tokens' slots in turn."""
+        task, token_ends = block.task, block.token_ends
+        with m.State("WRITE"):
+            m.d.comb += self.writes.valid.eq(queries.offered & ~queries.pending)
+            with m.If(self.writes.valid & self.writes.ready):
                 m.d.sync += [
-                    task.eq(looked_up),
-                    token.eq(0),
-                    slot.eq(looked_up.slot),
-                    length.eq(looked_up.length),
+                    block.token.eq(Mux(token_ends, 0, block.token + 1)),
+                    block.slot.eq(Mux(token_ends, task.slot, block.later_slot)),
+                    block.length.eq(Mux(token_ends, task.length, block.later_length)),
                 ]
-                with m.If(table.tasks.valid):
-                    m.next = "WRITE"
-                    with m.If(table.tasks.payload.operation == Operation.LAYER):
-                        m.next = "BEFORE"
-            with m.State("BEFORE"):
-                m.d.comb += half.valid.eq(1)
-                self._pass_on(m, matrices, ahead.source)
-                with m.If(half.ready):
-                    m.next = "WRITE"
-            with m.State("WRITE"):
-                m.d.comb += self.writes.valid.eq(given & ~asks)
-                with m.If(writes):
-                    m.d.sync += [
-                        token.eq(Mux(token_ends, 0, token + 1)),
-                        slot.eq(Mux(token_ends, task.slot, later_slot)),
-                        length.eq(Mux(token_ends, task.length, later_length)),
-                    ]
-                with m.If(self._write(m, task, slot, token_ends)):
-                    m.d.sync += [
-                        asks.eq(1),
-                        asked.whole.eq(whole),
-                        asked.last_token.eq(task.last_token),
-                    ]
-                    m.next = "TELL"
-            with m.State("TELL"):
-                m.d.comb += told.source.valid.eq(1)
-                with m.If(told.source.ready):
-                    m.next = "ISSUE"
-            with m.State("ISSUE"):
-                m.d.comb += [
-                    self.reads.valid.eq(ahead.source.ready),
-                    ahead.source.valid.eq(self.reads.ready),
+            with m.If(self._write(m, task, block.slot, token_ends)):
+                m.d.sync += [
+                    queries.pending.eq(1),
+                    queries.source.whole.eq(block.whole),
+                    queries.source.last_token.eq(task.last_token),
                 ]
-                with m.If(self._issue(m, task, length, token_ends, ahead.source.payload)):
-                    m.d.sync += [
-                        token.eq(token + 1),
-                        slot.eq(later_slot),
-                        length.eq(later_length),
-                    ]
-                    m.next = "TELL"
-                    with m.If(token_ends):
-                        m.next = "LOOKUP"
-                        with m.If(whole):
-                            m.next = "BEHIND"
-            with m.State("BEHIND"):
-                m.d.comb += [half.valid.eq(1), half.payload.behind.eq(1)]
-                self._pass_on(m, matrices, ahead.source)
-                with m.If(half.ready):
-                    m.next = "LOOKUP"
-        return m
+                m.next = "STEP"
 
-    def _pass_on(self, m: Module, matrices: LayerSequencer, ahead: Any) -> None:
-        """Let the matrices' bursts and passes out."""
+    def _attend(self, m: Module, block: _Block, passes: Any) -> None:
+        """ISSUE: a token's attention; behind it the next token's step, or the block's end."""
+        with m.State("ISSUE"):
+            # A burst and its pass go out together.
+            m.d.comb += [
+                self.reads.valid.eq(passes.ready),
+                passes.valid.eq(self.reads.ready),
+            ]
+            with m.If(self._issue(m, block, passes.payload)):
+                m.d.sync += [
+                    block.token.eq(block.token + 1),
+                    block.slot.eq(block.later_slot),
+                    block.length.eq(block.later_length),
+                ]
+                m.next = "STEP"
+                with m.If(block.token_ends):
+                    m.next = "LOOKUP"
+                    with m.If(block.whole):
+                        m.next = "BEHIND"
+
+    def _order_half(
+        self, m: Module, matrices: LayerSequencer, passes: Any, *, behind: int, after: str
+    ) -> None:
+        """BEFORE, BEHIND: let the bursts of a layer's matrices and their passes out."""
+        m.d.comb += [matrices.halves.valid.eq(1), matrices.halves.payload.behind.eq(behind)]
         connect_streams(m, matrices.reads, self.reads)
-        connect_streams(m, matrices.passes, ahead)
+        connect_streams(m, matrices.passes, passes)
+        with m.If(matrices.halves.ready):
+            m.next = after
 
     def _place_query(self, m: Module, last_token: Value) -> Value:
-        """Say where a query belongs: they come turn by turn, and are read token by token."""
+        """Say where a query belongs: they come round by round, and are read token by token."""
         p, query = self.parameters, self.queries.payload
+        # A place is token * rounds + head_round, counted up rather than multiplied.
         token, place = Signal(p.token_shape), Signal(query.place.shape())
-        turn = Signal(range(p.rounds))
-        token_ends, ends = token == last_token, turn == p.rounds - 1
+        head_round = Signal(range(p.rounds))
+        token_ends, ends = token == last_token, head_round == p.rounds - 1
         m.d.comb += [query.place.eq(place), query.last.eq(ends & token_ends)]
         moves = self.queries.valid & self.queries.ready
         with m.If(moves):
             m.d.sync += [token.eq(token + 1), place.eq(place + p.rounds)]
             with m.If(token_ends):
-                later = Mux(ends, 0, turn + 1)
-                m.d.sync += [token.eq(0), turn.eq(later), place.eq(later)]
+                later = Mux(ends, 0, head_round + 1)
+                m.d.sync += [token.eq(0), head_round.eq(later), place.eq(later)]
         return moves & query.last
 
     def _write(self, m: Module, task: Any, slot: Value, token_ends: Value) -> Value:
         """Address the tokens' keys, then their values; return whether the last of them leaves."""
         p = self.parameters
-        turn, value = Signal(range(p.kv_rounds)), Signal()
+        head_round, value = Signal(range(p.kv_rounds)), Signal()
         payload = self.writes.payload
+        # A lane behind the last head has no slot of its own and writes nothing.
         for channel in range(p.channels):
-            heads = [p.lane(turn, channel) for turn in range(p.kv_rounds)]
-            kv_head = Value.cast(Array(head % p.kv_heads for head in heads)[turn])
+            heads = [p.lane(head_round, channel) for head_round in range(p.kv_rounds)]
+            kv_head = Value.cast(Array(head % p.kv_heads for head in heads)[head_round])
             address = payload.addresses[channel]
             m.d.comb += [
-                payload.enables[channel].eq(Array(head < p.kv_heads for head in heads)[turn]),
+                payload.enables[channel].eq(Array(head < p.kv_heads for head in heads)[head_round]),
                 *self._address(channel, address, task, slot, value, kv_head),
             ]
         moves = self.writes.valid & self.writes.ready & token_ends
-        ends = turn == p.kv_rounds - 1
+        ends = head_round == p.kv_rounds - 1
         with m.If(moves):
-            m.d.sync += [turn.eq(Mux(ends, 0, turn + 1)), value.eq(value ^ ends)]
+            m.d.sync += [head_round.eq(Mux(ends, 0, head_round + 1)), value.eq(value ^ ends)]
         return moves & ends & value
 
-    def _issue(self, m: Module, task: Any, length: Value, token_ends: Value, header: Any) -> Value:
+    def _issue(self, m: Module, block: _Block, header: Any) -> Value:
         """Go through a token's groups; return whether the last pass leaves."""
-        p = self.parameters
-        turn, first = Signal(range(p.rounds)), Signal(range(p.rounds))
+        p, task, length = self.parameters, block.task, block.length
+        head_round, first = Signal(range(p.rounds)), Signal(range(p.rounds))
+        # A group's scores first, then its outputs: by then its first softmax has ended.
         outer = Signal()
-        last = turn == p.rounds - 1
+        last = head_round == p.rounds - 1
         burst = self.reads.payload
         m.d.comb += [
             burst.beats.eq(length),
@@ -273,23 +370,26 @@ class Scheduler(Unit):
             header.vote.eq(task.vote),
             header.operation.eq(task.operation),
             header.last_token.eq(task.last_token),
-            header.final.eq(last & ~outer & token_ends),
+            header.final.eq(last & ~outer & block.token_ends),
         ]
+        # Whose keys a channel reads in each round is a constant: heads may share them.
         for channel in range(p.channels):
-            heads = [p.kv_head(turn, channel) for turn in range(p.rounds)]
-            kv_head = Value.cast(Array(heads)[turn])
+            heads = [p.kv_head(head_round, channel) for head_round in range(p.rounds)]
+            kv_head = Value.cast(Array(heads)[head_round])
             address, first_slot = burst.addresses[channel], Const(0, p.slot_bits)
             m.d.comb += self._address(channel, address, task, first_slot, outer, kv_head)
         moves = self.reads.valid & self.reads.ready
-        closes = Array(turn % p.group == p.group - 1 for turn in range(p.rounds))[turn] | last
+        fills_group = Array(number % p.group == p.group - 1 for number in range(p.rounds))
+        closes = fills_group[head_round] | last
+        # From a group's last scores back to its first head, from its outputs to the next group.
         with m.If(moves):
-            m.d.sync += turn.eq(turn + 1)
+            m.d.sync += head_round.eq(head_round + 1)
             with m.If(closes & ~outer):
-                m.d.sync += [outer.eq(1), turn.eq(first)]
+                m.d.sync += [outer.eq(1), head_round.eq(first)]
             with m.Elif(closes):
-                m.d.sync += [outer.eq(0), first.eq(turn + 1)]
+                m.d.sync += [outer.eq(0), first.eq(head_round + 1)]
             with m.If(last & outer):
-                m.d.sync += [turn.eq(0), first.eq(0)]
+                m.d.sync += [head_round.eq(0), first.eq(0)]
         return moves & last & outer
 
     def _address(
@@ -297,6 +397,7 @@ class Scheduler(Unit):
     ) -> list[Any]:
         """Fill in the address of a line of keys or values."""
         p = self.parameters
+        # The fields stand side by side: no address is ever added up.
         part = Const(channel % p.lines, p.cache_line["part"].width)
         kv_head_bits = kv_head[: p.cache_line["kv_head"].width]
         return [

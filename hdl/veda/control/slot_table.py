@@ -1,19 +1,36 @@
 """VEDA's slot table: where the next token of each layer goes."""
 
+from dataclasses import dataclass
 from typing import Any
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.memory.memory import Memory
-from hdl.stream.fall_through_fifo import FallThroughFifo
+from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
+from hdl.veda.encodings import SlotState
 from hdl.veda.parameters import VedaParameters
-from hdl.veda.veda_kinds import SlotState
 
 EVICTIONS_UNDER_WAY = 4
-"""Layers whose victims may be looked for at a time."""
+"""Layers whose victims may be searched for at a time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _After:
+    """A layer behind an instruction.
+
+    Parameters
+    ----------
+    length : Value
+        Its cached tokens.
+    overflows : Value
+        A token had no slot.
+    """
+
+    length: Value
+    overflows: Value
 
 
 class SlotTable(Unit):
@@ -61,35 +78,57 @@ class SlotTable(Unit):
         """Read the layer's entry until it waits for nothing, then write what follows from it."""
         m = Module()
         p = self.parameters
-        entry_layout = p.entry_layout
-        m.submodules.entries = entries = Memory(depth=p.layers, width=entry_layout.size)
+        m.submodules.entries = entries = Memory(depth=p.layers, width=p.entry_layout.size)
         searching = data.StructLayout(
             {"layer": p.layer_bits, "length": p.length_shape, "evictions": p.length_shape}
         )
-        m.submodules.searches = searches = FallThroughFifo(
-            shape=searching, depth=EVICTIONS_UNDER_WAY
-        )
-        instruction, task = self.instructions.payload, self.tasks.payload
+        m.submodules.searches = searches = Fifo(shape=searching, depth=EVICTIONS_UNDER_WAY)
+        instruction = self.instructions.payload
 
-        looked_up = Signal()
-        entry = Signal(entry_layout)
-        known, full, overflows, takes_victim = Signal(), Signal(), Signal(), Signal()
-        reaches, after = Signal(range(p.capacity + p.block + 1)), Signal(p.length_shape)
-        evicts, replaces = instruction.evictions != 0, instruction.evictions == 1
+        # The entry is read in every cycle: one that waits for its victim is seen as soon as the
+        # victim is written.
+        response_valid, entry = Signal(), Signal(p.entry_layout)
         m.d.comb += [
             entries.read_enable.eq(1),
             entries.read_address.eq(instruction.layer),
             entry.eq(entries.read_data),
         ]
+        m.d.sync += response_valid.eq(self.instructions.valid & ~self.instructions.ready)
         with m.If(instruction.load):
             m.d.comb += [entry.length.eq(instruction.length), entry.state.eq(SlotState.APPEND)]
+        after = self._fill_in(m, entry)
+
+        evicts = instruction.evictions != 0
+        known, taken = response_valid & (entry.state != SlotState.WAITING), Signal()
+        m.d.comb += [
+            self.tasks.valid.eq(
+                self.instructions.valid & known & (searches.source.ready | ~evicts)
+            ),
+            self.instructions.ready.eq(self.tasks.ready & self.tasks.valid),
+            taken.eq(self.tasks.valid & self.tasks.ready),
+            searches.source.valid.eq(taken & evicts),
+            searches.source.payload.layer.eq(instruction.layer),
+            searches.source.payload.length.eq(after.length),
+            searches.source.payload.evictions.eq(instruction.evictions),
+        ]
+        with m.If(taken & after.overflows):
+            m.d.sync += self.overflow.eq(1)
+        self._write(m, entries, searches.sink, taken, after.length)
+        return m
+
+    def _fill_in(self, m: Module, entry: Any) -> _After:
+        """Give the task its slot and its length; return what the layer will have behind it."""
+        p = self.parameters
+        instruction, task = self.instructions.payload, self.tasks.payload
+        full, takes_victim, overflows = Signal(), Signal(), Signal()
+        reaches, length = Signal(range(p.capacity + p.block + 1)), Signal(p.length_shape)
         m.d.comb += [
             takes_victim.eq(entry.state == SlotState.VICTIM),
-            known.eq(looked_up & (entry.state != SlotState.WAITING)),
             full.eq(~takes_victim & (entry.length >= p.capacity)),
+            # A victim's slot adds nothing to the length; the block's later tokens do.
             reaches.eq(entry.length + instruction.last_token + ~takes_victim),
             overflows.eq(reaches > p.capacity),
-            after.eq(Mux(overflows, p.capacity, reaches)),
+            length.eq(Mux(overflows, p.capacity, reaches)),
             *(
                 task[name].eq(instruction[name])
                 for name in (
@@ -101,26 +140,22 @@ class SlotTable(Unit):
             task.length.eq(
                 Mux(full, p.capacity, Mux(takes_victim, entry.length, entry.length + 1))
             ),
-            self.tasks.valid.eq(
-                self.instructions.valid & known & (searches.source.ready | ~evicts)
-            ),
-            self.instructions.ready.eq(self.tasks.ready & self.tasks.valid),
         ]
-        m.d.sync += looked_up.eq(self.instructions.valid & ~self.instructions.ready)
-        taken = self.tasks.valid & self.tasks.ready
-        m.d.comb += [
-            searches.source.valid.eq(taken & evicts),
-            searches.source.payload.layer.eq(instruction.layer),
-            searches.source.payload.length.eq(after),
-            searches.source.payload.evictions.eq(instruction.evictions),
-        ]
-        with m.If(taken & overflows):
-            m.d.sync += self.overflow.eq(1)
+        return _After(length=length, overflows=overflows)
 
-        # A victim waits for the one cycle in which an instruction writes.
-        search, evictions = searches.sink.payload, self.evictions
-        victim = self.victims.payload
-        named, last, new = Signal(), Signal(), Signal(entry_layout)
+    def _write(self, m: Module, entries: Memory, searches: Any, taken: Value, after: Value) -> None:
+        """Write the entry that an instruction leaves, or the one that its victim does.
+
+        A victim waits for the one cycle in which an instruction writes.
+        """
+        p = self.parameters
+        search, instruction, victim = (
+            searches.payload,
+            self.instructions.payload,
+            self.victims.payload,
+        )
+        evictions = self.evictions
+        named, last, new = Signal(), Signal(), Signal(p.entry_layout)
         count = Signal(p.length_shape)
         with m.If(named):
             m.d.sync += [
@@ -132,12 +167,11 @@ class SlotTable(Unit):
         with m.Elif(evictions.ready):
             m.d.sync += evictions.valid.eq(0)
         m.d.comb += [
-            self.victims.ready.eq(
-                searches.sink.valid & ~taken & (~evictions.valid | evictions.ready)
-            ),
+            self.victims.ready.eq(searches.valid & ~taken & (~evictions.valid | evictions.ready)),
             named.eq(self.victims.valid & self.victims.ready),
             last.eq(count + 1 == search.evictions),
-            searches.sink.ready.eq(named & last),
+            searches.ready.eq(named & last),
+            # Of several victims none is written: the layer is loaded anew behind them.
             entries.write_enable.eq(taken | (named & (search.evictions == 1))),
             entries.write_data.eq(new),
             entries.write_address.eq(search.layer),
@@ -149,6 +183,5 @@ class SlotTable(Unit):
             m.d.comb += [
                 entries.write_address.eq(instruction.layer),
                 new.length.eq(after),
-                new.state.eq(Mux(replaces, SlotState.WAITING, SlotState.APPEND)),
+                new.state.eq(Mux(instruction.evictions == 1, SlotState.WAITING, SlotState.APPEND)),
             ]
-        return m

@@ -1,5 +1,6 @@
 """Mean and reciprocal standard deviation from a vector's sums, one digit a cycle."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
@@ -21,6 +22,51 @@ ROOT_DIGITS = 16
 
 QUOTIENT_DIGITS = 15
 """Digits of its reciprocal, the one of weight 1 included."""
+
+
+@dataclass(frozen=True)
+class _Registers:
+    """What all steps work on, one after the other.
+
+    Parameters
+    ----------
+    number : Signal
+        What is divided, squared, or rooted, and what becomes of it.
+    divisor : Signal
+        The number of elements, then the root of what dividing by it gives.
+    remainder : Signal
+        Of the division or of the root.
+    steps : Signal
+        Digits still to come, this one included.
+    pairs : Signal
+        Pairs of zeros taken away before the root.
+    other : Signal
+        First the vector's sum, then the mean of its squares.
+    negative : Signal
+        Sign of the sum.
+    """
+
+    number: Signal
+    divisor: Signal
+    remainder: Signal
+    steps: Signal
+    pairs: Signal
+    other: Signal
+    negative: Signal
+
+    @property
+    def done(self) -> Value:
+        """Whether this is the last digit."""
+        return self.steps == 1
+
+    def load(self, numerator: Value) -> list[Any]:
+        """Return what begins a division: the numerator at the top, a step for each of its bits."""
+        zeros = Const(0, len(self.number) - len(numerator))
+        return [
+            self.number.eq(Cat(zeros, numerator)),
+            self.remainder.eq(0),
+            self.steps.eq(len(numerator)),
+        ]
 
 
 class DeviationReciprocal(Unit):
@@ -78,130 +124,144 @@ class DeviationReciprocal(Unit):
         """Sequence the steps."""
         m = Module()
         p = self.parameters
-        width = self.width
-        work = Signal(width, reset_less=True)
-        # By the number of elements, then by the root of what that gives.
-        divisor = Signal(max(p.count_width, ROOT_DIGITS), reset_less=True)
-        remainder = Signal(max(p.count_width, ROOT_DIGITS + 1), reset_less=True)
-        steps = Signal(range(width + 1), reset_less=True)
-        places = Signal(range(width // 2 + 1), reset_less=True)
+        work = self._registers()
         undefined = Signal(reset_less=True)
-        # First the vector's sum, then the mean of its squares.
-        other = Signal(max(p.sum_width, 32 + SQUARE_FRACTION), reset_less=True)
-        negative = Signal(reset_less=True)
-        done = steps == 1
-        m.d.comb += self.undefined.eq(undefined)
-        m.d.sync += steps.eq(steps - 1)
-
         dividend = Signal()
-        m.d.comb += dividend.eq(work[-1])
-        rest, digit = restoring_step(remainder[: len(divisor)], dividend, divisor)
-        epsilon = Const(EPSILON, width)
-        divide = [work.eq(Cat(digit, work)), remainder.eq(rest)]
-
-        def load(numerator: Value) -> list[Any]:
-            digits = len(numerator)
-            aligned = Cat(Const(0, width - digits), numerator)
-            return [work.eq(aligned), remainder.eq(0), steps.eq(digits)]
-
+        # One row of a restoring division serves all three: by n, and one by the root.
+        rest, digit = restoring_step(work.remainder[: len(work.divisor)], dividend, work.divisor)
+        divide = [work.number.eq(Cat(digit, work.number)), work.remainder.eq(rest)]
+        m.d.comb += [self.undefined.eq(undefined), dividend.eq(work.number[-1])]
+        m.d.sync += work.steps.eq(work.steps - 1)
         with m.FSM(init="IDLE"):
             with m.State("IDLE"):
                 with m.If(self.strobe):
-                    m.d.sync += [divisor.eq(self.sums.count), undefined.eq(self.sums.undefined)]
-                    m.d.sync += load(self.sums.squares)
+                    m.d.sync += [
+                        work.divisor.eq(self.sums.count),
+                        undefined.eq(self.sums.undefined),
+                        *work.load(self.sums.squares),
+                    ]
                     if not p.rms:
-                        m.d.sync += [other.eq(self.sums.sum), negative.eq(self.sums.sum[-1])]
+                        m.d.sync += [
+                            work.other.eq(self.sums.sum),
+                            work.negative.eq(self.sums.sum[-1]),
+                        ]
                     m.next = "DIVIDE"
+            # The dividend leaves at the top while the quotient enters at the bottom.
             with m.State("DIVIDE"):
                 m.d.sync += divide
-                with m.If(done):
+                with m.If(work.done):
                     m.next = "ADD_EPSILON" if p.rms else "EXCHANGE"
             if not p.rms:
-                self._mean(m, work, other, negative, divide=divide, load=load, steps=steps)
-            with m.State("ADD_EPSILON"):
-                m.d.sync += [work.eq(prefix_sum(m, work, epsilon)), places.eq(0)]
-                m.next = "NORMALISE"
-            with m.State("NORMALISE"):
-                m.d.sync += [remainder.eq(0), divisor.eq(0), steps.eq(ROOT_DIGITS)]
-                with m.If(work[-2:].any()):
-                    m.next = "ROOT"
-                with m.Else():
-                    m.d.sync += [work.eq(work << 2), places.eq(places + 1)]
-            with m.State("ROOT"):
-                root = divisor[:ROOT_DIGITS]
-                left, one = root_step(remainder[: ROOT_DIGITS + 1], work[-2:], root)
-                m.d.sync += [
-                    work.eq(work << 2),
-                    divisor.eq(Cat(one, root)),
-                    remainder.eq(left),
-                ]
-                with m.If(done):
-                    # One, as the reciprocal's first row sees it: doubled.
-                    m.d.sync += [
-                        remainder.eq(1 << ROOT_DIGITS - 2),
-                        steps.eq(QUOTIENT_DIGITS),
-                    ]
-                    m.next = "RECIPROCAL"
+                self._mean(m, work, divide)
+            self._root(m, work)
+            # The root stands in the divisor: its reciprocal is one more division.
             with m.State("RECIPROCAL"):
                 m.d.comb += dividend.eq(0)
                 m.d.sync += divide
-                with m.If(done):
+                with m.If(work.done):
                     m.next = "ROUND"
             with m.State("ROUND"):
                 m.d.comb += self.strobe_out.eq(1)
                 m.next = "IDLE"
-        inexact = remainder[:ROOT_DIGITS].any()
-        scale = self._rounded(m, work[:QUOTIENT_DIGITS], inexact, places)
-        m.d.comb += Value.cast(self.scale.scale).eq(
-            scale | Cat(Const(0, 9), undefined.replicate(6))
-        )
+        # All ones in the exponent and in the mantissa's first bit: the quiet NaN.
+        quiet_nan = Cat(Const(0, 9), undefined.replicate(6))
+        m.d.comb += Value.cast(self.scale.scale).eq(self._rounded(m, work) | quiet_nan)
         return m
 
-    def _mean(
-        self,
-        m: Module,
-        work: Signal,
-        other: Signal,
-        negative: Signal,
-        *,
-        divide: list[Any],
-        load: Any,
-        steps: Signal,
-    ) -> None:
-        """Divide the sum, square the quotient, subtract it, round it to FP16."""
+    def _registers(self) -> _Registers:
+        """Return the registers that all steps work on."""
         p = self.parameters
-        average = Signal(p.mean_width, reset_less=True)
+        divisor_width = max(p.count_width, ROOT_DIGITS)
+        return _Registers(
+            number=Signal(self.width, name="number", reset_less=True),
+            divisor=Signal(divisor_width, name="divisor", reset_less=True),
+            remainder=Signal(
+                max(p.count_width, ROOT_DIGITS + 1), name="remainder", reset_less=True
+            ),
+            steps=Signal(range(self.width + 1), name="steps", reset_less=True),
+            pairs=Signal(range(self.width // 2 + 1), name="pairs", reset_less=True),
+            other=Signal(max(p.sum_width, 32 + SQUARE_FRACTION), name="other", reset_less=True),
+            negative=Signal(name="negative", reset_less=True),
+        )
+
+    def _root(self, m: Module, work: _Registers) -> None:
+        """Add epsilon, and take the root of what begins with a pair that is not zero."""
+        epsilon = Const(EPSILON, self.width)
+        with m.State("ADD_EPSILON"):
+            m.d.sync += [
+                work.number.eq(prefix_sum(m, work.number, epsilon)),
+                work.pairs.eq(0),
+            ]
+            m.next = "NORMALISE"
+        # A root's digit is worth a pair of its operand's: shifting by pairs keeps the root's
+        # mantissa, and the number of pairs becomes its exponent.
+        with m.State("NORMALISE"):
+            m.d.sync += [work.remainder.eq(0), work.divisor.eq(0), work.steps.eq(ROOT_DIGITS)]
+            with m.If(work.number[-2:].any()):
+                m.next = "ROOT"
+            with m.Else():
+                m.d.sync += [work.number.eq(work.number << 2), work.pairs.eq(work.pairs + 1)]
+        # The digits gather in the divisor, where the reciprocal needs them.
+        with m.State("ROOT"):
+            root = work.divisor[:ROOT_DIGITS]
+            left, one = root_step(work.remainder[: ROOT_DIGITS + 1], work.number[-2:], root)
+            m.d.sync += [
+                work.number.eq(work.number << 2),
+                work.divisor.eq(Cat(one, root)),
+                work.remainder.eq(left),
+            ]
+            with m.If(work.done):
+                # One, as the reciprocal's first row sees it: doubled.
+                m.d.sync += [
+                    work.remainder.eq(1 << ROOT_DIGITS - 2),
+                    work.steps.eq(QUOTIENT_DIGITS),
+                ]
+                m.next = "RECIPROCAL"
+
+    def _mean(self, m: Module, work: _Registers, divide: list[Any]) -> None:
+        """Divide the sum, square the quotient, subtract it, round it to FP16."""
+        width = self.parameters.mean_width
+        average = Signal(width, reset_less=True)
         exponent = Signal(5, reset_less=True)
         guard, sticky = Signal(reset_less=True), Signal(reset_less=True)
-        done = steps == 1
+        # The mean of squares waits in `other` while the sum is divided in its place.
         with m.State("EXCHANGE"):
-            complement = other ^ negative.replicate(len(other))
-            magnitude = incremented(m, complement, negative)[: p.sum_width - 1]
-            m.d.sync += [*load(magnitude), other.eq(work)]
+            complement = work.other ^ work.negative.replicate(len(work.other))
+            magnitude = incremented(m, complement, work.negative)
+            m.d.sync += [
+                *work.load(magnitude[: self.parameters.sum_width - 1]),
+                work.other.eq(work.number),
+            ]
             m.next = "MEAN"
         with m.State("MEAN"):
             m.d.sync += divide
-            with m.If(done):
+            with m.If(work.done):
                 m.next = "HOLD"
         with m.State("HOLD"):
-            m.d.sync += [average.eq(work), exponent.eq(0), guard.eq(0), sticky.eq(0)]
-            m.d.sync += steps.eq(p.mean_width)
+            m.d.sync += [
+                average.eq(work.number),
+                exponent.eq(0),
+                guard.eq(0),
+                sticky.eq(0),
+                work.steps.eq(width),
+            ]
             m.next = "SQUARE"
         with m.State("SQUARE"):
             # The multiplier leaves at the bottom while the product enters above it.
-            addend = average & work[0].replicate(p.mean_width)
-            upper = prefix_sum(m, work[p.mean_width : 2 * p.mean_width], addend)
-            m.d.sync += work.eq(Cat(work[1 : p.mean_width], upper))
-            with m.If(done):
+            addend = average & work.number[0].replicate(width)
+            upper = prefix_sum(m, work.number[width : 2 * width], addend)
+            m.d.sync += work.number.eq(Cat(work.number[1:width], upper))
+            with m.If(work.done):
                 m.next = "SUBTRACT"
         with m.State("SUBTRACT"):
             # a - b is the complement of ~a + b, which has a carry where it is negative.
-            square = work[2 * SUM_FRACTION - SQUARE_FRACTION : 2 * p.mean_width]
-            wide = Cat(~other, Const(-1, len(square)))[: len(square)]
+            square = work.number[2 * SUM_FRACTION - SQUARE_FRACTION : 2 * width]
+            wide = Cat(~work.other, Const(-1, len(square)))[: len(square)]
             difference = prefix_sum(m, wide, square)
             variance = ~difference[: 32 + SQUARE_FRACTION]
-            m.d.sync += work.eq(variance & ~difference[-1].replicate(len(variance)))
+            m.d.sync += work.number.eq(variance & ~difference[-1].replicate(len(variance)))
             m.next = "ROUND_MEAN"
+        # One place a cycle is fast enough here, and a shifter less.
         with m.State("ROUND_MEAN"):
             with m.If(average[11:].any()):
                 m.d.sync += [
@@ -212,18 +272,21 @@ class DeviationReciprocal(Unit):
                 ]
             with m.Else():
                 m.next = "ADD_EPSILON"
+        # A carry out of the mantissa raises the exponent, as the code is one number.
         up = guard & (sticky | average[0])
         code = (Cat(Const(0, 10), exponent) + average[:11] + up)[:15]
-        m.d.comb += Value.cast(self.scale.mean).eq(Cat(code, negative))
+        m.d.comb += Value.cast(self.scale.mean).eq(Cat(code, work.negative))
 
-    def _rounded(self, m: Module, quotient: Value, inexact: Value, places: Value) -> Value:
+    def _rounded(self, m: Module, work: _Registers) -> Value:
         """Return the reciprocal of the root as an FP16 code.
 
-        The root is that of `work` with two bits above the point, of which `places` pairs of zeros
+        The root is that of a number with two bits above the point, of which so many pairs of zeros
         have been taken away.
         """
+        quotient, inexact = work.number[:QUOTIENT_DIGITS], work.remainder[:ROOT_DIGITS].any()
         above = Signal(range(-64, 64))
-        m.d.comb += above.eq(places + SQUARE_FRACTION - self.width // 2)
+        m.d.comb += above.eq(work.pairs + SQUARE_FRACTION - self.width // 2)
+        # A large deviation has a subnormal reciprocal: it moves down before it is rounded.
         subnormal = above[-1]
         shifted = Cat(Const(0, 8), quotient) >> Mux(subnormal, -above, 0)[:3]
         kept, guard = shifted[11:], shifted[10]

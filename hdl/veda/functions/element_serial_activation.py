@@ -1,6 +1,6 @@
 """The gated activation of a feed-forward layer, one element a cycle: SiLU(gate) * up."""
 
-from typing import Any
+from typing import Annotated, Any
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
@@ -12,39 +12,41 @@ from hdl.arith.float_exp import Domain, FloatExp
 from hdl.arith.float_format import BINARY16
 from hdl.arith.float_multiply import FloatMultiply
 from hdl.memory.memory_fifo import MemoryFifo
-from hdl.parameters import parameter_object, require_range
+from hdl.parameters import Parameters, Range, parameter_object
 from hdl.unit import Unit
-from hdl.veda.functions.operator_loan import (
+from hdl.veda.functions.shared_operator import (
     BINARY,
     EXTRA_BITS,
     LONGER_PRODUCT,
     QUOTIENT,
     UNARY,
     from_fp16,
-    loan,
-    own,
+    private_operators,
+    shared_operators,
 )
 
-LOAN = loan(exp=UNARY, add=BINARY, multiply=LONGER_PRODUCT, divide=QUOTIENT, last_multiply=BINARY)
+OPERATORS = shared_operators(
+    exp=UNARY, add=BINARY, multiply=LONGER_PRODUCT, divide=QUOTIENT, last_multiply=BINARY
+)
 """The operators of an activation."""
 
 
 @parameter_object
-class ElementSerialActivationParameters:
-    """Register ranks of an element-serial activation; the defaults reach 1 GHz in 45 nm.
+class ElementSerialActivationParameters(Parameters):
+    """Pipeline stages of an element-serial activation; the defaults reach 1 GHz in 45 nm.
 
     Parameters
     ----------
     exp_stages : int
-        Of the exponential unit, 2 to 7.
+        Register stages of the exponential unit.
     step_stages : int
-        Of the adder and the multiplier between exponential and division, 1 to 4.
+        Register stages of the adder and the multiplier between exponential and division.
     divide_digits : int
-        Digits of a quotient a cycle, 1 to 13; 0 for a pipelined divider, a quotient a cycle.
+        Digits of a quotient a cycle; 0 for a pipelined divider, a quotient a cycle.
     divide_stages : int
-        Of the pipelined divider, 1 to 16.
+        Register stages of the pipelined divider.
     multiply_stages : int
-        Of the last multiplier, 1 to 4.
+        Register stages of the last multiplier.
 
     Raises
     ------
@@ -52,23 +54,15 @@ class ElementSerialActivationParameters:
         If a rule above is broken, with the rule and the value.
     """
 
-    exp_stages: int = 5
-    step_stages: int = 2
-    divide_digits: int = 0
-    divide_stages: int = 10
-    multiply_stages: int = 2
-
-    def __post_init__(self) -> None:
-        """Check every rule."""
-        require_range("exp_stages", self.exp_stages, 2, 7)
-        require_range("step_stages", self.step_stages, 1, 4)
-        require_range("divide_digits", self.divide_digits, 0, 13)
-        require_range("divide_stages", self.divide_stages, 1, 16)
-        require_range("multiply_stages", self.multiply_stages, 1, 4)
+    exp_stages: Annotated[int, Range(2, 7, "stages")] = 5
+    step_stages: Annotated[int, Range(1, 4, "stages")] = 2
+    divide_digits: Annotated[int, Range(0, 13, "digits")] = 0
+    divide_stages: Annotated[int, Range(1, 16, "stages")] = 10
+    multiply_stages: Annotated[int, Range(1, 4, "stages")] = 2
 
     @property
-    def ranks(self) -> int:
-        """Register ranks from the operands to the result."""
+    def stages(self) -> int:
+        """Pipeline stages from the operands to the result."""
         divide = 2 if self.divide_digits else self.divide_stages
         return self.exp_stages + self.step_stages + divide + self.multiply_stages
 
@@ -102,7 +96,7 @@ class ElementSerialActivation(Unit):
     Only ``e = exp(-abs(gate))`` is needed, which is at most 1: a gate below zero is multiplied by e
     before it is divided by ``1 + e``.
 
-    **Latency** `ranks` cycles (the parameters'), when the divider is pipelined. **Throughput** one
+    **Latency** `stages` cycles (the parameters'), when the divider is pipelined. **Throughput** one
     element in `interval` cycles: in each, or as the serial divider allows.
 
     **Numerics** every operator rounds to FP16: e by `FloatExp`, the other four to nearest, ties to
@@ -115,9 +109,9 @@ class ElementSerialActivation(Unit):
     Parameters
     ----------
     parameters : ElementSerialActivationParameters
-        Register ranks.
-    borrows : bool
-        Whether the operators are lent.
+        Pipeline stages.
+    shared : bool
+        Whether the operators stand outside, where other functions use them too.
 
     Members
     -------
@@ -125,8 +119,8 @@ class ElementSerialActivation(Unit):
         `gate` and `up` in FP16, and `last`, which is passed on.
     activated : Out(stream)
         `value` in FP16, `last`.
-    loan : Out(LOAN)
-        The operators; only with `borrows`. No element is taken unless they are granted.
+    operators : Out(OPERATORS)
+        The operators; only with `shared`. No element is taken unless they are granted.
 
     Raises
     ------
@@ -135,16 +129,16 @@ class ElementSerialActivation(Unit):
     """
 
     def __init__(
-        self, *, parameters: ElementSerialActivationParameters, borrows: bool = False
+        self, *, parameters: ElementSerialActivationParameters, shared: bool = False
     ) -> None:
         self.parameters = parameters
-        self.borrows = borrows
+        self.shared = shared
         super().__init__(
             {
                 "operands": In(stream.Signature(parameters.operands_layout)),
                 "activated": Out(stream.Signature(parameters.element_layout)),
             }
-            | ({"loan": Out(LOAN)} if borrows else {})
+            | ({"operators": Out(OPERATORS)} if shared else {})
         )
 
     def elaborate(self, platform: Any) -> Module:
@@ -152,55 +146,48 @@ class ElementSerialActivation(Unit):
         m = Module()
         p = self.parameters
         operands, output = self.operands.payload, self.activated
-        if self.borrows:
-            lent = self.loan
-        else:
-            lent = own(
-                m,
-                LOAN,
-                exp=FloatExp(domain=Domain.NONPOSITIVE, stages=p.exp_stages, enable=True),
-                add=FloatAdd(stages=p.step_stages, enable=True),
-                multiply=FloatMultiply(extra_bits=EXTRA_BITS, stages=p.step_stages, enable=True),
-                divide=p.divider,
-                last_multiply=FloatMultiply(stages=p.multiply_stages, enable=True),
-            )
-        exp, add, damp, divide = lent.exp, lent.add, lent.multiply, lent.divide
-        multiply = lent.last_multiply
+        operators = self.operators if self.shared else self._private_operators(m)
+        exp, add, damp, divide = operators.exp, operators.add, operators.multiply, operators.divide
+        multiply = operators.last_multiply
         move, takes = Signal(), Signal()
-        valid = Signal(p.ranks)
-        # A serial divider's first rank; a pipelined one is never busy.
+        valid = Signal(p.stages)
+        # In a serial divider's first stage; a pipelined one is never busy.
         dividing = valid[p.exp_stages + p.step_stages]
         m.d.comb += [
             move.eq((~output.valid | output.ready) & ~(dividing & divide.busy)),
-            self.operands.ready.eq(move & lent.granted),
+            self.operands.ready.eq(move & operators.grant),
             takes.eq(self.operands.valid & self.operands.ready),
             output.valid.eq(valid[-1]),
         ]
-        # The last rank may be emptied while the others wait for a quotient.
+        # The last stage may be emptied while the others wait for a quotient.
         with m.If(output.ready):
             m.d.sync += valid[-1].eq(0)
         with m.If(move):
             m.d.sync += valid.eq(Cat(takes, valid))
 
-        # What the operators behind need waits in memories; each holds what is on its way.
+        # What the later operators need waits in memories, cheaper than a register a stage; each
+        # holds what is in the pipeline in front of its reader.
         gate = self._wait(
             m, "gates", Value.cast(operands.gate), takes, valid[p.exp_stages - 1] & move
         )
         ups = Cat(Value.cast(operands.up), operands.last)
         up = self._wait(m, "ups", ups, takes, valid[-1 - p.multiply_stages] & move)
+        # The mark came out with its element, which still has the last multiplier before it.
         last = up[16]
-        for rank in range(p.multiply_stages):
-            later = Signal(name=f"last_{rank}", reset_less=True)
+        for stage in range(p.multiply_stages):
+            later = Signal(name=f"last_{stage}", reset_less=True)
             with m.If(move):
                 m.d.sync += later.eq(last)
             last = later
 
+        # SiLU is gate / (1 + exp(-gate)). With e = exp(-abs(gate)), which cannot overflow, that is
+        # gate / (1 + e) above zero and gate * e / (1 + e) below: `damp` multiplies by e or by one.
         one = Const(BINARY16.one, 16)
         m.d.comb += [
-            lent.wants.eq(self.operands.valid),
-            lent.ends.eq(takes & operands.last),
-            lent.busy.eq(valid.any()),
-            lent.enable.eq(move),
+            operators.request.eq(self.operands.valid),
+            operators.end.eq(takes & operands.last),
+            operators.busy.eq(valid.any()),
+            operators.enable.eq(move),
             exp.a.eq(operands.gate),
             Value.cast(add.a).eq(one),
             add.b.eq(exp.result),
@@ -215,9 +202,22 @@ class ElementSerialActivation(Unit):
         ]
         return m
 
+    def _private_operators(self, m: Module) -> Any:
+        """Return operators of the unit itself."""
+        p = self.parameters
+        return private_operators(
+            m,
+            OPERATORS,
+            exp=FloatExp(domain=Domain.NONPOSITIVE, stages=p.exp_stages, enable=True),
+            add=FloatAdd(stages=p.step_stages, enable=True),
+            multiply=FloatMultiply(extra_bits=EXTRA_BITS, stages=p.step_stages, enable=True),
+            divide=p.divider,
+            last_multiply=FloatMultiply(stages=p.multiply_stages, enable=True),
+        )
+
     def _wait(self, m: Module, name: str, value: Value, comes: Value, leaves: Value) -> Value:
-        """Keep a value until it is needed."""
-        depth = 1 << self.parameters.ranks.bit_length()
+        """Return a value again when it is needed; whoever writes has made sure of the room."""
+        depth = 1 << self.parameters.stages.bit_length()
         fifo = MemoryFifo(shape=len(value), depth=depth)
         m.submodules[name] = fifo
         m.d.comb += [

@@ -15,21 +15,21 @@ from hdl.unit import Unit
 from hdl.veda.functions.deviation_reciprocal import DeviationReciprocal
 from hdl.veda.functions.element_sums import ElementSums
 from hdl.veda.functions.layernorm_parameters import ElementSerialLayernormParameters
-from hdl.veda.functions.operator_loan import (
+from hdl.veda.functions.shared_operator import (
     BINARY,
     EXACT_PRODUCT,
     EXTRA_BITS,
     LONGER_PRODUCT,
     from_fp16,
-    loan,
-    own,
+    private_operators,
+    shared_operators,
 )
 
 
-def layernorm_loan(parameters: ElementSerialLayernormParameters) -> Signature:
+def layernorm_operators(parameters: ElementSerialLayernormParameters) -> Signature:
     """Return the operators of a layernorm: RMSNorm needs no subtractor."""
     subtractor = {} if parameters.rms else {"add": BINARY}
-    return loan(multiply=LONGER_PRODUCT, last_multiply=EXACT_PRODUCT, **subtractor)
+    return shared_operators(multiply=LONGER_PRODUCT, last_multiply=EXACT_PRODUCT, **subtractor)
 
 
 class SignificandProduct(Unit):
@@ -40,7 +40,7 @@ class SignificandProduct(Unit):
     Members
     -------
     enable : In(1)
-        As every operator that is lent has it; nothing moves here.
+        As every shared operator has it; nothing moves here.
     a, b : In(FP16)
         Two numbers below 2**-13, of which the codes are the significands.
     product : Out(22)
@@ -86,8 +86,8 @@ class ElementSerialLayernorm(Unit):
     ----------
     parameters : ElementSerialLayernormParameters
         Dimensions.
-    borrows : bool
-        Whether the operators are lent.
+    shared : bool
+        Whether the operators stand outside, where other functions use them too.
 
     Members
     -------
@@ -101,8 +101,8 @@ class ElementSerialLayernorm(Unit):
         A vector had an infinity or a NaN. It stays.
     clear_undefined : In(1)
         It falls, unless a vector raises it in the same cycle.
-    loan : Out(layernorm_loan(parameters))
-        The operators; only with `borrows`. No element is reduced or normalised unless they are
+    operators : Out(layernorm_operators(parameters))
+        The operators; only with `shared`. No element is reduced or normalised unless they are
         granted.
 
     Raises
@@ -112,10 +112,10 @@ class ElementSerialLayernorm(Unit):
     """
 
     def __init__(
-        self, *, parameters: ElementSerialLayernormParameters, borrows: bool = False
+        self, *, parameters: ElementSerialLayernormParameters, shared: bool = False
     ) -> None:
         self.parameters = parameters
-        self.borrows = borrows
+        self.shared = shared
         super().__init__(
             {
                 "elements": In(stream.Signature(parameters.element_layout)),
@@ -123,14 +123,14 @@ class ElementSerialLayernorm(Unit):
                 "undefined": Out(1),
                 "clear_undefined": In(1),
             }
-            | ({"loan": Out(layernorm_loan(parameters))} if borrows else {})
+            | ({"operators": Out(layernorm_operators(parameters))} if shared else {})
         )
 
     def elaborate(self, platform: Any) -> Module:
         """Reduce, buffer, normalise."""
         m = Module()
         p = self.parameters
-        lent = self.loan if self.borrows else self._own(m)
+        operators = self.operators if self.shared else self._private_operators(m)
         m.submodules.sums = sums = ElementSums(parameters=p)
         m.submodules.deviation = deviation = DeviationReciprocal(parameters=p)
         m.submodules.buffer = buffer = MemoryFifo(
@@ -139,11 +139,12 @@ class ElementSerialLayernorm(Unit):
         m.submodules.scales = scales = MemoryFifo(shape=p.scale_layout, depth=max(p.vectors, 2))
 
         # Complete vectors that are not yet normalised; one of them may be under way to its scale.
+        # Only a vector's last element waits for them: what comes before it disturbs nobody.
         complete = Signal(range(p.vectors + 1))
         reducing = Signal()
         element = self.elements.payload
         room = ~element.last | ((complete != p.vectors) & ~reducing)
-        ready = buffer.source.ready & room & lent.granted
+        ready = buffer.source.ready & room & operators.grant
         take = self.elements.valid & ready
         ends = take & element.last
         used = scales.sink.valid & scales.sink.ready
@@ -151,6 +152,7 @@ class ElementSerialLayernorm(Unit):
             m.d.sync += reducing.eq(0)
         with m.If(ends):
             m.d.sync += reducing.eq(1)
+        # Sticky, and set by preference: a clear in the same cycle loses no vector.
         spoilt = deviation.strobe_out & deviation.undefined
         m.d.sync += [
             complete.eq(complete + ends - used),
@@ -160,27 +162,28 @@ class ElementSerialLayernorm(Unit):
             self.elements.ready.eq(ready),
             sums.strobe.eq(take),
             sums.element.eq(element),
-            Value.cast(lent.last_multiply.a).eq(sums.significand),
-            Value.cast(lent.last_multiply.b).eq(sums.significand),
-            sums.square.eq(lent.last_multiply.product),
+            # Only the integer part of the shared multiplier is used: it squares the significand.
+            Value.cast(operators.last_multiply.a).eq(sums.significand),
+            Value.cast(operators.last_multiply.b).eq(sums.significand),
+            sums.square.eq(operators.last_multiply.product),
             deviation.strobe.eq(sums.strobe_out),
             deviation.sums.eq(sums.sums),
-            buffer.source.valid.eq(self.elements.valid & room & lent.granted),
+            buffer.source.valid.eq(self.elements.valid & room & operators.grant),
             buffer.source.payload.eq(element),
             scales.source.valid.eq(deviation.strobe_out),
             scales.source.payload.eq(deviation.scale),
         ]
-        moving = self._normalise(m, lent, buffer.sink, scales.sink)
+        moving = self._normalise(m, operators, buffer.sink, scales.sink)
         reduces = self.elements.valid & buffer.source.ready & room
         m.d.comb += [
-            lent.wants.eq(reduces | (buffer.sink.valid & scales.sink.valid)),
-            lent.ends.eq(ends | used),
+            operators.request.eq(reduces | (buffer.sink.valid & scales.sink.valid)),
+            operators.end.eq(ends | used),
             # An element is squared in the cycle behind its own, before operators change hands.
-            lent.busy.eq(moving),
+            operators.busy.eq(moving),
         ]
         return m
 
-    def _own(self, m: Module) -> Any:
+    def _private_operators(self, m: Module) -> Any:
         """Return operators of the unit itself."""
         p = self.parameters
         operators: dict[str, Any] = {
@@ -189,54 +192,58 @@ class ElementSerialLayernorm(Unit):
         }
         if not p.rms:
             operators["add"] = FloatAdd(stages=p.subtract_stages, enable=True)
-        return own(m, layernorm_loan(p), **operators)
+        return private_operators(m, layernorm_operators(p), **operators)
 
-    def _normalise(self, m: Module, lent: Any, elements: Any, scales: Any) -> Value:
+    def _normalise(self, m: Module, operators: Any, elements: Any, scales: Any) -> Value:
         """Subtract the mean and multiply; everything waits together.
 
         Returns whether anything is there.
         """
         p = self.parameters
         output = self.normalised
-        move, goes = Signal(), Signal()
+        move, accept = Signal(), Signal()
         m.d.comb += [
             move.eq(~output.valid | output.ready),
-            goes.eq(move & lent.granted),
-            lent.enable.eq(move),
-            elements.ready.eq(scales.valid & goes),
-            scales.ready.eq(elements.valid & elements.payload.last & goes),
+            accept.eq(move & operators.grant),
+            operators.enable.eq(move),
+            # A scale serves all elements of its vector, and is taken with the last of them.
+            elements.ready.eq(scales.valid & accept),
+            scales.ready.eq(elements.valid & elements.payload.last & accept),
         ]
-        ranks = p.multiply_stages + (0 if p.rms else p.subtract_stages)
-        # Beside the operands, and beside the operators.
-        valid, last = Signal(1 + ranks), Signal(1 + ranks, reset_less=True)
+        stages = p.multiply_stages + (0 if p.rms else p.subtract_stages)
+        # A register before the operators cuts the path from the buffer's memory; these bits stand
+        # beside it and beside the operators' stages.
+        valid, last = Signal(1 + stages), Signal(1 + stages, reset_less=True)
         difference, scale = Signal(BINARY16.layout, reset_less=True), Signal(16, reset_less=True)
         with m.If(move):
             m.d.sync += [
-                valid.eq(Cat(elements.valid & scales.valid & lent.granted, valid)),
+                valid.eq(Cat(elements.valid & scales.valid & operators.grant, valid)),
                 last.eq(Cat(elements.payload.last, last)),
                 difference.eq(elements.payload.value),
                 scale.eq(Value.cast(scales.payload.scale)),
             ]
         if not p.rms:
             mean = Signal(BINARY16.layout, reset_less=True)
+            # x - mean is x + (-mean): a subtractor is an adder with a sign bit inverted.
             m.d.comb += [
-                lent.add.a.eq(difference),
-                lent.add.b.eq(mean),
-                lent.add.b.sign.eq(~mean.sign),
+                operators.add.a.eq(difference),
+                operators.add.b.eq(mean),
+                operators.add.b.sign.eq(~mean.sign),
             ]
             with m.If(move):
                 m.d.sync += mean.eq(scales.payload.mean)
-            difference = lent.add.result
-            for rank in range(p.subtract_stages):
-                later = Signal(16, name=f"scale_{rank}", reset_less=True)
+            difference = operators.add.result
+            # The scale waits beside the subtractor.
+            for stage in range(p.subtract_stages):
+                later = Signal(16, name=f"scale_{stage}", reset_less=True)
                 with m.If(move):
                     m.d.sync += later.eq(scale)
                 scale = later
         m.d.comb += [
-            lent.multiply.a.eq(difference),
-            Value.cast(lent.multiply.b).eq(from_fp16(scale)),
+            operators.multiply.a.eq(difference),
+            Value.cast(operators.multiply.b).eq(from_fp16(scale)),
             output.valid.eq(valid[-1]),
             output.payload.last.eq(last[-1]),
-            output.payload.value.eq(lent.multiply.result),
+            output.payload.value.eq(operators.multiply.result),
         ]
         return valid.any()

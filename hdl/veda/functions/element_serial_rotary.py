@@ -1,6 +1,6 @@
 """The rotary embedding of queries and keys, two elements in two cycles."""
 
-from typing import Any
+from typing import Annotated, Any
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
@@ -9,31 +9,31 @@ from amaranth.lib.wiring import In, Out
 from hdl.arith.float_add import FloatAdd
 from hdl.arith.float_format import BINARY16
 from hdl.arith.float_multiply import FloatMultiply
-from hdl.parameters import parameter_object, require_range
+from hdl.parameters import Parameters, Range, parameter_object
 from hdl.unit import Unit
-from hdl.veda.functions.operator_loan import (
+from hdl.veda.functions.shared_operator import (
     BINARY,
     EXTRA_BITS,
     LONGER_PRODUCT,
     from_fp16,
-    loan,
-    own,
+    private_operators,
+    shared_operators,
 )
 
-LOAN = loan(add=BINARY, multiply=LONGER_PRODUCT, last_multiply=BINARY)
+OPERATORS = shared_operators(add=BINARY, multiply=LONGER_PRODUCT, last_multiply=BINARY)
 """The operators of a rotary embedding."""
 
 
 @parameter_object
-class ElementSerialRotaryParameters:
-    """Register ranks of an element-serial rotary embedding; the defaults reach 1 GHz in 45 nm.
+class ElementSerialRotaryParameters(Parameters):
+    """Pipeline stages of an element-serial rotary embedding; the defaults reach 1 GHz in 45 nm.
 
     Parameters
     ----------
     multiply_stages : int
-        Of the multipliers, 1 to 4.
+        Register stages of the multipliers.
     add_stages : int
-        Of the adder, 1 to 4.
+        Register stages of the adder.
 
     Raises
     ------
@@ -41,28 +41,23 @@ class ElementSerialRotaryParameters:
         If a rule above is broken, with the rule and the value.
     """
 
-    multiply_stages: int = 2
-    add_stages: int = 2
-
-    def __post_init__(self) -> None:
-        """Check every rule."""
-        require_range("multiply_stages", self.multiply_stages, 1, 4)
-        require_range("add_stages", self.add_stages, 1, 4)
+    multiply_stages: Annotated[int, Range(1, 4, "stages")] = 2
+    add_stages: Annotated[int, Range(1, 4, "stages")] = 2
 
     @property
-    def ranks(self) -> int:
-        """Register ranks from the operands to the result."""
+    def stages(self) -> int:
+        """Pipeline stages from the operands to the result."""
         return self.multiply_stages + self.add_stages
 
     @property
     def pair_layout(self) -> data.StructLayout:
-        """Two elements that turn together, and their angle, FP16."""
+        """Two elements that rotate together, and their angle, FP16."""
         fp16 = BINARY16.layout
         return data.StructLayout({"x": fp16, "y": fp16, "cosine": fp16, "sine": fp16, "last": 1})
 
     @property
     def rotated_layout(self) -> data.StructLayout:
-        """The two elements turned, FP16."""
+        """The two elements rotated, FP16."""
         return data.StructLayout({"x": BINARY16.layout, "y": BINARY16.layout, "last": 1})
 
 
@@ -71,7 +66,7 @@ class ElementSerialRotary(Unit):
 
     Two multipliers and one adder make one of the two elements a cycle.
 
-    **Latency** ``ranks + 1`` cycles from the first cycle in which a pair is offered. **Throughput**
+    **Latency** ``stages + 1`` cycles from the first cycle that offers a pair. **Throughput**
     one element a cycle: a pair is taken in the second cycle of its two.
 
     **Numerics** both products and their sum are rounded to FP16, to nearest, ties to even,
@@ -81,9 +76,9 @@ class ElementSerialRotary(Unit):
     Parameters
     ----------
     parameters : ElementSerialRotaryParameters
-        Register ranks.
-    borrows : bool
-        Whether the operators are lent.
+        Pipeline stages.
+    shared : bool
+        Whether the operators stand outside, where other functions use them too.
 
     Members
     -------
@@ -91,8 +86,8 @@ class ElementSerialRotary(Unit):
         `x`, `y`, `cosine`, `sine` in FP16, and `last`, which is passed on.
     rotated : Out(stream)
         `x`, `y` in FP16, `last`.
-    loan : Out(LOAN)
-        The operators; only with `borrows`. No pair begins unless they are granted.
+    operators : Out(OPERATORS)
+        The operators; only with `shared`. No pair begins unless they are granted.
 
     Raises
     ------
@@ -100,15 +95,15 @@ class ElementSerialRotary(Unit):
         By `ElementSerialRotaryParameters`.
     """
 
-    def __init__(self, *, parameters: ElementSerialRotaryParameters, borrows: bool = False) -> None:
+    def __init__(self, *, parameters: ElementSerialRotaryParameters, shared: bool = False) -> None:
         self.parameters = parameters
-        self.borrows = borrows
+        self.shared = shared
         super().__init__(
             {
                 "pairs": In(stream.Signature(parameters.pair_layout)),
                 "rotated": Out(stream.Signature(parameters.rotated_layout)),
             }
-            | ({"loan": Out(LOAN)} if borrows else {})
+            | ({"operators": Out(OPERATORS)} if shared else {})
         )
 
     def elaborate(self, platform: Any) -> Module:
@@ -116,20 +111,21 @@ class ElementSerialRotary(Unit):
         m = Module()
         p = self.parameters
         pair, output = self.pairs.payload, self.rotated
-        if self.borrows:
-            lent = self.loan
+        if self.shared:
+            operators = self.operators
         else:
-            lent = own(
+            operators = private_operators(
                 m,
-                LOAN,
+                OPERATORS,
                 add=FloatAdd(stages=p.add_stages, enable=True),
                 multiply=FloatMultiply(
                     extra_bits=EXTRA_BITS, stages=p.multiply_stages, enable=True
                 ),
                 last_multiply=FloatMultiply(stages=p.multiply_stages, enable=True),
             )
+        # The pair stands at the input for two cycles: x is made in the first, y in the second.
         move, second = Signal(), Signal()
-        begins = self.pairs.valid & lent.granted
+        begins = self.pairs.valid & operators.grant
         m.d.comb += [
             move.eq(~output.valid | output.ready),
             self.pairs.ready.eq(second & move),
@@ -137,32 +133,34 @@ class ElementSerialRotary(Unit):
         with m.If(begins & move):
             m.d.sync += second.eq(~second)
 
-        add, left, right = lent.add, lent.multiply, lent.last_multiply
+        add, left, right = operators.add, operators.multiply, operators.last_multiply
+        # x leaves the adder a cycle before y and waits for it, so that the pair leaves as one.
         first_x, is_y, is_last = Signal(BINARY16.layout, reset_less=True), Signal(), Signal()
-        # Whether it is an element, whether y, and whether the last.
-        there, kinds = Signal(p.ranks), [Signal(p.ranks, reset_less=True) for _ in range(2)]
+        # Beside the operators: whether it is an element, whether y, and whether the last.
+        valid, marks = Signal(p.stages), [Signal(p.stages, reset_less=True) for _ in range(2)]
         with m.If(move):
             m.d.sync += [
-                there.eq(Cat(begins, there)),
-                kinds[0].eq(Cat(second, kinds[0])),
-                kinds[1].eq(Cat(pair.last, kinds[1])),
+                valid.eq(Cat(begins, valid)),
+                marks[0].eq(Cat(second, marks[0])),
+                marks[1].eq(Cat(pair.last, marks[1])),
                 first_x.eq(add.result),
             ]
         m.d.comb += [
-            lent.wants.eq(self.pairs.valid),
-            lent.ends.eq(self.pairs.valid & self.pairs.ready & pair.last),
-            lent.busy.eq(there.any()),
-            lent.enable.eq(move),
+            operators.request.eq(self.pairs.valid),
+            operators.end.eq(self.pairs.valid & self.pairs.ready & pair.last),
+            operators.busy.eq(valid.any()),
+            operators.enable.eq(move),
             left.a.eq(pair.x),
             Value.cast(left.b).eq(from_fp16(Mux(second, pair.sine, pair.cosine))),
             right.a.eq(pair.y),
             right.b.eq(Mux(second, pair.cosine, pair.sine)),
             add.a.eq(left.result),
             add.b.eq(right.result),
-            add.b.sign.eq(right.result.sign ^ ~kinds[0][p.multiply_stages - 1]),
-            is_y.eq(kinds[0][-1]),
-            is_last.eq(kinds[1][-1]),
-            output.valid.eq(there[-1] & is_y),
+            # x subtracts its second product: the one subtraction costs a sign bit, no subtractor.
+            add.b.sign.eq(right.result.sign ^ ~marks[0][p.multiply_stages - 1]),
+            is_y.eq(marks[0][-1]),
+            is_last.eq(marks[1][-1]),
+            output.valid.eq(valid[-1] & is_y),
             output.payload.x.eq(first_x),
             output.payload.y.eq(add.result),
             output.payload.last.eq(is_last),

@@ -7,8 +7,9 @@ from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.memory.memory_fifo import MemoryFifo
+from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
-from hdl.veda.functions.normalization_unit import LOAN, NormalizationUnit
+from hdl.veda.functions.normalization_unit import OPERATORS, NormalizationUnit
 from hdl.veda.functions.reduction_unit import ReductionUnit
 from hdl.veda.functions.softmax_parameters import ElementSerialSoftmaxParameters
 
@@ -19,8 +20,8 @@ class ElementSerialSoftmax(Unit):
     The scores go to the reduction unit and to the score buffer. When a head is complete and its sum
     known, its raw scores are read again and normalised, while the next heads are reduced.
 
-    **Latency** from a head's last score to its first probability ``tile + binades + ranks +
-    multiply_stages + 22`` cycles at most, with ``binades = ceil(log2(capacity))`` and `ranks` as in
+    **Latency** from a head's last score to its first probability ``tile + binades + stages +
+    multiply_stages + 22`` cycles at most, with ``binades = ceil(log2(capacity))``, `stages` as in
     the parameters; up to 25 more if the last tile raises the maximum. **Throughput** one score and
     one probability a cycle, also from head to head. A head of fewer than ``binades + 15`` scores
     takes as many cycles as that, and a last tile of fewer than 26 scores that raises the maximum
@@ -41,8 +42,8 @@ class ElementSerialSoftmax(Unit):
     ----------
     parameters : ElementSerialSoftmaxParameters
         Dimensions.
-    borrows : bool
-        Whether the operators of the normalisation are lent.
+    shared : bool
+        Whether the operators of the normalisation stand outside.
 
     Members
     -------
@@ -55,8 +56,8 @@ class ElementSerialSoftmax(Unit):
         `nan`: a head had a NaN. `infinite`: a head had no finite maximum. They stay.
     clear_flags : In(1)
         Both flags fall, unless a head raises them in the same cycle.
-    loan : Out(LOAN)
-        The operators of the normalisation; only with `borrows`.
+    operators : Out(OPERATORS)
+        The operators of the normalisation; only with `shared`.
 
     Raises
     ------
@@ -64,11 +65,9 @@ class ElementSerialSoftmax(Unit):
         By `ElementSerialSoftmaxParameters`.
     """
 
-    def __init__(
-        self, *, parameters: ElementSerialSoftmaxParameters, borrows: bool = False
-    ) -> None:
+    def __init__(self, *, parameters: ElementSerialSoftmaxParameters, shared: bool = False) -> None:
         self.parameters = parameters
-        self.borrows = borrows
+        self.shared = shared
         super().__init__(
             {
                 "scores": In(stream.Signature(parameters.element_layout)),
@@ -76,7 +75,7 @@ class ElementSerialSoftmax(Unit):
                 "flags": Out(parameters.flags_layout),
                 "clear_flags": In(1),
             }
-            | ({"loan": Out(LOAN)} if borrows else {})
+            | ({"operators": Out(OPERATORS)} if shared else {})
         )
 
     def elaborate(self, platform: Any) -> Module:
@@ -85,18 +84,21 @@ class ElementSerialSoftmax(Unit):
         p = self.parameters
         m.submodules.reduction = reduction = ReductionUnit(parameters=p)
         m.submodules.normalization = normalization = NormalizationUnit(
-            parameters=p, borrows=self.borrows
+            parameters=p, shared=self.shared
         )
-        if self.borrows:
-            connect(m, normalization.loan, flipped(self.loan))
+        if self.shared:
+            connect(m, normalization.operators, flipped(self.operators))
+        # Raw scores wait: the maximum to subtract is not known before the head's last one.
         m.submodules.buffer = buffer = MemoryFifo(
             shape=p.element_layout, depth=p.heads * p.capacity
         )
+        # A memory has at least two words.
         heads = max(p.heads, 2)
         m.submodules.maxima = maxima = MemoryFifo(shape=p.maximum_layout, depth=heads)
         m.submodules.reciprocals = reciprocals = MemoryFifo(shape=p.reciprocal_layout, depth=heads)
 
-        # Complete heads whose reciprocal is not yet used; there is room for as many.
+        # Complete heads whose reciprocal is not yet used; the two FIFOs have room for as many, so
+        # that the strobes of the reduction need no ready.
         complete = Signal(range(p.heads + 1))
         score = self.scores.payload
         room = ~score.last | (complete != p.heads)
@@ -106,6 +108,7 @@ class ElementSerialSoftmax(Unit):
         m.d.sync += complete.eq(complete + ends - used)
         m.d.comb += [
             self.scores.ready.eq(ready),
+            # A fork: each side takes a score only when the other can, too.
             reduction.scores.payload.eq(score),
             reduction.scores.valid.eq(self.scores.valid & buffer.source.ready & room),
             buffer.source.payload.eq(score),
@@ -123,9 +126,5 @@ class ElementSerialSoftmax(Unit):
             (reciprocals.sink, normalization.reciprocals),
             (normalization.probabilities, self.probabilities),
         ):
-            m.d.comb += [
-                sink.payload.eq(source.payload),
-                sink.valid.eq(source.valid),
-                source.ready.eq(sink.ready),
-            ]
+            connect_streams(m, source, sink)
         return m

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth.hdl import Cat, Const, Module, Signal
+from amaranth.hdl import Cat, Const, Module, Signal, Value
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.prefix_sum import prefix_sum
@@ -56,9 +56,11 @@ class ElementSums(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Square, align, accumulate; a rank behind each."""
+        """Square, align, accumulate; a pipeline stage for each."""
         m = Module()
         p = self.parameters
+
+        # Stage 1: the element. Its significand goes out to the multiplier and comes back squared.
         strobe, element = Signal(), Signal(p.element_layout, reset_less=True)
         m.d.sync += [strobe.eq(self.strobe), element.eq(self.element)]
 
@@ -69,9 +71,9 @@ class ElementSums(Unit):
         squared, last = Signal(), Signal(reset_less=True)
         shift = Signal(5, reset_less=True)
         special = Signal(reset_less=True)
-        m.d.comb += [
-            self.significand.eq(Cat(value.mantissa, normal)),
-        ]
+        m.d.comb += self.significand.eq(Cat(value.mantissa, normal))
+
+        # Stage 2: the square, and by how much twice it is to be shifted.
         m.d.sync += [
             squared.eq(strobe),
             last.eq(element.last & strobe),
@@ -80,7 +82,7 @@ class ElementSums(Unit):
             special.eq(value.exponent.all() & strobe),
         ]
 
-        # Of an exact square, which has 48 fraction bits, this is what is kept.
+        # Stage 3: of an exact square, which has 48 fraction bits, this is what is kept.
         kept = Signal(32 + SQUARE_FRACTION, reset_less=True)
         aligned, ends, spoils = Signal(), Signal(), Signal(reset_less=True)
         m.d.sync += [
@@ -90,19 +92,21 @@ class ElementSums(Unit):
             kept.eq((square << Cat(Const(0, 1), shift)) >> DROPPED),
         ]
 
-        # The sums stand for one cycle. What comes before a vector, as after a reset, is dropped.
+        # Stage 4: the sums, which stand for one cycle. A vector's first term does not clear a
+        # register in a cycle of its own: it masks what is added to. So what comes before a vector,
+        # as after a reset, is dropped.
         begins = Signal(init=1)
-        goes_on = ~begins
+        continues = ~begins
         squares = Signal(p.square_sum_width, reset_less=True)
         count, undefined = Signal(p.count_width, reset_less=True), Signal(reset_less=True)
-        earlier_squares = squares & goes_on.replicate(len(squares))
+        earlier_squares = squares & continues.replicate(len(squares))
         wide = Cat(kept, Const(0, len(squares) - len(kept)))
         m.d.sync += [
             begins.eq(ends | (begins & ~aligned)),
             self.strobe_out.eq(ends),
             squares.eq(prefix_sum(m, earlier_squares, wide)),
-            count.eq((count & goes_on.replicate(len(count))) + aligned),
-            undefined.eq((undefined & goes_on) | spoils),
+            count.eq((count & continues.replicate(len(count))) + aligned),
+            undefined.eq((undefined & continues) | spoils),
         ]
         m.d.comb += [
             self.sums.squares.eq(squares),
@@ -110,17 +114,25 @@ class ElementSums(Unit):
             self.sums.undefined.eq(undefined),
         ]
         if not p.rms:
-            delayed, sign = Signal(11, reset_less=True), Signal(reset_less=True)
-            term, negative = Signal(p.sum_width, reset_less=True), Signal(reset_less=True)
-            total = Signal(p.sum_width, reset_less=True)
-            m.d.sync += [
-                delayed.eq(self.significand & strobe.replicate(11)),
-                sign.eq(value.sign),
-                # The complement is one too small: the adder makes up for it.
-                term.eq((delayed << shift) ^ sign.replicate(p.sum_width)),
-                negative.eq(sign),
-            ]
-            earlier = total & goes_on.replicate(p.sum_width)
-            m.d.sync += total.eq(prefix_sum(m, Cat(negative, earlier), Cat(negative, term))[1:])
-            m.d.comb += self.sums.sum.eq(total)
+            self._sum(m, strobe=strobe, sign=value.sign, shift=shift, continues=continues)
         return m
+
+    def _sum(
+        self, m: Module, *, strobe: Value, sign: Value, shift: Value, continues: Value
+    ) -> None:
+        """Add up the elements themselves, in step with their squares."""
+        width = self.parameters.sum_width
+        significand, is_negative = Signal(11, reset_less=True), Signal(reset_less=True)
+        term, negative = Signal(width, reset_less=True), Signal(reset_less=True)
+        total = Signal(width, reset_less=True)
+        m.d.sync += [
+            significand.eq(self.significand & strobe.replicate(11)),
+            is_negative.eq(sign),
+            # The complement is one too small: below, `negative` is a digit under both operands,
+            # whose carry into the lowest bit makes up for it.
+            term.eq((significand << shift) ^ is_negative.replicate(width)),
+            negative.eq(is_negative),
+        ]
+        earlier = total & continues.replicate(width)
+        m.d.sync += total.eq(prefix_sum(m, Cat(negative, earlier), Cat(negative, term))[1:])
+        m.d.comb += self.sums.sum.eq(total)

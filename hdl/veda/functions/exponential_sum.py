@@ -82,7 +82,8 @@ class ExponentialSum(Unit):
         p = self.parameters
         width = p.sum_width
 
-        # The exponential as a multiple of 2**-24.
+        # Stage 1: the exponential as a multiple of 2**-24, the smallest of FP16. So a sum of any
+        # order is the same, and no rounding of an adder enters it.
         code = self.exponential
         normal = code.exponent.any()
         significand = Cat(code.mantissa, normal)
@@ -99,6 +100,8 @@ class ExponentialSum(Unit):
             rescale.eq(self.rescale),
         ]
 
+        # Stage 2: the sum. `factor` says, bit by bit from the top, where the earlier sum, which
+        # shifts right, is added; when it has run out, a sum is complete.
         total = Signal(width, reset_less=True)
         factor = Signal(SUM_FRACTION + 1, reset_less=True)
         closing = Signal()
@@ -111,7 +114,8 @@ class ExponentialSum(Unit):
         )
         taken = earlier & factor[-1].replicate(width)
         kept = total & ~starts.replicate(width)
-        # One carry chain for the three of them.
+        # Three addends in one cycle: a row of full adders leaves two, and one carry chain adds
+        # those.
         taken = taken & ~starts.replicate(width)
         total_next = prefix_sum(
             m,
@@ -123,6 +127,7 @@ class ExponentialSum(Unit):
             m.d.sync += factor.eq(Mux(first_of_head, 0, Mux(rescale, term, one)))
         with m.If(strobe):
             m.d.sync += first_of_head.eq(last)
+        # A head's last tile may still have factor bits to add when its last score is in.
         with m.If(strobe & last):
             m.d.sync += closing.eq(1)
         with m.Elif(complete):
@@ -142,6 +147,7 @@ class ExponentialSum(Unit):
         remainder = Signal(DIVISOR_BITS, reset_less=True)
         quotient = Signal(digits, reset_less=True)
         held = Signal(p.sum_width, reset_less=True)
+        # The division's steps count down `left`: `binades` of them shift, the others divide.
         normalises = left > digits
         rest, digit = restoring_step(remainder, Const(0, 1), held[-DIVISOR_BITS:])
         with m.If(normalises & ~held[-1]):
@@ -155,6 +161,7 @@ class ExponentialSum(Unit):
             m.d.sync += [left.eq(p.binades + digits), exponent.eq(BINARY16.bias - 1 - p.binades)]
         with m.Elif(left.any()):
             m.d.sync += left.eq(left - 1)
+        # Left to normalise a divisor, right to take up an earlier sum.
         with m.If(load):
             m.d.sync += held.eq(total)
         with m.Elif(normalises & ~held[-1]):
@@ -163,7 +170,8 @@ class ExponentialSum(Unit):
             m.d.sync += held.eq(held >> 1)
         m.d.sync += self.strobe_out.eq(left == 1)
         m.d.comb += [
-            # The reciprocal of a power of two is one, in front of zeros.
+            # The reciprocal of a power of two is one, in front of zeros: its exponent is one more.
+            # The last digit is the rounding to odd, so that the next rounding is the only one.
             self.reciprocal.mantissa.eq(Cat(quotient[0] | remainder.any(), quotient[1:-2])),
             self.reciprocal.exponent.eq(exponent + quotient[-1]),
         ]

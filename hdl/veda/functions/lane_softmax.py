@@ -7,10 +7,10 @@ from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.stream.connect import connect_streams, fork_handshake, join_handshake
-from hdl.stream.fall_through_fifo import FallThroughFifo
+from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
 from hdl.veda.functions.element_serial_softmax import ElementSerialSoftmax
-from hdl.veda.functions.normalization_unit import LOAN
+from hdl.veda.functions.normalization_unit import OPERATORS
 from hdl.veda.functions.softmax_parameters import ElementSerialSoftmaxParameters
 
 HEADS_UNDER_WAY = 4
@@ -29,8 +29,8 @@ class LaneSoftmax(Unit):
         Dimensions of a lane.
     lanes : int
         Heads in lock-step, 1 or more.
-    borrows : bool
-        Whether the operators of the first lane's normalisation are lent.
+    shared : bool
+        Whether the operators of the first lane's normalisation stand outside.
 
     Members
     -------
@@ -44,16 +44,16 @@ class LaneSoftmax(Unit):
         Those of all lanes.
     clear_flags : In(1)
         As in `ElementSerialSoftmax`.
-    loan : Out(LOAN)
-        The operators; only with `borrows`.
+    operators : Out(OPERATORS)
+        The operators; only with `shared`.
     """
 
     def __init__(
-        self, *, parameters: ElementSerialSoftmaxParameters, lanes: int = 1, borrows: bool = False
+        self, *, parameters: ElementSerialSoftmaxParameters, lanes: int = 1, shared: bool = False
     ) -> None:
         self.parameters = p = parameters
         self.lanes = lanes
-        self.borrows = borrows
+        self.shared = shared
         super().__init__(
             {
                 "lengths": In(stream.Signature(p.length_shape)),
@@ -62,7 +62,7 @@ class LaneSoftmax(Unit):
                 "flags": Out(p.flags_layout),
                 "clear_flags": In(1),
             }
-            | ({"loan": Out(LOAN)} if borrows else {})
+            | ({"operators": Out(OPERATORS)} if shared else {})
         )
 
     def elaborate(self, platform: Any) -> Module:
@@ -70,14 +70,16 @@ class LaneSoftmax(Unit):
         m = Module()
         p = self.parameters
         lanes = [
-            ElementSerialSoftmax(parameters=p, borrows=self.borrows and lane == 0)
+            ElementSerialSoftmax(parameters=p, shared=self.shared and lane == 0)
             for lane in range(self.lanes)
         ]
-        if self.borrows:
-            connect(m, lanes[0].loan, flipped(self.loan))
-        m.submodules.heads = heads = FallThroughFifo(shape=p.length_shape, depth=HEADS_UNDER_WAY)
+        # The other lanes' normalisations have no counterpart that could use their operators.
+        if self.shared:
+            connect(m, lanes[0].operators, flipped(self.operators))
+        m.submodules.heads = heads = Fifo(shape=p.length_shape, depth=HEADS_UNDER_WAY)
         connect_streams(m, self.lengths, heads.source)
 
+        # The arrays' scores have no end of a head: the length that came ahead marks it.
         count = Signal(p.length_shape)
         last, moves = Signal(), Signal()
         offered = self.scores.valid & heads.sink.valid
@@ -91,12 +93,14 @@ class LaneSoftmax(Unit):
         with m.If(moves):
             m.d.sync += count.eq(Mux(last, 0, count + 1))
 
+        # In lock-step: a score enters all lanes or none, a probability leaves all or none.
         results = [lane.probabilities for lane in lanes]
         valid = join_handshake(m, results, self.probabilities.ready)
         m.d.comb += [
             self.probabilities.valid.eq(valid),
             self.probabilities.payload.last.eq(results[0].payload.last),
         ]
+        # A flag of any lane is a flag.
         flags = 0
         for index, lane in enumerate(lanes):
             m.submodules[f"lane_{index}"] = lane
@@ -104,7 +108,7 @@ class LaneSoftmax(Unit):
                 lane.scores.payload.value.eq(self.scores.payload[index]),
                 lane.scores.payload.last.eq(last),
                 lane.clear_flags.eq(self.clear_flags),
-                self.probabilities.payload["values"][index].eq(results[index].payload.value),
+                self.probabilities.payload.values[index].eq(results[index].payload.value),
             ]
             flags = lane.flags.as_value() | flags
         m.d.comb += self.flags.eq(flags)

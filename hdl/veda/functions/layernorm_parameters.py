@@ -1,10 +1,12 @@
 """Dimensions of the element-serial layernorm, which all of its parts share."""
 
+from typing import Annotated
+
 from amaranth.lib import data
 from amaranth.utils import ceil_log2
 
 from hdl.arith.float_format import BINARY16
-from hdl.parameters import parameter_object, require_choice, require_range
+from hdl.parameters import Parameters, Range, parameter_object
 
 SUM_FRACTION = 24
 """Fraction bits of a sum of elements: every FP16 number is a multiple of 2**-24."""
@@ -17,19 +19,19 @@ EPSILON = round(1e-5 * 2**SQUARE_FRACTION)
 
 
 @parameter_object
-class ElementSerialLayernormParameters:
+class ElementSerialLayernormParameters(Parameters):
     """Dimensions of an element-serial layernorm; they also drive its model and its testbench.
 
     Parameters
     ----------
     capacity : int
-        Elements of a vector at most, 2 to 65536.
+        Elements of a vector at most.
     rms : bool
         Whether the mean is left alone: RMSNorm instead of layernorm.
     vectors : int
-        Vectors that the buffer holds, 1 to 16.
+        Vectors that the buffer holds.
     subtract_stages, multiply_stages : int
-        Register ranks of the two operators behind the buffer, 1 to 4.
+        Pipeline stages of the two operators behind the buffer.
 
     Raises
     ------
@@ -37,19 +39,11 @@ class ElementSerialLayernormParameters:
         If a rule above is broken, with the rule and the value.
     """
 
-    capacity: int = 4096
+    capacity: Annotated[int, Range(2, 65536, "elements")] = 4096
     rms: bool = True
-    vectors: int = 2
-    subtract_stages: int = 2
-    multiply_stages: int = 2
-
-    def __post_init__(self) -> None:
-        """Check every rule."""
-        require_range("capacity", self.capacity, 2, 1 << 16)
-        require_choice("rms", self.rms, (False, True))
-        require_range("vectors", self.vectors, 1, 16)
-        require_range("subtract_stages", self.subtract_stages, 1, 4)
-        require_range("multiply_stages", self.multiply_stages, 1, 4)
+    vectors: Annotated[int, Range(1, 16, "vectors")] = 2
+    subtract_stages: Annotated[int, Range(1, 4, "stages")] = 2
+    multiply_stages: Annotated[int, Range(1, 4, "stages")] = 2
 
     @property
     def count_width(self) -> int:

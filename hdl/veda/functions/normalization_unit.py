@@ -15,17 +15,24 @@ from hdl.arith.float_exp import Domain, FloatExp
 from hdl.arith.float_format import BINARY16
 from hdl.arith.float_multiply import FloatMultiply
 from hdl.unit import Unit
-from hdl.veda.functions.operator_loan import BINARY, EXTRA_BITS, LONGER_PRODUCT, UNARY, loan, own
+from hdl.veda.functions.shared_operator import (
+    BINARY,
+    EXTRA_BITS,
+    LONGER_PRODUCT,
+    UNARY,
+    private_operators,
+    shared_operators,
+)
 from hdl.veda.functions.softmax_parameters import ElementSerialSoftmaxParameters
 
-LOAN = loan(add=BINARY, exp=UNARY, multiply=LONGER_PRODUCT)
+OPERATORS = shared_operators(add=BINARY, exp=UNARY, multiply=LONGER_PRODUCT)
 """The operators of a normalisation."""
 
 
 class NormalizationUnit(Unit):
     """Turn a head's scores into probabilities.
 
-    **Latency** ``ranks + multiply_stages`` cycles. **Throughput** one score a cycle. Everything
+    **Latency** ``stages + multiply_stages`` cycles. **Throughput** one score a cycle. Everything
     waits together.
 
     **Numerics** as in `ElementSerialSoftmax`.
@@ -34,8 +41,8 @@ class NormalizationUnit(Unit):
     ----------
     parameters : ElementSerialSoftmaxParameters
         Dimensions.
-    borrows : bool
-        Whether the operators are lent.
+    shared : bool
+        Whether the operators stand outside, where other functions use them too.
 
     Members
     -------
@@ -47,15 +54,13 @@ class NormalizationUnit(Unit):
         Each head's reciprocal; taken when the head's last score reaches the multiplication.
     probabilities : Out(stream)
         Probabilities and the end of a head.
-    loan : Out(LOAN)
-        The operators; only with `borrows`. No score is taken unless they are granted.
+    operators : Out(OPERATORS)
+        The operators; only with `shared`. No score is taken unless they are granted.
     """
 
-    def __init__(
-        self, *, parameters: ElementSerialSoftmaxParameters, borrows: bool = False
-    ) -> None:
+    def __init__(self, *, parameters: ElementSerialSoftmaxParameters, shared: bool = False) -> None:
         self.parameters = parameters
-        self.borrows = borrows
+        self.shared = shared
         super().__init__(
             {
                 "scores": In(stream.Signature(parameters.element_layout)),
@@ -63,30 +68,31 @@ class NormalizationUnit(Unit):
                 "reciprocals": In(stream.Signature(parameters.reciprocal_layout)),
                 "probabilities": Out(stream.Signature(parameters.element_layout)),
             }
-            | ({"loan": Out(LOAN)} if borrows else {})
+            | ({"operators": Out(OPERATORS)} if shared else {})
         )
 
     def elaborate(self, platform: Any) -> Module:
         """Subtract, take the exponential, multiply."""
         m = Module()
         p = self.parameters
-        lent = self.loan if self.borrows else self._own(m)
+        operators = self.operators if self.shared else self._private_operators(m)
         output = self.probabilities
         move, begins = Signal(), Signal()
         score, maximum = self.scores.payload, self.maxima.payload
         m.d.comb += [
-            begins.eq(self.scores.valid & self.maxima.valid & lent.granted),
-            self.scores.ready.eq(self.maxima.valid & lent.granted & move),
+            begins.eq(self.scores.valid & self.maxima.valid & operators.grant),
+            self.scores.ready.eq(self.maxima.valid & operators.grant & move),
             self.maxima.ready.eq(begins & score.last & move),
         ]
 
+        # x - m is x + (-m); the register before the adder cuts the path from the score buffer.
         minuend = Signal(BINARY16.layout, reset_less=True)
         subtrahend = Signal(BINARY16.layout, reset_less=True)
-        ranks = p.ranks + p.multiply_stages
-        # What goes beside the operators.
-        valid, last = Signal(ranks), Signal(ranks, reset_less=True)
-        undefined = Signal(p.ranks, reset_less=True)
-        # The last rank may be emptied while the others wait for a reciprocal.
+        stages = p.stages + p.multiply_stages
+        # What accompanies a score beside the operators, a bit a stage.
+        valid, last = Signal(stages), Signal(stages, reset_less=True)
+        undefined = Signal(p.stages, reset_less=True)
+        # The last stage may be emptied while the others wait for a reciprocal.
         with m.If(output.ready):
             m.d.sync += valid[-1].eq(0)
         with m.If(move):
@@ -100,35 +106,36 @@ class NormalizationUnit(Unit):
 
         # The sum comes after the maximum: the first scores of a head may be here before it.
         reciprocal = self.reciprocals.payload
-        due = valid[p.ranks - 1]
+        due = valid[p.stages - 1]
         missing = due & ~self.reciprocals.valid
         nan = undefined[-1]
         m.d.comb += [
             move.eq((~output.valid | output.ready) & ~missing),
-            self.reciprocals.ready.eq(due & last[p.ranks - 1] & move),
-            lent.wants.eq(self.scores.valid & self.maxima.valid),
-            lent.busy.eq(valid.any()),
-            lent.enable.eq(move),
-            lent.add.a.eq(minuend),
-            lent.add.b.eq(subtrahend),
-            lent.add.b.sign.eq(~subtrahend.sign),
-            lent.exp.a.eq(lent.add.result),
-            lent.multiply.a.eq(lent.exp.result),
+            self.reciprocals.ready.eq(due & last[p.stages - 1] & move),
+            operators.request.eq(self.scores.valid & self.maxima.valid),
+            operators.busy.eq(valid.any()),
+            operators.enable.eq(move),
+            operators.add.a.eq(minuend),
+            operators.add.b.eq(subtrahend),
+            operators.add.b.sign.eq(~subtrahend.sign),
+            # Without a register of its own: the operators' stages follow each other.
+            operators.exp.a.eq(operators.add.result),
+            operators.multiply.a.eq(operators.exp.result),
             # A head without a softmax is multiplied by a NaN.
-            lent.multiply.b.mantissa.eq(reciprocal.mantissa | nan),
-            lent.multiply.b.exponent.eq(reciprocal.exponent | nan.replicate(5)),
+            operators.multiply.b.mantissa.eq(reciprocal.mantissa | nan),
+            operators.multiply.b.exponent.eq(reciprocal.exponent | nan.replicate(5)),
             output.valid.eq(valid[-1]),
-            output.payload.value.eq(lent.multiply.result),
+            output.payload.value.eq(operators.multiply.result),
             output.payload.last.eq(last[-1]),
         ]
         return m
 
-    def _own(self, m: Module) -> Any:
+    def _private_operators(self, m: Module) -> Any:
         """Return operators of the unit itself."""
         p = self.parameters
-        return own(
+        return private_operators(
             m,
-            LOAN,
+            OPERATORS,
             add=FloatAdd(stages=p.subtract_stages, enable=True),
             exp=FloatExp(domain=Domain.NONPOSITIVE, stages=p.exp_stages, enable=True),
             multiply=FloatMultiply(extra_bits=EXTRA_BITS, stages=p.multiply_stages, enable=True),

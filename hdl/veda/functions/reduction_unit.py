@@ -34,7 +34,7 @@ class ReductionUnit(Unit):
     first score comes in the place of the maximum.
 
     **Latency** the last score leaves its tile ``tile + 1`` cycles after it came, at most, and its
-    head's maximum is there; the reciprocal follows ``binades + ranks + 19`` cycles later.
+    head's maximum is there; the reciprocal follows ``binades + stages + 19`` cycles later.
     **Throughput** one score a cycle; a last tile that raises the maximum and is shorter than 26
     scores takes 26 cycles, and a head takes at least ``binades + 15``.
 
@@ -96,6 +96,7 @@ class ReductionUnit(Unit):
         nan_before, rose_before = Signal(reset_less=True), Signal(reset_less=True)
         place = Signal(range(p.tile))
 
+        # Two unsigned numbers are compared, not two floating-point ones.
         greater = order_key(score.value) > order_key(running)
         nan = score.value.exponent.all() & score.value.mantissa.any()
         maximum = Signal(BINARY16.layout)
@@ -105,6 +106,8 @@ class ReductionUnit(Unit):
             nans.eq(nan | (nan_before & ~begins)),
             rises.eq(~first_tile & (greater | rose_before)),
             end.eq(score.last | (place == p.tile - 1)),
+            # A score waits for room in both, though only a tile's last needs the second: what it is
+            # does not decide whether it is taken.
             self.scores.ready.eq(elements.ready & tiles.ready),
             take.eq(self.scores.valid & self.scores.ready),
             elements.valid.eq(take),
@@ -124,6 +127,7 @@ class ReductionUnit(Unit):
             ]
             with m.If(end):
                 m.d.sync += [first_tile.eq(score.last), place.eq(0)]
+        # Sticky, and set by preference: a clear in the same cycle loses no head.
         ends = take & score.last
         m.d.sync += [
             self.flags.nan.eq((self.flags.nan & ~self.clear_flags) | (ends & nans)),
@@ -143,7 +147,7 @@ class ReductionUnit(Unit):
         pause_next = Signal.like(pause)
 
         take, rescale = Signal(), Signal()
-        is_maximum = Value.cast(element.value) == Value.cast(tile.maximum.value)
+        # Only these replace what the sum's divider, or its earlier sum, still holds.
         replaces = element.last | (first_of_tile & ~first_of_head)
         blocked = (first_of_tile & pause.any()) | (replaces & busy.any())
         m.d.comb += [
@@ -156,48 +160,70 @@ class ReductionUnit(Unit):
             pause_next.eq(Mux(pause.any(), pause - 1, 0)),
         ]
         m.d.sync += [pause.eq(pause_next), busy.eq(Mux(busy.any(), busy - 1, 0))]
-
-        # Behind a tile's last element this register still holds the tile's maximum.
-        maximum = Signal(BINARY16.layout, reset_less=True)
-        minuend = Signal(BINARY16.layout, reset_less=True)
-        first = Signal(BINARY16.layout, reset_less=True)
-        owed = Signal()
-        swapped = Mux(owed & is_maximum, first, element.value)
-        m.d.sync += minuend.eq(Mux(rescale, maximum, swapped))
         with m.If(take):
-            m.d.sync += [
-                first_of_tile.eq(element.end),
-                first_of_head.eq(element.last),
-                maximum.eq(tile.maximum.value),
-                owed.eq(owed & ~is_maximum),
-            ]
+            m.d.sync += [first_of_tile.eq(element.end), first_of_head.eq(element.last)]
+            # A tile that takes up an earlier sum needs a bit's time for each of the factor's.
             with m.If(first_of_tile):
                 m.d.comb += pause_next.eq(~first_of_head)
-                m.d.sync += [first.eq(element.value), owed.eq(rescale & ~is_maximum)]
             with m.If(rescale):
                 m.d.comb += pause_next.eq(total.rescale_cycles - 1)
             with m.If(element.last):
                 m.d.sync += busy.eq(pause_next + total.reciprocal_cycles(p))
 
-        m.submodules.subtract = subtract = FloatAdd(stages=p.subtract_stages)
+        difference = self._difference(m, element, tile, take, first_of_tile, rescale)
         m.submodules.exp = exp = FloatExp(domain=Domain.NONPOSITIVE, stages=p.exp_stages)
         m.d.comb += [
-            subtract.a.eq(minuend),
-            subtract.b.eq(maximum),
-            subtract.b.sign.eq(~maximum.sign),
-            exp.a.eq(subtract.result),
+            exp.a.eq(difference),
             total.exponential.eq(exp.result),
             self.reciprocal_strobe.eq(total.strobe_out),
             self.reciprocal.eq(total.reciprocal),
         ]
+        # What accompanies an element through the subtractor and the exponential unit.
         strobe: Value = take
         places = Cat(first_of_tile, element.last, rescale)
-        for rank in range(p.ranks):
-            later = Signal(name=f"strobe_{rank}")
-            there = Signal(3, name=f"places_{rank}", reset_less=True)
-            m.d.sync += [later.eq(strobe), there.eq(places)]
-            strobe, places = later, there
+        for stage in range(p.stages):
+            strobe_out = Signal(name=f"strobe_{stage}")
+            places_out = Signal(3, name=f"places_{stage}", reset_less=True)
+            m.d.sync += [strobe_out.eq(strobe), places_out.eq(places)]
+            strobe, places = strobe_out, places_out
         m.d.comb += [
             total.strobe.eq(strobe),
             Cat(total.first_of_tile, total.last, total.rescale).eq(places),
         ]
+
+    def _difference(
+        self,
+        m: Module,
+        element: Any,
+        tile: Any,
+        take: Value,
+        first_of_tile: Value,
+        rescale: Value,
+    ) -> Value:
+        """Return an element less its tile's maximum; or, to rescale, the old maximum less the new.
+
+        The exponential of the maximum itself is known to be one. Where the first place of a tile is
+        needed for the factor, its score waits, and comes in the place of the maximum.
+        """
+        # Behind a tile's last element this register still holds the tile's maximum.
+        maximum = Signal(BINARY16.layout, reset_less=True)
+        minuend = Signal(BINARY16.layout, reset_less=True)
+        first, first_pending = Signal(BINARY16.layout, reset_less=True), Signal()
+        is_maximum = Value.cast(element.value) == Value.cast(tile.maximum.value)
+        swapped = Mux(first_pending & is_maximum, first, element.value)
+        m.d.sync += minuend.eq(Mux(rescale, maximum, swapped))
+        with m.If(take):
+            m.d.sync += [
+                maximum.eq(tile.maximum.value),
+                first_pending.eq(first_pending & ~is_maximum),
+            ]
+            # If the first score is the maximum, the factor has taken the right place already.
+            with m.If(first_of_tile):
+                m.d.sync += [first.eq(element.value), first_pending.eq(rescale & ~is_maximum)]
+        m.submodules.subtract = subtract = FloatAdd(stages=self.parameters.subtract_stages)
+        m.d.comb += [
+            subtract.a.eq(minuend),
+            subtract.b.eq(maximum),
+            subtract.b.sign.eq(~maximum.sign),
+        ]
+        return subtract.result

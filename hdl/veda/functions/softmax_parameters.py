@@ -1,10 +1,12 @@
 """Dimensions of the element-serial softmax, which all of its parts share."""
 
+from typing import Annotated
+
 from amaranth.lib import data
 from amaranth.utils import ceil_log2
 
 from hdl.arith.float_format import BINARY16
-from hdl.parameters import parameter_object, require_power_of_two, require_range
+from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object
 
 SUM_FRACTION = 24
 """Fraction bits of a sum of exponentials: every FP16 exponential is a multiple of 2**-24."""
@@ -17,20 +19,19 @@ RECIPROCAL_FRACTION = 14
 
 
 @parameter_object
-class ElementSerialSoftmaxParameters:
+class ElementSerialSoftmaxParameters(Parameters):
     """Dimensions of an element-serial softmax; they also drive its golden model and testbench.
 
     Parameters
     ----------
     capacity : int
-        Scores of a head at most, 2 to 16384: the reciprocal of a larger sum would be subnormal.
+        Scores of a head at most; the reciprocal of a larger sum would be subnormal.
     tile : int
-        Scores after which the running maximum takes effect: a power of two, 2 to 64.
+        Scores after which the running maximum takes effect.
     heads : int
-        Heads of raw scores that the score buffer holds, 1 to 64.
+        Heads of raw scores that the score buffer holds.
     subtract_stages, exp_stages, multiply_stages : int
-        Register ranks of the subtractors, 1 to 4, of the exponential units, 1 to 7, and of the
-        multiplier, 1 to 4.
+        Pipeline stages of the subtractors, of the exponential units, and of the multiplier.
 
     Raises
     ------
@@ -38,30 +39,22 @@ class ElementSerialSoftmaxParameters:
         If a rule above is broken, with the rule and the value.
     """
 
-    capacity: int = 4096
-    tile: int = 32
-    heads: int = 4
-    subtract_stages: int = 2
-    exp_stages: int = 5
-    multiply_stages: int = 2
-
-    def __post_init__(self) -> None:
-        """Check every rule."""
-        require_range("capacity", self.capacity, 2, 1 << 14)
-        require_power_of_two("tile", self.tile, 2, 64)
-        require_range("heads", self.heads, 1, 64)
-        require_range("subtract_stages", self.subtract_stages, 1, 4)
-        require_range("exp_stages", self.exp_stages, 1, 7)
-        require_range("multiply_stages", self.multiply_stages, 1, 4)
+    capacity: Annotated[int, Range(2, 16384, "scores")] = 4096
+    tile: Annotated[int, PowerOfTwo(2, 64, "scores")] = 32
+    heads: Annotated[int, Range(1, 64, "heads")] = 4
+    subtract_stages: Annotated[int, Range(1, 4, "stages")] = 2
+    exp_stages: Annotated[int, Range(1, 7, "stages")] = 5
+    multiply_stages: Annotated[int, Range(1, 4, "stages")] = 2
 
     @property
-    def ranks(self) -> int:
-        """Register ranks from a score to its exponential, that of the operands included."""
+    def stages(self) -> int:
+        """Pipeline stages from a score to its exponential, that of the operands included."""
         return 1 + self.subtract_stages + self.exp_stages
 
     @property
     def sum_width(self) -> int:
         """Bits of a sum of exponentials, each at most 1."""
+        # The maximum's exponential is 1, and there are `capacity` of them at most.
         return self.binades + 1 + SUM_FRACTION
 
     @property

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import reduce
 from operator import or_
-from typing import Any
+from typing import Annotated, Any
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import stream
@@ -12,7 +12,7 @@ from amaranth.lib.wiring import In, Out
 from hdl.arith.float_add import FloatAdd
 from hdl.arith.float_exp import Domain, FloatExp
 from hdl.arith.float_multiply import FloatMultiply
-from hdl.parameters import parameter_object, require_range
+from hdl.parameters import As, Parameters, Range, parameter_object
 from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
 from hdl.veda.functions.element_serial_activation import (
@@ -26,30 +26,30 @@ from hdl.veda.functions.element_serial_rotary import (
 )
 from hdl.veda.functions.lane_softmax import LaneSoftmax
 from hdl.veda.functions.layernorm_parameters import ElementSerialLayernormParameters
-from hdl.veda.functions.operator_loan import EXTRA_BITS, link_results
+from hdl.veda.functions.shared_operator import EXTRA_BITS, link_results
 from hdl.veda.functions.softmax_parameters import ElementSerialSoftmaxParameters
 
 
 @parameter_object
-class SpecialFunctionUnitParameters:
+class SpecialFunctionUnitParameters(Parameters):
     """Dimensions of a special function unit; they also drive its golden model and testbench.
 
     Parameters
     ----------
     lanes : int
-        Heads in lock-step, 1 to 16. Each lane has a softmax; the first one's lends its operators.
+        Heads in lock-step. Each lane has a softmax; the first one's shares its operators.
     capacity, tile, heads : int
         As in `ElementSerialSoftmaxParameters`.
     width : int
-        Elements of a vector to normalise at most, 2 to 65536.
+        Elements of a vector to normalise at most.
     rms : bool
         RMSNorm instead of layernorm.
     vectors : int
         As in `ElementSerialLayernormParameters`.
     exp_stages : int
-        Register ranks of the exponential units, 2 to 7.
+        Pipeline stages of the exponential units.
     step_stages : int
-        Of adders and multipliers, 1 to 4.
+        Register stages of adders and multipliers.
     divide_digits, divide_stages : int
         As in `ElementSerialActivationParameters`.
 
@@ -59,24 +59,17 @@ class SpecialFunctionUnitParameters:
         If a rule above is broken, with the rule and the value.
     """
 
-    lanes: int = 1
-    capacity: int = 4096
-    tile: int = 32
-    heads: int = 4
-    width: int = 4096
+    lanes: Annotated[int, Range(1, 16, "heads")] = 1
+    capacity: Annotated[int, As(ElementSerialSoftmaxParameters)] = 4096
+    tile: Annotated[int, As(ElementSerialSoftmaxParameters)] = 32
+    heads: Annotated[int, As(ElementSerialSoftmaxParameters)] = 4
+    width: Annotated[int, Range(2, 65536, "elements")] = 4096
     rms: bool = True
-    vectors: int = 2
-    exp_stages: int = 5
-    step_stages: int = 2
-    divide_digits: int = 2
-    divide_stages: int = 10
-
-    def __post_init__(self) -> None:
-        """Check every rule; those of a function are its own parameters'."""
-        require_range("lanes", self.lanes, 1, 16)
-        require_range("width", self.width, 2, 1 << 16)
-        for function in (self.activation, self.softmax, self.layernorm, self.rotary):
-            assert function is not None
+    vectors: Annotated[int, As(ElementSerialLayernormParameters)] = 2
+    exp_stages: Annotated[int, As(ElementSerialActivationParameters)] = 5
+    step_stages: Annotated[int, Range(1, 4, "stages")] = 2
+    divide_digits: Annotated[int, As(ElementSerialActivationParameters)] = 2
+    divide_stages: Annotated[int, As(ElementSerialActivationParameters)] = 10
 
     @property
     def softmax(self) -> ElementSerialSoftmaxParameters:
@@ -103,7 +96,7 @@ class SpecialFunctionUnitParameters:
 
     @property
     def activation(self) -> ElementSerialActivationParameters:
-        """Register ranks of the activation."""
+        """Pipeline stages of the activation."""
         return ElementSerialActivationParameters(
             exp_stages=self.exp_stages,
             step_stages=self.step_stages,
@@ -114,7 +107,7 @@ class SpecialFunctionUnitParameters:
 
     @property
     def rotary(self) -> ElementSerialRotaryParameters:
-        """Register ranks of the rotary embedding."""
+        """Pipeline stages of the rotary embedding."""
         return ElementSerialRotaryParameters(
             multiply_stages=self.step_stages, add_stages=self.step_stages
         )
@@ -191,19 +184,19 @@ class SpecialFunctionUnit(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Connect the functions, and lend each of them the operators in its turn."""
+        """Connect the functions, and share the operators among them."""
         m = Module()
         p = self.parameters
         m.submodules.softmax = softmax = LaneSoftmax(
-            parameters=p.softmax, lanes=p.lanes, borrows=True
+            parameters=p.softmax, lanes=p.lanes, shared=True
         )
         m.submodules.layernorm = layernorm = ElementSerialLayernorm(
-            parameters=p.layernorm, borrows=True
+            parameters=p.layernorm, shared=True
         )
         m.submodules.activation = activation = ElementSerialActivation(
-            parameters=p.activation, borrows=True
+            parameters=p.activation, shared=True
         )
-        m.submodules.rotary = rotary = ElementSerialRotary(parameters=p.rotary, borrows=True)
+        m.submodules.rotary = rotary = ElementSerialRotary(parameters=p.rotary, shared=True)
         for source, sink in (
             (self.lengths, softmax.lengths),
             (self.scores, softmax.scores),
@@ -223,32 +216,38 @@ class SpecialFunctionUnit(Unit):
             self.undefined.eq(layernorm.undefined),
         ]
 
-        loans = [unit.loan for unit in (softmax, layernorm, activation, rotary)]
-        self._lend(m, loans, self._take_turns(m, loans))
+        # Their order is the arbiter's: behind the softmax the norm is the next to be granted.
+        requesters = [unit.operators for unit in (softmax, layernorm, activation, rotary)]
+        self._share(m, requesters, self._arbitrate(m, requesters))
         return m
 
-    def _take_turns(self, m: Module, loans: Sequence[Any]) -> Signal:
-        """Return whose the operators are: one bit for each function."""
-        owner, leaving = Signal(len(loans), init=1), Signal()
-        wants, busy, ends = (
-            Cat(getattr(loan, name) for loan in loans) for name in ("wants", "busy", "ends")
+    def _arbitrate(self, m: Module, requesters: Sequence[Any]) -> Signal:
+        """Grant round robin; return whose the operators are, one bit for each function."""
+        # One-hot. After reset the first function owns what nobody has requested yet.
+        owner, leaving = Signal(len(requesters), init=1), Signal()
+        requests, busy, ends = (
+            Cat(getattr(requester, name) for requester in requesters)
+            for name in ("request", "busy", "end")
         )
-        keeps = (owner & (busy | (wants & ~leaving.replicate(len(loans))))).any()
+        # An owner that leaves begins nothing more, but what is in the operators has to come out.
+        keeps = (owner & (busy | (requests & ~leaving.replicate(len(requesters))))).any()
+        # An owner with something to begin in every cycle would starve the others: behind a
+        # vector's end it leaves if anybody waits.
         with m.If((owner & ends).any()):
-            m.d.sync += leaving.eq((wants & ~owner).any())
+            m.d.sync += leaving.eq((requests & ~owner).any())
         with m.Elif(~keeps):
             m.d.sync += leaving.eq(0)
-        for index, loan in enumerate(loans):
-            m.d.comb += loan.granted.eq(owner[index] & ~leaving)
+        for index, requester in enumerate(requesters):
+            m.d.comb += requester.grant.eq(owner[index] & ~leaving)
             with m.If(owner[index] & ~keeps):
                 # The nearest of those behind it is assigned last.
-                for distance in reversed(range(1, len(loans))):
-                    other = (index + distance) % len(loans)
-                    with m.If(wants[other]):
+                for distance in reversed(range(1, len(requesters))):
+                    other = (index + distance) % len(requesters)
+                    with m.If(requests[other]):
                         m.d.sync += owner.eq(1 << other)
         return owner
 
-    def _lend(self, m: Module, loans: Sequence[Any], owner: Signal) -> None:
+    def _share(self, m: Module, requesters: Sequence[Any], owner: Signal) -> None:
         """Give each operator its owner's operands, and everybody its result."""
         p = self.parameters
         steps: dict[str, Any] = {"stages": p.step_stages, "enable": True}
@@ -259,20 +258,23 @@ class SpecialFunctionUnit(Unit):
             "divide": p.activation.divider,
             "last_multiply": FloatMultiply(exact=True, **steps),
         }
+        # All pipelines move together, as their owner does.
         enable = Signal()
-        m.d.comb += enable.eq((owner & Cat(loan.enable for loan in loans)).any())
+        m.d.comb += enable.eq((owner & Cat(requester.enable for requester in requesters)).any())
         for name, operator in operators.items():
             m.submodules[name] = operator
             m.d.comb += operator.enable.eq(enable)
-            lent = [
-                (getattr(loan, name), owns)
-                for loan, owns in zip(loans, owner, strict=True)
-                if name in loan.signature.members
+            users = [
+                (getattr(requester, name), owns)
+                for requester, owns in zip(requesters, owner, strict=True)
+                if name in requester.signature.members
             ]
-            for ports, _owns in lent:
+            # A result goes to all of them: only the owner has anything in its pipeline.
+            for ports, _owns in users:
                 link_results(m, operator, ports)
             for operand in ("a", "b"):
                 if operand in operator.signature.members:
-                    codes = [(owns, Value.cast(getattr(ports, operand))) for ports, owns in lent]
+                    codes = [(owns, Value.cast(getattr(ports, operand))) for ports, owns in users]
+                    # The owner is one-hot: masks need no priority.
                     chosen = reduce(or_, [Mux(owns, code, 0) for owns, code in codes])
                     m.d.comb += Value.cast(getattr(operator, operand)).eq(chosen)

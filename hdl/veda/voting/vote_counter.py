@@ -1,9 +1,10 @@
 """The votes of a layer added up, and the slot with the most of them."""
 
+from dataclasses import dataclass
 from typing import Any
 
-from amaranth.hdl import Module, Mux, Shape, Signal, unsigned
-from amaranth.lib import data, enum, stream
+from amaranth.hdl import Module, Mux, Shape, Signal, Value, unsigned
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.saturating_add import saturate
@@ -15,24 +16,30 @@ SHORT = 4
 """Slots below which a pass would read counts that the pass before has not written yet."""
 
 
-class Phase(enum.Enum, shape=2):
-    """What a pass over the slots is for."""
+@dataclass(frozen=True, kw_only=True)
+class _Pass:
+    """What a pass over the slots is for, and which round of heads it counts.
 
-    COUNT = 0
-    """Add a round's votes, or none; the last such pass also finds the first victim."""
+    Parameters
+    ----------
+    counting, searching, spilling : Value
+        It adds votes, finds a further victim, or sends the counts that are left.
+    first_round, last_round : Value
+        The heads whose votes are counted are a layer's first or last.
+    """
 
-    SEARCH = 1
-    """Find one more victim."""
-
-    SPILL = 2
-    """Send the counts that are left."""
+    counting: Value
+    searching: Value
+    spilling: Value
+    first_round: Value
+    last_round: Value
 
 
 class VoteCounter(Unit):
     """Go over a layer's slots, once for each round of heads: add, compare, send.
 
     Victims need no mark: they come in the order of falling counts and, among equal counts, of
-    rising slots, so that the last victim tells of every slot whether it has been one.
+    rising slots, so that the last victim alone says of every slot whether it has been one.
 
     **Latency** a count leaves 2 cycles after its votes came, a victim 3 cycles after the last of
     them. **Throughput** one slot a cycle, from pass to pass and from step to step; a pass over
@@ -78,8 +85,8 @@ class VoteCounter(Unit):
         # The slot that is read, added up, compared, and whether they move; here, where a proof can
         # name them.
         self.advance = Signal()
-        self.items = [Signal(item, name=f"item_{rank}", reset_less=True) for rank in range(3)]
-        self.valid = [Signal(name=f"valid_{rank}") for rank in range(3)]
+        self.items = [Signal(item, name=f"item_{stage}", reset_less=True) for stage in range(3)]
+        self.valid = [Signal(name=f"valid_{stage}") for stage in range(3)]
         self.total = Signal(p.count_bits, reset_less=True)
         self.best = Signal(p.victim_layout, reset_less=True)
 
@@ -88,16 +95,19 @@ class VoteCounter(Unit):
         m = Module()
         p = self.parameters
         m.submodules.counts = counts = Memory(depth=p.capacity, width=p.count_bits)
+        # Three stages: read a slot's count, add to it, compare and write it. They move together.
         advance = self.advance
         self._walk(m, advance)
         item, adding, compared = self.items
         with m.If(advance):
-            for rank in (1, 2):
+            for stage in (1, 2):
                 m.d.sync += [
-                    self.items[rank].eq(self.items[rank - 1]),
-                    self.valid[rank].eq(self.valid[rank - 1]),
+                    self.items[stage].eq(self.items[stage - 1]),
+                    self.valid[stage].eq(self.valid[stage - 1]),
                 ]
 
+        # In a layer's first round the counts come from outside, from then on from the memory. The
+        # token's own slot starts at zero, whatever the evicted token before it had.
         brought = Signal(p.count_bits, reset_less=True)
         added = Signal(p.votes_shape, reset_less=True)
         step = self.layers.payload
@@ -124,59 +134,85 @@ class VoteCounter(Unit):
         """Decide which slot is read, and what for."""
         p = self.parameters
         step, item = self.layers.payload, self.items[0]
-        phase, slot = Signal(Phase), Signal(p.slot_bits)
-        turn = Signal(range(p.rounds))
-        left = Signal(p.threshold.length_bits)
-
-        counting, first_turn, last_turn = phase == Phase.COUNT, turn == 0, Signal()
-        several = step.evictions > 1
+        slot, ends = Signal(p.slot_bits), Signal()
+        now = self._sequence(m, ends)
+        counts_last = now.counting & now.last_round
         settled = ~(self.valid[1] | self.valid[2])
         begins = slot == 0
         m.d.comb += [
-            last_turn.eq((turn == p.rounds - 1) | ~step.vote),
             item.slot.eq(slot),
             item.first.eq(begins),
             item.last.eq(slot + 1 == step.length),
-            item.fresh.eq(counting & first_turn),
-            item.searches.eq(
-                (counting & last_turn & step.evictions.any()) | (phase == Phase.SEARCH)
-            ),
-            item.sends.eq((counting & last_turn & ~several) | (phase == Phase.SPILL)),
-            item.selects.eq(~counting),
+            item.fresh.eq(now.counting & now.first_round),
+            item.searches.eq((counts_last & step.evictions.any()) | now.searching),
+            # Several victims first: which counts are left is known behind the last of them.
+            item.sends.eq((counts_last & ~(step.evictions > 1)) | now.spilling),
+            item.selects.eq(~now.counting),
         ]
         # A further search has to know the victim before it begins.
-        free = ~begins | settled | (counting & (step.length >= SHORT))
-        goes = self.layers.valid & free & advance
-        takes_votes, takes_count = step.vote & counting, item.fresh
+        free = ~begins | settled | (now.counting & (step.length >= SHORT))
+        read = self.layers.valid & free & advance
+        takes_votes, takes_count = step.vote & now.counting, item.fresh
         m.d.comb += [
             self.valid[0].eq(
-                goes & (self.votes.valid | ~takes_votes) & (self.counts_in.valid | ~takes_count)
+                read & (self.votes.valid | ~takes_votes) & (self.counts_in.valid | ~takes_count)
             ),
-            self.votes.ready.eq(goes & takes_votes & (self.counts_in.valid | ~takes_count)),
-            self.counts_in.ready.eq(goes & takes_count & (self.votes.valid | ~takes_votes)),
+            # A join of those that the slot needs: each is taken only when the other is there.
+            self.votes.ready.eq(read & takes_votes & (self.counts_in.valid | ~takes_count)),
+            self.counts_in.ready.eq(read & takes_count & (self.votes.valid | ~takes_votes)),
         ]
-        ends = self.valid[0] & item.last
         with m.If(self.valid[0]):
             m.d.sync += slot.eq(Mux(item.last, 0, slot + 1))
-        with m.If(ends):
-            with m.Switch(phase):
-                with m.Case(Phase.COUNT):
-                    m.d.sync += [turn.eq(Mux(last_turn, 0, turn + 1)), left.eq(step.evictions - 1)]
-                    with m.If(last_turn & several):
-                        m.d.sync += phase.eq(Phase.SEARCH)
-                with m.Case(Phase.SEARCH):
+        m.d.comb += [
+            ends.eq(self.valid[0] & item.last),
+            self.layers.ready.eq(ends & item.sends),
+        ]
+
+    def _sequence(self, m: Module, ends: Value) -> _Pass:
+        """Follow the passes of a step; `ends` is a pass's last slot."""
+        p, step = self.parameters, self.layers.payload
+        head_round = Signal(range(p.rounds))
+        # Victims that are still to be found behind this pass.
+        left = Signal(p.threshold.length_bits)
+        counting, searching, spilling, last_round = Signal(), Signal(), Signal(), Signal()
+        m.d.comb += last_round.eq((head_round == p.rounds - 1) | ~step.vote)
+        with m.FSM():
+            # Add a round's votes, or none; the last such pass also finds the first victim.
+            with m.State("COUNT"):
+                m.d.comb += counting.eq(1)
+                with m.If(ends):
+                    m.d.sync += [
+                        head_round.eq(Mux(last_round, 0, head_round + 1)),
+                        left.eq(step.evictions - 1),
+                    ]
+                    with m.If(last_round & (step.evictions > 1)):
+                        m.next = "SEARCH"
+            # Find one more victim in each pass.
+            with m.State("SEARCH"):
+                m.d.comb += searching.eq(1)
+                with m.If(ends):
                     m.d.sync += left.eq(left - 1)
                     with m.If(left == 1):
-                        m.d.sync += phase.eq(Phase.SPILL)
-                with m.Default():
-                    m.d.sync += phase.eq(Phase.COUNT)
-        m.d.comb += self.layers.ready.eq(ends & item.sends)
+                        m.next = "SPILL"
+            # Send the counts that are left.
+            with m.State("SPILL"):
+                m.d.comb += spilling.eq(1)
+                with m.If(ends):
+                    m.next = "COUNT"
+        return _Pass(
+            counting=counting,
+            searching=searching,
+            spilling=spilling,
+            first_round=head_round == 0,
+            last_round=last_round,
+        )
 
     def _search(self, m: Module, advance: Signal) -> None:
         """Compare the new counts, send them, name the victim."""
         p = self.parameters
         item, valid = self.items[2], self.valid[2]
         victim, best = self.victims, self.best
+        # The last victim stays in the output register, where the next search compares with it.
         last_victim = victim.payload
         eligible = Signal()
         m.d.comb += eligible.eq(item.slot >= p.reserved if p.protect_sink else 1)
@@ -185,6 +221,7 @@ class VoteCounter(Unit):
         candidate = eligible & (remains | ~item.selects)
 
         after = Signal(p.victim_layout)
+        # The best so far belongs to this pass: at its first slot there is none.
         none = item.first | ~best.found
         m.d.comb += [after.eq(best), after.found.eq(~none)]
         # Strictly more: among equals the lowest slot stays.
@@ -195,9 +232,10 @@ class VoteCounter(Unit):
                 after.found.eq(1),
             ]
         names, sends, blocked = valid & item.searches & item.last, Signal(), Signal()
+        # What was a victim is not sent: the reader packs the counts that are left.
         keeps = ~item.selects | ~eligible | remains
         m.d.comb += [
-            # The last count goes together with the victim.
+            # The last count leaves together with the victim: a victim not yet taken stops the walk.
             blocked.eq(names & victim.valid),
             sends.eq(valid & item.sends & keeps),
             self.counts_out.valid.eq(sends & ~blocked),

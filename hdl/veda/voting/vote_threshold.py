@@ -5,8 +5,9 @@ whose sum is 1, the threshold a / l - b * sqrt(Q / l - 1 / l**2) is (a - b * sqr
 a product, a root, a product and a quotient, each of which may take as long as a head arrives.
 """
 
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Annotated, Any
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed, unsigned
 from amaranth.lib import data, stream
@@ -20,8 +21,8 @@ from hdl.arith.prefix_sum import prefix_sum
 from hdl.arith.serial_multiplier import SerialMultiplier
 from hdl.arith.serial_square_root import SerialSquareRoot
 from hdl.arith.unsigned_multiply import partial_products, reduced
-from hdl.parameters import parameter_object, require_range
-from hdl.stream.fall_through_fifo import FallThroughFifo
+from hdl.parameters import Parameters, Range, parameter_object
+from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
 
 PROBABILITY_BITS = 14
@@ -45,22 +46,22 @@ WEIGHT_FRACTION = 12
 QUOTIENT_FRACTION = 25
 """Fraction bits of a - b * root and of the quotient: one below the last bit of any FP16 number."""
 
-RANKS = 5
-"""Registers from an element to the sum of squares."""
+STAGES = 5
+"""Pipeline stages from an element to the sum of squares."""
 
 
 @parameter_object
-class VoteThresholdParameters:
+class VoteThresholdParameters(Parameters):
     """Dimensions of a threshold unit; they also drive its golden model and its testbench.
 
     Parameters
     ----------
     capacity : int
-        Elements of a head at most, 4 to 4096.
+        Elements of a head at most.
     mean_weight : int
-        The paper's a in units of 2**-12, 0 to 6144.
+        The paper's a in units of 2**-12.
     deviation_weight : int
-        The paper's b in units of 2**-12, 0 to 6144; 819 is the nearest to 0.2.
+        The paper's b in units of 2**-12; 819 is the nearest to 0.2.
 
     Raises
     ------
@@ -68,15 +69,9 @@ class VoteThresholdParameters:
         If a rule above is broken, with the rule and the value.
     """
 
-    capacity: int = 4096
-    mean_weight: int = 4096
-    deviation_weight: int = 819
-
-    def __post_init__(self) -> None:
-        """Check every rule."""
-        require_range("capacity", self.capacity, 4, 4096)
-        for name in ("mean_weight", "deviation_weight"):
-            require_range(name, getattr(self, name), 0, LARGEST_WEIGHT)
+    capacity: Annotated[int, Range(4, 4096, "tokens")] = 4096
+    mean_weight: Annotated[int, Range(0, LARGEST_WEIGHT, "2**-12")] = 4096
+    deviation_weight: Annotated[int, Range(0, LARGEST_WEIGHT, "2**-12")] = 819
 
     @property
     def slot_bits(self) -> int:
@@ -113,7 +108,7 @@ class VoteThresholdParameters:
     def latency(self) -> int:
         """Cycles from a head's last element to its threshold."""
         steps = (self.length_bits, self.root_bits, WEIGHT_BITS, self.quotient_bits)
-        return RANKS + sum(step + 1 for step in steps) + 2
+        return STAGES + sum(step + 1 for step in steps) + 2
 
     @property
     def element_layout(self) -> data.StructLayout:
@@ -128,6 +123,27 @@ class VoteThresholdParameters:
         )
 
 
+@dataclass(frozen=True)
+class _Element:
+    """An element in its first stage, and its flags in each stage from there to the sum.
+
+    Parameters
+    ----------
+    value : Signal
+        Its code, without the bits that are always zero.
+    position : Signal
+        Its number in its head.
+    valid, first, last : list[Signal]
+        Whether there is an element, and whether it is its head's first or last, a bit a stage.
+    """
+
+    value: Signal
+    position: Signal
+    valid: list[Signal]
+    first: list[Signal]
+    last: list[Signal]
+
+
 class VoteThreshold(Unit):
     """Threshold and least probable element of each head, while its elements pass.
 
@@ -135,8 +151,8 @@ class VoteThreshold(Unit):
     capacity 4096. **Throughput** one element a cycle; a head of fewer than `parameters.interval`
     elements (27) keeps the next one waiting.
 
-    **Numerics** probabilities are FP16 codes from 0 up to 2, of which the upper two bits are not
-    looked at. Each square is cut to a multiple of 2**-40; their sum Q stops at 2 - 2**-40. With
+    **Numerics** probabilities are FP16 codes from 0 up to 2, of which the upper two bits are
+    ignored. Each square is cut to a multiple of 2**-40; their sum Q stops at 2 - 2**-40. With
     e = floor(l * Q) - 1 in units of 2**-28, at least 0, and r = floor(sqrt(e)) in units of 2**-14,
     the threshold is floor(a - b * r), in units of 2**-25, divided by l and rounded to FP16, ties to
     even. For the sum of probabilities being 1 the deviation is off by no more than
@@ -186,16 +202,18 @@ class VoteThreshold(Unit):
         )
         # A head in each unit before the divider, and one that comes while another goes: there is
         # always room. Of the smallest elements, those in the divider and before the sum as well.
-        m.submodules.lengths = lengths = FallThroughFifo(shape=unsigned(p.length_bits), depth=4)
-        m.submodules.lows = lows = FallThroughFifo(shape=unsigned(p.slot_bits), depth=6)
+        m.submodules.lengths = lengths = Fifo(shape=unsigned(p.length_bits), depth=4)
+        m.submodules.lows = lows = Fifo(shape=unsigned(p.slot_bits), depth=6)
 
+        # From here on a head a unit: each takes no longer than a head of `interval` elements comes.
         self._accumulate(m, lows.source, product.operands)
         m.d.comb += [
             lengths.source.valid.eq(product.operands.valid & product.operands.ready),
             lengths.source.payload.eq(product.operands.payload.b),
         ]
 
-        # l * Q - 1 only touches the integer bits.
+        # l * Q - 1 only touches the integer bits. Roundings alone can bring it below zero: then the
+        # deviation is zero.
         squared = product.result.payload[SQUARE_FRACTION - 2 * ROOT_FRACTION :]
         fraction, whole = squared[: 2 * ROOT_FRACTION], squared[2 * ROOT_FRACTION :]
         excess = Cat(fraction, (whole - 1)[: len(whole)])
@@ -209,6 +227,7 @@ class VoteThreshold(Unit):
             root.result.ready.eq(scaled.operands.ready),
         ]
 
+        # a - b * r: its sign decides on the fallback before anything is divided or rounded.
         mean = p.mean_weight << ROOT_FRACTION
         margin = Signal(signed(p.root_bits + WEIGHT_BITS + 2))
         negative = margin[-1]
@@ -223,6 +242,7 @@ class VoteThreshold(Unit):
             divides.eq(quotient.operands.valid & quotient.operands.ready),
             lengths.sink.ready.eq(divides),
         ]
+        # The sign waits beside the divider, which holds one head at a time.
         divided_is_negative = Signal(reset_less=True)
         with m.If(divides):
             m.d.sync += divided_is_negative.eq(negative)
@@ -232,54 +252,68 @@ class VoteThreshold(Unit):
 
     def _accumulate(self, m: Module, lows: Any, sums: Any) -> None:
         """Find the smallest element, count the elements and sum up their squares."""
-        p = self.parameters
         advance, complete = Signal(), Signal()
+        # All stages move together; they wait while a sum does.
         m.d.comb += [
             advance.eq((~complete | sums.ready) & lows.ready),
             self.probabilities.ready.eq(advance),
         ]
+        element = self._element(m, advance)
+        self._find_lowest(m, advance, element, lows)
+        self._sum(m, advance, element, self._square(m, advance, element.value), complete, sums)
 
-        # Rank 1: the element, its number, and whether it is its head's first.
-        value = Signal(PROBABILITY_BITS, reset_less=True)
-        number = Signal(p.slot_bits)
-        valid = [Signal(name=f"valid_{rank}") for rank in range(RANKS - 1)]
-        last = [Signal(name=f"last_{rank}", reset_less=True) for rank in range(RANKS - 1)]
-        first = [Signal(name=f"first_{rank}", reset_less=True) for rank in range(RANKS - 1)]
-        position = Signal.like(number, reset_less=True)
-        arrives = self.probabilities.valid & advance
+    def _element(self, m: Module, advance: Value) -> _Element:
+        """Stage 1: the element, its number, and whether it is its head's first."""
+        number = Signal(self.parameters.slot_bits)
+        element = _Element(
+            value=Signal(PROBABILITY_BITS, name="value", reset_less=True),
+            position=Signal.like(number, name="position", reset_less=True),
+            valid=[Signal(name=f"valid_{stage}") for stage in range(STAGES - 1)],
+            first=[Signal(name=f"first_{stage}", reset_less=True) for stage in range(STAGES - 1)],
+            last=[Signal(name=f"last_{stage}", reset_less=True) for stage in range(STAGES - 1)],
+        )
         payload = self.probabilities.payload
-        with m.If(arrives):
+        with m.If(self.probabilities.valid & advance):
             m.d.sync += number.eq(Mux(payload.last, 0, number + 1))
         with m.If(advance):
             m.d.sync += [
-                value.eq(Value.cast(payload.value)[:PROBABILITY_BITS]),
-                position.eq(number),
-                first[0].eq(number == 0),
-                last[0].eq(payload.last),
-                valid[0].eq(self.probabilities.valid),
+                element.value.eq(Value.cast(payload.value)[:PROBABILITY_BITS]),
+                element.position.eq(number),
+                element.first[0].eq(number == 0),
+                element.last[0].eq(payload.last),
+                element.valid[0].eq(self.probabilities.valid),
             ]
-            for flags in (first, last, valid):
+            for flags in (element.first, element.last, element.valid):
                 m.d.sync += [new.eq(old) for old, new in pairwise(flags)]
+        return element
 
-        # Rank 2: the smallest so far. Strictly smaller: the first among equals stays.
+    def _find_lowest(self, m: Module, advance: Value, element: _Element, lows: Any) -> None:
+        """Stage 2: the smallest so far. Strictly smaller: the first among equals stays."""
+        value, valid, first = element.value, element.valid, element.first
         smallest = Signal(PROBABILITY_BITS, reset_less=True)
-        lowest = Signal(p.slot_bits, reset_less=True)
+        lowest = Signal(self.parameters.slot_bits, reset_less=True)
         with m.If(advance & valid[0] & (first[0] | (value < smallest))):
-            m.d.sync += [smallest.eq(value), lowest.eq(position)]
+            m.d.sync += [smallest.eq(value), lowest.eq(element.position)]
         m.d.comb += [
-            lows.valid.eq(valid[1] & last[1] & advance),
+            lows.valid.eq(valid[1] & element.last[1] & advance),
             lows.payload.eq(lowest),
         ]
 
-        # Rank 2: the square in carry-save form; rank 3: in one number; rank 4: in its place.
+    def _square(self, m: Module, advance: Value, value: Value) -> Value:
+        """Stages 2 to 4: return the square as a fixed-point number.
+
+        First in carry-save form, so that the carries have a stage to themselves; then in one
+        number; then in its place.
+        """
         mantissa, exponent = value[: BINARY16.mantissa_bits], value[BINARY16.mantissa_bits :]
         normal = exponent.any()
         significand = Signal(BINARY16.significand_bits)
         m.d.comb += significand.eq(Cat(mantissa, normal))
         width = 2 * BINARY16.significand_bits
+        # A normal number's hidden one is its exponent's or; that of a subnormal number is zero.
         halves = reduced(m, partial_products(m, significand, significand), width)
         save = [Signal(width, name=f"save_{half}", reset_less=True) for half in range(2)]
-        powers = [Signal(4, name=f"power_{rank}", reset_less=True) for rank in range(2)]
+        powers = [Signal(4, name=f"power_{stage}", reset_less=True) for stage in range(2)]
         square = Signal(width, reset_less=True)
         # A code of exponent e is its significand times 2**(e - 25): the square's unit is 2e - 50.
         placed = Signal(SQUARE_FRACTION + 2, reset_less=True)
@@ -292,24 +326,36 @@ class VoteThreshold(Unit):
                 square.eq(prefix_sum(m, *save)[:width]),
                 placed.eq((square << Cat(Const(0, 1), powers[1])) >> dropped),
             ]
+        return placed
 
-        # Rank 5: the number of elements, and the sum, which stops at the end of its range.
-        length = Signal(p.length_bits, reset_less=True)
+    def _sum(
+        self,
+        m: Module,
+        advance: Value,
+        element: _Element,
+        square: Value,
+        complete: Signal,
+        sums: Any,
+    ) -> None:
+        """Stage 5: the number of elements, and the sum, which stops at the end of its range."""
+        length = Signal(self.parameters.length_bits, reset_less=True)
         total = Signal(SQUARE_FRACTION + 1, reset_less=True)
         beyond = Signal(reset_less=True)
-        begin = first[-1]
+        # A head's first square replaces the sum: no cycle is spent on clearing it.
+        begin = element.first[-1]
         added = Signal(SQUARE_FRACTION + 2)
-        m.d.comb += added.eq(prefix_sum(m, Mux(begin, 0, total), placed[:-1]))
+        m.d.comb += added.eq(prefix_sum(m, Mux(begin, 0, total), square[:-1]))
         with m.If(advance):
-            m.d.sync += complete.eq(valid[-1] & last[-1])
-            with m.If(valid[-1]):
+            m.d.sync += complete.eq(element.valid[-1] & element.last[-1])
+            with m.If(element.valid[-1]):
                 m.d.sync += [
                     length.eq(Mux(begin, 1, length + 1)),
                     total.eq(added),
-                    beyond.eq((beyond & ~begin) | placed[-1] | added[-1]),
+                    beyond.eq((beyond & ~begin) | square[-1] | added[-1]),
                 ]
         with m.Elif(sums.ready):
             m.d.sync += complete.eq(0)
+        # Only where it is read is the sum saturated: the adder's path stays short.
         m.d.comb += [
             sums.valid.eq(complete),
             sums.payload.a.eq(total | beyond.replicate(len(total))),
@@ -319,6 +365,7 @@ class VoteThreshold(Unit):
     def _round(self, m: Module, quotients: Any, negative: Value, lows: Any) -> None:
         """Bring the leading one to the top, but no further than the subnormals have it; round."""
         outcome = self.outcomes
+        # Only the places of normal numbers are searched: subnormals keep theirs.
         top = BINARY16.bias - 1
         moved, shift = Signal(QUOTIENT_FRACTION + 1, reset_less=True), Signal(range(top + 1))
         rest, fallback, full = Signal(reset_less=True), Signal(reset_less=True), Signal()
@@ -330,6 +377,7 @@ class VoteThreshold(Unit):
             quotients.ready.eq(~full | leaves),
             amount.eq(leading_zeros(quotient[-top:])),
         ]
+        # A register between the shift and the rounding.
         with m.If(quotients.ready):
             m.d.sync += [
                 full.eq(quotients.valid),
@@ -340,6 +388,7 @@ class VoteThreshold(Unit):
             ]
         significand = moved[-BINARY16.significand_bits :]
         below = moved[: -BINARY16.significand_bits]
+        # The significand's leading one raises the exponent by one, and so does a rounding carry.
         up = below[-1] & (below[:-1].any() | rest | significand[0])
         code = Cat(Const(0, BINARY16.mantissa_bits), top - shift) + significand + up
         with m.If(leaves):

@@ -10,10 +10,9 @@ from amaranth.hdl import Module, unsigned
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
-from hdl.stream.connect import connect_streams
-from hdl.stream.fall_through_fifo import FallThroughFifo
+from hdl.stream.connect import buffered, connect_streams
 from hdl.unit import Unit
-from hdl.veda.voting.vote_caster import VoteCaster
+from hdl.veda.voting.vote_comparator import VoteComparator
 from hdl.veda.voting.vote_counter import VoteCounter
 from hdl.veda.voting.voting_parameters import VotingEngineParameters
 
@@ -25,7 +24,7 @@ class VotingEngine(Unit):
 
     A step takes the layer's counts from `counts_in` while the first heads' votes are added, and
     sends them to `counts_out` while the last heads' votes are: nothing is loaded or stored apart.
-    The count of the slot that the token has taken is not looked at: it begins at zero. So a step
+    The count of the slot that the token has taken is ignored: it begins at zero. So a step
     also begins a text: every slot is new once.
 
     The paper's rules in terms of steps. *Reserved stage*: `vote` = 0, and no probabilities come.
@@ -85,17 +84,16 @@ class VotingEngine(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Cast votes on one side, count them on the other."""
+        """Compare on one side, count the votes on the other."""
         m = Module()
-        m.submodules.caster = caster = VoteCaster(parameters=self.parameters)
+        m.submodules.comparator = comparator = VoteComparator(parameters=self.parameters)
         m.submodules.counter = counter = VoteCounter(parameters=self.parameters)
         # So that whether a count is taken does not decide, through the thresholds of all lanes,
         # whether probabilities are.
-        m.submodules.cast = cast = FallThroughFifo(shape=self.parameters.votes_shape, depth=2)
+        votes = buffered(m, "votes_buffer", comparator.votes, depth=2)
         for source, sink in (
-            (self.probabilities, caster.probabilities),
-            (caster.votes, cast.source),
-            (cast.sink, counter.votes),
+            (self.probabilities, comparator.probabilities),
+            (votes, counter.votes),
             (self.layers, counter.layers),
             (self.counts_in, counter.counts_in),
             (counter.counts_out, self.counts_out),

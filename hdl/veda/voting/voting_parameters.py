@@ -1,20 +1,21 @@
 """Dimensions of VEDA's voting engine, and what its streams carry."""
 
 from dataclasses import field
+from typing import Annotated
 
 from amaranth.hdl import Shape, unsigned
 from amaranth.lib import data
 
 from hdl.arith.float_format import BINARY16
-from hdl.parameters import parameter_object, require_choice, require_range
-from hdl.veda.voting.vote_threshold import VoteThresholdParameters
+from hdl.parameters import Parameters, Range, parameter_object
+from hdl.veda.voting.vote_threshold import PROBABILITY_BITS, VoteThresholdParameters
 
 SLACK = 4
 """Elements that arrive between a threshold and the first vote, and one to spare."""
 
 
 @parameter_object
-class VotingEngineParameters:
+class VotingEngineParameters(Parameters):
     """Dimensions of a voting engine; they also drive its golden model and its testbench.
 
     Parameters
@@ -22,11 +23,11 @@ class VotingEngineParameters:
     threshold : VoteThresholdParameters
         `capacity`, the slots of a layer at most, and the weights of the threshold.
     heads : int
-        Heads of a layer, all of which vote, 1 to 128.
+        Heads of a layer, all of which vote.
     lanes : int
-        Heads in lock-step, 1 to 16.
+        Heads in lock-step.
     count_bits : int
-        Bits of a vote count, 2 to 16.
+        Bits of a vote count.
     reserved : int
         The paper's R: the first tokens of a text, which the scheduler lets cast no vote.
     protect_sink : bool
@@ -39,19 +40,11 @@ class VotingEngineParameters:
     """
 
     threshold: VoteThresholdParameters = field(default_factory=VoteThresholdParameters)
-    heads: int = 32
-    lanes: int = 1
-    count_bits: int = 16
-    reserved: int = 32
+    heads: Annotated[int, Range(1, 128, "heads")] = 32
+    lanes: Annotated[int, Range(1, 16, "heads")] = 1
+    count_bits: Annotated[int, Range(2, 16, "bits")] = 16
+    reserved: Annotated[int, Range(0, "capacity", "tokens")] = 32
     protect_sink: bool = False
-
-    def __post_init__(self) -> None:
-        """Check every rule."""
-        require_range("heads", self.heads, 1, 128)
-        require_range("lanes", self.lanes, 1, 16)
-        require_range("count_bits", self.count_bits, 2, 16)
-        require_range("reserved", self.reserved, 0, self.capacity)
-        require_choice("protect_sink", self.protect_sink, (False, True))
 
     @property
     def capacity(self) -> int:
@@ -79,6 +72,12 @@ class VotingEngineParameters:
         return data.StructLayout(
             {"values": data.ArrayLayout(BINARY16.layout, self.lanes), "last": 1}
         )
+
+    @property
+    def waiting_layout(self) -> data.StructLayout:
+        """A beat that waits for its heads' thresholds, without the bits that are always zero."""
+        codes = data.ArrayLayout(unsigned(PROBABILITY_BITS), self.lanes)
+        return data.StructLayout({"values": codes, "last": 1})
 
     @property
     def votes_shape(self) -> Shape:

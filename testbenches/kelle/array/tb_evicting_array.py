@@ -20,7 +20,7 @@ from testbenches.kelle.decode_work import (
     open_layer,
     workload,
 )
-from testbenches.kelle.eviction.evictor_waves import tabulate
+from testbenches.kelle.eviction.evictor_wavefronts import tabulate
 from testbenches.packing import from_integers, pack, to_integer, unpack
 from testbenches.streams import PAUSES
 
@@ -36,11 +36,13 @@ class Surroundings:
 
     def __init__(self, bench: Bench, vectors: Any, work: Work, p: EvictingArrayParameters) -> None:
         self.bench, self.vectors, self.work, self.p = bench, vectors, work, p
-        self.table = tabulate(work.waves, p.evictor)
+        self.table = tabulate(work.wavefronts, p.evictor)
         self.lane = np.arange(p.rows)
         layout = p.slot_layout
         slots = {
-            name: np.array([getattr(wave, name) for wave in work.waves]).astype(np.int64)
+            name: np.array([getattr(wavefront, name) for wavefront in work.wavefronts]).astype(
+                np.int64
+            )
             for name, _field in layout
         }
         self.slots = pack(layout, slots)
@@ -130,7 +132,7 @@ class Surroundings:
                 ),
             },
         )
-        if work.waves:
+        if work.wavefronts:
             self._check(
                 "updates",
                 self.updates,

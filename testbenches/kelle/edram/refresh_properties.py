@@ -36,8 +36,8 @@ class RefreshBound(Elaboratable):
         self.platform = platform
         self.invariants = invariants
         self.walker = RefreshWalker(parameters=p)
-        self.news = Signal(p.score_layout)
-        self.news_valid = Signal()
+        self.update = Signal(p.score_layout)
+        self.update_valid = Signal()
         self.threshold = Signal(p.score_bits)
         self.ready = Signal()
         self.choice = Signal(p.settings_layout)
@@ -46,7 +46,7 @@ class RefreshBound(Elaboratable):
     @property
     def inputs(self) -> list[Value]:
         """Everything that is free."""
-        signals = (self.news, self.news_valid, self.threshold, self.ready, self.choice)
+        signals = (self.update, self.update_valid, self.threshold, self.ready, self.choice)
         return [Value.cast(signal) for signal in (*signals, self.chosen_entry)]
 
     def elaborate(self, platform: Any) -> Module:
@@ -74,8 +74,8 @@ class RefreshBound(Elaboratable):
         m.d.comb += tick.eq(begun & (elapsed == cycles - 1))
         m.d.sync += elapsed.eq(Mux(tick | ~begun, 0, elapsed + 1))
         m.d.comb += [
-            walker.news.eq(self.news),
-            walker.news_valid.eq(self.news_valid & begun),
+            walker.update.eq(self.update),
+            walker.update_valid.eq(self.update_valid & begun),
             walker.threshold.eq(self.threshold),
             walker.tick.eq(tick),
             walker.elapsed.eq(elapsed),
@@ -83,15 +83,15 @@ class RefreshBound(Elaboratable):
             walker.intervals.eq(settings.msb),
             walker.refresh.ready.eq(self.ready),
             Assume(self.ready | ~walker.urgent),
-            Assume(self.news.entry < p.entries),
+            Assume(self.update.entry < p.entries),
         ]
 
         valid, age = Signal(), Signal(AGE_BITS)
-        about = walker.news_valid & (walker.news.entry == watched)
+        about = walker.update_valid & (walker.update.entry == watched)
         taken = walker.refresh.valid & walker.refresh.ready
         done = taken & (walker.refresh.payload == watched * p.words + (p.words - 1))
         with m.If(about):
-            m.d.sync += valid.eq(walker.news.valid)
+            m.d.sync += valid.eq(walker.update.valid)
         m.d.sync += age.eq(Mux(about | done | ~valid, 0, age + 1))
 
         # The claim. Its age is what has passed since the entry was last refreshed as a whole.
@@ -130,11 +130,11 @@ class RefreshBound(Elaboratable):
         ticks, sweeps = walker.ticks, walker.sweeps
         known = Signal(p.known_layout)
         _rows, shown_group = self.platform.memory(depth=p.entries, width=1)
-        rows, shown_bits = self.platform.memory(depth=p.entries, width=p.score_bits + 1)
+        rows, record_bits = self.platform.memory(depth=p.entries, width=p.score_bits + 1)
         for entry, row in enumerate(rows):
             with m.If(watched == entry):
                 m.d.comb += known.eq(row)
-        shown = data.View(p.known_layout, shown_bits)
+        record = data.View(p.known_layout, record_bits)
         here = walker.walking & (walker.entry == watched)
         ahead = walker.walking & (walker.entry <= watched)
         position = walker.entry * p.words + walker.word
@@ -151,7 +151,7 @@ class RefreshBound(Elaboratable):
             known.valid == valid,
             valid | (age == 0),
             ~here | (shown_group == group),
-            ~here | shown.valid | (age <= elapsed),
+            ~here | record.valid | (age <= elapsed),
         ]
         for name, refreshed_in in (("hst", group), ("lst", ~group)):
             pending = ahead & sweeps[name]

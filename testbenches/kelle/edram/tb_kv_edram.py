@@ -77,7 +77,7 @@ class Cache:
         self.bench.add(self)
 
     def clear(self) -> None:
-        """Forget what is under way."""
+        """Forget what is in flight."""
         self.due: list[tuple[int, int] | None] = [None, None]
         self.expected: list[list[int]] = [[], []]
         self.got: list[list[int]] = [[], []]

@@ -32,10 +32,10 @@ ROUND = 60
 
 def scaled(p: RefreshParameters) -> RefreshSettings:
     """Return the paper's intervals with the shortest tick that leaves time to change scores."""
-    news = 2 * p.entries + p.settle_cycles + 6
+    updates = 2 * p.entries + p.settle_cycles + 6
     room = (1 << p.tick_bits) - 1 - p.walk_cycles
-    patience = min(40, max(room - news, 0))
-    tick = p.walk_cycles + min(patience + news, room)
+    patience = min(40, max(room - updates, 0))
+    tick = p.walk_cycles + min(patience + updates, room)
     paper = (4, 15, 20) if p.interval_bits >= 5 else (2, 2, 3)
     longest = (1 << p.interval_bits) - 1
     msb_lst, lsb_hst, lsb_lst = (min(interval, longest) for interval in paper)
@@ -67,7 +67,7 @@ def real_scores(p: RefreshParameters) -> Iterator[list[tuple[int, int, int]]]:
         steps = replay(scores, policy, first=80, steps=80, source=ScoreSource.RAW, evictor=evictor)
         heads.append(steps)
     for together in zip(*heads, strict=True):
-        news = []
+        updates = []
         for kv_head, step in enumerate(together):
             bits = magnitude_bits(step.importance)
             exported = export_score(step.importance, bits, evictor.source, p.score_bits)
@@ -75,8 +75,8 @@ def real_scores(p: RefreshParameters) -> Iterator[list[tuple[int, int, int]]]:
                 valid = int(step.positions[slot] >= 0)
                 entry = kv_head * CACHED + slot
                 if entry < p.entries:
-                    news.append((entry, int(exported[slot]), valid))
-        yield news
+                    updates.append((entry, int(exported[slot]), valid))
+        yield updates
 
 
 class Grants:
@@ -85,8 +85,8 @@ class Grants:
     def __init__(self, bench: Bench, half: str, busy: Iterator[bool]) -> None:
         self.bench, self.busy = bench, busy
         dut = bench.dut
-        self.valid, self.ready = getattr(dut, f"{half}__valid"), getattr(dut, f"{half}__ready")
-        self.payload = getattr(dut, f"{half}__payload")
+        self.valid, self.ready = getattr(dut, f"{half}_valid"), getattr(dut, f"{half}_ready")
+        self.payload = getattr(dut, f"{half}_payload")
         self.urgent = getattr(dut, f"{half}_urgent")
         self.clear()
 
@@ -144,28 +144,28 @@ class Refresh:
         await self.bench.reset()
         self.model = RefreshModel(self.p, self.settings)
         await self.bench.step()
-        await self.bench.run(until=lambda: bool(int(self.bench.dut.scores__ready.value)))
+        await self.bench.run(until=lambda: bool(int(self.bench.dut.scores_ready.value)))
         self.begun = self.bench.cycle
 
     async def until(self, cycle: int) -> None:
         """Pass cycles until one within the current tick."""
         await self.bench.wait(self.begun + cycle)
 
-    def send(self, news: list[tuple[int, int, int]]) -> None:
+    def send(self, updates: list[tuple[int, int, int]]) -> None:
         """Offer changes, and tell the model."""
-        entry, score, valid = np.array(news, np.int64).reshape(-1, 3).T
+        entry, score, valid = np.array(updates, np.int64).reshape(-1, 3).T
         bits = pack(self.p.score_layout, {"entry": entry, "score": score, "valid": valid})
         self.source.send(to_integers(bits))
-        for item in news:
+        for item in updates:
             self.model.change(item[0], item[1], bool(item[2]))
 
-    async def tick(self, news: list[tuple[int, int, int]]) -> None:
+    async def tick(self, updates: list[tuple[int, int, int]]) -> None:
         """Change scores while nothing sweeps, pass a tick and its sweep, compare.
 
         Of the changes as many count as there is time for.
         """
         bench, tick = self.bench, self.settings.tick_cycles
-        self.send(news[: self.room])
+        self.send(updates[: self.room])
         await self.until(tick - 2)
         assert self.source.idle
         got = int(bench.dut.threshold.value)
@@ -194,8 +194,8 @@ async def sweeps(dut: Any, traffic: str) -> None:
     if refresh.p.entries > 1024 and traffic != "random":
         return
     await refresh.start()
-    for number, news in enumerate(real_scores(refresh.p)):
-        await refresh.tick(news)
+    for number, updates in enumerate(real_scores(refresh.p)):
+        await refresh.tick(updates)
         if number == (4 if refresh.p.entries > 1024 else 24):
             break
 
@@ -211,8 +211,8 @@ async def random_scores(dut: Any) -> None:
         entries = rng.integers(0, p.entries, count)
         values = [0, (1 << p.score_bits) - 1, int(rng.integers(1 << p.score_bits))]
         scores = rng.choice(values, count)
-        news = zip(entries, scores, rng.random(count) < 0.8, strict=True)
-        await refresh.tick([(int(e), int(s), int(v)) for e, s, v in news])
+        updates = zip(entries, scores, rng.random(count) < 0.8, strict=True)
+        await refresh.tick([(int(e), int(s), int(v)) for e, s, v in updates])
 
 
 @cocotb.test()
@@ -224,11 +224,11 @@ async def operations_against_uniform(dut: Any) -> None:
         return
     await refresh.start()
     rank = bench.numpy_rng.permutation(p.entries)
-    news = [(e, int(rank[e] * (1 << p.score_bits) // p.entries), 1) for e in range(p.entries)]
-    refresh.send(news)
+    updates = [(e, int(rank[e] * (1 << p.score_bits) // p.entries), 1) for e in range(p.entries)]
+    refresh.send(updates)
     await bench.run(until=lambda: refresh.source.idle)
     for half in HALVES:
-        getattr(dut, f"{half}__ready").value = 1
+        getattr(dut, f"{half}_ready").value = 1
     # Nothing is driven for a while: let the simulator turn the clock by itself.
     tick = refresh.settings.tick_cycles
     unattended = (ROUND - 1) * tick - (bench.cycle - refresh.begun)

@@ -80,8 +80,8 @@ class Banks:
             for side, row in zip(SIDES, (keys, values), strict=True):
                 self.write(side, address, row)
         entries = np.arange(self.p.edram.entries)
-        news = {"entry": entries, "score": 3 * (entries % 2 == 0), "valid": 0 * entries + valid}
-        self.scores.send(to_integers(pack(self.p.refresh.score_layout, news)))
+        updates = {"entry": entries, "score": 3 * (entries % 2 == 0), "valid": 0 * entries + valid}
+        self.scores.send(to_integers(pack(self.p.refresh.score_layout, updates)))
         await self.bench.run(until=lambda: self.scores.idle and self.written)
 
     @property

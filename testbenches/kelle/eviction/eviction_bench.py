@@ -7,7 +7,7 @@ import numpy as np
 from amaranth.lib import data
 
 from golden.kelle.eviction.aerp import EMPTY
-from golden.kelle.eviction.eviction_controller import KEPT, EvictionModel, News
+from golden.kelle.eviction.eviction_controller import KEPT, EvictionModel, ScoreUpdate
 from golden.kelle.eviction.prefill_selector import Kept
 from hdl.kelle.eviction.eviction_parameters import (
     EvictionParameters,
@@ -15,7 +15,7 @@ from hdl.kelle.eviction.eviction_parameters import (
     prefill_layout,
     value_layout,
     vector_layout,
-    wave_layout,
+    wavefront_layout,
 )
 from testbenches.bench import Bench, catalog_parameters
 from testbenches.packing import from_integers, pack, to_integer, unpack
@@ -33,7 +33,7 @@ def pack_one(layout: Any, **values: Any) -> int:
 
 
 class Lanes:
-    """Drive lane i of the scores of each wave i cycles after it started; noise elsewhere."""
+    """Drive lane i of the scores of each wavefront i cycles after it started; noise elsewhere."""
 
     def __init__(self, bench: Bench, p: EvictionParameters) -> None:
         self.bench, self.p = bench, p
@@ -44,12 +44,12 @@ class Lanes:
         self.clear()
 
     def clear(self) -> None:
-        """Forget all waves."""
+        """Forget all wavefronts."""
         self.queue: list[np.ndarray] = []
         self.flying: list[np.ndarray | None] = [None] * self.p.evictor.rows
 
     def drive(self) -> None:
-        """Put each wave under way on its lane; the next wave waits on lane 0."""
+        """Put each wavefront in flight on its lane; the next wavefront waits on lane 0."""
         rows = self.noise[self.bench.cycle % len(self.noise)].copy()
         flying = [self.queue[0] if self.queue else None, *self.flying[:-1]]
         for i, bits in enumerate(flying):
@@ -59,7 +59,7 @@ class Lanes:
         self.port.value = to_integer(rows.reshape(-1))
 
     def sample(self) -> None:
-        """See whether the wave at the head started."""
+        """See whether the wavefront at the head started."""
         if int(self.started.value):
             self.queue.pop(0)
         else:
@@ -73,7 +73,7 @@ class Expected:
     placements: list[tuple[int, ...]] = field(default_factory=list)
     values: list[tuple[int, int]] = field(default_factory=list)
     stores: list[tuple[int, int]] = field(default_factory=list)
-    news: list[News] = field(default_factory=list)
+    score_updates: list[ScoreUpdate] = field(default_factory=list)
 
 
 class Decode:
@@ -84,11 +84,11 @@ class Decode:
         p = self.p
         self.bench = bench = Bench(dut, f"{salt} {source} {sink}")
         self.dut = dut
-        self.waves = bench.source("waves", source)
+        self.wavefronts = bench.source("wavefronts", source)
         self.prefills = bench.source("prefill", source)
-        # A token that comes long after the waves of its step.
+        # A token that comes long after the wavefronts of its step.
         self.tokens = bench.source("tokens", "none" if source == "none" else "bursty")
-        self.look = bench.source("look")
+        self.lookup_request = bench.source("lookup_request")
         self.lanes = bench.add(Lanes(bench, p))
         self.placements = bench.sink("placements", sink)
         self.values = bench.sink("values", sink)
@@ -109,7 +109,7 @@ class Decode:
         """Load what a prefill keeps."""
         layout = prefill_layout(self.p)
         for token in kept:
-            self.expected.news += self.model.prefill(
+            self.expected.score_updates += self.model.prefill(
                 token.head, token.position, token.importance, token.vector
             )
             fields = {
@@ -123,27 +123,27 @@ class Decode:
         await self.bench.run(until=lambda: self.prefills.idle)
 
     def send_search(self, head: int, scores: np.ndarray, fresh: int | None = None) -> None:
-        """Send all tiles of a head, every query head a wave."""
+        """Send all tiles of a head, every query head a wavefront."""
         p, rows = self.p, self.p.evictor.rows
         for tile in range(p.tiles):
             here = fresh is not None and fresh // rows == tile
             for query in range(len(scores)):
                 last = query == len(scores) - 1
-                self.send_wave(
+                self.send_wavefront(
                     scores[query, tile * rows : (tile + 1) * rows],
                     head=head,
                     tile=tile,
                     load=int(query == 0),
-                    rank=int(last),
+                    compare=int(last),
                     last=int(last and tile == p.tiles - 1),
                     fresh=int(here),
                     alone=0,
                     row=fresh % rows if here and fresh is not None else 0,
                 )
 
-    def send_wave(self, scores: np.ndarray, **header: int) -> None:
-        """Send a wave, and queue its scores for the lanes."""
-        self.waves.send([pack_one(wave_layout(self.p), **header)])
+    def send_wavefront(self, scores: np.ndarray, **header: int) -> None:
+        """Send a wavefront, and queue its scores for the lanes."""
+        self.wavefronts.send([pack_one(wavefront_layout(self.p), **header)])
         self.lanes.queue.append(pack(self.p.evictor.input_shape, scores))
 
     def send_own(self, head: int, slot: int, scores: np.ndarray) -> None:
@@ -153,12 +153,12 @@ class Decode:
             lanes = np.zeros(rows, np.int64)
             lanes[slot % rows] = score
             last = int(query == len(scores) - 1)
-            self.send_wave(
+            self.send_wavefront(
                 lanes,
                 head=head,
                 tile=slot // rows,
                 load=int(query == 0),
-                rank=last,
+                compare=last,
                 last=0,
                 fresh=1,
                 alone=1,
@@ -177,17 +177,17 @@ class Decode:
             before = model.heads[head].positions.copy()
             given = np.where(before != EMPTY, scores[:, np.maximum(before, 0)], 0)
             self.send_search(head, given)
-            self.expected.news += model.search(head, given, now)
+            self.expected.score_updates += model.search(head, given, now)
             placed.append(self.expect_place(now, head))
             await self.see_placements()
             slot = placed[-1].slot
             self.send_own(head, slot, scores[:, now])
-            self.expected.news += model.own(head, slot, scores[:, now])
+            self.expected.score_updates += model.own(head, slot, scores[:, now])
         if p.evict_before:
             placed = [self.expect_place(now, head) for head in range(p.heads)]
             await self.see_placements()
         step = model.decide(now, placed)
-        self.expected.news += step.news
+        self.expected.score_updates += step.score_updates
         if step.store:
             self.expected.stores.append(step.store)
         if p.evict_before:
@@ -195,15 +195,15 @@ class Decode:
                 after = model.heads[head].positions
                 given = np.where(after != EMPTY, plan[head][:, np.maximum(after, 0)], 0)
                 self.send_search(head, given, fresh=placed[head].slot)
-                self.expected.news += model.search(head, given, now + 1, placed[head].slot)
-        await bench.run(until=lambda: self.waves.idle and self.tokens.idle)
+                self.expected.score_updates += model.search(head, given, now + 1, placed[head].slot)
+        await bench.run(until=lambda: self.wavefronts.idle and self.tokens.idle)
         for _ in range(p.evictor.rows + 4):
             await bench.step()
 
     def expect_place(self, now: int, head: int) -> Any:
         """Let the model place the token, and note what the ports must show."""
-        place, news = self.model.place(now, head)
-        self.expected.news += news
+        place, score_updates = self.model.place(now, head)
+        self.expected.score_updates += score_updates
         evicts = int(place.evicted != EMPTY)
         recomputed = int(place.vector != KEPT)
         shown = (max(place.evicted, 0), recomputed, max(place.vector, 0)) if evicts else (0, 0, 0)
@@ -226,17 +226,19 @@ class Decode:
         self.compare_stream("placements", placement_layout(p), self.placements, expected.placements)
         self.compare_stream("values", value_layout(p), self.values, expected.values)
         got = [payload for _cycle, payload in self.stores.received]
-        stores = unpack(p.adopted_layout, from_integers(got, p.adopted_layout.size))
+        stores = unpack(p.promoted_layout, from_integers(got, p.promoted_layout.size))
         bench.compare(
             "vector stores",
             np.array(expected.stores, np.int64).reshape(-1, 2),
             np.stack([stores["position"], stores["vector"]], axis=-1),
         )
         got = [payload for _cycle, payload in self.scores.received]
-        news = unpack(p.score_layout, from_integers(got, p.score_layout.size))
-        found = np.stack([news["entry"], news["score"], news["valid"]], axis=-1)
-        wanted = np.array(expected.news, np.int64).reshape(-1, 3)
-        # Vectors' news fill the gaps of the slots' news: each kind has its own order.
+        score_updates = unpack(p.score_layout, from_integers(got, p.score_layout.size))
+        found = np.stack(
+            [score_updates["entry"], score_updates["score"], score_updates["valid"]], axis=-1
+        )
+        wanted = np.array(expected.score_updates, np.int64).reshape(-1, 3)
+        # Vectors' updates fill the gaps of the slots': each kind has its own order.
         slots = p.heads * p.evictor.slots
         for what, inside in (
             ("slots", lambda a: a[:, 0] < slots),
@@ -266,14 +268,16 @@ class Decode:
         self.bench.compare(what, np.array(wanted, np.int64), np.stack(columns, axis=-1))
 
     async def compare_slots(self) -> None:
-        """Read every slot through the look-up port, and the table of vectors."""
+        """Read every slot through the lookup port, and the table of vectors."""
         p, bench = self.p, self.bench
         rows = p.evictor.rows
         for head, h in enumerate(self.model.heads):
             for tile in range(p.tiles):
-                self.look.send([head * p.tiles + tile])
-                await bench.run(until=lambda: self.look.idle)
-                bits = from_integers([int(self.dut.shown.value)], rows * p.token_layout.size)
+                self.lookup_request.send([head * p.tiles + tile])
+                await bench.run(until=lambda: self.lookup_request.idle)
+                bits = from_integers(
+                    [int(self.dut.lookup_response.value)], rows * p.token_layout.size
+                )
                 shown = {
                     name: values[0]
                     for name, values in unpack_rows(p.token_layout, bits, rows).items()

@@ -66,8 +66,8 @@ async def real_decode(dut: Any) -> None:
         for head in range(p.heads):
             nothing = np.zeros((1, slots), np.int64)
             decode.send_search(head, nothing)
-            decode.expected.news += decode.model.search(head, nothing, first)
-        await bench.run(until=lambda: decode.waves.idle)
+            decode.expected.score_updates += decode.model.search(head, nothing, first)
+        await bench.run(until=lambda: decode.wavefronts.idle)
     for now, plan in plans(p, scores, first, steps):
         await decode.step(now, plan)
     cycles = bench.cycle - start
@@ -107,7 +107,7 @@ def compare_with_policy(decode: Decode, scores: list[np.ndarray], first: int, st
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """Reset in the middle of a step: no slot, vector or wave outlives it."""
+    """Reset in the middle of a step: no slot, vector or wavefront outlives it."""
     decode = Decode(dut, "resets", source="random", sink="random")
     p, rng = decode.p, decode.bench.numpy_rng
     if p.evictor.slots >= 32:

@@ -11,11 +11,11 @@ from golden.kelle.eviction.systolic_evictor import Victim
 from golden.llm import open_trace
 from hdl.kelle.eviction.systolic_evictor import SystolicEvictorParameters
 from testbenches.bench import Bench, catalog_parameters
-from testbenches.kelle.eviction.evictor_waves import (
-    WaveTable,
+from testbenches.kelle.eviction.evictor_wavefronts import (
+    WavefrontTable,
     policy_for,
-    random_waves,
-    step_waves,
+    random_wavefronts,
+    step_wavefronts,
     tabulate,
 )
 from testbenches.packing import from_integers, to_integer, unpack
@@ -49,14 +49,15 @@ def shown(victim: Victim, p: SystolicEvictorParameters) -> tuple[int, ...]:
 
 
 class SkewedLanes:
-    """Drive the lanes of every wave under way, and collect what the rows write back.
+    """Drive the lanes of every wavefront in flight, and collect what the rows write back.
 
-    Lane i of a wave is due i cycles after its header is taken; the lanes of no wave carry noise.
+    Lane i of a wavefront is due i cycles after its header is taken; the lanes of no wavefront carry
+    noise.
     """
 
-    def __init__(self, bench: Bench, table: WaveTable, p: SystolicEvictorParameters) -> None:
+    def __init__(self, bench: Bench, table: WavefrontTable, p: SystolicEvictorParameters) -> None:
         self.bench, self.table, self.p = bench, table, p
-        self.source = bench.source("waves")
+        self.source = bench.source("wavefronts")
         self.lanes, self.updates = bench.dut.lanes, bench.dut.updates
         self.rows = np.arange(p.rows)
         shape = (64, p.rows, table.lanes.shape[-1])
@@ -64,22 +65,22 @@ class SkewedLanes:
         self.clear()
 
     def clear(self) -> None:
-        """Forget the waves under way."""
-        self.under_way = np.full(self.p.rows + 1, -1)
-        self.next_wave = 0
+        """Forget the wavefronts in flight."""
+        self.in_flight = np.full(self.p.rows + 1, -1)
+        self.next_wavefront = 0
         self.seen: list[tuple[int, int]] = []
         self.accepted_at: list[int] = []
 
     def start(self, first: int = 0) -> None:
-        """Offer all waves from a given one on."""
-        self.next_wave = first
+        """Offer all wavefronts from a given one on."""
+        self.next_wavefront = first
         self.source.send(self.table.headers[first:])
 
     def drive(self) -> None:
-        """Put the wave at the head on lane 0 and each wave under way on its next lane."""
-        self.under_way[1:] = self.under_way[:-1]
-        self.under_way[0] = self.next_wave if self.source.offered else -1
-        numbers = self.under_way[:-1]
+        """Put the wavefront at the head on lane 0 and each wavefront in flight on its next lane."""
+        self.in_flight[1:] = self.in_flight[:-1]
+        self.in_flight[0] = self.next_wavefront if self.source.offered else -1
+        numbers = self.in_flight[:-1]
         noise = self.noise[self.bench.cycle % len(self.noise)]
         due = (numbers >= 0)[:, np.newaxis]
         self.lanes.value = to_integer(
@@ -90,9 +91,9 @@ class SkewedLanes:
         """Note whether the head was taken, and what is written back."""
         if self.source.accepted:
             self.accepted_at.append(self.bench.cycle)
-            self.next_wave += 1
+            self.next_wavefront += 1
         else:
-            self.under_way[0] = -1
+            self.in_flight[0] = -1
         self.seen.append((self.bench.cycle, read(self.updates)))
 
     def check(self, first: int = 0) -> None:
@@ -116,7 +117,13 @@ class Evictor:
     """A bench with the evictor's streams attached."""
 
     def __init__(
-        self, dut: Any, salt: str, table: WaveTable, *, source: str = "none", sink: str = "none"
+        self,
+        dut: Any,
+        salt: str,
+        table: WavefrontTable,
+        *,
+        source: str = "none",
+        sink: str = "none",
     ) -> None:
         self.p = catalog_parameters()
         self.table = table
@@ -179,7 +186,7 @@ async def real_scores(dut: Any) -> None:
     """Every victim of SmolLM2's decode steps, at full rate, one cycle after its last score."""
     p = catalog_parameters()
     steps, what = real_steps(p)
-    table = tabulate((wave for step in steps for wave in step_waves(step, p)), p)
+    table = tabulate((wavefront for step in steps for wavefront in step_wavefronts(step, p)), p)
     evictor = Evictor(dut, "real_scores", table)
     cycles = await evictor.run()
     evictor.check()
@@ -192,7 +199,7 @@ async def real_scores(dut: Any) -> None:
     searches = np.array([evictor.lanes.accepted_at[number] for number in table.last])
     seen = np.array([cycle for cycle, _payload in evictor.sink.received])
     evictor.bench.compare("cycle of the victim", searches + p.rows, seen)
-    # Bound: one wave a cycle, and the bottom row's delay once at the end.
+    # Bound: one wavefront a cycle, and the bottom row's delay once at the end.
     evictor.bench.record(cycles=cycles, ideal_cycles=len(table.headers), tensors=what)
 
 
@@ -202,7 +209,7 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
     """Random searches under every pair of pause patterns."""
     p = catalog_parameters()
     bench = Bench(dut, f"stalls {source} {sink}")
-    table = tabulate(random_waves(bench.numpy_rng, p, 40), p)
+    table = tabulate(random_wavefronts(bench.numpy_rng, p, 40), p)
     evictor = Evictor(dut, f"stalls {source} {sink}", table, source=source, sink=sink)
     await evictor.run()
     evictor.check()
@@ -213,7 +220,7 @@ async def resets(dut: Any) -> None:
     """Reset in the middle of work: nothing is left behind."""
     p = catalog_parameters()
     bench = Bench(dut, "resets")
-    table = tabulate(random_waves(bench.numpy_rng, p, 12), p)
+    table = tabulate(random_wavefronts(bench.numpy_rng, p, 12), p)
     evictor = Evictor(dut, "resets", table, source="random", sink="bursty")
     for _ in range(12):
         await evictor.bench.reset()

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from golden.arith import float_values
 from golden.llm import open_trace
 from golden.veda.array.flexible_pe_array import Beats, Codes, joined
 from hdl.arith.float_format import BINARY16
 from hdl.veda.array.array_parameters import ArrayMode, FlexiblePeArrayParameters
 from testbenches.packing import to_integers
-from testbenches.veda.functions import serial_bench
 
 LAYERS = (0, 14, 29)
 TOKENS = 640
@@ -33,7 +33,7 @@ class Head:
 
 def codes(values: NDArray[np.floating]) -> Codes:
     """Return the FP16 codes nearest to values, as wide as the golden model's."""
-    return serial_bench.codes(values).astype(np.uint64)
+    return float_values.codes(values).astype(np.uint64)
 
 
 def real_heads(channels: int, length: int, count: int) -> list[Head]:

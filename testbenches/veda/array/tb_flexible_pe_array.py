@@ -92,13 +92,13 @@ class Array:
 
 def attention_cases() -> list[tuple[bool, int, int]]:
     """Return what is simulated: split, cached tokens, heads."""
-    told = context()
-    match told["preset"]:
+    run = context()
+    match run["preset"]:
         case "smollm2":
-            return [(True, 512, 9)] if told["full"] else [(True, 128, 9)]
+            return [(True, 512, 9)] if run["full"] else [(True, 128, 9)]
         case "paper":
             full = [(False, 512, 32), (False, 128, 32)]
-            return full if told["full"] else [(False, 128, 8)]
+            return full if run["full"] else [(False, 128, 8)]
         case _:
             return [(True, 64, 9), (False, 64, 9)]
 

@@ -33,11 +33,6 @@ class SerialBench(StreamBench):
         return shown(value)
 
 
-def codes(values: Any) -> NDArray[np.uint16]:
-    """Return the nearest FP16 codes."""
-    return np.asarray(values).astype(np.float16).view(np.uint16)
-
-
 def code_fields(codes: NDArray[Any]) -> Fields:
     """Return FP16 codes as the fields of their layout."""
     codes = np.asarray(codes).astype(np.int64)

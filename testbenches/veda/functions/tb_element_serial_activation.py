@@ -97,7 +97,7 @@ async def real_layers(dut: Any) -> None:
     gate, up = real_operands(16 if context()["full"] else 3)
     cycles = await run_operands(bench, gate, up)
     ideal = bound(len(gate), p)
-    bench.bench.compare("cycles", np.array([ideal + p.ranks]), np.array([cycles]))
+    bench.bench.compare("cycles", np.array([ideal + p.stages]), np.array([cycles]))
     tensors = f"SmolLM2 layers {LAYERS}, {len(gate)} elements of the feed-forward layer"
     bench.bench.record(cycles=cycles, ideal_cycles=ideal, tensors=tensors)
 

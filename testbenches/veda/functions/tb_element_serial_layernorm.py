@@ -6,13 +6,14 @@ import cocotb
 import numpy as np
 from numpy.typing import NDArray
 
+from golden.arith.float_values import codes
 from golden.llm import open_trace
 from golden.veda.functions.element_serial_layernorm import layernorm
 from hdl.veda.functions.deviation_reciprocal import DeviationReciprocal
 from hdl.veda.functions.element_serial_layernorm import ElementSerialLayernormParameters
 from testbenches.bench import catalog_parameters, context
 from testbenches.streams import read
-from testbenches.veda.functions.serial_bench import BEATS, SerialBench, codes, elements_of
+from testbenches.veda.functions.serial_bench import BEATS, SerialBench, elements_of
 
 Vectors = list[NDArray[np.uint16]]
 LAYERS = (0, 14, 29)

@@ -109,7 +109,7 @@ async def real_heads(dut: Any) -> None:
     pairs = real_pairs(16 if context()["full"] else 4)
     cycles = await run_pairs(bench, pairs)
     ideal = 2 * len(pairs[0])
-    bench.bench.compare("cycles", np.array([ideal + p.ranks]), np.array([cycles]))
+    bench.bench.compare("cycles", np.array([ideal + p.stages]), np.array([cycles]))
     tensors = f"SmolLM2 layers {LAYERS}, {len(pairs[0])} pairs of queries and keys"
     bench.bench.record(cycles=cycles, ideal_cycles=ideal, tensors=tensors)
 

@@ -6,12 +6,13 @@ import cocotb
 import numpy as np
 from numpy.typing import NDArray
 
+from golden.arith.float_values import codes
 from golden.llm import open_trace
 from golden.veda.functions.element_serial_softmax import softmax
 from hdl.veda.functions.element_serial_softmax import ElementSerialSoftmaxParameters
 from testbenches.bench import catalog_parameters, context
 from testbenches.streams import read
-from testbenches.veda.functions.serial_bench import BEATS, SerialBench, codes, elements_of
+from testbenches.veda.functions.serial_bench import BEATS, SerialBench, elements_of
 
 Heads = list[NDArray[np.uint16]]
 LAYERS = (0, 14, 29)
@@ -139,7 +140,7 @@ async def full_rate(dut: Any) -> None:
     # Shorter heads take longer than their scores.
     if p.tile >= 32 and min(lengths) >= p.binades + 15:
         # The documented latency, from last score to first probability, overlaps a cycle of each.
-        latency = p.tile + p.binades + p.ranks + 22 + p.multiply_stages
+        latency = p.tile + p.binades + p.stages + 22 + p.multiply_stages
         bench.bench.compare("cycles", np.array([ideal + latency - 1]), np.array([cycles]))
     bench.bench.record(cycles=cycles, ideal_cycles=ideal)
 

@@ -268,7 +268,7 @@ async def rotation_at_full_rate(dut: Any) -> None:
     pairs = rotary_bench.random_pairs(bench.bench.numpy_rng, 400)
     cycles = await bench.run(Work(**{**NOTHING, "pairs": pairs}))
     ideal = 2 * len(pairs[0])
-    bench.bench.compare("cycles", np.array([ideal + bench.p.rotary.ranks + 1]), np.array([cycles]))
+    bench.bench.compare("cycles", np.array([ideal + bench.p.rotary.stages + 1]), np.array([cycles]))
     bench.bench.record(cycles=cycles, ideal_cycles=ideal)
 
 
@@ -280,7 +280,7 @@ async def activation_at_full_rate(dut: Any) -> None:
     operands = activation_bench.every_gate(bench.bench.numpy_rng, 128)
     cycles = await bench.run(Work(**{**NOTHING, "operands": operands}))
     ideal = activation_bench.bound(len(operands[0]), bench.p.activation)
-    allowed = np.array([ideal + bench.p.activation.ranks + 1])
+    allowed = np.array([ideal + bench.p.activation.stages + 1])
     bench.bench.compare("cycles", allowed, np.array([cycles]))
     bench.bench.record(cycles=cycles, ideal_cycles=ideal)
 

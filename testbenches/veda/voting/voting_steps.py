@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from golden.veda.voting.voting import VotingStep
 from golden.veda.voting.voting_engine import (
     Integers,
     LayerResult,
@@ -13,6 +12,7 @@ from golden.veda.voting.voting_engine import (
     process_step,
     to_codes,
 )
+from golden.veda.voting.voting_policy import VotingStep
 from hdl.veda.voting.voting_parameters import VotingEngineParameters
 from testbenches.packing import pack, to_integers
 

@@ -22,7 +22,7 @@ EVICTOR = SystolicEvictorParameters()
     ("change", "message"),
     [
         ({"rows": 16}, "the evictor's rows must be the array's 16, not 32"),
-        ({"rows": 24}, "the evictor's rows must be the array's 24, not 32"),
+        ({"rows": 24}, "rows must be a power of two between 2 and 64, not 24"),
         ({"bands": 5}, "bands must be a power of two between 1 and 64, not 5"),
         ({"vectors": 1}, "vectors must be an integer from 2 to 1024, not 1"),
         ({"stages": 0}, "stages must be an integer from 1 to 8, not 0"),

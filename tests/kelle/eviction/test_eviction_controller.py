@@ -21,7 +21,7 @@ TINY = EvictionParameters(evictor=EVICTOR, heads=3, window=3, sinks=1, vectors=2
     [
         ({"window": 7}, r"slots must be at least sinks \+ window \+ 1 = 9, not 8"),
         ({"sinks": 5}, r"slots must be at least sinks \+ window \+ 1 = 9, not 8"),
-        ({"window": 1}, "window must be an integer from 2 to 8, not 1"),
+        ({"window": 1}, "window must be an integer from 2 to 4096, not 1"),
         ({"heads": 0}, "heads must be an integer from 1 to 64, not 0"),
         ({"popular_above": 4}, "popular_above must be an integer from 0 to 3, not 4"),
         ({"vectors": 65}, "vectors must be an integer from 0 to 64, not 65"),

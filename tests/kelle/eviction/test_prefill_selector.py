@@ -29,7 +29,7 @@ def trace() -> Trace:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"context": 4}, "context must be an integer from 8 to 4096, not 4"),
+        ({"context": 4}, "context must be at least slots = 8, not 4"),
         ({"context": 30}, "context must be a multiple of rows = 4, not 30"),
         ({"context": 512}, r"context must be at most 2\*\*position_bits = 256, not 512"),
     ],

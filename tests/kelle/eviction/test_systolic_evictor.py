@@ -11,14 +11,14 @@ from golden.kelle.eviction.aerp import replay
 from golden.kelle.eviction.agreement import agreement
 from golden.kelle.eviction.systolic_evictor import (
     SystolicEvictorModel,
-    Wave,
+    Wavefront,
     accumulate,
     quantise_scores,
 )
 from hdl.catalog import entry_named
 from hdl.kelle.eviction.systolic_evictor import OnSaturation, ScoreSource, SystolicEvictorParameters
 from hdl.paths import ROOT
-from testbenches.kelle.eviction.evictor_waves import policy_for, step_waves, tabulate
+from testbenches.kelle.eviction.evictor_wavefronts import policy_for, step_wavefronts, tabulate
 
 ENTRY = entry_named("systolic_evictor")
 PAGE = ROOT / "docs/kelle/eviction/systolic_evictor.md"
@@ -34,8 +34,8 @@ PAGE = ROOT / "docs/kelle/eviction/systolic_evictor.md"
         ({"index_width": 10}, "index_width must address 2048 slots, not 10"),
         ({"score_width": 3}, "score_width must be an integer from 4 to 24, not 3"),
         ({"score_width": 25}, "score_width must be an integer from 4 to 24, not 25"),
-        ({"shift": 16}, "shift must be an integer from 0 to 15, not 16"),
-        ({"shift": True}, "shift must be an integer from 0 to 15, not True"),
+        ({"shift": 16}, "shift must be less than input_width = 16, not 16"),
+        ({"shift": True}, "shift must be an integer from 0 to 31, not True"),
         ({"source": "raw"}, "source must be one of .*, not 'raw'"),
         ({"victims": 0}, "victims must be an integer from 1 to 16, not 0"),
     ],
@@ -73,7 +73,7 @@ def test_scores_are_rounded_to_even_and_saturated() -> None:
 
 
 @pytest.mark.parametrize("preset", list(ENTRY.presets))
-def test_waves_and_policy_choose_the_same_victims(preset: str) -> None:
+def test_wavefronts_and_policy_choose_the_same_victims(preset: str) -> None:
     """The model of the hardware and the model of the algorithm, written apart, must agree."""
     p = ENTRY.parameters(preset)
     rng = np.random.default_rng(3)
@@ -83,7 +83,7 @@ def test_waves_and_policy_choose_the_same_victims(preset: str) -> None:
     scores = rng.normal(scale=8.0, size=(3, tokens, tokens))
     first = p.slots - 5
     steps = list(replay(scores, policy_for(p), first=first, steps=40, source=p.source, evictor=p))
-    table = tabulate((wave for step in steps for wave in step_waves(step, p)), p)
+    table = tabulate((wavefront for step in steps for wavefront in step_wavefronts(step, p)), p)
     assert [victim.index for victim in table.victims] == [step.victim for step in steps]
     assert len({victim.index for victim in table.victims}) > 2
 
@@ -101,9 +101,9 @@ def test_saturation_halves_the_next_step() -> None:
 
     def search(importance: list[int], scores: list[int], halve: bool) -> tuple[list[int], Any]:
         column, victim = model.process(
-            Wave(
+            Wavefront(
                 load=True,
-                rank=True,
+                compare=True,
                 last=True,
                 halve=halve,
                 scores=np.array(scores) << 8,

@@ -9,8 +9,8 @@ from amaranth.sim import Simulator
 from hdl.catalog import entry_named
 from hdl.veda.control.layer_sequencer import LayerSequencer
 from hdl.veda.control.linear_counter import LinearCounter
+from hdl.veda.encodings import Operation, PassKind, Space
 from hdl.veda.parameters import VedaParameters
-from hdl.veda.veda_kinds import Operation, PassKind, Space
 from testbenches.packing import from_integers, pack, to_integers, unpack
 from testbenches.stream_trial import run_streams
 from testbenches.veda.layer_weights import weight_lines
@@ -27,13 +27,13 @@ MATRICES = (
 
 def beats_of(p: VedaParameters, kind: PassKind, tokens: int) -> list[dict[str, int]]:
     """Return what is said of each beat of a matrix, by the loops that its lines are stored in."""
-    marks = [{"keep": int(token < tokens - 1)} for token in range(tokens)]
+    marks = [{"hold": int(token < tokens - 1)} for token in range(tokens)]
     if kind in (PassKind.QUERY_KEY_VALUE, PassKind.GATE_UP):
         rows = p.projected_rows if kind == PassKind.QUERY_KEY_VALUE else p.gated_rows
         ends = p.hidden_size - 1
         return [
             {"first": element == 0, "last": element == ends, "load": 0, **mark}
-            | {"again": mark["keep"] * (element == ends)}
+            | {"replay": mark["hold"] * (element == ends)}
             for _row in range(rows)
             for mark in marks
             for element in range(p.hidden_size)
@@ -45,8 +45,8 @@ def beats_of(p: VedaParameters, kind: PassKind, tokens: int) -> list[dict[str, i
             "first": part == 0,
             "last": part == slices - 1,
             "load": output == start,
-            "release": start == starts[-1] and part == slices - 1 and not mark["keep"],
-            "again": mark["keep"] and part == slices - 1 and output == end - 1,
+            "release": start == starts[-1] and part == slices - 1 and not mark["hold"],
+            "replay": mark["hold"] and part == slices - 1 and output == end - 1,
             **mark,
         }
         for start in starts
@@ -94,7 +94,9 @@ def test_a_layer_is_five_bursts(preset: str) -> None:
     task |= {"last_token": np.array([p.block - 1])}
     packed = to_integers(pack(p.task_layout, task))[0]
     halves = [packed | behind << p.task_layout.size for behind in (0, 1)]
-    got = run_streams(unit, {"halves": halves}, {"reads": 5, "passes": 5}, seed=1)
+    got = run_streams(
+        unit, {"halves": halves}, {"reads": 5, "passes": 5}, seed=1, revocable=("reads", "passes")
+    )
     assert len(got["reads"]) == len(got["passes"]) == 5
 
     passes = unpack(p.pass_layout, from_integers(got["passes"], p.pass_layout.size))

@@ -9,8 +9,8 @@ from amaranth.hdl import Value
 
 from hdl.catalog import entry_named
 from hdl.veda.control.linear_results import LinearResults
+from hdl.veda.encodings import RowKind
 from hdl.veda.parameters import VedaParameters
-from hdl.veda.veda_kinds import RowKind
 from testbenches.stream_trial import run_streams
 
 PRESETS = ("tiny", "tiny_wide", "tiny_two_copies")

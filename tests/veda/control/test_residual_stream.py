@@ -29,8 +29,8 @@ def elements(states: Any, *, final: bool = True, every: bool = True) -> list[int
 
 
 @pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize(("copies", "busy"), [(1, 1.0), (1, 0.5), (2, 0.5)])
-def test_states_meet_their_sums(seed: int, copies: int, busy: float) -> None:
+@pytest.mark.parametrize(("copies", "pauses"), [(1, "none"), (1, "random"), (2, "random")])
+def test_states_meet_their_sums(seed: int, copies: int, pauses: str) -> None:
     rng = np.random.default_rng(seed)
     p = VedaParameters(
         array=FlexiblePeArrayParameters(rows=2, columns=2, partial_sums=4),
@@ -74,6 +74,6 @@ def test_states_meet_their_sums(seed: int, copies: int, busy: float) -> None:
 
     sinks = {"elements": len(normed), "states_out": len(left)}
     sources = {"states_in": entered, "sums": sums}
-    got = run_streams(unit, sources, sinks, seed=seed, busy=busy, cycle=mark)
+    got = run_streams(unit, sources, sinks, seed=seed, pauses=pauses, cycle=mark)
     assert got == {"elements": normed, "states_out": left}
     assert finished == matrices

@@ -7,8 +7,8 @@ import pytest
 
 from hdl.catalog import entry_named
 from hdl.veda.control.scheduler import Scheduler
+from hdl.veda.encodings import PassKind
 from hdl.veda.parameters import VedaParameters
-from hdl.veda.veda_kinds import PassKind
 from testbenches.packing import from_integers, pack, to_integers, unpack
 from testbenches.stream_trial import run_streams
 

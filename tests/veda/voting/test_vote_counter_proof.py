@@ -47,19 +47,21 @@ class ArgmaxHarness(Elaboratable):
         m.d.comb += [slot.eq(AnyConst(p.slot_bits)), Assume(slot < header.length)]
 
         # The slot that goes in, and the count that the chosen slot should have by now.
-        turn, place = Signal(range(p.rounds)), Signal(p.slot_bits)
+        head_round, place = Signal(range(p.rounds)), Signal(p.slot_bits)
         expected, updated = Signal(p.count_bits), Signal(p.count_bits + p.lanes.bit_length())
-        goes = counter.valid[0]
-        ends = goes & (place + 1 == header.length)
-        last_turn = (turn == p.rounds - 1) | ~header.vote
-        start = Mux(turn == 0, Mux(slot == header.new_slot, 0, counter.counts_in.payload), expected)
+        reads = counter.valid[0]
+        ends = reads & (place + 1 == header.length)
+        last_round = (head_round == p.rounds - 1) | ~header.vote
+        start = Mux(
+            head_round == 0, Mux(slot == header.new_slot, 0, counter.counts_in.payload), expected
+        )
         m.d.comb += updated.eq(start + Mux(header.vote, counter.votes.payload, 0))
-        with m.If(goes):
+        with m.If(reads):
             m.d.sync += place.eq(Mux(ends, 0, place + 1))
             with m.If(place == slot):
                 m.d.sync += expected.eq(Mux(updated > largest, largest, updated))
         with m.If(ends):
-            m.d.sync += turn.eq(Mux(last_turn, 0, turn + 1))
+            m.d.sync += head_round.eq(Mux(last_round, 0, head_round + 1))
 
         added = Signal.like(expected)
         with m.If(counter.advance):

@@ -17,8 +17,8 @@ from golden.veda.voting.vote_threshold import (
     vote_threshold,
     votes,
 )
-from golden.veda.voting.voting import threshold
 from golden.veda.voting.voting_engine import to_codes
+from golden.veda.voting.voting_policy import threshold
 from hdl.arith.float_format import BINARY16
 from hdl.veda.voting.vote_threshold import VoteThreshold, VoteThresholdParameters
 

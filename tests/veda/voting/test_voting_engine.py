@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golden.veda.voting.voting import VotingPolicy, replay
 from golden.veda.voting.voting_engine import (
     LayerStep,
     Victim,
-    exact_ballots,
+    exact_votes,
     process_step,
     search,
     to_codes,
 )
+from golden.veda.voting.voting_policy import VotingPolicy, replay
 from hdl.catalog import entry_named
 from hdl.veda.voting.vote_threshold import VoteThresholdParameters
 from hdl.veda.voting.voting_engine import VotingEngineParameters
@@ -95,7 +95,7 @@ def test_model_and_replay_agree() -> None:
     scores = rng.normal(scale=2.5, size=(3, 60, 60))
     fallbacks = 0
     counts = np.zeros(0, np.int64)
-    for step in replay(scores, policy, exact_ballots(TINY)):
+    for step in replay(scores, policy, exact_votes(TINY)):
         length = len(step.positions)
         if length > len(counts):
             counts = np.append(counts, 3)

@@ -1,4 +1,4 @@
-"""Waves for the systolic evictor: from decode steps, or drawn at random; and their outcome."""
+"""Wavefronts for the systolic evictor: from decode steps, or drawn at random; and their outcome."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from golden.kelle.eviction.systolic_evictor import (
     Integers,
     SystolicEvictorModel,
     Victim,
-    Wave,
+    Wavefront,
     quantise_scores,
 )
 from hdl.kelle.eviction.systolic_evictor import SystolicEvictorParameters
@@ -18,21 +18,21 @@ from testbenches.packing import Bits, pack
 
 
 @dataclass(frozen=True)
-class WaveTable:
-    """Waves packed for the ports, and what the model says of them.
+class WavefrontTable:
+    """Wavefronts packed for the ports, and what the model says of them.
 
     Parameters
     ----------
     headers : list[int]
-        Payloads of the stream `waves`.
+        Payloads of the stream `wavefronts`.
     lanes : numpy.ndarray
-        Bits [waves, rows, lane].
+        Bits [wavefronts, rows, lane].
     updates : numpy.ndarray
-        int64 [waves, rows], the column S behind each wave.
+        int64 [wavefronts, rows], the column S behind each wavefront.
     victims : list[Victim]
         In order.
     last : list[int]
-        Numbers of the waves that end a search.
+        Numbers of the wavefronts that end a search.
     """
 
     headers: list[int]
@@ -42,13 +42,13 @@ class WaveTable:
     last: list[int] = field(default_factory=list)
 
 
-def tabulate(waves: Iterable[Wave], p: SystolicEvictorParameters) -> WaveTable:
-    """Run waves through the model and pack them."""
+def tabulate(wavefronts: Iterable[Wavefront], p: SystolicEvictorParameters) -> WavefrontTable:
+    """Run wavefronts through the model and pack them."""
     model = SystolicEvictorModel(p)
-    kept = list(waves)
+    kept = list(wavefronts)
     updates, victims, last = [], [], []
-    for number, wave in enumerate(kept):
-        column, victim = model.process(wave)
+    for number, wavefront in enumerate(kept):
+        column, victim = model.process(wavefront)
         updates.append(column)
         if victim is not None:
             victims.append(victim)
@@ -56,19 +56,21 @@ def tabulate(waves: Iterable[Wave], p: SystolicEvictorParameters) -> WaveTable:
     lanes = pack(
         p.lane_layout,
         {
-            "score": np.array([wave.scores for wave in kept]),
-            "importance": np.array([wave.importance for wave in kept]),
-            "valid": np.array([wave.valid for wave in kept]),
-            "protect": np.array([wave.protect for wave in kept]),
+            "score": np.array([wavefront.scores for wavefront in kept]),
+            "importance": np.array([wavefront.importance for wavefront in kept]),
+            "valid": np.array([wavefront.valid for wavefront in kept]),
+            "protect": np.array([wavefront.protect for wavefront in kept]),
         },
     )
-    flags = [("load", 1), ("rank", 2), ("last", 4)] + ([("halve", 8)] if p.halves else [])
-    headers = [sum(weight for name, weight in flags if getattr(wave, name)) for wave in kept]
-    return WaveTable(headers, lanes, np.array(updates), victims, last)
+    flags = [("load", 1), ("compare", 2), ("last", 4)] + ([("halve", 8)] if p.halves else [])
+    headers = [
+        sum(weight for name, weight in flags if getattr(wavefront, name)) for wavefront in kept
+    ]
+    return WavefrontTable(headers, lanes, np.array(updates), victims, last)
 
 
-def step_waves(step: DecodeStep, p: SystolicEvictorParameters) -> Iterator[Wave]:
-    """Spell one decode step as waves: the search over all tiles, then the arriving token.
+def step_wavefronts(step: DecodeStep, p: SystolicEvictorParameters) -> Iterator[Wavefront]:
+    """Spell one decode step as wavefronts: the search over all tiles, then the arriving token.
 
     The arriving token's slot is presented as one without a token, so that it starts from zero.
     """
@@ -79,9 +81,9 @@ def step_waves(step: DecodeStep, p: SystolicEvictorParameters) -> Iterator[Wave]
     for tile in range(0, p.slots, p.rows):
         rows = slice(tile, tile + p.rows)
         for head in range(heads):
-            yield Wave(
+            yield Wavefront(
                 load=head == 0,
-                rank=head == heads - 1,
+                compare=head == heads - 1,
                 last=head == heads - 1 and tile + p.rows == p.slots,
                 halve=step.halve,
                 scores=scores[head, rows],
@@ -91,9 +93,9 @@ def step_waves(step: DecodeStep, p: SystolicEvictorParameters) -> Iterator[Wave]
             )
     arriving = np.arange(p.rows) == step.slot % p.rows
     for head in range(heads):
-        yield Wave(
+        yield Wavefront(
             load=head == 0,
-            rank=False,
+            compare=False,
             last=False,
             halve=False,
             scores=np.where(arriving, own[head], 0),
@@ -112,9 +114,9 @@ def policy_for(p: SystolicEvictorParameters) -> AerpParameters:
     return AerpParameters(budget=p.slots, window=p.slots // 2, sinks=sinks)
 
 
-def random_waves(
+def random_wavefronts(
     rng: np.random.Generator, p: SystolicEvictorParameters, searches: int
-) -> Iterator[Wave]:
+) -> Iterator[Wavefront]:
     """Draw searches that go where real scores seldom do.
 
     Few distinct values, so that ties are the rule; extremes, so that sums saturate; tiles in which
@@ -142,9 +144,9 @@ def random_waves(
                 scores = rng.integers(low, high + 1, p.rows)
                 if style == 0:
                     scores = rng.choice([low, 0, 1 << p.shift, high], p.rows)
-                yield Wave(
+                yield Wavefront(
                     load=head == 0,
-                    rank=head == heads - 1,
+                    compare=head == heads - 1,
                     last=head == heads - 1 and tile == min(tiles, p.slots // p.rows) - 1,
                     halve=p.halves and bool(rng.integers(2)),
                     scores=scores,

@@ -1,8 +1,8 @@
-"""Operators that a function uses, be they its own or lent by the unit that it is a part of.
+"""Operators that several functions share, or that a function has to itself.
 
 Functions that never work at the same time need their operators once. Each of them is written
-against a `Loan`: the ports of operators that stand elsewhere, and who may use them. A function by
-itself gets operators of its own, and nobody to wait for.
+against the ports of operators that stand elsewhere, behind an arbiter: it requests them, and uses
+them while it has the grant. A function by itself has private operators, and the grant always.
 """
 
 from typing import Any
@@ -24,14 +24,14 @@ UNARY = Signature({"a": Out(_FP16), "result": In(_FP16)})
 BINARY = Signature({"a": Out(_FP16), "b": Out(_FP16), "result": In(_FP16)})
 LONGER_PRODUCT = Signature({"a": Out(_FP16), "b": Out(LONGER), "result": In(_FP16)})
 QUOTIENT = Signature({"a": Out(_FP16), "b": Out(_FP16), "result": In(_FP16), "busy": In(1)})
-"""A quotient; while a serial divider is busy, its ranks must not move."""
+"""A quotient; while a serial divider is busy, its pipeline must not move."""
 
 EXACT_PRODUCT = Signature({"a": Out(_FP16), "b": Out(_FP16), "product": In(22)})
 """The product of two significands in the same cycle: what is inside a multiplier."""
 
 
-def loan(**operators: Signature) -> Signature:
-    """Return the signature of what a function borrows.
+def shared_operators(**operators: Signature) -> Signature:
+    """Return the signature of operators that stand elsewhere, and of their arbitration.
 
     Parameters
     ----------
@@ -41,31 +41,33 @@ def loan(**operators: Signature) -> Signature:
     Returns
     -------
     Signature
-        These, and `wants`: there is something to begin; `granted`: it may; `ends`: something
-        begins, behind which others may have a turn; `busy`: something is in the operators, which
-        stay the function's until it is not; `enable`: their ranks move.
+        These, and `request`: there is something to begin; `grant`: it may; `end`: something
+        begins, behind which the arbiter may grant another; `busy`: something is in the operators,
+        which stay the function's until it is not; `enable`: their pipelines move.
     """
-    shared = {name: Out(1) for name in ("wants", "ends", "busy", "enable")} | {"granted": In(1)}
-    return Signature(shared | {name: Out(ports) for name, ports in operators.items()})
+    arbitration = {name: Out(1) for name in ("request", "end", "busy", "enable")}
+    arbitration["grant"] = In(1)
+    return Signature(arbitration | {name: Out(ports) for name, ports in operators.items()})
 
 
-def own(m: Module, signature: Signature, **operators: Any) -> Any:
-    """Return a loan whose operators are submodules, granted in every cycle."""
-    lent: Any = signature.create(path=("loan",))
-    m.d.comb += lent.granted.eq(1)
+def private_operators(m: Module, signature: Signature, **operators: Any) -> Any:
+    """Return the ports of operators that are submodules, granted in every cycle."""
+    shared: Any = signature.create(path=("operators",))
+    m.d.comb += shared.grant.eq(1)
     for name, operator in operators.items():
         m.submodules[name] = operator
-        ports = getattr(lent, name)
-        m.d.comb += operator.enable.eq(lent.enable)
+        ports = getattr(shared, name)
+        m.d.comb += operator.enable.eq(shared.enable)
+        # A divider has a `busy` when it is serial, and none when it is pipelined.
         link_results(m, operator, ports)
         for operand, port in ports.signature.members.items():
             if port.flow is Out:
                 m.d.comb += getattr(operator, operand).eq(getattr(ports, operand))
-    return lent
+    return shared
 
 
 def link_results(m: Module, operator: Any, ports: Any) -> None:
-    """Give a borrower what an operator answers; what an operator lacks is 0."""
+    """Give a function an operator's results; what an operator lacks is 0."""
     for result, port in ports.signature.members.items():
         if port.flow is In and result in operator.signature.members:
             m.d.comb += getattr(ports, result).eq(getattr(operator, result))
@@ -73,4 +75,5 @@ def link_results(m: Module, operator: Any, ports: Any) -> None:
 
 def from_fp16(code: Any) -> Any:
     """Return a number as a multiplier's longer operand."""
+    # The mantissa is the lower end of a code: zeros below it change no number.
     return Cat(Const(0, EXTRA_BITS), Value.cast(code))

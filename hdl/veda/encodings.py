@@ -17,7 +17,7 @@ class SlotState(enum.Enum, shape=2):
 
 
 class Operation(enum.Enum, shape=1):
-    """What an instruction asks for."""
+    """What an instruction requests."""
 
     ATTENTION = 0
     """Attention alone: keys, values and queries come from outside, outputs go there."""

@@ -4,17 +4,19 @@ Section 5.2 of the paper. What a vector's tag says of its sums, and how long a r
 same for every array that ends in these lanes.
 """
 
+from typing import Annotated
+
 from amaranth.hdl import Module
 from amaranth.lib import data
 
 from hdl.arith.requantiser import Requantiser
 from hdl.kelle.array.systolic_array import SystolicArray, SystolicArrayParameters
 from hdl.kelle.array.tile_accumulator import TileAccumulator, TileAccumulatorParameters
-from hdl.parameters import parameter_object, require_range
+from hdl.parameters import As, Parameters, Range, parameter_object
 
 
 @parameter_object
-class FinishedSumsParameters:
+class OutputStageParameters(Parameters):
     """Dimensions of an array with accumulators and requantisers; a `tag_layout` completes them.
 
     Parameters
@@ -24,7 +26,7 @@ class FinishedSumsParameters:
     vectors : int
         Vectors whose results accumulate at a time, as in `TileAccumulatorParameters`.
     stages : int
-        Cycles that a requantiser takes, 1 to 8.
+        Cycles that a requantiser takes.
 
     Raises
     ------
@@ -32,14 +34,14 @@ class FinishedSumsParameters:
         If a rule above is broken, with the rule and the value.
     """
 
-    rows: int = 32
-    bands: int = 4
-    vectors: int = 16
-    stages: int = 5
+    rows: Annotated[int, As(SystolicArrayParameters)] = 32
+    bands: Annotated[int, As(SystolicArrayParameters)] = 4
+    vectors: Annotated[int, As(TileAccumulatorParameters)] = 16
+    stages: Annotated[int, Range(1, 8, "cycles")] = 5
 
     def __post_init__(self) -> None:
         """Check every rule."""
-        require_range("stages", self.stages, 1, 8)
+        super().__post_init__()
         # Checks rows, bands and vectors.
         _ = self.array, self.accumulator
 
@@ -73,7 +75,9 @@ class FinishedSumsParameters:
         return data.StructLayout(members | {"tag": self.tag_layout})
 
 
-def finish_sums(m: Module, array: SystolicArray, p: FinishedSumsParameters) -> list[Requantiser]:
+def add_output_stage(
+    m: Module, array: SystolicArray, p: OutputStageParameters
+) -> list[Requantiser]:
     """Place a lane's accumulator and requantiser behind each lane of an array.
 
     Returns
@@ -95,6 +99,7 @@ def finish_sums(m: Module, array: SystolicArray, p: FinishedSumsParameters) -> l
             accumulator.valid.eq(lane.valid),
             requantiser.a.eq(accumulator.total),
         ]
+        # Tags move down a lane a cycle: the lane above has what this one gets next.
         requantisers.append(requantiser)
         next_tag = lane.tag
     return requantisers

@@ -1,21 +1,21 @@
 """Who votes against whom: probabilities wait for their head's threshold, then meet it."""
 
+from collections.abc import Sequence
 from typing import Any
 
-from amaranth.hdl import Module, Mux, Signal, Value, unsigned
-from amaranth.lib import data, stream
+from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.adder_tree import tree_sum
 from hdl.memory.memory_fifo import MemoryFifo
-from hdl.stream.connect import connect_streams, every, fork_handshake
-from hdl.stream.fall_through_fifo import FallThroughFifo
+from hdl.stream.connect import buffered, every, fork_handshake
 from hdl.unit import Unit
 from hdl.veda.voting.vote_threshold import PROBABILITY_BITS, VoteThreshold
 from hdl.veda.voting.voting_parameters import VotingEngineParameters
 
 
-class VoteCaster(Unit):
+class VoteComparator(Unit):
     """Turn the probabilities of all heads into votes against each slot.
 
     **Latency** of a head's first vote `threshold.latency + 1` cycles from the head's last
@@ -51,10 +51,8 @@ class VoteCaster(Unit):
         """Give each element to the FIFO and to the thresholds; join them again."""
         m = Module()
         p = self.parameters
-        kept = data.StructLayout(
-            {"values": data.ArrayLayout(unsigned(PROBABILITY_BITS), p.lanes), "last": 1}
-        )
-        m.submodules.waiting = waiting = MemoryFifo(shape=kept, depth=p.fifo_depth)
+        # Behind its head's last element alone is a threshold known: the whole head waits for it.
+        m.submodules.waiting = waiting = MemoryFifo(shape=p.waiting_layout, depth=p.fifo_depth)
         thresholds = [VoteThreshold(parameters=p.threshold) for _ in range(p.lanes)]
         beat = self.probabilities.payload
         sinks = [waiting.source, *(threshold.probabilities for threshold in thresholds)]
@@ -62,6 +60,7 @@ class VoteCaster(Unit):
             self.probabilities.ready.eq(fork_handshake(m, self.probabilities.valid, sinks)),
             waiting.source.payload.last.eq(beat.last),
         ]
+        outcomes = []
         for lane, threshold in enumerate(thresholds):
             m.submodules[f"threshold_{lane}"] = threshold
             m.d.comb += [
@@ -71,19 +70,20 @@ class VoteCaster(Unit):
                     Value.cast(beat.values[lane])[:PROBABILITY_BITS]
                 ),
             ]
+            # A head's outcome stands for as long as the head leaves; the threshold's own register
+            # meanwhile holds the next head's.
+            outcomes.append(buffered(m, f"outcome_{lane}", threshold.outcomes, depth=1))
+        self._compare(m, waiting.sink, outcomes)
+        return m
 
-        element = waiting.sink
-        outcomes = []
-        for lane, threshold in enumerate(thresholds):
-            # The threshold's own register holds the next head's outcome.
-            kept_outcome = FallThroughFifo(shape=p.threshold.outcome_layout, depth=1)
-            m.submodules[f"outcome_{lane}"] = kept_outcome
-            connect_streams(m, threshold.outcomes, kept_outcome.source)
-            outcomes.append(kept_outcome.sink)
+    def _compare(self, m: Module, element: Any, outcomes: Sequence[Any]) -> None:
+        """Let each element of a head meet its lane's outcome, and register the votes."""
+        p = self.parameters
         moves, ends = Signal(), Signal()
-        slot, turn = Signal(p.slot_bits), Signal(range(p.rounds))
-        last_turn = turn == p.rounds - 1
+        slot, head_round = Signal(p.slot_bits), Signal(range(p.rounds))
+        last_round = head_round == p.rounds - 1
         m.d.comb += [
+            # The lanes' heads are equally long, but a threshold may come later in one of them.
             moves.eq(
                 element.valid
                 & every([outcome.valid for outcome in outcomes])
@@ -92,24 +92,24 @@ class VoteCaster(Unit):
             ends.eq(moves & element.payload.last),
             element.ready.eq(moves),
         ]
-        ballots = []
+        votes = []
         for lane, outcome in enumerate(outcomes):
-            ballot = Signal(name=f"ballot_{lane}")
+            vote = Signal(name=f"vote_{lane}")
+            # Codes of numbers from 0 up compare like the numbers: no floating-point comparator.
             below = element.payload.values[lane] < outcome.payload.threshold
             against = Mux(outcome.payload.fallback, slot == outcome.payload.lowest, below)
             m.d.comb += outcome.ready.eq(ends)
             # The last round may have fewer heads than lanes.
-            m.d.comb += ballot.eq(
-                against & ~last_turn if p.lanes * (p.rounds - 1) + lane >= p.heads else against
+            m.d.comb += vote.eq(
+                against & ~last_round if p.lanes * (p.rounds - 1) + lane >= p.heads else against
             )
-            ballots.append(ballot)
+            votes.append(vote)
         with m.If(moves):
             m.d.sync += [
-                self.votes.payload.eq(tree_sum(ballots)),
+                self.votes.payload.eq(tree_sum(votes)),
                 slot.eq(Mux(ends, 0, slot + 1)),
             ]
         with m.If(ends):
-            m.d.sync += turn.eq(Mux(last_turn, 0, turn + 1))
+            m.d.sync += head_round.eq(Mux(last_round, 0, head_round + 1))
         with m.If(~self.votes.valid | self.votes.ready):
             m.d.sync += self.votes.valid.eq(moves)
-        return m

@@ -1,19 +1,20 @@
 """Dimensions of VEDA's accelerator, and what follows from them."""
 
 from dataclasses import field
+from typing import Annotated
 
-from hdl.parameters import parameter_object, require, require_power_of_two, require_range
+from hdl.parameters import As, Parameters, PowerOfTwo, Range, parameter_object, require
 from hdl.veda.array.array_parameters import FlexiblePeArrayParameters
+from hdl.veda.encodings import PassKind
 from hdl.veda.functions.layernorm_parameters import ElementSerialLayernormParameters
 from hdl.veda.functions.softmax_parameters import ElementSerialSoftmaxParameters
 from hdl.veda.functions.special_function_unit import SpecialFunctionUnitParameters
-from hdl.veda.veda_kinds import PassKind
 from hdl.veda.voting.vote_threshold import VoteThresholdParameters
 from hdl.veda.voting.voting_engine import VotingEngineParameters
 
 
 @parameter_object
-class VedaDimensions:
+class VedaDimensions(Parameters):
     """Dimensions of the accelerator.
 
     A head is as wide as the array, or as wide as a plane: then each plane has a head of its own.
@@ -24,31 +25,31 @@ class VedaDimensions:
     array : FlexiblePeArrayParameters
         Dimensions of an array.
     copies : int
-        Arrays, each on other heads, 1 to 8.
+        Arrays, each on other heads.
     head_size : int
         Elements of a query: an array's width, or a plane's.
     heads : int
-        Query heads of a layer, 1 to 128.
+        Query heads of a layer.
     kv_heads : int
         Heads of keys and values; divides `heads`.
     layers : int
-        Layers in the slot table, 2 to 256.
+        Layers in the slot table.
     capacity : int
-        Tokens that a layer can cache: a power of two, 4 to 4096.
+        Tokens that a layer can cache.
     tile : int
         Scores of a tile of the softmax, as in `ElementSerialSoftmaxParameters`.
     group : int
-        Heads a lane whose scores are computed before their values are read, 1 to 64.
+        Heads a lane whose scores are computed before their values are read.
     hidden_size : int
-        Elements of the hidden state: 2 to 65536, a multiple of `copies`.
+        Elements of the hidden state, a multiple of `copies`.
     feed_forward_size : int
         Elements between the feed-forward layer's matrices: a multiple of all arrays' width. A
         narrower layer is padded with columns of zeros.
     positions : int
-        Positions that have angles: a power of two, 2 to 65536.
+        Positions that have angles.
     block : int
         Tokens of a prompt that go through a layer together, each line of its matrices being fetched
-        once for all of them: 1 to 64, at most `capacity`. With 1 there is no weight buffer.
+        once for all of them, at most `capacity`. With 1 there is no weight buffer.
 
     Raises
     ------
@@ -57,53 +58,45 @@ class VedaDimensions:
     """
 
     array: FlexiblePeArrayParameters = field(default_factory=FlexiblePeArrayParameters)
-    copies: int = 1
-    head_size: int = 128
-    heads: int = 32
-    kv_heads: int = 32
-    layers: int = 32
-    capacity: int = 4096
-    tile: int = 32
-    group: int = 8
-    hidden_size: int = 4096
-    feed_forward_size: int = 11008
-    positions: int = 4096
-    block: int = 1
+    copies: Annotated[int, Range(1, 8, "arrays")] = 1
+    head_size: Annotated[int, Range(4, 512, "elements")] = 128
+    heads: Annotated[int, Range(1, 128, "heads")] = 32
+    kv_heads: Annotated[int, Range(1, "heads", "heads")] = 32
+    layers: Annotated[int, Range(2, 256, "layers")] = 32
+    capacity: Annotated[int, PowerOfTwo(4, 4096, "tokens")] = 4096
+    tile: Annotated[int, As(ElementSerialSoftmaxParameters)] = 32
+    group: Annotated[int, Range(1, 64, "heads")] = 8
+    hidden_size: Annotated[int, Range(2, 65536, "elements")] = 4096
+    feed_forward_size: Annotated[int, Range(1, 65536, "elements")] = 11008
+    positions: Annotated[int, PowerOfTwo(2, 65536, "positions")] = 4096
+    block: Annotated[int, Range(1, 64, "tokens")] = 1
 
     def __post_init__(self) -> None:
         """Check every rule."""
-        require_range("copies", self.copies, 1, 8)
+        super().__post_init__()
         widths = (self.array.width, self.array.plane_width)
         require(
             self.head_size in widths,
             f"head_size must be the array's width {widths[0]} or a plane's {widths[1]}",
             self.head_size,
         )
-        require_range("heads", self.heads, 1, 128)
-        require_range("kv_heads", self.kv_heads, 1, self.heads)
         require(
             self.heads % self.kv_heads == 0,
             f"kv_heads must divide heads {self.heads}",
             self.kv_heads,
         )
-        require_range("layers", self.layers, 2, 256)
-        require_power_of_two("capacity", self.capacity, 4, 4096)
-        require_power_of_two("tile", self.tile, 2, 64)
-        require_range("group", self.group, 1, 64)
-        require_range("hidden_size", self.hidden_size, 2, 1 << 16)
         require(
             self.hidden_size % self.copies == 0,
             f"hidden_size must be a multiple of copies {self.copies}",
             self.hidden_size,
         )
-        require_range("feed_forward_size", self.feed_forward_size, 1, 1 << 16)
         require(
             self.feed_forward_size % self.row == 0,
             f"feed_forward_size must be a multiple of all arrays' width {self.row}",
             self.feed_forward_size,
         )
-        require_power_of_two("positions", self.positions, 2, 1 << 16)
-        require_range("block", self.block, 1, min(64, self.capacity))
+        rule = f"block must be at most capacity = {self.capacity}"
+        require(self.block <= self.capacity, rule, self.block)
 
     @property
     def row(self) -> int:
@@ -133,6 +126,7 @@ class VedaDimensions:
     @property
     def slices(self) -> int:
         """Vectors of an array's width that a block's matrices of inner products meet, at most."""
+        # A memory has at least two words.
         return max(2, self.block * max(self.attended_slices, self.activated_slices))
 
     @property
@@ -158,6 +152,7 @@ class VedaDimensions:
     @property
     def segment_lines(self) -> int:
         """Lines a channel that a token needs before the next token uses them again, at most."""
+        # A row of outer products, or a block of as many outputs as there are partial sums.
         slices = max(self.attended_slices, self.activated_slices)
         return max(self.hidden_size, slices * min(self.array.partial_sums, self.sums))
 
@@ -183,6 +178,7 @@ class VedaDimensions:
             tile=self.tile,
             heads=self.group,
             width=self.hidden_size,
+            # One vector is normalised while the next is reduced; of one token there is no next.
             vectors=min(self.block, 2),
             divide_digits=0,
         )
@@ -214,7 +210,7 @@ class VedaDimensions:
 
     @property
     def rounds(self) -> int:
-        """Times that `lanes` heads are taken, until all have had their turn."""
+        """Times that `lanes` heads are taken, until all have been taken."""
         return -(-self.heads // self.lanes)
 
     @property
@@ -239,14 +235,16 @@ class VedaDimensions:
             threshold=VoteThresholdParameters(capacity=self.capacity),
             heads=self.heads,
             lanes=self.lanes,
+            # Which tokens vote is in the instructions.
             reserved=0,
         )
 
-    def lane(self, turn: int, channel: int) -> int:
+    def lane(self, head_round: int, channel: int) -> int:
         """Return the number of a channel's head in a round, which may be one too many."""
-        return turn * self.lanes + channel // self.lines
+        return head_round * self.lanes + channel // self.lines
 
-    def kv_head(self, turn: int, channel: int) -> int:
+    def kv_head(self, head_round: int, channel: int) -> int:
         """Return whose keys a channel reads in a round; a lane without a head takes the last's."""
-        head = min(self.lane(turn, channel), self.heads - 1)
+        # What it makes of them is never used, but their address must be a legal one.
+        head = min(self.lane(head_round, channel), self.heads - 1)
         return head // (self.heads // self.kv_heads)

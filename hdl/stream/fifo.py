@@ -1,4 +1,4 @@
-"""A small FIFO that costs no cycle while nothing waits."""
+"""A FIFO in registers that costs no cycle while nothing waits."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from hdl.parameters import require_range
 from hdl.unit import Unit
 
 
-class FallThroughFifo(Unit):
+class Fifo(Unit):
     """A FIFO in registers whose output shows an incoming value in the same cycle.
 
     An item that the consumer takes in the cycle in which it arrives is never stored.
@@ -65,12 +65,14 @@ class FallThroughFifo(Unit):
             self.sink.valid.eq(self.source.valid | ~empty),
             self.sink.payload.eq(entries[0]),
         ]
+        # Fall-through: what arrives is the oldest item.
         with m.If(empty):
             m.d.comb += self.sink.payload.eq(self.source.payload)
         m.d.sync += self.waiting.eq(self.waiting + arrives - leaves)
         with m.If(leaves):
             m.d.sync += [entries[i].eq(entries[i + 1]) for i in range(self.depth - 1)]
         for i, entry in enumerate(entries):
+            # Behind the last of those that stay; an item that leaves at once goes nowhere.
             with m.If(arrives & (self.waiting == i + leaves)):
                 m.d.sync += entry.eq(self.source.payload)
         return m

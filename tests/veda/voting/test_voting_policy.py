@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from golden.veda.voting.voting import (
+from golden.veda.voting.voting_policy import (
     VotingPolicy,
     head_votes,
     replay,

@@ -15,7 +15,7 @@ from hdl.parameters import require, require_range
 
 Reals = NDArray[np.float64]
 Integers = NDArray[np.int64]
-Ballots = Callable[[Reals], Integers]
+Votes = Callable[[Reals], Integers]
 """From the probabilities [heads, length] of one token to the votes of all heads, [length]."""
 
 
@@ -43,7 +43,7 @@ def head_votes(probabilities: Reals, *, a: float = 1.0, b: float = 0.2) -> NDArr
     return probabilities < limit
 
 
-def float_ballots(probabilities: Reals) -> Integers:
+def float_votes(probabilities: Reals) -> Integers:
     """Return the votes of all heads by the paper's weights, in float64."""
     return np.stack([head_votes(head) for head in probabilities]).sum(axis=0)
 
@@ -115,12 +115,12 @@ class VotingStep:
 
 
 def replay(
-    scores: NDArray[np.floating], policy: VotingPolicy, ballots: Ballots = float_ballots
+    scores: NDArray[np.floating], policy: VotingPolicy, votes: Votes = float_votes
 ) -> Iterator[VotingStep]:
     """Run the algorithm over a captured text, every token after the prompt a generated one.
 
     At the prompt's last token the cache is cut to the target size: the slot with the most votes is
-    removed again and again, and those that are left close ranks. From then on every token evicts
+    removed again and again, and those that are left close up. From then on every token evicts
     one, whose slot the next token takes.
 
     Parameters
@@ -129,7 +129,7 @@ def replay(
         float [heads, tokens, tokens], raw scores; row n holds what query n gives each key.
     policy : VotingPolicy
         Prompt, target, reserved length.
-    ballots : Ballots
+    votes : Votes
         How probabilities become votes.
 
     Yields
@@ -159,7 +159,7 @@ def replay(
         probabilities = softmax(scores[:, token, positions])
         vote = token >= policy.reserved
         if vote:
-            counts = np.minimum(counts + ballots(probabilities), policy.largest)
+            counts = np.minimum(counts + votes(probabilities), policy.largest)
         excess = 0
         if token == policy.prompt - 1:
             excess = policy.prompt - policy.target

@@ -4,17 +4,18 @@ Section 5.2 of the paper. Results leave twice: lane by lane, a cycle apart, as t
 needs them, and aligned, as the memories do.
 """
 
-from typing import Any
+from typing import Annotated, Any
 
 from amaranth.hdl import Module, Signal, signed
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from hdl.kelle.array.finished_sums import FinishedSumsParameters, finish_sums
+from hdl.kelle.array.output_stage import OutputStageParameters, add_output_stage
 from hdl.kelle.array.systolic_array import SystolicArray
 from hdl.memory.memory import Memory
-from hdl.parameters import parameter_object, require_range
+from hdl.parameters import Range, parameter_object
+from hdl.stream.connect import connect_streams
 from hdl.stream.skew_buffer import SkewBuffer
 from hdl.unit import Unit
 
@@ -26,15 +27,15 @@ SCALE = data.StructLayout({"scale": 16, "shift": 6})
 
 
 @parameter_object
-class FinishingArrayParameters(FinishedSumsParameters):
+class MatrixUnitParameters(OutputStageParameters):
     """Dimensions of an array with accumulators and requantisers.
 
     Parameters
     ----------
     rows, bands, vectors, stages : int
-        As in `FinishedSumsParameters`.
+        As in `OutputStageParameters`.
     scales : int
-        Scales a lane, 2 to 1024.
+        Scales a lane.
     user_width : int
         Bits that accompany a vector's results.
 
@@ -44,14 +45,8 @@ class FinishingArrayParameters(FinishedSumsParameters):
         If a rule above is broken, with the rule and the value.
     """
 
-    scales: int = 64
-    user_width: int = 16
-
-    def __post_init__(self) -> None:
-        """Check every rule."""
-        require_range("scales", self.scales, 2, 1024)
-        require_range("user_width", self.user_width, 1, 48)
-        super().__post_init__()
+    scales: Annotated[int, Range(2, 1024, "scales")] = 64
+    user_width: Annotated[int, Range(1, 48, "bits")] = 16
 
     @property
     def tag_layout(self) -> data.StructLayout:
@@ -79,7 +74,7 @@ class FinishingArrayParameters(FinishedSumsParameters):
         return data.StructLayout({"values": values, "user": self.user_width, "valid": 1})
 
 
-class FinishingArray(Unit):
+class MatrixUnit(Unit):
     """Multiply vectors by stationary tiles, add up tiles and byte passes, and requantise.
 
     A vector's `tag` says what to do with its sums: `step` adds them to an accumulator, `done` makes
@@ -93,15 +88,15 @@ class FinishingArray(Unit):
 
     Parameters
     ----------
-    parameters : FinishingArrayParameters
+    parameters : MatrixUnitParameters
         Dimensions.
 
     Members
     -------
     vectors, weights : In(stream)
-        As the array's, with the tag of `FinishingArrayParameters.tag_layout`.
+        As the array's, with the tag of `MatrixUnitParameters.tag_layout`.
     scales : In(stream)
-        Scales to keep; always ready. Not for results under way.
+        Scales to keep; always ready. Not for results in flight.
     coming : Out
         `valid` and `user` of the result that is at lane 0 in the next cycle.
     lanes : Out(ArrayLayout(16, rows))
@@ -112,10 +107,10 @@ class FinishingArray(Unit):
     Raises
     ------
     ValueError
-        By `FinishingArrayParameters`.
+        By `MatrixUnitParameters`.
     """
 
-    def __init__(self, *, parameters: FinishingArrayParameters) -> None:
+    def __init__(self, *, parameters: MatrixUnitParameters) -> None:
         p = self.parameters = parameters
         super().__init__(
             {
@@ -134,20 +129,14 @@ class FinishingArray(Unit):
         p = self.parameters
         m.submodules.array = array = SystolicArray(parameters=p.array)
         m.submodules.aligner = aligner = SkewBuffer(shape=RESULT, lanes=p.rows)
-        m.d.comb += [
-            array.vectors.payload.eq(self.vectors.payload),
-            array.vectors.valid.eq(self.vectors.valid),
-            self.vectors.ready.eq(array.vectors.ready),
-            array.weights.payload.eq(self.weights.payload),
-            array.weights.valid.eq(self.weights.valid),
-            self.weights.ready.eq(array.weights.ready),
-            self.scales.ready.eq(1),
-        ]
+        connect_streams(m, self.vectors, array.vectors)
+        connect_streams(m, self.weights, array.weights)
+        m.d.comb += self.scales.ready.eq(1)
 
-        for i, requantiser in enumerate(finish_sums(m, array, p)):
+        for i, requantiser in enumerate(add_output_stage(m, array, p)):
             scales = Memory(depth=p.scales, width=SCALE.size)
             m.submodules[f"scales_{i}"] = scales
-            # The accumulator takes a cycle, and so does the memory.
+            # The accumulator takes a cycle, and so does the memory: a scale meets its total.
             scale = data.View(SCALE, scales.read_data)
             m.d.comb += [
                 scales.read_enable.eq(1),
@@ -163,16 +152,17 @@ class FinishingArray(Unit):
                 self.results["values"][i].eq(aligner.skewed[p.rows - 1 - i]),
             ]
 
+        # `coming` is a cycle ahead of lane 0's result; the aligned ones come with the last lane's.
         first, last = array.lanes[0], array.lanes[p.rows - 1]
-        for name, lane, port, ranks in (
+        for name, lane, port, stages in (
             ("coming", first, self.coming, p.stages),
             ("results", last, self.results, p.stages + 1),
         ):
             tag = data.View(p.tag_layout, lane.tag)
             user, valid = tag.user, lane.valid & tag.done
-            for rank in range(ranks):
-                later = Signal(p.user_width, name=f"{name}_user_{rank}", reset_less=True)
-                later_valid = Signal(name=f"{name}_valid_{rank}")
+            for stage in range(stages):
+                later = Signal(p.user_width, name=f"{name}_user_{stage}", reset_less=True)
+                later_valid = Signal(name=f"{name}_valid_{stage}")
                 m.d.sync += [later.eq(user), later_valid.eq(valid)]
                 user, valid = later, later_valid
             m.d.comb += [port.user.eq(user), port.valid.eq(valid)]

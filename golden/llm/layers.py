@@ -1,0 +1,205 @@
+"""A decoder layer in float64, straight from its equations, and a layer's real weights.
+
+The steps stand apart, so that a paper's own truth can be made of them too.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.llm.model import SMOLLM2
+from golden.llm.trace import Trace
+
+Reals = NDArray[np.float64]
+
+EPSILON = 1e-5
+"""What a norm adds to the mean square."""
+
+
+class LayerSizes(Protocol):
+    """What a system's parameters say of the layers that it runs."""
+
+    @property
+    def hidden_size(self) -> int:
+        """Elements of a hidden state."""
+        ...
+
+    @property
+    def heads(self) -> int:
+        """Query heads."""
+        ...
+
+    @property
+    def kv_heads(self) -> int:
+        """Key/value heads."""
+        ...
+
+    @property
+    def head_size(self) -> int:
+        """Elements of a head."""
+        ...
+
+    @property
+    def feed_forward_size(self) -> int:
+        """Elements between the feed-forward matrices."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class LayerWeights:
+    """A layer's matrices, what precedes them folded in: as float64, or as a system's codes.
+
+    The norms' weights are folded into the matrices behind them, ``1 / sqrt(head_size)`` into that
+    of the queries. Elements of a head that the rotary embedding turns together are neighbours, in
+    queries and keys alike, so that no score changes.
+
+    Members
+    -------
+    query, key, value : numpy.ndarray
+        Shape (hidden_size, heads or kv_heads, head_size).
+    output : numpy.ndarray
+        Shape (heads, head_size, hidden_size).
+    gate, up : numpy.ndarray
+        Shape (hidden_size, feed_forward_size).
+    down : numpy.ndarray
+        Shape (feed_forward_size, hidden_size).
+    """
+
+    query: NDArray[Any]
+    key: NDArray[Any]
+    value: NDArray[Any]
+    output: NDArray[Any]
+    gate: NDArray[Any]
+    up: NDArray[Any]
+    down: NDArray[Any]
+
+    def mapped(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> "LayerWeights":
+        """Return the weights with every matrix changed, such as to codes of a format."""
+        return LayerWeights(*(change(getattr(self, field.name)) for field in fields(self)))
+
+
+def real_weights(sizes: LayerSizes, trace: Trace, layer: int) -> LayerWeights:
+    """Return SmolLM2's matrices in float64, folded as `LayerWeights` says.
+
+    Where the system is smaller, the first elements and heads are taken, and matrices grow by the
+    root of what is missing, so that what they make is as large; where it is larger, they are
+    repeated.
+    """
+    size, theirs = sizes.head_size, trace.head_size
+    # Neighbours turn together; in the model an element turns with the one half a head behind.
+    half = np.arange(size // 2) % (theirs // 2)
+    pairs = np.stack([half, half + theirs // 2], axis=-1).reshape(-1)
+    plain = np.arange(size) % theirs
+
+    def columns(heads: int, own: int, order: NDArray[Any]) -> NDArray[Any]:
+        return ((np.arange(heads) % own)[:, np.newaxis] * theirs + order).reshape(-1)
+
+    states = np.arange(sizes.hidden_size) % trace.width
+    inner = np.arange(sizes.feed_forward_size) % SMOLLM2.feed_forward
+
+    def matrix(name: str, rows: NDArray[Any], columns: NDArray[Any], norm: str = "") -> Reals:
+        weight = trace.linear(layer, name).weight.astype(np.float64).T
+        own = trace.norm(layer, norm).astype(np.float64)[:, np.newaxis] if norm else 1.0
+        grown = np.sqrt(max(1.0, len(weight) / len(rows)))
+        return (weight * own)[np.ix_(rows, columns)] * grown
+
+    def heads(name: str, count: int, own: int, order: NDArray[Any]) -> Reals:
+        weight = matrix(name, states, columns(count, own, order), "input")
+        return weight.reshape(sizes.hidden_size, count, size)
+
+    outputs = matrix("o_proj", columns(sizes.heads, trace.heads, plain), states)
+    return LayerWeights(
+        query=heads("q_proj", sizes.heads, trace.heads, pairs) / np.sqrt(size),
+        key=heads("k_proj", sizes.kv_heads, trace.kv_heads, pairs),
+        value=heads("v_proj", sizes.kv_heads, trace.kv_heads, plain),
+        output=outputs.reshape(sizes.heads, size, sizes.hidden_size),
+        gate=matrix("gate_proj", states, inner, "post_attention"),
+        up=matrix("up_proj", states, inner, "post_attention"),
+        down=matrix("down_proj", inner, states),
+    )
+
+
+def exact_layer(
+    weights: LayerWeights, state: Reals, angles: tuple[Reals, Reals], past: tuple[Reals, Reals]
+) -> Reals:
+    """Return the hidden state behind a layer.
+
+    Parameters
+    ----------
+    weights : LayerWeights
+        The layer's matrices, in float64.
+    state : numpy.ndarray
+        The hidden state before the layer.
+    angles : tuple
+        Cosines and sines of the token's position, shape (head_size / 2,).
+    past : tuple
+        Cached keys and values, shape (kv_heads, tokens, head_size), without the token's own.
+    """
+    here = rms_norm(state)
+    query, key, value = (
+        np.tensordot(here, matrix, 1) for matrix in (weights.query, weights.key, weights.value)
+    )
+    query, key = (rotated(heads, *angles) for heads in (query, key))
+    keys, values = (
+        np.concatenate([old, new[:, np.newaxis]], axis=1)
+        for old, new in zip(past, (key, value), strict=True)
+    )
+    state = state + np.tensordot(attended(query, keys, values), weights.output, 2)
+    here = rms_norm(state)
+    return state + (silu(here @ weights.gate) * (here @ weights.up)) @ weights.down
+
+
+def rms_norm(x: Reals) -> Reals:
+    """Return x over the root of its mean square; the weights are folded into what follows."""
+    return x / np.sqrt(np.mean(x**2) + EPSILON)
+
+
+def rotary_angles(positions: NDArray[Any], head_size: int, base: float) -> Reals:
+    """Return the angle of each pair at each position, shape of positions + (head_size / 2,)."""
+    pair = np.arange(head_size // 2)
+    return np.asarray(positions)[..., np.newaxis] * float(base) ** (-2.0 * pair / head_size)
+
+
+def rotated(heads: Reals, cosines: Reals, sines: Reals) -> Reals:
+    """Return pairs of neighbours of the last axis, rotated; angles are broadcast."""
+    x, y = heads[..., 0::2], heads[..., 1::2]
+    pairs = np.stack([x * cosines - y * sines, x * sines + y * cosines], axis=-1)
+    return pairs.reshape(heads.shape)
+
+
+def probabilities(queries: Reals, keys: Reals) -> Reals:
+    """Return softmax of the scores, shape (heads, tokens).
+
+    Parameters
+    ----------
+    queries : numpy.ndarray
+        Shape (heads, head_size), ``1 / sqrt(head_size)`` folded in.
+    keys : numpy.ndarray
+        Shape (heads, tokens, head_size).
+    """
+    scores = np.einsum("hd,hld->hl", queries, keys)
+    powers = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return powers / powers.sum(axis=1, keepdims=True)
+
+
+def attended(queries: Reals, keys: Reals, values: Reals) -> Reals:
+    """Return the heads' outputs, shape (heads, head_size).
+
+    Parameters
+    ----------
+    queries : numpy.ndarray
+        As of `probabilities`.
+    keys, values : numpy.ndarray
+        Shape (kv_heads, tokens, head_size); heads share them in groups of neighbours.
+    """
+    members = len(queries) // len(keys)
+    keys, values = (np.repeat(part, members, axis=0) for part in (keys, values))
+    return np.einsum("hl,hld->hd", probabilities(queries, keys), values)
+
+
+def silu(x: Reals) -> Reals:
+    """Return x / (1 + e**-x)."""
+    return x / (1 + np.exp(-x))

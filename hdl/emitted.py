@@ -1,0 +1,82 @@
+"""The Verilog of a unit in the build directory, through the one function that all verbs use."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hdl.digest import verilog_digest
+from hdl.emit import Emission, EmittedModule, Port, write_verilog
+from hdl.entry import Entry
+from hdl.paths import BUILD
+from hdl.target import Target
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmittedFiles:
+    """A unit's Verilog on disk.
+
+    Parameters
+    ----------
+    modules : tuple[EmittedModule, ...]
+        What was emitted, each module before those that use it; the top is last.
+    verilog : tuple[Path, ...]
+        A file for each of them.
+    file_list : Path
+        The file that names these.
+    """
+
+    modules: tuple[EmittedModule, ...]
+    verilog: tuple[Path, ...]
+    file_list: Path
+
+    @property
+    def ports(self) -> tuple[Port, ...]:
+        """The top module's ports."""
+        return self.modules[-1].ports
+
+    @property
+    def digest(self) -> str:
+        """What the files describe, see `hdl.digest.verilog_digest`."""
+        return verilog_digest(self.verilog)
+
+
+def emit_unit(
+    entry: Entry,
+    dimensions: str | Any,
+    target: Target = Target.ASIC,
+    *,
+    sources: bool = False,
+    directory: Path | None = None,
+) -> EmittedFiles:
+    """Write a unit's Verilog into a folder that one process at a time writes.
+
+    Files that say the same already are left as they are, so nobody who reads them is disturbed.
+
+    Parameters
+    ----------
+    entry : Entry
+        The unit.
+    dimensions : str or parameter object
+        A preset's name, or a parameter object of the unit; see `Entry.named`.
+    target : Target
+        What the Verilog is for.
+    sources : bool
+        Whether it names the lines of Python that it comes from.
+    directory : Path, optional
+        Where to; by default ``build/<top>/<preset>/rtl``, with ``_fpga`` and ``_sources`` appended
+        where these are asked for.
+
+    Raises
+    ------
+    UserError
+        If there is no such preset.
+    """
+    folder = f"{target.folder}{'_sources' * sources}"
+    preset, parameters = entry.named(dimensions)
+    directory = directory or BUILD / entry.top / preset / folder
+    unit = entry.unit(parameters=parameters)
+    emission = Emission(top=unit, name=entry.top, target=target, sources=sources)
+    *verilog, file_list = write_verilog(emission, directory)
+    return EmittedFiles(
+        modules=tuple(emission.modules), verilog=tuple(verilog), file_list=file_list
+    )

@@ -1,0 +1,180 @@
+"""How wavefronts of scores are let into the slot table and the systolic evictor.
+
+Section 5.3. The evictor takes a score a row and cycle and cannot wait; whatever a wavefront needs
+on its way down is decided before row 0.
+"""
+
+from typing import Any
+
+from amaranth.hdl import Array, Module, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import bits_for
+
+from hdl.kelle.eviction.eviction_parameters import EvictionParameters, wavefront_layout
+from hdl.unit import Unit
+
+
+class WavefrontIssue(Unit):
+    """Take headers, look up what their head and tile hold, and start them at row 0.
+
+    **Latency** 1 cycle from a header to its start. **Throughput** one wavefront a cycle, but
+    wavefronts with `compare` at least `rows` cycles apart.
+
+    Parameters
+    ----------
+    parameters : EvictionParameters
+        Dimensions and policy.
+
+    Members
+    -------
+    wavefronts : In(stream)
+        As in `EvictionController`.
+    stepping : In(1)
+        The step's token has come.
+    enable : In(1)
+        The score updates of a further wavefront will be taken.
+    filled, halve : In
+        For each head, its slots in use, and whether its importances are halved by the next load.
+    accept, accept_address : Out
+        Row 0 of the slot table is read for the next wavefront.
+    strobe, table_wavefront : Out
+        A wavefront at row 0 of the slot table.
+    evictor_wavefronts : Out(stream)
+        The same at row 0 of the evictor.
+    peak, peak_valid, peak_head : In
+        Magnitudes of the importances that a head's search saw, or-ed.
+    prefill_peak, prefill_valid, prefill_head : In
+        The magnitude of an importance that a prefill gave.
+    idle : Out(1)
+        No wavefront waits or is on its way.
+    """
+
+    def __init__(self, *, parameters: EvictionParameters) -> None:
+        p = self.parameters = parameters
+        magnitude = p.evictor.score_width - 1
+        super().__init__(
+            {
+                "wavefronts": In(stream.Signature(wavefront_layout(p))),
+                "stepping": In(1),
+                "enable": In(1),
+                "filled": In(data.ArrayLayout(bits_for(p.evictor.slots), p.heads)),
+                "halve": In(p.heads),
+                "accept": Out(1),
+                "accept_address": Out(p.address_bits),
+                "strobe": Out(1),
+                "table_wavefront": Out(p.pass_layout),
+                "evictor_wavefronts": Out(stream.Signature(p.evictor.wavefront_layout)),
+                "peak": In(magnitude),
+                "peak_valid": In(1),
+                "peak_head": In(p.head_bits),
+                "prefill_peak": In(magnitude),
+                "prefill_valid": In(1),
+                "prefill_head": In(p.head_bits),
+                "idle": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Hold one header; start it when the rows are far enough with the one before."""
+        m = Module()
+        p = self.parameters
+        header = Signal(wavefront_layout(p), reset_less=True)
+        address = Signal(p.address_bits, reset_less=True)
+        self._handshake(m, header, address)
+
+        down, up = self.table_wavefront, self.evictor_wavefronts.payload
+        m.d.comb += [
+            down.address.eq(address),
+            down.head.eq(header.head),
+            down.resident.eq(self._resident_rows(m, header)),
+            down.row.eq(header.row),
+            down.fresh.eq(header.fresh),
+            down.alone.eq(header.alone),
+            down.compare.eq(header.compare),
+            down.last.eq(header.last),
+            up.load.eq(header.load),
+            # An arriving token's own scores belong to no search.
+            up.compare.eq(header.compare & ~header.alone),
+            up.last.eq(header.last & ~header.alone),
+        ]
+        self._scale_scores(m, header)
+        if p.evictor.halves:
+            halve = Array(self.halve[h] for h in range(p.heads))[header.head]
+            m.d.comb += up.halve.eq(header.load & ~header.alone & halve)
+        return m
+
+    def _handshake(self, m: Module, header: data.View, address: Signal) -> None:
+        """Accept a header, which reads row 0, and start it in the next cycle or later."""
+        p = self.parameters
+        rows = p.evictor.rows
+        wavefront, evictor = self.wavefronts.payload, self.evictor_wavefronts
+        waits, starts, ready, in_step = Signal(), Signal(), Signal(), Signal()
+        # One row at a time may have a score update: the next comparing wavefront keeps `rows`
+        # cycles of distance from the one before.
+        spacing = Signal(range(rows + 1))
+        # Two cycles behind the last row the slot table has written everything.
+        in_flight = Signal(range(rows + 4))
+        m.d.comb += [
+            # A search protects the window of its own step, whose token may come later than it.
+            in_step.eq(1 if p.evict_before else self.stepping | wavefront.alone),
+            self.wavefronts.ready.eq((~waits | starts) & self.enable & in_step),
+            self.accept.eq(self.wavefronts.valid & self.wavefronts.ready),
+            self.accept_address.eq(wavefront.head * p.tiles + wavefront.tile),
+            ready.eq(waits & (~header.compare | (spacing == 0))),
+            evictor.valid.eq(ready),
+            starts.eq(ready & evictor.ready),
+            self.strobe.eq(starts),
+            self.idle.eq(~waits & (in_flight == 0)),
+        ]
+        # A header may be replaced in the cycle in which it starts.
+        with m.If(self.accept):
+            m.d.sync += [waits.eq(1), header.eq(wavefront), address.eq(self.accept_address)]
+        with m.Elif(starts):
+            m.d.sync += waits.eq(0)
+        with m.If(starts & header.compare):
+            m.d.sync += spacing.eq(rows - 1)
+        with m.Elif(spacing != 0):
+            m.d.sync += spacing.eq(spacing - 1)
+        with m.If(starts):
+            m.d.sync += in_flight.eq(rows + 3)
+        with m.Elif(in_flight != 0):
+            m.d.sync += in_flight.eq(in_flight - 1)
+
+    def _resident_rows(self, m: Module, header: data.View) -> Signal:
+        """Return how many rows of the tile hold a token: slots fill in order and stay in use."""
+        p = self.parameters
+        rows, row_bits = p.evictor.rows, p.evictor.row_bits
+        count = Signal(bits_for(p.evictor.slots))
+        full_tiles = count[row_bits:]
+        resident = Signal(bits_for(rows))
+        m.d.comb += count.eq(Array(self.filled[h] for h in range(p.heads))[header.head])
+        # The arriving token's slot alone takes part, which `fresh` says.
+        with m.If(header.alone):
+            m.d.comb += resident.eq(0)
+        with m.Elif(header.tile < full_tiles):
+            m.d.comb += resident.eq(rows)
+        with m.Elif(header.tile == full_tiles):
+            m.d.comb += resident.eq(count[:row_bits])
+        return resident
+
+    def _scale_scores(self, m: Module, header: data.View) -> None:
+        """Say which bits of an importance the refresh controllers see.
+
+        The or of all magnitudes has the leading one of the largest, which is all that a shift needs
+        to know: no maximum is searched.
+        """
+        p = self.parameters
+        peaks = Array(Signal(len(self.peak), name=f"peak_{h}") for h in range(p.heads))
+        current = peaks[header.head]
+        kept = p.score_bits - int(p.evictor.input_shape.signed)
+        # The highest bit that is set comes last and wins.
+        for bit in range(kept, len(self.peak)):
+            with m.If(current[bit]):
+                m.d.comb += self.table_wavefront.shift.eq(bit + 1 - kept)
+        with m.If(self.peak_valid):
+            searched = peaks[self.peak_head]
+            m.d.sync += searched.eq(searched | self.peak)
+        with m.If(self.prefill_valid):
+            prefilled = peaks[self.prefill_head]
+            m.d.sync += prefilled.eq(prefilled | self.prefill_peak)

@@ -1,0 +1,73 @@
+"""From items that come one after the other to groups of them."""
+
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Mux, Shape, ShapeLike, Signal, Value
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from hdl.parameters import require_range
+from hdl.unit import Unit
+
+
+class Collector(Unit):
+    """Collect a group of items, the first in the lowest place.
+
+    **Latency** 1 cycle from a group's last item. **Throughput** one item a cycle, also from group
+    to group.
+
+    Parameters
+    ----------
+    shape : ShapeLike
+        Shape of an item; hashable.
+    items : int
+        Of a group, 2 to 4096.
+
+    Members
+    -------
+    items : In(stream)
+        An `item`, and `last`, which may come with a group's last only.
+    groups : Out(stream)
+        `items`; `last` as of the last of them.
+
+    Raises
+    ------
+    ValueError
+        If the number of items is out of range.
+    """
+
+    def __init__(self, *, shape: ShapeLike, items: int) -> None:
+        require_range("items", items, 2, 4096)
+        self.shape, self.number = shape, items
+        group = data.StructLayout({"items": data.ArrayLayout(shape, items), "last": 1})
+        super().__init__(
+            {
+                "items": In(stream.Signature(data.StructLayout({"item": shape, "last": 1}))),
+                "groups": Out(stream.Signature(group)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Shift a group in."""
+        m = Module()
+        group, item = self.groups.payload, self.items.payload
+        width = Shape.cast(self.shape).width
+        held, last = Signal(width * self.number, reset_less=True), Signal(reset_less=True)
+        count = Signal(range(self.number + 1))
+        m.d.comb += [
+            Value.cast(group["items"]).eq(held),
+            group.last.eq(last),
+            self.groups.valid.eq(count == self.number),
+            self.items.ready.eq(~self.groups.valid | self.groups.ready),
+        ]
+        taken = self.groups.valid & self.groups.ready
+        with m.If(self.items.valid & self.items.ready):
+            m.d.sync += [
+                held.eq(Cat(held, Value.cast(item["item"]))[width:]),
+                last.eq(item.last),
+                # An item that comes while the group leaves begins the next one.
+                count.eq(Mux(taken, 1, count + 1)),
+            ]
+        with m.Elif(taken):
+            m.d.sync += count.eq(0)
+        return m

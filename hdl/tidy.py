@@ -1,0 +1,121 @@
+"""What readers of Verilog are spared: wires that nobody reads, and bits where a field has a name.
+
+Nothing here changes what the hardware does: `hdl.digest` says the same before and after.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+
+from hdl.rtlil import Cell, Module, Process, bits, names_in
+
+_SLICE = re.compile(r"[\\$]\S+ \[[\d:]+\]")
+
+Outputs = Mapping[str, Collection[str]]
+"""The output ports of the modules that may be instantiated, by the module's name."""
+
+
+def forget_contents(module: Module) -> None:
+    """Let what a memory holds be unknown until it is written, as in an SRAM macro."""
+    module.cells = [
+        cell
+        for cell in module.cells
+        if cell.kind != "$meminit_v2" or "1" in cell.connections["DATA"].partition("'")[2]
+    ]
+
+
+def name_fields(module: Module, outputs: Outputs) -> None:
+    """Read a struct's field by the field's name instead of by its bits."""
+    fields = {}
+    for left, right in module.connections:
+        base = right.partition(" ")[0]
+        if left.startswith((f"{base}.", f"{base}[")) and _SLICE.fullmatch(right):
+            fields.setdefault(right, bits(left, module.wires[left].width))
+
+    def by_name(signal: str) -> str:
+        return _SLICE.sub(lambda match: fields.get(match[0], match[0]), signal)
+
+    for cell in module.cells:
+        driven = _driven_ports(cell, outputs)
+        for port, signal in cell.connections.items():
+            if port not in driven:
+                cell.connections[port] = by_name(signal)
+    for process in module.processes:
+        for line in process.lines:
+            left, right = line.sides
+            line.text = line.text.removesuffix(right) + by_name(right)
+
+
+def drop_unread(module: Module, outputs: Outputs) -> None:
+    """Drop what neither an output, an instance nor a memory depends on."""
+    drivers = defaultdict[str, list[Cell | Process | tuple[str, str]]](list)
+    live = [name for name, wire in module.wires.items() if wire.direction]
+    for cell in module.cells:
+        driven = _driven_ports(cell, outputs)
+        for port in driven:
+            for name in names_in(cell.connections[port]):
+                drivers[name].append(cell)
+        if cell.is_instance or cell.kind.startswith("$mem"):
+            live += _inputs(cell, outputs)
+    for process in module.processes:
+        for name in {name for line in process.lines for name in names_in(line.sides[0])}:
+            drivers[name].append(process)
+    for connection in module.connections:
+        for name in names_in(connection[0]):
+            drivers[name].append(connection)
+    read: set[str] = set()
+    while live:
+        name = live.pop()
+        if name in read:
+            continue
+        read.add(name)
+        for driver in drivers[name]:
+            live += _inputs(driver, outputs)
+    _keep(module, read, outputs)
+
+
+def _keep(module: Module, read: set[str], outputs: Outputs) -> None:
+    """Keep what drives the wires that are read, and all memories and instances."""
+
+    def reaches(signal: str) -> bool:
+        return not read.isdisjoint(names_in(signal))
+
+    module.cells = [
+        cell
+        for cell in module.cells
+        if cell.is_instance
+        or cell.kind.startswith("$mem")
+        or any(reaches(cell.connections[port]) for port in _driven_ports(cell, outputs))
+    ]
+    module.processes = [
+        process
+        for process in module.processes
+        if any(reaches(line.sides[0]) for line in process.lines)
+    ]
+    module.connections = [pair for pair in module.connections if reaches(pair[0])]
+    signals = [pair[0] for pair in module.connections]
+    signals += [signal for cell in module.cells for signal in cell.connections.values()]
+    signals += [line.sides[0] for process in module.processes for line in process.lines]
+    read |= {name for signal in signals for name in names_in(signal)}
+    module.wires = {name: wire for name, wire in module.wires.items() if name in read}
+
+
+def _driven_ports(cell: Cell, outputs: Outputs) -> set[str]:
+    """Return the ports that a cell drives."""
+    if cell.is_instance:
+        driven = set(outputs.get(cell.kind, ()))
+    else:
+        driven = {"DATA"} if cell.kind == "$memrd_v2" else {"Y", "Q"}
+    return driven & cell.connections.keys()
+
+
+def _inputs(driver: Cell | Process | tuple[str, str], outputs: Outputs) -> list[str]:
+    """Return the names that a driver reads."""
+    if isinstance(driver, Cell):
+        driven = _driven_ports(driver, outputs)
+        signals = [signal for port, signal in driver.connections.items() if port not in driven]
+    elif isinstance(driver, Process):
+        signals = [line.sides[1] for line in driver.lines]
+    else:
+        signals = [driver[1]]
+    return [name for signal in signals for name in names_in(signal)]

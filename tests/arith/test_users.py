@@ -1,0 +1,95 @@
+"""Every operator has a user in the hardware, or says what it is there for instead."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from hdl.paths import ROOT
+
+HDL = ROOT / "hdl"
+ARITH = HDL / "arith"
+
+COMING = {
+    "BitmodFp4Decoder": "p3llm",
+    "E4m3Decoder": "p3llm",
+    "E4m3Encoder": "p3llm",
+    "E4m3Operand": "p3llm",
+    "Int4AsymOperand": "p3llm",
+    "S0e4m4Encoder": "p3llm",
+    "S0e4m4Operand": "p3llm",
+    "FloatCompare": "lad",
+    "FloatExtreme": "lad",
+    "FloatReciprocalSqrt": "lad",
+    "FloatTree": "lad",
+    "TakagiReciprocal": "lad",
+}
+"""Operators of a coming system's data path."""
+
+ALONE = {"Exp2Fixed", "FixedPointConvert", "FloatFma", "FloatMixed", "FloatSqrt", "RoundingShift"}
+"""Operators of no system: for a reader's own designs, and beside other people's in `docs/peers.md`.
+
+Nothing that a system relies on may depend on them.
+"""
+
+Name = tuple[str, str]
+"""An operator or a function of `arith/`: its file's stem and its own name."""
+
+
+class Source:
+    """A file of the hardware: what it defines of `arith/`, and what of it each part names."""
+
+    def __init__(self, file: Path) -> None:
+        self.stem, self.tree = file.stem, ast.parse(file.read_text())
+        self.known: dict[str, Name] = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("hdl.arith."):
+                stem = str(node.module).rpartition(".")[2]
+                self.known |= {part.asname or part.name: (stem, part.name) for part in node.names}
+        self.defined = {
+            node.name: node
+            for node in self.tree.body
+            if file.parent == ARITH and isinstance(node, ast.ClassDef | ast.FunctionDef)
+        }
+        self.known |= {name: (self.stem, name) for name in self.defined}
+
+    def named(self, node: ast.AST) -> set[Name]:
+        words = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+        return {self.known[word] for word in words & self.known.keys()}
+
+
+def unused() -> set[str]:
+    """Return the operators that no hardware outside `arith/` needs, directly or through others."""
+    needs: dict[Name, set[Name]] = {}
+    bases: dict[Name, set[str]] = {}
+    functions: set[Name] = set()
+    used: set[Name] = set()
+    for file in sorted(HDL.rglob("*.py")):
+        source = Source(file)
+        if file.parent != ARITH:
+            used |= source.named(source.tree)
+        for name, node in source.defined.items():
+            needs[source.stem, name] = source.named(node) - {(source.stem, name)}
+            if isinstance(node, ast.ClassDef):
+                bases[source.stem, name] = {ast.unparse(base) for base in node.bases}
+            else:
+                functions.add((source.stem, name))
+    while more := set().union(*(needs[name] for name in used if name in needs)) - used:
+        used |= more
+    operators = {name for name, own in bases.items() if own & {"Operator", "Unit"}}
+    # An operator may be no more than a function of its file with ports, and that be used instead.
+    wraps = {name for name in operators if any(f in used & functions for f in own_of(name, needs))}
+    return {name for _stem, name in operators - used - wraps - {("operator", "Operator")}}
+
+
+def own_of(name: Name, needs: dict[Name, set[Name]]) -> set[Name]:
+    return {needed for needed in needs[name] if needed[0] == name[0]}
+
+
+def test_every_operator_has_a_user_or_a_purpose() -> None:
+    assert unused() == COMING.keys() | ALONE
+
+
+@pytest.mark.parametrize("operator", sorted(ALONE))
+def test_pages_know_the_operators_of_no_system(operator: str) -> None:
+    assert any(operator in page.read_text() for page in (ROOT / "docs" / "arith").glob("*.md"))

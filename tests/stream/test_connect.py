@@ -1,0 +1,85 @@
+"""Links between streams hand over each item once, whatever the pauses."""
+
+from typing import Any
+
+import pytest
+from amaranth.hdl import Module, Value
+from amaranth.lib import stream
+from amaranth.lib.wiring import In, Out
+
+from hdl.stream.connect import (
+    buffered,
+    connect_registered,
+    connect_streams,
+    every,
+    fork_handshake,
+    join_handshake,
+)
+from hdl.stream.fifo import Fifo
+from hdl.unit import Unit
+from testbenches.stream_trial import check_streams, run_streams
+
+ITEMS = list(range(1, 60))
+
+
+class Link(Unit):
+    """A link between some sources and some sinks, each behind a FIFO of its own."""
+
+    def __init__(self, *, kind: str, sources: int = 1, sinks: int = 1) -> None:
+        self.kind = kind
+        # A joined item has all parts, one above the other.
+        joined = stream.Signature(8 * sources)
+        super().__init__(
+            {
+                "sources": In(stream.Signature(8)).array(sources),
+                "sinks": Out(joined).array(sinks),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        if self.kind in ("streams", "registered"):
+            link = connect_streams if self.kind == "streams" else connect_registered
+            link(m, self.sources[0], self.sinks[0])
+            return m
+        if self.kind == "buffered":
+            connect_streams(m, buffered(m, "buffer", self.sources[0], depth=2), self.sinks[0])
+            return m
+        # The sinks' ready must not depend on their valid: that of a FIFO does not.
+        fifos = [Fifo(shape=sink.payload.shape(), depth=2) for sink in self.sinks]
+        for number, (fifo, sink) in enumerate(zip(fifos, self.sinks, strict=True)):
+            m.submodules[f"fifo_{number}"] = fifo
+            connect_streams(m, fifo.sink, sink)
+        sides = [fifo.source for fifo in fifos]
+        valid = join_handshake(m, self.sources, every([side.ready for side in sides]))
+        fork_handshake(m, valid, sides)
+        payload = sum(
+            Value.cast(source.payload) << 8 * place for place, source in enumerate(self.sources)
+        )
+        m.d.comb += [side.payload.eq(payload) for side in sides]
+        return m
+
+
+@pytest.mark.parametrize("kind", ["streams", "registered", "buffered"])
+def test_one_to_one(kind: str) -> None:
+    check_streams(Link(kind=kind), {"sources.0": ITEMS}, {"sinks.0": ITEMS})
+
+
+@pytest.mark.parametrize(("sources", "sinks"), [(1, 3), (3, 1), (2, 2)])
+def test_joined_and_forked(sources: int, sinks: int) -> None:
+    sent = {f"sources.{n}": [item + 64 * n for item in ITEMS] for n in range(sources)}
+    joined = [sum(item + 64 * n << 8 * n for n in range(sources)) for item in ITEMS]
+    unit = Link(kind="joined", sources=sources, sinks=sinks)
+    check_streams(unit, sent, {f"sinks.{n}": joined for n in range(sinks)})
+
+
+@pytest.mark.parametrize(("kind", "cycles"), [("streams", 0), ("registered", 1), ("buffered", 0)])
+def test_full_rate(kind: str, cycles: int) -> None:
+    unit, offered = Link(kind=kind), []
+
+    def watch(ctx: Any) -> None:
+        offered.append(ctx.get(unit.sinks[0].valid))
+
+    sources, sinks = {"sources.0": ITEMS}, {"sinks.0": len(ITEMS)}
+    run_streams(unit, sources, sinks, seed=0, pauses="none", cycle=watch)
+    assert offered[: len(ITEMS) + cycles] == [*[0] * cycles, *[1] * len(ITEMS)]

@@ -1,0 +1,219 @@
+"""What holds of the Verilog of every unit: its names, its state at the start, its uniqueness."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from amaranth.hdl import Module, Signal, signed
+from amaranth.lib.wiring import In, Out
+
+from hdl.catalog import CATALOG
+from hdl.digest import verilog_digest
+from hdl.emit import Emission, write_verilog
+from hdl.emitted import emit_unit
+from hdl.paths import ROOT
+from hdl.plain_names import is_plain
+from hdl.unit import Unit
+from tests.cases import CASES
+from tests.test_emit import PORTS
+
+TINY = [(entry, "tiny") for entry in CATALOG]
+LENGTH = 100
+
+
+class Nested(Unit):
+    """Two ports whose paths differ, and whose joined names do not."""
+
+    def __init__(self, *, first: str, second: str) -> None:
+        super().__init__({first: Out(1), second: In(1)})
+
+    def elaborate(self, platform: object) -> Module:
+        return Module()
+
+
+class Mixed(Unit):
+    """Reads one signed port as signed and as unsigned."""
+
+    def __init__(self) -> None:
+        super().__init__({"value": In(signed(4)), "plain": Out(6), "sign": Out(signed(6))})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        unread = Signal(4)
+        m.d.comb += [
+            unread.eq(self.value),
+            self.plain.eq(self.value.as_unsigned() + self.value.as_unsigned()),
+            self.sign.eq(self.value + self.value),
+        ]
+        return m
+
+
+def check_texts(cases: list, tmp_path: Path) -> None:
+    """Emit units and hold every file to what is promised of it."""
+    seen: dict[str, str] = {}
+    tops = {entry.top for entry, _preset in cases}
+    for entry, preset in cases:
+        emitted = emit_unit(entry, preset, directory=tmp_path / f"{entry.top}_{preset}")
+        for file in emitted.verilog:
+            text = file.read_text()
+            where = f"{file.name} of {entry.top} at {preset}"
+            assert not re.search(r"\binitial\b", text), where
+            assert "\\" not in text, f"{where} has an escaped name"
+            assert "src" not in text, where
+            words = [line.strip(" /").split() for line in text.splitlines() if len(line) > LENGTH]
+            assert all(len(line) == 1 for line in words), f"{where} has long lines"
+            if file.stem not in tops:
+                assert seen.setdefault(file.stem, text) == text, where
+
+
+def test_every_file_is_plain_and_every_name_has_one_text(tmp_path: Path) -> None:
+    check_texts(TINY, tmp_path)
+
+
+@pytest.mark.full
+def test_every_file_of_every_preset_is_plain_and_every_name_has_one_text(tmp_path: Path) -> None:
+    check_texts([tuple(case.values) for case in CASES], tmp_path)
+
+
+EMIT_OFTEN = """
+import sys
+from pathlib import Path
+from hdl.catalog import entry_named
+from hdl.emitted import emit_unit
+for turn in range(12):
+    sources = (turn + int(sys.argv[2])) % 2 == 0
+    directory = Path(sys.argv[1])
+    emitted = emit_unit(entry_named("kv_edram"), "tiny", sources=sources, directory=directory)
+    assert all("endmodule" in file.read_text() for file in emitted.verilog)
+"""
+
+
+def test_two_verbs_emit_one_unit_at_once(tmp_path: Path) -> None:
+    """Two processes write two different texts into one folder, again and again."""
+    directory = tmp_path / "rtl"
+    command = [sys.executable, "-c", EMIT_OFTEN, directory]
+    both = [
+        subprocess.Popen([*command, str(number)], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+        for number in range(2)
+    ]
+    assert [process.communicate()[1] for process in both] == ["", ""]
+    marked = {"src = " in file.read_text() for file in directory.glob("*kv_edram*.v")}
+    assert len(marked) == 1
+
+
+def test_no_tool_mangles_a_port() -> None:
+    units = json.loads(PORTS.read_text())
+    names = {
+        line.split()[-1]
+        for presets in units.values()
+        for ports in presets.values()
+        for line in ports
+    }
+    assert names and all(map(is_plain, names))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("a_b", True),
+        ("a", True),
+        ("a__b", False),
+        ("_a", False),
+        ("a_", False),
+        ("1a", False),
+        ("signal", False),
+    ],
+)
+def test_plain_names(name: str, expected: bool) -> None:
+    assert is_plain(name) is expected
+
+
+@pytest.mark.parametrize(("first", "second"), [("a__b", "c"), ("b_", "c")])
+def test_ports_that_tools_mangle_are_refused(first: str, second: str) -> None:
+    with pytest.raises(ValueError, match="ports must have distinct names without two underscores"):
+        Emission(top=Nested(first=first, second=second), name="nested")
+
+
+def test_a_signed_port_can_be_read_as_unsigned(tmp_path: Path) -> None:
+    file, *_rest = write_verilog(Emission(top=Mixed(), name="mixed"), tmp_path / "rtl")
+    text = file.read_text()
+    assert "plain = { 1'h0, " in text or "value + value" in text
+    assert "signed [" not in text
+    assert "$signed(value) + $signed(value)" in text
+    assert "unread" not in text
+
+
+PLAIN = """
+module inner(input clk, input [3:0] a, output reg [3:0] q);
+  always @(posedge clk) q <= a;
+endmodule
+module outer(input clk, input rst, input [3:0] a, input en, output reg [3:0] q, output [3:0] y);
+  wire [3:0] sum = a + q;
+  always @(posedge clk) if (rst) q <= 0; else if (en) q <= sum;
+  inner i(.clk(clk), .a(sum), .q(y));
+endmodule
+"""
+
+RENAMED = """
+// A comment.
+module part(input clock, input [3:0] x, output reg [3:0] z);
+  always @(posedge clock) z <= x;
+endmodule
+module whole(input clock, input reset, input [3:0] x, input enable, output [3:0] r, output [3:0] w);
+  part instance_of_part(.z(w), .clock(clock), .x(x + state));
+  reg [3:0] next, state;
+  wire [3:0] unread = x ^ 4'h5;
+  assign r = state;
+  always @* begin next = state; if (enable) next = x + state; if (reset) next = 0; end
+  always @(posedge clock) state <= next;
+endmodule
+"""
+
+
+def digest(text: str, tmp_path: Path) -> str:
+    (tmp_path / "a.v").write_text(text)
+    return verilog_digest([tmp_path / "a.v"])
+
+
+def test_a_digest_knows_no_names_no_order_and_nothing_unread(tmp_path: Path) -> None:
+    assert digest(PLAIN, tmp_path) == digest(RENAMED, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("a + q", "a - q"),
+        ("a + q", "q + q"),
+        ("q <= 0", "q <= 1"),
+        ("else if (en)", "else if (a[0])"),
+        ("posedge clk) if", "negedge clk) if"),
+        (".a(sum)", ".a(q)"),
+        (".a(sum)", ".a({sum[0], sum[1], sum[3:2]})"),
+        ("always @(posedge clk) q <= a;", "always @(posedge clk) q <= ~a;"),
+        (
+            "input en, output reg [3:0] q, output [3:0] y",
+            "input en, output [3:0] y, output reg [3:0] q",
+        ),
+        ("input [3:0] a, input en", "input [4:0] a, input en"),
+    ],
+)
+def test_a_digest_knows_what_the_hardware_does(old: str, new: str, tmp_path: Path) -> None:
+    changed = PLAIN.replace(old, new)
+    assert changed != PLAIN
+    assert digest(PLAIN, tmp_path) != digest(changed, tmp_path)
+
+
+def test_a_digest_knows_where_in_a_ring_of_equal_registers_one_is_read(tmp_path: Path) -> None:
+    def ring(tap: int) -> str:
+        moves = " ".join(f"r{n + 1} <= r{n};" for n in range(7))
+        registers = ", ".join(f"r{n}" for n in range(8))
+        return (
+            f"module ring(input clk, input a, output y); reg {registers};\n"
+            f"always @(posedge clk) begin r0 <= a ^ r7; {moves} end\nassign y = r{tap}; endmodule\n"
+        )
+
+    assert digest(ring(3), tmp_path) == digest(ring(3).replace("r5", "other"), tmp_path)
+    assert digest(ring(3), tmp_path) != digest(ring(4), tmp_path)
