@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import cocotb
 import numpy as np
 from cocotb.triggers import Timer
 from numpy.typing import NDArray
@@ -30,14 +29,6 @@ PARAMETERS_FILE = "parameters.pickle"
 def context() -> dict[str, Any]:
     """Return what the runner tells: top, preset, seed, directory, full."""
     return json.loads(Path(os.environ[CONTEXT_VARIABLE]).read_text())
-
-
-def four_states() -> bool:
-    """Return whether the simulator has four states: then tests check the same on fewer values.
-
-    The simulator's name is not yet known when this module is imported.
-    """
-    return cocotb.is_simulation and "icarus" in cocotb.SIM_NAME.lower()
 
 
 def catalog_parameters() -> Any:

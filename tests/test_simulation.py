@@ -54,6 +54,7 @@ def test_nothing_undefined_is_left_by_a_reset_in_four_states(entry: Entry) -> No
     """A simulator with two states cannot show what was never written."""
     result = simulate(entry, "tiny", Request(seed=1, simulator="icarus", only="resets"))
     assert result.passed, result.first_failure
+    assert result.values_checked > 0
 
 
 @needs_icarus

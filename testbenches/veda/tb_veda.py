@@ -6,8 +6,8 @@ import cocotb
 import numpy as np
 
 from hdl.veda.parameters import VedaParameters
-from testbenches.bench import catalog_parameters, context, four_states
-from testbenches.streams import read
+from testbenches.bench import catalog_parameters, context
+from testbenches.streams import four_states, read
 from testbenches.veda.accelerator import Accelerator
 from testbenches.veda.decode_texts import layered, mixed, mixed_layers, past_of, prompt
 from testbenches.veda.decode_work import (

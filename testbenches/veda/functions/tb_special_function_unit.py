@@ -13,9 +13,9 @@ from golden.llm import open_trace
 from golden.veda.functions.special_function_unit import Work, special_functions
 from hdl.veda.functions.deviation_reciprocal import DeviationReciprocal
 from hdl.veda.functions.special_function_unit import SpecialFunctionUnitParameters
-from testbenches.bench import Bench, catalog_parameters, context, four_states
+from testbenches.bench import Bench, catalog_parameters, context
 from testbenches.packing import from_integers, pack, to_integers, unpack
-from testbenches.streams import read
+from testbenches.streams import four_states, read
 from testbenches.veda.functions import tb_element_serial_activation as activation_bench
 from testbenches.veda.functions import tb_element_serial_layernorm as layernorm_bench
 from testbenches.veda.functions import tb_element_serial_rotary as rotary_bench
