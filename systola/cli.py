@@ -13,12 +13,14 @@ from hdl.errors import UserError
 from hdl.paths import BUILD, IN_CHECKOUT, ROOT
 from hdl.target import find_target
 from systola import environment
+from systola.mutation import COMMANDS as MUTATION
 from systola.options import (
     Chosen,
     choose,
     console,
     out_option,
     parameters_option,
+    path_shown,
     preset_option,
     settings_option,
     target_option,
@@ -127,8 +129,8 @@ def sim(
     table.add_row("simulation", f"{result.simulator}, seed {result.seed}, {rate}")
     console.print(table)
     for file in result.outputs:
-        console.print(f"wrote {_shown(Path(file))}")
-    console.print(f"wrote {_shown(unit.home / request.result_name)}.json")
+        console.print(f"wrote {path_shown(Path(file))}")
+    console.print(f"wrote {path_shown(unit.home / request.result_name)}.json")
     if not result.passed:
         console.print(f"[red]{result.first_failure}[/]", markup=True, highlight=False)
         sys.exit(1)
@@ -150,10 +152,10 @@ def verilog(unit: Chosen, out: Path | None, target: str, sources: bool) -> None:
     for module, file in zip(emitted.modules, emitted.verilog, strict=True):
         table.add_row(module.name, str(len(file.read_text().splitlines())))
     console.print(table)
-    console.print(f"wrote {_shown(emitted.file_list)}")
+    console.print(f"wrote {path_shown(emitted.file_list)}")
 
 
-for command in (*SYNTHESIS, *STUDIES):
+for command in (*SYNTHESIS, *MUTATION, *STUDIES):
     main.add_command(command)
 
 
@@ -228,7 +230,7 @@ def clean() -> None:
     """Remove everything built; the virtual environment stays."""
     _require_checkout("clean")
     shutil.rmtree(BUILD, ignore_errors=True)
-    console.print(f"removed {_shown(BUILD)}")
+    console.print(f"removed {path_shown(BUILD)}")
 
 
 @main.command("help")
@@ -267,8 +269,3 @@ def _list_parameters(unit: Chosen) -> None:
         values = [parameter.value(parameters) for parameters in columns.values()]
         table.add_row(parameter.path, parameter.meaning, parameter.unit, parameter.legal, *values)
     console.print(table)
-
-
-def _shown(path: Path) -> Path:
-    """Return a path relative to the checkout where it is inside."""
-    return path.relative_to(ROOT) if path.is_relative_to(ROOT) else path

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from hdl.errors import UserError
 from hdl.output_folder import MANIFEST, require_replaceable
-from hdl.paths import BUILD, replace_text
+from hdl.paths import BUILD, ROOT, replace_text
 
 console = Console(soft_wrap=True)
 
@@ -139,3 +139,8 @@ def unit_options(verb: Callable[..., None]) -> Callable[..., None]:
         verb(unit, **options)
 
     return with_unit
+
+
+def path_shown(path: Path) -> Path:
+    """Return a path relative to the checkout where it is inside."""
+    return path.relative_to(ROOT) if path.is_relative_to(ROOT) else path

@@ -10,8 +10,8 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 
 from hdl.errors import UserError
-from hdl.paths import BUILD, ROOT
-from systola.options import console
+from hdl.paths import BUILD
+from systola.options import console, path_shown
 
 PAPERS = ("kelle", "veda")
 DEFAULT_WINDOWS, FULL_WINDOWS = 1, 8
@@ -47,8 +47,7 @@ def study(paper: str, full: bool) -> None:
         table.add_row(claim.what, claim.paper, claim.ours, claim.holds)
     console.print(table)
     for path in written:
-        shown = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
-        console.print(f"wrote {shown}")
+        console.print(f"wrote {path_shown(path)}")
 
 
 COMMANDS: tuple[click.Command, ...] = (study,)

@@ -6,9 +6,9 @@ from typing import Any
 import click
 from rich.table import Table
 
-from hdl.paths import BUILD, ROOT
+from hdl.paths import BUILD
 from hdl.target import Target, find_target
-from systola.options import Chosen, console, out_option, unit_options
+from systola.options import Chosen, console, out_option, path_shown, unit_options
 
 OPERATORS = "operators.json"
 """Where `operators` leaves what it measured, in the build directory."""
@@ -224,9 +224,4 @@ def _print_synthesis(result: Any) -> None:
 def _wrote(*paths: Path) -> None:
     """Say what was written."""
     for path in paths:
-        console.print(f"wrote {_shown(path)}")
-
-
-def _shown(path: Path) -> Path:
-    """Return a path relative to the checkout where it is inside."""
-    return path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
+        console.print(f"wrote {path_shown(path)}")

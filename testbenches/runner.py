@@ -60,6 +60,8 @@ class Request:
         What the simulated Verilog is written for.
     only : str, optional
         A regular expression: the testbench's tests whose names it fits, instead of all.
+    plusargs : tuple[str, ...]
+        Arguments of the simulation that the Verilog asks for.
     """
 
     simulator: str = "verilator"
@@ -72,6 +74,7 @@ class Request:
     liberty: str | None = None
     target: Target = Target.ASIC
     only: str | None = None
+    plusargs: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check every rule."""
@@ -265,7 +268,7 @@ def run_testbench(
             waves=request.waves,
             # Icarus writes into the build directory otherwise, whose name is not known to it.
             test_args=simulators.runtime_arguments(request.simulator),
-            plusargs=[f"+dumpfile_path={directory / 'dump.fst'}"],
+            plusargs=[f"+dumpfile_path={directory / 'dump.fst'}", *request.plusargs],
             timescale=("1ns", "1ps"),
             log_file=directory / "simulation.log",
             extra_env={

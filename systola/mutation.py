@@ -1,0 +1,63 @@
+"""The verb ``mutate``: how many random changes of a unit's Verilog its testbench finds."""
+
+import random
+from pathlib import Path
+
+import click
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from systola.options import choose, console, parameters_option, path_shown, settings_option
+
+
+@click.command()
+@click.option("--top", required=True, help="Unit, as listed by `make list`.")
+@click.option("--preset", default="tiny", help="Dimensions; `tiny` if absent.")
+@parameters_option
+@settings_option
+@click.option("--count", type=click.IntRange(1, 4000), default=50, help="How many mutants.")
+@click.option("--seed", type=click.IntRange(0, 2**31 - 1), help="Repeats a draw; drawn if absent.")
+def mutate(
+    top: str,
+    preset: str,
+    parameters: Path | None,
+    settings: str,
+    count: int,
+    seed: int | None,
+) -> None:
+    """Change a unit's Verilog at random, and count what its testbench finds."""
+    unit = choose(top, preset, parameters, settings)
+    from testbenches.mutation import Outcome
+    from testbenches.mutation import mutate as simulate_mutants
+
+    seed = seed if seed is not None else random.SystemRandom().getrandbits(31)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bars:
+        task = bars.add_task(unit.title, total=count)
+        result = simulate_mutants(
+            unit.entry,
+            unit.dimensions,
+            count=count,
+            seed=seed,
+            progress=lambda words, done: bars.update(task, description=words, completed=done),
+        )
+    left = [mutant for mutant in result.mutants if mutant.outcome is Outcome.SURVIVED]
+    if left:
+        table = Table(title="survivors")
+        for title in ("mutant", "change", "place", "source", "what is known"):
+            table.add_column(title, overflow="fold")
+        for mutant in left:
+            source = " ".join(mutant.source)
+            table.add_row(str(mutant.number), mutant.change, mutant.place, source, mutant.found_by)
+        console.print(table)
+    table = Table(title=f"{unit.title}, {len(result.mutants)} mutants, seed {seed}")
+    for outcome in Outcome:
+        table.add_column(outcome.value)
+    table.add_column("found of those not equal")
+    score = "-" if result.score is None else f"{result.score:.1%}"
+    table.add_row(*(str(result.count(outcome)) for outcome in Outcome), score)
+    console.print(table)
+    console.print(f"wrote {path_shown(result.file)}")
+
+
+COMMANDS = (mutate,)

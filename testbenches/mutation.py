@@ -1,0 +1,354 @@
+"""How strong a testbench is: random mutations of a unit's Verilog, each simulated by its testbench.
+
+Yosys's `mutate` inverts a wire, holds it at a constant, or lets another bit control it. All mutants
+of a unit are compiled into one simulator, and a number given to the simulation chooses one of them;
+number 0 is the design as it is. A mutant that no test finds is compared with the original by
+property-directed reachability: equal means that no sequence of inputs from a zeroed state ever
+shows a difference at the ports. Payloads count while they are valid.
+"""
+
+import json
+import multiprocessing
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from hdl.emit import Emission, Port
+from hdl.entry import Entry
+from hdl.errors import UserError
+from hdl.paths import BUILD, locked, replace_text
+from hdl.yosys import run_yosys
+from testbenches.runner import Request, SimulationResult, prepare, run_testbench
+
+SELECT_BITS = 12
+PROOF_SECONDS = 60
+PATIENCE, LEAST_SECONDS = 20, 60
+"""A mutant may take so many times the original's time, and so many seconds in any case."""
+
+
+class Outcome(StrEnum):
+    """What became of a mutant."""
+
+    KILLED = "killed"
+    TIMED_OUT = "timed out"
+    SURVIVED = "survived"
+    EQUAL = "equal"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mutant:
+    """One mutation and its outcome.
+
+    Parameters
+    ----------
+    number : int
+        Its number in the simulator, from 1 on.
+    change : str
+        Yosys's word for what was done: ``inv``, ``const0``, ``const1``, ``cnot0``, ``cnot1``.
+    place : str
+        The cell's port and bit.
+    source : tuple[str, ...]
+        Lines of Python.
+    outcome : Outcome
+    found_by : str
+        The failure that killed it; for a survivor, what is known of a difference.
+    """
+
+    number: int
+    change: str
+    place: str
+    source: tuple[str, ...]
+    outcome: Outcome
+    found_by: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MutationResult:
+    """What ``mutate.json`` holds."""
+
+    top: str
+    preset: str
+    seed: int
+    mutants: tuple[Mutant, ...]
+
+    @property
+    def file(self) -> Path:
+        """Where it is kept."""
+        return BUILD / self.top / self.preset / "mutate.json"
+
+    def count(self, outcome: Outcome) -> int:
+        """Count the mutants of one outcome."""
+        return sum(mutant.outcome is outcome for mutant in self.mutants)
+
+    @property
+    def found(self) -> int:
+        """Mutants that the testbench finds."""
+        return self.count(Outcome.KILLED) + self.count(Outcome.TIMED_OUT)
+
+    @property
+    def score(self) -> float | None:
+        """Share of those found among all that are not proven equal; None if there are none."""
+        different = len(self.mutants) - self.count(Outcome.EQUAL)
+        return self.found / different if different else None
+
+
+def mutate(
+    entry: Entry,
+    dimensions: str | Any,
+    *,
+    count: int,
+    seed: int,
+    progress: Callable[[str, int], None] = lambda words, done: None,
+) -> MutationResult:
+    """Simulate random mutants of a unit, and write ``mutate.json``.
+
+    Parameters
+    ----------
+    entry : Entry
+        The unit.
+    dimensions : str or parameter object
+        A preset's name, or a parameter object of the unit; see `Entry.named`.
+    count, seed : int
+        How many mutants, and which.
+    progress : Callable[[str, int], None]
+        Told after each step what was done, and how many mutants are decided.
+
+    Raises
+    ------
+    UserError
+        If the unmutated design fails.
+    """
+    preset, parameters = entry.named(dimensions)
+    home = BUILD / entry.top / preset
+    with locked(home.with_name(f".{preset}.mutate.lock")):
+        directory = home / "mutate"
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir(parents=True)
+        unit = entry.unit(parameters=parameters)
+        emission = Emission(top=unit, name=entry.top, sources=True)
+        ports = emission.modules[-1].ports
+        commands = draw(emission, directory, count=count, seed=seed)
+        sources = _all_in_one(entry.top, ports, commands, directory)
+        prepare(entry, parameters)
+        job = _Job(entry, preset, parameters, directory, ports, tuple(sources), seed)
+        progress("compiling", 0)
+        original = job.run(0, None)
+        if not original.passed:
+            raise UserError(f"{entry.top} fails without any mutation: {original.first_failure}")
+        limit = max(LEAST_SECONDS, PATIENCE * original.seconds)
+        mutants = []
+        # Processes of their own: cocotb's runner works through the environment.
+        pool = ProcessPoolExecutor(os.cpu_count(), mp_context=multiprocessing.get_context("spawn"))
+        with pool:
+            decided = [
+                pool.submit(_decide, job, number, command, limit)
+                for number, command in enumerate(commands, 1)
+            ]
+            for done, future in enumerate(as_completed(decided), 1):
+                mutants.append(future.result())
+                progress(f"{mutants[-1].change} at {mutants[-1].place}", done)
+    mutants.sort(key=lambda mutant: mutant.number)
+    result = MutationResult(top=entry.top, preset=preset, seed=seed, mutants=tuple(mutants))
+    replace_text(result.file, json.dumps(asdict(result), indent=2) + "\n")
+    return result
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What all mutants of one run share."""
+
+    entry: Entry
+    preset: str
+    parameters: Any
+    directory: Path
+    ports: Sequence[Port]
+    sources: tuple[Path, ...]
+    seed: int
+
+    def run(self, number: int, seconds: float | None) -> SimulationResult:
+        """Simulate one mutant."""
+        return run_testbench(
+            top=self.entry.top,
+            preset=self.preset,
+            parameters=self.parameters,
+            testbench=self.entry.testbench,
+            ports=self.ports,
+            verilog=self.sources,
+            home=self.directory,
+            request=Request(seed=self.seed, seconds=seconds, plusargs=(f"+mutant={number}",)),
+            name=f"mutant_{number}",
+        )
+
+
+def _decide(job: _Job, number: int, command: str, limit: float) -> Mutant:
+    """Simulate one mutant, and try to prove it equal if it survives."""
+    # One failure tells enough.
+    os.environ["COCOTB_MAX_FAILURES"] = "1"
+    option = dict(re.findall(r"-(mode|cell|port|portbit|ctrlbit) (\S+)", command))
+    outcome, found_by = Outcome.SURVIVED, ""
+    try:
+        result = job.run(number, limit)
+        if not result.passed:
+            outcome, found_by = Outcome.KILLED, result.first_failure.splitlines()[0]
+    except UserError as error:
+        outcome, found_by = Outcome.TIMED_OUT, str(error).splitlines()[0]
+    if outcome is Outcome.SURVIVED:
+        equal, found_by = compare(job.entry.top, job.ports, command, job.directory, number)
+        outcome = Outcome.EQUAL if equal else outcome
+    shutil.rmtree(job.directory / f"mutant_{number}", ignore_errors=True)
+    bit = option["portbit"] + (f" by bit {option['ctrlbit']}" if "ctrlbit" in option else "")
+    return Mutant(
+        number=number,
+        change=option["mode"],
+        place=f"{option['cell'].replace('$flatten', '').lstrip(chr(92))} {option['port']}[{bit}]",
+        source=tuple(re.findall(r"-src (\S+\.py:\d+)", command)),
+        outcome=outcome,
+        found_by=found_by,
+    )
+
+
+def draw(emission: Emission, directory: Path, *, count: int, seed: int) -> list[str]:
+    """Write the flat design, and return commands that mutate it, one each."""
+    (directory / "design.il").write_text("\n".join(module.rtlil for module in emission.modules))
+    top = emission.modules[-1].name
+    run_yosys(
+        [
+            "read_rtlil design.il",
+            f"hierarchy -top {top}",
+            "proc",
+            "memory_collect",
+            "flatten",
+            "opt_clean",
+            "write_rtlil flat.il",
+            f"mutate -list {count} -seed {seed} -o mutations",
+        ],
+        directory=directory,
+    )
+    return (directory / "mutations").read_text().splitlines()
+
+
+def _all_in_one(
+    top: str, ports: Sequence[Port], commands: Sequence[str], directory: Path
+) -> list[Path]:
+    """Write Verilog that holds every mutant, and a top that takes a mutant's number."""
+    run_yosys(
+        [
+            "read_rtlil flat.il",
+            *(
+                command.replace("mutate ", f"mutate -ctrl mutant {SELECT_BITS} {number} ", 1)
+                for number, command in enumerate(commands, 1)
+            ),
+            f"rename {top} {top}_mutants",
+            "write_verilog -noattr mutants.v",
+        ],
+        directory=directory,
+    )
+    lines = [f"module {top}({', '.join(port.name for port in ports)});"]
+    lines += [f"  {port.direction} [{port.width - 1}:0] {port.name};" for port in ports]
+    lines += [
+        f"  reg [{SELECT_BITS - 1}:0] mutant;",
+        '  initial if (!$value$plusargs("mutant=%d", mutant)) mutant = 0;',
+        f"  {top}_mutants core({', '.join(f'.{port.name}({port.name})' for port in ports)},",
+        "    .mutant(mutant));",
+        "endmodule",
+    ]
+    (directory / "top.v").write_text("\n".join(lines) + "\n")
+    return [directory / "mutants.v", directory / "top.v"]
+
+
+def compare(
+    top: str, ports: Sequence[Port], command: str, directory: Path, number: int
+) -> tuple[bool, str]:
+    """Try to prove that one mutant of the flat design equals it at the ports.
+
+    Returns
+    -------
+    tuple[bool, str]
+        Whether it is proven equal, and what is known.
+    """
+    names = [port.name for port in ports]
+    # What a payload says while it is not valid is nobody's business.
+    shown = {
+        port.name: f"{valid} ? {port.name} : 0"
+        if port.name.endswith("payload") and (valid := port.name[:-7] + "valid") in names
+        else port.name
+        for port in ports
+        if port.direction == "output"
+    }
+    lines = [f"module observed({', '.join([*names, *(f'{name}_shown' for name in shown)])});"]
+    lines += [f"  {port.direction} [{port.width - 1}:0] {port.name};" for port in ports]
+    for port in ports:
+        if port.name in shown:
+            lines.append(f"  output [{port.width - 1}:0] {port.name}_shown;")
+            lines.append(f"  assign {port.name}_shown = {shown[port.name]};")
+    lines += [f"  {top} core({', '.join(f'.{name}({name})' for name in names)});", "endmodule"]
+    folder = directory / f"proof_{number}"
+    folder.mkdir()
+    (folder / "observed.v").write_text("\n".join(lines) + "\n")
+    hidden = [f"delete -port observed/{name}" for name in shown]
+    sides = {
+        side: [
+            "read_rtlil ../flat.il",
+            *([command] if side == "mutated" else []),
+            "read_verilog observed.v",
+            *hidden,
+            "hierarchy -top observed",
+            "flatten",
+            f"rename observed {side}",
+            f"design -stash {side}",
+        ]
+        for side in ("original", "mutated")
+    }
+    run_yosys(
+        [
+            *sides["original"],
+            *sides["mutated"],
+            *(f"design -copy-from {side} {side}" for side in sides),
+            "miter -equiv -flatten original mutated miter",
+            "hierarchy -top miter",
+            "proc",
+            "flatten",
+            "memory_map",
+            "opt -full",
+            "async2sync",
+            "techmap",
+            "opt -full",
+            "setundef -zero -undriven -init",
+            "dffunmap",
+            "simplemap",
+            "aigmap",
+            "opt_clean",
+            "write_aiger -zinit miter.aig",
+        ],
+        directory=folder,
+        log=folder / "yosys.log",
+    )
+    # ``aig M I L O A``: without a latch (L) nothing has to be reached.
+    latches = int((folder / "miter.aig").read_bytes().split()[3])
+    engine = f"pdr -T {PROOF_SECONDS}" if latches else "sat"
+    spec = find_spec("pyosys")
+    assert spec is not None and spec.origin is not None
+    solver = str(Path(spec.origin).with_name("yosys-abc"))
+    proof = subprocess.run(
+        [solver, "-c", f"read miter.aig; {engine}"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    shutil.rmtree(folder)
+    if re.search(r"Property proved|UNSATISFIABLE", proof.stdout):
+        return True, "no input ever shows a difference"
+    if not latches:
+        return False, "some input shows a difference at once"
+    if seen := re.search(r"asserted in frame (\d+)", proof.stdout):
+        return False, f"some input shows a difference after {seen[1]} cycles"
+    return False, f"neither a proof nor a difference in {PROOF_SECONDS} s"

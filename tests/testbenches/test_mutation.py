@@ -1,0 +1,66 @@
+"""Mutants that nobody can tell from the original are proven equal, and no others."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from amaranth.hdl import Module, Signal
+from amaranth.lib import stream
+from amaranth.lib.wiring import In, Out
+
+from hdl.catalog import entry_named
+from hdl.emit import Emission
+from hdl.unit import Unit
+from testbenches.mutation import Mutant, MutationResult, Outcome, compare, draw, mutate
+
+
+class Redundant(Unit):
+    """A register of ``a | (a & b)``, which is ``a``; its payload counts while it is valid."""
+
+    def __init__(self) -> None:
+        super().__init__({"a": In(1), "b": In(1), "held": Out(stream.Signature(1))})
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        both = Signal()
+        m.d.comb += both.eq(self.a & self.b)
+        m.d.sync += [self.held.payload.eq(self.a | both), self.held.valid.eq(self.a)]
+        return m
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode", "equal"),
+    [
+        ("and", "const0", True),
+        # Without `a` the register is not valid, and its payload is nobody's business.
+        ("and", "const1", True),
+        ("or", "const1", True),
+        ("or", "const0", False),
+        ("or", "inv", False),
+    ],
+)
+def test_equal_mutants_are_proven(kind: str, mode: str, equal: bool, tmp_path: Path) -> None:
+    emission = Emission(top=Redundant(), name="redundant")
+    draw(emission, tmp_path, count=1, seed=1)
+    (cell,) = re.findall(rf"cell \${kind} (\S+)", (tmp_path / "flat.il").read_text())
+    command = f"mutate -mode {mode} -module redundant -cell {cell} -port Y -portbit 0"
+    proven, words = compare("redundant", emission.modules[-1].ports, command, tmp_path, 1)
+    assert proven is equal
+    assert ("no input" if equal else "some input shows a difference after 1 cycles") in words
+
+
+def test_a_score_leaves_equal_mutants_out() -> None:
+    mutant: dict[str, Any] = {"number": 1, "change": "inv", "place": "", "source": ()}
+    outcomes = [Outcome.KILLED] * 5 + [Outcome.TIMED_OUT] + [Outcome.SURVIVED] * 2 + [Outcome.EQUAL]
+    mutants = tuple(Mutant(**mutant, outcome=outcome) for outcome in outcomes)
+    result = MutationResult(top="x", preset="tiny", seed=1, mutants=mutants)
+    assert (result.found, result.score) == (6, 0.75)
+
+
+@pytest.mark.full
+def test_the_evictors_bench_finds_mutants() -> None:
+    result = mutate(entry_named("systolic_evictor"), "tiny", count=8, seed=1)
+    assert len(result.mutants) == 8
+    assert result.found >= 6
+    assert all(mutant.found_by for mutant in result.mutants)
