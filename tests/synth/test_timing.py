@@ -56,7 +56,7 @@ def test_a_path_through_modules_names_them(tmp_path: Path) -> None:
         assert timing is not None
         path = next(path for path in timing.paths if path.kind == "register_to_register")
         lengths[flatten] = path.length_ps
-        assert re.fullmatch(r"U\$0\.result\[\d\]", path.steps[0].name)
+        assert re.fullmatch(r"U\.result\[\d\]", path.steps[0].name)
         assert "/" not in path.steps[-1].name and "result" in path.steps[-1].name
         assert not any(step.name for step in path.steps[2:-1])
     # The same adder between the same registers, mapped by itself or with its neighbour.
