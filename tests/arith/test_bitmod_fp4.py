@@ -31,7 +31,9 @@ def test_decoder_is_proved() -> None:
     prove_equivalent(
         BitmodFp4Decoder(),
         f"""
-        module specification(input [3:0] code, input [1:0] select_port, output reg signed [5:0] result);
+        module specification(
+            input [3:0] code, input [1:0] select_port, output reg signed [5:0] result
+        );
           always @* case ({{select_port, code}}) {lines} endcase
         endmodule
         """,
