@@ -159,6 +159,7 @@ def test_veda_takes_layers_through_random_pauses(tmp_path: Path, seed: int) -> N
     run_veda(mixed_layers(np.random.default_rng(seed), p, 5), tmp_path, seed)
 
 
+@pytest.mark.full
 def test_harness_is_at_least_seven_tenths_as_fast_as_the_model_alone(tmp_path: Path) -> None:
     p = entry_named("veda").parameters("tiny")
     work = mixed_layers(np.random.default_rng(3), p, 8)
