@@ -14,7 +14,7 @@ from hdl.catalog import entry_named
 from hdl.emit import Emission, write_verilog
 from hdl.kelle.parameters import KelleParameters, Operation
 from hdl.paths import BUILD
-from testbenches.kelle.edram.retention import retention_module
+from testbenches.kelle.edram.retention import with_fading_banks
 from testbenches.kelle.tb_kelle_retention import RETENTION
 from testbenches.runner import Request, prepare, run_testbench, simulate
 
@@ -136,10 +136,12 @@ def test_fading_banks() -> None:
     emission = Emission(top=ENTRY.build("tiny"), name="kelle")
     files = write_verilog(emission, home / "rtl")
     edram = TINY.memory.edram
-    width = 8 * edram.word_bytes
-    (bank,) = (file for file in files if file.stem == f"memory_{edram.words}_{width}_none")
-    bank.write_text(
-        retention_module(bank.stem, depth=edram.words, width=width, retention=RETENTION)
+    verilog = with_fading_banks(
+        files,
+        home / "fading",
+        depth=edram.words,
+        width=8 * edram.word_bytes,
+        retention=RETENTION,
     )
     result = run_testbench(
         top="kelle",
@@ -147,7 +149,7 @@ def test_fading_banks() -> None:
         parameters=TINY,
         testbench="testbenches.kelle.tb_kelle_retention",
         ports=emission.modules[-1].ports,
-        verilog=[file for file in files if file.suffix == ".v"],
+        verilog=verilog,
         home=home,
         request=Request(seed=1),
     )

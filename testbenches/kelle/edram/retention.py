@@ -1,8 +1,12 @@
 """A behavioural eDRAM for the swap point: words that fade unless they are written again."""
 
+from collections.abc import Sequence
+from pathlib import Path
+
 from amaranth.utils import ceil_log2
 
 from golden.kelle.edram.kv_edram import HASH, Retention
+from hdl.paths import replace_text
 
 
 def retention_module(name: str, *, depth: int, width: int, retention: Retention) -> str:
@@ -53,3 +57,28 @@ module {name}(
   end
 endmodule
 """
+
+
+def with_fading_banks(
+    files: Sequence[Path], folder: Path, *, depth: int, width: int, retention: Retention
+) -> list[Path]:
+    """Return a design's Verilog with the eDRAM's memory replaced by one whose words fade.
+
+    The replacement is written to a folder of its own: what was emitted stays as it is.
+
+    Parameters
+    ----------
+    files : Sequence[Path]
+        What was emitted, with one memory of these dimensions.
+    folder : Path
+        Where the replacement goes.
+    depth, width : int
+        The memory's dimensions.
+    retention : Retention
+        How words fade.
+    """
+    verilog = [file for file in files if file.suffix == ".v"]
+    (bank,) = (file for file in verilog if file.stem.startswith(f"memory_{depth}_{width}_"))
+    fading = folder / bank.name
+    replace_text(fading, retention_module(bank.stem, depth=depth, width=width, retention=retention))
+    return [fading if file == bank else file for file in verilog]

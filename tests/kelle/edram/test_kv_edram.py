@@ -13,7 +13,7 @@ from hdl.catalog import entry_named
 from hdl.emit import Emission, write_verilog
 from hdl.kelle.edram.kv_edram import KvEdramParameters, channels_of, row_of
 from hdl.paths import BUILD
-from testbenches.kelle.edram.retention import retention_module
+from testbenches.kelle.edram.retention import with_fading_banks
 from testbenches.kelle.edram.tb_kv_edram_retention import RETENTION
 from testbenches.runner import Request, prepare, run_testbench, simulate
 
@@ -117,17 +117,20 @@ def test_macro_in_the_swap_point_fades_and_is_refreshed() -> None:
     home = BUILD / "kv_edram" / "tiny_retention"
     emission = Emission(top=entry.build("tiny"), name="kv_edram")
     files = write_verilog(emission, home / "rtl")
-    (macro,) = (file for file in files if file.stem.startswith("memory_"))
-    width = 8 * TINY.word_bytes
-    text = retention_module(macro.stem, depth=TINY.words, width=width, retention=RETENTION)
-    macro.write_text(text)
+    verilog = with_fading_banks(
+        files,
+        home / "fading",
+        depth=TINY.words,
+        width=8 * TINY.word_bytes,
+        retention=RETENTION,
+    )
     result = run_testbench(
         top="kv_edram",
         preset="tiny",
         parameters=TINY,
         testbench="testbenches.kelle.edram.tb_kv_edram_retention",
         ports=emission.modules[-1].ports,
-        verilog=[file for file in files if file.suffix == ".v"],
+        verilog=verilog,
         home=home,
         request=Request(seed=1),
     )

@@ -6,7 +6,7 @@ from hdl.emit import Emission, write_verilog
 from hdl.kelle.edram.kv_edram import KvEdramParameters
 from hdl.kelle.edram.refreshed_edram import RefreshedEdram, RefreshedEdramParameters
 from hdl.paths import BUILD
-from testbenches.kelle.edram.retention import retention_module
+from testbenches.kelle.edram.retention import with_fading_banks
 from testbenches.kelle.edram.tb_kv_edram import prepare
 from testbenches.kelle.edram.tb_refreshed_edram import PARAMETERS, RETENTION
 from testbenches.runner import Request, run_testbench
@@ -19,10 +19,12 @@ def test_refresh_is_never_late_and_needed() -> None:
     home = BUILD / "refreshed_edram" / "tiny_retention"
     emission = Emission(top=RefreshedEdram(parameters=PARAMETERS), name="refreshed_edram")
     files = write_verilog(emission, home / "rtl")
-    width = 8 * edram.word_bytes
-    (bank,) = (file for file in files if file.stem == f"memory_{edram.words}_{width}_none")
-    bank.write_text(
-        retention_module(bank.stem, depth=edram.words, width=width, retention=RETENTION)
+    verilog = with_fading_banks(
+        files,
+        home / "fading",
+        depth=edram.words,
+        width=8 * edram.word_bytes,
+        retention=RETENTION,
     )
     result = run_testbench(
         top="refreshed_edram",
@@ -30,7 +32,7 @@ def test_refresh_is_never_late_and_needed() -> None:
         parameters=PARAMETERS,
         testbench="testbenches.kelle.edram.tb_refreshed_edram",
         ports=emission.modules[-1].ports,
-        verilog=[file for file in files if file.suffix == ".v"],
+        verilog=verilog,
         home=home,
         request=Request(seed=1),
     )
