@@ -6,10 +6,20 @@ To add a unit, add an entry to its paper's catalog, and its files in all trees, 
 from hdl.entry import Entry
 from hdl.errors import UserError, unknown
 from hdl.kelle import catalog as kelle
+from hdl.lad import catalog as lad
+from hdl.meadow import catalog as meadow
 from hdl.nonlinear import catalog as nonlinear
+from hdl.p3llm import catalog as p3llm
 from hdl.veda import catalog as veda
 
-CATALOG: tuple[Entry, ...] = (*nonlinear.UNITS, *kelle.UNITS, *veda.UNITS)
+CATALOG: tuple[Entry, ...] = (
+    *nonlinear.UNITS,
+    *kelle.UNITS,
+    *veda.UNITS,
+    *p3llm.UNITS,
+    *meadow.UNITS,
+    *lad.UNITS,
+)
 """Every unit; the floors come before the papers."""
 
 

@@ -1,0 +1,1 @@
+"""Golden models of LAD's units."""

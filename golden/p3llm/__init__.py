@@ -1,0 +1,1 @@
+"""Golden models of P3-LLM's units."""

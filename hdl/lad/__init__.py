@@ -1,0 +1,1 @@
+"""Units of LAD: the locality-aware decoding pipeline."""

@@ -1,0 +1,1 @@
+"""Units of MEADOW: packed weights, and the token-parallel head-sequential dataflow."""

@@ -1,0 +1,6 @@
+"""The units of P3-LLM, with the dimensions at which each is built."""
+
+from hdl.entry import Entry
+
+UNITS: tuple[Entry, ...] = ()
+"""Every unit of the paper."""
