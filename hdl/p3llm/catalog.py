@@ -1,6 +1,22 @@
 """The units of P3-LLM, with the dimensions at which each is built."""
 
 from hdl.entry import Entry
+from hdl.p3llm.quantisers.e4m3_quantiser import E4m3Quantiser, E4m3QuantiserParameters
 
-UNITS: tuple[Entry, ...] = ()
+UNITS: tuple[Entry, ...] = (
+    Entry(
+        summary="turns FP16 activations and queries into E4M3 codes with a scale",
+        source="P3-LLM, Sections IV-D and V-B",
+        latency="14 cycles from a vector's last slice to its first codes",
+        throughput="lanes elements a cycle",
+        unit=E4m3Quantiser,
+        presets={
+            "tiny": E4m3QuantiserParameters(
+                lanes=2, width=8, vectors=2, scale_stages=2, quotient_stages=1
+            ),
+            "smollm2": E4m3QuantiserParameters(lanes=8, width=1536),
+            "paper": E4m3QuantiserParameters(lanes=32, width=14336),
+        },
+    ),
+)
 """Every unit of the paper."""
