@@ -2,6 +2,7 @@
 
 from hdl.entry import Entry
 from hdl.p3llm.quantisers.e4m3_quantiser import E4m3Quantiser, E4m3QuantiserParameters
+from hdl.p3llm.quantisers.int4_quantiser import Int4Quantiser, Int4QuantiserParameters
 
 UNITS: tuple[Entry, ...] = (
     Entry(
@@ -16,6 +17,20 @@ UNITS: tuple[Entry, ...] = (
             ),
             "smollm2": E4m3QuantiserParameters(lanes=8, width=1536),
             "paper": E4m3QuantiserParameters(lanes=32, width=14336),
+        },
+    ),
+    Entry(
+        summary="turns FP16 keys and values into INT4 codes with a scale and a zero point",
+        source="P3-LLM, Sections IV-A and V-B",
+        latency="20 cycles from a vector's last slice to its first codes",
+        throughput="lanes elements a cycle",
+        unit=Int4Quantiser,
+        presets={
+            "tiny": Int4QuantiserParameters(
+                lanes=2, width=8, vectors=2, scale_stages=2, quotient_stages=1
+            ),
+            "smollm2": Int4QuantiserParameters(lanes=8, width=64),
+            "paper": Int4QuantiserParameters(lanes=32, width=128, vectors=8),
         },
     ),
 )
