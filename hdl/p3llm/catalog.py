@@ -1,8 +1,13 @@
 """The units of P3-LLM, with the dimensions at which each is built."""
 
+from hdl.arith.fp8_s0e4m4 import Round
 from hdl.entry import Entry
 from hdl.p3llm.quantisers.e4m3_quantiser import E4m3Quantiser, E4m3QuantiserParameters
 from hdl.p3llm.quantisers.int4_quantiser import Int4Quantiser, Int4QuantiserParameters
+from hdl.p3llm.quantisers.probability_quantiser import (
+    ProbabilityQuantiser,
+    ProbabilityQuantiserParameters,
+)
 
 UNITS: tuple[Entry, ...] = (
     Entry(
@@ -31,6 +36,19 @@ UNITS: tuple[Entry, ...] = (
             ),
             "smollm2": Int4QuantiserParameters(lanes=8, width=64),
             "paper": Int4QuantiserParameters(lanes=32, width=128, vectors=8),
+        },
+    ),
+    Entry(
+        summary="rounds FP16 attention probabilities to FP8 S0E4M4 codes",
+        source="P3-LLM, Section IV-B",
+        latency="1 cycle",
+        throughput="lanes probabilities a cycle",
+        unit=ProbabilityQuantiser,
+        presets={
+            "tiny": ProbabilityQuantiserParameters(lanes=2),
+            "tiny_rne": ProbabilityQuantiserParameters(lanes=2, round=Round.RNE),
+            "smollm2": ProbabilityQuantiserParameters(lanes=8),
+            "paper": ProbabilityQuantiserParameters(lanes=32),
         },
     ),
 )
