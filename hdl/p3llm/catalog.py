@@ -8,6 +8,7 @@ from hdl.p3llm.quantisers.probability_quantiser import (
     ProbabilityQuantiser,
     ProbabilityQuantiserParameters,
 )
+from hdl.p3llm.quantisers.value_scaling import ValueScaling, ValueScalingParameters
 
 UNITS: tuple[Entry, ...] = (
     Entry(
@@ -49,6 +50,18 @@ UNITS: tuple[Entry, ...] = (
             "tiny_rne": ProbabilityQuantiserParameters(lanes=2, round=Round.RNE),
             "smollm2": ProbabilityQuantiserParameters(lanes=8),
             "paper": ProbabilityQuantiserParameters(lanes=32),
+        },
+    ),
+    Entry(
+        summary="puts the scales of values, over the largest, into attention probabilities",
+        source="P3-LLM, Section V-B",
+        latency="14 cycles from a row's last scales to its first products",
+        throughput="lanes probabilities a cycle",
+        unit=ValueScaling,
+        presets={
+            "tiny": ValueScalingParameters(lanes=2, tokens=8, divide_stages=1, multiply_stages=1),
+            "smollm2": ValueScalingParameters(lanes=8, tokens=1024),
+            "paper": ValueScalingParameters(lanes=32),
         },
     ),
 )
