@@ -56,7 +56,7 @@ def real_activations(width: int) -> NDArray[np.int64]:
 async def real(dut: Any) -> None:
     """Quantise what SmolLM2's linear layers are given, at full rate, bit for bit."""
     bench = bench_for(dut, "real")
-    vectors = real_activations(bench.p.width)
+    vectors = bench.fewer(real_activations(bench.p.width))
     tensors = f"SmolLM2 layers {LAYERS}, {len(vectors)} inputs of linear layers"
     await bench.run_at_full_rate(vectors, tensors)
 
@@ -83,7 +83,7 @@ async def ties(dut: Any) -> None:
 async def stalls(dut: Any, source: str, sink: str) -> None:
     """Random vectors of random lengths under every pair of pause patterns."""
     bench = bench_for(dut, f"stalls {source} {sink}", source, sink)
-    vectors = random_vectors(bench.bench.numpy_rng, 8, bench.p.width)
+    vectors = bench.fewer(random_vectors(bench.bench.numpy_rng, 8, bench.p.width))
     await bench.run_vectors(bench.random_lengths(vectors))
 
 

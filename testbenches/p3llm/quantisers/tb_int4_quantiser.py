@@ -59,7 +59,7 @@ def real_cache(width: int) -> NDArray[np.int64]:
 async def real(dut: Any) -> None:
     """Keys and values of SmolLM2 at full rate, bit for bit."""
     bench = bench_for(dut, "real")
-    vectors = real_cache(bench.p.width)
+    vectors = bench.fewer(real_cache(bench.p.width))
     tensors = f"SmolLM2 layers {LAYERS}, {len(vectors)} keys and values"
     await bench.run_at_full_rate(vectors, tensors)
 
@@ -87,7 +87,7 @@ async def ties(dut: Any) -> None:
 async def stalls(dut: Any, source: str, sink: str) -> None:
     """Random vectors of random lengths under every pair of pause patterns."""
     bench = bench_for(dut, f"stalls {source} {sink}", source, sink)
-    vectors = random_vectors(bench.bench.numpy_rng, 8, bench.p.width)
+    vectors = bench.fewer(random_vectors(bench.bench.numpy_rng, 8, bench.p.width))
     await bench.run_vectors(bench.random_lengths(vectors))
 
 

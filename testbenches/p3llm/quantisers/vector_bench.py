@@ -10,6 +10,8 @@ from testbenches.slices import full_rate_cycles
 from testbenches.stream_bench import Fields, StreamBench
 
 Codes = NDArray[np.int64]
+MANY_SLICES = 64
+"""Slices of a vector from which on fewer vectors show the same."""
 
 
 class VectorBench(StreamBench):
@@ -51,6 +53,11 @@ class VectorBench(StreamBench):
             sink=("results", p.result_layout),
             pauses=(source, sink),
         )
+
+    def fewer(self, vectors: Codes) -> Codes:
+        """Return vectors spread over the given ones, the fewer the longer they are."""
+        count = max(3, len(vectors) * MANY_SLICES // self.p.slices)
+        return vectors[:: max(1, len(vectors) // count)]
 
     def slices_of(self, vectors: list[Codes]) -> Fields:
         """Cut vectors, whose lengths may differ, into slices."""
