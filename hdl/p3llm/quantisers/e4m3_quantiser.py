@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
@@ -10,6 +10,7 @@ from hdl.arith.delay_line import delay_line
 from hdl.arith.float_convert import FloatConvert
 from hdl.arith.float_format import BINARY16, BINARY32
 from hdl.memory.row_buffer import RowBuffer
+from hdl.p3llm.quantisers.extreme import extreme, higher
 from hdl.p3llm.quantisers.group_scale import SCALE_LAYOUT, GroupScale
 from hdl.p3llm.quantisers.quantiser_parameters import (
     QuantiserParameters,
@@ -38,14 +39,6 @@ class E4m3QuantiserParameters(QuantiserParameters):
     def turnaround(self) -> int:
         """Cycles from a vector's last slice to its scale, and some for the buffer's pointers."""
         return self.scale_stages + 6
-
-
-def larger(values: list[Value]) -> Value:
-    """Return the largest of some unsigned values, by a balanced tree."""
-    while len(values) > 1:
-        pairs = zip(values[::2], values[1::2], strict=False)
-        values = [Mux(a > b, a, b) for a, b in pairs] + values[len(values) & ~1 :]
-    return values[0]
 
 
 class E4m3Quantiser(Unit):
@@ -122,13 +115,12 @@ class E4m3Quantiser(Unit):
         begins = Signal(init=1)
         strobe = delay_line(m, take, 1, name="strobe", reset=True)[-1]
         last = delay_line(m, vectors.last, 1, name="last")[-1]
-        m.d.sync += in_slice.eq(
-            larger([finite_magnitude(vectors.values[i]) for i in range(p.lanes)])
-        )
+        magnitudes = [finite_magnitude(vectors.values[i]) for i in range(p.lanes)]
+        m.d.sync += in_slice.eq(extreme(m, magnitudes, higher, name="magnitude"))
         # A vector's first slice starts anew instead of from the vector before.
         with m.If(strobe):
             m.d.sync += [
-                largest.eq(larger([in_slice, Mux(begins, 0, largest)])),
+                largest.eq(Mux(begins, in_slice, higher(in_slice, largest))),
                 begins.eq(last),
             ]
         m.submodules.widen = widen = FloatConvert(source=BINARY16, target=BINARY32)

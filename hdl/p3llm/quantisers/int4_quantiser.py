@@ -1,6 +1,5 @@
 """FP16 vectors as INT4 codes with a scale and a zero point: P3-LLM's keys and values."""
 
-from collections.abc import Callable
 from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
@@ -12,6 +11,7 @@ from hdl.arith.float_add import FloatAdd
 from hdl.arith.float_convert import FloatConvert
 from hdl.arith.float_format import BINARY16, BINARY32
 from hdl.memory.row_buffer import RowBuffer
+from hdl.p3llm.quantisers.extreme import extreme, higher, lower
 from hdl.p3llm.quantisers.group_scale import SCALE_LAYOUT, GroupScale
 from hdl.p3llm.quantisers.quantiser_parameters import (
     QuantiserParameters,
@@ -131,7 +131,7 @@ class Int4Quantiser(Unit):
         for name, chosen in (("high", higher), ("low", lower)):
             in_slice = Signal(signed(16), name=f"{name}_in_slice", reset_less=True)
             end = Signal(signed(16), name=name, reset_less=True)
-            m.d.sync += in_slice.eq(extreme(ordered, chosen))
+            m.d.sync += in_slice.eq(extreme(m, ordered, chosen, name=f"{name}_of"))
             # A vector's first slice starts anew instead of from the vector before.
             with m.If(strobe):
                 m.d.sync += end.eq(Mux(begins, in_slice, chosen(end, in_slice)))
@@ -218,21 +218,3 @@ def float_code(ordered: Value) -> Value:
     """Return the FP16 code of an `ordered_code`."""
     negative = ordered < 0
     return Cat(Mux(negative, -ordered, ordered)[:15], negative)
-
-
-def higher(a: Value, b: Value) -> Value:
-    """Return the larger of two."""
-    return Mux(a > b, a, b)
-
-
-def lower(a: Value, b: Value) -> Value:
-    """Return the smaller of two."""
-    return Mux(a < b, a, b)
-
-
-def extreme(values: list[Value], chosen: Callable[[Value, Value], Value]) -> Value:
-    """Return the highest or lowest of some values, by a balanced tree."""
-    while len(values) > 1:
-        pairs = zip(values[::2], values[1::2], strict=False)
-        values = [chosen(a, b) for a, b in pairs] + values[len(values) & ~1 :]
-    return values[0]

@@ -11,7 +11,7 @@ from hdl.arith.float_divide import FloatDivide
 from hdl.arith.float_format import BINARY16
 from hdl.arith.float_multiply import FloatMultiply
 from hdl.memory.row_buffer import RowBuffer
-from hdl.p3llm.quantisers.e4m3_quantiser import larger
+from hdl.p3llm.quantisers.extreme import extreme, higher
 from hdl.p3llm.quantisers.quantiser_parameters import finite_magnitude
 from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, require
 from hdl.unit import Unit
@@ -148,13 +148,12 @@ class ValueScaling(Unit):
         begins = Signal(init=1)
         strobe = delay_line(m, take, 2, name="strobe", reset=True)
         last = delay_line(m, scales.last, 2, name="last")
-        m.d.sync += in_slice.eq(
-            larger([finite_magnitude(scales.values[i]) for i in range(p.lanes)])
-        )
+        magnitudes = [finite_magnitude(scales.values[i]) for i in range(p.lanes)]
+        m.d.sync += in_slice.eq(extreme(m, magnitudes, higher, name="magnitude"))
         # A row's first slice starts anew instead of from the row before.
         with m.If(strobe[1]):
             m.d.sync += [
-                largest.eq(larger([in_slice, Mux(begins, 0, largest)])),
+                largest.eq(Mux(begins, in_slice, higher(in_slice, largest))),
                 begins.eq(last[1]),
             ]
         m.d.comb += [
