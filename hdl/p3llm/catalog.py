@@ -4,6 +4,7 @@ from hdl.arith.fp8_s0e4m4 import Round
 from hdl.entry import Entry
 from hdl.p3llm.quantisers.e4m3_quantiser import E4m3Quantiser, E4m3QuantiserParameters
 from hdl.p3llm.quantisers.int4_quantiser import Int4Quantiser, Int4QuantiserParameters
+from hdl.p3llm.quantisers.key_smoothing import KeySmoothing, KeySmoothingParameters
 from hdl.p3llm.quantisers.probability_quantiser import (
     ProbabilityQuantiser,
     ProbabilityQuantiserParameters,
@@ -62,6 +63,19 @@ UNITS: tuple[Entry, ...] = (
             "tiny": ValueScalingParameters(lanes=2, tokens=8, divide_stages=1, multiply_stages=1),
             "smollm2": ValueScalingParameters(lanes=8, tokens=1024),
             "paper": ValueScalingParameters(lanes=32),
+        },
+    ),
+    Entry(
+        summary="divides keys by their channels' maxima over a prompt, and puts these into queries",
+        source="P3-LLM, Sections IV-A and V-B, Equation 2",
+        latency="10 cycles",
+        throughput="lanes channels a cycle",
+        unit=KeySmoothing,
+        presets={
+            "tiny": KeySmoothingParameters(lanes=2, head_size=4, heads=2, stages=1),
+            "tiny_one_slice": KeySmoothingParameters(lanes=2, head_size=2, heads=2, stages=2),
+            "smollm2": KeySmoothingParameters(lanes=8, head_size=64, heads=3),
+            "paper": KeySmoothingParameters(),
         },
     ),
 )
