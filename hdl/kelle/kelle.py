@@ -224,7 +224,8 @@ class Kelle(Unit):
             issue.contexts.eq(router.contexts),
             router.members.eq(parts.control.members),
             router.results.eq(array.results),
-            parts.fetch.computed.eq(router.computed),
+            parts.fetch.computed_keys.eq(router.computed_keys),
+            parts.fetch.computed_values.eq(router.computed_values),
             parts.softmax.scores.eq(router.scores),
         ]
 

@@ -323,11 +323,10 @@ def slice_write(p: KelleParameters, depth: int) -> data.StructLayout:
 
 
 def computed_layout(p: KelleParameters) -> data.StructLayout:
-    """Return a slice of a key (`side` 0) or value just computed; the last vector is the new one."""
+    """Return a slice of a key or value just computed; the last vector is the arriving token's."""
     return data.StructLayout(
         {
             "strobe": 1,
-            "side": 1,
             "vector": bits_for(p.vectors),
             "head": p.head_bits,
             "part": bits_for(p.slices - 1),
