@@ -74,7 +74,7 @@ class SystolicEvictorParameters(Parameters):
     slots: Annotated[int, Range("rows", 4096, "tokens")] = 2048
     index_width: Annotated[int, Range(1, 16, "bits")] = 12
     input_width: Annotated[int, Range(4, 32, "bits")] = 16
-    score_width: Annotated[int, Range(4, 24, "bits")] = 16
+    score_width: Annotated[int, Range(4, 32, "bits")] = 16
     shift: Annotated[int, Range(0, 31, "bits")] = 8
     source: ScoreSource = ScoreSource.RAW
     on_saturation: OnSaturation = OnSaturation.CLAMP
