@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from amaranth.hdl import Elaboratable, Module, Signal
 
 from golden.lad.piecewise_linear_exp import (
     fitted_lines,
@@ -13,6 +14,8 @@ from golden.lad.piecewise_linear_exp import (
 )
 from hdl.arith.float_format import BINARY16
 from hdl.lad.exp_intervals import Fit, IntervalParameters, lines
+from hdl.lad.piecewise_linear_exp import IntervalLookup, PiecewiseLinearExpParameters
+from testbenches.formal import Assert, prove
 
 EVERY = [IntervalParameters(intervals=i, fit=fit) for i in range(3, 17) for fit in Fit]
 CODES = np.arange(1 << 16)
@@ -129,3 +132,43 @@ def test_softmax_error(intervals: int, fit: Fit, bounds: tuple[float, ...]) -> N
         scores[:, 0] += 6
         error = softmax_error(scores, approximation).mean()
         assert bound / 5 < error < bound
+
+
+class _Decisions(Elaboratable):
+    """What must hold of the lookup for every score and mode."""
+
+    def __init__(self, p: IntervalParameters) -> None:
+        self.p = p
+        self.score, self.mode = Signal(16), Signal(4)
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        m.submodules.lookup = lookup = IntervalLookup(parameters=self.p)
+        m.submodules.next_lookup = above = IntervalLookup(parameters=self.p)
+        falls = self.score[-1] & (self.score[:-1] <= 0x7C00) & self.score[:-1].any()
+        m.d.comb += [
+            lookup.score.eq(self.score),
+            lookup.mode.eq(self.mode),
+            # The next number towards zero.
+            above.score.eq(self.score - 1),
+            above.mode.eq(self.mode),
+            Assert(lookup.interval < self.p.intervals),
+            Assert(
+                (self.mode >= self.p.intervals) | (lookup.active == (lookup.interval != self.mode))
+            ),
+            Assert(~falls | (above.interval >= lookup.interval)),
+        ]
+        return m
+
+
+@pytest.mark.parametrize("intervals", [3, 8, 16])
+def test_active_means_another_interval_proven(intervals: int) -> None:
+    """For every score and mode; and the interval never falls as a negative score rises."""
+    design = _Decisions(IntervalParameters(intervals=intervals))
+    prove(design, inputs=[design.score, design.mode], depth=1, induction=False)
+
+
+@pytest.mark.parametrize("lanes", [0, 17])
+def test_illegal_lanes_are_worded(lanes: int) -> None:
+    with pytest.raises(ValueError, match="lanes must be an integer from 1 to 16"):
+        PiecewiseLinearExpParameters(lanes=lanes)
