@@ -1,9 +1,28 @@
 """The units of MEADOW, with the dimensions at which each is built."""
 
 from hdl.entry import Entry
+from hdl.meadow.tile.element_parameters import ElementParameters
+from hdl.meadow.tile.parallel_processing_element import ParallelProcessingElement
 from hdl.meadow.tile.pipelined_softmax import PipelinedSoftmax, PipelinedSoftmaxParameters
 
+ELEMENTS = {
+    "tiny": ElementParameters(
+        multipliers=4, input_file=8, weight_file=8, output_file=16, scalar_bits=9
+    ),
+    "smollm2": ElementParameters(),
+    "paper": ElementParameters(scalar_bits=17),
+}
+"""Elements of both kinds."""
+
 UNITS: tuple[Entry, ...] = (
+    Entry(
+        summary="forms dot products: 64 products and an adder tree, an output at a time",
+        source="Section 3, Figure 2 (b, c): parallel MAC PE",
+        latency="10 cycles from an output's last weights, 12 by the output register file",
+        throughput="one output in ceil(K / multipliers) cycles",
+        unit=ParallelProcessingElement,
+        presets=ELEMENTS,
+    ),
     Entry(
         summary="turns INT8 scores into probabilities, three tokens in three stages",
         source="Section 3, Figure 2 (d): pipelined softmax module",
