@@ -1,6 +1,7 @@
 """The units of MEADOW, with the dimensions at which each is built."""
 
 from hdl.entry import Entry
+from hdl.meadow.tile.broadcasting_processing_element import BroadcastingProcessingElement
 from hdl.meadow.tile.element_parameters import ElementParameters
 from hdl.meadow.tile.parallel_processing_element import ParallelProcessingElement
 from hdl.meadow.tile.pipelined_softmax import PipelinedSoftmax, PipelinedSoftmaxParameters
@@ -21,6 +22,14 @@ UNITS: tuple[Entry, ...] = (
         latency="10 cycles from an output's last weights, 12 by the output register file",
         throughput="one output in ceil(K / multipliers) cycles",
         unit=ParallelProcessingElement,
+        presets=ELEMENTS,
+    ),
+    Entry(
+        summary="broadcasts one input to 64 accumulators",
+        source="Section 3, Figure 2 (b, c): broadcasting MAC PE",
+        latency="10 cycles from a pass's last weights, 12 by the output register file",
+        throughput="a pass over K inputs in K cycles, in multipliers cycles at least",
+        unit=BroadcastingProcessingElement,
         presets=ELEMENTS,
     ),
     Entry(
