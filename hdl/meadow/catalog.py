@@ -1,6 +1,8 @@
 """The units of MEADOW, with the dimensions at which each is built."""
 
 from hdl.entry import Entry
+from hdl.meadow.attention_parameters import AttentionParameters
+from hdl.meadow.attention_pipeline import AttentionPipeline
 from hdl.meadow.tile.broadcasting_processing_element import BroadcastingProcessingElement
 from hdl.meadow.tile.element_parameters import ElementParameters
 from hdl.meadow.tile.parallel_processing_element import ParallelProcessingElement
@@ -43,6 +45,34 @@ UNITS: tuple[Entry, ...] = (
             "smollm2": PipelinedSoftmaxParameters(features=512, probability_bits=12),
             "paper": PipelinedSoftmaxParameters(features=512, probability_bits=16),
         },
+    ),
+    Entry(
+        summary="attention of a block of tokens, head after head, a token a lane, in one pipeline",
+        source="Section 4, Figure 3: token-parallel head-sequential dataflow",
+        latency="three groups of tokens and some 60 cycles",
+        throughput="max(F, Qc) cycles a group of lanes tokens and head",
+        unit=AttentionPipeline,
+        presets={
+            "tiny": AttentionParameters(
+                lanes=3,
+                slices=2,
+                chunks=2,
+                features=16,
+                tokens=14,
+                heads=4,
+                probability_bits=8,
+                rotary=True,
+                element=ELEMENTS["tiny"],
+            ),
+            "smollm2": AttentionParameters(
+                chunks=3, heads=9, rotary=True, base=100_000, element=ElementParameters()
+            ),
+            "smollm2_short": AttentionParameters(
+                chunks=3, heads=9, rotary=True, base=100_000, features=64, tokens=64
+            ),
+            "paper": AttentionParameters(),
+        },
+        long=("smollm2", "paper"),
     ),
 )
 """Every unit of the paper."""
