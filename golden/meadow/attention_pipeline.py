@@ -46,6 +46,10 @@ class AttentionBlock:
     table: Integers
     steps: dict[str, float]
 
+    def query_steps(self, p: AttentionParameters) -> int:
+        """Return the cycles in which a group's queries are made."""
+        return self.query.shape[1] // p.slices // HALVES
+
     @property
     def context(self) -> int:
         """Keys of a head."""
@@ -125,15 +129,14 @@ def _shared(parts: Integers, block: AttentionBlock) -> Integers:
 
 def wide_queries(block: AttentionBlock, p: AttentionParameters) -> Integers:
     """Return queries as sums, rotated, shape (heads, tokens, size)."""
-    sums = np.matmul(block.tokens, block.query)
-    if not p.rotary:
-        return sums
-    return np.stack(
-        [
-            rotary_embedding.rotate(head, block.positions, p.rotation, width=p.query_bits)
-            for head in sums
-        ]
+    layer = LinearBlock(
+        tokens=block.tokens,
+        weights=block.query,
+        context=block.context,
+        rotate=p.rotary,
+        factor=block.factors[0],
     )
+    return wide_linear(layer, p)
 
 
 def attend(block: AttentionBlock, p: AttentionParameters) -> Integers:
@@ -164,12 +167,64 @@ def exact_attention(
     return np.matmul(powers / powers.sum(axis=-1, keepdims=True), values)
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LinearBlock:
+    """A linear layer in GEMM mode.
+
+    Members
+    -------
+    tokens : numpy.ndarray
+        INT8, shape (tokens, elements).
+    weights : numpy.ndarray
+        INT8, shape (tiles, elements, size): outputs in tiles of a head's size.
+    context : int
+        Behind the last token's position.
+    rotate : bool
+        Whether the outputs are rotated by the tokens' positions.
+    factor : tuple[int, int]
+        Scale and shift of the outputs.
+    """
+
+    tokens: Integers
+    weights: Integers
+    context: int
+    rotate: bool
+    factor: tuple[int, int]
+
+
+def linear_of(
+    tokens: Integers, weights: Integers, p: AttentionParameters, *, context: int, rotate: bool
+) -> LinearBlock:
+    """Return a linear layer whose outputs use all of INT8."""
+    block = LinearBlock(
+        tokens=tokens, weights=weights, context=context, rotate=rotate, factor=(1, 0)
+    )
+    most = int(np.abs(wide_linear(block, p)).max()) or 1
+    return replace(block, factor=scale_and_shift(127 / most))
+
+
+def wide_linear(block: LinearBlock, p: AttentionParameters) -> Integers:
+    """Return a linear layer's outputs as sums, shape (tiles, tokens, size)."""
+    sums = np.matmul(block.tokens, block.weights)
+    if not block.rotate:
+        return sums
+    positions = np.arange(block.context - len(block.tokens), block.context)
+    return np.stack(
+        [rotary_embedding.rotate(tile, positions, p.rotation, width=p.query_bits) for tile in sums]
+    )
+
+
+def linear(block: LinearBlock, p: AttentionParameters) -> Integers:
+    """Return a linear layer's outputs in INT8, shape (tiles, tokens, size)."""
+    return to_int8(wide_linear(block, p), *block.factor)
+
+
 def weight_words(query: Integers, p: AttentionParameters) -> Integers:
     """Return a head's query weights [width, size] in the order of the pipeline's port.
 
     By pairs of outputs, words of a slice, halves and slices, shape (words, size).
     """
-    parts = query.reshape(p.chunks, p.slices, p.size, p.size // HALVES, HALVES)
+    parts = query.reshape(-1, p.slices, p.size, p.size // HALVES, HALVES)
     return parts.transpose(3, 0, 4, 1, 2).reshape(-1, p.size)
 
 
@@ -179,5 +234,5 @@ def slot_cycles(block: AttentionBlock, p: AttentionParameters) -> int:
     reach = block.context - len(block.tokens) + firsts + p.lanes
     skips = block.causal and block.skip
     features = np.minimum(reach, block.context) if skips else np.full(len(firsts), block.context)
-    slots = np.maximum(features, p.query_steps)
+    slots = np.maximum(features, block.query_steps(p))
     return int(len(block.query) * slots.sum() + 3 * slots[-1])

@@ -6,7 +6,7 @@ from amaranth.hdl import unsigned
 from amaranth.lib import data
 from amaranth.utils import ceil_log2
 
-from hdl.meadow.tile.element_parameters import OPERAND, SCALE_BITS, ElementParameters
+from hdl.meadow.tile.element_parameters import OPERAND, SCALE_BITS, ElementParameters, Mode
 from hdl.meadow.tile.pipelined_softmax import PipelinedSoftmaxParameters
 from hdl.nonlinear.rotary_embedding import RotaryEmbeddingParameters
 from hdl.parameters import Parameters, Range, parameter_object, require
@@ -26,17 +26,19 @@ class AttentionParameters(Parameters):
     slices : int
         Elements over which a query's inner dimension is split; twice as many make queries.
     chunks : int
-        Words of a slice: a token has ``slices * chunks * multipliers`` elements.
+        Words of a slice at most: a token has ``slices * chunks * multipliers`` elements.
     features : int
         Keys of a head at most.
     tokens : int
         Tokens of a block at most.
     heads : int
-        Query heads at most.
+        Query heads at most, or tiles of a GEMM's outputs.
+    lane_words : int
+        Words of each slice that a lane's token store holds: what all of a block's groups need.
     probability_bits : int
         Bits of a probability.
     rotary : bool
-        Whether queries are rotated by their positions.
+        Whether queries and keys can be rotated by their positions.
     base : int
         What the rotation's geometric series is made of.
     element : ElementParameters
@@ -54,6 +56,7 @@ class AttentionParameters(Parameters):
     features: Annotated[int, Range(2, 4096, "keys")] = 512
     tokens: Annotated[int, Range(1, 4096, "tokens")] = 512
     heads: Annotated[int, Range(1, 64, "heads")] = 12
+    lane_words: Annotated[int, Range("chunks", 1 << 16, "words")] = 448
     probability_bits: Annotated[int, Range(8, 16, "bits")] = 12
     rotary: bool = False
     base: Annotated[int, Range(2, 10_000_000, "ratio")] = 10_000
@@ -81,18 +84,13 @@ class AttentionParameters(Parameters):
 
     @property
     def width(self) -> int:
-        """Elements of a token."""
+        """Elements of a token at most."""
         return self.slices * self.chunks * self.size
 
     @property
     def query_steps(self) -> int:
-        """Cycles in which a group's queries are made."""
+        """Cycles in which a group's queries are made, of the longest tokens."""
         return self.size // HALVES * self.chunks
-
-    @property
-    def groups(self) -> int:
-        """Groups of tokens at most."""
-        return -(-self.tokens // self.lanes)
 
     @property
     def query_bits(self) -> int:
@@ -151,6 +149,9 @@ class AttentionParameters(Parameters):
                 "context": range(self.features + 1),
                 "heads": range(self.heads + 1),
                 "members": range(self.heads + 1),
+                "mode": Mode,
+                "chunks": range(self.chunks + 1),
+                "rotate": 1,
                 "causal": 1,
                 "skip": 1,
                 **scales,

@@ -8,6 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.meadow.attention_parameters import HALVES, AttentionParameters
 from hdl.meadow.tile.block_buffer import BlockBuffer
+from hdl.meadow.tile.element_parameters import Mode
 from hdl.meadow.tile.group_counter import group_counter
 from hdl.meadow.tile.pass_sequencer import PassSequencer
 from hdl.meadow.tile.pipelined_softmax import EXPONENTIAL_BITS
@@ -26,6 +27,10 @@ class AttentionPipeline(Unit):
     share them. Queries, scores and probabilities never leave the chip. While a group's queries are
     made, the group before it is multiplied with the keys, and so on: stages are chained by valid
     signals, and each takes as long as it has work.
+
+    The elements that make queries are also those of GEMM mode: a linear layer of any number of
+    outputs, in tiles of a head's size, whose results leave at once. So K and V, the projection and
+    the feed-forward layers run here too, each by a command of its own.
 
     **Throughput** ``max(F, Qc)`` cycles a group, F being the context, or what of it a pass needs
     with `skip`, and Qc = ``size / 2 * chunks``; a block of H heads takes ``(H * ceil(tokens /
@@ -46,23 +51,25 @@ class AttentionPipeline(Unit):
     Members
     -------
     commands : In(stream)
-        A block: `tokens` whose positions are the last of `context`; `heads`, of which each
-        `members` neighbours share keys and values; `causal`, whether a token sees only what is not
+        A block: its `mode`; `tokens` of `chunks` words a slice, whose positions are the last of
+        `context`; `heads`, of which each
+        `members` neighbours share keys and values, or tiles of a GEMM's outputs; `rotate`, whether
+        queries, or what a GEMM makes, are rotated; `causal`, whether a token sees only what is not
         behind it; `skip`, whether what no token of a group sees is left out; a `scale` and a
         `shift` each of queries, scores and outputs. Tokens are at most the context, that is at most
         `features`; heads are a multiple of members.
     entries : In(stream)
-        For each block a table of 256 exponentials.
+        For each block of attention a table of 256 exponentials.
     tokens : In(stream)
         For each block its tokens, ``slices * chunks`` words each: word i is word i // slices of
-        slice i % slices.
+        slice i % slices. A lane's tokens are at most `lane_words` words of a slice.
     query_weights : In(stream)
-        For each head: for each pair of outputs, for each word of a slice, of each of both outputs a
-        word for each slice; `last` with a head's last.
+        For each head or tile: for each pair of outputs, for each word of a slice, of each of both
+        outputs a word for each slice; `last` with a head's last.
     keys, values : In(stream)
         For each key-value head a word for each token of the context; `last` with a head's last.
     results : Out(stream)
-        For each head, for each token its output; `last` with a block's last.
+        For each head or tile, for each token its output; `last` with a block's last.
 
     Raises
     ------
@@ -93,13 +100,13 @@ class AttentionPipeline(Unit):
         with m.If(taken):
             m.d.sync += [command.eq(self.commands.payload), busy.eq(1)]
 
-        lanes = [TokenLane(parameters=p, lane=number) for number in range(p.lanes)]
+        lanes = [TokenLane(parameters=p) for _ in range(p.lanes)]
         m.submodules.tokens = store = TokenStore(parameters=p)
         m.d.comb += [store.command.eq(command), store.start.eq(start)]
         connect_streams(m, self.tokens, store.tokens)
         for number, lane in enumerate(lanes):
             m.submodules[f"lane_{number}"] = lane
-            m.d.comb += lane.command.eq(command)
+            m.d.comb += [lane.lane.eq(number), lane.command.eq(command)]
             connect_streams(m, getattr(store, f"lane_{number}"), lane.inputs)
 
         m.submodules.weights = words = Collector(
@@ -134,7 +141,7 @@ class AttentionPipeline(Unit):
         m.submodules[f"{name}_passes"], m.submodules[f"{name}_buffer"] = sequencer, buffer
         m.d.comb += [
             sequencer.command.eq(command),
-            sequencer.start.eq(start),
+            sequencer.start.eq(start & (command.mode == Mode.PIPELINED) if shared else start),
             buffer.source.valid.eq(source.valid),
             buffer.source.payload.word.eq(Value.cast(payload)),
             buffer.source.payload.last.eq(source.payload.last),

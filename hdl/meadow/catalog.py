@@ -60,17 +60,18 @@ UNITS: tuple[Entry, ...] = (
                 features=16,
                 tokens=14,
                 heads=4,
+                lane_words=12,
                 probability_bits=8,
                 rotary=True,
                 element=ELEMENTS["tiny"],
             ),
             "smollm2": AttentionParameters(
-                chunks=3, heads=9, rotary=True, base=100_000, element=ElementParameters()
+                chunks=8, heads=24, rotary=True, base=100_000, element=ElementParameters()
             ),
             "smollm2_short": AttentionParameters(
-                chunks=3, heads=9, rotary=True, base=100_000, features=64, tokens=64
+                chunks=8, heads=24, rotary=True, base=100_000, features=64, tokens=64
             ),
-            "paper": AttentionParameters(),
+            "paper": AttentionParameters(chunks=16, heads=48),
         },
         long=("smollm2", "paper"),
     ),

@@ -10,13 +10,15 @@ from golden.meadow.attention_pipeline import (
     attend,
     block_of,
     exact_attention,
+    linear,
     slot_cycles,
     weight_words,
 )
+from golden.meadow.tile.requantisation import quantised
 from hdl.catalog import entry_named
 from hdl.meadow.attention_parameters import AttentionParameters
 from hdl.meadow.tile.element_parameters import ElementParameters
-from testbenches.meadow.tb_attention_pipeline import real_block, real_tensors
+from testbenches.meadow.tb_attention_pipeline import real_block, real_linear, real_tensors
 
 
 @pytest.mark.parametrize(
@@ -24,6 +26,7 @@ from testbenches.meadow.tb_attention_pipeline import real_block, real_tensors
     [
         ({"lanes": 0}, "lanes must be an integer from 1 to 32, not 0"),
         ({"slices": 1}, "slices must be an integer from 2 to 8, not 1"),
+        ({"lane_words": 3}, "lane_words must be an integer from 4 to 65536, not 3"),
         ({"tokens": 600}, "tokens must be at most features, not 600"),
         (
             {"probability_bits": 13},
@@ -66,6 +69,15 @@ def test_the_last_query_of_a_prefill_is_that_of_a_decode() -> None:
     block = real_block(p, 14, tokens=20, context=64, heads=3, shared=3)
     last = type(block)(**{**vars(block), "tokens": block.tokens[-1:]})
     assert np.array_equal(attend(block, p)[:, -1:], attend(last, p))
+
+
+def test_keys_by_gemm_are_those_of_the_model() -> None:
+    """The key projection, rotated in INT8, against the keys that the model computed."""
+    p = entry_named("attention_pipeline").parameters("smollm2_short")
+    states, _query, keys, _values = real_tensors(p, 14, tokens=64, context=64, heads=9, shared=3)
+    got = linear(real_linear(p, "k_proj", quantised(states)[0], 3, rotate=True), p)
+    error = got * (np.abs(keys).max() / 127) - keys
+    assert np.sqrt(np.mean(error**2)) < 0.07 * np.sqrt(np.mean(keys**2))
 
 
 def test_weights_are_sent_by_pairs_words_halves_and_slices() -> None:

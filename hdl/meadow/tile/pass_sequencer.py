@@ -6,7 +6,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
-from hdl.meadow.attention_parameters import AttentionParameters
+from hdl.meadow.attention_parameters import HALVES, AttentionParameters
 from hdl.meadow.tile.group_counter import group_counter
 from hdl.unit import Unit
 
@@ -62,7 +62,9 @@ class PassSequencer(Unit):
         skips = command.causal & command.skip & (reach < command.context)
         m.d.comb += [
             passes.payload.length.eq(
-                Mux(skips, reach, command.context) if self.shared else p.query_steps
+                Mux(skips, reach, command.context)
+                if self.shared
+                else command.chunks * (p.size // HALVES)
             ),
             passes.payload.release.eq(group_last & (member_last if self.shared else 1)),
         ]

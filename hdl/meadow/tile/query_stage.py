@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth.hdl import Module, Signal, Value, signed
+from amaranth.hdl import Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
@@ -24,10 +24,12 @@ REQUANTISER_STAGES = 5
 
 
 class QueryStage(Unit):
-    """A token times a head's query weights, rotated by its position, in INT8.
+    """A token times a head's query weights, or a GEMM's tile of them, in INT8.
 
     Of the inner dimension each slice has an element of its own, and of the outputs each half: the
     two elements of a pair that is rotated are there at once, as sums that nothing has rounded yet.
+
+    Queries and keys are rotated by their positions, if the command says so.
 
     **Latency** 13 cycles from a token's last weights to its query, 17 with the rotation.
     **Throughput** a query in ``size / 2 * chunks`` cycles.
@@ -36,11 +38,11 @@ class QueryStage(Unit):
     ----------
     parameters : AttentionParameters
         Dimensions.
-    lane : int
-        Which token of a group is this one.
 
     Members
     -------
+    lane : In(range(lanes))
+        Which token of a group is this one; a constant, so that all lanes are the same module.
     command : In
         As of the pipeline.
     inputs : In(stream)
@@ -51,11 +53,11 @@ class QueryStage(Unit):
         A query, pairs side by side.
     """
 
-    def __init__(self, *, parameters: AttentionParameters, lane: int) -> None:
-        self.parameters, self.lane = parameters, lane
-        p = parameters
+    def __init__(self, *, parameters: AttentionParameters) -> None:
+        self.parameters = p = parameters
         super().__init__(
             {
+                "lane": In(range(p.lanes)),
                 "command": In(p.command_layout),
                 "inputs": In(stream.Signature(p.inputs_layout)),
                 "weights": In(stream.Signature(p.weights_layout)),
@@ -129,7 +131,7 @@ class QueryStage(Unit):
             element.settings.mode.eq(Mode.GEMM),
             element.settings.streamed.eq(1),
             element.settings.wide.eq(1),
-            element.settings.chunks.eq(p.chunks - 1),
+            element.settings.chunks.eq(self.command.chunks - 1),
         ]
         return element
 
@@ -153,10 +155,11 @@ class QueryStage(Unit):
         m.submodules.rotation = rotate = RotaryPair(
             position_bits=rotation.position_bits, width=p.query_bits
         )
-        # Position and turn stand beside the sums.
+        # Position and turn stand beside the sums; at position 0 the rotation changes nothing.
+        own = self.command.context - self.command.tokens + first + self.lane
         with m.If(move):
             m.d.sync += [
-                position.eq(self.command.context - self.command.tokens + first + self.lane),
+                position.eq(Mux(self.command.rotate, own, 0)),
                 turn.eq(look_up(list(rotation.turns), index)),
             ]
         m.d.comb += [

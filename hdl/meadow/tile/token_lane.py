@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth.hdl import Module, Signal, Value, unsigned
+from amaranth.hdl import Module, Mux, Signal, Value, unsigned
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
@@ -23,7 +23,8 @@ class TokenLane(Unit):
 
     Each stage works on another group: while the elements of the first make a token's query, the
     next one multiplies the query before with the keys, whose scores go to MAX as they come; EXP
-    has the token before that, and DIV with the broadcasting element the one before.
+    has the token before that, and DIV with the broadcasting element the one before. In GEMM mode
+    the first stage alone works, and what it makes leaves.
 
     **Throughput** a group in as many cycles as its longest stage: ``max(features, size / 2 *
     chunks)``, features as far as a pass goes.
@@ -32,11 +33,11 @@ class TokenLane(Unit):
     ----------
     parameters : AttentionParameters
         Dimensions.
-    lane : int
-        Which token of a group is this one.
 
     Members
     -------
+    lane : In(range(lanes))
+        Which token of a group is this one; a constant, so that all lanes are the same module.
     command : In
         As of the pipeline; it stands while there is work.
     entries : In(stream)
@@ -49,11 +50,11 @@ class TokenLane(Unit):
         The token's output of a head, group after group.
     """
 
-    def __init__(self, *, parameters: AttentionParameters, lane: int) -> None:
-        self.parameters, self.lane = parameters, lane
-        p = parameters
+    def __init__(self, *, parameters: AttentionParameters) -> None:
+        self.parameters = p = parameters
         super().__init__(
             {
+                "lane": In(range(p.lanes)),
                 "command": In(p.command_layout),
                 "entries": In(stream.Signature(unsigned(EXPONENTIAL_BITS))),
                 "inputs": In(stream.Signature(p.inputs_layout)),
@@ -68,7 +69,7 @@ class TokenLane(Unit):
         """Chain the stages."""
         m = Module()
         p, command = self.parameters, self.command
-        m.submodules.query = query = QueryStage(parameters=p, lane=self.lane)
+        m.submodules.query = query = QueryStage(parameters=p)
         m.submodules.score = score = ParallelProcessingElement(parameters=p.element)
         m.submodules.softmax = softmax = PipelinedSoftmax(parameters=p.softmax)
         m.submodules.value = value = BroadcastingProcessingElement(parameters=p.element)
@@ -79,11 +80,10 @@ class TokenLane(Unit):
                 element.settings.scale.eq(command[f"{name}_scale"]),
                 element.settings.shift.eq(command[f"{name}_shift"]),
             ]
-        m.d.comb += query.command.eq(command)
+        m.d.comb += [query.lane.eq(self.lane), query.command.eq(command)]
         for source, sink in (
             (self.inputs, query.inputs),
             (self.weights, query.weights),
-            (query.queries, score.pipeline),
             (self.keys, score.weights),
             (self.entries, softmax.entries),
             (self.values, value.weights),
@@ -96,7 +96,7 @@ class TokenLane(Unit):
             value.pipeline.payload.value.eq(probabilities.payload.value),
             probabilities.ready.eq(value.pipeline.ready),
         ]
-        self._outputs(m, value.results)
+        self._outputs(m, value.results, query.queries, score.pipeline)
         return m
 
     def _scores(self, m: Module, results: Any, scores: Any) -> None:
@@ -127,8 +127,8 @@ class TokenLane(Unit):
                 with m.If(head + 1 == command.heads):
                     m.d.sync += [head.eq(0), begins.eq(1)]
 
-    def _outputs(self, m: Module, results: Any) -> None:
-        """Collect a head's output of the token, and say whether there is such a token."""
+    def _outputs(self, m: Module, results: Any, queries: Any, passed: Any) -> None:
+        """Collect a head's output of the token, or pass on what GEMM made instead of a query."""
         p, command = self.parameters, self.command
         m.submodules.words = words = Collector(shape=OPERAND, items=p.size)
         m.d.comb += [
@@ -137,12 +137,21 @@ class TokenLane(Unit):
             results.ready.eq(words.items.ready),
         ]
         groups, outputs = words.groups, self.outputs
+        gemm = command.mode == Mode.GEMM
+        m.d.comb += [
+            passed.valid.eq(queries.valid & ~gemm),
+            passed.payload.eq(queries.payload),
+            queries.ready.eq(Mux(gemm, outputs.ready, passed.ready)),
+        ]
         first, _last = group_counter(
             m, "output_first", command.tokens, p.lanes, ends=outputs.valid & outputs.ready
         )
         m.d.comb += [
-            outputs.valid.eq(groups.valid),
-            Value.cast(outputs.payload.word).eq(Value.cast(groups.payload["items"])),
+            outputs.valid.eq(Mux(gemm, queries.valid, groups.valid)),
+            Value.cast(outputs.payload.word).eq(
+                Mux(gemm, Value.cast(queries.payload), Value.cast(groups.payload["items"]))
+            ),
+            # A lane beyond the last token works along, for nothing.
             outputs.payload.keep.eq(first + self.lane < command.tokens),
-            groups.ready.eq(outputs.ready),
+            groups.ready.eq(outputs.ready & ~gemm),
         ]

@@ -61,12 +61,11 @@ class TokenStore(Unit):
             self.tokens.ready.eq(slices.items.ready),
         ]
         stores = [
-            ReplayBuffer(shape=p.inputs_layout, depth=max(p.groups * p.chunks, 2))
-            for _ in range(p.lanes)
+            ReplayBuffer(shape=p.inputs_layout, depth=max(p.lane_words, 2)) for _ in range(p.lanes)
         ]
         active, lane, chunk = Signal(), Signal(range(p.lanes)), Signal(range(p.chunks))
         taken, absent, ready = Signal(), Signal(), Signal()
-        chunk_last, lane_last = chunk == p.chunks - 1, lane == p.lanes - 1
+        chunk_last, lane_last = chunk + 1 == command.chunks, lane == p.lanes - 1
         first, group_last = group_counter(
             m, "first", command.tokens, p.lanes, ends=taken & chunk_last & lane_last
         )
