@@ -2,6 +2,11 @@
 
 from hdl.arith.fp8_s0e4m4 import Round
 from hdl.entry import Entry
+from hdl.p3llm.pim.pim_compute_unit import PimComputeUnit, PimComputeUnitParameters
+from hdl.p3llm.pim.pim_processing_element import (
+    PimProcessingElement,
+    PimProcessingElementParameters,
+)
 from hdl.p3llm.quantisers.e4m3_quantiser import E4m3Quantiser, E4m3QuantiserParameters
 from hdl.p3llm.quantisers.int4_quantiser import Int4Quantiser, Int4QuantiserParameters
 from hdl.p3llm.quantisers.key_smoothing import KeySmoothing, KeySmoothingParameters
@@ -12,6 +17,33 @@ from hdl.p3llm.quantisers.probability_quantiser import (
 from hdl.p3llm.quantisers.value_scaling import ValueScaling, ValueScalingParameters
 
 UNITS: tuple[Entry, ...] = (
+    Entry(
+        summary="multiplies four inputs by four 4-bit codes, and adds in fixed point",
+        source="Section V-C, Figure 6 (c)",
+        latency="3 cycles",
+        throughput="4 multiply-adds a cycle",
+        unit=PimProcessingElement,
+        presets={
+            "tiny": PimProcessingElementParameters(pumps=1),
+            "smollm2": PimProcessingElementParameters(),
+            "paper": PimProcessingElementParameters(),
+        },
+        long=("paper",),
+    ),
+    Entry(
+        summary="multiplies a DRAM column by the inputs it holds, twice while the column stands",
+        source="Sections V-C and V-D, Figures 6 (c) and 7",
+        latency="pumps + 4 cycles from the last column to its results",
+        throughput="4 multiply-adds an element and cycle",
+        unit=PimComputeUnit,
+        presets={
+            "tiny": PimComputeUnitParameters(elements=4, steps=4),
+            "tiny_one_input": PimComputeUnitParameters(elements=4, pumps=1, steps=8),
+            "smollm2": PimComputeUnitParameters(),
+            "paper": PimComputeUnitParameters(),
+        },
+        long=("paper",),
+    ),
     Entry(
         summary="turns FP16 activations and queries into E4M3 codes with a scale",
         source="P3-LLM, Sections IV-D and V-B",
