@@ -14,7 +14,8 @@ from hdl.paths import BUILD
 from systola.options import console, path_shown
 
 PAPERS = ("kelle", "p3llm", "veda")
-DEFAULT_WINDOWS, FULL_WINDOWS = 1, 8
+WINDOWS = {"kelle": (1, 8), "p3llm": (2, 16), "veda": (1, 8)}
+"""Windows of text by default and in full, by paper."""
 
 
 @click.command()
@@ -38,7 +39,7 @@ def study(paper: str, full: bool) -> None:
             return lambda: bars.advance(task)
 
         loaded = progress("loading SmolLM2", 1)
-        subject = news(FULL_WINDOWS if full else DEFAULT_WINDOWS, progress)
+        subject = news(WINDOWS[paper][full], progress)
         loaded()
         outcome = import_module(f"golden.study.{paper}").study(subject, full=full)
     written = write_outcome(outcome, BUILD / "study")
