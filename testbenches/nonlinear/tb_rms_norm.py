@@ -13,7 +13,7 @@ from testbenches.bench import catalog_parameters
 from testbenches.packing import pack, to_integers
 from testbenches.slices import full_rate_cycles
 from testbenches.stream_bench import Fields, StreamBench
-from testbenches.streams import PAUSES
+from testbenches.streams import PAUSES, pause_until
 
 Integers = NDArray[np.int64]
 LAYERS = (0, 14, 29)
@@ -143,6 +143,15 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
     """Random rows under every pair of pause patterns; the weights pause at random."""
     bench = NormBench(dut, f"stalls {source} {sink}", source, "random", sink)
     await bench.run(*bench.random_rows(6))
+
+
+@cocotb.test()
+async def nobody_takes(dut: Any) -> None:
+    """Fill the buffer with rows that wait, to the last place; then take them all."""
+    bench = NormBench(dut, "nobody_takes", "none", "none", "none")
+    rows = bench.p.rows + 2
+    bench.slices.sink.pauses = pause_until(rows * bench.p.slices + 4 * LATENCY)
+    await bench.run(*bench.random_rows(rows))
 
 
 @cocotb.test()

@@ -12,7 +12,7 @@ from hdl.nonlinear.softmax import SCORE, SoftmaxParameters
 from testbenches.bench import catalog_parameters
 from testbenches.slices import full_rate_cycles, sliced
 from testbenches.stream_bench import Fields, StreamBench
-from testbenches.streams import PAUSES
+from testbenches.streams import PAUSES, pause_until
 
 Rows = list[NDArray[np.int64]]
 LAYERS = (0, 14, 29)
@@ -159,6 +159,18 @@ async def rising_maxima(dut: Any) -> None:
     """Let a later slice be larger than the earlier ones by every power of two."""
     bench = bench_for(dut, "rising_maxima")
     await run_rows(bench, rising_rows(bench.bench.numpy_rng, catalog_parameters()))
+
+
+@cocotb.test()
+async def nobody_takes(dut: Any) -> None:
+    """Fill the buffer, with as many rows as may wait and with one long row; then take them all."""
+    p = catalog_parameters()
+    bench = bench_for(dut, "nobody_takes")
+    draw = bench.bench.numpy_rng.integers
+    for length in (p.lanes, p.scores):
+        rows = [draw(LOWEST, HIGHEST + 1, length) for _ in range(p.rows + 2)]
+        bench.sink.pauses = pause_until((p.rows + 2) * -(-length // p.lanes) + 4 * LATENCY)
+        await run_rows(bench, rows)
 
 
 @cocotb.test()
