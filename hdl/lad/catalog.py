@@ -1,13 +1,15 @@
 """The units of LAD, with the dimensions at which each is built."""
 
 from hdl.entry import Entry
+from hdl.lad.sfm.sfm_parameters import SpecialFunctionModuleParameters
+from hdl.lad.sfm.special_function_module import SpecialFunctionModule
 from hdl.lad.vpu.vector_processing_unit import VectorProcessingUnit, VectorProcessingUnitParameters
 
 UNITS: tuple[Entry, ...] = (
     Entry(
         summary="dot products, element-wise products and scaled vectors of a head's size",
         source="Section IV-B (1), Figure 5 (b)",
-        latency="2 cycles to a vector, 16 to a dot product (paper)",
+        latency="2 cycles to a vector, 23 to a dot product (paper)",
         throughput="one operation a cycle",
         unit=VectorProcessingUnit,
         presets={
@@ -17,6 +19,32 @@ UNITS: tuple[Entry, ...] = (
             "paper": VectorProcessingUnitParameters(),
         },
         long=("paper",),
+    ),
+    Entry(
+        summary="norms, rotary embedding and gated SiLU, pass by pass over a row",
+        source="Section IV-B (6)",
+        latency="RMSNORM cycles to a row of 576 (smollm2)",
+        throughput="one row or vector at a time",
+        unit=SpecialFunctionModule,
+        presets={
+            "tiny": SpecialFunctionModuleParameters(
+                vector=VectorProcessingUnitParameters(head_size=4, multiply_stages=1, add_stages=1),
+                width=8,
+                lanes=2,
+                add_stages=1,
+                exp_stages=1,
+                reciprocal_stages=1,
+                root_stages=1,
+            ),
+            "tiny_one_slice": SpecialFunctionModuleParameters(
+                vector=VectorProcessingUnitParameters(head_size=6), width=6, lanes=1
+            ),
+            "smollm2": SpecialFunctionModuleParameters(
+                vector=VectorProcessingUnitParameters(head_size=64), width=576, lanes=4
+            ),
+            "paper": SpecialFunctionModuleParameters(),
+        },
+        long=("smollm2", "paper"),
     ),
 )
 """Every unit of the paper."""

@@ -53,7 +53,7 @@ class VectorProcessingUnitParameters(Parameters):
 
     head_size: Annotated[int, Range(2, 256, "elements")] = 128
     multiply_stages: Annotated[int, Range(1, 4, "stages")] = 2
-    add_stages: Annotated[int, Range(1, 4, "stages")] = 2
+    add_stages: Annotated[int, Range(1, 4, "stages")] = 3
 
     @property
     def vector_layout(self) -> data.ArrayLayout:

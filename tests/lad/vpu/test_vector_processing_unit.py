@@ -32,7 +32,7 @@ def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> 
 
 def test_latencies_follow_from_the_stages() -> None:
     p = VectorProcessingUnitParameters()
-    assert (p.vector_latency, p.scalar_latency) == (2, 16)
+    assert (p.vector_latency, p.scalar_latency) == (2, 23)
     p = VectorProcessingUnitParameters(head_size=5, multiply_stages=1, add_stages=1)
     assert (p.vector_latency, p.scalar_latency) == (1, 4)
 
