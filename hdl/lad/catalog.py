@@ -1,6 +1,11 @@
 """The units of LAD, with the dimensions at which each is built."""
 
 from hdl.entry import Entry
+from hdl.lad.apid.active_position_module import (
+    ActivePositionModule,
+    ActivePositionModuleParameters,
+)
+from hdl.lad.interval_table import EIGHT
 from hdl.lad.sfm.sfm_parameters import SpecialFunctionModuleParameters
 from hdl.lad.sfm.special_function_module import SpecialFunctionModule
 from hdl.lad.vpu.vector_processing_unit import VectorProcessingUnit, VectorProcessingUnitParameters
@@ -45,6 +50,19 @@ UNITS: tuple[Entry, ...] = (
             "paper": SpecialFunctionModuleParameters(),
         },
         long=("smollm2", "paper"),
+    ),
+    Entry(
+        summary="finds the positions whose scores left their mode's interval",
+        source="Section IV-B (3), Figure 5",
+        latency="3 cycles to a group's counts, 5 to its first active position",
+        throughput="12 positions a cycle in, one active position a cycle out",
+        unit=ActivePositionModule,
+        presets={
+            "tiny": ActivePositionModuleParameters(lanes=3, capacity=20, recent=4, add_stages=1),
+            "tiny_one_lane": ActivePositionModuleParameters(lanes=1, capacity=9, recent=2),
+            "smollm2": ActivePositionModuleParameters(capacity=2048, table=EIGHT),
+            "paper": ActivePositionModuleParameters(),
+        },
     ),
 )
 """Every unit of the paper."""
