@@ -6,6 +6,8 @@ from hdl.lad.apid.active_position_module import (
     ActivePositionModuleParameters,
 )
 from hdl.lad.interval_table import EIGHT
+from hdl.lad.md.md_parameters import ModeDiscrepancyModuleParameters
+from hdl.lad.md.mode_discrepancy_module import ModeDiscrepancyModule
 from hdl.lad.sfm.sfm_parameters import SpecialFunctionModuleParameters
 from hdl.lad.sfm.special_function_module import SpecialFunctionModule
 from hdl.lad.vpu.vector_processing_unit import VectorProcessingUnit, VectorProcessingUnitParameters
@@ -63,6 +65,29 @@ UNITS: tuple[Entry, ...] = (
             "smollm2": ActivePositionModuleParameters(capacity=2048, table=EIGHT),
             "paper": ActivePositionModuleParameters(),
         },
+    ),
+    Entry(
+        summary="updates modes by exact scores of active positions, and gives the corrections",
+        source="Section IV-B (4), Figure 5",
+        latency="32 cycles from a key to its coefficients (paper)",
+        throughput="two active positions a cycle, and a cycle a step",
+        unit=ModeDiscrepancyModule,
+        presets={
+            "tiny": ModeDiscrepancyModuleParameters(
+                vector=VectorProcessingUnitParameters(head_size=4, multiply_stages=1, add_stages=1),
+                capacity=20,
+                add_stages=1,
+                multiply_stages=1,
+            ),
+            "tiny_three_lanes": ModeDiscrepancyModuleParameters(
+                vector=VectorProcessingUnitParameters(head_size=3), lanes=3, table=EIGHT
+            ),
+            "smollm2": ModeDiscrepancyModuleParameters(
+                vector=VectorProcessingUnitParameters(head_size=64), capacity=2048, table=EIGHT
+            ),
+            "paper": ModeDiscrepancyModuleParameters(),
+        },
+        long=("smollm2", "paper"),
     ),
 )
 """Every unit of the paper."""
