@@ -13,13 +13,13 @@ from hdl.errors import UserError
 from hdl.paths import BUILD
 from systola.options import console, path_shown
 
-PAPERS = ("kelle", "p3llm", "veda")
-WINDOWS = {"kelle": (1, 8), "p3llm": (2, 16), "veda": (1, 8)}
+PAPERS = ("kelle", "lad", "p3llm", "veda")
+WINDOWS = {"kelle": (1, 8), "lad": (1, 8), "p3llm": (2, 16), "veda": (1, 8)}
 """Windows of text by default and in full, by paper."""
 
 
 @click.command()
-@click.option("--paper", required=True, help="kelle, p3llm or veda.")
+@click.option("--paper", required=True, help="kelle, lad, p3llm or veda.")
 @click.option("--full", type=bool, default=False, help="1 takes eight times the text.")
 def study(paper: str, full: bool) -> None:
     """Measure a paper's claims on SmolLM2 and set them beside the paper's figures."""
