@@ -16,6 +16,7 @@ from hdl.p3llm.quantisers.probability_quantiser import (
     ProbabilityQuantiser,
     ProbabilityQuantiserParameters,
 )
+from hdl.p3llm.quantisers.residual_token import ResidualToken, ResidualTokenParameters
 from hdl.p3llm.quantisers.value_scaling import ValueScaling, ValueScalingParameters
 
 UNITS: tuple[Entry, ...] = (
@@ -128,6 +129,19 @@ UNITS: tuple[Entry, ...] = (
             "tiny_one_slice": KeySmoothingParameters(lanes=2, head_size=2, heads=2, stages=2),
             "smollm2": KeySmoothingParameters(lanes=8, head_size=64, heads=3),
             "paper": KeySmoothingParameters(),
+        },
+    ),
+    Entry(
+        summary="keeps the newest token's keys and values in FP16 for its own step",
+        source="P3-LLM, Section V-B, and the authors' code",
+        latency="1 cycle",
+        throughput="lanes elements a cycle",
+        unit=ResidualToken,
+        presets={
+            "tiny": ResidualTokenParameters(lanes=2, head_size=4, heads=2),
+            "tiny_at_once": ResidualTokenParameters(lanes=2, head_size=4, heads=2, residual=False),
+            "smollm2": ResidualTokenParameters(lanes=8, head_size=64, heads=3),
+            "paper": ResidualTokenParameters(),
         },
     ),
 )
