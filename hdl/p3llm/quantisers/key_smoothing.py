@@ -62,7 +62,7 @@ class KeySmoothingParameters(Parameters):
 
     lanes: Annotated[int, PowerOfTwo(1, 64, "channels")] = 32
     head_size: Annotated[int, Range(2, 512, "channels")] = 128
-    heads: Annotated[int, Range(1, 4096, "heads")] = 8
+    heads: Annotated[int, Range(1, 1024, "heads")] = 8
     stages: Annotated[int, Range(1, 16, "stages")] = 8
 
     def __post_init__(self) -> None:

@@ -35,7 +35,7 @@ class ResidualTokenParameters(Parameters):
 
     lanes: Annotated[int, PowerOfTwo(1, 64, "elements")] = 32
     head_size: Annotated[int, Range(2, 512, "elements")] = 128
-    heads: Annotated[int, Range(1, 4096, "heads")] = 8
+    heads: Annotated[int, Range(1, 1024, "heads")] = 8
     residual: bool = True
 
     def __post_init__(self) -> None:

@@ -15,7 +15,7 @@ from hdl.p3llm.quantisers.residual_token import ResidualTokenParameters
     [
         ({"lanes": 3}, "lanes must be a power of two between 1 and 64, not 3"),
         ({"head_size": 100}, "head_size must be a multiple of lanes, not 100"),
-        ({"heads": 0}, "heads must be an integer from 1 to 4096, not 0"),
+        ({"heads": 0}, "heads must be an integer from 1 to 1024, not 0"),
     ],
 )
 def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
