@@ -106,7 +106,7 @@ class KeySmoothing(Unit):
     be divided. What dividing keys takes from a score, multiplying queries gives back (P3-LLM,
     Sections IV-A and V-B, Equation 2).
 
-    **Latency** ``stages + 2`` cycles. **Throughput** one slice a cycle. **Numerics** quotients and
+    **Latency** ``stages + 1`` cycles. **Throughput** one slice a cycle. **Numerics** quotients and
     products are FP16, rounded to nearest, ties to even. A factor of zero counts as one. In the
     maximum an infinity counts as 65504 and a NaN does not count.
 
