@@ -13,12 +13,13 @@ from hdl.errors import UserError
 from hdl.paths import BUILD
 from systola.options import console, path_shown
 
-PAPERS = ("kelle", "lad", "veda")
-DEFAULT_WINDOWS, FULL_WINDOWS = 1, 8
+PAPERS = ("kelle", "lad", "p3llm", "veda")
+WINDOWS = {"kelle": (1, 8), "lad": (1, 8), "p3llm": (2, 16), "veda": (1, 8)}
+"""Windows of text by default and in full, by paper."""
 
 
 @click.command()
-@click.option("--paper", required=True, help="kelle, lad or veda.")
+@click.option("--paper", required=True, help="kelle, lad, p3llm or veda.")
 @click.option("--full", type=bool, default=False, help="1 takes eight times the text.")
 def study(paper: str, full: bool) -> None:
     """Measure a paper's claims on SmolLM2 and set them beside the paper's figures."""
@@ -38,7 +39,7 @@ def study(paper: str, full: bool) -> None:
             return lambda: bars.advance(task)
 
         loaded = progress("loading SmolLM2", 1)
-        subject = news(FULL_WINDOWS if full else DEFAULT_WINDOWS, progress)
+        subject = news(WINDOWS[paper][full], progress)
         loaded()
         outcome = import_module(f"golden.study.{paper}").study(subject, full=full)
     written = write_outcome(outcome, BUILD / "study")

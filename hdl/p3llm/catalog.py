@@ -1,5 +1,6 @@
 """The units of P3-LLM, with the dimensions at which each is built."""
 
+from hdl.arith.fp8_s0e4m4 import Round
 from hdl.entry import Entry
 from hdl.p3llm.pim.bank_timing import BankTimingParameters
 from hdl.p3llm.pim.pim_channel import PimChannel, PimChannelParameters
@@ -8,6 +9,15 @@ from hdl.p3llm.pim.pim_processing_element import (
     PimProcessingElement,
     PimProcessingElementParameters,
 )
+from hdl.p3llm.quantisers.e4m3_quantiser import E4m3Quantiser, E4m3QuantiserParameters
+from hdl.p3llm.quantisers.int4_quantiser import Int4Quantiser, Int4QuantiserParameters
+from hdl.p3llm.quantisers.key_smoothing import KeySmoothing, KeySmoothingParameters
+from hdl.p3llm.quantisers.probability_quantiser import (
+    ProbabilityQuantiser,
+    ProbabilityQuantiserParameters,
+)
+from hdl.p3llm.quantisers.residual_token import ResidualToken, ResidualTokenParameters
+from hdl.p3llm.quantisers.value_scaling import ValueScaling, ValueScalingParameters
 
 UNITS: tuple[Entry, ...] = (
     Entry(
@@ -54,6 +64,85 @@ UNITS: tuple[Entry, ...] = (
             "paper": PimChannelParameters(),
         },
         long=("smollm2", "paper"),
+    ),
+    Entry(
+        summary="turns FP16 activations and queries into E4M3 codes with a scale",
+        source="P3-LLM, Sections IV-D and V-B",
+        latency="14 cycles from a vector's last slice to its first codes",
+        throughput="lanes elements a cycle",
+        unit=E4m3Quantiser,
+        presets={
+            "tiny": E4m3QuantiserParameters(
+                lanes=2, width=8, vectors=2, scale_stages=2, quotient_stages=1
+            ),
+            "smollm2": E4m3QuantiserParameters(lanes=8, width=1536),
+            "paper": E4m3QuantiserParameters(lanes=32, width=14336),
+        },
+    ),
+    Entry(
+        summary="turns FP16 keys and values into INT4 codes with a scale and a zero point",
+        source="P3-LLM, Sections IV-A and V-B",
+        latency="20 cycles from a vector's last slice to its first codes",
+        throughput="lanes elements a cycle",
+        unit=Int4Quantiser,
+        presets={
+            "tiny": Int4QuantiserParameters(
+                lanes=2, width=8, vectors=2, scale_stages=2, quotient_stages=1
+            ),
+            "smollm2": Int4QuantiserParameters(lanes=8, width=64),
+            "paper": Int4QuantiserParameters(lanes=32, width=128, vectors=8),
+        },
+    ),
+    Entry(
+        summary="rounds FP16 attention probabilities to FP8 S0E4M4 codes",
+        source="P3-LLM, Section IV-B",
+        latency="1 cycle",
+        throughput="lanes probabilities a cycle",
+        unit=ProbabilityQuantiser,
+        presets={
+            "tiny": ProbabilityQuantiserParameters(lanes=2),
+            "tiny_rne": ProbabilityQuantiserParameters(lanes=2, round=Round.RNE),
+            "smollm2": ProbabilityQuantiserParameters(lanes=8),
+            "paper": ProbabilityQuantiserParameters(lanes=32),
+        },
+    ),
+    Entry(
+        summary="puts the scales of values, over the largest, into attention probabilities",
+        source="P3-LLM, Section V-B",
+        latency="14 cycles from a row's last scales to its first products",
+        throughput="lanes probabilities a cycle",
+        unit=ValueScaling,
+        presets={
+            "tiny": ValueScalingParameters(lanes=2, tokens=8, divide_stages=1, multiply_stages=1),
+            "smollm2": ValueScalingParameters(lanes=8, tokens=1024),
+            "paper": ValueScalingParameters(lanes=32),
+        },
+    ),
+    Entry(
+        summary="divides keys by their channels' maxima over a prompt, and puts these into queries",
+        source="P3-LLM, Sections IV-A and V-B, Equation 2",
+        latency="9 cycles",
+        throughput="lanes channels a cycle",
+        unit=KeySmoothing,
+        presets={
+            "tiny": KeySmoothingParameters(lanes=2, head_size=4, heads=2, stages=1),
+            "tiny_one_slice": KeySmoothingParameters(lanes=2, head_size=2, heads=2, stages=2),
+            "smollm2": KeySmoothingParameters(lanes=8, head_size=64, heads=3),
+            "paper": KeySmoothingParameters(),
+        },
+    ),
+    Entry(
+        summary="keeps the newest token's keys and values in FP16 for its own step",
+        source="P3-LLM, Section V-B, and the authors' code",
+        latency="1 cycle",
+        throughput="lanes elements a cycle",
+        unit=ResidualToken,
+        presets={
+            "tiny": ResidualTokenParameters(lanes=2, head_size=4, heads=2),
+            "tiny_at_once": ResidualTokenParameters(lanes=2, head_size=4, heads=2, residual=False),
+            "smollm2": ResidualTokenParameters(lanes=8, head_size=64, heads=3),
+            "paper": ResidualTokenParameters(),
+        },
     ),
 )
 """Every unit of the paper."""

@@ -1,0 +1,308 @@
+"""A decoder layer of a decode step as P3-LLM computes it: hidden state in, hidden state out.
+
+What the memory multiplies are the bytes of its columns and 8-bit inputs: exact integers. What the
+NPU computes is either a unit of `hdl.nonlinear` and the quantisers, or one float32 operation after
+the other, each rounded to nearest: an integer to float32, a product, a sum, a conversion to FP16.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.arith import bitmod_fp4
+from golden.arith.float_values import codes, values
+from golden.nonlinear.activation_functions import activation
+from golden.nonlinear.rms_norm import rms_norm
+from golden.nonlinear.rotary_embedding import rotate
+from golden.nonlinear.row_norm import quantise_states, quantise_weights
+from golden.nonlinear.softmax import softmax
+from golden.p3llm.dram_layout import pack_columns, unpack_columns
+from golden.p3llm.pim.operand_decoder import real
+from golden.p3llm.pim.pim_processing_element import dot_products
+from golden.p3llm.quantisers.e4m3_quantiser import e4m3_quantiser
+from golden.p3llm.quantisers.int4_quantiser import int4_quantiser
+from golden.p3llm.quantisers.key_smoothing import fused_queries, smoothed_keys, smoothing_factors
+from golden.p3llm.quantisers.probability_quantiser import probability_quantiser
+from golden.p3llm.quantisers.value_scaling import value_scaling
+from hdl.nonlinear.activation_functions import ActivationFunctionsParameters, Function
+from hdl.nonlinear.rms_norm import RmsNormParameters
+from hdl.nonlinear.rotary_embedding import RotaryEmbeddingParameters
+from hdl.nonlinear.softmax import SoftmaxParameters
+from hdl.p3llm.pim.operand_decoder import Mode
+from hdl.p3llm.quantisers.probability_quantiser import ProbabilityQuantiserParameters
+from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object
+
+Octets = NDArray[np.uint8]
+Halves = NDArray[np.uint16]
+Singles = NDArray[np.float32]
+EPSILON = 1e-5
+STEP = 1 << 10
+"""Steps of 1 in Q6.10."""
+
+
+@parameter_object
+class DecoderParameters(Parameters):
+    """Dimensions of a model whose layers are decoded.
+
+    Parameters
+    ----------
+    width, feed_forward : int
+        Elements of a hidden state, and between the feed-forward matrices.
+    heads, kv_heads, head_size : int
+        Query heads, key/value heads, and elements of a head.
+    base : int
+        Of the rotary embedding.
+    group : int
+        Weights in a group; halved for a matrix whose inputs it does not divide.
+    lanes : int
+        Elements a cycle of the NPU's functions: the softmax's maximum depends on it.
+    """
+
+    width: Annotated[int, Range(64, 16384, "elements")] = 576
+    feed_forward: Annotated[int, Range(64, 65536, "elements")] = 1536
+    heads: Annotated[int, Range(1, 128, "heads")] = 9
+    kv_heads: Annotated[int, Range(1, 128, "heads")] = 3
+    head_size: Annotated[int, Range(16, 256, "elements")] = 64
+    base: Annotated[int, Range(2, 10_000_000, "ratio")] = 100_000
+    group: Annotated[int, PowerOfTwo(32, 128, "weights")] = 128
+    lanes: Annotated[int, PowerOfTwo(2, 64, "elements")] = 8
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Matrix:
+    """A linear layer's weights as they are stored.
+
+    Members
+    -------
+    columns : numpy.ndarray
+        Bytes of the DRAM columns, shape (tiles, columns, bytes).
+    selects : numpy.ndarray
+        Special values, shape (outputs, groups).
+    steps : numpy.ndarray
+        8-bit group scales, of that shape.
+    scales : numpy.ndarray
+        FP16 row scales, shape (outputs,).
+    """
+
+    columns: Octets
+    selects: Octets
+    steps: Octets
+    scales: Halves
+
+    @classmethod
+    def quantised(cls, weights: NDArray[np.floating], group: int) -> "Matrix":
+        """Quantise a matrix, shape (outputs, inputs)."""
+        while weights.shape[1] % group:
+            group //= 2
+        groups = bitmod_fp4.quantise(weights, group_size=group)
+        steps, rows = bitmod_fp4.quantise_scales(groups.scales)
+        return cls(
+            columns=pack_columns(groups.codes.reshape(weights.shape)),
+            selects=groups.selects,
+            steps=steps,
+            scales=codes(rows[:, 0]),
+        )
+
+    def product(self, state: Halves) -> Singles:
+        """Return the layer's outputs for an FP16 vector, in float32.
+
+        Group sums are integers and so is their total by the 8-bit scales: less than 2**48.
+        """
+        inputs, scale = e4m3_quantiser(state)
+        outputs, groups = self.selects.shape
+        weights = unpack_columns(self.columns, outputs=outputs, terms=len(inputs))
+        shape = (outputs, groups, -1)
+        sums = dot_products(
+            np.array(Mode.LINEAR.value),
+            np.broadcast_to(inputs.reshape(1, groups, -1), weights.reshape(shape).shape),
+            weights.reshape(shape),
+            self.selects[..., np.newaxis],
+        )
+        total = (sums * self.steps).sum(axis=1)
+        # Both scales have eleven digits: their product is exact in float32.
+        scales = values(scale).astype(np.float32) * values(self.scales).astype(np.float32)
+        single: Singles = real(Mode.LINEAR, total).astype(np.float32)
+        return np.multiply(single, scales, dtype=np.float32)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Weights:
+    """A layer: its matrices, and its norms' weights in float."""
+
+    query: Matrix
+    key: Matrix
+    value: Matrix
+    output: Matrix
+    gate: Matrix
+    up: Matrix
+    down: Matrix
+    norms: tuple[NDArray[np.floating], NDArray[np.floating]]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Cache:
+    """A layer's keys and values as they are stored, and the smoothing factors.
+
+    Members
+    -------
+    keys, values : numpy.ndarray
+        4-bit codes, shape (kv_heads, tokens, head_size).
+    key_zeros, value_zeros : numpy.ndarray
+        Zero points, shape (kv_heads, tokens).
+    key_scales, value_scales : numpy.ndarray
+        FP16, of that shape.
+    factors : numpy.ndarray
+        FP16 smoothing factors, shape (kv_heads, 1, head_size).
+    """
+
+    keys: Octets
+    values: Octets
+    key_zeros: Octets
+    value_zeros: Octets
+    key_scales: Halves
+    value_scales: Halves
+    factors: Halves
+
+    @classmethod
+    def of_prompt(cls, keys: Halves, vectors: Halves) -> "Cache":
+        """Quantise a prompt's rotated keys and values, FP16, shape (kv_heads, tokens, size)."""
+        factors = smoothing_factors(keys)
+        return cls._quantised(smoothed_keys(keys, factors), vectors, factors)
+
+    def appended(self, key: Halves, vector: Halves) -> "Cache":
+        """Return the cache with one more token, FP16, shape (kv_heads, size)."""
+        more = self._quantised(
+            smoothed_keys(key[:, np.newaxis], self.factors), vector[:, np.newaxis], self.factors
+        )
+        parts = {
+            name: np.concatenate([getattr(self, name), getattr(more, name)], axis=1)
+            for name in vars(self)
+            if name != "factors"
+        }
+        return Cache(**parts, factors=self.factors)
+
+    @classmethod
+    def _quantised(cls, keys: Halves, vectors: Halves, factors: Halves) -> "Cache":
+        key_codes, key_zeros, key_scales = int4_quantiser(keys)
+        value_codes, value_zeros, value_scales = int4_quantiser(vectors)
+        return cls(
+            keys=key_codes,
+            values=value_codes,
+            key_zeros=key_zeros[..., 0],
+            value_zeros=value_zeros[..., 0],
+            key_scales=key_scales[..., 0],
+            value_scales=value_scales[..., 0],
+            factors=factors,
+        )
+
+
+def decode(
+    weights: Weights, cache: Cache, state: Singles, position: int, p: DecoderParameters
+) -> tuple[Singles, Cache]:
+    """Return the hidden state behind a layer, float32, and the cache with the token in it.
+
+    Parameters
+    ----------
+    weights : Weights
+        The layer's; rows of queries and keys such that elements that turn together are neighbours.
+    cache : Cache
+        Of the tokens before.
+    state : numpy.ndarray
+        Hidden state, shape (width,).
+    position : int
+        Of the token.
+    p : DecoderParameters
+        Dimensions.
+    """
+    here = normed(state, weights.norms[0], p)
+
+    def heads(flat: Singles) -> Singles:
+        return flat.reshape(-1, p.head_size)
+
+    query, key = (
+        rotated(heads(matrix.product(here)), position, p) for matrix in (weights.query, weights.key)
+    )
+    cache = cache.appended(key, codes(heads(weights.value.product(here))))
+    attended = attention(query, cache, p)
+    state = state + weights.output.product(codes(attended.reshape(-1)))
+    here = normed(state, weights.norms[1], p)
+    gate, up = weights.gate.product(here), weights.up.product(here)
+    inner = silu(gate, p) * up
+    return state + weights.down.product(codes(inner)), cache
+
+
+def normed(state: Singles, weight: NDArray[np.floating], p: DecoderParameters) -> Halves:
+    """Return a hidden state over its root mean square, weighted, in FP16."""
+    norm = RmsNormParameters(lanes=p.lanes, width=p.width)
+    raw, epsilon = quantise_states(state[np.newaxis], EPSILON)
+    weighted = rms_norm(raw, epsilon, quantise_weights(weight, norm), norm)[0]
+    return codes(weighted / STEP)
+
+
+def rotated(heads: Singles, position: int, p: DecoderParameters) -> Halves:
+    """Return heads turned by a position, in FP16; each has 16 bits by its own power of two."""
+    rotary = RotaryEmbeddingParameters(lanes=p.lanes, head_size=p.head_size, base=p.base)
+    # One bit less than fits: turned, an element grows by up to the root of two.
+    exponent = 14 - np.frexp(np.abs(heads).max(axis=1, keepdims=True))[1]
+    raw = np.rint(np.ldexp(heads.astype(np.float64), exponent)).astype(np.int64)
+    turned = rotate(raw, np.full(len(heads), position), rotary)
+    return codes(np.ldexp(turned.astype(np.float64), -exponent))
+
+
+def attention(queries: Halves, cache: Cache, p: DecoderParameters) -> Singles:
+    """Return the heads' outputs, float32, shape (heads, head_size)."""
+    group = p.heads // p.kv_heads
+    results = []
+    for head, query in enumerate(queries):
+        kv = head // group
+        inputs, scale = e4m3_quantiser(fused_queries(query, cache.factors[kv, 0]))
+        tokens = cache.keys.shape[1]
+        keys = unpack_columns(pack_columns(cache.keys[kv]), outputs=tokens, terms=p.head_size)
+        sums = dot_products(
+            np.array(Mode.QK.value),
+            np.broadcast_to(inputs, keys.shape),
+            keys,
+            cache.key_zeros[kv][:, np.newaxis],
+        )
+        shares = shared(real(Mode.QK, sums), scale, cache.key_scales[kv], p)
+        fused, largest = value_scaling(cache.value_scales[kv], shares)
+        inputs = probability_quantiser(fused, ProbabilityQuantiserParameters(lanes=p.lanes))
+        vectors = unpack_columns(
+            pack_columns(cache.values[kv].T), outputs=p.head_size, terms=tokens
+        )
+        sums = dot_products(
+            np.array(Mode.PV.value),
+            np.broadcast_to(inputs, vectors.shape),
+            vectors,
+            cache.value_zeros[kv],
+        )
+        single = real(Mode.PV, sums).astype(np.float32)
+        results.append(single * values(largest).astype(np.float32))
+    return np.stack(results)
+
+
+def shared(
+    sums: NDArray[np.float64], scale: Halves, scales: Halves, p: DecoderParameters
+) -> Halves:
+    """Return probabilities of scores, in FP16.
+
+    A score is in base 2: its query's scale times ``log2(e) / sqrt(size)``, times the token's, times
+    the sum, in this order. Tokens that fill the last slice do not take part.
+    """
+    constant = np.float32(np.log2(np.e) / np.sqrt(p.head_size))
+    factor = values(scale).astype(np.float32) * constant
+    scores = sums.astype(np.float32) * (values(scales).astype(np.float32) * factor)
+    raw = np.clip(np.rint(scores * np.float32(STEP)), -(1 << 15), (1 << 15) - 1).astype(np.int64)
+    beyond = -len(raw) % p.lanes
+    keep = np.pad(np.ones((1, len(raw)), bool), [(0, 0), (0, beyond)])
+    shares = softmax(np.pad(raw, (0, beyond))[np.newaxis], keep, SoftmaxParameters(lanes=p.lanes))
+    return codes(np.ldexp(shares[0, : len(raw)].astype(np.float64), -16))
+
+
+def silu(gates: Singles, p: DecoderParameters) -> Singles:
+    """Return SiLU of Q6.10, as float32."""
+    raw = np.clip(np.rint(gates * np.float32(STEP)), -(1 << 15), (1 << 15) - 1).astype(np.int64)
+    functions = ActivationFunctionsParameters(lanes=p.lanes)
+    return (activation(raw, Function.SILU.value, functions) / STEP).astype(np.float32)

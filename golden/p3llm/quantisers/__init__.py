@@ -1,0 +1,1 @@
+"""Models of the quantisers of P3-LLM."""

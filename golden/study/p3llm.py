@@ -1,0 +1,257 @@
+"""The study of P3-LLM: its formats step by step inside a whole model, and its speedups."""
+
+import numpy as np
+
+from golden.study import p3llm_keys, p3llm_tables
+from golden.study.comparisons import Comparison, compared, verdicts
+from golden.study.losses import perplexity_of
+from golden.study.outcome import Claim, Outcome, Plot, Table
+from golden.study.p3llm_passes import Losses, SchemePasses, kept_passes
+from golden.study.p3llm_schemes import (
+    ABLATION,
+    LINEAR,
+    OPERAND_BITS,
+    OPERANDS,
+    PROBABILITIES,
+    ROPE,
+    SATURATION,
+    decoding,
+)
+from golden.study.subject import Subject
+
+OPERAND_TOKENS = 512
+"""Tokens of the one window that Figure 3 (b) is swept over; all windows in full."""
+
+Verdict = tuple[Comparison, str, str]
+"""A comparison, the paper's claim, and its figures there."""
+
+
+def study(subject: Subject, *, full: bool) -> Outcome:
+    """Measure everything; `full` takes more text for Figure 3 (b), too."""
+    passes = kept_passes(subject.model, subject.progress)
+    windows = subject.windows
+    few = windows if full else windows[:1, :OPERAND_TOKENS]
+    return outcome_of(passes, windows, few, p3llm_keys.key_errors(subject.model, subject.progress))
+
+
+def outcome_of(
+    passes: SchemePasses, windows: np.ndarray, few: np.ndarray, keys: p3llm_keys.KeyErrors
+) -> Outcome:
+    """Return the outcome over windows of text."""
+    prompt = windows.shape[1] // 2
+    steps = passes.losses("Table VI", ABLATION, windows)
+    rope = passes.losses("keys before and behind RoPE", ROPE, windows)
+    shares = passes.losses("Table II", PROBABILITIES, windows)
+    fused = passes.losses("scales of values", SATURATION, windows)
+    linear = passes.losses("Table III", LINEAR, windows)
+    stages = passes.losses("decoding", decoding(prompt), windows)
+    single = passes.losses("Figure 3 (b)", {"baseline": ABLATION["baseline"], **OPERANDS}, few)
+
+    later = {name: lost[:, prompt:] for name, lost in stages.items()}
+    judged = [
+        *_ablation_verdicts(steps),
+        *_format_verdicts(steps["baseline"], rope, shares, fused, linear),
+        *_operand_verdicts(single),
+        *_decoding_verdicts(later),
+    ]
+    holds = verdicts([comparison for comparison, _, _ in judged])
+    claims = [
+        Claim(what=comparison.name, paper=paper, ours=comparison.shown(), holds=_held(said, kind))
+        for (comparison, kind, paper), said in zip(judged, holds, strict=True)
+    ]
+    tables = [
+        p3llm_tables.ablation(steps),
+        p3llm_tables.probabilities(steps["baseline"], shares),
+        p3llm_tables.linear(steps["baseline"], linear),
+        _plain("Keys before and behind the rotary embedding", steps["baseline"], rope),
+        _plain("Scales of values inside the probabilities", steps["baseline"], fused),
+        p3llm_tables.published(steps),
+        p3llm_tables.operands(single),
+        _decoding_table(steps["baseline"][:, prompt:], later, prompt),
+        p3llm_keys.table(keys),
+        *p3llm_tables.speed(),
+    ]
+    curves = {
+        operand: (OPERAND_BITS, [perplexity_of(single[f"{operand}{n}"]) for n in OPERAND_BITS])
+        for operand in ("W", "A", "KV", "P")
+    }
+    figures = {
+        name: perplexity_of(lost)
+        for part in (steps, rope, shares, fused, linear, stages)
+        for name, lost in part.items()
+    }
+    return Outcome(
+        paper="p3llm",
+        settings={
+            "model": "SmolLM2-135M-Instruct",
+            "text": "news",
+            "tokens": windows.size,
+            "context": windows.shape[1],
+        },
+        claims=[*claims, *p3llm_keys.claims(keys), *p3llm_tables.speed_claims()],
+        tables=tables,
+        plots=[
+            Plot(
+                stem="operands",
+                title="One operand at a time, in integers",
+                x="bits",
+                y="perplexity",
+                curves=curves,
+            ),
+            p3llm_keys.plot(keys),
+            p3llm_tables.roofline(),
+        ],
+        figures={**figures, "comparisons": len(judged), "keys": keys.means()},
+    )
+
+
+def _held(said: str, kind: str) -> str:
+    """Return whether a claim holds: that the first is better, or that nothing is lost.
+
+    That a difference cannot be shown does not prove that there is none.
+    """
+    if kind == "equal":
+        return "not measurable" if said == "not measurable" else "no"
+    return said
+
+
+def _ablation_verdicts(steps: Losses) -> list[Verdict]:
+    """Compare the steps of Table VI that the paper orders."""
+
+    def pair(first: str, second: str, paper: str) -> Verdict:
+        return compared(f"{first} against {second}", steps[first], steps[second]), "better", paper
+
+    return [
+        pair("baseline", "post-RoPE INT4 KV", "5.47 < 5.61; 6.24 < 6.52"),
+        pair("+ key smoothing", "post-RoPE INT4 KV", "5.51 < 5.61; 6.35 < 6.52"),
+        pair("+ key smoothing", "+ INT4 weights", "5.51 < 5.64; 6.35 < 6.79"),
+        pair("+ BitMoD weights", "+ INT4 weights", "5.63 < 5.64; 6.72 < 6.79"),
+        pair("+ BitMoD weights", "+ E4M3 probabilities", "5.63 < 5.67; 6.72 < 6.81"),
+        pair("+ S0E4M4 probabilities", "+ E4M3 probabilities", "5.63 < 5.67; 6.73 < 6.81"),
+        pair("+ S0E4M4 probabilities", "+ INT8 activations", "5.63 < 5.72; 6.73 < 6.84"),
+        pair("+ E4M3 activations", "+ INT8 activations", "5.65 < 5.72; 6.75 < 6.84"),
+    ]
+
+
+def _format_verdicts(
+    baseline: np.ndarray, rope: Losses, shares: Losses, fused: Losses, linear: Losses
+) -> list[Verdict]:
+    """Compare formats as Tables II and III order them, and choices that the paper leaves open."""
+    best = shares["FP8-S0E4M4"]
+    open_choice = "not stated"
+    return [
+        (
+            compared("pre-RoPE against post-RoPE", rope["pre-RoPE"], rope["post-RoPE"]),
+            "better",
+            "5.58 < 5.61; 6.52 = 6.52",
+        ),
+        (
+            compared(
+                "pre-RoPE against post-RoPE, smoothed",
+                rope["pre-RoPE, smoothed"],
+                rope["post-RoPE, smoothed"],
+            ),
+            "better",
+            "chosen by model",
+        ),
+        (
+            compared("S0E4M4 against INT8 probabilities", best, shares["INT8"]),
+            "better",
+            "5.15 < 5.19; 5.95 < 6.06",
+        ),
+        (
+            compared("S0E4M4 against E4M3 probabilities", best, shares["FP8-E4M3"]),
+            "better",
+            "5.15 < 5.16; 5.95 < 5.99",
+        ),
+        (
+            compared("FP16 against S0E4M4 probabilities", shares["FP16"], best),
+            "equal",
+            "5.15 = 5.15; 5.95 = 5.95",
+        ),
+        *(
+            (compared(f"half up against {name}", best, shares[name]), "better", open_choice)
+            for name in ("FP8-S0E4M4, ties to even", "FP8-S0E4M4, truncated")
+        ),
+        *(
+            (
+                compared(f"second level against {name}", fused["over the largest"], fused[name]),
+                "better",
+                open_choice,
+            )
+            for name in ("as they are, saturated", "as they are, fifth exponent bit")
+        ),
+        *(
+            (
+                compared(
+                    f"E4M3 against INT8-SQ activations, W{bits}",
+                    linear[f"W{bits}, E4M3"],
+                    linear[f"W{bits}, INT8-SQ"],
+                ),
+                "better",
+                paper,
+            )
+            for bits, paper in (
+                ("16", "5.12 < 5.15; 5.85 < 5.92"),
+                ("4", "5.24 < 5.37; 6.16 < 6.36"),
+            )
+        ),
+        (
+            compared("FP16 against E4M3 activations", baseline, linear["W16, E4M3"]),
+            "equal",
+            "5.12 = 5.12; 5.84 < 5.85",
+        ),
+    ]
+
+
+def _operand_verdicts(single: Losses) -> list[Verdict]:
+    """Compare operands at four bits, as Figure 3 (b) orders them."""
+    paper = "activations and probabilities lose more (Figure 3 (b))"
+    return [
+        (
+            compared(
+                f"{first} against {second} at 4 bits", single[f"{first}4"], single[f"{second}4"]
+            ),
+            "better",
+            paper,
+        )
+        for first in ("W", "KV")
+        for second in ("A", "P")
+    ]
+
+
+def _decoding_verdicts(later: Losses) -> list[Verdict]:
+    """Compare smoothing factors of the prompt with those of the whole text."""
+    return [
+        (
+            compared("factors of the text against the prompt's", later["prefill"], later["decode"]),
+            "better",
+            "published perplexities are prefill's",
+        ),
+        (
+            compared(
+                "own token in FP16 against quantised at once",
+                later["decode, own token in FP16"],
+                later["decode"],
+            ),
+            "better",
+            "code keeps it, text does not",
+        ),
+    ]
+
+
+def _plain(title: str, baseline: np.ndarray, losses: Losses) -> Table:
+    return Table(
+        title=title,
+        columns=("lane", "perplexity", "over the baseline"),
+        rows=p3llm_tables.rows_over(baseline, losses),
+    )
+
+
+def _decoding_table(baseline: np.ndarray, later: Losses, prompt: int) -> Table:
+    return Table(
+        title="Prefill and decoding",
+        columns=("lane", "perplexity", "over the baseline"),
+        rows=p3llm_tables.rows_over(baseline, later),
+        note=f"All of W4A8KV4P8, over the tokens behind a prompt of {prompt}.",
+    )

@@ -1,0 +1,142 @@
+"""Figure 8: what keys lose by factors from another text, and by factors from their own."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from golden.llm import text_named
+from golden.llm.model import load_tokens
+from golden.p3llm.scheme import NAME, QuantisedAttention, Scheme, smoothing_factors
+from golden.p3llm.tensor_formats import asymmetric
+from golden.study.outcome import Claim, Plot, Table
+from golden.study.p3llm_passes import window_losses
+from golden.study.subject import Progress
+
+TEXTS = ("news", "prose")
+TOKENS = 1024
+WAYS = ("none", "factors of the other text", "factors of its own")
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyErrors:
+    """Mean error of quantised keys over their mean magnitude, layer by layer.
+
+    Parameters
+    ----------
+    errors : dict[tuple[str, str], list[float]]
+        By text and way of smoothing.
+    """
+
+    errors: dict[tuple[str, str], list[float]]
+
+    def means(self) -> dict[str, float]:
+        """Return the mean over layers by text and way."""
+        return {f"{text}, {way}": float(np.mean(x)) for (text, way), x in self.errors.items()}
+
+
+class _Watching(QuantisedAttention):
+    """Attention as it is, which keeps every layer's keys behind the rotary embedding."""
+
+    def __init__(self) -> None:
+        super().__init__(Scheme())
+        self.keys: list[Tensor] = []
+
+    def __call__(self, module: Any, query: Tensor, key: Tensor, *rest: Any, **named: Any) -> Any:
+        self.keys.append(key[0])
+        return super().__call__(module, query, key, *rest, **named)
+
+
+@contextmanager
+def _watched(model: Any) -> Iterator[_Watching]:
+    from transformers import AttentionInterface
+
+    before, watching = model.config._attn_implementation, _Watching()
+    AttentionInterface.register(NAME, watching)
+    model.config._attn_implementation = NAME
+    try:
+        yield watching
+    finally:
+        model.config._attn_implementation = before
+
+
+def key_errors(
+    model: Any, progress: Progress, texts: dict[str, np.ndarray] | None = None
+) -> KeyErrors:
+    """Return the errors over two texts; each is the other's calibration."""
+    if texts is None:
+        texts = {name: load_tokens(text_named(name))[:TOKENS] for name in TEXTS}
+    done = progress("keys of two texts", len(texts))
+    keys = {}
+    for name, tokens in texts.items():
+        with _watched(model) as watching:
+            window_losses(model, tokens)
+        keys[name] = watching.keys
+        done()
+    errors: dict[tuple[str, str], list[float]] = {}
+    first, second = texts
+    for text, other in ((first, second), (second, first)):
+        for way in WAYS:
+            errors[text, way] = [
+                _error(own, _factors(way, own, others))
+                for own, others in zip(keys[text], keys[other], strict=True)
+            ]
+    return KeyErrors(errors=errors)
+
+
+def _factors(way: str, own: Tensor, other: Tensor) -> Tensor:
+    if way == WAYS[0]:
+        return torch.ones_like(own[:, :1])
+    return smoothing_factors(own if way == WAYS[2] else other)
+
+
+def _error(keys: Tensor, factors: Tensor) -> float:
+    codes, scales = asymmetric(keys / factors)
+    return float((codes * scales * factors - keys).abs().mean() / keys.abs().mean())
+
+
+def table(errors: KeyErrors) -> Table:
+    """Return the means over layers."""
+    texts = list(dict.fromkeys(text for text, _ in errors.errors))
+    means = errors.means()
+    return Table(
+        title="Error of quantised keys",
+        columns=("text", *WAYS),
+        rows=[(text, *(f"{means[f'{text}, {way}']:.4f}" for way in WAYS)) for text in texts],
+        note="Mean absolute error over mean magnitude, mean over layers; keys behind RoPE.",
+    )
+
+
+def claims(errors: KeyErrors) -> list[Claim]:
+    """Return whether each layer loses least with factors of its own text."""
+    found = []
+    for text in dict.fromkeys(text for text, _ in errors.errors):
+        fixed, own = (np.array(errors.errors[text, way]) for way in WAYS[1:])
+        layers = int((own < fixed).sum())
+        found.append(
+            Claim(
+                what=f"keys of {text} lose least with factors of their own text",
+                paper="lowest error in all layers (Figure 8)",
+                ours=f"{own.mean():.4f} against {fixed.mean():.4f}; {layers} of {len(own)} layers",
+                holds="yes" if layers == len(own) else "no",
+            )
+        )
+    return found
+
+
+def plot(errors: KeyErrors) -> Plot:
+    """Return the errors over layers."""
+    return Plot(
+        stem="keys",
+        title="Error of quantised keys",
+        x="layer",
+        y="error over magnitude",
+        curves={
+            f"{text}, {way}": (range(len(values)), values)
+            for (text, way), values in errors.errors.items()
+        },
+    )

@@ -1,0 +1,174 @@
+"""FP16 vectors as FP8 E4M3 codes with a scale: P3-LLM's activations and queries."""
+
+from typing import Any
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from hdl.arith.delay_line import delay_line
+from hdl.arith.float_convert import FloatConvert
+from hdl.arith.float_format import BINARY16, BINARY32
+from hdl.memory.row_buffer import RowBuffer
+from hdl.p3llm.quantisers.extreme import extreme, higher
+from hdl.p3llm.quantisers.group_scale import SCALE_LAYOUT, GroupScale
+from hdl.p3llm.quantisers.quantiser_parameters import (
+    QuantiserParameters,
+    finite_magnitude,
+    is_nan,
+)
+from hdl.p3llm.quantisers.scaled_quotient import E4M3_STEPS, ScaledQuotient
+from hdl.parameters import parameter_object
+from hdl.unit import Unit
+
+NAN_CODE = 0x7F
+"""The E4M3 NaN without its sign."""
+
+
+@parameter_object
+class E4m3QuantiserParameters(QuantiserParameters):
+    """Dimensions of the E4M3 quantiser, as `QuantiserParameters`."""
+
+    @property
+    def result_layout(self) -> data.StructLayout:
+        """A slice of codes; every slice of a vector carries its scale."""
+        codes = data.ArrayLayout(8, self.lanes)
+        return data.StructLayout({"codes": codes, "scale": 16, "last": 1})
+
+    @property
+    def turnaround(self) -> int:
+        """Cycles from a vector's last slice to its scale, and some for the buffer's pointers."""
+        return self.scale_stages + 6
+
+
+class E4m3Quantiser(Unit):
+    """Vectors over their scale ``max(max|x| / 448, 1e-6)``, as E4M3, in slices of `lanes`.
+
+    The first pass finds a vector's largest magnitude while its slices go into a buffer; the second
+    divides them. One scale serves a token's activations or a query head (P3-LLM, Sections IV-D and
+    V-B).
+
+    **Latency** ``scale_stages + quotient_stages + 4`` cycles from a vector's last slice to its
+    first codes. **Throughput** one slice in and one out a cycle, also from vector to vector; but
+    while `vectors` complete vectors are under way the next waits.
+
+    **Numerics** codes and scale are those of float32 arithmetic, bit for bit: the scale is a
+    float32 quotient, at least 1e-6; an element over it is rounded to float32, then to E4M3, both to
+    nearest, ties to even. `scale` is that scale rounded to FP16 for whoever multiplies by it. An
+    infinity counts as 65504 of its sign; a NaN does not count, and gives E4M3's NaN.
+
+    Parameters
+    ----------
+    parameters : E4m3QuantiserParameters
+        Dimensions.
+
+    Members
+    -------
+    vectors : In(stream)
+        `values` in FP16; `last` in a vector's last slice; at most `width` elements a vector.
+    results : Out(stream)
+        `codes` in E4M3, `scale` in FP16, `last`.
+
+    Raises
+    ------
+    ValueError
+        By `E4m3QuantiserParameters`.
+    """
+
+    def __init__(self, *, parameters: E4m3QuantiserParameters) -> None:
+        self.parameters = parameters
+        super().__init__(
+            {
+                "vectors": In(stream.Signature(parameters.slice_layout)),
+                "results": Out(stream.Signature(parameters.result_layout)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Connect the first pass, the buffer and the second pass."""
+        m = Module()
+        p = self.parameters
+        m.submodules.buffer = buffer = RowBuffer(
+            data_shape=p.values_layout,
+            result_shape=SCALE_LAYOUT,
+            depth=p.slices + p.turnaround,
+            rows=p.vectors,
+        )
+        self._first_pass(m, buffer)
+        self._second_pass(m, buffer)
+        return m
+
+    def _first_pass(self, m: Module, buffer: RowBuffer) -> None:
+        """Largest magnitude and its scale; nothing here ever waits."""
+        p = self.parameters
+        vectors = self.vectors.payload
+        take = self.vectors.valid & buffer.room
+        m.d.comb += [
+            self.vectors.ready.eq(buffer.room),
+            buffer.take.eq(take),
+            buffer.take_last.eq(vectors.last),
+            buffer.write.strobe.eq(take),
+            buffer.write.last.eq(vectors.last),
+            buffer.write.data.eq(vectors.values),
+        ]
+        in_slice, largest = Signal(15, reset_less=True), Signal(15, reset_less=True)
+        begins = Signal(init=1)
+        strobe = delay_line(m, take, 1, name="strobe", reset=True)[-1]
+        last = delay_line(m, vectors.last, 1, name="last")[-1]
+        magnitudes = [finite_magnitude(vectors.values[i]) for i in range(p.lanes)]
+        m.d.sync += in_slice.eq(extreme(m, magnitudes, higher, name="magnitude"))
+        # A vector's first slice starts anew instead of from the vector before.
+        with m.If(strobe):
+            m.d.sync += [
+                largest.eq(Mux(begins, in_slice, higher(in_slice, largest))),
+                begins.eq(last),
+            ]
+        m.submodules.widen = widen = FloatConvert(source=BINARY16, target=BINARY32)
+        m.submodules.scale = scale = GroupScale(divisor=448, stages=p.scale_stages)
+        ended = delay_line(m, strobe & last, 1 + p.scale_stages, name="ended", reset=True)[-1]
+        m.d.comb += [
+            widen.a.eq(largest),
+            scale.a.eq(widen.result),
+            buffer.results.valid.eq(ended),
+            buffer.results.payload.eq(scale.result),
+        ]
+
+    def _second_pass(self, m: Module, buffer: RowBuffer) -> None:
+        """Divide every lane by the vector's scale; all stages move together."""
+        p = self.parameters
+        move = ~self.results.valid | self.results.ready
+        out = self.results.payload
+        scale = Signal(SCALE_LAYOUT, reset_less=True)
+        read = Signal()
+        read_last = Signal(reset_less=True)
+        with m.If(move):
+            m.d.sync += [
+                scale.eq(buffer.result),
+                read.eq(buffer.valid),
+                read_last.eq(buffer.last),
+            ]
+
+        def beside(value: Any, name: str, *, reset: bool = False) -> Any:
+            """Return what goes along with the quotients."""
+            stages = p.quotient_stages
+            return delay_line(m, value, stages, name=name, enable=move, reset=reset)[-1]
+
+        m.d.comb += [
+            buffer.enable.eq(move),
+            self.results.valid.eq(beside(read, "divided", reset=True)),
+            out.last.eq(beside(read_last, "divided_last")),
+            out.scale.eq(beside(scale.stored, "stored")),
+        ]
+        for i in range(p.lanes):
+            value = buffer.data[i]
+            lane = ScaledQuotient(steps=E4M3_STEPS, stages=p.quotient_stages, enable=True)
+            m.submodules[f"quotient_{i}"] = lane
+            marks = beside(Cat(value[15], is_nan(value)), f"marks_{i}")
+            # A significand that rounds up to 16 carries into the exponent.
+            magnitude = Cat(Const(0, 3), lane.excess[:4]) + lane.rounded
+            m.d.comb += [
+                lane.enable.eq(move),
+                lane.a.eq(finite_magnitude(value)),
+                lane.scale.eq(scale),
+                out.codes[i].eq(Cat(Mux(marks[1], NAN_CODE, magnitude)[:7], marks[0])),
+            ]

@@ -1,0 +1,220 @@
+"""FP16 vectors as INT4 codes with a scale and a zero point: P3-LLM's keys and values."""
+
+from typing import Any
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from hdl.arith.delay_line import delay_line
+from hdl.arith.float_add import FloatAdd
+from hdl.arith.float_convert import FloatConvert
+from hdl.arith.float_format import BINARY16, BINARY32
+from hdl.memory.row_buffer import RowBuffer
+from hdl.p3llm.quantisers.extreme import extreme, higher, lower
+from hdl.p3llm.quantisers.group_scale import SCALE_LAYOUT, GroupScale
+from hdl.p3llm.quantisers.quantiser_parameters import (
+    QuantiserParameters,
+    finite,
+    finite_magnitude,
+)
+from hdl.p3llm.quantisers.scaled_quotient import INT4_STEPS, ScaledQuotient
+from hdl.parameters import parameter_object
+from hdl.unit import Unit
+
+RANGE_STAGES = 2
+"""Pipeline stages of the difference of maximum and minimum."""
+
+GROUP_LAYOUT = data.StructLayout({"scale": SCALE_LAYOUT, "zero_point": 4})
+"""What depends on a whole vector."""
+
+
+@parameter_object
+class Int4QuantiserParameters(QuantiserParameters):
+    """Dimensions of the INT4 quantiser, as `QuantiserParameters`."""
+
+    @property
+    def result_layout(self) -> data.StructLayout:
+        """A slice of codes; every slice of a vector carries its scale and zero point."""
+        codes = data.ArrayLayout(4, self.lanes)
+        return data.StructLayout({"codes": codes, "zero_point": 4, "scale": 16, "last": 1})
+
+    @property
+    def group_latency(self) -> int:
+        """Cycles from a vector's maximum and minimum to its scale and zero point."""
+        return RANGE_STAGES + self.scale_stages + self.quotient_stages
+
+    @property
+    def turnaround(self) -> int:
+        """Cycles from a vector's last slice to its scale, and some for the buffer's pointers."""
+        return self.group_latency + 6
+
+
+class Int4Quantiser(Unit):
+    """Vectors as ``clamp(round(x / scale) + zero_point, 0, 15)``, in slices of `lanes`.
+
+    ``scale = max((max - min) / 15, 1e-6)`` and ``zero_point = clamp(round(-min / scale), 0, 15)``.
+    The first pass finds a vector's maximum and minimum while its slices go into a buffer; the
+    second divides them. One scale serves a token's head (P3-LLM, Sections IV-A and V-B).
+
+    **Latency** ``scale_stages + 2 * quotient_stages + 6`` cycles from a vector's last slice to its
+    first codes. **Throughput** one slice in and one out a cycle, also from vector to vector; but
+    while `vectors` complete vectors are under way the next waits.
+
+    **Numerics** codes, zero point and scale are those of float32 arithmetic, bit for bit: the
+    difference and every quotient are rounded to float32, then codes to integers, all to nearest,
+    ties to even. Zero points are clamped, so a vector of one sign far from zero loses its ends.
+    `scale` is the scale rounded to FP16 for whoever multiplies by it. An infinity counts as 65504
+    of its sign, a NaN as zero.
+
+    Parameters
+    ----------
+    parameters : Int4QuantiserParameters
+        Dimensions.
+
+    Members
+    -------
+    vectors : In(stream)
+        `values` in FP16; `last` in a vector's last slice; at most `width` elements a vector.
+    results : Out(stream)
+        `codes`, `zero_point`, `scale` in FP16, `last`.
+
+    Raises
+    ------
+    ValueError
+        By `Int4QuantiserParameters`.
+    """
+
+    def __init__(self, *, parameters: Int4QuantiserParameters) -> None:
+        self.parameters = parameters
+        super().__init__(
+            {
+                "vectors": In(stream.Signature(parameters.slice_layout)),
+                "results": Out(stream.Signature(parameters.result_layout)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Connect the first pass, the buffer and the second pass."""
+        m = Module()
+        p = self.parameters
+        m.submodules.buffer = buffer = RowBuffer(
+            data_shape=p.values_layout,
+            result_shape=GROUP_LAYOUT,
+            depth=p.slices + p.turnaround,
+            rows=p.vectors,
+        )
+        self._first_pass(m, buffer)
+        self._second_pass(m, buffer)
+        return m
+
+    def _first_pass(self, m: Module, buffer: RowBuffer) -> None:
+        """Maximum and minimum; nothing here ever waits."""
+        p = self.parameters
+        vectors = self.vectors.payload
+        take = self.vectors.valid & buffer.room
+        m.d.comb += [
+            self.vectors.ready.eq(buffer.room),
+            buffer.take.eq(take),
+            buffer.take_last.eq(vectors.last),
+            buffer.write.strobe.eq(take),
+            buffer.write.last.eq(vectors.last),
+            buffer.write.data.eq(vectors.values),
+        ]
+        begins = Signal(init=1)
+        strobe = delay_line(m, take, 1, name="strobe", reset=True)[-1]
+        last = delay_line(m, vectors.last, 1, name="last")[-1]
+        with m.If(strobe):
+            m.d.sync += begins.eq(last)
+        ordered = [ordered_code(vectors.values[i]) for i in range(p.lanes)]
+        ends = []
+        for name, chosen in (("high", higher), ("low", lower)):
+            in_slice = Signal(signed(16), name=f"{name}_in_slice", reset_less=True)
+            end = Signal(signed(16), name=name, reset_less=True)
+            m.d.sync += in_slice.eq(extreme(m, ordered, chosen, name=f"{name}_of"))
+            # A vector's first slice starts anew instead of from the vector before.
+            with m.If(strobe):
+                m.d.sync += end.eq(Mux(begins, in_slice, chosen(end, in_slice)))
+            ends.append(end)
+        group = self._group(m, *ends)
+        latency = 1 + p.group_latency
+        ended = delay_line(m, strobe & last, latency, name="ended", reset=True)[-1]
+        m.d.comb += [buffer.results.valid.eq(ended), buffer.results.payload.eq(group)]
+
+    def _group(self, m: Module, high: Value, low: Value) -> Value:
+        """Return a vector's scale and zero point, `group_latency` cycles after its ends."""
+        p = self.parameters
+        m.submodules.range = difference = FloatAdd(
+            number_format=BINARY32, subtractor=True, stages=RANGE_STAGES
+        )
+        m.d.comb += difference.subtract.eq(1)
+        for name, end, operand in (("high", high, difference.a), ("low", low, difference.b)):
+            m.submodules[f"widen_{name}"] = widen = FloatConvert(source=BINARY16, target=BINARY32)
+            m.d.comb += [widen.a.eq(float_code(end)), operand.eq(widen.result)]
+        m.submodules.scale = scale = GroupScale(divisor=15, stages=p.scale_stages)
+        m.submodules.zero = zero = ScaledQuotient(steps=INT4_STEPS, stages=p.quotient_stages)
+        minimum = delay_line(m, low, RANGE_STAGES + p.scale_stages, name="minimum")[-1]
+        m.d.comb += [
+            scale.a.eq(difference.result),
+            zero.a.eq(float_code(minimum)[:15]),
+            zero.scale.eq(scale.result),
+        ]
+        held = delay_line(m, scale.result, p.quotient_stages, name="held")[-1]
+        negative = delay_line(m, minimum < 0, p.quotient_stages, name="negative")[-1]
+        # Clamped: a minimum above zero has the zero point 0, one far below it 15.
+        clamped = Mux(zero.excess.any() | zero.rounded[4], 15, zero.rounded[:4])
+        return Cat(held, Mux(negative, clamped, Const(0, 4)))
+
+    def _second_pass(self, m: Module, buffer: RowBuffer) -> None:
+        """Divide every lane by the vector's scale; all stages move together."""
+        p = self.parameters
+        move = ~self.results.valid | self.results.ready
+        out = self.results.payload
+        group = Signal(GROUP_LAYOUT, reset_less=True)
+        read = Signal()
+        read_last = Signal(reset_less=True)
+        with m.If(move):
+            m.d.sync += [
+                group.eq(buffer.result),
+                read.eq(buffer.valid),
+                read_last.eq(buffer.last),
+            ]
+
+        def beside(value: Any, name: str, *, reset: bool = False) -> Any:
+            """Return what goes along with the quotients."""
+            stages = p.quotient_stages
+            return delay_line(m, value, stages, name=name, enable=move, reset=reset)[-1]
+
+        zero_point = beside(group.zero_point, "zero_point")
+        m.d.comb += [
+            buffer.enable.eq(move),
+            self.results.valid.eq(beside(read, "divided", reset=True)),
+            out.last.eq(beside(read_last, "divided_last")),
+            out.scale.eq(beside(group.scale.stored, "stored")),
+            out.zero_point.eq(zero_point),
+        ]
+        for i in range(p.lanes):
+            value = buffer.data[i]
+            lane = ScaledQuotient(steps=INT4_STEPS, stages=p.quotient_stages, enable=True)
+            m.submodules[f"quotient_{i}"] = lane
+            m.d.comb += [
+                lane.enable.eq(move),
+                lane.a.eq(finite_magnitude(value)),
+                lane.scale.eq(group.scale),
+            ]
+            # A quotient of 16 or more is beyond both clamps, whatever the zero point.
+            size = Mux(lane.excess.any(), 16, lane.rounded)
+            placed = Mux(beside(value[15], f"sign_{i}"), zero_point - size, zero_point + size)
+            m.d.comb += out.codes[i].eq(Mux(placed < 0, 0, Mux(placed > 15, 15, placed)))
+
+
+def ordered_code(value: Value) -> Value:
+    """Return a two's complement integer in the order of finite FP16 numbers; both zeros are 0."""
+    code = finite(value)
+    return Mux(code[15], -code[:15], code[:15])
+
+
+def float_code(ordered: Value) -> Value:
+    """Return the FP16 code of an `ordered_code`."""
+    negative = ordered < 0
+    return Cat(Mux(negative, -ordered, ordered)[:15], negative)

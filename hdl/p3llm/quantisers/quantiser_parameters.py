@@ -1,0 +1,78 @@
+"""Dimensions of the quantisers that take a vector twice, and how they read FP16."""
+
+from typing import Annotated
+
+from amaranth.hdl import Cat, Const, Mux, Value
+from amaranth.lib import data
+
+from hdl.arith.float_format import BINARY16
+from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, require
+
+
+@parameter_object
+class QuantiserParameters(Parameters):
+    """Dimensions of a quantiser; they also drive its golden model and its testbench.
+
+    Parameters
+    ----------
+    lanes : int
+        Elements in a slice.
+    width : int
+        Elements of the longest vector, a multiple of `lanes` and at least two slices.
+    vectors : int
+        Complete vectors under way or waiting at most.
+    scale_stages : int
+        Pipeline stages of the division that makes a scale, once a vector.
+    quotient_stages : int
+        Pipeline stages of a lane's quotient.
+
+    Raises
+    ------
+    ValueError
+        If a rule above is broken, with the rule and the value.
+    """
+
+    lanes: Annotated[int, PowerOfTwo(1, 64, "elements")] = 32
+    width: Annotated[int, Range(2, 16384, "elements")] = 4096
+    vectors: Annotated[int, Range(1, 16, "vectors")] = 4
+    scale_stages: Annotated[int, Range(1, 10, "stages")] = 6
+    quotient_stages: Annotated[int, Range(1, 7, "stages")] = 4
+
+    def __post_init__(self) -> None:
+        """Check every rule."""
+        super().__post_init__()
+        require(self.width % self.lanes == 0, "width must be a multiple of lanes", self.width)
+        require(self.width >= 2 * self.lanes, "width must be at least two slices", self.width)
+        require(self.slices <= 4000, "width must be at most 4000 slices", self.width)
+
+    @property
+    def slices(self) -> int:
+        """Slices of the longest vector."""
+        return self.width // self.lanes
+
+    @property
+    def values_layout(self) -> data.ArrayLayout:
+        """A slice's FP16 numbers."""
+        return data.ArrayLayout(16, self.lanes)
+
+    @property
+    def slice_layout(self) -> data.StructLayout:
+        """A slice of a vector."""
+        return data.StructLayout({"values": self.values_layout, "last": 1})
+
+
+def is_nan(value: Value) -> Value:
+    """Return whether an FP16 code is a NaN."""
+    return value[10:15].all() & value[:10].any()
+
+
+def finite_magnitude(value: Value) -> Value:
+    """Return an FP16 code's magnitude; that of an infinity is 65504, that of a NaN zero."""
+    special = value[10:15].all()
+    limited = Mux(special, Const(BINARY16.max_finite, 15), value[:15])
+    return limited & ~is_nan(value).replicate(15)
+
+
+def finite(value: Value) -> Value:
+    """Return an FP16 code with `finite_magnitude`; what was a NaN is +0."""
+    return Cat(finite_magnitude(value), value[15] & ~is_nan(value))

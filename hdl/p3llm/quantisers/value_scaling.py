@@ -1,0 +1,207 @@
+"""Attention probabilities times the scales of their values: P3-LLM's second-level scaling."""
+
+from typing import Annotated, Any
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from hdl.arith.delay_line import delay_line
+from hdl.arith.float_divide import FloatDivide
+from hdl.arith.float_format import BINARY16
+from hdl.arith.float_multiply import FloatMultiply
+from hdl.memory.row_buffer import RowBuffer
+from hdl.p3llm.quantisers.extreme import extreme, higher
+from hdl.p3llm.quantisers.quantiser_parameters import finite_magnitude
+from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, require
+from hdl.unit import Unit
+
+TURNAROUND = 6
+"""Cycles from a row's last slice to its largest scale, and some for the buffer's pointers."""
+
+
+@parameter_object
+class ValueScalingParameters(Parameters):
+    """Dimensions of the second-level scaling; they also drive its model and its testbench.
+
+    Parameters
+    ----------
+    lanes : int
+        Tokens in a slice.
+    tokens : int
+        Tokens of the longest row, a multiple of `lanes` and at least two slices.
+    rows : int
+        Complete rows under way or waiting at most.
+    divide_stages, multiply_stages : int
+        Pipeline stages of a lane's operators.
+
+    Raises
+    ------
+    ValueError
+        If a rule above is broken, with the rule and the value.
+    """
+
+    lanes: Annotated[int, PowerOfTwo(1, 64, "tokens")] = 32
+    tokens: Annotated[int, Range(2, 131072, "tokens")] = 4096
+    rows: Annotated[int, Range(1, 16, "rows")] = 2
+    divide_stages: Annotated[int, Range(1, 16, "stages")] = 8
+    multiply_stages: Annotated[int, Range(1, 4, "stages")] = 2
+
+    def __post_init__(self) -> None:
+        """Check every rule."""
+        super().__post_init__()
+        require(self.tokens % self.lanes == 0, "tokens must be a multiple of lanes", self.tokens)
+        require(self.tokens >= 2 * self.lanes, "tokens must be at least two slices", self.tokens)
+        require(self.slices <= 4000, "tokens must be at most 4000 slices", self.tokens)
+
+    @property
+    def slices(self) -> int:
+        """Slices of the longest row."""
+        return self.tokens // self.lanes
+
+    @property
+    def slice_layout(self) -> data.StructLayout:
+        """A slice of scales, or of probabilities."""
+        return data.StructLayout({"values": data.ArrayLayout(16, self.lanes), "last": 1})
+
+    @property
+    def result_layout(self) -> data.StructLayout:
+        """A slice of products; every slice of a row carries the largest scale."""
+        values = data.ArrayLayout(16, self.lanes)
+        return data.StructLayout({"values": values, "largest": 16, "last": 1})
+
+
+class ValueScaling(Unit):
+    """Rows of ``p[t] * (scale[t] / max(scale))``, and the maximum, in slices of `lanes`.
+
+    The scale of each token's value vector goes into its probability, so that the product with the
+    values needs integers alone; over their maximum no scale makes a product that is larger than
+    its probability. The maximum multiplies the head's result later (P3-LLM, Section V-B).
+
+    **Latency** ``divide_stages + multiply_stages + 4`` cycles from a row's last scales to its first
+    products. **Throughput** one slice of each input and one of results a cycle, also from row to
+    row; but while `rows` complete rows are under way the next one's scales wait. A slice waits for
+    its probabilities.
+
+    **Numerics** ratio and product are FP16, each rounded to nearest, ties to even; subnormals in
+    and out. Scales are not negative; an infinite one counts as 65504 in the maximum, a NaN does not
+    count. Where all are zero, so are the ratios.
+
+    Parameters
+    ----------
+    parameters : ValueScalingParameters
+        Dimensions.
+
+    Members
+    -------
+    scales : In(stream)
+        `values` in FP16, `last` in a row's last slice; at most `tokens` a row.
+    probabilities : In(stream)
+        A slice for each slice of scales; its `last` is not used.
+    results : Out(stream)
+        `values` in FP16, `largest` in FP16, `last`.
+
+    Raises
+    ------
+    ValueError
+        By `ValueScalingParameters`.
+    """
+
+    def __init__(self, *, parameters: ValueScalingParameters) -> None:
+        self.parameters = parameters
+        super().__init__(
+            {
+                "scales": In(stream.Signature(parameters.slice_layout)),
+                "probabilities": In(stream.Signature(parameters.slice_layout)),
+                "results": Out(stream.Signature(parameters.result_layout)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Connect the first pass, the buffer and the second pass."""
+        m = Module()
+        p = self.parameters
+        m.submodules.buffer = buffer = RowBuffer(
+            data_shape=data.ArrayLayout(16, p.lanes),
+            result_shape=15,
+            depth=p.slices + TURNAROUND,
+            rows=p.rows,
+        )
+        self._first_pass(m, buffer)
+        self._second_pass(m, buffer)
+        return m
+
+    def _first_pass(self, m: Module, buffer: RowBuffer) -> None:
+        """Largest scale; nothing here ever waits."""
+        p = self.parameters
+        scales = self.scales.payload
+        take = self.scales.valid & buffer.room
+        m.d.comb += [
+            self.scales.ready.eq(buffer.room),
+            buffer.take.eq(take),
+            buffer.take_last.eq(scales.last),
+            buffer.write.strobe.eq(take),
+            buffer.write.last.eq(scales.last),
+            buffer.write.data.eq(scales.values),
+        ]
+        in_slice, largest = Signal(15, reset_less=True), Signal(15, reset_less=True)
+        begins = Signal(init=1)
+        strobe = delay_line(m, take, 2, name="strobe", reset=True)
+        last = delay_line(m, scales.last, 2, name="last")
+        magnitudes = [finite_magnitude(scales.values[i]) for i in range(p.lanes)]
+        m.d.sync += in_slice.eq(extreme(m, magnitudes, higher, name="magnitude"))
+        # A row's first slice starts anew instead of from the row before.
+        with m.If(strobe[1]):
+            m.d.sync += [
+                largest.eq(Mux(begins, in_slice, higher(in_slice, largest))),
+                begins.eq(last[1]),
+            ]
+        m.d.comb += [
+            buffer.results.valid.eq(strobe[2] & last[2]),
+            buffer.results.payload.eq(largest),
+        ]
+
+    def _second_pass(self, m: Module, buffer: RowBuffer) -> None:
+        """Divide by the largest scale, then multiply with probabilities, which may be late."""
+        p = self.parameters
+        results, out = self.results, self.results.payload
+        largest = Signal(15, reset_less=True)
+        read, divided = Signal(), Signal()
+        read_last = Signal(reset_less=True)
+        # The multipliers may move on while the dividers wait for probabilities.
+        free = ~results.valid | results.ready
+        move = free & (~divided | self.probabilities.valid)
+        m.d.comb += [buffer.enable.eq(move), self.probabilities.ready.eq(free & divided)]
+        with m.If(move):
+            m.d.sync += [
+                largest.eq(buffer.result),
+                read.eq(buffer.valid),
+                read_last.eq(buffer.last),
+            ]
+        # What accompanies the quotients, and then the products.
+        stages = {"enable": move, "cycles": p.divide_stages}
+        beside = Cat(read_last, largest)
+        quotients = delay_line(m, beside, name="beside_quotients", **stages)[-1]
+        m.d.comb += divided.eq(delay_line(m, read, name="divided", reset=True, **stages)[-1])
+        stages = {"enable": free, "cycles": p.multiply_stages}
+        products = delay_line(m, quotients, name="beside_products", **stages)[-1]
+        take = divided & self.probabilities.valid
+        m.d.comb += [
+            results.valid.eq(delay_line(m, take, name="taken", reset=True, **stages)[-1]),
+            out.last.eq(products[0]),
+            out.largest.eq(products[1:]),
+        ]
+        for i in range(p.lanes):
+            divide = FloatDivide(stages=p.divide_stages, enable=True)
+            multiply = FloatMultiply(stages=p.multiply_stages, enable=True)
+            m.submodules[f"divide_{i}"], m.submodules[f"multiply_{i}"] = divide, multiply
+            m.d.comb += [
+                divide.enable.eq(move),
+                divide.a.eq(buffer.data[i]),
+                # Where the largest scale is zero, zero over one is as good.
+                divide.b.eq(Mux(largest.any(), largest, BINARY16.one)),
+                multiply.enable.eq(free),
+                multiply.a.eq(divide.result),
+                multiply.b.eq(self.probabilities.payload.values[i]),
+                out.values[i].eq(multiply.result),
+            ]

@@ -1,0 +1,1 @@
+"""Testbenches of the quantisers of P3-LLM."""

@@ -1,0 +1,96 @@
+"""Testbench of the E4M3 quantiser: SmolLM2's activations, edges, ties, stalls, resets."""
+
+from typing import Any
+
+import cocotb
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.p3llm.quantisers.e4m3_quantiser import e4m3_quantiser
+from testbenches.bench import catalog_parameters
+from testbenches.p3llm.quantisers.real_vectors import (
+    LAYERS,
+    SHOWN,
+    cut,
+    edges,
+    random_vectors,
+    trace,
+)
+from testbenches.p3llm.quantisers.vector_bench import VectorBench
+from testbenches.streams import PAUSES
+
+
+def prepare(p: Any) -> None:
+    """Capture the tensors before the simulator starts."""
+    trace()
+
+
+def model(vectors: NDArray[np.int64]) -> dict[str, Any]:
+    """Return the fields of the results."""
+    codes, scales = e4m3_quantiser(vectors)
+    return {"codes": codes, "scale": scales}
+
+
+def bench_for(dut: Any, salt: str, source: str = "none", sink: str = "none") -> VectorBench:
+    """Attach the unit's streams."""
+    p = catalog_parameters()
+    return VectorBench(
+        dut,
+        salt,
+        model=model,
+        latency=p.scale_stages + p.quotient_stages + 4,
+        read_latency=p.quotient_stages + 2,
+        source=source,
+        sink=sink,
+    )
+
+
+def real_activations(width: int) -> NDArray[np.int64]:
+    """Return inputs of linear layers, cut or repeated to a width."""
+    names = ("q_proj", "o_proj", "gate_proj", "down_proj")
+    rows = [trace().linear(layer, name).inputs[-SHOWN:] for layer in LAYERS for name in names]
+    return np.concatenate([cut(one, width) for one in rows])
+
+
+@cocotb.test()
+async def real(dut: Any) -> None:
+    """Quantise what SmolLM2's linear layers are given, at full rate, bit for bit."""
+    bench = bench_for(dut, "real")
+    vectors = bench.fewer(real_activations(bench.p.width))
+    tensors = f"SmolLM2 layers {LAYERS}, {len(vectors)} inputs of linear layers"
+    await bench.run_at_full_rate(vectors, tensors)
+
+
+@cocotb.test()
+async def extremes(dut: Any) -> None:
+    """All zero, all equal, one sign, tiny, huge, infinities and NaNs."""
+    bench = bench_for(dut, "extremes")
+    await bench.run_vectors(edges(bench.p.width))
+
+
+@cocotb.test()
+async def ties(dut: Any) -> None:
+    """Quotients that tie exactly, or but for float32's rounding."""
+    bench = bench_for(dut, "ties")
+    vectors = random_vectors(bench.bench.numpy_rng, 4096 // bench.p.slices + 8, bench.p.width)
+    # 448 / 7 is a power of two: multiples of 7 over the largest tie without a rest.
+    vectors[::2, 0] = 0x7BFF & ~0x3FF | 7 * 128
+    await bench.run_vectors(vectors)
+
+
+@cocotb.test()
+@cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
+async def stalls(dut: Any, source: str, sink: str) -> None:
+    """Random vectors of random lengths under every pair of pause patterns."""
+    bench = bench_for(dut, f"stalls {source} {sink}", source, sink)
+    vectors = bench.fewer(random_vectors(bench.bench.numpy_rng, 8, bench.p.width))
+    await bench.run_vectors(bench.random_lengths(vectors))
+
+
+@cocotb.test()
+async def resets(dut: Any) -> None:
+    """Reset in the middle of work, which leaves nothing behind."""
+    bench = bench_for(dut, "resets", "random", "bursty")
+    vectors = random_vectors(bench.bench.numpy_rng, 6, bench.p.width)
+    await bench.disturb_with(vectors)
+    await bench.run_vectors(vectors)

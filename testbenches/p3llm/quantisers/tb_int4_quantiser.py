@@ -1,0 +1,100 @@
+"""Testbench of the INT4 quantiser: SmolLM2's keys and values, edges, ties, stalls, resets."""
+
+from typing import Any
+
+import cocotb
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.p3llm.quantisers.int4_quantiser import int4_quantiser
+from testbenches.bench import catalog_parameters
+from testbenches.p3llm.quantisers.real_vectors import (
+    LAYERS,
+    SHOWN,
+    cut,
+    edges,
+    random_vectors,
+    trace,
+)
+from testbenches.p3llm.quantisers.vector_bench import VectorBench
+from testbenches.streams import PAUSES
+
+
+def prepare(p: Any) -> None:
+    """Capture the tensors before the simulator starts."""
+    trace()
+
+
+def model(vectors: NDArray[np.int64]) -> dict[str, Any]:
+    """Return the fields of the results."""
+    codes, zero_points, scales = int4_quantiser(vectors)
+    return {"codes": codes, "zero_point": zero_points, "scale": scales}
+
+
+def bench_for(dut: Any, salt: str, source: str = "none", sink: str = "none") -> VectorBench:
+    """Attach the unit's streams."""
+    p = catalog_parameters()
+    return VectorBench(
+        dut,
+        salt,
+        model=model,
+        latency=p.scale_stages + 2 * p.quotient_stages + 6,
+        read_latency=p.quotient_stages + 2,
+        source=source,
+        sink=sink,
+    )
+
+
+def real_cache(width: int) -> NDArray[np.int64]:
+    """Return keys and values of every head, cut or repeated to a width."""
+    rows = []
+    for layer in LAYERS:
+        for head in range(0, trace().heads, trace().heads // trace().kv_heads):
+            attention = trace().attention_trace(layer, head)
+            rows += [cut(part[-SHOWN:], width) for part in (attention.k, attention.v)]
+    return np.concatenate(rows)
+
+
+@cocotb.test()
+async def real(dut: Any) -> None:
+    """Keys and values of SmolLM2 at full rate, bit for bit."""
+    bench = bench_for(dut, "real")
+    vectors = bench.fewer(real_cache(bench.p.width))
+    tensors = f"SmolLM2 layers {LAYERS}, {len(vectors)} keys and values"
+    await bench.run_at_full_rate(vectors, tensors)
+
+
+@cocotb.test()
+async def extremes(dut: Any) -> None:
+    """All zero, all equal, one sign, tiny, huge, infinities and NaNs."""
+    bench = bench_for(dut, "extremes")
+    await bench.run_vectors(edges(bench.p.width))
+
+
+@cocotb.test()
+async def ties(dut: Any) -> None:
+    """Quotients that tie exactly, or but for float32's rounding."""
+    bench = bench_for(dut, "ties")
+    vectors = random_vectors(bench.bench.numpy_rng, 4096 // bench.p.slices + 8, bench.p.width)
+    # From -7.5 to 7.5 the scale is 1, and halves tie.
+    vectors[::2, :2] = 0x4780, 0xC780
+    vectors[::2, 2:] = vectors[::2, 2:] & 0x8000 | 0x3800 + (vectors[::2, 2:] & 15) * 0x80
+    await bench.run_vectors(vectors)
+
+
+@cocotb.test()
+@cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
+async def stalls(dut: Any, source: str, sink: str) -> None:
+    """Random vectors of random lengths under every pair of pause patterns."""
+    bench = bench_for(dut, f"stalls {source} {sink}", source, sink)
+    vectors = bench.fewer(random_vectors(bench.bench.numpy_rng, 8, bench.p.width))
+    await bench.run_vectors(bench.random_lengths(vectors))
+
+
+@cocotb.test()
+async def resets(dut: Any) -> None:
+    """Reset in the middle of work, which leaves nothing behind."""
+    bench = bench_for(dut, "resets", "random", "bursty")
+    vectors = random_vectors(bench.bench.numpy_rng, 6, bench.p.width)
+    await bench.disturb_with(vectors)
+    await bench.run_vectors(vectors)

@@ -1,0 +1,106 @@
+"""The bench of units that take vectors in slices and give them back in slices."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from testbenches.bench import catalog_parameters
+from testbenches.slices import full_rate_cycles
+from testbenches.stream_bench import Fields, StreamBench
+
+Codes = NDArray[np.int64]
+MANY_SLICES = 64
+"""Slices of a vector from which on fewer vectors show the same."""
+
+
+class VectorBench(StreamBench):
+    """A quantiser's two streams.
+
+    Parameters
+    ----------
+    dut : Any
+        The design under test.
+    salt : str
+        Name of the test.
+    model : Callable
+        From vectors, shape (count, elements), to the fields of as many results: those with the
+        elements' axis are cut into slices, those without it stand in every slice.
+    latency, read_latency : int
+        Cycles from a vector's last slice to its first result, and from its first slice's reading.
+    source, sink : str
+        Pause patterns.
+    """
+
+    def __init__(
+        self,
+        dut: Any,
+        salt: str,
+        *,
+        model: Any,
+        latency: int,
+        read_latency: int,
+        source: str = "none",
+        sink: str = "none",
+    ) -> None:
+        self.p = p = catalog_parameters()
+        self.model = model
+        self.latencies = {"latency": latency, "read_latency": read_latency}
+        super().__init__(
+            dut,
+            salt,
+            source=("vectors", p.slice_layout),
+            sink=("results", p.result_layout),
+            pauses=(source, sink),
+        )
+
+    def fewer(self, vectors: Codes) -> Codes:
+        """Return vectors spread over the given ones, the fewer the longer they are."""
+        count = max(3, len(vectors) * MANY_SLICES // self.p.slices)
+        return vectors[:: max(1, len(vectors) // count)]
+
+    def slices_of(self, vectors: list[Codes]) -> Fields:
+        """Cut vectors, whose lengths may differ, into slices."""
+        counts = [len(vector) // self.p.lanes for vector in vectors]
+        last = np.zeros(sum(counts), np.int64)
+        last[np.cumsum(counts) - 1] = 1
+        values = np.concatenate(vectors).reshape(-1, self.p.lanes)
+        return {"values": values, "last": last}
+
+    def expected(self, vectors: list[Codes]) -> Fields:
+        """Return the fields of all slices of results."""
+        fields: dict[str, list[Any]] = {}
+        for vector in vectors:
+            slices = len(vector) // self.p.lanes
+            for name, value in self.model(vector[np.newaxis]).items():
+                value = np.asarray(value, np.int64).reshape(-1)
+                rows = value.reshape(slices, -1) if len(value) > 1 else value.repeat(slices)
+                fields.setdefault(name, []).append(rows)
+        return {name: np.concatenate(rows) for name, rows in fields.items()}
+
+    async def run_vectors(self, vectors: list[Codes] | Codes) -> int:
+        """Run vectors and compare everything; return the cycles."""
+        vectors = list(vectors)
+        slices = self.slices_of(vectors)
+        cycles = await self.run(slices)
+        self.check({**self.expected(vectors), "last": slices["last"]})
+        return cycles
+
+    async def run_at_full_rate(self, vectors: Codes, tensors: str) -> None:
+        """Run vectors without a pause, require the cycles of the contract, and record them."""
+        cycles = await self.run_vectors(vectors)
+        counts = [len(vector) // self.p.lanes for vector in vectors]
+        expected = full_rate_cycles(counts, rows=self.p.vectors, **self.latencies)
+        self.bench.compare("cycles", np.array([expected]), np.array([cycles]))
+        ideal = sum(counts) + counts[0]
+        self.bench.record(cycles=cycles, ideal_cycles=ideal, tensors=tensors)
+
+    def random_lengths(self, vectors: Codes) -> list[Codes]:
+        """Cut vectors to random numbers of slices, two at least."""
+        lengths = self.bench.numpy_rng.integers(2, self.p.slices + 1, len(vectors)) * self.p.lanes
+        return [row[:length] for row, length in zip(vectors, lengths, strict=True)]
+
+    async def disturb_with(self, vectors: Codes) -> None:
+        """Reset in the middle of work, again and again."""
+        slices = self.slices_of(list(vectors))
+        await self.disturb(slices, times=6, longest=3 * self.p.slices + 20)

@@ -1,0 +1,119 @@
+"""A decode step of whole layers in hardware formats, against SmolLM2 itself."""
+
+import numpy as np
+import pytest
+
+from golden.arith.float_values import codes
+from golden.llm import open_trace
+from golden.llm.trace import Trace
+from golden.nonlinear.rotary_embedding import paired
+from golden.p3llm.p3llm import Cache, DecoderParameters, Matrix, Weights, decode
+
+PARAMETERS = DecoderParameters()
+TOKENS = 640
+PROMPT = 600
+LAYERS = (0, 14, 29)
+
+
+@pytest.fixture(scope="module")
+def trace() -> Trace:
+    return open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
+
+
+def layer_weights(trace: Trace, layer: int) -> Weights:
+    """Quantise a layer; rows of queries and keys such that neighbours turn together."""
+
+    def matrix(name: str, *, turns: bool = False) -> Matrix:
+        weight = trace.linear(layer, name).weight
+        if turns:
+            rows = paired(np.arange(len(weight)).reshape(-1, trace.head_size)).reshape(-1)
+            weight = weight[rows]
+        return Matrix.quantised(weight, PARAMETERS.group)
+
+    return Weights(
+        query=matrix("q_proj", turns=True),
+        key=matrix("k_proj", turns=True),
+        value=matrix("v_proj"),
+        output=matrix("o_proj"),
+        gate=matrix("gate_proj"),
+        up=matrix("up_proj"),
+        down=matrix("down_proj"),
+        norms=(trace.norm(layer, "input"), trace.norm(layer, "post_attention")),
+    )
+
+
+def prompt_cache(trace: Trace, layer: int) -> Cache:
+    """Quantise the keys and values of the prompt."""
+    heads = [trace.attention_trace(layer, head) for head in range(0, trace.heads, 3)]
+    keys = np.stack([codes(paired(head.k[:PROMPT])) for head in heads])
+    return Cache.of_prompt(keys, np.stack([codes(head.v[:PROMPT]) for head in heads]))
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_a_layer_is_near_the_model(trace: Trace, layer: int) -> None:
+    """Four steps behind 600 tokens: what four-bit weights and caches leave of the output."""
+    weights, cache = layer_weights(trace, layer), prompt_cache(trace, layer)
+    states, expected = trace.hidden(layer)
+    for position in range(PROMPT, PROMPT + 4):
+        state, cache = decode(weights, cache, states[position], position, PARAMETERS)
+        change = expected[position].astype(np.float64) - states[position]
+        error = np.linalg.norm(state - expected[position]) / np.linalg.norm(change)
+        assert error < 0.35
+    assert cache.keys.shape == (3, PROMPT + 4, 64)
+    again, _ = decode(weights, prompt_cache(trace, layer), states[PROMPT], PROMPT, PARAMETERS)
+    assert again.dtype == np.float32
+
+
+def dequantised(matrix: Matrix) -> np.ndarray:
+    """Return the numbers that a matrix's bytes stand for, by tables written out here."""
+    outputs, groups = matrix.selects.shape
+    low, high = matrix.columns & 15, matrix.columns >> 4
+    nibble = np.stack([low, high], axis=-1).reshape(*matrix.columns.shape[:2], 16, 4)
+    code = nibble.transpose(0, 2, 1, 3).reshape(-1, matrix.columns.shape[1] * 4)[:outputs]
+    halves = [0, 0.5, 1, 1.5, 2, 3, 4, 6]
+    table = np.array([[*halves, special, *(-x for x in halves[1:])] for special in (5, -5, 8, -8)])
+    numbers = table[np.repeat(matrix.selects, code.shape[1] // groups, axis=1), code]
+    rows = matrix.scales.view(np.float16).astype(np.float64)[:, np.newaxis]
+    return numbers * np.repeat(matrix.steps * rows, code.shape[1] // groups, axis=1)
+
+
+def in_float64(weights: Weights, cache: Cache, state: np.ndarray, position: int) -> np.ndarray:
+    """Return the layer's output from the same bytes in float64; `cache` has the token in it."""
+    p = PARAMETERS
+    pair = np.arange(p.head_size // 2)
+    turn = np.exp(1j * position * float(p.base) ** (-2 * pair / p.head_size))
+
+    def norm(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        return x / np.sqrt(np.mean(x**2) + 1e-5) * weight
+
+    def stored(part: np.ndarray, zeros: np.ndarray, scales: np.ndarray) -> np.ndarray:
+        integers = part.astype(np.float64) - zeros[..., np.newaxis]
+        return integers * scales.view(np.float16).astype(np.float64)[..., np.newaxis]
+
+    here = norm(state, weights.norms[0])
+    flat = (dequantised(weights.query) @ here).reshape(p.heads, -1, 2)
+    turned = (flat[..., 0] + 1j * flat[..., 1]) * turn
+    queries = np.stack([turned.real, turned.imag], axis=-1).reshape(p.heads, -1)
+    factors = cache.factors.view(np.float16).astype(np.float64)
+    keys = stored(cache.keys, cache.key_zeros, cache.key_scales) * factors
+    vectors = stored(cache.values, cache.value_zeros, cache.value_scales)
+    heads = []
+    for head, query in enumerate(queries):
+        scores = keys[head // 3] @ query / np.sqrt(p.head_size)
+        powers = np.exp(scores - scores.max())
+        heads.append(powers / powers.sum() @ vectors[head // 3])
+    state = state + dequantised(weights.output) @ np.concatenate(heads)
+    here = norm(state, weights.norms[1])
+    gate, up = dequantised(weights.gate) @ here, dequantised(weights.up) @ here
+    return state + dequantised(weights.down) @ (gate / (1 + np.exp(-gate)) * up)
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_a_layer_is_near_float64_of_the_same_bytes(trace: Trace, layer: int) -> None:
+    """What 8-bit inputs and the NPU's functions add, by another decoder of the bytes."""
+    weights, cache = layer_weights(trace, layer), prompt_cache(trace, layer)
+    before = trace.hidden(layer)[0][PROMPT]
+    state, cache = decode(weights, cache, before, PROMPT, PARAMETERS)
+    exact = in_float64(weights, cache, before.astype(np.float64), PROMPT)
+    error = np.linalg.norm(state - exact) / np.linalg.norm(exact - before)
+    assert error < 0.08

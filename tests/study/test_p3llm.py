@@ -1,0 +1,136 @@
+"""P3-LLM's study: its tensors' formats are the golden ones, its verdicts count, it finishes."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from golden.arith import bitmod_fp4, fp8_e4m3, fp8_s0e4m4, int4_asym
+from golden.arith.float_values import codes
+from golden.llm import open_trace
+from golden.p3llm.scheme import PUBLISHED, Rope, Scheme, quantised, rounded_weights
+from golden.p3llm.tensor_formats import Probabilities, asymmetric, bitmod, e4m3, probabilities
+from golden.study import p3llm
+from golden.study.comparisons import Comparison, compared, verdicts
+from golden.study.outcome import write_outcome
+from golden.study.p3llm_keys import key_errors
+from golden.study.p3llm_passes import SchemePasses, smooth_quant_shifts, window_losses
+from golden.study.p3llm_speed import drain_share, mean_speedup, peak_ratio
+from hdl.arith.fp8_s0e4m4 import Round
+
+TOKENS = 80
+
+
+@pytest.fixture(scope="module")
+def network() -> Any:
+    """Return two layers of random weights whose inputs are whole groups."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    config = LlamaConfig(
+        hidden_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        intermediate_size=192,
+        vocab_size=97,
+        initializer_range=0.2,
+    )
+    model = LlamaForCausalLM(config).eval()
+    model.set_attn_implementation("eager")
+    return model
+
+
+@pytest.fixture(scope="module")
+def text() -> np.ndarray:
+    return np.random.default_rng(1).integers(0, 97, (2, TOKENS))
+
+
+def test_tensors_are_as_the_bit_exact_models_have_them() -> None:
+    trace = open_trace(text="prose", tokens=640, layers=(14,))
+    inputs = trace.linear(14, "down_proj").inputs[:64]
+    code, scale = fp8_e4m3.quantise(inputs)
+    expected = torch.tensor(code).view(torch.float8_e4m3fn).float() * torch.tensor(scale)
+    assert torch.equal(e4m3(torch.tensor(inputs)), expected)
+
+    value = trace.attention_trace(14, 0).v
+    groups = int4_asym.quantise(value)
+    numbers, scales = asymmetric(torch.tensor(value))
+    assert np.array_equal(numbers * scales, groups.values())
+
+    shares = trace.attention_trace(14, 0).probabilities[-64:]
+    for target, rule in (
+        (Probabilities.S0E4M4, Round.HALF_UP),
+        (Probabilities.S0E4M4_RNE, Round.RNE),
+        (Probabilities.S0E4M4_TRUNC, Round.TRUNC),
+    ):
+        bits = fp8_s0e4m4.decode(fp8_s0e4m4.encode(codes(shares), rule))
+        got = probabilities(torch.tensor(shares), target)
+        assert np.array_equal(got, bits.view(np.float16).astype(np.float32))
+
+    weights = trace.linear(14, "q_proj").weight[:96]
+    golden = bitmod_fp4.quantise(weights, group_size=64)
+    steps, row = bitmod_fp4.quantise_scales(golden.scales)
+    half_units = bitmod_fp4.decode(golden.codes, golden.selects[..., np.newaxis])
+    expected = half_units / 2 * (steps.astype(np.float32) * row)[..., np.newaxis]
+    got = bitmod(torch.tensor(weights), 64).numpy().reshape(expected.shape)
+    # Errors of sets that are equal in one sum are not in another.
+    differ = ~np.isclose(got, expected, rtol=1e-6, atol=0)
+    assert differ.mean() < 1e-3
+
+
+def test_a_scheme_without_formats_changes_nothing(network: Any, text: np.ndarray) -> None:
+    before = window_losses(network, text[0])
+    with quantised(network, Scheme()):
+        assert np.allclose(window_losses(network, text[0]), before, atol=1e-5)
+    assert np.array_equal(window_losses(network, text[0]), before)
+
+
+def test_a_longer_text_does_not_change_what_was_decoded(network: Any, text: np.ndarray) -> None:
+    """Behind its prompt a decoded token depends on those before it alone; prefill's does not."""
+    for scheme, same in ((replace(PUBLISHED, prompt=30), True), (PUBLISHED, False)):
+        with rounded_weights(network, scheme.weights, 64), quantised(network, scheme):
+            long, short = (window_losses(network, text[0, :n]) for n in (TOKENS, 50))
+        assert np.allclose(long[:49], short, atol=1e-4) == same
+
+
+def test_keys_are_quantised_before_the_rotary_embedding(network: Any, text: np.ndarray) -> None:
+    lanes = [Scheme(cache_bits=4, smoothing=True, rope=rope) for rope in Rope]
+    lost = []
+    for scheme in lanes:
+        with quantised(network, scheme):
+            lost.append(window_losses(network, text[0]))
+    assert not np.allclose(*lost)
+
+
+def test_many_comparisons_need_surer_differences() -> None:
+    def one(sigmas: float) -> Comparison:
+        return Comparison(name="n", difference=sigmas, error=1.0, blocks=60)
+
+    assert verdicts([one(2.2)]) == ["yes"]
+    assert verdicts([one(2.2), one(0.1), one(-4.0)]) == ["not measurable", "not measurable", "no"]
+    lost = np.random.default_rng(3).random((2, 99))
+    assert compared("same", lost, lost).probability == 1.0
+    assert compared("more", lost, lost + 0.1).difference == pytest.approx(0.1)
+
+
+def test_speeds_follow_from_the_paper_s_figures() -> None:
+    assert peak_ratio() == 8
+    # Sixteen sums of 32 bits of eight units, behind 32 column reads.
+    assert drain_share(1, 128, free_slots=False) == 0.25
+    assert drain_share(2, 64, free_slots=False) == 1.0
+    assert mean_speedup("HBM-PIM") > mean_speedup("HBM-PIM", drains=True) > 1
+
+
+def test_the_study_finishes(network: Any, text: np.ndarray, tmp_path: Path) -> None:
+    passes = SchemePasses(network, lambda what, steps: lambda: None)
+    passes._shifts = smooth_quant_shifts(network, text[1])
+    keys = key_errors(network, passes.progress, {"one": text[0], "two": text[1]})
+    done = p3llm.outcome_of(passes, text, text[:1], keys)
+    written = {file.name for file in write_outcome(done, tmp_path)}
+    assert {"p3llm.md", "p3llm.json", "p3llm-keys.svg", "p3llm-roofline.svg"} <= written
+    assert {claim.holds for claim in done.claims} <= {"yes", "no", "not measurable"}
