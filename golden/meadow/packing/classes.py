@@ -19,6 +19,7 @@ from golden.meadow.packing.packets import (
     put_fields,
     width_of,
 )
+from hdl.meadow.wilu.packet_format import MODE_BITS, MODES, ids_in
 
 Table = tuple[int, ...]
 """Widths of the classes' offsets, the class of the lowest IDs first."""
@@ -73,17 +74,23 @@ def pack_classes(ids: Ids, table: Table, class_bits: int, packet_bits: int) -> W
     offsets = ids - begins.astype(np.uint32)[classes]
     ends = np.cumsum(widths[classes])
 
-    each = packet_bits // class_bits
+    each = ids_in(packet_bits - MODE_BITS, class_bits)
     headers = -(-len(ids) // each)
     last = np.minimum(each * np.arange(1, headers + 1), len(ids)) - 1
-    # Packets of offsets behind each header and those before it.
-    supplied = -(-ends[last] // packet_bits)
-    places = np.arange(headers) + np.concatenate([[0], supplied[:-1]])
+    # A header's offsets come behind the next header, so that classes are never waited for.
+    supplied = np.concatenate([[0], -(-ends[last] // packet_bits)])
+    supplied = np.append(supplied[:-2], supplied[-1])
+    # The last header is followed by the offsets of two, which may be more than it can say.
+    if headers > 1:
+        supplied[-2] = max(supplied[-2], supplied[-1] - (MODES - 1))
+    before = np.concatenate([[0], supplied[:-1]])
+    places = np.arange(headers) + before
     packets = np.zeros((headers + int(supplied[-1]), packet_bits // 64), np.uint64)
     padded = np.zeros(headers * each, np.uint32)
     padded[: len(ids)] = classes
     fields = np.zeros((headers, packet_bits // 64), np.uint64)
-    put_fields(fields, padded.reshape(headers, each), 0, class_bits)
+    fields[:, 0] = supplied - before
+    put_fields(fields, padded.reshape(headers, each), MODE_BITS, class_bits)
     packets[places] = fields
     offset_packets = np.ones(len(packets), bool)
     offset_packets[places] = False
@@ -113,26 +120,28 @@ def unpack_classes(packets: Words, table: Table, class_bits: int, count: int) ->
         If there are too few packets, or too many.
     """
     packet_bits = 64 * packets.shape[1]
-    each = packet_bits // class_bits
+    each = ids_in(packet_bits - MODE_BITS, class_bits)
     widths = np.array(table, np.int64)
     headers = -(-count // each)
-    fields = get_fields(packets, 0, class_bits, each)
-    # What a packet of offsets would need is never asked for: headers are found one by one.
-    needs = np.cumsum(widths[fields], axis=1)
-    places, place, needed = np.zeros(headers, np.int64), 0, 0
+    following = (packets[:, 0] & np.uint64(MODES - 1)).astype(np.int64)
+    places, place = np.zeros(headers, np.int64), 0
     for header in range(headers):
         if place >= len(packets):
             raise DamagedPackets(f"packets must hold {count} IDs; they end before")
         places[header] = place
-        needed += int(needs[place, min(each, count - header * each) - 1])
-        place = header + 1 + -(-needed // packet_bits)
+        place += 1 + following[place]
     if place != len(packets):
         raise DamagedPackets(f"{count} IDs must fill {place} packets, not {len(packets)}")
-    classes = fields[places].reshape(-1)[:count]
+    fields = get_fields(packets[places], MODE_BITS, class_bits, each)
+    classes = fields.reshape(-1)[:count]
     offset_packets = np.ones(len(packets), bool)
     offset_packets[places] = False
     row = np.concatenate([packets[offset_packets].reshape(-1), np.zeros(1, np.uint64)])
     ends = np.cumsum(widths[classes])
+    needed = -(-ends[np.minimum(each * np.arange(1, headers + 1), count) - 1] // packet_bits)
+    came = np.cumsum(following[places])
+    if (came[1:] < needed[:-1]).any() or came[-1] != needed[-1]:
+        raise DamagedPackets(f"offsets must be {needed[-1]} packets, each in time, not {came[-1]}")
     starts = ends - widths[classes]
     word, shift = starts >> 6, (starts & 63).astype(np.uint64)
     low = row[word] >> shift

@@ -148,7 +148,7 @@ class _Reader:
             level=level,
             chunk=chunk,
             unique=self._block(said, "unique", np.dtype(np.int8), chunk),
-            class_bits=self._one_of(said, "class_bits", range(CLASS_BITS + 1)),
+            class_bits=self._one_of(said, "class_bits", (0, *CLASS_BITS)),
             widths=(),
             packets=self._packets(said, packet_bits),
         )

@@ -135,7 +135,7 @@ def pack_matrix(
     chunk : int
         Weights of a chunk: 1, 2 or 4.
     packet_bits : int
-        64, 128, 256 or 512.
+        64 to 1024, a power of two.
 
     Raises
     ------
@@ -182,7 +182,7 @@ def pack_encoded(
 
 def _best_classes(counts: NDArray[np.int64]) -> tuple[int, tuple[int, ...]]:
     """Return the bits of a class and the widths of the offsets that take least."""
-    tables = {bits: best_table(counts, bits) for bits in range(1, CLASS_BITS + 1)}
+    tables = {bits: best_table(counts, bits) for bits in CLASS_BITS}
     best = min(tables, key=lambda bits: tables[bits][1])
     return best, tables[best][0]
 

@@ -9,9 +9,10 @@ A packet is a word of fixed size; fields begin at its least significant bit, and
 =========  ======================================================================================
 
 With `CLASSES` an ID is the base of its class and an offset of as many bits as its class has. A
-header holds ``packet_bits // class_bits`` classes. Behind it come just as many packets of offsets
-as are needed to hold all offsets of the headers so far: offsets are one row of bits that goes on
-from packet to packet. Nothing says how many they are, so nothing can say it wrongly.
+header's mode field says how many packets of offsets follow it; the rest are classes. Offsets are
+one row of bits that goes on from packet to packet of offsets, which have no mode field. Behind each
+header but the last, there are just as many of them as hold all offsets of the headers before it: so
+the unpacker has classes at hand while the offsets of those before come in.
 """
 
 from amaranth.lib import enum
@@ -24,10 +25,12 @@ MODES = 1 << MODE_BITS
 LONGEST_ID = 16
 """Bits of an ID at most: what table entries can say, and 2**16 unique chunks."""
 
-CLASS_BITS = 3
-"""Bits of a class at most."""
+CLASS_BITS = (2, 3)
+"""Bits of a class. With one alone, a header might need more packets of offsets than it can say."""
 
-PACKETS = (64, 128, 256, 512)
+MOST_CLASSES = 1 << CLASS_BITS[-1]
+
+PACKETS = (64, 128, 256, 512, 1024)
 """Sizes of a packet, in bits."""
 
 

@@ -104,7 +104,7 @@ def test_a_model_without_matrices_ends_with_2(tmp_path: Path) -> None:
     [
         ("--level", "best", "LEVEL must be one of naive, packet"),
         ("--chunk", 3, "CHUNK must be one of 1, 2, 4, not 3"),
-        ("--packet-bits", 96, "PACKET_BITS must be one of 64, 128, 256, 512, not 96"),
+        ("--packet-bits", 96, "PACKET_BITS must be one of 64, 128, 256, 512, 1024, not 96"),
         ("--scale", "row", "SCALE must be one of 'tensor', 'channel', not 'row'"),
         ("--model", "absent.npy", "MODEL must be a file that exists, not absent.npy"),
     ],

@@ -98,7 +98,10 @@ def test_every_turned_bit_and_every_cut_is_refused(content: bytes) -> None:
         (lambda h: h["matrices"][0].update(shape=[7, 0]), "shape of 'NAIVE' must be 2 integers"),
         (lambda h: h["matrices"][0].update(level="best"), "level of 'NAIVE' must be one of naive"),
         (lambda h: h["matrices"][0].update(chunk=3), "chunk of 'NAIVE' must be one of 1, 2, 4"),
-        (lambda h: h["matrices"][0].update(packet_bits=96), "must be one of 64, 128, 256, 512"),
+        (
+            lambda h: h["matrices"][0].update(packet_bits=96),
+            "must be one of 64, 128, 256, 512, 1024",
+        ),
         (lambda h: h["matrices"][3].update(class_bits=0), "must be above 0 for classes"),
         (lambda h: h["matrices"][0].update(widths=[0]), "must be 1 integers from 1 to 16"),
         (lambda h: h["matrices"][1].update(widths=[1] * 17), "must be 16 integers from 1 to 16"),

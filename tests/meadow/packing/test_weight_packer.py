@@ -46,17 +46,18 @@ def plain_ids(packed: PackedMatrix) -> list[int]:
             ]
     elif packed.level is Level.CLASSES:
         starts = [sum(1 << w for w in packed.widths[:c]) for c in range(len(packed.widths))]
-        row = ""
+        row, numbers, bits = "", [], packed.class_bits
         while packets:
-            header, bits = packets.pop(0), packed.class_bits
-            for place in range(0, len(header) - bits + 1, bits):
-                if len(ids) == packed.count:
-                    break
-                number = read_bits(header[place : place + bits])
-                while len(row) < packed.widths[number]:
-                    row += packets.pop(0)
-                ids.append(starts[number] + read_bits(row[: packed.widths[number]]))
-                row = row[packed.widths[number] :]
+            header = packets.pop(0)
+            fields = range(4, len(header) - bits + 1, bits)
+            numbers += [read_bits(header[place : place + bits]) for place in fields]
+            following = read_bits(header[:4])
+            row += "".join(packets[:following])
+            del packets[:following]
+        for number in numbers[: packed.count]:
+            ids.append(starts[number] + read_bits(row[: packed.widths[number]]))
+            row = row[packed.widths[number] :]
+        assert len(row) < packed.packet_bits
     else:
         for packet in packets:
             width, payload = packed.widths[read_bits(packet[:4])], packet[4:]
