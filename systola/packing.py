@@ -26,7 +26,7 @@ LEVELS = ("naive", "packet", "reindexed", "classes", "raw")
 )
 @click.option("--level", default="classes", help="naive, packet, reindexed, classes or raw.")
 @click.option("--chunk", type=int, default=2, help="Weights of a chunk: 1, 2 or 4.")
-@click.option("--packet-bits", type=int, default=128, help="64, 128, 256 or 512.")
+@click.option("--packet-bits", type=int, default=128, help="64, 128, 256, 512 or 1024.")
 @click.option("--scale", default="tensor", help="Of a GGUF's integers, one a tensor or a channel.")
 def pack(
     out: Path | None, model: Path | None, level: str, chunk: int, packet_bits: int, scale: str
