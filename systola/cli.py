@@ -26,6 +26,7 @@ from systola.options import (
     target_option,
     unit_options,
 )
+from systola.packing import COMMANDS as PACKING
 from systola.study import COMMANDS as STUDIES
 from systola.synthesis import COMMANDS as SYNTHESIS
 
@@ -155,7 +156,7 @@ def verilog(unit: Chosen, out: Path | None, target: str, sources: bool) -> None:
     console.print(f"wrote {path_shown(emitted.file_list)}")
 
 
-for command in (*SYNTHESIS, *MUTATION, *STUDIES):
+for command in (*SYNTHESIS, *MUTATION, *STUDIES, *PACKING):
     main.add_command(command)
 
 

@@ -13,13 +13,14 @@ from hdl.errors import UserError
 from hdl.paths import BUILD
 from systola.options import console, path_shown
 
-PAPERS = ("kelle", "lad", "p3llm", "veda")
-WINDOWS = {"kelle": (1, 8), "lad": (1, 8), "p3llm": (2, 16), "veda": (1, 8)}
+WINDOWS = {"kelle": (1, 8), "lad": (1, 8), "meadow": (1, 8), "p3llm": (2, 16), "veda": (1, 8)}
 """Windows of text by default and in full, by paper."""
+
+PAPERS = tuple(WINDOWS)
 
 
 @click.command()
-@click.option("--paper", required=True, help="kelle, lad, p3llm or veda.")
+@click.option("--paper", required=True, help="kelle, lad, meadow, p3llm or veda.")
 @click.option("--full", type=bool, default=False, help="1 takes eight times the text.")
 def study(paper: str, full: bool) -> None:
     """Measure a paper's claims on SmolLM2 and set them beside the paper's figures."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from golden.study import kelle, outcome, veda
+from golden.study import kelle, meadow, outcome, veda
 from golden.study.outcome import Claim, Outcome, Plot, markdown, write_outcome
 from golden.study.precision import quantised, rounded
 from golden.study.subject import Subject
@@ -29,7 +29,7 @@ def subject(model: Any) -> Subject:
 def test_an_unknown_paper_ends_with_2(name: str, near: str | None) -> None:
     result = CliRunner().invoke(main, ["study", "--paper", name])
     assert result.exit_code == 2
-    assert f"PAPER must be one of kelle, lad, p3llm, veda, not '{name}'" in result.output
+    assert f"PAPER must be one of kelle, lad, meadow, p3llm, veda, not '{name}'" in result.output
     assert (f"did you mean '{near}'" in result.output) == (near is not None)
 
 
@@ -50,6 +50,16 @@ def test_veda_finishes(subject: Subject, monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setattr(veda, "SENSITIVE", 40)
     monkeypatch.setattr(veda, "BUILD", tmp_path / "build")
     check(veda.study(subject, full=False), tmp_path)
+
+
+def test_meadow_finishes(subject: Subject, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(meadow, "BLOCK", 40)
+    monkeypatch.setattr(meadow, "CHUNKS", (1, 2))
+    monkeypatch.setattr(meadow, "PACKETS", (64, 128))
+    before = [weight.clone() for weight in subject.model.parameters()]
+    check(meadow.study(subject, full=False), tmp_path)
+    for old, new in zip(before, subject.model.parameters(), strict=True):
+        assert bool((old == new).all())
 
 
 def check(done: Outcome, folder: Path) -> None:

@@ -1,0 +1,1 @@
+"""Weight packing (MEADOW, Section 5): from matrices to packets, and back."""

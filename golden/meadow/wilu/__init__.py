@@ -1,0 +1,1 @@
+"""Models of MEADOW's weight unpacking and index look-up."""

@@ -1,0 +1,1 @@
+"""MEADOW's weight unpacking and index look-up."""

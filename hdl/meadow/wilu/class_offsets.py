@@ -1,0 +1,217 @@
+"""From classes to IDs: each takes as many bits of the row of offsets as its class has."""
+
+from typing import Any
+
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value, unsigned
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from hdl.arith.adder_tree import tree_sum
+from hdl.meadow.wilu.packet_format import MOST_CLASSES
+from hdl.meadow.wilu.unpacker_parameters import WIDTH_BITS, UnpackerParameters
+from hdl.stream.connect import buffered
+from hdl.unit import Unit
+
+FINE_BITS = 5
+"""Of the place of an offset, those that the last stage of its selection takes account of."""
+
+
+class ClassOffsets(Unit):
+    """Add offsets to the bases of classes; where the matrix has none, pass its IDs on.
+
+    Where each offset of a group begins is the sum of the widths before it. Two packets of offsets
+    are held, so that the group may begin anywhere in the first.
+
+    **Latency** 5 cycles. **Throughput** a group a cycle, as long as offsets come.
+
+    Parameters
+    ----------
+    parameters : UnpackerParameters
+        Dimensions, with `classes`.
+
+    Members
+    -------
+    start : In(1)
+        A matrix begins.
+    active : In(1)
+        It has classes.
+    widths, bases : In(ArrayLayout)
+        Of each class.
+    abandon : In(1)
+        Drop all groups up to the last, and give that without IDs.
+    classes : In(stream)
+        Groups of classes.
+    offsets : In(stream)
+        Packets of offsets; behind the last group they are dropped.
+    groups : Out(stream)
+        Groups of IDs.
+    starved, idle : Out(1)
+        A group waits for offsets; none is there that could use some.
+    left_over : Out(1)
+        More packets of offsets came than were needed.
+
+    Raises
+    ------
+    ValueError
+        By `UnpackerParameters`.
+    """
+
+    def __init__(self, *, parameters: UnpackerParameters) -> None:
+        self.parameters = parameters
+        self.widths_layout = data.ArrayLayout(unsigned(WIDTH_BITS), MOST_CLASSES)
+        self.bases_layout = data.ArrayLayout(unsigned(parameters.id_bits), MOST_CLASSES)
+        super().__init__(
+            {
+                "start": In(1),
+                "active": In(1),
+                "widths": In(self.widths_layout),
+                "bases": In(self.bases_layout),
+                "abandon": In(1),
+                "classes": In(stream.Signature(parameters.group_layout)),
+                "offsets": In(stream.Signature(parameters.packet_bits)),
+                "groups": Out(stream.Signature(parameters.group_layout)),
+                "starved": Out(1),
+                "idle": Out(1),
+                "left_over": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Widths; where each begins; the bits from there on; base and offset."""
+        m = Module()
+        p = self.parameters
+        lanes = range(p.lanes)
+        place_bits = ceil_log2(2 * p.packet_bits)
+        # First stage: the width of each lane's offset, none where nobody is.
+        one, one_valid = Signal(p.group_layout, reset_less=True), Signal()
+        widths = [Signal(WIDTH_BITS, name=f"width_{i}", reset_less=True) for i in lanes]
+        # Second stage: the sums of the widths before each lane.
+        two, two_valid = Signal(p.group_layout, reset_less=True), Signal()
+        two_widths = [Signal(WIDTH_BITS, name=f"two_width_{i}", reset_less=True) for i in lanes]
+        before = [Signal(place_bits, name=f"before_{i}", reset_less=True) for i in lanes]
+        total = Signal(place_bits, reset_less=True)
+        fires, moves = Signal(), Signal()
+        one_moves = ~two_valid | fires
+        m.d.comb += [
+            self.classes.ready.eq(~one_valid | one_moves),
+            moves.eq(~self.groups.valid | self.groups.ready),
+        ]
+        table = Array(self.widths[number] for number in range(MOST_CLASSES))
+        with m.If(self.classes.ready):
+            m.d.sync += [one.eq(self.classes.payload), one_valid.eq(self.classes.valid)]
+            for lane in lanes:
+                there = self.active & (self.classes.payload.count > lane)
+                number = self.classes.payload.ids[lane][: ceil_log2(MOST_CLASSES)]
+                m.d.sync += widths[lane].eq(Mux(there, table[number], 0))
+        with m.If(one_moves):
+            m.d.sync += [two.eq(one), two_valid.eq(one_valid), total.eq(tree_sum(widths))]
+            for lane in lanes:
+                m.d.sync += two_widths[lane].eq(widths[lane])
+                m.d.sync += before[lane].eq(tree_sum(widths[:lane]) if lane else 0)
+
+        window, position = self._window(m, fires, total, two_valid & two.last)
+        m.d.comb += fires.eq(two_valid & moves & (~self.starved | self.abandon))
+        m.d.comb += [self.starved.eq(two_valid & ~window.enough), self.idle.eq(~two_valid)]
+        # Third stage: bits from a multiple of 32 on, in which the offset begins.
+        three, three_valid = Signal(p.group_layout, reset_less=True), Signal()
+        rough_bits = (1 << FINE_BITS) - 1 + p.id_bits
+        rough = [Signal(rough_bits, name=f"rough_{i}", reset_less=True) for i in lanes]
+        fine = [Signal(FINE_BITS, name=f"fine_{i}", reset_less=True) for i in lanes]
+        masks = [Signal(p.id_bits, name=f"mask_{i}", reset_less=True) for i in lanes]
+        with m.If(moves):
+            m.d.sync += [
+                three.eq(two),
+                three_valid.eq(fires & (~self.abandon | two.last)),
+            ]
+            with m.If(self.abandon):
+                m.d.sync += three.count.eq(0)
+            for lane in lanes:
+                begins = Signal(place_bits, name=f"begins_{lane}")
+                m.d.comb += begins.eq(position + before[lane])
+                bits = _shifted(window.bits, begins, place_bits, FINE_BITS, p.id_bits)
+                m.d.sync += [
+                    rough[lane].eq(bits),
+                    fine[lane].eq(begins[:FINE_BITS]),
+                    masks[lane].eq(Cat(two_widths[lane] > bit for bit in range(p.id_bits))),
+                ]
+        self._last_stages(m, moves, three, three_valid, (rough, fine, masks))
+        return m
+
+    def _window(self, m: Module, fires: Value, total: Value, ends: Value) -> tuple[Any, Value]:
+        """Hold two packets of offsets; return them, and where the next group's bits begin."""
+        p = self.parameters
+        # One more waits: a group that is not yet complete may leave most of three packets unused.
+        waiting = buffered(m, "offsets_waiting", self.offsets, depth=1)
+        low, high = (Signal(p.packet_bits, reset_less=True, name=n) for n in ("low", "high"))
+        level, position = Signal(range(3)), Signal(ceil_log2(p.packet_bits))
+        ended, after = Signal(), Signal(ceil_log2(2 * p.packet_bits))
+        layout = data.StructLayout({"enough": 1, "bits": 2 * p.packet_bits})
+        window = Signal(layout)
+        passed, arrives, stays = Signal(), Signal(), Signal(range(3))
+        m.d.comb += [
+            after.eq(position + total),
+            # A group never has more bits than a packet.
+            window.enough.eq(
+                (level == 2) | ((level == 1) & (after <= p.packet_bits)) | (total == 0)
+            ),
+            window.bits.eq(Cat(low, high)),
+            passed.eq(fires & ~self.abandon & after[-1]),
+            stays.eq(level - passed),
+            waiting.ready.eq((stays != 2) | ended),
+            arrives.eq(waiting.valid & waiting.ready & ~ended),
+        ]
+        m.d.sync += level.eq(stays + arrives)
+        with m.If(fires & ~self.abandon):
+            m.d.sync += position.eq(after)
+        with m.If(passed):
+            m.d.sync += low.eq(high)
+        with m.If(arrives):
+            with m.If(stays == 0):
+                m.d.sync += low.eq(waiting.payload)
+            with m.Else():
+                m.d.sync += high.eq(waiting.payload)
+        # A whole packet behind the last group is one too many.
+        whole = (level == 2) | ((level == 1) & (position == 0))
+        with m.If(ended & (whole | waiting.valid)):
+            m.d.sync += self.left_over.eq(1)
+        with m.If(fires & ends):
+            m.d.sync += ended.eq(1)
+        with m.If(self.start):
+            m.d.sync += [level.eq(0), position.eq(0), ended.eq(0), self.left_over.eq(0)]
+        return window, position
+
+    def _last_stages(
+        self, m: Module, moves: Value, three: Any, three_valid: Value, found: Any
+    ) -> None:
+        """Shift each offset to its place, and add it to its class's base."""
+        p = self.parameters
+        rough, fine, masks = found
+        four, four_valid = Signal(p.group_layout, reset_less=True), Signal()
+        bases = Array(self.bases[number] for number in range(MOST_CLASSES))
+        with m.If(moves):
+            m.d.sync += [
+                four_valid.eq(three_valid),
+                four.eq(three),
+                self.groups.valid.eq(four_valid),
+                self.groups.payload.eq(four),
+            ]
+            for lane in range(p.lanes):
+                offset = Signal(p.id_bits, name=f"offset_{lane}", reset_less=True)
+                base = Signal(p.id_bits, name=f"base_{lane}", reset_less=True)
+                shifted = _shifted(rough[lane], fine[lane], FINE_BITS, 0, p.id_bits)
+                number = three.ids[lane][: ceil_log2(MOST_CLASSES)]
+                m.d.sync += [
+                    offset.eq(shifted & masks[lane]),
+                    base.eq(Mux(self.active, bases[number], three.ids[lane])),
+                    self.groups.payload.ids[lane].eq(base + offset),
+                ]
+
+
+def _shifted(bits: Value, by: Value, top: int, bottom: int, width: int) -> Value:
+    """Return `bits` moved down by bits `bottom` to `top` of `by`, as many as are still needed."""
+    value = Value.cast(bits)
+    for bit in reversed(range(bottom, top)):
+        step = 1 << bit
+        value = (Mux(by[bit], value[step:], value) | Const(0, 1))[: step - 1 + width]
+    return value

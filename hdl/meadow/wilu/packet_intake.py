@@ -1,0 +1,226 @@
+"""What a packet is, by its mode field and its matrix; and whether packets and matrix agree."""
+
+from typing import Any
+
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
+from amaranth.lib import stream
+from amaranth.lib.wiring import In, Out
+
+from hdl.meadow.wilu.packet_format import CLASS_BITS, MODE_BITS, PacketKind, ids_in
+from hdl.meadow.wilu.unpacker_parameters import (
+    COUNT_BITS,
+    RESULT,
+    WIDTH_BITS,
+    UnpackerParameters,
+)
+from hdl.unit import Unit
+
+PATIENCE = 15
+"""Cycles in which nothing but the source could still move, and the source waits for us."""
+
+
+class PacketIntake(Unit):
+    """Tell payloads of fields from packets of offsets, and count the matrix's IDs.
+
+    The last payload of a matrix is that which completes its IDs. Where the packets end before, or a
+    mode has no width, an empty payload is the last. Packets behind are taken and dropped.
+
+    **Latency** 2 cycles. **Throughput** a packet a cycle.
+
+    Parameters
+    ----------
+    parameters : UnpackerParameters
+        Dimensions.
+
+    Members
+    -------
+    matrices : In(stream)
+        What is told of a matrix; taken when all of the one before is done.
+    packets : In(stream)
+        Its packets.
+    payloads : Out(stream)
+        Fields to take apart.
+    offsets : Out(stream)
+        Packets of offsets.
+    matrix : Out
+        The present matrix; widths beyond `parameters.id_bits` are 0 in it.
+    start : Out(1)
+        It begins.
+    starved, idle : In(1)
+        Classes wait for offsets; there are none that could take some.
+    abandon : Out(1)
+        They do so in vain.
+    done : In(1)
+        The matrix's last group leaves.
+    wrong : In(2)
+        An ID beyond the unique matrix; offsets left over.
+    results : Out(stream)
+        What was wrong; one a matrix, behind its last group.
+
+    Raises
+    ------
+    ValueError
+        By `UnpackerParameters`.
+    """
+
+    def __init__(self, *, parameters: UnpackerParameters) -> None:
+        self.parameters = p = parameters
+        super().__init__(
+            {
+                "matrices": In(stream.Signature(p.matrix_layout)),
+                "packets": In(stream.Signature(p.packet_layout)),
+                "payloads": Out(stream.Signature(p.payload_layout)),
+                "offsets": Out(stream.Signature(p.packet_bits)),
+                "matrix": Out(p.matrix_layout),
+                "start": Out(1),
+                "starved": In(1),
+                "idle": In(1),
+                "abandon": Out(1),
+                "done": In(1),
+                "wrong": In(2),
+                "results": Out(stream.Signature(RESULT)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Take a matrix, then its packets, then say how it went."""
+        m = Module()
+        running, ended, closed = Signal(), Signal(), Signal()
+        failed, gone, found = Signal(), Signal(), Signal(RESULT)
+        packet_waits, stuck = Signal(), Signal()
+        with m.FSM():
+            with m.State("IDLE"):
+                m.d.comb += [self.matrices.ready.eq(1), self.start.eq(self.matrices.valid)]
+                self._load(m)
+                m.d.sync += [ended.eq(0), closed.eq(0), failed.eq(0), gone.eq(0), found.eq(0)]
+                m.d.sync += self.abandon.eq(0)
+                with m.If(self.matrices.valid):
+                    m.next = "RUN"
+            with m.State("RUN"):
+                m.d.comb += running.eq(1)
+                with m.If(ended & closed & gone & ~packet_waits):
+                    m.next = "REPORT"
+            with m.State("REPORT"):
+                m.d.comb += self.results.valid.eq(1)
+                m.d.comb += self.results.payload.eq(found)
+                # Offsets may be found left over in any cycle until now.
+                m.d.comb += self.results.payload.excess.eq(found.excess | self.wrong[1])
+                with m.If(self.results.ready):
+                    m.next = "IDLE"
+        with m.If(self.done):
+            m.d.sync += gone.eq(1)
+        with m.If(self.wrong[0] & running):
+            m.d.sync += found.range.eq(1)
+        width, payload, whole = self._take(m, running, ended, failed, packet_waits, stuck)
+        self._count(m, (width, payload, whole, packet_waits), (ended, closed, failed, found))
+        with m.If(stuck & running):
+            m.d.sync += [failed.eq(1), self.abandon.eq(1), found.truncated.eq(1)]
+        return m
+
+    def _load(self, m: Module) -> None:
+        """Keep what is told of a matrix."""
+        told = self.matrices.payload
+        with m.If(self.matrices.valid):
+            m.d.sync += self.matrix.eq(told)
+            for number in range(len(told.widths)):
+                width = told.widths[number]
+                m.d.sync += self.matrix.widths[number].eq(
+                    Mux(width > self.parameters.id_bits, 0, width)
+                )
+
+    def _take(
+        self, m: Module, running: Value, ended: Signal, failed: Value, waits: Signal, stuck: Value
+    ) -> tuple[Value, Value, Value]:
+        """Pass offsets on, and hold another packet with the width of its fields."""
+        p = self.parameters
+        packet = Value.cast(self.packets.payload.packet)
+        mode = packet[:MODE_BITS]
+        following, takes, move = Signal(MODE_BITS), Signal(), Signal()
+        width, whole = Signal(WIDTH_BITS, reset_less=True), Signal(reset_less=True)
+        payload = Signal(p.packet_bits, reset_less=True)
+        fixed = self.matrix.kind == PacketKind.FIXED
+        classes = (self.matrix.kind == PacketKind.CLASSES) & int(p.classes)
+        of_offsets = following != 0
+        m.d.comb += [
+            move.eq(~waits | self.payloads.ready | ~self.payloads.valid),
+            self.offsets.payload.eq(packet),
+            self.offsets.valid.eq(self.packets.valid & running & ~ended & ~failed & of_offsets),
+            self.packets.ready.eq(
+                running & ~ended & (failed | Mux(of_offsets, self.offsets.ready, move))
+            ),
+            takes.eq(self.packets.valid & self.packets.ready),
+        ]
+        # In its turn a mode is the width of fields, or how many packets of offsets follow.
+        table = Array(self.matrix.widths[number] for number in range(1 << MODE_BITS))
+        class_width = Mux(self.matrix.wide_classes, CLASS_BITS[1], CLASS_BITS[0])
+        with m.If(move):
+            m.d.sync += [
+                waits.eq(takes & ~of_offsets & ~failed),
+                width.eq(Mux(classes, class_width, table[Mux(fixed, 0, mode)])),
+                payload.eq(Mux(fixed, packet, packet[MODE_BITS:])),
+                whole.eq(fixed),
+            ]
+        with m.If(takes):
+            m.d.sync += ended.eq(self.packets.payload.last)
+            m.d.sync += following.eq(Mux(of_offsets, following - 1, Mux(classes, mode, 0)))
+        with m.If(self.start):
+            m.d.sync += [following.eq(0), waits.eq(0)]
+
+        # Classes that wait for offsets, while what comes next waits for the classes to move on; or
+        # offsets that wait for classes which are behind them.
+        patience = Signal(range(PATIENCE + 1))
+        blocked = self.packets.valid & ~self.packets.ready & ~of_offsets
+        in_vain = Mux(
+            self.offsets.valid,
+            self.idle & ~self.offsets.ready,
+            self.starved & (ended | blocked),
+        )
+        m.d.sync += patience.eq(Mux(in_vain & ~stuck, patience + 1, 0))
+        m.d.comb += stuck.eq(patience == PATIENCE)
+        return width, payload, whole
+
+    def _count(self, m: Module, held: tuple[Value, ...], said: tuple[Any, ...]) -> None:
+        """Send a payload with the number of its fields; close the matrix, whole or not."""
+        p = self.parameters
+        width, payload, whole, waits = held
+        ended, closed, failed, found = said
+        number, remaining = Signal(range(p.packet_bits + 1)), Signal(COUNT_BITS)
+        with m.Switch(width):
+            for bits in range(1, p.id_bits + 1):
+                with m.Case(bits):
+                    counts = (ids_in(size, bits) for size in (p.packet_bits, p.packet_bits - 4))
+                    m.d.comb += number.eq(Mux(whole, *counts))
+        out, finishes = self.payloads.payload, Signal()
+        m.d.comb += finishes.eq(remaining <= number)
+        free = ~self.payloads.valid | self.payloads.ready
+        with m.If(free):
+            m.d.sync += self.payloads.valid.eq(0)
+            m.d.sync += [
+                out.payload.eq(payload),
+                out.select.eq(Cat(width == bits for bits in range(1, p.id_bits + 1))),
+                out.number.eq(Mux(finishes, remaining, number)),
+                out.last.eq(finishes),
+            ]
+            with m.If(waits & ~closed & ~failed & (number != 0)):
+                m.d.sync += [
+                    self.payloads.valid.eq(1),
+                    remaining.eq(remaining - number),
+                    closed.eq(finishes),
+                ]
+                # A matrix without IDs has no packet.
+                with m.If(remaining == 0):
+                    m.d.sync += found.excess.eq(1)
+            with m.Elif(waits & ~closed & ~failed):
+                m.d.sync += [failed.eq(1), found.mode.eq(1)]
+            with m.Elif(waits & closed & ~failed):
+                m.d.sync += found.excess.eq(1)
+            with m.Elif(~closed & (failed | ended)):
+                m.d.sync += [
+                    self.payloads.valid.eq(1),
+                    out.number.eq(0),
+                    out.last.eq(1),
+                    closed.eq(1),
+                    found.truncated.eq(found.truncated | ~failed),
+                ]
+        with m.If(self.start):
+            m.d.sync += [remaining.eq(self.matrices.payload.count), self.payloads.valid.eq(0)]

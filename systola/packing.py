@@ -1,0 +1,115 @@
+"""The verbs ``pack`` and ``unpack``: a model's weights in MEADOW's packets."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from hdl.errors import UserError, unknown
+from hdl.output_folder import output_folder
+from systola.options import console, out_option, path_shown
+
+PACKED, UNPACKED = "weights.packed", "weights.safetensors"
+"""Names of the files that the verbs write."""
+
+LEVELS = ("naive", "packet", "reindexed", "classes", "raw")
+
+
+@click.command()
+@out_option("build/packed")
+@click.option(
+    "--model",
+    type=click.Path(path_type=Path),
+    help="A .gguf, .safetensors or .npy file; SmolLM2 if absent.",
+)
+@click.option("--level", default="classes", help="naive, packet, reindexed, classes or raw.")
+@click.option("--chunk", type=int, default=2, help="Weights of a chunk: 1, 2 or 4.")
+@click.option("--packet-bits", type=int, default=128, help="64, 128, 256, 512 or 1024.")
+@click.option("--scale", default="tensor", help="Of a GGUF's integers, one a tensor or a channel.")
+def pack(
+    out: Path | None, model: Path | None, level: str, chunk: int, packet_bits: int, scale: str
+) -> None:
+    """Pack a model's weights: unique chunks, IDs, packets (MEADOW)."""
+    from golden.llm.model import find_gguf
+    from golden.meadow.packing.chunks import CHUNKS
+    from golden.meadow.packing.model_file import SCALES, open_model
+    from golden.meadow.packing.packed_file import Item, write_packed
+    from golden.meadow.packing.weight_packer import Level, pack_matrix
+    from hdl.meadow.wilu.packet_format import PACKETS
+    from hdl.parameters import require_choice
+    from hdl.paths import BUILD
+
+    if level not in LEVELS:
+        raise UserError(unknown("LEVEL", level, LEVELS))
+    require_choice("CHUNK", chunk, CHUNKS)
+    require_choice("PACKET_BITS", packet_bits, PACKETS)
+    require_choice("SCALE", scale, SCALES)
+    opened = open_model((model or find_gguf()).expanduser(), scale)
+    folder = out or BUILD / "packed"
+    items: dict[str, Item] = {}
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bars:
+        task = bars.add_task("packing", total=len(opened.names))
+        for name, weights, scales in opened.matrices():
+            bars.update(task, description=f"packing {name}")
+            packed = pack_matrix(
+                weights, Level[level.upper()], chunk=chunk, packet_bits=packet_bits
+            )
+            items[name] = Item(packed, scales)
+            bars.advance(task)
+    with output_folder(folder) as scratch:
+        write_packed(scratch / PACKED, items)
+    _print_sizes(items)
+    console.print(f"origin: {opened.origin}")
+    if opened.left_out:
+        console.print(f"left out, as they are no matrices: {len(opened.left_out)} tensors")
+    console.print(f"wrote {path_shown(folder / PACKED)}")
+
+
+@click.command()
+@out_option("build/unpacked")
+@click.option("--model", type=click.Path(path_type=Path), required=True, help="What pack wrote.")
+def unpack(out: Path | None, model: Path) -> None:
+    """Return packed weights to integers, in a safetensors file."""
+    import numpy as np
+    from safetensors.numpy import save_file
+
+    from golden.meadow.packing.model_file import SUFFIX
+    from golden.meadow.packing.packed_file import read_packed
+    from golden.meadow.packing.weight_packer import unpack_matrix
+    from hdl.paths import BUILD
+
+    file = model.expanduser()
+    file = file / PACKED if file.is_dir() else file
+    if not file.is_file():
+        raise UserError(f"MODEL must be a file that exists, not {file}")
+    folder = out or BUILD / "unpacked"
+    tensors: dict[str, np.ndarray] = {}
+    for name, item in read_packed(file.read_bytes()).items():
+        tensors[name] = np.ascontiguousarray(unpack_matrix(item.matrix))
+        if len(item.scales):
+            tensors[name + SUFFIX] = np.ascontiguousarray(item.scales)
+    with output_folder(folder) as scratch:
+        save_file(tensors, scratch / UNPACKED)
+    console.print(f"{len(tensors)} tensors, unpacked")
+    console.print(f"wrote {path_shown(folder / UNPACKED)}")
+
+
+def _print_sizes(items: dict[str, Any]) -> None:
+    """Print weights, packets and unique matrices of all, and how many stayed raw."""
+    from golden.meadow.packing.weight_packer import Level
+
+    table = Table("matrices", "of them raw", "weights, bytes", "packets", "unique", "bits a weight")
+    matrices = [item.matrix for item in items.values()]
+    raw, packets = sum(m.raw_bytes for m in matrices), sum(m.packet_bytes for m in matrices)
+    unique = sum(m.unique.size for m in matrices)
+    stayed = sum(m.level is Level.RAW for m in matrices)
+    bits = f"{8 * (packets + unique) / raw:.3f}"
+    table.add_row(str(len(matrices)), str(stayed), f"{raw:,}", f"{packets:,}", f"{unique:,}", bits)
+    console.print(table)
+
+
+COMMANDS: tuple[click.Command, ...] = (pack, unpack)
+"""What `systola.cli` adds to its own verbs."""

@@ -1,0 +1,1 @@
+"""Testbenches of MEADOW's weight unpacking."""

@@ -1,0 +1,150 @@
+"""Testbench of the mode-aware unpacker: SmolLM2's packets, every width, damage, stalls, resets."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import cocotb
+import numpy as np
+
+from golden.meadow.wilu.mode_aware_unpacker import PackedIds, of_matrix, unpack
+from hdl.meadow.wilu.unpacker_parameters import RESULT, UnpackerParameters
+from testbenches.bench import Bench, catalog_parameters
+from testbenches.meadow.wilu.packed_work import (
+    DAMAGE,
+    damaged,
+    ideal_cycles,
+    matrix_items,
+    packet_items,
+    prepare_weights,
+    random_ids,
+    real_matrices,
+    uniform,
+)
+from testbenches.packing import from_integers
+from testbenches.packing import unpack as fields_of
+from testbenches.streams import PAUSES
+
+TURNAROUND = 24
+"""Cycles at most from a matrix to the next, beyond those of its groups and packets."""
+
+
+def prepare(p: UnpackerParameters) -> None:
+    """Capture the tensors before the simulator starts."""
+    prepare_weights()
+
+
+class UnpackerBench:
+    """The unpacker, what it is given and what it gives."""
+
+    def __init__(self, dut: Any, salt: str, pauses: Sequence[str] = ("none", "none")) -> None:
+        self.p: UnpackerParameters = catalog_parameters()
+        self.bench = Bench(dut, salt)
+        self.matrices = self.bench.source("matrices", pauses[0])
+        self.packets = self.bench.source("packets", pauses[0])
+        self.groups = self.bench.sink("groups", pauses[1])
+        self.results = self.bench.sink("results", pauses[1])
+
+    async def run(self, matrices: Sequence[PackedIds]) -> int:
+        """Unpack matrices after a reset, compare all; return the cycles."""
+        await self.bench.reset()
+        self.groups.received.clear()
+        self.results.received.clear()
+        self.offer(matrices)
+        cycles = await self.bench.run(until=lambda: len(self.results.received) == len(matrices))
+        for _ in range(20):
+            await self.bench.step()
+        self.check(matrices)
+        return cycles
+
+    def offer(self, matrices: Sequence[PackedIds]) -> None:
+        """Offer matrices and their packets."""
+        self.matrices.send(matrix_items(self.p, matrices))
+        self.packets.send(packet_items(self.p, matrices))
+
+    def check(self, matrices: Sequence[PackedIds]) -> None:
+        """Compare the IDs of each matrix, and what was found wrong."""
+        p, bench = self.p, self.bench
+        layouts = (p.group_layout, self.groups), (RESULT, self.results)
+        groups, results = (
+            fields_of(layout, from_integers([v for _, v in sink.received], layout.size))
+            for layout, sink in layouts
+        )
+        bench.compare("matrices", np.array([len(matrices)]), np.array([groups["last"].sum()]))
+        ends = np.flatnonzero(groups["last"]) + 1
+        full = groups["last"] | (groups["count"] == p.lanes)
+        bench.compare("full groups", np.ones(len(full), np.int64), full.astype(np.int64))
+        there = np.arange(p.lanes) < groups["count"][:, np.newaxis]
+        bench.compare("empty lanes", np.zeros_like(groups["ids"]), groups["ids"] * ~there)
+        for number, matrix in enumerate(matrices):
+            rows = slice(ends[number - 1] if number else 0, ends[number])
+            got = groups["ids"][rows][there[rows]]
+            expected = unpack(matrix, p.id_bits)
+            found = {name: int(values[number]) for name, values in results.items()}
+            ids = expected.ids
+            if expected.apart and found["truncated"]:
+                # What the offsets that came in time are enough for is as it should be.
+                assert len(got) <= len(ids)
+                ids = ids[: len(got)]
+            else:
+                named = np.array(list(expected.result.values()))
+                bench.compare("results", named, np.array([found[n] for n in expected.result]))
+            bench.compare(f"IDs of matrix {number}", ids, got)
+
+
+@cocotb.test()
+async def real_weights(dut: Any) -> None:
+    """Matrices of SmolLM2 at every level, at full rate, bit for bit."""
+    bench = UnpackerBench(dut, "real_weights")
+    p = bench.p
+    packed = real_matrices(p, 2 if p.id_bits > 8 else 1, 24)
+    matrices = [of_matrix(one) for one in packed]
+    cycles = await bench.run(matrices)
+    ideal = sum(ideal_cycles(p, matrix) for matrix in matrices)
+    assert cycles <= ideal + TURNAROUND * len(matrices) + 0.03 * ideal, (cycles, ideal)
+    levels = sorted({one.level.name.lower() for one in packed})
+    tensors = f"SmolLM2 layers 0, 14, 29, 24 rows, {', '.join(levels)}"
+    bench.bench.record(cycles=cycles, ideal_cycles=ideal, tensors=tensors)
+
+
+@cocotb.test()
+async def full_rate(dut: Any) -> None:
+    """Packets of each width: groups without a bubble, or a packet in every cycle."""
+    bench = UnpackerBench(dut, "full_rate")
+    p = bench.p
+    for width in range(1, p.id_bits + 1):
+        matrix = uniform(p, width, 60)
+        cycles = await bench.run([matrix])
+        assert cycles <= ideal_cycles(p, matrix) + TURNAROUND, (width, cycles)
+
+
+@cocotb.test()
+@cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
+async def stalls(dut: Any, source: str, sink: str) -> None:
+    """Random IDs under every pair of pause patterns."""
+    bench = UnpackerBench(dut, f"stalls {source} {sink}", (source, sink))
+    await bench.run(random_ids(bench.p, bench.bench.numpy_rng, 12, most=300))
+
+
+@cocotb.test()
+@cocotb.parametrize(how=DAMAGE)
+async def damage(dut: Any, how: str) -> None:
+    """Damaged packets end with the error that is theirs, and the next matrix is not touched."""
+    bench = UnpackerBench(dut, f"damage {how}", ("random", "random"))
+    rng = bench.bench.numpy_rng
+    matrices = []
+    for matrix in random_ids(bench.p, rng, 40, most=200):
+        matrices += [damaged(bench.p, matrix, rng, how), matrix]
+    await bench.run(matrices)
+
+
+@cocotb.test()
+async def resets(dut: Any) -> None:
+    """Reset in the middle of work, which leaves nothing behind."""
+    bench = UnpackerBench(dut, "resets", ("random", "bursty"))
+    matrices = random_ids(bench.p, bench.bench.numpy_rng, 9, most=200)
+    for _ in range(12):
+        await bench.bench.reset()
+        bench.offer(matrices)
+        for _cycle in range(bench.bench.rng.randint(1, 150)):
+            await bench.bench.step()
+    await bench.run(matrices)

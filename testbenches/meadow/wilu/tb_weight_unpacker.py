@@ -1,0 +1,215 @@
+"""Testbench of the weight unpacker: SmolLM2's weights from packets, bypass, damage, stalls."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import cocotb
+import numpy as np
+
+from golden.meadow.packing.weight_packer import (
+    Level,
+    PackedMatrix,
+    pack_encoded,
+    pack_matrix,
+    unpack_matrix,
+)
+from golden.meadow.wilu.weight_unpacker import PackedWeights, of_weights, unpack_weights
+from hdl.meadow.wilu.weight_unpacker import WeightUnpackerParameters
+from testbenches.bench import Bench, catalog_parameters
+from testbenches.meadow.wilu.packed_work import (
+    DAMAGE,
+    damaged,
+    fits,
+    frequent_first,
+    ideal_cycles,
+    levels,
+    packet_items,
+    prepare_weights,
+    random_matrix,
+    real_matrices,
+)
+from testbenches.packing import from_integers, pack, to_integers
+from testbenches.packing import unpack as fields_of
+from testbenches.streams import PAUSES
+
+TURNAROUND = 24
+"""Cycles at most from a matrix to the next, beyond those of its groups and packets."""
+
+
+def prepare(p: WeightUnpackerParameters) -> None:
+    """Capture the tensors before the simulator starts."""
+    prepare_weights()
+
+
+def random_matrices(
+    p: WeightUnpackerParameters, rng: np.random.Generator, count: int, *, most: int
+) -> list[PackedMatrix]:
+    """Return matrices of every level, raw ones among them, as large as tables can be."""
+    matrices = []
+    for number in range(count):
+        level = levels(p.unpacker)[number % len(levels(p.unpacker))]
+        for spread in (rng.choice([0.4, 2, 9, 60]), 1, 0.2):
+            matrix = random_matrix(rng, int(rng.integers(1, most)), spread)
+            encoded = frequent_first(matrix, p.chunk)
+            if len(encoded.unique) <= p.entries:
+                break
+        if level is Level.RAW:
+            packed = pack_matrix(matrix, level, chunk=p.chunk, packet_bits=p.unpacker.packet_bits)
+        else:
+            packed = pack_encoded(encoded, matrix.shape, level, p.unpacker.packet_bits)
+        matrices.append(packed)
+    return [packed for packed in matrices if fits(p.unpacker, packed)]
+
+
+class WeightsBench:
+    """The unit, what it is given and what it gives."""
+
+    def __init__(self, dut: Any, salt: str, pauses: Sequence[str] = ("none", "none")) -> None:
+        self.p: WeightUnpackerParameters = catalog_parameters()
+        self.bench = Bench(dut, salt)
+        self.inputs = {
+            name: self.bench.source(name, pauses[0]) for name in ("tables", "matrices", "packets")
+        }
+        self.weights = self.bench.sink("weights", pauses[1])
+        self.results = self.bench.sink("results", pauses[1])
+
+    def offer(self, given: Sequence[PackedWeights]) -> None:
+        """Offer unique matrices, what is told, and packets."""
+        p = self.p
+        packed = [one.packed for one in given]
+        self.inputs["packets"].send(packet_items(p.unpacker, packed))
+        told = [one.told(p.unpacker.id_bits) for one in packed]
+        rows = {name: np.array([one[name] for one in told]) for name in told[0]}
+        bypass = np.array([one.table is None for one in given]).astype(int)
+        items = pack(p.matrix_layout, {"packed": rows, "bypass": bypass})
+        self.inputs["matrices"].send(to_integers(items))
+        for one in given:
+            if one.table is not None:
+                last = np.arange(len(one.table)) == len(one.table) - 1
+                items = pack(p.row_layout, {"weights": one.table, "last": last.astype(int)})
+                self.inputs["tables"].send(to_integers(items))
+
+    async def run(self, given: Sequence[PackedWeights]) -> int:
+        """Unpack after a reset, compare all; return the cycles."""
+        await self.bench.reset()
+        self.weights.received.clear()
+        self.results.received.clear()
+        self.offer(given)
+        cycles = await self.bench.run(until=lambda: len(self.results.received) == len(given))
+        for _ in range(20):
+            await self.bench.step()
+        self.check(given)
+        return cycles
+
+    def check(self, given: Sequence[PackedWeights]) -> None:
+        """Compare the weights of each matrix, and what was found wrong."""
+        p, bench = self.p, self.bench
+        layouts = (p.weights_layout, self.weights), (p.result_layout, self.results)
+        groups, results = (
+            fields_of(layout, from_integers([v for _, v in sink.received], layout.size))
+            for layout, sink in layouts
+        )
+        bench.compare("matrices", np.array([len(given)]), np.array([groups["last"].sum()]))
+        ends = np.flatnonzero(groups["last"]) + 1
+        there = np.arange(p.unpacker.lanes) < groups["count"][:, np.newaxis]
+        chunks = groups["weights"]
+        bench.compare("empty lanes", np.zeros_like(chunks), chunks * ~there[..., np.newaxis])
+        for number, one in enumerate(given):
+            rows = slice(ends[number - 1] if number else 0, ends[number])
+            got, expected = chunks[rows][there[rows]], unpack_weights(one, p)
+            found = {name: int(v[number]) for name, v in results["packets"].items()}
+            wanted = expected.chunks.astype(np.int64)
+            if expected.unpacked.apart and found["truncated"]:
+                wanted = wanted[: len(got)]
+            else:
+                named = expected.unpacked.result
+                bench.compare(
+                    "results", np.array(list(named.values())), np.array([found[n] for n in named])
+                )
+            bench.compare("tables", np.array([expected.table]), results["table"][[number]] == 1)
+            bench.compare(f"weights of matrix {number}", wanted, got)
+
+
+@cocotb.test()
+async def real_weights(dut: Any) -> None:
+    """Matrices of SmolLM2 at every level come back as they were packed, at full rate."""
+    bench = WeightsBench(dut, "real_weights")
+    p = bench.p
+    rows = 24
+    packed = real_matrices(p.unpacker, p.chunk, rows, p.entries)
+    given = [of_weights(one) for one in packed]
+    for one, unpacked in zip(packed, given, strict=True):
+        # The golden model against the matrix itself.
+        chunks = unpack_weights(unpacked, p).chunks.reshape(-1)
+        matrix = unpack_matrix(one)
+        if matrix.shape[1] % p.chunk == 0:
+            assert np.array_equal(chunks[: matrix.size], matrix.reshape(-1))
+    cycles = await bench.run(given)
+    # Where a unique matrix is longer than what streams meanwhile, it is waited for.
+    ideal = sum(ideal_cycles(p.unpacker, one.packed) for one in given)
+    kinds = sorted({one.level.name.lower() for one in packed})
+    tensors = f"SmolLM2 layers 0, 14, 29, {rows} rows, {', '.join(kinds)}"
+    bench.bench.record(cycles=0, ideal_cycles=0, tensors=tensors, streaming=f"{cycles} of {ideal}")
+
+
+@cocotb.test()
+async def reload_while_streaming(dut: Any) -> None:
+    """Take in the next unique matrix under the present one: only the first is waited for."""
+    bench = WeightsBench(dut, "reload_while_streaming")
+    p, rng = bench.p, bench.bench.numpy_rng
+    given, tables = [], []
+    rows = min(p.entries, 64)
+    for _ in range(6):
+        table = rng.integers(-128, 128, (rows, p.chunk)).astype(np.int8)
+        matrix = table[rng.integers(0, rows, 100 * p.unpacker.lanes)].reshape(1, -1)
+        packed = pack_encoded(
+            frequent_first(matrix, p.chunk), matrix.shape, Level.NAIVE, p.unpacker.packet_bits
+        )
+        given.append(of_weights(packed))
+        tables.append(len(packed.unique))
+    cycles = await bench.run(given)
+    ideal = sum(ideal_cycles(p.unpacker, one.packed) for one in given)
+    assert cycles <= tables[0] + ideal + TURNAROUND * len(given), (cycles, ideal)
+    bench.bench.record(cycles=cycles, ideal_cycles=ideal + tables[0])
+
+
+@cocotb.test()
+@cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
+async def stalls(dut: Any, source: str, sink: str) -> None:
+    """Random matrices under every pair of pause patterns."""
+    bench = WeightsBench(dut, f"stalls {source} {sink}", (source, sink))
+    packed = random_matrices(bench.p, bench.bench.numpy_rng, 10, most=300)
+    await bench.run([of_weights(one) for one in packed])
+
+
+@cocotb.test()
+@cocotb.parametrize(how=(*DAMAGE, "table"))
+async def damage(dut: Any, how: str) -> None:
+    """Damaged packets and tables end with an error; the next matrix is not touched."""
+    bench = WeightsBench(dut, f"damage {how}", ("random", "random"))
+    p, rng = bench.p, bench.bench.numpy_rng
+    given = []
+    for one in map(of_weights, random_matrices(p, rng, 24, most=200)):
+        packed, table = one.packed, one.table
+        if how != "table":
+            packed = damaged(p.unpacker, packed, rng, how)
+        elif table is not None:
+            # Shorter, longer, and longer than there is room for.
+            length = rng.choice([1, len(table) + 1, p.entries + 3])
+            table = np.resize(table, (length, p.chunk))
+        given += [PackedWeights(packed=packed, table=table), one]
+    await bench.run(given)
+
+
+@cocotb.test()
+async def resets(dut: Any) -> None:
+    """Reset in the middle of work, which leaves nothing behind."""
+    bench = WeightsBench(dut, "resets", ("random", "bursty"))
+    packed = random_matrices(bench.p, bench.bench.numpy_rng, 9, most=200)
+    given = [of_weights(one) for one in packed]
+    for _ in range(12):
+        await bench.bench.reset()
+        bench.offer(given)
+        for _cycle in range(bench.bench.rng.randint(1, 200)):
+            await bench.bench.step()
+    await bench.run(given)
