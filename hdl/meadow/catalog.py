@@ -28,6 +28,7 @@ UNITS: tuple[Entry, ...] = (
         throughput="one output in ceil(K / multipliers) cycles",
         unit=ParallelProcessingElement,
         presets=ELEMENTS,
+        long=("paper",),
     ),
     Entry(
         summary="broadcasts one input to 64 accumulators",
@@ -36,11 +37,12 @@ UNITS: tuple[Entry, ...] = (
         throughput="a pass over K inputs in K cycles, in multipliers cycles at least",
         unit=BroadcastingProcessingElement,
         presets=ELEMENTS,
+        long=("paper",),
     ),
     Entry(
         summary="turns INT8 scores into probabilities, three tokens in three stages",
         source="Section 3, Figure 2 (d): pipelined softmax module",
-        latency="F + features.bit_length() / 2 + 26 cycles from a token's last of F scores",
+        latency="F + 25 cycles from a token's last of F scores (smollm2)",
         throughput="one score a cycle, a token of F scores in F cycles",
         unit=PipelinedSoftmax,
         presets={
@@ -48,6 +50,7 @@ UNITS: tuple[Entry, ...] = (
             "smollm2": PipelinedSoftmaxParameters(features=512, probability_bits=12),
             "paper": PipelinedSoftmaxParameters(features=512, probability_bits=16),
         },
+        long=("paper",),
     ),
     Entry(
         summary="attention of a block of tokens, head after head, a token a lane, in one pipeline",
@@ -76,7 +79,7 @@ UNITS: tuple[Entry, ...] = (
             ),
             "paper": AttentionParameters(chunks=16, heads=48),
         },
-        long=("smollm2", "paper"),
+        long=("smollm2", "smollm2_short", "paper"),
     ),
     Entry(
         summary="takes packets of weight IDs apart, some IDs in every cycle",

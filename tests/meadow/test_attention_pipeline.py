@@ -33,8 +33,8 @@ from testbenches.meadow.tb_attention_pipeline import real_block, real_linear, re
             "scalar_bits of an element must be more than probability_bits, not 13",
         ),
         (
-            {"element": ElementParameters(sum_bits=24)},
-            "sum_bits of an element must hold the sums of features, not 24",
+            {"element": ElementParameters(sum_bits=28)},
+            "sum_bits of an element must hold the sums of features, not 28",
         ),
         (
             {"element": ElementParameters(multipliers=2)},

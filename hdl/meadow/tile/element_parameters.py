@@ -4,8 +4,9 @@ from typing import Annotated
 
 from amaranth.hdl import Shape, signed, unsigned
 from amaranth.lib import data, enum
+from amaranth.utils import ceil_log2
 
-from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object
+from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, require
 
 OPERAND = signed(8)
 """A weight or an activation."""
@@ -39,7 +40,13 @@ class ElementParameters(Parameters):
     scalar_bits : int
         Bits of a scalar that is broadcast, its sign included.
     sum_bits : int
-        Bits of an accumulator.
+        Bits of an accumulator; passes longer than the register files may need more than the rules
+        ask for.
+
+    Raises
+    ------
+    ValueError
+        If a rule above is broken, with the rule and the value.
     """
 
     multipliers: Annotated[int, PowerOfTwo(2, 128, "multipliers")] = 64
@@ -48,6 +55,16 @@ class ElementParameters(Parameters):
     output_file: Annotated[int, PowerOfTwo(2, 8192, "results")] = 4096
     scalar_bits: Annotated[int, Range(8, 17, "bits")] = 13
     sum_bits: Annotated[int, Range(24, 40, "bits")] = 32
+
+    def __post_init__(self) -> None:
+        """Check every rule."""
+        super().__post_init__()
+        rule = "sum_bits must hold the sums over a row of the input register file"
+        row = 2 * OPERAND.width + ceil_log2(self.input_file * self.multipliers)
+        require(self.sum_bits >= row, rule, self.sum_bits)
+        rule = "sum_bits must hold the sums over the weight register file"
+        column = self.scalar_bits + OPERAND.width + ceil_log2(self.weight_file)
+        require(self.sum_bits >= column, rule, self.sum_bits)
 
     @property
     def word_layout(self) -> data.ArrayLayout:

@@ -90,9 +90,9 @@ class PipelinedSoftmax(Unit):
     The buffers between the stages are rings of two tokens: a stage may begin to overwrite a token
     while the next stage still reads the rest of it, so that no cycle is lost where tokens meet.
 
-    **Latency** from a token's last score to its first probability F + ``2 * features.bit_length()
-    // 4`` and some 40 cycles, F being the scores of that token. **Throughput** one score in and one
-    probability out a cycle, also from token to token: a token of F scores takes F cycles, or as
+    **Latency** ``F + dividend_width / 2 + 3`` cycles from a token's last score to its first
+    probability, F being the scores of that token, but at least 3. **Throughput** one score in and
+    one probability out a cycle, also from token to token: a token of F scores takes F cycles, or as
     many as a division, ``dividend_width / 2 + 3``, where F is less.
 
     **Numerics** exponentials are the 16-bit entries of a table, by the distance to the maximum;

@@ -126,7 +126,9 @@ async def real_tensors(dut: Any) -> None:
     cycles = await bench.run(jobs)
     # Between its first and its last result, a job makes all steps but those of its first output.
     ideal = sum(job.steps - job.chunks for job in jobs)
-    bench.bench.compare("cycles", np.array([ideal]), np.array([cycles]))
+    # Blocks of a few words do not hide the turn of the register files.
+    if min(bench.p.input_file, bench.p.weight_file) >= 8:
+        bench.bench.compare("cycles", np.array([ideal]), np.array([cycles]))
     tensors = f"SmolLM2 layer {LAYER}, query layer and one head's scores"
     bench.bench.record(cycles=cycles, ideal_cycles=ideal, tensors=tensors)
 

@@ -132,6 +132,25 @@ async def real_scores(dut: Any) -> None:
 
 
 @cocotb.test()
+async def latency(dut: Any) -> None:
+    """Time one token: the cycles from its last score to its first probability."""
+    bench = SoftmaxBench(dut, "latency")
+    ((table, rows),) = real_blocks(bench.p, 1)
+    await bench.bench.reset()
+    bench.sink.received.clear()
+    bench.entries.send(int(entry) for entry in table)
+    await bench.bench.run(until=lambda: bench.entries.taken == DISTANCES)
+    begin = bench.bench.cycle
+    scores = bench.items([(table, rows[:1])])
+    bench.source.send(to_integers(pack(bench.p.score_layout, scores)))
+    await bench.bench.run(until=lambda: len(bench.sink.received) > 0)
+    features = len(rows[0][0])
+    # The buffer shows a score two cycles later.
+    promised = begin + features - 1 + max(features, 3) + bench.p.dividend_width // 2 + 3
+    bench.bench.compare("cycle", np.array([promised]), np.array([bench.sink.received[0][0]]))
+
+
+@cocotb.test()
 async def short_tokens(dut: Any) -> None:
     """One and two scores a token: the divider sets the pace."""
     bench = SoftmaxBench(dut, "short_tokens")

@@ -19,6 +19,14 @@ from hdl.meadow.tile.element_parameters import ElementParameters
         ({"weight_file": 0}, "weight_file must be a power of two between 2 and 1024, not 0"),
         ({"output_file": 1}, "output_file must be a power of two between 2 and 8192, not 1"),
         ({"scalar_bits": 18}, "scalar_bits must be an integer from 8 to 17, not 18"),
+        (
+            {"sum_bits": 24},
+            "sum_bits must hold the sums over a row of the input register file, not 24",
+        ),
+        (
+            {"sum_bits": 28, "scalar_bits": 17},
+            "sum_bits must hold the sums over the weight register file, not 28",
+        ),
         ({"sum_bits": 23}, "sum_bits must be an integer from 24 to 40, not 23"),
     ],
 )
