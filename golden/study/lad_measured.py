@@ -43,11 +43,14 @@ class Measured:
     -------
     losses : float64 array [tokens - 1]
         Negative log-likelihoods.
+    choices : int32 array [tokens - 1]
+        The likeliest tokens.
     nonpositive : int
         Denominators that were not above 0.
     """
 
     losses: np.ndarray
+    choices: np.ndarray
     nonpositive: int
 
 
@@ -93,7 +96,7 @@ class Laboratory:
             digest.update((Path(__file__).parent / source).read_bytes())
         self._told = digest.hexdigest()
 
-    def losses(self, what: str, variant: Variant, tokens: np.ndarray) -> Measured:
+    def predictions(self, what: str, variant: Variant, tokens: np.ndarray) -> Measured:
         """Predict each token of a text."""
 
         def measure() -> dict[str, np.ndarray]:
@@ -103,22 +106,28 @@ class Laboratory:
             with torch.inference_mode(), self._attending(attention):
                 states = self.model.model(input_ids=text[None], use_cache=False)
                 hidden = states.last_hidden_state[0, :-1]
-                losses = [
-                    torch.nn.functional.cross_entropy(
-                        self.model.lm_head(part), expected, reduction="none"
+                losses, choices = [], []
+                # All logits of a text would take hundreds of megabytes.
+                parts = zip(hidden.split(LOGITS), text[1:].split(LOGITS), strict=True)
+                for part, expected in parts:
+                    logits = self.model.lm_head(part)
+                    losses.append(
+                        torch.nn.functional.cross_entropy(logits, expected, reduction="none")
                     )
-                    for part, expected in zip(
-                        hidden.split(LOGITS), text[1:].split(LOGITS), strict=True
-                    )
-                ]
+                    choices.append(logits.argmax(-1))
             return {
                 "losses": torch.cat(losses).double().numpy(),
+                "choices": torch.cat(choices).numpy().astype(np.int32),
                 "nonpositive": np.array([getattr(attention, "nonpositive", 0)]),
             }
 
-        told = f"losses {variant!r} {tokens.tolist()}"
-        found = self._kept(told, ("losses", "nonpositive"), measure)
-        return Measured(losses=found["losses"], nonpositive=int(found["nonpositive"][0]))
+        told = f"predictions {variant!r} {tokens.tolist()}"
+        found = self._kept(told, ("losses", "choices", "nonpositive"), measure)
+        return Measured(
+            losses=found["losses"],
+            choices=found["choices"],
+            nonpositive=int(found["nonpositive"][0]),
+        )
 
     def generated(self, what: str, variant: Variant, prompts: np.ndarray, count: int) -> np.ndarray:
         """Continue prompts greedily; return the tokens [prompts, count]."""
@@ -147,7 +156,7 @@ class Laboratory:
                 counts[layer, :, n - 1] = found.view(heads, -1).numpy()
                 if n in lengths:
                     state = attention.layers[layer]
-                    shares[lengths.index(n), layer] = _shares(state, n)
+                    shares[lengths.index(n), layer] = interval_shares(state, n)
 
             attention = LadAttention(scheme, capacity=len(tokens), done=done, observe=observe)
             text = torch.tensor(tokens, dtype=torch.long)
@@ -181,7 +190,7 @@ def _attention(variant: Variant, capacity: int, done: Callable[[], None] | None)
     return None if variant is None else type(variant)()
 
 
-def _shares(state: LayerState, length: int) -> np.ndarray:
+def interval_shares(state: LayerState, length: int) -> np.ndarray:
     """Return the mean probabilities [heads, I] of positions' intervals, the likeliest first."""
     counts = state.counts[..., : max(length - 15, 1), :].double()
     shares = (counts / counts.sum(-1, keepdim=True)).sort(-1, descending=True).values

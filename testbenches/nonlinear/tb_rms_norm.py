@@ -8,7 +8,7 @@ from golden.nonlinear.rms_norm import rms_norm
 from hdl.nonlinear.rms_norm import RmsNormParameters
 from testbenches.bench import catalog_parameters
 from testbenches.nonlinear.norm_bench import NormBench, capture, real_rows
-from testbenches.streams import PAUSES
+from testbenches.streams import PAUSES, pause_until
 
 LATENCY, READ_LATENCY = 10, 4
 """Cycles from a row's last slice to its first result, and from its first slice's reading."""
@@ -46,6 +46,15 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
     """Random rows under every pair of pause patterns; the weights pause at random."""
     bench = bench_for(dut, f"stalls {source} {sink}", source, "random", sink)
     await bench.run(*bench.random_rows(6))
+
+
+@cocotb.test()
+async def nobody_takes(dut: Any) -> None:
+    """Fill the buffer with rows that wait, to the last place; then take them all."""
+    bench = bench_for(dut, "nobody_takes", "none", "none", "none")
+    rows = bench.p.rows + 2
+    bench.slices.sink.pauses = pause_until(rows * bench.p.slices + 4 * LATENCY)
+    await bench.run(*bench.random_rows(rows))
 
 
 @cocotb.test()
