@@ -28,6 +28,7 @@ UNITS: tuple[Entry, ...] = (
         unit=PimProcessingElement,
         presets={
             "tiny": PimProcessingElementParameters(pumps=1),
+            "tiny_three_inputs": PimProcessingElementParameters(pumps=3),
             "smollm2": PimProcessingElementParameters(),
             "paper": PimProcessingElementParameters(),
         },

@@ -65,7 +65,7 @@ class DotProduct(Unit):
     Parameters
     ----------
     pumps : int
-        Inputs that meet a column, one a cycle, 1 to 4.
+        Inputs that meet a column, one a cycle, 1 to 8.
 
     Members
     -------
@@ -90,7 +90,7 @@ class DotProduct(Unit):
     """
 
     def __init__(self, *, pumps: int = 2) -> None:
-        require_range("pumps", pumps, 1, 4)
+        require_range("pumps", pumps, 1, 8)
         shifted_product = signed(SHIFTED_BITS)
         self.words = [Signal(shifted_product, name=f"word_{i}") for i in range(LANES)]
         self.products, self.pair, self.running, self.finished_sums = (

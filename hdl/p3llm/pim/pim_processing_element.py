@@ -22,7 +22,7 @@ class PimProcessingElementParameters(Parameters):
         Inputs that meet one column, one a cycle; half as many as there are contexts.
     """
 
-    pumps: Annotated[int, Range(1, 4, "inputs a column")] = 2
+    pumps: Annotated[int, Range(1, 8, "inputs a column")] = 2
 
 
 class PimProcessingElement(Unit):

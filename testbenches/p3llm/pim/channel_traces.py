@@ -213,6 +213,8 @@ def drawn_trace(
         model.run(slots[-1:])
 
     prepare_units(p, rng, send, model)
+    if care < 1:
+        break_all_times(p, send, model)
     while len(slots) < count:
         since = model.cycle - model.refreshed
         closing = care > 0.6 and since > 7 * p.timing.refi
@@ -264,6 +266,27 @@ def prepare_units(
     ):
         send(None, None)
     send(row, None)
+
+
+def break_all_times(
+    p: PimChannelParameters,
+    send: Callable[[RowCommand | None, ColumnCommand | None], None],
+    model: Channel,
+) -> None:
+    """Multiply in the wrong cycle, ask for sums too early, read a bank that is closed."""
+    multiply = ColumnCommand(operation=ColumnOperation.MULTIPLY, first=True, last=True)
+    while not legal(model, None, multiply):
+        send(None, None)
+    send(None, multiply)
+    send(None, ColumnCommand(operation=ColumnOperation.READ_RESULT))
+    while model.cycle % p.unit.pumps != p.unit.pumps - 1:
+        send(None, None)
+    send(None, multiply)
+    close = RowCommand(operation=RowOperation.PRECHARGE, bank=1)
+    while not legal(model, close, None):
+        send(None, None)
+    send(close, None)
+    send(None, ColumnCommand(operation=ColumnOperation.READ, bank=1))
 
 
 def legal(model: Channel, row: RowCommand | None, column: ColumnCommand | None) -> bool:

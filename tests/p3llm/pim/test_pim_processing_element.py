@@ -146,8 +146,8 @@ def test_sums_wrap() -> None:
 
 
 def test_illegal_parameters_are_worded() -> None:
-    message = "pumps must be an integer from 1 to 4, not 5"
+    message = "pumps must be an integer from 1 to 8, not 9"
     with pytest.raises(ValueError, match=re.escape(message)):
-        PimProcessingElementParameters(pumps=5)
+        PimProcessingElementParameters(pumps=9)
     with pytest.raises(ValueError, match=re.escape(message)):
-        DotProduct(pumps=5)
+        DotProduct(pumps=9)
