@@ -13,12 +13,12 @@ from hdl.errors import UserError
 from hdl.paths import BUILD
 from systola.options import console, path_shown
 
-PAPERS = ("kelle", "veda")
+PAPERS = ("kelle", "lad", "veda")
 DEFAULT_WINDOWS, FULL_WINDOWS = 1, 8
 
 
 @click.command()
-@click.option("--paper", required=True, help="kelle or veda.")
+@click.option("--paper", required=True, help="kelle, lad or veda.")
 @click.option("--full", type=bool, default=False, help="1 takes eight times the text.")
 def study(paper: str, full: bool) -> None:
     """Measure a paper's claims on SmolLM2 and set them beside the paper's figures."""

@@ -23,11 +23,13 @@ def subject(model: Any) -> Subject:
     return Subject(model=model, windows=windows, progress=lambda what, steps: lambda: None)
 
 
-@pytest.mark.parametrize(("name", "near"), [("keller", "kelle"), ("VEDA", "veda"), ("lad", None)])
+@pytest.mark.parametrize(
+    ("name", "near"), [("keller", "kelle"), ("VEDA", "veda"), ("tensor", None)]
+)
 def test_an_unknown_paper_ends_with_2(name: str, near: str | None) -> None:
     result = CliRunner().invoke(main, ["study", "--paper", name])
     assert result.exit_code == 2
-    assert f"PAPER must be one of kelle, veda, not '{name}'" in result.output
+    assert f"PAPER must be one of kelle, lad, veda, not '{name}'" in result.output
     assert (f"did you mean '{near}'" in result.output) == (near is not None)
 
 

@@ -1,0 +1,145 @@
+"""LAD's pipeline stages (Equation 7), their off-chip words, and machines without them."""
+
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hdl.parameters import require_range
+
+Numbers = NDArray[np.float64]
+
+STAGES = ("EAS", "APID", "MD", "AC")
+WORDS_A_CYCLE = 128
+"""16-bit words of 1.5 TB/s that each of 6 tiles gets in a cycle of 1 ns."""
+VPUS = 7
+G_WORDS = 4
+"""norm, dnorm, cid and (mode, count) of each position."""
+COUNTER_BITS = 12
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Sizes:
+    """The sets of some steps of a head.
+
+    Members
+    -------
+    length, centres, exact, active, changed, hits : array [steps]
+        n, |C|, |M|, |J|, |U|, and how many of J the last step's J contains.
+    """
+
+    length: Numbers
+    centres: Numbers
+    exact: Numbers
+    active: Numbers
+    changed: Numbers
+    hits: Numbers
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pipeline:
+    """One tile's attention pipeline.
+
+    Parameters
+    ----------
+    head_size : int
+        d.
+    intervals : int
+        I, for the interval counters.
+    cache_words : int
+        16-bit words of an element of A to F: 1 in FP16, 2 in FP32.
+    score_ports : int
+        Approximate scores that EAS.2 gathers in a cycle, both lanes together; not in the paper.
+    """
+
+    head_size: int = 128
+    intervals: int = 5
+    cache_words: int = 1
+    score_ports: int = 32
+
+    def __post_init__(self) -> None:
+        """Check every rule."""
+        require_range("head_size", self.head_size, 8, 256)
+        require_range("intervals", self.intervals, 3, 16)
+        require_range("cache_words", self.cache_words, 1, 2)
+        require_range("score_ports", self.score_ports, 1, 256)
+
+    def formula(self, s: Sizes) -> dict[str, Numbers]:
+        """Return Equation 7's four terms; where it says 128, the head's size stands."""
+        d = self.head_size
+        return {
+            "EAS": (2 * s.centres + s.length / d + s.exact) / 2,
+            "APID": s.length / 12,
+            "MD": s.active / 2,
+            "AC": (d + s.active + s.changed * d + 3 * s.changed) / 3,
+        }
+
+    def scheduled(self, s: Sizes) -> dict[str, Numbers]:
+        """Return the stages' cycles with every ceiling of Algorithm 2 and a gather that exists.
+
+        EAS.2 runs beside the cosines of EAS.5, which need no scores. AC.2 and AC.4 take a cycle
+        each; a column of A takes as many cycles as groups of three of U.
+        """
+        d = self.head_size
+        gather = np.ceil(s.length / self.score_ports)
+        cosines = np.ceil(s.centres / 2) + 1
+        groups = np.ceil(s.changed / 3)
+        return {
+            "EAS": np.ceil(s.centres / 2) + np.maximum(gather, cosines) + np.ceil(s.exact / 2),
+            "APID": np.ceil(s.length / 12),
+            "MD": np.ceil(s.active / 2),
+            "AC": ceil(d / 3) + 2 + np.ceil(s.active / 3) + (d + 3) * groups,
+        }
+
+    def shared_columns(self, s: Sizes) -> Numbers:
+        """Return AC's cycles where its lanes share out columns of A, as wide as U is narrow."""
+        d = self.head_size
+        return ceil(d / 3) + 2 + np.ceil(s.active / 3) + np.ceil(d * s.changed / 3) + s.changed
+
+    def words(self, s: Sizes) -> dict[str, Numbers]:
+        """Return the 16-bit words that a step moves, by what they are for."""
+        d = self.head_size
+        caches = self.cache_words * (d * d + 3 * d + 2)
+        return {
+            "key centres": d * s.centres,
+            "keys of M": d * s.exact,
+            "keys and values of J": 2 * d * s.active,
+            "A to F": np.full_like(s.length, 2 * caches),
+            "G": 2 * G_WORDS * s.length,
+            "counters": 2 * s.active * self.intervals * COUNTER_BITS / 16,
+            "new key and value": np.full_like(s.length, 2 * d),
+        }
+
+    def full_cache(self, s: Sizes) -> Numbers:
+        """Return the words of full attention: all keys and values, and the new ones' write."""
+        return 2 * self.head_size * (s.length + 1)
+
+    def fetch(self, s: Sizes, *, prefetch: bool) -> Numbers:
+        """Return the cycles of the attention period's memory access.
+
+        With `prefetch` the positions that the last step's J contains are on chip already.
+        """
+        total = sum(self.words(s).values(), np.zeros_like(s.length))
+        saved = 2 * self.head_size * s.hits if prefetch else 0.0
+        return (total - saved) / WORDS_A_CYCLE
+
+    def interval(self, s: Sizes, *, prefetch: bool = True) -> Numbers:
+        """Return the cycles from a head-sample to the next: the slowest stage or the memory."""
+        stages = list(self.formula(s).values())
+        return np.maximum.reduce([*stages, self.fetch(s, prefetch=prefetch)])
+
+    def ideal(self, s: Sizes) -> Numbers:
+        """Return the cycles of full attention at the same throughput and bandwidth."""
+        products = 2 * s.length / VPUS
+        return np.maximum(products, self.full_cache(s) / WORDS_A_CYCLE)
+
+    def four_bits(self, s: Sizes) -> Numbers:
+        """Return those of keys and values in 4 bits, with a 16-bit scale and zero each."""
+        words = 2 * (self.head_size / 4 + 2) * (s.length + 1)
+        return np.maximum(2 * s.length / VPUS, words / WORDS_A_CYCLE)
+
+    def heavy_hitters(self, s: Sizes, share: float = 0.2) -> Numbers:
+        """Return those of a cache of a share of the positions, with a score of each of them."""
+        words = 2 * self.head_size * (share * s.length + 1) + 2 * share * s.length
+        return np.maximum(2 * share * s.length / VPUS, words / WORDS_A_CYCLE)

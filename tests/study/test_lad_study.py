@@ -1,0 +1,112 @@
+"""The study of LAD: Equation 7, words, ROUGE's inputs, and a whole pass on a small model."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from golden.study.lad_cycles import Pipeline, Sizes
+from golden.study.lad_fidelity import scheme
+from golden.study.lad_generation import generate
+from golden.study.lad_locality import Source, locality
+from golden.study.lad_machines import machines
+from golden.study.lad_measured import Laboratory
+from golden.study.lad_rivals import HeavyHitters
+
+
+def sizes(**counts: float) -> Sizes:
+    """Return one step's sets."""
+    return Sizes(**{name: np.array([count]) for name, count in counts.items()})  # pyright: ignore[reportArgumentType]
+
+
+EXAMPLE = sizes(length=4096.0, centres=300.0, exact=80.0, active=300.0, changed=2.0, hits=240.0)
+
+
+def quiet(what: str, steps: int) -> Callable[[], None]:
+    """Show no progress."""
+    return lambda: None
+
+
+def test_equation_7_of_an_example() -> None:
+    terms = {name: float(term[0]) for name, term in Pipeline().formula(EXAMPLE).items()}
+    assert terms == pytest.approx({"EAS": 356, "APID": 341.33, "MD": 150, "AC": 230}, rel=1e-3)
+
+
+def test_ceilings_cost_what_the_formula_hides() -> None:
+    """U = 2 takes as many cycles as 3; lanes that share out columns win most of it back."""
+    pipeline = Pipeline()
+    assert pipeline.scheduled(EXAMPLE)["AC"][0] == 43 + 2 + 100 + 131
+    assert pipeline.shared_columns(EXAMPLE)[0] == 43 + 2 + 100 + 86 + 2
+    assert pipeline.scheduled(EXAMPLE)["EAS"][0] == 150 + max(128, 151) + 40
+
+
+def test_words_of_an_example() -> None:
+    words = {name: float(part[0]) for name, part in Pipeline().words(EXAMPLE).items()}
+    assert words["A to F"] == 2 * 16770
+    assert words["key centres"] == 300 * 128
+    assert words["keys and values of J"] == 2 * 300 * 128
+    assert words["G"] == 2 * 4 * 4096
+    assert float(Pipeline().full_cache(EXAMPLE)[0]) == 2 * 128 * 4097
+    fetched = sum(words.values())
+    assert Pipeline().fetch(EXAMPLE, prefetch=False)[0] == pytest.approx(fetched / 128)
+    saved = 2 * 128 * 240 / 128
+    assert Pipeline().fetch(EXAMPLE, prefetch=True)[0] == pytest.approx(fetched / 128 - saved)
+
+
+def test_rivals_move_less_than_the_ideal_accelerator() -> None:
+    pipeline = Pipeline()
+    ideal, four, heavy = (
+        float(cycles(EXAMPLE)[0])
+        for cycles in (pipeline.ideal, pipeline.four_bits, pipeline.heavy_hitters)
+    )
+    assert ideal == pytest.approx(2 * 4097)
+    assert heavy < four < ideal
+
+
+def test_a_pass_is_measured_once(model: Any, windows: np.ndarray, tmp_path: Path) -> None:
+    told: list[str] = []
+
+    def progress(what: str, steps: int) -> Callable[[], None]:
+        told.append(what)
+        return lambda: None
+
+    laboratory = Laboratory(model, tmp_path, "small", progress)
+    first, again = (laboratory.predictions("pass", scheme(12), windows[0]) for _ in range(2))
+    assert told == ["pass"]
+    assert np.array_equal(first.losses, again.losses)
+    exact = laboratory.predictions("original", None, windows[0])
+    assert np.abs(first.losses - exact.losses).max() < 0.5
+    assert (first.choices == exact.choices).mean() > 0.8
+    assert first.nonpositive == 0
+
+
+def test_tables_of_a_small_model_s_trace(model: Any, windows: np.ndarray, tmp_path: Path) -> None:
+    laboratory = Laboratory(model, tmp_path, "small", quiet)
+    trace = laboratory.trace("trace", scheme(5, centres=True), windows[0], (32, 64))
+    source = Source(name="small", intervals=5, trace=trace, lengths=(32, 64), head_size=8)
+    assert trace.shares.sum(-1) == pytest.approx(1)
+    means = source.means(64)
+    assert means["active"] >= 16
+    assert means["changed"] >= 49 / 64
+    tables, claims, _plot = locality([source])
+    assert [len(table.rows) for table in tables] == [2, 2]
+    more, speed, _plots = machines([source])
+    assert all(len(row) == len(table.columns) for table in (*tables, *more) for row in table.rows)
+    assert {claim.holds for claim in (*claims, *speed)} <= {"yes", "no"}
+
+
+def test_generation_is_the_model_s_own(model: Any, windows: np.ndarray) -> None:
+    """Without an attention of ours; and a rival with room for all generates the same."""
+    import torch
+
+    prompts = windows[:, :40].astype(np.int64)
+    tokens = generate(model, prompts, 12)
+    with torch.inference_mode():
+        expected = model.generate(
+            torch.tensor(prompts), max_new_tokens=12, min_new_tokens=12, do_sample=False
+        )
+    assert np.array_equal(tokens, expected[:, 40:].numpy())
+    roomy = HeavyHitters(heavy=0.5, recent=0.5)
+    assert np.array_equal(generate(model, prompts, 1, roomy), tokens[:, :1])
