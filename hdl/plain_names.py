@@ -7,6 +7,7 @@ knows neither two of them nor one at an end.
 
 import re
 from collections.abc import Mapping
+from itertools import count
 
 from hdl.rtlil import Module, bits, names_in, substituted
 from hdl.verilog_names import KEYWORDS, VHDL
@@ -37,7 +38,7 @@ class Names:
 
     def __init__(self) -> None:
         self._taken: set[str] = set(KEYWORDS)
-        self._private = 0
+        self._numbers = count(1)
 
     def take(self, name: str) -> str:
         """Return the name, or the first free one that adds a number, as RTLIL writes it."""
@@ -49,8 +50,7 @@ class Names:
 
     def private(self) -> str:
         """Return a name for what the source does not name; these sort as they were asked for."""
-        self._private += 1
-        return f"${self._private:07}"
+        return f"${next(self._numbers):07}"
 
 
 def name_plainly(

@@ -13,6 +13,9 @@ from hdl.paths import ROOT
 BIN = Path(sys.executable).parent
 LONGEST_FILE = 420
 LONGEST_BODY = 59
+HELD = ("arith", "stream", "memory", "nonlinear", "kelle", "veda")
+"""Folders of hardware whose bodies and comments are counted: a paper joins when it is complete."""
+
 LEAST_COMMENTS = 0.03
 """Of the lines of code in a folder of hardware."""
 
@@ -55,7 +58,7 @@ def docstrings(tree: ast.AST) -> set[int]:
 
 def test_hardware_bodies_are_short() -> None:
     """From the first statement behind the docstring to the last line."""
-    for file in (ROOT / "hdl").rglob("*.py"):
+    for file in (file for folder in HELD for file in (ROOT / "hdl" / folder).rglob("*.py")):
         tree = ast.parse(file.read_text())
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef):
@@ -67,17 +70,17 @@ def test_hardware_bodies_are_short() -> None:
 
 def test_hardware_is_commented() -> None:
     """Comment lines over lines of code, in each floor and each paper's folder."""
-    for folder in sorted(path for path in (ROOT / "hdl").iterdir() if path.is_dir()):
+    for folder in HELD:
         comments = code = 0
-        for file in folder.rglob("*.py"):
+        for file in (ROOT / "hdl" / folder).rglob("*.py"):
             text = file.read_text()
             told = docstrings(ast.parse(text))
             for number, line in enumerate(text.splitlines(), 1):
                 comments += line.strip().startswith("#")
                 code += bool(line.strip()) and number not in told
         code -= comments
-        few = code > 200 and comments < LEAST_COMMENTS * code
-        assert not few, f"{folder.name}: {comments} lines of comments in {code} of code"
+        enough = comments >= LEAST_COMMENTS * code
+        assert enough, f"{folder}: {comments} lines of comments in {code} of code"
 
 
 def test_nothing_names_a_machine() -> None:

@@ -16,6 +16,7 @@ from hdl.kelle.parameters import KelleParameters
 from testbenches.applicable import Run, only_if
 from testbenches.bench import catalog_parameters
 from testbenches.kelle.accelerator import Accelerator, step_bound
+from testbenches.kelle.edram.paper_intervals import paper_intervals
 from testbenches.streams import four_states
 
 LAYER = 14
@@ -30,16 +31,7 @@ def prepare(p: KelleParameters) -> None:
 
 def intervals(p: KelleParameters, tick: int, patience: int = 0) -> RefreshSettings:
     """Return the paper's intervals, as far as they can be set, in ticks of some cycles."""
-    longest = (1 << p.interval_bits) - 1
-    msb_lst, lsb_hst, lsb_lst = (min(interval, longest) for interval in (4, 15, 20))
-    return RefreshSettings(
-        parameters=p.memory.refresh,
-        tick_cycles=tick,
-        patience=patience,
-        msb_lst=msb_lst,
-        lsb_hst=lsb_hst,
-        lsb_lst=lsb_lst,
-    )
+    return paper_intervals(p.memory.refresh, tick, patience)
 
 
 def step_tick(p: KelleParameters) -> int:

@@ -12,6 +12,7 @@ from amaranth.hdl import Module, Signal, signed
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
+from hdl.arith.delay_line import delay_line
 from hdl.kelle.array.output_stage import OutputStageParameters, add_output_stage
 from hdl.kelle.array.systolic_array import SystolicArray
 from hdl.kelle.eviction.systolic_evictor import (
@@ -170,13 +171,10 @@ class EvictingArray(Unit):
 
         # Lane 0's tag goes along with the sum through accumulator and requantiser, and then from
         # lane to lane.
-        finished = data.View(p.tag_layout, array.lanes[0].tag)
-        valid = array.lanes[0].valid & finished.done
-        for stage in range(1 + p.stages):
-            later = Signal(p.tag_layout, name=f"tag_{stage}", reset_less=True)
-            later_valid = Signal(name=f"valid_{stage}")
-            m.d.sync += [later.eq(finished), later_valid.eq(valid)]
-            finished, valid = later, later_valid
+        tag = data.View(p.tag_layout, array.lanes[0].tag)
+        done = array.lanes[0].valid & tag.done
+        finished = delay_line(m, tag, 1 + p.stages, name="tag")[-1]
+        valid = delay_line(m, done, 1 + p.stages, name="valid", reset=True)[-1]
         m.d.comb += [
             evictor.wavefronts.payload.eq(finished.wavefront),
             evictor.wavefronts.valid.eq(valid & finished.score),

@@ -6,11 +6,12 @@ needs them, and aligned, as the memories do.
 
 from typing import Annotated, Any
 
-from amaranth.hdl import Module, Signal, signed
+from amaranth.hdl import Module, signed
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from hdl.arith.delay_line import delay_line
 from hdl.kelle.array.output_stage import OutputStageParameters, add_output_stage
 from hdl.kelle.array.systolic_array import SystolicArray
 from hdl.memory.memory import Memory
@@ -159,11 +160,8 @@ class MatrixUnit(Unit):
             ("results", last, self.results, p.stages + 1),
         ):
             tag = data.View(p.tag_layout, lane.tag)
-            user, valid = tag.user, lane.valid & tag.done
-            for stage in range(stages):
-                later = Signal(p.user_width, name=f"{name}_user_{stage}", reset_less=True)
-                later_valid = Signal(name=f"{name}_valid_{stage}")
-                m.d.sync += [later.eq(user), later_valid.eq(valid)]
-                user, valid = later, later_valid
-            m.d.comb += [port.user.eq(user), port.valid.eq(valid)]
+            done = lane.valid & tag.done
+            users = delay_line(m, tag.user, stages, name=f"{name}_user")
+            valids = delay_line(m, done, stages, name=f"{name}_valid", reset=True)
+            m.d.comb += [port.user.eq(users[-1]), port.valid.eq(valids[-1])]
         return m

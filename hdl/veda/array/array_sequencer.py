@@ -10,6 +10,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
+from hdl.arith.delay_line import delay_line
 from hdl.unit import Unit
 from hdl.veda.array.array_parameters import ArrayMode, FlexiblePeArrayParameters
 from hdl.veda.array.processing_element import ElementMode
@@ -165,11 +166,8 @@ class ArraySequencer(Unit):
         with m.Elif(scalar):
             m.d.comb += mode.eq(ElementMode.LOCAL)
         control = Cat(mode, scalar | dot, joins & ~was_fresh)
-        for stage in range(p.multiply_stages - 1):
-            behind = Signal(len(control), name=f"control_{stage}", reset_less=True)
-            m.d.sync += behind.eq(control)
-            control = behind
-        m.d.comb += Cat(self.mode, self.valid, self.fold).eq(control)
+        behind = delay_line(m, control, p.multiply_stages - 1, name="control")[-1]
+        m.d.comb += Cat(self.mode, self.valid, self.fold).eq(behind)
 
     def _tile(self, m: Module, dot: Signal) -> Value:
         """Count dot products and partial sums; return whether an inner product may enter."""
@@ -186,11 +184,7 @@ class ArraySequencer(Unit):
         circling = Signal(range(p.partial_sums + 1))
         m.d.sync += circling.eq(circling + leaves - returns)
         waiting = Signal(range(p.partial_sums + 1))
-        written: Value = leaves
-        for stage in range(p.add_stages + 1):
-            behind = Signal(name=f"written_{stage}")
-            m.d.sync += behind.eq(written)
-            written = behind
+        written = delay_line(m, leaves, p.add_stages + 1, name="written", reset=True)[-1]
         m.d.sync += waiting.eq(waiting + written - returns)
 
         room = Mux(beat.last, promised != p.dot_depth, 1)

@@ -9,6 +9,7 @@ from typing import Any
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib.wiring import In, Out
 
+from hdl.arith.delay_line import delay_line
 from hdl.arith.float_add import FloatAdd
 from hdl.arith.float_format import BINARY16, FloatFormat
 from hdl.arith.float_normal_add import FloatNormalAdd
@@ -100,10 +101,7 @@ class InnerProductAccumulator(Unit):
 
         ends = Cat(self.valid & ~self.last, self.valid & self.last)
         # A slice is announced a cycle before it comes, then takes the adder's stages.
-        for stage in range(self.add_stages + 1):
-            behind = Signal(2, name=f"ends_{stage}")
-            m.d.sync += behind.eq(ends)
-            ends = behind
+        ends = delay_line(m, ends, self.add_stages + 1, name="ends", reset=True)[-1]
         m.d.comb += [
             waiting.write_enable.eq(ends[0]),
             waiting.write_data.eq(adder.result),

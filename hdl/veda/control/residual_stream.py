@@ -7,6 +7,7 @@ from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
+from hdl.arith.delay_line import delay_line
 from hdl.arith.float_add import FloatAdd
 from hdl.arith.float_format import BINARY16
 from hdl.memory.memory import Memory
@@ -171,10 +172,7 @@ class ResidualStream(Unit):
         m.d.comb += [Value.cast(add.a).eq(addend), Value.cast(add.b).eq(read)]
         valid, along = Signal(1 + ADD_STAGES), Cat(*beside)
         m.d.sync += valid.eq(Cat(reads, valid))
-        for stage in range(1 + ADD_STAGES):
-            later = Signal(len(along), name=f"beside_{stage}", reset_less=True)
-            m.d.sync += later.eq(along)
-            along = later
+        along = delay_line(m, along, 1 + ADD_STAGES, name="beside")[-1]
         return _Total(
             valid=valid[-1], last=along[0], address=along[1:], value=add.result.as_value()
         )

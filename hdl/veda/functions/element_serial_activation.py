@@ -6,6 +6,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
+from hdl.arith.delay_line import delay_line
 from hdl.arith.float_add import FloatAdd
 from hdl.arith.float_divide import FloatDivide, SerialFloatDivide
 from hdl.arith.float_exp import Domain, FloatExp
@@ -173,12 +174,7 @@ class ElementSerialActivation(Unit):
         ups = Cat(Value.cast(operands.up), operands.last)
         up = self._wait(m, "ups", ups, takes, valid[-1 - p.multiply_stages] & move)
         # The mark came out with its element, which still has the last multiplier before it.
-        last = up[16]
-        for stage in range(p.multiply_stages):
-            later = Signal(name=f"last_{stage}", reset_less=True)
-            with m.If(move):
-                m.d.sync += later.eq(last)
-            last = later
+        last = delay_line(m, up[16], p.multiply_stages, name="last", enable=move)[-1]
 
         # SiLU is gate / (1 + exp(-gate)). With e = exp(-abs(gate)), which cannot overflow, that is
         # gate / (1 + e) above zero and gate * e / (1 + e) below: `damp` multiplies by e or by one.

@@ -6,6 +6,7 @@ from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out, Signature
 
+from hdl.arith.delay_line import delay_line
 from hdl.arith.float_add import FloatAdd
 from hdl.arith.float_format import BINARY16
 from hdl.arith.float_multiply import FloatMultiply
@@ -234,11 +235,7 @@ class ElementSerialLayernorm(Unit):
                 m.d.sync += mean.eq(scales.payload.mean)
             difference = operators.add.result
             # The scale waits beside the subtractor.
-            for stage in range(p.subtract_stages):
-                later = Signal(16, name=f"scale_{stage}", reset_less=True)
-                with m.If(move):
-                    m.d.sync += later.eq(scale)
-                scale = later
+            scale = delay_line(m, scale, p.subtract_stages, name="scale", enable=move)[-1]
         m.d.comb += [
             operators.multiply.a.eq(difference),
             Value.cast(operators.multiply.b).eq(from_fp16(scale)),

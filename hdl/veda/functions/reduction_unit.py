@@ -10,6 +10,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value, ValueLike
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
+from hdl.arith.delay_line import delay_line
 from hdl.arith.float_add import FloatAdd
 from hdl.arith.float_exp import Domain, FloatExp
 from hdl.arith.float_format import BINARY16
@@ -179,13 +180,9 @@ class ReductionUnit(Unit):
             self.reciprocal.eq(total.reciprocal),
         ]
         # What accompanies an element through the subtractor and the exponential unit.
-        strobe: Value = take
+        strobe = delay_line(m, take, p.stages, name="strobe", reset=True)[-1]
         places = Cat(first_of_tile, element.last, rescale)
-        for stage in range(p.stages):
-            strobe_out = Signal(name=f"strobe_{stage}")
-            places_out = Signal(3, name=f"places_{stage}", reset_less=True)
-            m.d.sync += [strobe_out.eq(strobe), places_out.eq(places)]
-            strobe, places = strobe_out, places_out
+        places = delay_line(m, places, p.stages, name="places")[-1]
         m.d.comb += [
             total.strobe.eq(strobe),
             Cat(total.first_of_tile, total.last, total.rescale).eq(places),

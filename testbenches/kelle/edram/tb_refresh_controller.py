@@ -18,6 +18,7 @@ from hdl.kelle.edram.refresh_walker import RefreshParameters, RefreshSettings
 from hdl.kelle.eviction.systolic_evictor import ScoreSource, SystolicEvictorParameters
 from testbenches.applicable import Run, only_if
 from testbenches.bench import Bench, catalog_parameters
+from testbenches.kelle.edram.paper_intervals import PAPER, paper_intervals
 from testbenches.packing import from_integers, pack, to_integer, to_integers, unpack
 
 LAYER = 14
@@ -37,17 +38,7 @@ def scaled(p: RefreshParameters) -> RefreshSettings:
     room = (1 << p.tick_bits) - 1 - p.walk_cycles
     patience = min(40, max(room - updates, 0))
     tick = p.walk_cycles + min(patience + updates, room)
-    paper = (4, 15, 20) if p.interval_bits >= 5 else (2, 2, 3)
-    longest = (1 << p.interval_bits) - 1
-    msb_lst, lsb_hst, lsb_lst = (min(interval, longest) for interval in paper)
-    return RefreshSettings(
-        parameters=p,
-        tick_cycles=tick,
-        patience=patience,
-        msb_lst=msb_lst,
-        lsb_hst=lsb_hst,
-        lsb_lst=lsb_lst,
-    )
+    return paper_intervals(p, tick, patience, PAPER if p.interval_bits >= 5 else (2, 2, 3))
 
 
 def room(p: RefreshParameters) -> int:

@@ -1,0 +1,22 @@
+"""The paper's refresh intervals, as far as a unit's parameters let them be set."""
+
+from hdl.kelle.edram.refresh_walker import RefreshParameters, RefreshSettings
+
+PAPER = (4, 15, 20)
+"""Ticks of 0.36 ms: MSB of low scores, LSB of high scores, LSB of low scores."""
+
+
+def paper_intervals(
+    p: RefreshParameters, tick: int, patience: int, intervals: tuple[int, int, int] = PAPER
+) -> RefreshSettings:
+    """Return the intervals, each cut to its bits, in ticks of some cycles."""
+    longest = (1 << p.interval_bits) - 1
+    msb_lst, lsb_hst, lsb_lst = (min(interval, longest) for interval in intervals)
+    return RefreshSettings(
+        parameters=p,
+        tick_cycles=tick,
+        patience=patience,
+        msb_lst=msb_lst,
+        lsb_hst=lsb_hst,
+        lsb_lst=lsb_lst,
+    )
