@@ -23,6 +23,14 @@ PEERS_PLOT = ROOT / "docs" / "peers.svg"
 _AREA = ("memory bits", "flip-flops", "smallest, um2", "MHz", "fastest, um2", "MHz", "mW")
 _DEVICE = ("LUT", "FF", "DSP", "block RAM", "MHz")
 _RUN = ("tests", "values compared")
+_MUTANTS = (
+    "mutants",
+    "killed",
+    "timed out",
+    "proven equal",
+    "survived",
+    "found of those not equal",
+)
 
 
 def pages(catalog: Iterable[Any], figures: Figures) -> dict[Path, dict[str, str]]:
@@ -41,7 +49,10 @@ def pages(catalog: Iterable[Any], figures: Figures) -> dict[Path, dict[str, str]
             **{name: _by_unit(entries, figures[name], _DEVICE, _device) for name in DEVICES},
             "netlists": _by_unit(entries, figures["netlists"], _RUN, _run),
         },
-        **{ROOT / entry.files["docs"]: {"cost": _cost(entry.top, figures)} for entry in entries},
+        docs / "simulation.md": {
+            "mutants": _by_unit(entries, figures["mutants"], _MUTANTS, _mutants)
+        },
+        **{ROOT / entry.files["docs"]: _of_unit(entry.top, figures) for entry in entries},
     }
 
 
@@ -136,6 +147,16 @@ def _device(figures: dict[str, Any]) -> list[str]:
     return [*counts, f"{figures['fmax_mhz']:,.0f}" if figures["fmax_mhz"] else "-"]
 
 
+def _of_unit(top: str, figures: Figures) -> dict[str, str]:
+    """Return the tables of one unit's page; that of mutants where some were simulated."""
+    tables = {"cost": _cost(top, figures)}
+    if mutants := figures["mutants"].get(top):
+        drawn = f"PRESET={mutants['preset']} COUNT={_all(mutants)} SEED={mutants['seed']}"
+        row = [f"`make mutate TOP={top} {drawn}`", *_mutants(mutants)]
+        tables["mutants"] = _table(["command", *_MUTANTS], [row])
+    return tables
+
+
 def _cost(top: str, figures: Figures) -> str:
     """Return the tables of one unit's page: in each library, and on each device."""
     areas = [
@@ -159,6 +180,20 @@ def _run(figures: dict[str, Any]) -> list[str]:
         f"{figures['tests']}, {figures['failures']} failed",
         f"{figures['values_checked']:,}, {figures['mismatches']} differ",
     ]
+
+
+def _all(mutants: dict[str, Any]) -> int:
+    return sum(mutants["outcomes"].values())
+
+
+def _mutants(figures: dict[str, Any]) -> list[str]:
+    """Return the cells of `_MUTANTS`."""
+    killed, late, equal, survived = (
+        figures["outcomes"][outcome] for outcome in ("killed", "timed out", "equal", "survived")
+    )
+    found = killed + late
+    score = f"{found / (found + survived):.1%}".replace("%", " %") if found + survived else "-"
+    return [*map(str, (_all(figures), killed, late, equal, survived)), score]
 
 
 def _peers(costs: Costs) -> str:

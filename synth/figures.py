@@ -21,7 +21,7 @@ LIBRARIES = {"nangate45": "NangateOpenCellLibrary", "osu018": "osu018_stdcells"}
 """Tables of areas by the library's name in its liberty file."""
 
 PRESET, NETLIST_PRESET = "smollm2", "tiny"
-"""What the pages show areas of, and what netlists are simulated of."""
+"""What the pages show areas of, and what netlists and mutants are simulated of."""
 
 _FPGA = ("title", "verilog_digest", "lut", "ff", "dsp", "bram", "fmax_mhz", "method", "tools")
 _SYNTH = (
@@ -32,11 +32,12 @@ _NETLIST = (
     "top", "preset", "liberty", "simulator", "seed", "verilog_digest", "tests", "failures",
     "values_checked", "mismatches",
 )  # fmt: skip
+_MUTANTS = ("top", "preset", "seed", "verilog_digest", "outcomes")
 _SIMULATION = (*_NETLIST, "cycles", "ideal_cycles", "utilization", "tensors")
 
 Figures = dict[str, dict[str, Any]]
-"""By table and unit: `LIBRARIES` and `DEVICES` of synthesis, ``simulations`` of the RTL and
-``netlists`` of netlists.
+"""By table and unit: `LIBRARIES` and `DEVICES` of synthesis, ``simulations`` of the RTL,
+``netlists`` of netlists, ``mutants`` of mutants.
 
 ``operators`` is what `synth.operators.measure_operators` wrote, whole.
 """
@@ -49,7 +50,7 @@ def kept_figures() -> Figures:
 
 def merged(figures: Figures, results: Iterable[Measured], operators: Record) -> Figures:
     """Return the figures with what was measured now in the place of what was known."""
-    names = (*LIBRARIES, *DEVICES, "simulations", "netlists")
+    names = (*LIBRARIES, *DEVICES, "simulations", "netlists", "mutants")
     tables = {name: dict(figures.get(name, {})) for name in names}
     of_library = {library: name for name, library in LIBRARIES.items()}
     for result in results:
@@ -64,6 +65,9 @@ def merged(figures: Figures, results: Iterable[Measured], operators: Record) -> 
         netlist, simulation = result.netlist_sim.values, result.sim.values
         if netlist and result.preset == NETLIST_PRESET:
             tables["netlists"][result.top] = {key: netlist[key] for key in _NETLIST}
+        if result.mutants.values and result.preset == NETLIST_PRESET:
+            mutants = result.mutants.values
+            tables["mutants"][result.top] = {key: mutants[key] for key in _MUTANTS}
         if simulation.get("passed") and result.preset == PRESET:
             tables["simulations"][result.top] = {key: simulation[key] for key in _SIMULATION}
     tables["operators"] = operators.values or figures.get("operators", {})
@@ -129,4 +133,6 @@ def _first(built: Record, values: dict[str, Any] | None) -> Record:
 def _nothing(top: str, preset: str) -> Measured:
     """Return a unit of which nothing is measured."""
     none = Record(file=FIGURES)
-    return Measured(top=top, preset=preset, sim=none, netlist_sim=none, fpga=none, synth=())
+    return Measured(
+        top=top, preset=preset, sim=none, netlist_sim=none, fpga=none, mutants=none, synth=()
+    )

@@ -29,8 +29,8 @@ class Measured:
 
     Parameters
     ----------
-    sim, netlist_sim, fpga : Record
-        Simulation of the RTL and of a netlist; FPGA devices.
+    sim, netlist_sim, fpga, mutants : Record
+        Simulation of the RTL and of a netlist; FPGA devices; what a testbench finds of mutants.
     synth : tuple[Record, ...]
         One record for each library, by its name.
     """
@@ -40,6 +40,7 @@ class Measured:
     sim: Record
     netlist_sim: Record
     fpga: Record
+    mutants: Record
     synth: tuple[Record, ...]
 
     @property
@@ -50,7 +51,7 @@ class Measured:
 
 def collect(build: Path) -> list[Measured]:
     """Read everything below ``build/<top>/<preset>/``, in the order of the names."""
-    kinds = ("sim", "netlist_sim", "fpga")
+    kinds = ("sim", "netlist_sim", "fpga", "mutate")
     homes = {path.parent for kind in kinds for path in build.glob(f"*/*/{kind}.json")}
     homes |= {path.parents[2] for path in build.glob("*/*/synth/*/synth.json")}
     return [
@@ -60,6 +61,7 @@ def collect(build: Path) -> list[Measured]:
             sim=Record.read(home / "sim.json"),
             netlist_sim=Record.read(home / "netlist_sim.json"),
             fpga=Record.read(home / "fpga.json"),
+            mutants=Record.read(home / "mutate.json"),
             synth=tuple(Record.read(path) for path in sorted(home.glob("synth/*/synth.json"))),
         )
         for home in sorted(homes)

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from hdl.emit import Emission, Port
+from hdl.emitted import emit_unit
 from hdl.entry import Entry
 from hdl.errors import UserError
 from hdl.paths import BUILD, locked, replace_text
@@ -30,6 +31,8 @@ from testbenches.runner import Request, SimulationResult, prepare, run_testbench
 
 SELECT_BITS = 12
 PROOF_SECONDS = 60
+"""Of a processor, for each of two steps."""
+
 PATIENCE, LEAST_SECONDS = 20, 60
 """A mutant may take so many times the original's time, and so many seconds in any case."""
 
@@ -72,11 +75,12 @@ class Mutant:
 
 @dataclass(frozen=True, kw_only=True)
 class MutationResult:
-    """What ``mutate.json`` holds."""
+    """What ``mutate.json`` holds; `verilog_digest` as in `SimulationResult`."""
 
     top: str
     preset: str
     seed: int
+    verilog_digest: str
     mutants: tuple[Mutant, ...]
 
     @property
@@ -87,6 +91,12 @@ class MutationResult:
     def count(self, outcome: Outcome) -> int:
         """Count the mutants of one outcome."""
         return sum(mutant.outcome is outcome for mutant in self.mutants)
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """What is written: also how many mutants there are of each outcome."""
+        outcomes = {str(outcome): self.count(outcome) for outcome in Outcome}
+        return asdict(self) | {"outcomes": outcomes}
 
     @property
     def found(self) -> int:
@@ -156,8 +166,14 @@ def mutate(
                 mutants.append(future.result())
                 progress(f"{mutants[-1].change} at {mutants[-1].place}", done)
     mutants.sort(key=lambda mutant: mutant.number)
-    result = MutationResult(top=entry.top, preset=preset, seed=seed, mutants=tuple(mutants))
-    replace_text(result.file, json.dumps(asdict(result), indent=2) + "\n")
+    result = MutationResult(
+        top=entry.top,
+        preset=preset,
+        seed=seed,
+        verilog_digest=emit_unit(entry, dimensions).digest,
+        mutants=tuple(mutants),
+    )
+    replace_text(result.file, json.dumps(result.values, indent=2) + "\n")
     return result
 
 
@@ -264,6 +280,23 @@ def _all_in_one(
     return [directory / "mutants.v", directory / "top.v"]
 
 
+def _abc(commands: str, folder: Path) -> str:
+    """Run ABC on a miter, and return what it says; it is ended after `PROOF_SECONDS`."""
+    spec = find_spec("pyosys")
+    assert spec is not None and spec.origin is not None
+    solver = str(Path(spec.origin).with_name("yosys-abc"))
+    # The processor's time, which a busy machine does not shorten.
+    limited = f'ulimit -t {PROOF_SECONDS}; exec "$0" -c "$1"'
+    told = subprocess.run(
+        ["sh", "-c", limited, solver, commands],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return told.stdout
+
+
 def compare(
     top: str, ports: Sequence[Port], command: str, directory: Path, number: int
 ) -> tuple[bool, str]:
@@ -331,24 +364,17 @@ def compare(
         directory=folder,
         log=folder / "yosys.log",
     )
+    # Most signals of the two sides are alike, by induction; what is left is small.
+    _abc("read miter.aig; scorr; write_aiger merged.aig", folder)
+    merged = "merged.aig" if (folder / "merged.aig").exists() else "miter.aig"
     # ``aig M I L O A``: without a latch (L) nothing has to be reached.
-    latches = int((folder / "miter.aig").read_bytes().split()[3])
-    engine = f"pdr -T {PROOF_SECONDS}" if latches else "sat"
-    spec = find_spec("pyosys")
-    assert spec is not None and spec.origin is not None
-    solver = str(Path(spec.origin).with_name("yosys-abc"))
-    proof = subprocess.run(
-        [solver, "-c", f"read miter.aig; {engine}"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    latches = int((folder / merged).read_bytes().split()[3])
+    proof = _abc(f"read {merged}; {'pdr' if latches else 'sat'}", folder)
     shutil.rmtree(folder)
-    if re.search(r"Property proved|UNSATISFIABLE", proof.stdout):
+    if re.search(r"Property proved|UNSATISFIABLE", proof):
         return True, "no input ever shows a difference"
-    if not latches:
+    if "SATISFIABLE" in proof:
         return False, "some input shows a difference at once"
-    if seen := re.search(r"asserted in frame (\d+)", proof.stdout):
+    if seen := re.search(r"asserted in frame (\d+)", proof):
         return False, f"some input shows a difference after {seen[1]} cycles"
-    return False, f"neither a proof nor a difference in {PROOF_SECONDS} s"
+    return False, f"neither a proof nor a difference in {PROOF_SECONDS} s of a processor"

@@ -44,6 +44,11 @@ def adversarial_pauses(rng: random.Random) -> Iterator[bool]:
             yield from chain(repeat(True, 100), repeat(False, 100))
 
 
+def pause_until(cycle: int) -> Iterator[bool]:
+    """Pause for some cycles, until everything before is full; never again."""
+    return chain(repeat(True, cycle), repeat(False))
+
+
 PAUSES: dict[str, Pauses] = {
     "none": no_pauses,
     "random": random_pauses,

@@ -1,7 +1,17 @@
 """The units of LAD, with the dimensions at which each is built."""
 
 from hdl.entry import Entry
+from hdl.lad.apid.active_position_module import (
+    ActivePositionModule,
+    ActivePositionModuleParameters,
+)
+from hdl.lad.interval_table import EIGHT
+from hdl.lad.md.md_parameters import ModeDiscrepancyModuleParameters
+from hdl.lad.md.mode_discrepancy_module import ModeDiscrepancyModule
 from hdl.lad.piecewise_linear_exp import PiecewiseLinearExp, PiecewiseLinearExpParameters
+from hdl.lad.sfm.sfm_parameters import SpecialFunctionModuleParameters
+from hdl.lad.sfm.special_function_module import SpecialFunctionModule
+from hdl.lad.vpu.vector_processing_unit import VectorProcessingUnit, VectorProcessingUnitParameters
 
 UNITS: tuple[Entry, ...] = (
     Entry(
@@ -15,6 +25,82 @@ UNITS: tuple[Entry, ...] = (
             "smollm2": PiecewiseLinearExpParameters(intervals=12, lanes=2),
             "paper": PiecewiseLinearExpParameters(intervals=5, lanes=12),
         },
+    ),
+    Entry(
+        summary="dot products, element-wise products and scaled vectors of a head's size",
+        source="Section IV-B (1), Figure 5 (b)",
+        latency="2 cycles to a vector, 23 to a dot product (paper)",
+        throughput="one operation a cycle",
+        unit=VectorProcessingUnit,
+        presets={
+            "tiny": VectorProcessingUnitParameters(head_size=4, multiply_stages=1, add_stages=1),
+            "tiny_odd": VectorProcessingUnitParameters(head_size=5),
+            "smollm2": VectorProcessingUnitParameters(head_size=64),
+            "paper": VectorProcessingUnitParameters(),
+        },
+        long=("paper",),
+    ),
+    Entry(
+        summary="norms, rotary embedding and gated SiLU, pass by pass over a row",
+        source="Section IV-B (6)",
+        latency="RMSNORM cycles to a row of 576 (smollm2)",
+        throughput="one row or vector at a time",
+        unit=SpecialFunctionModule,
+        presets={
+            "tiny": SpecialFunctionModuleParameters(
+                vector=VectorProcessingUnitParameters(head_size=4, multiply_stages=1, add_stages=1),
+                width=8,
+                lanes=2,
+                add_stages=1,
+                exp_stages=1,
+                reciprocal_stages=1,
+                root_stages=1,
+            ),
+            "tiny_one_slice": SpecialFunctionModuleParameters(
+                vector=VectorProcessingUnitParameters(head_size=6), width=6, lanes=1
+            ),
+            "smollm2": SpecialFunctionModuleParameters(
+                vector=VectorProcessingUnitParameters(head_size=64), width=576, lanes=4
+            ),
+            "paper": SpecialFunctionModuleParameters(),
+        },
+        long=("smollm2", "paper"),
+    ),
+    Entry(
+        summary="finds the positions whose scores left their mode's interval",
+        source="Section IV-B (3), Figure 5",
+        latency="3 cycles to a group's counts, 5 to its first active position",
+        throughput="12 positions a cycle in, one active position a cycle out",
+        unit=ActivePositionModule,
+        presets={
+            "tiny": ActivePositionModuleParameters(lanes=3, capacity=20, recent=4, add_stages=1),
+            "tiny_one_lane": ActivePositionModuleParameters(lanes=1, capacity=9, recent=2),
+            "smollm2": ActivePositionModuleParameters(capacity=2048, table=EIGHT),
+            "paper": ActivePositionModuleParameters(),
+        },
+    ),
+    Entry(
+        summary="updates modes by exact scores of active positions, and gives the corrections",
+        source="Section IV-B (4), Figure 5",
+        latency="32 cycles from a key to its coefficients (paper)",
+        throughput="two active positions a cycle, and a cycle a step",
+        unit=ModeDiscrepancyModule,
+        presets={
+            "tiny": ModeDiscrepancyModuleParameters(
+                vector=VectorProcessingUnitParameters(head_size=4, multiply_stages=1, add_stages=1),
+                capacity=20,
+                add_stages=1,
+                multiply_stages=1,
+            ),
+            "tiny_three_lanes": ModeDiscrepancyModuleParameters(
+                vector=VectorProcessingUnitParameters(head_size=3), lanes=3, table=EIGHT
+            ),
+            "smollm2": ModeDiscrepancyModuleParameters(
+                vector=VectorProcessingUnitParameters(head_size=64), capacity=2048, table=EIGHT
+            ),
+            "paper": ModeDiscrepancyModuleParameters(),
+        },
+        long=("smollm2", "paper"),
     ),
 )
 """Every unit of the paper."""

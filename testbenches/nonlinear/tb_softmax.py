@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 
 from golden.llm import open_trace
 from golden.nonlinear.softmax import quantise_scores, softmax
-from hdl.nonlinear.softmax import SoftmaxParameters
+from hdl.nonlinear.softmax import SCORE, SoftmaxParameters
 from testbenches.bench import catalog_parameters
 from testbenches.slices import full_rate_cycles, sliced
 from testbenches.stream_bench import Fields, StreamBench
-from testbenches.streams import PAUSES
+from testbenches.streams import PAUSES, pause_until
 
 Rows = list[NDArray[np.int64]]
 LAYERS = (0, 14, 29)
@@ -61,6 +61,23 @@ def random_rows(rng: np.random.Generator, p: SoftmaxParameters, count: int) -> R
         np.clip(np.rint(rng.normal(0, scale, length)), LOWEST, HIGHEST).astype(np.int64)
         for length, scale in zip(lengths, scales, strict=True)
     ]
+
+
+def rising_rows(rng: np.random.Generator, p: SoftmaxParameters) -> Rows:
+    """Return rows whose maximum, exactly an integer, grows by 1 to 63 from one slice to the next.
+
+    The earlier slices' powers are brought down by that growth; only a maximum without a fraction
+    shows whether it is rounded up too far.
+    """
+    one = 1 << SCORE.fraction_bits
+    rows = []
+    for growth in range(1, 64):
+        first = one * int(rng.integers(-32, 32 - growth))
+        tops = np.repeat([first, first + one * growth], p.lanes)
+        below = rng.integers(0, 3 * one, 2 * p.lanes)
+        below[rng.integers(p.lanes) + np.array([0, p.lanes])] = 0
+        rows.append(np.maximum(tops - below, LOWEST))
+    return rows
 
 
 def expected(rows: Rows, p: SoftmaxParameters) -> Fields:
@@ -135,6 +152,25 @@ async def extremes(dut: Any) -> None:
     """All equal, all lowest, one huge, length 1, greatest length, growing and falling."""
     bench = bench_for(dut, "extremes")
     await run_rows(bench, extreme_rows(catalog_parameters()))
+
+
+@cocotb.test()
+async def rising_maxima(dut: Any) -> None:
+    """Let a later slice be larger than the earlier ones by every power of two."""
+    bench = bench_for(dut, "rising_maxima")
+    await run_rows(bench, rising_rows(bench.bench.numpy_rng, catalog_parameters()))
+
+
+@cocotb.test()
+async def nobody_takes(dut: Any) -> None:
+    """Fill the buffer, with as many rows as may wait and with one long row; then take them all."""
+    p = catalog_parameters()
+    bench = bench_for(dut, "nobody_takes")
+    draw = bench.bench.numpy_rng.integers
+    for length in (p.lanes, p.scores):
+        rows = [draw(LOWEST, HIGHEST + 1, length) for _ in range(p.rows + 2)]
+        bench.sink.pauses = pause_until((p.rows + 2) * -(-length // p.lanes) + 4 * LATENCY)
+        await run_rows(bench, rows)
 
 
 @cocotb.test()

@@ -23,7 +23,9 @@ def subject(model: Any) -> Subject:
     return Subject(model=model, windows=windows, progress=lambda what, steps: lambda: None)
 
 
-@pytest.mark.parametrize(("name", "near"), [("keller", "kelle"), ("VEDA", "veda"), ("tensor", None)])
+@pytest.mark.parametrize(
+    ("name", "near"), [("keller", "kelle"), ("VEDA", "veda"), ("tensor", None)]
+)
 def test_an_unknown_paper_ends_with_2(name: str, near: str | None) -> None:
     result = CliRunner().invoke(main, ["study", "--paper", name])
     assert result.exit_code == 2

@@ -36,7 +36,7 @@ SYNTH = {
 NO_OPERATORS = Record(file=Path("operators.json"))
 
 
-def measured(sim: dict | None = None, **synth) -> Measured:
+def measured(sim: dict | None = None, mutants: Record | None = None, **synth) -> Measured:
     values = SYNTH | synth
     nothing = Record(file=Path("nothing.json"))
     return Measured(
@@ -45,6 +45,7 @@ def measured(sim: dict | None = None, **synth) -> Measured:
         sim=Record(file=Path("sim.json"), values=sim or {}),
         netlist_sim=nothing,
         fpga=nothing,
+        mutants=mutants or nothing,
         synth=(Record(file=Path("synth.json"), values=values),),
     )
 
@@ -100,6 +101,25 @@ def test_a_simulation_is_kept_if_it_passed() -> None:
     assert merged(figures, [measured(sim=SIM | {"passed": False})], NO_OPERATORS) == figures
 
 
+def test_a_score_of_mutants_stands_on_the_units_page() -> None:
+    outcomes = {"killed": 39, "timed out": 1, "survived": 2, "equal": 8}
+    mutants = {"top": "softmax", "preset": "tiny", "seed": 3, "verilog_digest": "0"}
+    record = Record(
+        file=Path("mutate.json"), values=mutants | {"outcomes": outcomes, "mutants": []}
+    )
+    figures = merged({}, [measured(preset="tiny", mutants=record)], NO_OPERATORS)
+    assert figures["mutants"]["softmax"]["outcomes"] == outcomes
+    written = pages(CATALOG, figures)
+    row = "50 | 39 | 1 | 8 | 2 | 95.2 % |"
+    page = written[ROOT / "docs" / "nonlinear" / "softmax.md"]["mutants"].splitlines()
+    assert page[-1] == f"| `make mutate TOP=softmax PRESET=tiny COUNT=50 SEED=3` | {row}"
+    assert (
+        f"| `softmax` | {row}" in written[ROOT / "docs" / "simulation.md"]["mutants"].splitlines()
+    )
+    # A page without a score needs no place for it.
+    assert "mutants" not in written[ROOT / "docs" / "nonlinear" / "rms_norm.md"]
+
+
 def test_what_is_built_comes_before_what_is_kept() -> None:
     kept = merged({}, [measured(sim=SIM), measured(sim=SIM, top="sfu")], NO_OPERATORS)
     built = measured(sim=SIM | {"utilization": 0.5}, memory_bits=128)
@@ -140,5 +160,7 @@ def test_figures_are_of_this_design(entry, tmp_path: Path) -> None:
     assert [device["verilog_digest"] for device in devices] == [fpga] * len(DEVICES)
     simulation = figures["simulations"].get(entry.top, {"verilog_digest": areas})
     assert simulation["verilog_digest"] == areas
-    assert netlist["verilog_digest"] == digest(NETLIST_PRESET)
+    tiny = digest(NETLIST_PRESET)
+    assert netlist["verilog_digest"] == tiny
+    assert figures["mutants"].get(entry.top, netlist)["verilog_digest"] == tiny
     assert netlist["values_checked"] and not netlist["failures"] and not netlist["mismatches"]

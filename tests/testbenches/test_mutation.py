@@ -54,7 +54,8 @@ def test_a_score_leaves_equal_mutants_out() -> None:
     mutant: dict[str, Any] = {"number": 1, "change": "inv", "place": "", "source": ()}
     outcomes = [Outcome.KILLED] * 5 + [Outcome.TIMED_OUT] + [Outcome.SURVIVED] * 2 + [Outcome.EQUAL]
     mutants = tuple(Mutant(**mutant, outcome=outcome) for outcome in outcomes)
-    result = MutationResult(top="x", preset="tiny", seed=1, mutants=mutants)
+    result = MutationResult(top="x", preset="tiny", seed=1, verilog_digest="0", mutants=mutants)
+    assert result.values["outcomes"] == {"killed": 5, "timed out": 1, "survived": 2, "equal": 1}
     assert (result.found, result.score) == (6, 0.75)
 
 

@@ -154,3 +154,40 @@ def random_wavefronts(
                     valid=valid,
                     protect=protect,
                 )
+
+
+def single_saturations(
+    rng: np.random.Generator, p: SystolicEvictorParameters
+) -> Iterator[Wavefront]:
+    """Draw searches over all tiles in which one wavefront of one token leaves the range.
+
+    Every row and every tile has its turn, at either end that the scores can reach, in the first or
+    the last of two wavefronts; a search without any follows each of them.
+    """
+    tiles, bound = p.slots // p.rows, 1 << p.score_width - 1
+    low, high = (
+        (-(1 << p.input_width - 1), (1 << p.input_width - 1) - 1)
+        if p.input_shape.signed
+        else (0, (1 << p.input_width) - 1)
+    )
+    ends = [(e, s) for e, s in ((-bound, low), (bound - 1, high)) if s >> p.shift]
+    places = [(int(rng.integers(tiles)), row) for row in range(p.rows)]
+    places += [(tile, int(rng.integers(p.rows))) for tile in range(tiles)]
+    nowhere = (tiles, 0)
+    for place in (place for drawn in places for place in (drawn, nowhere)):
+        end, extreme = ends[rng.integers(len(ends))]
+        when = rng.integers(2)
+        for tile in range(tiles):
+            leaves = (np.arange(p.rows) == place[1]) & (tile == place[0])
+            importance = rng.integers(-bound // 2, bound // 2, p.rows)
+            for head in range(2):
+                yield Wavefront(
+                    load=head == 0,
+                    compare=head == 1,
+                    last=head == 1 and tile == tiles - 1,
+                    halve=False,
+                    scores=np.where(leaves & (head == when), extreme, 0),
+                    importance=np.where(leaves, end, importance),
+                    valid=leaves | (rng.random(p.rows) < 0.8),
+                    protect=rng.random(p.rows) < 0.3,
+                )

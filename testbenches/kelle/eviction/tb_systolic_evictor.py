@@ -15,6 +15,7 @@ from testbenches.kelle.eviction.evictor_wavefronts import (
     WavefrontTable,
     policy_for,
     random_wavefronts,
+    single_saturations,
     step_wavefronts,
     tabulate,
 )
@@ -211,6 +212,17 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
     bench = Bench(dut, f"stalls {source} {sink}")
     table = tabulate(random_wavefronts(bench.numpy_rng, p, 40), p)
     evictor = Evictor(dut, f"stalls {source} {sink}", table, source=source, sink=sink)
+    await evictor.run()
+    evictor.check()
+
+
+@cocotb.test()
+async def single_scores_saturate(dut: Any) -> None:
+    """One score of a head leaves its range, in any row and tile: the victim tells, and no other."""
+    p = catalog_parameters()
+    bench = Bench(dut, "single_scores_saturate")
+    table = tabulate(single_saturations(bench.numpy_rng, p), p)
+    evictor = Evictor(dut, "single_scores_saturate", table, source="random", sink="random")
     await evictor.run()
     evictor.check()
 

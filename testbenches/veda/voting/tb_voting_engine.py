@@ -12,7 +12,13 @@ from hdl.veda.voting.voting_parameters import VotingEngineParameters
 from testbenches.bench import Bench, catalog_parameters, context
 from testbenches.packing import from_integers, unpack
 from testbenches.streams import PAUSES
-from testbenches.veda.voting.voting_steps import StepTable, random_work, replayed, tabulate
+from testbenches.veda.voting.voting_steps import (
+    StepTable,
+    random_work,
+    replayed,
+    tabulate,
+    threshold_work,
+)
 
 LAYERS = (0, 14, 29)
 TOKENS = 640
@@ -218,6 +224,17 @@ async def short_heads(dut: Any) -> None:
     rng = Bench(dut, "short_heads").numpy_rng
     works = [random_work(rng, p, length=int(length)) for length in [*range(1, 9)] * 3]
     engine = Engine(dut, "short_heads", tabulate(works, p, rng))
+    await engine.run()
+    engine.check()
+
+
+@cocotb.test()
+async def thresholds_to_the_last_bit(dut: Any) -> None:
+    """Vote where the last bit of a threshold decides, at every length up to 40."""
+    p = catalog_parameters()
+    rng = Bench(dut, "thresholds_to_the_last_bit").numpy_rng
+    works = [threshold_work(rng, p, length) for length in range(2, min(p.capacity, 40) + 1)]
+    engine = Engine(dut, "thresholds_to_the_last_bit", tabulate(works, p, rng))
     await engine.run()
     engine.check()
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from golden.veda.voting.vote_threshold import vote_threshold
 from golden.veda.voting.voting_engine import (
     Integers,
     LayerResult,
@@ -120,6 +121,34 @@ def random_codes(rng: np.random.Generator, heads: int, length: int) -> Integers:
             powers = np.exp(rng.normal(scale=2.0, size=length))
             head[:] = to_codes(powers / powers.sum())
     return codes
+
+
+def threshold_codes(rng: np.random.Generator, p: VotingEngineParameters, length: int) -> Integers:
+    """Draw heads with an element at the threshold, which gets no vote, and one below, which does.
+
+    A threshold that is wrong in its last bit then changes a vote. An element moves the threshold
+    less than itself, so putting both where the threshold was comes to rest.
+    """
+    codes = np.zeros((p.heads, length), np.int64)
+    for head in codes:
+        powers = np.exp(rng.normal(scale=rng.uniform(0, 1.5), size=length))
+        head[:] = to_codes(powers / powers.sum() * rng.uniform(0.5, 1.1))
+        below, at = rng.permutation(length)[:2]
+        for _ in range(30):
+            threshold = vote_threshold(head, p.threshold).threshold
+            if (head[below], head[at]) == (threshold - 1, threshold):
+                break
+            head[below], head[at] = max(threshold - 1, 0), threshold
+    return codes
+
+
+def threshold_work(rng: np.random.Generator, p: VotingEngineParameters, length: int) -> Work:
+    """Return a step with `threshold_codes`, and with counts that its votes do not saturate."""
+    counts = rng.integers(0, max(1, (1 << p.count_bits) - p.heads), length)
+    step = LayerStep(
+        length=length, vote=True, new_slot=int(rng.integers(length)), evictions=int(rng.integers(2))
+    )
+    return step, threshold_codes(rng, p, length), counts
 
 
 def random_work(

@@ -1,0 +1,176 @@
+"""Model of P3-LLM's pseudo-channel: a trace of commands, cycle by cycle, on arrays of bytes."""
+
+from dataclasses import dataclass, field, fields
+
+import numpy as np
+
+from golden.p3llm.pim.bank_timing import POSTPONED, Event, Judge
+from golden.p3llm.pim.pim_compute_unit import Command, Unit
+from hdl.p3llm.pim.bank_timing import RowOperation
+from hdl.p3llm.pim.operand_decoder import Mode
+from hdl.p3llm.pim.pim_channel import ColumnOperation, PimChannelParameters
+from hdl.p3llm.pim.pim_compute_unit import Operation
+
+COLUMNS = 32
+"""Columns of a row."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowCommand:
+    """A row command; fields as in `PimChannelParameters.row_command_layout`."""
+
+    operation: RowOperation
+    bank: int = 0
+    all: bool = False
+    row: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnCommand:
+    """A column command; fields as in `PimChannelParameters.column_command_layout`."""
+
+    operation: ColumnOperation
+    bank: int = 0
+    all: bool = False
+    column: int = 0
+    mask: int = 0
+    mode: Mode = Mode.LINEAR
+    step: int = 0
+    group: int = 0
+    inputs: int = 0
+    first: bool = False
+    last: bool = False
+    word: int = 0
+    upper: bool = False
+    advance: bool = False
+    data: np.ndarray = field(default_factory=lambda: np.zeros(0, np.uint8))
+
+
+Slot = tuple[RowCommand | None, ColumnCommand | None]
+"""The commands of a cycle."""
+
+
+class Channel:
+    """State of a pseudo-channel after a reset.
+
+    Members
+    -------
+    memory : numpy.ndarray
+        Bytes, shape (banks, rows, columns, bytes of a column).
+    results : list[tuple[int, numpy.ndarray]]
+        The cycle in which each result is seen, and its bytes.
+    broken : list[set[str]]
+        What the commands of each cycle broke.
+    """
+
+    def __init__(self, p: PimChannelParameters, memory: np.ndarray) -> None:
+        self.p = p
+        self.memory = memory.copy()
+        times = {one.name: getattr(p.timing, one.name) for one in fields(p.timing)}
+        self.banks = times.pop("banks")
+        self.judge = Judge(self.banks, times)
+        self.units = [Unit(p.unit) for _ in range(p.units)]
+        self.rows = [0] * self.banks
+        self.results: list[tuple[int, np.ndarray]] = []
+        self.broken: list[set[str]] = []
+        self.cycle = 0
+        self.refreshed = -1
+        self.completes = -100
+
+    def run(self, slots: list[Slot]) -> None:
+        """Carry out the commands of cycles, one after the other."""
+        for row, column in slots:
+            self._slot(row, column)
+            self.cycle += 1
+
+    def _slot(self, row: RowCommand | None, column: ColumnCommand | None) -> None:
+        """Judge and carry out the commands of one cycle."""
+        broken: set[str] = set()
+        events = []
+        if column and self.uses_banks(column):
+            if column.operation is ColumnOperation.MULTIPLY and self.cycle % self.p.unit.pumps:
+                broken.add("phase")
+                column = None
+            else:
+                kind = "write" if column.operation is ColumnOperation.WRITE else "read"
+                events.append(Event(cycle=self.cycle, kind=kind, banks=self.column_banks(column)))
+        if row:
+            kind = row.operation.name.lower()
+            banks = frozenset(range(self.banks))
+            if row.operation is not RowOperation.REFRESH:
+                banks = self.parity(row.bank) if row.all else frozenset({row.bank})
+            events.append(Event(cycle=self.cycle, kind=kind, banks=banks))
+        before = len(self.judge.past)
+        broken |= self.judge.judge(events)
+        legal = {event.kind for event in self.judge.past[before:]}
+        if self.cycle - self.refreshed > POSTPONED * self.p.timing.refi:
+            broken.add("refi")
+        if column and (not self.uses_banks(column) or legal & {"read", "write"}):
+            broken |= self._column(column)
+        if row and row.operation.name.lower() in legal:
+            self._row(row)
+        self.broken.append(broken)
+
+    @staticmethod
+    def uses_banks(column: ColumnCommand) -> bool:
+        """Return whether a command reads or writes columns."""
+        return column.operation in (
+            ColumnOperation.MULTIPLY,
+            ColumnOperation.FILL_METADATA,
+            ColumnOperation.READ,
+            ColumnOperation.WRITE,
+        )
+
+    def parity(self, bank: int) -> frozenset[int]:
+        """Return the banks of a bank's parity."""
+        return frozenset(range(bank % 2, self.banks, 2))
+
+    def column_banks(self, column: ColumnCommand) -> frozenset[int]:
+        """Return the banks that a command reads or writes."""
+        alone = column.operation in (ColumnOperation.READ, ColumnOperation.WRITE)
+        return frozenset({column.bank}) if alone else self.parity(column.bank)
+
+    def _row(self, row: RowCommand) -> None:
+        """Open rows, or remember a refresh."""
+        if row.operation is RowOperation.ACTIVATE:
+            for bank in self.parity(row.bank) if row.all else {row.bank}:
+                self.rows[bank] = row.row
+        elif row.operation is RowOperation.REFRESH:
+            self.refreshed = self.cycle
+
+    def _column(self, column: ColumnCommand) -> set[str]:
+        """Read, write, or tell units; return what is broken by it."""
+        match column.operation:
+            case ColumnOperation.READ:
+                word = self.memory[column.bank, self.rows[column.bank], column.column]
+                self.results.append((self.cycle + 2, word.copy()))
+            case ColumnOperation.WRITE:
+                word = self.memory[column.bank, self.rows[column.bank], column.column]
+                chosen = [byte for byte in range(len(word)) if column.mask >> byte & 1]
+                word[chosen] = column.data[chosen]
+            case ColumnOperation.READ_RESULT:
+                if self.cycle - self.completes < self.p.unit.pumps + 4:
+                    return {"busy"}
+                unit = self.units[column.bank // 2]
+                unit.run([self._unit_command(column, column.data)])
+                octets = unit.results[-1].astype("<i4").view(np.uint8)
+                self.results.append((self.cycle + 2, octets))
+            case ColumnOperation.MULTIPLY | ColumnOperation.FILL_METADATA:
+                if column.operation is ColumnOperation.MULTIPLY and column.last:
+                    self.completes = self.cycle
+                for number, unit in enumerate(self.units):
+                    bank = 2 * number + column.bank % 2
+                    word = self.memory[bank, self.rows[bank], column.column]
+                    unit.run([self._unit_command(column, word.copy())])
+            case _:
+                for number, unit in enumerate(self.units):
+                    if column.all or number == column.bank // 2:
+                        unit.run([self._unit_command(column, column.data)])
+        return set()
+
+    @staticmethod
+    def _unit_command(column: ColumnCommand, data: np.ndarray) -> Command:
+        """Return what a unit is told."""
+        names = [one.name for one in fields(Command) if one.name not in ("operation", "data")]
+        same = {name: getattr(column, name) for name in names}
+        return Command(operation=Operation(column.operation.value), data=data, **same)

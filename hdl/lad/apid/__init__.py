@@ -1,0 +1,1 @@
+"""LAD's active position identification module."""

@@ -1,0 +1,1 @@
+"""LAD's mode discrepancy module."""

@@ -1,0 +1,132 @@
+"""What the parts of LAD's mode discrepancy module share: dimensions and payloads."""
+
+from typing import Annotated, Any
+
+from amaranth.hdl import unsigned
+from amaranth.lib import data
+
+from hdl.lad.fp16 import FP16
+from hdl.lad.interval_table import COUNT_BITS, FIVE, MODE_BITS, TABLES, IntervalTable
+from hdl.lad.vpu.vector_processing_unit import VectorProcessingUnitParameters
+from hdl.parameters import Named, Parameters, Range, parameter_object, require
+
+
+@parameter_object
+class ModeDiscrepancyModuleParameters(Parameters):
+    """Dimensions of a mode discrepancy module; the default stages reach 1 GHz in 45 nm.
+
+    Parameters
+    ----------
+    vector : VectorProcessingUnitParameters
+        The vector units, one a lane.
+    lanes : int
+        Active positions looked at in a cycle.
+    capacity : int
+        Positions of a step at most.
+    table : IntervalTable
+        The intervals and their lines.
+    add_stages : int
+        Register stages of a subtraction.
+    multiply_stages : int
+        Register stages of the product of a score and a slope.
+
+    Raises
+    ------
+    ValueError
+        If a rule above is broken, with the rule and the value.
+    """
+
+    vector: VectorProcessingUnitParameters = VectorProcessingUnitParameters()
+    lanes: Annotated[int, Range(1, 8, "positions")] = 2
+    capacity: Annotated[int, Range(2, 1 << 16, "positions")] = 4096
+    table: Annotated[IntervalTable, Named(TABLES)] = FIVE
+    add_stages: Annotated[int, Range(1, 4, "stages")] = 2
+    multiply_stages: Annotated[int, Range(1, 4, "stages")] = 2
+
+    def __post_init__(self) -> None:
+        """Check the rules between the parameters."""
+        super().__post_init__()
+        known = isinstance(self.table, IntervalTable)
+        require(known, "table must be an IntervalTable", self.table)
+
+    @property
+    def in_flight(self) -> int:
+        """Transfers between a key and the use of its score, for one of them a cycle."""
+        return self.vector.scalar_latency + 3
+
+    @property
+    def counters_layout(self) -> data.ArrayLayout:
+        """How often a position's score was in each interval."""
+        return data.ArrayLayout(COUNT_BITS, self.table.intervals)
+
+    @property
+    def position_shape(self) -> Any:
+        """Shape of a position."""
+        return unsigned((self.capacity - 1).bit_length())
+
+    @property
+    def step_layout(self) -> data.StructLayout:
+        """Payload of the stream of steps."""
+        return data.StructLayout({"query": self.vector.vector_layout, "maximum": FP16})
+
+    @property
+    def mark_layout(self) -> data.StructLayout:
+        """What is known of an active position beside its key."""
+        return data.StructLayout(
+            {
+                "position": self.position_shape,
+                "mode": MODE_BITS,
+                "count": COUNT_BITS,
+                "counters": self.counters_layout,
+                "recent": 1,
+                "graduates": 1,
+            }
+        )
+
+    @property
+    def side_layout(self) -> data.StructLayout:
+        """What waits for the scores of a transfer."""
+        return data.StructLayout(
+            {
+                "marks": data.ArrayLayout(self.mark_layout, self.lanes),
+                "present": self.lanes,
+                "last": 1,
+                "maximum": FP16,
+            }
+        )
+
+    @property
+    def active_layout(self) -> data.StructLayout:
+        """Payload of the stream of active positions."""
+        return data.StructLayout(
+            {
+                "keys": data.ArrayLayout(self.vector.vector_layout, self.lanes),
+                "marks": data.ArrayLayout(self.mark_layout, self.lanes),
+                "present": self.lanes,
+                "last": 1,
+            }
+        )
+
+    @property
+    def coefficient_layout(self) -> data.StructLayout:
+        """A position's differences of coefficients, and whether the caches follow them."""
+        return data.StructLayout({"alpha_score": FP16, "alpha": FP16, "beta": FP16, "update": 1})
+
+    @property
+    def update_layout(self) -> data.StructLayout:
+        """What is known of a position behind the step."""
+        return data.StructLayout(
+            {
+                "position": self.position_shape,
+                "mode": MODE_BITS,
+                "count": COUNT_BITS,
+                "counters": self.counters_layout,
+                "update": 1,
+            }
+        )
+
+    def lanes_layout(self, layout: Any) -> data.StructLayout:
+        """Payload of a stream with a value a lane."""
+        return data.StructLayout(
+            {"lanes": data.ArrayLayout(layout, self.lanes), "present": self.lanes, "last": 1}
+        )

@@ -1,0 +1,108 @@
+"""What a step makes of one active position's counters and mode."""
+
+from typing import Any
+
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
+from amaranth.lib.wiring import In, Out
+
+from hdl.lad.fp16 import FP16
+from hdl.lad.interval_table import COUNT_BITS, MODE_BITS
+from hdl.lad.md.md_parameters import ModeDiscrepancyModuleParameters
+from hdl.lad.ordered import is_nan, ordered, ordered_constant
+from hdl.unit import Unit
+
+
+class ModeUpdate(Unit):
+    """Find a score's interval, count it, and say whether it becomes the position's mode.
+
+    **Latency** 2 cycles. **Throughput** one position a cycle. **Numerics** the interval is the
+    number of lower bounds below the difference; a NaN is in interval 0.
+
+    Parameters
+    ----------
+    parameters : ModeDiscrepancyModuleParameters
+        Dimensions.
+
+    Members
+    -------
+    enable : In(1)
+        The registers move.
+    difference : In(16)
+        A score less the maximum.
+    mark : In(mark_layout)
+        Its position.
+    interval, mode : Out(4)
+        Where the score is, and the mode whose line the caches hold; a cycle before `result`.
+    result : Out(update_layout)
+        The position behind the step.
+    """
+
+    def __init__(self, *, parameters: ModeDiscrepancyModuleParameters) -> None:
+        self.parameters = parameters
+        super().__init__(
+            {
+                "enable": In(1),
+                "difference": In(FP16),
+                "mark": In(parameters.mark_layout),
+                "interval": Out(MODE_BITS),
+                "mode": Out(MODE_BITS),
+                "result": Out(parameters.update_layout),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Compare with all bounds; then count, and compare counts."""
+        m = Module()
+        p = self.parameters
+        key, above = Signal(FP16), Signal(p.table.intervals - 1)
+        number = ~is_nan(self.difference)
+        m.d.comb += [
+            key.eq(ordered(self.difference)),
+            above.eq(Cat((key > ordered_constant(code)) & number for code in p.table.lowers)),
+        ]
+        # The bounds ascend: the comparators' ones stand together below.
+        found = Signal(MODE_BITS)
+        for index, one in enumerate(above, start=1):
+            with m.If(one):
+                m.d.comb += found.eq(index)
+
+        mark = Signal(p.mark_layout, reset_less=True)
+        top = p.table.intervals - 1
+        old_mode = Mux(self.mark.mode > top, top, self.mark.mode)
+        with m.If(self.enable):
+            m.d.sync += [
+                mark.eq(self.mark),
+                self.interval.eq(found),
+                # What is not in the caches has no line there, as if its mode were interval 0.
+                self.mode.eq(Mux(self.mark.recent, 0, old_mode)),
+            ]
+
+        counters = [Signal(COUNT_BITS, name=f"counter_{index}") for index in range(top + 1)]
+        for index, counter in enumerate(counters):
+            # The mode's count is kept beside the mode, where non-active steps count too.
+            fresh = ~mark.recent & (self.mode == index)
+            m.d.comb += counter.eq(Mux(fresh, mark.count, mark.counters[index]))
+        before = Array(counters)[self.interval]
+        counted, update = Signal(COUNT_BITS), Signal()
+        overtakes = (self.interval != self.mode) & (counted > Array(counters)[self.mode])
+        result = Signal(p.update_layout)
+        m.d.comb += [
+            counted.eq(before + ~before.all()),
+            update.eq(mark.graduates | (~mark.recent & overtakes)),
+            result.position.eq(mark.position),
+            result.update.eq(update),
+            result.mode.eq(Mux(update, self.interval, self.mode)),
+        ]
+        for index, counter in enumerate(counters):
+            m.d.comb += result.counters[index].eq(Mux(self.interval == index, counted, counter))
+        young = mark.recent & ~mark.graduates
+        own = Array(result.counters[index] for index in range(top + 1))[result.mode]
+        m.d.comb += result.count.eq(Mux(young, 0, own))
+        with m.If(self.enable):
+            m.d.sync += self.result.eq(result)
+        return m
+
+
+def line_entry(codes: tuple[int, ...], index: Any) -> Any:
+    """Return an interval's coefficient."""
+    return Array(Const(code, FP16) for code in codes)[index]

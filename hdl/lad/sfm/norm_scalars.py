@@ -1,0 +1,132 @@
+"""The scalar side of a norm: the sum over a row, its mean, and the reciprocal deviation."""
+
+from typing import Any
+
+from amaranth.hdl import Const, Module, Mux, Signal, Value
+from amaranth.lib.wiring import In, Out
+
+from hdl.arith.delay_line import delay_line
+from hdl.arith.float_add import FloatAdd
+from hdl.arith.float_multiply import FloatMultiply
+from hdl.arith.float_sqrt import FloatReciprocalSqrt
+from hdl.lad.fp16 import FP16
+from hdl.lad.sfm.sfm_parameters import SpecialFunctionModuleParameters
+from hdl.unit import Unit
+
+
+class NormScalars(Unit):
+    """Add the dot products of a row's slices, and make of the sum what scales the row.
+
+    One multiplier, one adder and one reciprocal root do one step after the other.
+
+    **Latency** of a mean ``multiply_stages + 1`` cycles, of a deviation ``3 * multiply_stages +
+    add_stages + root_stages + 5``. **Throughput** a term in ``add_stages + 1`` cycles.
+
+    **Numerics** FP16 throughout, each step rounded: ``mean = total * (1 / width)``,
+    ``deviation = 1 / sqrt(mean + epsilon * scale * scale)``.
+
+    Parameters
+    ----------
+    parameters : SpecialFunctionModuleParameters
+        Dimensions.
+
+    Members
+    -------
+    clear : In(1)
+        The sum becomes 0.
+    term, term_valid : In(16), In(1)
+        A dot product to add.
+    added : Out(1)
+        The sum now has a term more.
+    begin_mean, begin_deviation : In(1)
+        The sum is complete: compute this. With a mean the sum becomes 0.
+    scale, epsilon : In(16)
+        By what the row was scaled, and what stands below the root beside its mean.
+    mean, deviation : Out(16)
+        Results; each stays until the next of its kind.
+    done : Out(1)
+        The result that was asked for is there from the next cycle on.
+    """
+
+    def __init__(self, *, parameters: SpecialFunctionModuleParameters) -> None:
+        self.parameters = parameters
+        codes = ("term", "scale", "epsilon")
+        strobes = ("clear", "term_valid", "begin_mean", "begin_deviation")
+        super().__init__(
+            {name: In(FP16) for name in codes}
+            | {name: In(1) for name in strobes}
+            | {name: Out(FP16) for name in ("mean", "deviation")}
+            | {name: Out(1) for name in ("added", "done")}
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Go from step to step; each waits as many cycles as its operator has stages."""
+        m = Module()
+        p = self.parameters
+        stages = p.vector.multiply_stages
+        m.submodules.multiply = multiply = FloatMultiply(stages=stages)
+        m.submodules.add = add = FloatAdd(stages=p.add_stages)
+        m.submodules.root = root = FloatReciprocalSqrt(stages=p.root_stages)
+        total, product = Signal(FP16, reset_less=True), Signal(FP16, reset_less=True)
+        square, floor = Signal(FP16, reset_less=True), Signal(FP16, reset_less=True)
+        left = Signal(range(max(stages, p.add_stages, p.root_stages) + 1))
+        ends = left == 0
+
+        def begin(cycles: int, state: str) -> None:
+            m.d.sync += left.eq(cycles)
+            m.next = state
+
+        summed = delay_line(m, self.term_valid, p.add_stages, name="summed", reset=True)[-1]
+        # Outside the last step the adder adds terms to the sum.
+        rooting = Signal()
+        m.d.comb += [
+            Value.cast(add.a).eq(Mux(rooting, product, total)),
+            Value.cast(add.b).eq(Mux(rooting, floor, self.term)),
+            Value.cast(root.a).eq(square),
+            self.added.eq(summed),
+        ]
+        with m.If(self.clear | self.begin_mean):
+            m.d.sync += total.eq(0)
+        with m.Elif(summed):
+            m.d.sync += total.eq(Value.cast(add.result))
+        m.d.sync += left.eq(Mux(ends, 0, left - 1))
+
+        first, second = Signal(FP16, reset_less=True), Signal(FP16, reset_less=True)
+        m.d.comb += [Value.cast(multiply.a).eq(first), Value.cast(multiply.b).eq(second)]
+        inverse = Const(p.reciprocal_width, FP16)
+        with m.FSM(name="steps"):
+            with m.State("SUM"):
+                with m.If(self.begin_mean):
+                    m.d.sync += [first.eq(total), second.eq(inverse)]
+                    begin(stages, "MEAN")
+                with m.Elif(self.begin_deviation):
+                    m.d.sync += [first.eq(self.epsilon), second.eq(self.scale)]
+                    begin(stages, "SCALED")
+            with m.State("MEAN"), m.If(ends):
+                m.d.sync += self.mean.eq(Value.cast(multiply.result))
+                m.d.comb += self.done.eq(1)
+                m.next = "SUM"
+            # Epsilon is scaled twice, as the squares that it is added to are.
+            with m.State("SCALED"), m.If(ends):
+                m.d.sync += first.eq(Value.cast(multiply.result))
+                begin(stages, "SQUARED")
+            with m.State("SQUARED"), m.If(ends):
+                m.d.sync += [
+                    floor.eq(Value.cast(multiply.result)),
+                    first.eq(total),
+                    second.eq(inverse),
+                ]
+                begin(stages, "DIVIDED")
+            with m.State("DIVIDED"), m.If(ends):
+                m.d.sync += product.eq(Value.cast(multiply.result))
+                begin(p.add_stages, "RAISED")
+            with m.State("RAISED"):
+                m.d.comb += rooting.eq(1)
+                with m.If(ends):
+                    m.d.sync += square.eq(Value.cast(add.result))
+                    begin(p.root_stages, "ROOT")
+            with m.State("ROOT"), m.If(ends):
+                m.d.sync += self.deviation.eq(Value.cast(root.result))
+                m.d.comb += self.done.eq(1)
+                m.next = "SUM"
+        return m

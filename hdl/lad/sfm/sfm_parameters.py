@@ -1,0 +1,109 @@
+"""What the parts of LAD's special function module share: functions, dimensions, payloads."""
+
+from fractions import Fraction
+from typing import Annotated
+
+from amaranth.lib import data, enum
+
+from hdl.arith.float_format import BINARY16
+from hdl.lad.fp16 import FP16
+from hdl.lad.vpu.vector_processing_unit import VectorProcessingUnitParameters
+from hdl.parameters import Parameters, Range, parameter_object, require
+
+
+class Function(enum.Enum, shape=2):
+    """What becomes of a vector or a row.
+
+    Members
+    -------
+    LAYER_NORM : int
+        ``factor * (x - E(x)) / sqrt(V(x) + epsilon) + addend``, over a row.
+    RMS_NORM : int
+        ``factor * x / sqrt(E(x * x) + epsilon)``, over a row.
+    ROTARY : int
+        ``x * cos + turned(x) * sin``, of one vector; the factors are cos, then sin.
+    SILU : int
+        ``x / (1 + exp(-x)) * factor``, of one vector; the factor is the up projection.
+    """
+
+    LAYER_NORM = 0
+    RMS_NORM = 1
+    ROTARY = 2
+    SILU = 3
+
+
+@parameter_object
+class SpecialFunctionModuleParameters(Parameters):
+    """Dimensions of a special function module; the default stages reach 1 GHz in 45 nm.
+
+    Parameters
+    ----------
+    vector : VectorProcessingUnitParameters
+        The vector unit that serves the module.
+    width : int
+        Elements of a row that is normalised.
+    lanes : int
+        Elements whose sigmoid is computed side by side.
+    add_stages : int
+        Register stages of an adder.
+    exp_stages : int
+        Register stages of an exponential.
+    reciprocal_stages : int
+        Register stages of a reciprocal.
+    root_stages : int
+        Register stages of the reciprocal square root.
+
+    Raises
+    ------
+    ValueError
+        If a rule above is broken, the head size is odd, the width is no multiple of the head size,
+        or the head size no multiple of the lanes; with the rule and the value.
+    """
+
+    vector: VectorProcessingUnitParameters = VectorProcessingUnitParameters()
+    width: Annotated[int, Range(2, 8192, "elements")] = 4096
+    lanes: Annotated[int, Range(1, 64, "elements")] = 8
+    add_stages: Annotated[int, Range(1, 4, "stages")] = 2
+    exp_stages: Annotated[int, Range(1, 7, "stages")] = 5
+    reciprocal_stages: Annotated[int, Range(1, 4, "stages")] = 4
+    root_stages: Annotated[int, Range(1, 4, "stages")] = 3
+
+    def __post_init__(self) -> None:
+        """Check the rules between the parameters."""
+        super().__post_init__()
+        size = self.vector.head_size
+        require(size % 2 == 0, "head_size must be even", size)
+        require(self.width % size == 0, "width must be a multiple of head_size", self.width)
+        require(size % self.lanes == 0, "lanes must be a divisor of head_size", self.lanes)
+
+    @property
+    def slices(self) -> int:
+        """Vectors of a row."""
+        return self.width // self.vector.head_size
+
+    @property
+    def reciprocal_width(self) -> int:
+        """The FP16 code of ``1 / width``."""
+        return BINARY16.from_fraction(Fraction(1, self.width))
+
+    @property
+    def sigmoid_stages(self) -> int:
+        """Register stages from an element to its sigmoid."""
+        return self.exp_stages + self.add_stages + self.reciprocal_stages
+
+    @property
+    def pace(self) -> int:
+        """Cycles from one dot product of a row to the next, for the sum of both to be ready."""
+        return self.add_stages + 1
+
+    @property
+    def vector_layout(self) -> data.StructLayout:
+        """Payload of the stream of what is worked on."""
+        return data.StructLayout(
+            {"values": self.vector.vector_layout, "function": Function, "epsilon": FP16}
+        )
+
+    @property
+    def values_layout(self) -> data.StructLayout:
+        """Payload of the other streams."""
+        return data.StructLayout({"values": self.vector.vector_layout})

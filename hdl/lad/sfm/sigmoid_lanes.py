@@ -1,0 +1,87 @@
+"""The sigmoid of a vector, some elements a cycle."""
+
+from typing import Any
+
+from amaranth.hdl import Cat, Const, Module, Signal, Value
+from amaranth.lib.wiring import In, Out
+
+from hdl.arith.delay_line import delay_line
+from hdl.arith.float_add import FloatAdd
+from hdl.arith.float_exp import FloatExp
+from hdl.arith.float_format import BINARY16
+from hdl.arith.takagi_reciprocal import TakagiReciprocal
+from hdl.lad.sfm.sfm_parameters import SpecialFunctionModuleParameters
+from hdl.unit import Unit
+
+
+class SigmoidLanes(Unit):
+    """``1 / (1 + exp(-x))`` of each element of a vector, `lanes` elements a cycle.
+
+    **Latency** ``head_size / lanes + sigmoid_stages + 1`` cycles. **Throughput** one vector in that
+    time. **Numerics** `FloatExp`, `FloatAdd` and `TakagiReciprocal` in FP16; below -11.09 the
+    exponential is infinite and the sigmoid 0.
+
+    Parameters
+    ----------
+    parameters : SpecialFunctionModuleParameters
+        Dimensions.
+
+    Members
+    -------
+    values : In(ArrayLayout(16, head_size))
+        The vector; stays until `done`.
+    begin : In(1)
+        Compute its sigmoid.
+    sigmoids : Out(ArrayLayout(16, head_size))
+        The results; they stay until the next `begin`.
+    done : Out(1)
+        They are there from the next cycle on.
+    """
+
+    def __init__(self, *, parameters: SpecialFunctionModuleParameters) -> None:
+        self.parameters = parameters
+        vector = parameters.vector.vector_layout
+        super().__init__(
+            {"values": In(vector), "begin": In(1), "sigmoids": Out(vector), "done": Out(1)}
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Turn the vector past the lanes, and shift their results in."""
+        m = Module()
+        p = self.parameters
+        width = p.lanes * BINARY16.width
+        groups = p.vector.head_size // p.lanes
+        turning = Signal(p.vector.head_size * BINARY16.width, reset_less=True)
+        group, moves = Signal(range(groups)), Signal()
+        with m.If(self.begin):
+            m.d.sync += [turning.eq(Value.cast(self.values)), moves.eq(1), group.eq(0)]
+        with m.Elif(moves):
+            m.d.sync += [turning.eq(turning >> width), group.eq(group + 1)]
+            with m.If(group == groups - 1):
+                m.d.sync += [moves.eq(0), group.eq(0)]
+
+        results = []
+        for lane in range(p.lanes):
+            m.submodules[f"exp_{lane}"] = exp = FloatExp(stages=p.exp_stages)
+            m.submodules[f"add_{lane}"] = add = FloatAdd(stages=p.add_stages)
+            m.submodules[f"reciprocal_{lane}"] = reciprocal = TakagiReciprocal(
+                stages=p.reciprocal_stages
+            )
+            x = turning.word_select(lane, BINARY16.width)
+            m.d.comb += [
+                Value.cast(exp.a).eq(Cat(x[:-1], ~x[-1])),
+                add.a.eq(exp.result),
+                Value.cast(add.b).eq(Const(BINARY16.one, BINARY16.width)),
+                reciprocal.a.eq(add.result),
+            ]
+            results.append(Value.cast(reciprocal.result))
+
+        # The last group's mark comes out with its results.
+        last = moves & (group == groups - 1)
+        stages = p.sigmoid_stages
+        moved = delay_line(m, moves, stages, name="moved", reset=True)[-1]
+        m.d.comb += self.done.eq(delay_line(m, last, stages, name="ended", reset=True)[-1])
+        with m.If(moved):
+            held = Value.cast(self.sigmoids)
+            m.d.sync += held.eq(Cat(held[width:], *results))
+        return m

@@ -1,0 +1,1 @@
+"""LAD's vector processing unit."""

@@ -1,0 +1,245 @@
+"""The rules of a pseudo-channel's banks: which command may come now, and what is broken if it does.
+
+Times are those of HBM2 in cycles of tCCD_S, rounded up.
+"""
+
+from typing import Annotated, Any
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, enum
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object
+from hdl.unit import Unit
+
+POSTPONED = 9
+"""Refresh intervals that may pass without a refresh, as eight may be postponed."""
+
+
+class RowOperation(enum.Enum, shape=2):
+    """What a row command does."""
+
+    ACTIVATE = 0
+    PRECHARGE = 1
+    REFRESH = 2
+
+
+@parameter_object
+class BankTimingParameters(Parameters):
+    """Banks, and their times in cycles; a cycle is tCCD_S, two of HBM2's clock.
+
+    Parameters
+    ----------
+    banks : int
+        Banks of the pseudo-channel, in four bank groups.
+    rcd, rp, ras : int
+        Activate to column, precharge to activate, activate to precharge.
+    ccd : int
+        Column to column of one bank group, tCCD_L; between groups it is one cycle.
+    rtp, wr, wtr : int
+        Read to precharge, write to precharge, write to read.
+    rrd : int
+        Activate to activate of another bank.
+    rfc, refi : int
+        Length of a refresh; interval of refreshes.
+    """
+
+    banks: Annotated[int, PowerOfTwo(4, 16, "banks")] = 16
+    rcd: Annotated[int, Range(1, 31, "cycles")] = 7
+    rp: Annotated[int, Range(1, 31, "cycles")] = 7
+    ras: Annotated[int, Range(1, 63, "cycles")] = 17
+    ccd: Annotated[int, Range(1, 4, "cycles")] = 2
+    rtp: Annotated[int, Range(1, 15, "cycles")] = 3
+    wr: Annotated[int, Range(1, 31, "cycles")] = 8
+    wtr: Annotated[int, Range(1, 15, "cycles")] = 4
+    rrd: Annotated[int, Range(1, 15, "cycles")] = 2
+    rfc: Annotated[int, Range(1, 511, "cycles")] = 130
+    refi: Annotated[int, Range(16, 8191, "cycles")] = 1950
+
+    @property
+    def groups(self) -> int:
+        """Bank groups."""
+        return 4
+
+    @property
+    def row_layout(self) -> data.StructLayout:
+        """What a row command means for the banks."""
+        return data.StructLayout({"valid": 1, "operation": RowOperation, "banks": self.banks})
+
+    @property
+    def column_layout(self) -> data.StructLayout:
+        """What a column command means for the banks: those that it reads or writes."""
+        return data.StructLayout({"valid": 1, "write": 1, "banks": self.banks})
+
+
+VIOLATIONS = data.StructLayout(
+    {
+        "closed": 1,
+        "opened": 1,
+        "rcd": 1,
+        "rp": 1,
+        "ras": 1,
+        "ccd": 1,
+        "wtr": 1,
+        "rrd": 1,
+        "refi": 1,
+    }
+)
+"""What is broken: a column command to a closed bank; an activate or a refresh with an open one; a
+time, by its name; ``rp`` also stands for tRFC, ``ras`` for tRTP and tWR, ``refi`` for a refresh
+that did not come."""
+
+
+class BankTiming(Unit):
+    """Say of a row and a column command of this cycle whether they may be carried out.
+
+    What may not be carried out is taken as not having come.
+
+    **Latency** 0 cycles. **Throughput** a row and a column command a cycle.
+
+    Parameters
+    ----------
+    parameters : BankTimingParameters
+        Banks and times.
+
+    Members
+    -------
+    row, column : In(struct)
+        Commands of this cycle.
+    row_legal, column_legal : Out(1)
+        Whether each may be carried out.
+    violations : Out(struct)
+        What is broken in this cycle.
+
+    Raises
+    ------
+    ValueError
+        By `BankTimingParameters`.
+    """
+
+    def __init__(self, *, parameters: BankTimingParameters) -> None:
+        self.parameters = parameters
+        p = parameters
+        self.open = Signal(p.banks)
+        self.until_column = [Signal(range(p.rcd), name=f"column_{i}") for i in range(p.banks)]
+        longest = max(p.ras, p.rtp, p.wr)
+        self.until_precharge = [Signal(range(longest), name=f"close_{i}") for i in range(p.banks)]
+        self.until_activate = [
+            Signal(range(max(p.rp, p.rfc)), name=f"open_{i}") for i in range(p.banks)
+        ]
+        super().__init__(
+            {
+                "row": In(p.row_layout),
+                "column": In(p.column_layout),
+                "row_legal": Out(1),
+                "column_legal": Out(1),
+                "violations": Out(VIOLATIONS),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Count down what each bank, each group and all banks wait for."""
+        m = Module()
+        p, row, column = self.parameters, self.row, self.column
+        activates, precharges, refreshes = (
+            row.valid & (row.operation == one) for one in RowOperation
+        )
+        closed = column.valid & (column.banks & ~self.open).any()
+        opened = (activates & (row.banks & self.open).any()) | (refreshes & self.open.any())
+
+        def waits(counters: list[Signal], banks: Value) -> Value:
+            return (Cat(counter != 0 for counter in counters) & banks).any()
+
+        between, write_to_read = Signal(range(p.rrd)), Signal(range(p.wtr))
+        groups = [Signal(range(p.ccd), name=f"group_{i}") for i in range(p.groups)]
+        size = p.banks // p.groups
+        group_banks = Cat((group != 0).replicate(size) for group in groups)
+        all_banks = refreshes.replicate(p.banks)
+        since = Signal(range(POSTPONED * p.refi + 1))
+        late = since == POSTPONED * p.refi
+        v = self.violations
+        m.d.comb += [
+            v.closed.eq(closed),
+            v.opened.eq(opened),
+            v.rcd.eq(column.valid & ~closed & waits(self.until_column, column.banks)),
+            v.ccd.eq(column.valid & (group_banks & column.banks).any()),
+            v.wtr.eq(column.valid & ~column.write & (write_to_read != 0)),
+            v.rp.eq(
+                (activates | refreshes)
+                & ~opened
+                & waits(self.until_activate, row.banks | all_banks)
+            ),
+            v.rrd.eq(activates & (between != 0)),
+            self.column_legal.eq(column.valid & ~(v.closed | v.rcd | v.ccd | v.wtr)),
+            # A bank that is read in this very cycle cannot close yet.
+            v.ras.eq(
+                precharges
+                & (
+                    waits(self.until_precharge, row.banks & self.open)
+                    | (self.column_legal & (row.banks & column.banks).any())
+                )
+            ),
+            v.refi.eq(late),
+            self.row_legal.eq(row.valid & ~(v.opened | v.rp | v.rrd | v.ras)),
+        ]
+        legal_activate = self.row_legal & activates
+        legal_refresh = self.row_legal & refreshes
+        with m.If(legal_refresh):
+            m.d.sync += since.eq(0)
+        with m.Elif(~late):
+            m.d.sync += since.eq(since + 1)
+
+        self._down(m, between, legal_activate, p.rrd)
+        self._down(m, write_to_read, self.column_legal & column.write, p.wtr)
+        for number, group in enumerate(groups):
+            banks = column.banks[number * size : (number + 1) * size]
+            self._down(m, group, self.column_legal & banks.any(), p.ccd)
+        for bank in range(p.banks):
+            self._bank(m, bank, legal_activate, self.row_legal & precharges, legal_refresh)
+        return m
+
+    @staticmethod
+    def _down(m: Module, counter: Signal, starts: Value, cycles: int) -> None:
+        """Count down to 0, so that the counter is 0 again `cycles` cycles after a start."""
+        with m.If(starts):
+            m.d.sync += counter.eq(cycles - 1)
+        with m.Elif(counter != 0):
+            m.d.sync += counter.eq(counter - 1)
+
+    def _bank(
+        self, m: Module, bank: int, activates: Value, precharges: Value, refreshes: Value
+    ) -> None:
+        """Follow one bank."""
+        p = self.parameters
+        mine = self.row.banks[bank]
+        used = self.column_legal & self.column.banks[bank]
+        opens, closes = activates & mine, precharges & mine & self.open[bank]
+        with m.If(opens):
+            m.d.sync += self.open[bank].eq(1)
+        with m.Elif(closes):
+            m.d.sync += self.open[bank].eq(0)
+        self._down(m, self.until_column[bank], opens, p.rcd)
+
+        close = self.until_precharge[bank]
+        least = Mux(self.column.write, p.wr, p.rtp) - 1
+        with m.If(opens):
+            m.d.sync += close.eq(p.ras - 1)
+        # A column puts the precharge off, never forward.
+        with m.Elif(used & (close <= least)):
+            m.d.sync += close.eq(least)
+        with m.Elif(close != 0):
+            m.d.sync += close.eq(close - 1)
+
+        wait = self.until_activate[bank]
+        with m.If(closes):
+            m.d.sync += wait.eq(p.rp - 1)
+        with m.Elif(refreshes):
+            m.d.sync += wait.eq(p.rfc - 1)
+        with m.Elif(wait != 0):
+            m.d.sync += wait.eq(wait - 1)
+
+
+def bank_bits(p: BankTimingParameters) -> int:
+    """Return the bits of a bank's number."""
+    return ceil_log2(p.banks)

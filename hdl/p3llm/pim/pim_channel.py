@@ -1,0 +1,331 @@
+"""P3-LLM's pseudo-channel: eight compute units on sixteen banks, behind commands like HBM's.
+
+Section V-C. The banks' arrays are outside: DRAM is no logic.
+"""
+
+from typing import Any
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data, enum
+from amaranth.lib.wiring import In, Out
+
+from hdl.arith.delay_line import delay_line
+from hdl.p3llm.pim.bank_timing import (
+    VIOLATIONS,
+    BankTiming,
+    BankTimingParameters,
+    RowOperation,
+    bank_bits,
+)
+from hdl.p3llm.pim.pim_compute_unit import PimComputeUnit, PimComputeUnitParameters
+from hdl.parameters import Parameters, parameter_object, require
+from hdl.unit import Unit
+
+ROW_BITS = 15
+"""Bits of a row's number."""
+
+COLUMN_BITS = 5
+"""Bits of a column's number."""
+
+
+class ColumnOperation(enum.Enum, shape=3):
+    """What a column command does.
+
+    Members
+    -------
+    MULTIPLY, WRITE_INPUT, WRITE_METADATA, FILL_METADATA, READ_RESULT
+        As `Operation`: of all units at once, but `READ_RESULT` of one, and writes of one or all.
+    READ, WRITE
+        Of one bank.
+    """
+
+    MULTIPLY = 0
+    WRITE_INPUT = 1
+    WRITE_METADATA = 2
+    FILL_METADATA = 3
+    READ_RESULT = 4
+    READ = 5
+    WRITE = 6
+
+
+STATUS = data.StructLayout(
+    {**{name: 1 for name, _field in VIOLATIONS}, "phase": 1, "busy": 1, "nan": 1}
+)
+"""What was broken since it was cleared: see `VIOLATIONS`; ``phase``: a `MULTIPLY` in an odd cycle;
+``busy``: a result was asked for before it was complete; ``nan``: an input was a NaN."""
+
+
+@parameter_object
+class PimChannelParameters(Parameters):
+    """Dimensions of a pseudo-channel.
+
+    Parameters
+    ----------
+    unit : PimComputeUnitParameters
+        Of a compute unit; each stands between two banks.
+    timing : BankTimingParameters
+        Banks and times.
+    """
+
+    unit: PimComputeUnitParameters = PimComputeUnitParameters()
+    timing: BankTimingParameters = BankTimingParameters()
+
+    def __post_init__(self) -> None:
+        """Check that a column lasts as long as its pumps."""
+        super().__post_init__()
+        ccd = self.timing.ccd
+        require(ccd >= self.unit.pumps, f"timing.ccd must be at least {self.unit.pumps}", ccd)
+
+    @property
+    def units(self) -> int:
+        """Compute units."""
+        return self.timing.banks // 2
+
+    @property
+    def row_command_layout(self) -> data.StructLayout:
+        """A row command: with ``all`` it is for the banks of the parity of ``bank``."""
+        return data.StructLayout(
+            {
+                "valid": 1,
+                "operation": RowOperation,
+                "bank": bank_bits(self.timing),
+                "all": 1,
+                "row": ROW_BITS,
+            }
+        )
+
+    @property
+    def column_command_layout(self) -> data.StructLayout:
+        """A column command; fields of the units as in `PimComputeUnitParameters.command_layout`.
+
+        ``bank`` is a bank, or the bank of a unit; of `MULTIPLY` and `FILL_METADATA` its lowest bit
+        says which bank of each unit. ``all`` lets all units take a write; ``mask`` has a bit for
+        each byte that `WRITE` changes.
+        """
+        unit = {name: field.shape for name, field in self.unit.command_layout}
+        del unit["operation"]
+        return data.StructLayout(
+            {
+                "valid": 1,
+                "operation": ColumnOperation,
+                "bank": bank_bits(self.timing),
+                "all": 1,
+                "column": COLUMN_BITS,
+                "mask": self.unit.column_bits // 8,
+                **unit,
+            }
+        )
+
+    @property
+    def bank_command_layout(self) -> data.StructLayout:
+        """What the banks' arrays are told; banks are masks, and any of them may be 0."""
+        banks = self.timing.banks
+        return data.StructLayout(
+            {
+                "activate": banks,
+                "precharge": banks,
+                "refresh": 1,
+                "row": ROW_BITS,
+                "read": banks,
+                "write": banks,
+                "column": COLUMN_BITS,
+                "mask": self.unit.column_bits // 8,
+                "data": data.ArrayLayout(8, self.unit.column_bits // 8),
+            }
+        )
+
+
+class PimChannel(Unit):
+    """Carry out row and column commands on banks and their compute units.
+
+    A cycle is tCCD_S. There is a bus for row commands and one for column commands, as in HBM;
+    neither can wait. What breaks a rule is not carried out and remembered in `status`.
+
+    **Latency** 2 cycles from a read to `result`. **Throughput** a row and a column command a cycle;
+    a `MULTIPLY` every `pumps` cycles, in cycles that are a multiple of it after a reset.
+    **Numerics** see `PimProcessingElement`.
+
+    Parameters
+    ----------
+    parameters : PimChannelParameters
+        Dimensions.
+
+    Members
+    -------
+    row_command, column_command : In(struct)
+        See `PimChannelParameters`.
+    bank_command : Out(struct)
+        The legal commands, for the arrays.
+    bank_data : In(ArrayLayout)
+        For every unit the column that one of its banks was told to read in the cycle before.
+    result : Out(struct)
+        `valid` and `data`, of `READ` and `READ_RESULT`.
+    status : Out(struct)
+        What was broken.
+    clear_status : In(1)
+        All of it falls, unless broken in the same cycle.
+
+    Raises
+    ------
+    ValueError
+        By `PimChannelParameters`.
+    """
+
+    def __init__(self, *, parameters: PimChannelParameters) -> None:
+        self.parameters = p = parameters
+        bits = p.unit.column_bits
+        super().__init__(
+            {
+                "row_command": In(p.row_command_layout),
+                "column_command": In(p.column_command_layout),
+                "bank_command": Out(p.bank_command_layout),
+                "bank_data": In(data.ArrayLayout(bits, p.units)),
+                "result": Out(data.StructLayout({"valid": 1, "data": bits})),
+                "status": Out(STATUS),
+                "clear_status": In(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Judge both commands, then tell arrays and units."""
+        m = Module()
+        p = self.parameters
+        m.submodules.timing = timing = BankTiming(parameters=p.timing)
+        row, column = self.row_command, self.column_command
+        parity_of_row, parity = (
+            Cat(bank % 2 == command.bank[0] for bank in range(p.timing.banks))
+            for command in (row, column)
+        )
+        is_ = {
+            one: self._named(m, column.valid & (column.operation == one), one.name.lower())
+            for one in ColumnOperation
+        }
+        # Units multiply all together, each from the bank of the command's parity.
+        together = is_[ColumnOperation.MULTIPLY] | is_[ColumnOperation.FILL_METADATA]
+        alone = is_[ColumnOperation.READ] | is_[ColumnOperation.WRITE]
+        # A column that the units cannot take must not be read.
+        ready = Signal()
+        m.d.comb += [
+            timing.row.valid.eq(row.valid),
+            timing.row.operation.eq(row.operation),
+            timing.row.banks.eq(Mux(row.all, parity_of_row, Const(1) << row.bank)),
+            timing.column.valid.eq(alone | (together & ready)),
+            timing.column.write.eq(is_[ColumnOperation.WRITE]),
+            timing.column.banks.eq(Mux(together, parity, Const(1) << column.bank)),
+        ]
+        self._arrays(m, timing, is_[ColumnOperation.WRITE])
+        units, results, nan = self._units(m, timing, is_, together)
+        m.d.comb += ready.eq(units)
+        self._result(m, timing, is_, results)
+
+        busy = is_[ColumnOperation.READ_RESULT] & ~results[0]
+        broken = Cat(
+            timing.violations,
+            is_[ColumnOperation.MULTIPLY] & ~ready,
+            busy,
+            nan & ~self.clear_status,
+        )
+        held = Mux(self.clear_status, 0, self.status.as_value())
+        m.d.sync += self.status.eq(held | broken)
+        return m
+
+    @staticmethod
+    def _named(m: Module, value: Value, name: str) -> Signal:
+        """Give a value a name."""
+        signal = Signal(len(value), name=name)
+        m.d.comb += signal.eq(value)
+        return signal
+
+    def _arrays(self, m: Module, timing: BankTiming, writes: Value) -> None:
+        """Pass legal commands on."""
+        p, row, column = self.parameters, self.row_command, self.column_command
+        banks = p.timing.banks
+
+        def where(condition: Value, mask: Value) -> Value:
+            return mask & condition.replicate(banks)
+
+        activates, precharges, refreshes = (
+            timing.row_legal & (row.operation == one) for one in RowOperation
+        )
+        m.d.comb += [
+            self.bank_command.activate.eq(where(activates, timing.row.banks)),
+            self.bank_command.precharge.eq(where(precharges, timing.row.banks)),
+            self.bank_command.refresh.eq(refreshes),
+            self.bank_command.row.eq(row.row),
+            self.bank_command.read.eq(where(timing.column_legal & ~writes, timing.column.banks)),
+            self.bank_command.write.eq(where(timing.column_legal & writes, timing.column.banks)),
+            self.bank_command.column.eq(column.column),
+            self.bank_command.mask.eq(column.mask),
+            self.bank_command.data.eq(column.data),
+        ]
+
+    def _units(
+        self,
+        m: Module,
+        timing: BankTiming,
+        is_: dict[ColumnOperation, Signal],
+        together: Value,
+    ) -> tuple[Value, tuple[Signal, Signal], Value]:
+        """Return whether all can multiply, whether there is a result and which, and NaN."""
+        p, column = self.parameters, self.column_command
+        writes = is_[ColumnOperation.WRITE_INPUT] | is_[ColumnOperation.WRITE_METADATA]
+        reads = is_[ColumnOperation.READ_RESULT]
+        # The phase of all units: they are reset together.
+        phase = Signal(range(p.unit.pumps))
+        if p.unit.pumps > 1:
+            m.d.sync += phase.eq(phase + 1)
+        valid, words, nans = [], [], []
+        for number in range(p.units):
+            unit = PimComputeUnit(parameters=p.unit)
+            m.submodules[f"unit_{number}"] = unit
+            mine = column.bank[1:] == number
+            m.d.comb += [
+                getattr(unit.commands.payload, name).eq(getattr(column, name))
+                for name, _field in p.unit.command_layout
+                if name not in ("operation", "data")
+            ]
+            operation = Value.cast(unit.commands.payload.operation)
+            m.d.comb += [
+                operation.eq(Value.cast(column.operation)),
+                Value.cast(unit.commands.payload.data).eq(Value.cast(column.data)),
+                unit.commands.valid.eq(
+                    (together & timing.column_legal)
+                    | (writes & (mine | column.all))
+                    | (reads & mine)
+                ),
+                unit.column.eq(self.bank_data[number]),
+                unit.results.ready.eq(1),
+                unit.clear_flags.eq(self.clear_status),
+            ]
+            valid.append(unit.results.valid)
+            words.append(
+                Value.cast(unit.results.payload) & unit.results.valid.replicate(p.unit.column_bits)
+            )
+            nans.append(unit.flags.nan)
+        # Only the unit that was asked has a result.
+        word = words[0]
+        for other in words[1:]:
+            word = word | other
+        multiplies = is_[ColumnOperation.MULTIPLY]
+        ready = ~multiplies | (phase == 0)
+        given = self._named(m, Cat(valid).any(), "given")
+        return ready, (given, self._named(m, word, "given_word")), Cat(nans).any()
+
+    def _result(
+        self,
+        m: Module,
+        timing: BankTiming,
+        is_: dict[ColumnOperation, Signal],
+        results: tuple[Signal, Signal],
+    ) -> None:
+        """Give results in the order of their commands, two cycles after each."""
+        column = self.column_command
+        reads = is_[ColumnOperation.READ] & timing.column_legal
+        unit = delay_line(m, column.bank[1:], 1, name="unit")[1]
+        from_array = delay_line(m, reads, 1, name="from_array", reset=True)[1]
+        from_unit = delay_line(m, results[0], 1, name="from_unit", reset=True)[1]
+        sums = delay_line(m, results[1], 1, name="sums")[1]
+        m.d.sync += [
+            self.result.valid.eq(from_array | from_unit),
+            self.result.data.eq(Mux(from_array, self.bank_data[unit], sums)),
+        ]

@@ -1,0 +1,1 @@
+"""Testbenches of LAD's active position identification module."""

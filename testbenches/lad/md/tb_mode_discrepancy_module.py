@@ -1,0 +1,246 @@
+"""Testbench of the mode discrepancy module: SmolLM2's keys, any codes, ties of counts, stalls."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import cocotb
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.arith.float_values import codes, values
+from golden.lad.md.mode_discrepancy_module import Discrepancies, Positions, discrepancies
+from golden.lad.vpu.vector_processing_unit import dot_product
+from hdl.lad.md.md_parameters import ModeDiscrepancyModuleParameters
+from testbenches.bench import Bench, catalog_parameters, context
+from testbenches.lad.vectors import LAYERS, capture, head_vectors, random_codes
+from testbenches.packing import from_integers, pack, to_integers, unpack
+from testbenches.streams import PAUSES
+
+Codes = NDArray[np.uint16]
+
+
+def prepare(p: ModeDiscrepancyModuleParameters) -> None:
+    """Capture the tensors before the simulator starts."""
+    capture()
+
+
+@dataclass(frozen=True)
+class Step:
+    """A query [d], the maximum, and keys [n, d] and marks of active positions."""
+
+    query: Codes
+    maximum: int
+    keys: Codes
+    position: NDArray[np.int64]
+    before: Positions
+
+    def answer(self, p: ModeDiscrepancyModuleParameters) -> Discrepancies:
+        """Return what the module must say."""
+        return discrepancies(self.query, self.keys, self.maximum, self.before, table=p.table)
+
+
+class MdBench:
+    """The module's four streams."""
+
+    def __init__(
+        self, dut: Any, salt: str, source: str = "none", updates: str = "none", sink: str = "none"
+    ) -> None:
+        self.p: ModeDiscrepancyModuleParameters = catalog_parameters()
+        self.bench = Bench(dut, salt)
+        self.steps = self.bench.source("steps", source)
+        self.active = self.bench.source("active", source)
+        self.sinks = {
+            "coefficients": self.bench.sink("coefficients", sink),
+            "updates": self.bench.sink("updates", updates),
+        }
+        self.layouts = {
+            "coefficients": self.p.lanes_layout(self.p.coefficient_layout),
+            "updates": self.p.lanes_layout(self.p.update_layout),
+        }
+
+    def send(self, steps: list[Step]) -> None:
+        """Offer steps; lanes without a position carry noise."""
+        p, rng = self.p, self.bench.numpy_rng
+        headers = {
+            "query": np.stack([step.query for step in steps]),
+            "maximum": np.array([step.maximum for step in steps]),
+        }
+        self.steps.send(to_integers(pack(p.step_layout, headers)))
+        for step in steps:
+            count = len(step.position)
+            transfers = -(-count // p.lanes)
+
+            def spread(array: Any, limit: int, count: int = count, size: int = transfers) -> Any:
+                array = np.asarray(array)
+                shape = (size * p.lanes, *array.shape[1:])
+                padded = rng.integers(0, limit, shape)
+                padded[:count] = array
+                return padded.reshape(size, p.lanes, *array.shape[1:])
+
+            before = step.before
+            marks = {
+                "position": spread(step.position, p.capacity),
+                "mode": spread(before.mode, 16),
+                "count": spread(before.count, 4096),
+                "counters": spread(before.counters, 4096),
+                "recent": spread(before.recent, 2),
+                "graduates": spread(before.graduates, 2),
+            }
+            fields = {
+                "keys": spread(step.keys, 1 << 16),
+                "marks": marks,
+                "present": self._present(count),
+                "last": (np.arange(transfers) == transfers - 1).astype(np.int64),
+            }
+            self.active.send(to_integers(pack(p.active_layout, fields)))
+
+    def _present(self, count: int) -> NDArray[np.int64]:
+        """Return the lanes with a position in each transfer, as bits."""
+        lanes = self.p.lanes
+        there = np.minimum(count - np.arange(0, count, lanes), lanes)
+        return (1 << there) - 1
+
+    async def run(self, steps: list[Step]) -> int:
+        """Run steps after a reset and compare; return the cycles to the last coefficients."""
+        await self.bench.reset()
+        for sink in self.sinks.values():
+            sink.received.clear()
+        self.send(steps)
+        total = sum(-(-len(step.position) // self.p.lanes) for step in steps)
+        cycles = await self.bench.run(
+            until=lambda: all(len(sink.received) == total for sink in self.sinks.values())
+        )
+        for _ in range(20):
+            await self.bench.step()
+        answers = [step.answer(self.p) for step in steps]
+        position = np.concatenate([step.position for step in steps])
+        counts = [len(step.position) for step in steps]
+        self._check("coefficients", counts, answers, ("alpha_score", "alpha", "beta", "update"))
+        self._check("updates", counts, answers, ("mode", "count", "counters", "update"), position)
+        return cycles
+
+    def _check(
+        self,
+        stream: str,
+        counts: list[int],
+        answers: list[Discrepancies],
+        names: tuple[str, ...],
+        position: Any = None,
+    ) -> None:
+        layout, received = self.layouts[stream], self.sinks[stream].received
+        got = unpack(layout, from_integers([payload for _cycle, payload in received], layout.size))
+        present = np.concatenate([self._present(count) for count in counts])
+        self.bench.compare("present", present, got["present"])
+        lane = np.arange(self.p.lanes)
+        there = (present[:, np.newaxis] >> lane & 1).astype(bool).reshape(-1)
+        last = np.concatenate(
+            [
+                np.arange(-(-count // self.p.lanes)) == -(-count // self.p.lanes) - 1
+                for count in counts
+            ]
+        )
+        self.bench.compare("last", last.astype(np.int64), got["last"])
+        cycles = np.repeat([cycle for cycle, _payload in received], self.p.lanes)[there]
+        expected = {
+            name: np.concatenate([getattr(answer, name) for answer in answers]) for name in names
+        }
+        if position is not None:
+            expected["position"] = position
+        for name, wanted in expected.items():
+            shown = got["lanes"][name]
+            shown = shown.reshape(-1, *shown.shape[2:])[there]
+            self.bench.compare(name, wanted.astype(np.int64), shown, cycles=cycles)
+
+
+def marks(
+    p: ModeDiscrepancyModuleParameters, rng: np.random.Generator, count: int
+) -> tuple[NDArray[np.int64], Positions]:
+    """Return ascending positions and marks whose counts are often equal or at their end."""
+    position = np.sort(rng.choice(p.capacity, count, replace=False))
+    most = rng.choice([3, 3, 40, 4095], (count, 1))
+    counters = np.minimum(rng.integers(0, 4096, (count, p.table.intervals)), most)
+    counters = np.where(rng.random(counters.shape) < 0.1, most, counters)
+    recent = rng.random(count) < 0.3
+    graduates = recent & (rng.random(count) < 0.3)
+    mode = rng.integers(0, p.table.intervals, count)
+    # Often the largest count is the mode's, as it should be.
+    own = np.where(rng.random(count) < 0.5, counters.max(axis=1), rng.integers(0, 4096, count))
+    return position, Positions(mode, own, counters, recent, graduates)
+
+
+def random_steps(p: ModeDiscrepancyModuleParameters, rng: np.random.Generator) -> list[Step]:
+    """Return steps of any codes with every number of positions in the last transfer."""
+    steps = []
+    for count in (1, *range(2, 2 * p.lanes + 2), *rng.integers(1, 20, 4)):
+        count = int(min(count, p.capacity))
+        position, before = marks(p, rng, count)
+        keys = random_codes(rng, (count, p.vector.head_size))
+        query = codes(rng.standard_normal(p.vector.head_size))
+        # Scores on and beside bounds: the maximum is that far above some score.
+        bound = values(np.array(p.table.lowers[int(rng.integers(0, len(p.table.lowers)))]))
+        near = codes(values(dot_product(query, keys[:1])) - bound)[0]
+        maximum = int(rng.choice([int(near), 0, int(random_codes(rng, (1,))[0])]))
+        steps.append(Step(query, maximum, keys, position, before))
+    return steps
+
+
+def real_steps(p: ModeDiscrepancyModuleParameters, number: int, active: int) -> list[Step]:
+    """Return SmolLM2's queries and keys; marks are drawn."""
+    rng = np.random.default_rng(number)
+    steps = []
+    for index in range(number):
+        layer, size = LAYERS[index % len(LAYERS)], p.vector.head_size
+        queries, keys = (head_vectors(name, size, layer=layer, head=index % 9) for name in "qk")
+        query = codes(values(queries[-1 - index]) / np.sqrt(size))
+        count = min(active, p.capacity)
+        position, before = marks(p, rng, count)
+        chosen = keys[position % len(keys)]
+        maximum = int(codes(values(dot_product(query, keys)).max()))
+        steps.append(Step(query, maximum, chosen, position, before))
+    return steps
+
+
+@cocotb.test()
+async def real_keys(dut: Any) -> None:
+    """SmolLM2's keys: `lanes` positions a cycle."""
+    bench = MdBench(dut, "real_keys")
+    steps = real_steps(bench.p, 6 if context()["full"] else 3, 201)
+    await bench.run(steps)
+    # Bound: the formula's |J| / 2, and a cycle to load each query.
+    ideal = sum(-(-len(step.position) // bench.p.lanes) + 1 for step in steps)
+    seen = [cycle for cycle, _payload in bench.sinks["coefficients"].received]
+    bench.bench.record(
+        cycles=seen[-1] - seen[0] + 2,
+        ideal_cycles=ideal,
+        tensors=f"SmolLM2 layers {LAYERS}, {len(steps)} steps of {len(steps[0].position)} keys",
+    )
+
+
+@cocotb.test()
+async def latency(dut: Any) -> None:
+    """One key by itself."""
+    bench = MdBench(dut, "latency")
+    p = bench.p
+    cycles = await bench.run(real_steps(p, 1, 1))
+    expected = p.vector.scalar_latency + 2 * p.add_stages + p.multiply_stages + 3
+    bench.bench.compare("cycles", np.array([expected]), np.array([cycles]))
+
+
+@cocotb.test()
+@cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
+async def stalls(dut: Any, source: str, sink: str) -> None:
+    """Any codes under every pair of pause patterns; the updates pause at random."""
+    bench = MdBench(dut, f"stalls {source} {sink}", source, "random", sink)
+    await bench.run(random_steps(bench.p, bench.bench.numpy_rng))
+
+
+@cocotb.test()
+async def resets(dut: Any) -> None:
+    """Reset in the middle of work, which leaves nothing behind."""
+    bench = MdBench(dut, "resets", "random", "bursty", "random")
+    for _ in range(6):
+        await bench.bench.reset()
+        bench.send(random_steps(bench.p, bench.bench.numpy_rng))
+        for _cycle in range(bench.bench.rng.randint(1, 60)):
+            await bench.bench.step()
+    await bench.run(random_steps(bench.p, bench.bench.numpy_rng))

@@ -1,0 +1,218 @@
+"""Testbench of the special function module: SmolLM2's own rows and heads, any codes, stalls."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import cocotb
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.arith.float_values import codes
+from golden.lad.sfm.special_function_module import norm, rotary, silu
+from golden.llm import open_trace
+from golden.llm.model import SMOLLM2
+from hdl.lad.sfm.sfm_parameters import Function, SpecialFunctionModuleParameters
+from testbenches.bench import Bench, catalog_parameters, context
+from testbenches.lad.vectors import LAYERS, TOKENS, capture, head_vectors, random_codes
+from testbenches.packing import from_integers, pack, to_integers, unpack
+
+Codes = NDArray[np.uint16]
+EPSILON = 1e-5
+
+
+def prepare(p: SpecialFunctionModuleParameters) -> None:
+    """Capture the tensors before the simulator starts."""
+    capture()
+
+
+@dataclass
+class Work:
+    """Vectors for the module's streams, and what it must answer."""
+
+    p: SpecialFunctionModuleParameters
+    vectors: dict[str, list[Any]] = field(
+        default_factory=lambda: {"values": [], "function": [], "epsilon": []}
+    )
+    factors: list[Codes] = field(default_factory=list)
+    addends: list[Codes] = field(default_factory=list)
+    results: list[Codes] = field(default_factory=list)
+
+    def _add(self, function: Function, x: Codes, epsilon: int, result: Codes) -> None:
+        size = self.p.vector.head_size
+        x = x.reshape(-1, size)
+        self.vectors["values"].append(x)
+        self.vectors["function"] += [function.value] * len(x)
+        self.vectors["epsilon"] += [epsilon] * len(x)
+        self.results.append(result.reshape(-1, size))
+
+    def add_norm(self, x: Codes, weight: Codes, bias: Codes, epsilon: int, *, rms: bool) -> None:
+        """Add a row to normalise."""
+        size = self.p.vector.head_size
+        result = norm(x, weight, bias, np.array(epsilon), head_size=size, rms=rms)
+        self._add(Function.RMS_NORM if rms else Function.LAYER_NORM, x, epsilon, result)
+        self.factors.append(weight.reshape(-1, size))
+        if not rms:
+            self.addends.append(bias.reshape(-1, size))
+
+    def add_rotary(self, x: Codes, cosine: Codes, sine: Codes) -> None:
+        """Add a head to turn."""
+        self._add(Function.ROTARY, x, 0, rotary(x, cosine, sine))
+        self.factors.append(np.stack([cosine, sine]))
+
+    def add_silu(self, x: Codes, up: Codes) -> None:
+        """Add a slice of gate and up projection."""
+        self._add(Function.SILU, x, 0, silu(x, up))
+        self.factors.append(up[np.newaxis])
+
+
+class SfmBench:
+    """The module's four streams."""
+
+    def __init__(self, dut: Any, salt: str, source: str = "none", sink: str = "none") -> None:
+        self.p: SpecialFunctionModuleParameters = catalog_parameters()
+        self.bench = Bench(dut, salt)
+        self.sources = {
+            name: self.bench.source(name, source) for name in ("vectors", "factors", "addends")
+        }
+        self.sink = self.bench.sink("results", sink)
+
+    def send(self, work: Work) -> None:
+        """Offer all work."""
+        values = np.concatenate(work.vectors["values"])
+        fields = {name: np.array(work.vectors[name]) for name in ("function", "epsilon")}
+        packed = pack(self.p.vector_layout, fields | {"values": values})
+        self.sources["vectors"].send(to_integers(packed))
+        for name, parts in (("factors", work.factors), ("addends", work.addends)):
+            if parts:
+                packed = pack(self.p.values_layout, {"values": np.concatenate(parts)})
+                self.sources[name].send(to_integers(packed))
+
+    async def run(self, work: Work) -> int:
+        """Run work after a reset and compare the results; return the cycles to the last."""
+        await self.bench.reset()
+        self.sink.received.clear()
+        self.send(work)
+        expected = np.concatenate(work.results).astype(np.int64)
+        cycles = await self.bench.run(until=lambda: len(self.sink.received) == len(expected))
+        for _ in range(30):
+            await self.bench.step()
+        layout = self.p.values_layout
+        packed = [payload for _cycle, payload in self.sink.received]
+        got = unpack(layout, from_integers(packed, layout.size))["values"]
+        seen = [cycle for cycle, _payload in self.sink.received]
+        show = "{:#06x}".format
+        self.bench.compare("results", expected, got, cycles=seen, show=show)
+        return cycles
+
+    def random_work(self, count: int) -> Work:
+        """Return rows and vectors of any function in any order."""
+        p, rng, work = self.p, self.bench.numpy_rng, Work(self.p)
+        for _ in range(count):
+            function = Function(int(rng.integers(0, 4)))
+            wide = function in (Function.LAYER_NORM, Function.RMS_NORM)
+            shape = (p.width if wide else p.vector.head_size,)
+            x, factor, addend = (random_codes(rng, shape) for _ in range(3))
+            if wide and rng.random() < 0.7:
+                # Rows without specials, of any magnitude.
+                x = codes(rng.standard_normal(shape) * 2.0 ** rng.integers(-20, 13))
+            if wide:
+                epsilon = int(rng.choice([0, 1, 0x00A8, 0x3C00]))
+                work.add_norm(x, factor, addend, epsilon, rms=function is Function.RMS_NORM)
+            elif function is Function.ROTARY:
+                work.add_rotary(x, factor, addend)
+            else:
+                work.add_silu(x, factor)
+        return work
+
+
+def fitted(row: Any, size: int) -> Codes:
+    """Return a row's numbers as codes, cut or repeated to a size."""
+    return codes(np.resize(np.asarray(row), size))
+
+
+def angles(p: SpecialFunctionModuleParameters, position: int) -> tuple[Codes, Codes]:
+    """Return cosines and sines of a position for both halves of a head."""
+    size = p.vector.head_size
+    angle = position * SMOLLM2.rope_base ** (-np.arange(0, size, 2) / size)
+    angle = np.concatenate([angle, angle])
+    return codes(np.cos(angle)), codes(np.sin(angle))
+
+
+def real_work(p: SpecialFunctionModuleParameters, tokens: int) -> Work:
+    """Return what SmolLM2's layers ask of the module: norms, heads to turn, gated slices."""
+    trace, work = open_trace(text="prose", tokens=TOKENS, layers=LAYERS), Work(p)
+    size = p.vector.head_size
+    epsilon = int(codes(EPSILON))
+    for number in range(tokens):
+        layer, token = LAYERS[number % len(LAYERS)], (97 * number) % TOKENS
+        states = trace.hidden(layer)[0][token]
+        weight = fitted(trace.norm(layer, "input"), p.width)
+        row = fitted(states, p.width)
+        work.add_norm(row, weight, weight, epsilon, rms=True)
+        work.add_norm(row, weight, weight[::-1].copy(), epsilon, rms=False)
+        for name in ("q_before_rope", "k_before_rope"):
+            head = head_vectors(name, size, layer=layer, head=number % 9)[token]
+            work.add_rotary(head, *angles(p, token))
+        inputs = trace.linear(layer, "gate_proj").inputs[token]
+        gate, up = (
+            trace.linear(layer, name).weight[:size] @ inputs for name in ("gate_proj", "up_proj")
+        )
+        work.add_silu(fitted(gate, size), fitted(up, size))
+    return work
+
+
+@cocotb.test()
+async def real_rows(dut: Any) -> None:
+    """SmolLM2's norms, heads and gates at full rate."""
+    bench = SfmBench(dut, "real_rows")
+    work = real_work(bench.p, 6 if context()["full"] else 3)
+    cycles = await bench.run(work)
+    # Bound: what the vector unit has to do, an operation a cycle, and the lanes of the sigmoid.
+    operations = {
+        Function.LAYER_NORM: 5,
+        Function.RMS_NORM: 4,
+        Function.ROTARY: 2,
+        Function.SILU: 2 + bench.p.vector.head_size // bench.p.lanes,
+    }
+    ideal = sum(operations[Function(number)] for number in work.vectors["function"])
+    tensors = f"SmolLM2 layers {LAYERS}, {len(work.results)} rows, heads and gates"
+    bench.bench.record(cycles=cycles, ideal_cycles=ideal, tensors=tensors)
+
+
+@cocotb.test()
+async def each_function(dut: Any) -> None:
+    """Count the cycles of each function by itself."""
+    bench = SfmBench(dut, "each_function")
+    p, rng = bench.p, bench.bench.numpy_rng
+    row, head = (codes(rng.standard_normal(size)) for size in (p.width, p.vector.head_size))
+    facts = {}
+    for name, add in (
+        ("rms_norm", lambda work: work.add_norm(row, row, row, 168, rms=True)),
+        ("layer_norm", lambda work: work.add_norm(row, row, row, 168, rms=False)),
+        ("rotary", lambda work: work.add_rotary(head, head, head)),
+        ("silu", lambda work: work.add_silu(head, head)),
+    ):
+        work = Work(p)
+        add(work)
+        facts[f"{name}_cycles"] = await bench.run(work)
+    bench.bench.record(cycles=0, ideal_cycles=0, **facts)
+
+
+@cocotb.test()
+@cocotb.parametrize(source=["none", "random", "adversarial"], sink=["none", "random", "bursty"])
+async def stalls(dut: Any, source: str, sink: str) -> None:
+    """Any functions on any codes under pairs of pause patterns."""
+    bench = SfmBench(dut, f"stalls {source} {sink}", source, sink)
+    await bench.run(bench.random_work(6))
+
+
+@cocotb.test()
+async def resets(dut: Any) -> None:
+    """Reset in the middle of work, which leaves nothing behind."""
+    bench = SfmBench(dut, "resets", "random", "random")
+    for _ in range(6):
+        await bench.bench.reset()
+        bench.send(bench.random_work(4))
+        for _cycle in range(bench.bench.rng.randint(1, 200)):
+            await bench.bench.step()
+    await bench.run(bench.random_work(6))

@@ -1,0 +1,230 @@
+"""Testbench of the vector processing unit: SmolLM2's heads, any codes, gaps, resets."""
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import cocotb
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.lad.vpu.vector_processing_unit import dot_product, element_wise
+from hdl.lad.vpu.vector_processing_unit import Operation, VectorProcessingUnitParameters
+from testbenches.bench import Bench, catalog_parameters, context
+from testbenches.lad.vectors import LAYERS, capture, head_vectors, random_codes
+from testbenches.packing import from_integers, pack, to_integers, unpack
+from testbenches.streams import PAUSES, Port, read
+
+Codes = NDArray[np.uint16]
+
+
+def prepare(p: VectorProcessingUnitParameters) -> None:
+    """Capture the tensors before the simulator starts."""
+    capture()
+
+
+@dataclass(frozen=True)
+class Work:
+    """Operations, one an item, each with what the row is loaded with beside it, if anything.
+
+    Members
+    -------
+    load : array [items]
+        Whether the row takes `vec1`, for the operations that follow.
+    vec1, vec2 : array [items, head_size]
+    scal, operation : array [items]
+    """
+
+    load: NDArray[np.int64]
+    vec1: Codes
+    vec2: Codes
+    scal: Codes
+    operation: NDArray[np.int64]
+
+    def rows(self) -> Codes:
+        """Return what the row holds at each operation; before the first load, nothing known."""
+        latest = np.maximum.accumulate(np.where(self.load == 1, np.arange(len(self.load)), -1))
+        return self.vec1[np.concatenate([[0], latest[:-1]])]
+
+    def scalars(self) -> Codes:
+        """Return what the dot products give."""
+        chosen = self.operation == Operation.DOT_PRODUCT.value
+        return dot_product(self.rows()[chosen], self.vec2[chosen])
+
+    def vectors(self) -> Codes:
+        """Return what the other operations give."""
+        chosen = self.operation != Operation.DOT_PRODUCT.value
+        scaled = (self.operation == Operation.SCALE.value)[:, np.newaxis]
+        first = np.where(scaled, self.scal[:, np.newaxis], self.rows())
+        return element_wise(first[chosen], self.vec2[chosen])
+
+
+class VectorBench:
+    """Moves the plain ports: an item in every cycle that does not pause, results as they come."""
+
+    def __init__(self, dut: Any, salt: str, pauses: str = "none") -> None:
+        self.p: VectorProcessingUnitParameters = catalog_parameters()
+        self.bench = Bench(dut, salt)
+        self.pauses = self.bench.pauses(pauses)
+        names = ("load", "i_vec1", "valid", "operation", "i_vec2", "i_scal")
+        self.inputs = {name: Port(getattr(dut, f"port_{name}")) for name in names}
+        self.outputs = {
+            name: getattr(dut, f"port_{name}")
+            for name in ("o_vec", "o_vec_valid", "o_scal", "o_scal_valid")
+        }
+        self.clear()
+        self.bench.add(self)
+
+    def clear(self) -> None:
+        """Forget all work."""
+        self.waiting: deque[tuple[int, ...]] = deque()
+        self.received: dict[str, list[tuple[int, int]]] = {"o_vec": [], "o_scal": []}
+        for name in ("load", "valid"):
+            self.inputs[name].value = 0
+
+    def send(self, work: Work) -> None:
+        """Add operations to those that wait."""
+        vectors = (to_integers(pack(self.p.vector_layout, part)) for part in (work.vec1, work.vec2))
+        vec1, vec2 = vectors
+        load, operation, scal = (
+            part.tolist() for part in (work.load, work.operation, work.scal.astype(int))
+        )
+        self.waiting.extend(zip(load, vec1, operation, vec2, scal, strict=True))
+
+    def drive(self) -> None:
+        """Put the next operation at the ports; in a pause noise that is not to be taken."""
+        begins = bool(self.waiting) and not next(self.pauses)
+        self.inputs["valid"].value = int(begins)
+        self.inputs["load"].value = 0
+        if begins:
+            item = self.waiting.popleft()
+            for name, value in zip(
+                ("load", "i_vec1", "operation", "i_vec2", "i_scal"), item, strict=True
+            ):
+                self.inputs[name].value = value
+        else:
+            self.inputs["i_vec1"].value = self.inputs["i_vec2"].value = 0
+            self.inputs["operation"].value = self.bench.rng.randrange(3)
+
+    def sample(self) -> None:
+        """Keep what is marked as a result."""
+        for name, received in self.received.items():
+            if int(self.outputs[f"{name}_valid"].value):
+                received.append((self.bench.cycle, read(self.outputs[name])))
+
+    async def run(self, work: Work) -> int:
+        """Run operations after a reset and compare all results; return the cycles to the last."""
+        await self.bench.reset()
+        self.send(work)
+        start = self.bench.cycle
+        while self.waiting:
+            await self.bench.step()
+        await self.bench.wait(self.bench.cycle + self.p.scalar_latency + 20)
+        self.check("o_scal", work.scalars())
+        vectors = work.vectors()
+        self.check("o_vec", vectors)
+        ends = [cycle for part in self.received.values() for cycle, _value in part]
+        return max(ends) - start
+
+    def check(self, name: str, expected: Codes) -> None:
+        """Compare one output's results with what is expected."""
+        cycles = [cycle for cycle, _value in self.received[name]]
+        packed = [value for _cycle, value in self.received[name]]
+        if name == "o_scal":
+            got: Any = np.array(packed, np.int64)
+        else:
+            layout = self.p.vector_layout
+            got = unpack(layout, from_integers(packed, layout.size))
+        wanted = expected.astype(np.int64)
+        self.bench.compare(name, wanted, got, cycles=cycles, show=lambda code: f"{code:#06x}")
+
+    def random_work(self, count: int) -> Work:
+        """Return any operations on any codes; the row is loaded with the first of them."""
+        rng, shape = self.bench.numpy_rng, (count, self.p.head_size)
+        load = (rng.random(count) < 0.3).astype(np.int64)
+        operation = rng.integers(0, 3, count)
+        # What the row holds after power-up is not known.
+        load[0], operation[0] = 1, Operation.SCALE.value
+        return Work(
+            load=load,
+            vec1=random_codes(rng, shape),
+            vec2=random_codes(rng, shape),
+            scal=random_codes(rng, (count,)),
+            operation=operation,
+        )
+
+
+def real_work(p: VectorProcessingUnitParameters, steps: int, cached: int) -> Work:
+    """Return queries against all keys, a load beside each first, then values scaled by scores."""
+    parts: dict[str, list[Any]] = {name: [] for name in ("load", "vec1", "vec2", "scal", "op")}
+    for number in range(steps):
+        layer = LAYERS[number % len(LAYERS)]
+        query, keys, values = (
+            head_vectors(name, p.head_size, layer=layer, head=number % 9) for name in "qkv"
+        )
+        scalars = dot_product(query[-1], keys[:cached])
+        # The row changes while the values before are scaled.
+        parts["load"] += [[1] + [0] * cached, [0] * cached]
+        parts["vec1"] += [np.broadcast_to(query[-1], (2 * cached + 1, p.head_size))]
+        parts["vec2"] += [values[:1], keys[:cached], values[:cached]]
+        parts["scal"] += [scalars[:1], scalars, scalars]
+        parts["op"] += [[Operation.SCALE.value]]
+        parts["op"] += [[Operation.DOT_PRODUCT.value] * cached, [Operation.SCALE.value] * cached]
+    whole = {name: np.concatenate(part) for name, part in parts.items()}
+    return Work(
+        load=whole["load"],
+        vec1=whole["vec1"],
+        vec2=whole["vec2"],
+        scal=whole["scal"],
+        operation=whole["op"],
+    )
+
+
+@cocotb.test()
+async def real_heads(dut: Any) -> None:
+    """SmolLM2's scores and scaled values at one operation a cycle."""
+    bench = VectorBench(dut, "real_heads")
+    work = real_work(bench.p, 6 if context()["full"] else 3, 200)
+    cycles = await bench.run(work)
+    count = len(work.load)
+    last = (count - 1) + bench.p.vector_latency
+    bench.bench.compare("cycles", np.array([last]), np.array([cycles]))
+    tensors = f"SmolLM2 layers {LAYERS}, {count} queries, keys and values"
+    bench.bench.record(cycles=cycles, ideal_cycles=count, tensors=tensors)
+
+
+@cocotb.test()
+async def latencies(dut: Any) -> None:
+    """Each result comes in its own cycle, whatever comes before and behind."""
+    bench = VectorBench(dut, "latencies")
+    work = bench.random_work(60)
+    await bench.run(work)
+    start = bench.bench.cycle - bench.p.scalar_latency - 20 - len(work.load)
+    dots = work.operation == Operation.DOT_PRODUCT.value
+    for name, chosen, latency in (
+        ("o_scal", dots, bench.p.scalar_latency),
+        ("o_vec", ~dots, bench.p.vector_latency),
+    ):
+        expected = np.nonzero(chosen)[0] + start + latency
+        got = np.array([cycle for cycle, _value in bench.received[name]])
+        bench.bench.compare(f"cycles of {name}", expected, got)
+
+
+@cocotb.test()
+@cocotb.parametrize(pauses=list(PAUSES))
+async def any_codes(dut: Any, pauses: str) -> None:
+    """Any operations on any codes, specials included, under every pattern of pauses."""
+    bench = VectorBench(dut, f"any_codes {pauses}", pauses)
+    await bench.run(bench.random_work(300))
+
+
+@cocotb.test()
+async def resets(dut: Any) -> None:
+    """Reset in the middle of work, which leaves no result behind."""
+    bench = VectorBench(dut, "resets", "random")
+    for _ in range(6):
+        await bench.bench.reset()
+        bench.send(bench.random_work(40))
+        for _cycle in range(bench.bench.rng.randint(1, 50)):
+            await bench.bench.step()
+    await bench.run(bench.random_work(100))

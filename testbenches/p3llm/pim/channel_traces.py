@@ -1,0 +1,324 @@
+"""Traces for a pseudo-channel: products scheduled from real operands, and commands drawn."""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from golden.p3llm.dram_layout import pack_columns, pack_selects, pack_zero_points
+from golden.p3llm.pim import real_operands
+from golden.p3llm.pim.bank_timing import Event
+from golden.p3llm.pim.pim_channel import COLUMNS, Channel, ColumnCommand, RowCommand, Slot
+from golden.p3llm.pim.pim_processing_element import dot_products
+from golden.p3llm.pim.real_operands import Operands
+from hdl.p3llm.pim.bank_timing import RowOperation
+from hdl.p3llm.pim.operand_decoder import Mode
+from hdl.p3llm.pim.pim_channel import ColumnOperation, PimChannelParameters
+
+ROWS = 4
+"""Rows of a bank that traces use."""
+
+LANES = 4
+BLOCKS = 3
+"""Tiles of every unit, one behind the other, in the banks by turns."""
+
+
+@dataclass
+class Trace:
+    """Commands, the memory that they find, and the sums that they should give.
+
+    Members
+    -------
+    slots : list[Slot]
+        The commands of each cycle.
+    memory : numpy.ndarray
+        Bytes by bank, row and column.
+    sums : numpy.ndarray
+        Half of a unit's sums for every result, by plain matrix products.
+    columns : int
+        Columns multiplied, of each unit.
+    first_column, last_column : int
+        Cycles of the first and of the last of them.
+    """
+
+    slots: list[Slot]
+    memory: np.ndarray
+    sums: np.ndarray
+    columns: int
+    first_column: int = 0
+    last_column: int = 0
+
+
+def operands_for(p: PimChannelParameters, mode: str) -> Operands:
+    """Return as many outputs as all units have in all blocks, as many terms as inputs fit."""
+    outputs = BLOCKS * p.units * p.unit.elements
+    room, heads = p.unit.steps * LANES, p.unit.pumps
+    if mode == "linear":
+        return real_operands.linear(
+            14, "down_proj", outputs=outputs, inputs=min(room, 128), tokens=heads, group=128
+        )
+    if mode == "keys":
+        whole = real_operands.queries_and_keys(0, 1, tokens=outputs, heads=heads)
+        terms = min(room, 64)
+    else:
+        whole = real_operands.probabilities_and_values(29, 0, tokens=320, heads=heads)
+        terms = min(room, LANES * p.unit.elements)
+    # Channels are repeated until there are enough of them.
+    return Operands(
+        mode=whole.mode,
+        inputs=whole.inputs[:, -terms:],
+        codes=np.resize(whole.codes[:, -terms:], (outputs, terms)),
+        group_bits=np.resize(whole.group_bits[:, -terms:], (outputs, terms)),
+    )
+
+
+def metadata_of(p: PimChannelParameters, operands: Operands, unit: int) -> np.ndarray:
+    """Return a unit's metadata: a group for each block, or the tokens of all columns."""
+    elements = p.unit.elements
+    blocks = operands.group_bits.reshape(BLOCKS, p.units, elements, -1)[:, unit]
+    if operands.mode is Mode.LINEAR:
+        return pack_selects(np.resize(blocks[:, :, 0], (8, elements)))
+    if operands.mode is Mode.QK:
+        return pack_zero_points(np.resize(blocks[:, :, 0], (4, elements)))
+    return pack_zero_points(np.resize(blocks[0, 0], elements * LANES))
+
+
+@dataclass
+class Work:
+    """What waits to be sent; each item from some number of columns on."""
+
+    rows: deque[tuple[int, RowCommand]] = field(default_factory=deque)
+    columns: deque[tuple[int, ColumnCommand]] = field(default_factory=deque)
+    others: deque[tuple[int, ColumnCommand]] = field(default_factory=deque)
+
+
+def product_trace(p: PimChannelParameters, mode: str, inputs: int | None = None) -> Trace:
+    """Return the trace of a product: all units on tiles of their own, banks by turns."""
+    operands = operands_for(p, mode)
+    pumps = inputs or p.unit.pumps
+    size, elements = p.unit.column_bits // 8, p.unit.elements
+    tiles = pack_columns(operands.codes, elements=elements)
+    count = tiles.shape[1]
+    memory = np.zeros((p.timing.banks, ROWS, COLUMNS, size), np.uint8)
+    work = Work()
+    filled = np.zeros((p.unit.pumps, p.unit.steps * LANES), np.uint8)
+    filled[:pumps, : operands.inputs.shape[1]] = operands.inputs[:pumps]
+    for word, octets in enumerate(filled.reshape(p.unit.words, -1)):
+        write = ColumnOperation.WRITE_INPUT
+        work.others.append((0, ColumnCommand(operation=write, all=True, word=word, data=octets)))
+    for unit in range(p.units):
+        write, octets = ColumnOperation.WRITE_METADATA, metadata_of(p, operands, unit)
+        work.others.append((0, ColumnCommand(operation=write, bank=2 * unit, data=octets)))
+    preamble, sums = len(work.others), []
+    exact = dot_products(
+        np.array(operands.mode.value),
+        operands.inputs[:pumps, np.newaxis],
+        operands.codes,
+        operands.group_bits,
+    ).reshape(pumps, BLOCKS, p.units, 2, elements // 2)
+    for block in range(BLOCKS):
+        parity, row = block % 2, block // 2
+        memory[parity::2, row, :count] = tiles[block * p.units : (block + 1) * p.units]
+        release = max(0, block - 1) * count
+        if block > 1:
+            close = RowCommand(operation=RowOperation.PRECHARGE, bank=parity, all=True)
+            work.rows.append((release, close))
+        opened = RowCommand(operation=RowOperation.ACTIVATE, bank=parity, all=True, row=row)
+        work.rows.append((release, opened))
+        for column in range(count):
+            multiply = ColumnCommand(
+                operation=ColumnOperation.MULTIPLY,
+                bank=parity,
+                column=column,
+                mode=operands.mode,
+                step=column,
+                group=column if operands.mode is Mode.PV else block,
+                inputs=pumps - 1,
+                first=column == 0,
+                last=column == count - 1,
+            )
+            work.columns.append((block, multiply))
+        for unit in range(p.units):
+            for pump in range(pumps):
+                for upper in (False, True):
+                    read = ColumnCommand(
+                        operation=ColumnOperation.READ_RESULT,
+                        bank=2 * unit,
+                        upper=upper,
+                        advance=upper,
+                    )
+                    work.others.append(((block + 1) * count, read))
+                    sums.append(exact[pump, block, unit, int(upper)])
+    return scheduled(p, work, memory, np.array(sums), preamble, count)
+
+
+def scheduled(
+    p: PimChannelParameters,
+    work: Work,
+    memory: np.ndarray,
+    sums: np.ndarray,
+    preamble: int,
+    count: int,
+) -> Trace:
+    """Send everything as early as the rules allow, columns before all that needs no bank."""
+    model = Channel(p, memory)
+    slots: list[Slot] = []
+    done = opened = sent = 0
+    first = last = 0
+    while work.rows or work.columns or work.others:
+        row = column = None
+        if work.rows and done >= work.rows[0][0]:
+            command = work.rows[0][1]
+            banks = frozenset(range(command.bank, p.timing.banks, 2))
+            event = Event(cycle=model.cycle, kind=command.operation.name.lower(), banks=banks)
+            if not model.judge.faults(event, []):
+                row = work.rows.popleft()[1]
+                opened += command.operation is RowOperation.ACTIVATE
+        if work.columns and sent >= preamble and model.cycle % p.unit.pumps == 0:
+            block, command = work.columns[0]
+            banks = frozenset(range(command.bank, p.timing.banks, 2))
+            event = Event(cycle=model.cycle, kind="read", banks=banks)
+            # Sums that are not yet read must not be overwritten.
+            waits = command.last and any(at <= block * count for at, _ in list(work.others)[:1])
+            ready = opened > block + (row is not None and row.operation is RowOperation.ACTIVATE)
+            if ready and not waits and not model.judge.faults(event, []):
+                column = work.columns.popleft()[1]
+                first, last = first or model.cycle, model.cycle
+                done += 1
+        complete = model.cycle - model.completes >= p.unit.pumps + 4
+        if column is None and work.others and done >= work.others[0][0]:
+            if complete or sent < preamble:
+                column = work.others.popleft()[1]
+                sent += 1
+        slots.append((row, column))
+        model.run(slots[-1:])
+    trace = Trace(slots=slots, memory=memory, sums=sums, columns=done)
+    trace.first_column, trace.last_column = first, last
+    return trace
+
+
+def drawn_trace(
+    p: PimChannelParameters, rng: np.random.Generator, count: int, care: float
+) -> tuple[list[Slot], np.ndarray]:
+    """Return commands of which a share `care` is legal by the model's rules, and the memory."""
+    shape = (p.timing.banks, ROWS, COLUMNS, p.unit.column_bits // 8)
+    memory = rng.integers(0, 256, shape).astype(np.uint8)
+    model = Channel(p, memory)
+    slots: list[Slot] = []
+    advanced: dict[int, tuple[int, int]] = {}
+
+    def send(row: RowCommand | None, column: ColumnCommand | None) -> None:
+        slots.append((row, column))
+        model.run(slots[-1:])
+
+    prepare_units(p, rng, send, model)
+    while len(slots) < count:
+        since = model.cycle - model.refreshed
+        closing = care > 0.6 and since > 7 * p.timing.refi
+        row = drawn_row(p, rng, closing=closing) if rng.random() < 0.5 else None
+        column = None if closing or rng.random() < 0.3 else drawn_column(p, rng)
+        if column and column.operation is ColumnOperation.READ_RESULT:
+            # What stands behind the last pump's sums is nobody's.
+            unit = column.bank // 2
+            at, times = advanced.get(unit, (-1, 0))
+            times = times if at == model.completes else 0
+            if times + column.advance >= p.unit.pumps:
+                continue
+        if rng.random() < care and not legal(model, row, column):
+            row = row if legal(model, row, None) else None
+            column = column if legal(model, None, column) and row is None else None
+        before = len(model.results)
+        send(row, column)
+        if column and column.operation is ColumnOperation.READ_RESULT:
+            if len(model.results) > before:
+                advanced[unit] = (model.completes, times + column.advance)
+    return slots, memory
+
+
+def prepare_units(
+    p: PimChannelParameters,
+    rng: np.random.Generator,
+    send: Callable[[RowCommand | None, ColumnCommand | None], None],
+    model: Channel,
+) -> None:
+    """Fill all registers, and multiply once, so that everything is defined."""
+    size = p.unit.column_bits // 8
+    send(RowCommand(operation=RowOperation.ACTIVATE, bank=0, all=True, row=1), None)
+    for word in range(p.unit.words):
+        octets = rng.integers(0, 256, size).astype(np.uint8)
+        write = ColumnOperation.WRITE_INPUT
+        send(None, ColumnCommand(operation=write, all=True, word=word, data=octets))
+    octets = rng.integers(0, 256, size).astype(np.uint8)
+    write = ColumnOperation.WRITE_METADATA
+    send(None, ColumnCommand(operation=write, all=True, data=octets))
+    multiply = ColumnCommand(
+        operation=ColumnOperation.MULTIPLY, first=True, last=True, inputs=p.unit.pumps - 1
+    )
+    while not legal(model, None, multiply):
+        send(None, None)
+    send(None, multiply)
+    # Other banks have a row of their own.
+    while not legal(
+        model, row := RowCommand(operation=RowOperation.ACTIVATE, bank=1, all=True), None
+    ):
+        send(None, None)
+    send(row, None)
+
+
+def legal(model: Channel, row: RowCommand | None, column: ColumnCommand | None) -> bool:
+    """Return whether the next cycle's commands break nothing."""
+    judge, cycle = model.judge, model.cycle
+    events = []
+    if column:
+        if model.uses_banks(column):
+            if column.operation is ColumnOperation.MULTIPLY and cycle % model.p.unit.pumps:
+                return False
+            kind = "write" if column.operation is ColumnOperation.WRITE else "read"
+            events.append(Event(cycle=cycle, kind=kind, banks=model.column_banks(column)))
+        elif column.operation is ColumnOperation.READ_RESULT:
+            if cycle - model.completes < model.p.unit.pumps + 4:
+                return False
+    if row:
+        banks = frozenset(range(model.banks))
+        if row.operation is not RowOperation.REFRESH:
+            banks = model.parity(row.bank) if row.all else frozenset({row.bank})
+        events.append(Event(cycle=cycle, kind=row.operation.name.lower(), banks=banks))
+    return not any(judge.faults(event, events[:number]) for number, event in enumerate(events))
+
+
+def drawn_row(p: PimChannelParameters, rng: np.random.Generator, *, closing: bool) -> RowCommand:
+    """Return a row command; with `closing` a precharge or a refresh."""
+    kinds = [RowOperation.PRECHARGE, RowOperation.REFRESH]
+    share = (0.6, 0.4)
+    if not closing:
+        kinds, share = [*kinds, RowOperation.ACTIVATE], (0.3, 0.02, 0.68)
+    return RowCommand(
+        operation=kinds[int(rng.choice(len(kinds), p=share))],
+        bank=int(rng.integers(0, p.timing.banks)),
+        all=bool(rng.integers(0, 2)),
+        row=int(rng.integers(0, ROWS)),
+    )
+
+
+def drawn_column(p: PimChannelParameters, rng: np.random.Generator) -> ColumnCommand:
+    """Return a column command of any kind."""
+    kinds = list(ColumnOperation)
+    size = p.unit.column_bits // 8
+    return ColumnCommand(
+        operation=kinds[int(rng.choice(len(kinds), p=(0.4, 0.08, 0.08, 0.08, 0.16, 0.1, 0.1)))],
+        bank=int(rng.integers(0, p.timing.banks)),
+        all=bool(rng.integers(0, 2)),
+        column=int(rng.integers(0, COLUMNS)),
+        mask=int(rng.integers(0, 1 << size)),
+        mode=Mode(int(rng.integers(0, 3))),
+        step=int(rng.integers(0, p.unit.steps)),
+        group=int(rng.integers(0, 16)),
+        inputs=int(rng.integers(0, p.unit.pumps)),
+        first=bool(rng.random() < 0.2),
+        last=bool(rng.random() < 0.2),
+        word=int(rng.integers(0, p.unit.words)),
+        upper=bool(rng.integers(0, 2)),
+        advance=bool(rng.integers(0, 2)),
+        data=rng.integers(0, 256, size).astype(np.uint8),
+    )

@@ -1,0 +1,214 @@
+"""Testbench of P3-LLM's pseudo-channel: real products, drawn traces legal and not, resets."""
+
+from dataclasses import fields
+from typing import Any
+
+import cocotb
+import numpy as np
+
+from golden.p3llm.pim import real_operands
+from golden.p3llm.pim.pim_channel import Channel, ColumnCommand, RowCommand, Slot
+from hdl.p3llm.pim.bank_timing import RowOperation
+from hdl.p3llm.pim.pim_channel import STATUS, ColumnOperation, PimChannelParameters
+from testbenches.bench import Bench, catalog_parameters
+from testbenches.p3llm.pim.channel_traces import ROWS, drawn_trace, product_trace
+from testbenches.p3llm.pim.cycle_driver import CycleDriver
+from testbenches.packing import from_integers, pack, to_integers, unpack
+from testbenches.streams import Port, read
+
+NEVER_MOVES = 1 << 40
+"""The channel has no streams to wait for."""
+
+
+def prepare(p: PimChannelParameters) -> None:
+    """Capture the tensors before the simulator starts."""
+    real_operands.trace()
+
+
+class Arrays:
+    """The banks: rows of bytes, opened, read and written as the channel says.
+
+    Parameters
+    ----------
+    dut : Any
+        The design under test.
+    p : PimChannelParameters
+        Dimensions.
+    """
+
+    def __init__(self, dut: Any, p: PimChannelParameters) -> None:
+        self.p = p
+        self.told, self.data = Port(dut.bank_command), Port(dut.bank_data)
+        self.layout = p.bank_command_layout
+        self.busy = sum(
+            ((1 << field.width) - 1) << field.offset
+            for name, field in self.layout
+            if name in ("activate", "read", "write")
+        )
+        banks = p.timing.banks
+        self.memory = np.zeros((banks, ROWS, 32, p.unit.column_bits // 8), np.uint8)
+        self.clear()
+
+    def clear(self) -> None:
+        """Close all rows."""
+        self.rows = [0] * self.p.timing.banks
+        self.columns = [0] * self.p.units
+        self.data.value = 0
+
+    def drive(self) -> None:
+        """Give what was read in the cycle before."""
+        size = self.p.unit.column_bits
+        self.data.value = sum(column << unit * size for unit, column in enumerate(self.columns))
+
+    def sample(self) -> None:
+        """Do what is told."""
+        told = read(self.told)
+        if not told & self.busy:
+            return
+        size = self.layout.size
+        fields_ = unpack(self.layout, from_integers([told], size))
+        for bank in range(self.p.timing.banks):
+            row = self.memory[bank, self.rows[bank]]
+            column = int(fields_["column"][0])
+            if fields_["read"][0] >> bank & 1:
+                octets = row[column].tobytes()
+                self.columns[bank // 2] = int.from_bytes(octets, "little")
+            if fields_["write"][0] >> bank & 1:
+                bits = np.arange(self.p.unit.column_bits // 8)
+                chosen = (int(fields_["mask"][0]) >> bits & 1).astype(bool)
+                row[column][chosen] = fields_["data"][0][chosen]
+            if fields_["activate"][0] >> bank & 1:
+                self.rows[bank] = int(fields_["row"][0])
+
+
+def packed(layout: Any, commands: list[Any], blank: Any, size: int) -> np.ndarray:
+    """Return commands, or none, as bits, a row a cycle."""
+    given = [command or blank for command in commands]
+    values: dict[str, Any] = {"valid": np.array([command is not None for command in commands])}
+    for one in fields(blank):
+        column = [getattr(command, one.name) for command in given]
+        if one.name == "data":
+            empty = np.zeros(size, np.uint8)
+            values["data"] = np.array([data if len(data) else empty for data in column])
+        else:
+            plain = [getattr(value, "value", value) for value in column]
+            values[one.name] = np.array(plain).astype(np.int64)
+    return pack(layout, values)
+
+
+class ChannelBench:
+    """A channel, its arrays, and what it says in every cycle."""
+
+    def __init__(self, dut: Any, salt: str) -> None:
+        self.p = p = catalog_parameters()
+        self.bench = Bench(dut, salt, patience=NEVER_MOVES)
+        shapes = {
+            "row_command": p.row_command_layout.size,
+            "column_command": p.column_command_layout.size,
+            "clear_status": 1,
+        }
+        self.driver = self.bench.add(CycleDriver(dut, shapes, ("result", "status")))
+        self.arrays = self.bench.add(Arrays(dut, p))
+
+    def send(self, slots: list[Slot]) -> None:
+        """Queue the commands of cycles, and a few cycles without any."""
+        size = self.p.unit.column_bits // 8
+        rows = [row for row, _column in slots] + [None] * 4
+        columns = [column for _row, column in slots] + [None] * 4
+        blank_row = RowCommand(operation=RowOperation.ACTIVATE)
+        blank_column = ColumnCommand(operation=ColumnOperation.READ)
+        self.driver.waiting = {
+            "row_command": to_integers(packed(self.p.row_command_layout, rows, blank_row, size)),
+            "column_command": to_integers(
+                packed(self.p.column_command_layout, columns, blank_column, size)
+            ),
+        }
+
+    async def run(self, slots: list[Slot], memory: np.ndarray, *, legal: bool) -> Channel:
+        """Run commands from a reset, compare results with their cycles, status and memory."""
+        model = Channel(self.p, memory)
+        model.run(slots)
+        await self.bench.reset()
+        self.arrays.memory = memory.copy()
+        self.send(slots)
+        for recorded in self.driver.recorded.values():
+            recorded.clear()
+        for _ in range(len(slots) + 4):
+            await self.bench.step()
+        bits = self.p.unit.column_bits
+        seen = [
+            (cycle, value >> 1)
+            for cycle, value in enumerate(self.driver.recorded["result"])
+            if value & 1
+        ]
+        compare = self.bench.compare
+        expected = [cycle for cycle, _word in model.results]
+        compare("cycles of results", np.array(expected), np.array([one for one, _ in seen]))
+        got = np.packbits(
+            from_integers([word for _, word in seen], bits), axis=-1, bitorder="little"
+        )
+        words = np.array([word for _cycle, word in model.results], np.uint8).reshape(-1, bits // 8)
+        compare("results", words, got, cycles=expected)
+        self._compare_status(model, legal=legal)
+        compare("memory", model.memory, self.arrays.memory)
+        return model
+
+    def _compare_status(self, model: Channel, *, legal: bool) -> None:
+        """Compare what was broken so far, cycle by cycle; a legal trace breaks nothing."""
+        names = [name for name, _field in STATUS if name != "nan"]
+        sticky, expected = set(), []
+        for broken in [set(), *model.broken]:
+            sticky |= broken
+            expected.append([name in sticky for name in names])
+        read_ = self.driver.recorded["status"][: len(expected)]
+        got = unpack(STATUS, from_integers(read_, STATUS.size))
+        values = np.stack([got[name] for name in names], axis=-1).astype(bool)
+        self.bench.compare("status", np.array(expected), values)
+        # The assertion on illegal commands: whoever sends a legal trace wants to know.
+        assert not legal or not sticky, f"a trace that should be legal breaks {sticky}"
+
+
+@cocotb.test()
+async def real_tensors(dut: Any) -> None:
+    """Multiply SmolLM2's operands from the banks of all units, rows changing under the work."""
+    bench = ChannelBench(dut, "real")
+    for mode in ("linear", "keys", "values"):
+        trace = product_trace(bench.p, mode)
+        model = await bench.run(trace.slots, trace.memory, legal=True)
+        sums = np.array([word.view("<i4") for _cycle, word in model.results[: len(trace.sums)]])
+        # By a matrix product of plain integers.
+        bench.bench.compare("sums", trace.sums, sums)
+        if mode == "linear":
+            bench.bench.record(
+                cycles=trace.last_column - trace.first_column + bench.p.unit.pumps,
+                ideal_cycles=trace.columns * bench.p.unit.pumps,
+                tensors=f"SmolLM2 layers {real_operands.LAYERS}, weights, keys, values of prose",
+            )
+
+
+@cocotb.test()
+async def any_commands(dut: Any) -> None:
+    """Draw traces, most of whose commands are legal, and some that break every rule."""
+    bench = ChannelBench(dut, "any")
+    broken: set[str] = set()
+    for care in (1.0, 0.9, 0.5):
+        slots, memory = drawn_trace(bench.p, bench.bench.numpy_rng, 700, care)
+        model = await bench.run(slots, memory, legal=care == 1.0)
+        broken |= set().union(*model.broken)
+    # Refreshes are late after nine intervals only.
+    short = 9 * bench.p.timing.refi < 600
+    names = {name for name, _field in STATUS} - {"nan"} - (set() if short else {"refi"})
+    assert broken == names, names - broken
+
+
+@cocotb.test()
+async def resets(dut: Any) -> None:
+    """Reset in the middle of commands: all banks are closed, and nothing waits."""
+    bench = ChannelBench(dut, "resets")
+    for _ in range(3):
+        slots, memory = drawn_trace(bench.p, bench.bench.numpy_rng, 60, 0.7)
+        await bench.bench.reset()
+        bench.send(slots)
+        for _cycle in range(bench.bench.rng.randint(1, 50)):
+            await bench.bench.step()
+        await bench.run(slots, memory, legal=False)

@@ -1,0 +1,129 @@
+"""The banks' rules: proved against ages instead of counters, and their times from nanoseconds."""
+
+import re
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value
+
+from golden.p3llm.pim.bank_timing import NANOSECONDS, Event, Judge, cycles
+from hdl.p3llm.pim.bank_timing import BankTiming, BankTimingParameters, RowOperation
+from testbenches.formal import AnySeq, Assert, Assume, prove
+
+TINY = BankTimingParameters(
+    banks=4, rcd=2, rp=2, ras=3, ccd=2, rtp=1, wr=3, wtr=2, rrd=2, rfc=4, refi=100
+)
+OLD = 7
+"""Older than any time of these."""
+
+
+class Rules(Elaboratable):
+    """Every command of every sequence: legal exactly if the ages of the past say so."""
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        p = TINY
+        m.submodules.unit = unit = BankTiming(parameters=p)
+        row, column = unit.row, unit.column
+        operation = Signal(2)
+        m.d.comb += [
+            operation.eq(AnySeq(2)),
+            Assume(operation != 3),
+            row.valid.eq(AnySeq(1)),
+            row.operation.eq(operation),
+            row.banks.eq(AnySeq(p.banks)),
+            column.valid.eq(AnySeq(1)),
+            column.write.eq(AnySeq(1)),
+            column.banks.eq(AnySeq(p.banks)),
+        ]
+        kinds = {one: row.valid & (operation == one.value) for one in RowOperation}
+
+        def age(name: str, happens: Value) -> Signal:
+            """Return the cycles since something happened, at most `OLD`."""
+            cycles_ = Signal(range(OLD + 1), name=name, init=OLD)
+            m.d.sync += cycles_.eq(Mux(happens, 1, Mux(cycles_ == OLD, OLD, cycles_ + 1)))
+            return cycles_
+
+        row_done, column_done = unit.row_legal, unit.column_legal
+        refreshed = age("refreshed", row_done & kinds[RowOperation.REFRESH])
+        activated = age("activated", row_done & kinds[RowOperation.ACTIVATE])
+        written = age("written", column_done & column.write)
+        rows_wrong, columns_wrong = [], [column.valid & ~column.write & (written < p.wtr)]
+        rows_wrong.append(kinds[RowOperation.ACTIVATE] & (activated < p.rrd))
+        for bank in range(p.banks):
+            mine, used = row.banks[bank], column.banks[bank]
+            opened = Signal(name=f"open_{bank}")
+            opens = row_done & kinds[RowOperation.ACTIVATE] & mine
+            closes = row_done & kinds[RowOperation.PRECHARGE] & mine & opened
+            m.d.sync += opened.eq((opened | opens) & ~closes)
+            of_activate = age(f"of_activate_{bank}", opens)
+            of_precharge = age(f"of_precharge_{bank}", closes)
+            of_read = age(f"of_read_{bank}", column_done & used & ~column.write)
+            of_write = age(f"of_write_{bank}", column_done & used & column.write)
+            # With four banks every bank is a group of its own.
+            of_column = age(f"of_column_{bank}", column_done & used)
+            begins = (kinds[RowOperation.ACTIVATE] & mine) | kinds[RowOperation.REFRESH]
+            rows_wrong += [
+                begins & opened,
+                begins & ((of_precharge < p.rp) | (refreshed < p.rfc)),
+                kinds[RowOperation.PRECHARGE]
+                & mine
+                & opened
+                & ((of_activate < p.ras) | (of_read < p.rtp) | (of_write < p.wr)),
+                kinds[RowOperation.PRECHARGE] & mine & column_done & used,
+            ]
+            columns_wrong += [
+                column.valid & used & ~opened,
+                column.valid & used & ((of_activate < p.rcd) | (of_column < p.ccd)),
+            ]
+        m.d.comb += [
+            Assert(row_done == (row.valid & ~Cat(rows_wrong).any())),
+            Assert(column_done == (column.valid & ~Cat(columns_wrong).any())),
+        ]
+        return m
+
+
+def test_exactly_the_legal_sequences_are_accepted() -> None:
+    """All sequences of eight cycles from a reset, at tiny times."""
+    prove(Rules(), inputs=[], depth=8, induction=False)
+
+
+def test_times_are_those_of_the_data_sheet() -> None:
+    p = BankTimingParameters()
+    names = {one.name for one in fields(p)} - {"banks"}
+    assert names == set(NANOSECONDS)
+    for name in names:
+        assert getattr(p, name) == cycles(name), name
+
+
+def test_judge_knows_textbook_traces() -> None:
+    """Activate, read, precharge, activate, as early as they may come, and each a cycle earlier."""
+    times = {name: cycles(name) for name in NANOSECONDS}
+    one = frozenset({5})
+    close = max(times["rcd"] + times["rtp"], times["ras"])
+    textbook = [
+        ("activate", 0, None),
+        ("read", times["rcd"], "rcd"),
+        ("precharge", close, "ras"),
+        ("activate", close + times["rp"], "rp"),
+    ]
+    for early in range(1, len(textbook)):
+        judge = Judge(16)
+        for kind, cycle, _says in textbook[:early]:
+            assert judge.judge([Event(cycle=cycle, kind=kind, banks=one)]) == set()
+        kind, cycle, says = textbook[early]
+        assert judge.judge([Event(cycle=cycle - 1, kind=kind, banks=one)]) == {says}
+        assert judge.judge([Event(cycle=cycle, kind=kind, banks=one)]) == set()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"banks": 12}, "banks must be a power of two between 4 and 16, not 12"),
+        ({"rfc": 512}, "rfc must be an integer from 1 to 511, not 512"),
+    ],
+)
+def test_illegal_parameters_are_worded(change: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        BankTimingParameters(**change)
