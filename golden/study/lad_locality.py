@@ -45,10 +45,12 @@ class Source:
         """Return the mean of each statistic over all heads and the steps up to a length."""
         return dict(zip(STATISTICS, self._window(length).mean((0, 1, 2)).tolist(), strict=True))
 
-    def error(self, length: int, name: str) -> float:
-        """Return the standard error of a mean, heads and layers being the samples."""
+    def error(self, length: int, name: str) -> str:
+        """Return the standard error of a mean over n, as it follows it; heads are the samples."""
         each = self._window(length)[..., STATISTICS.index(name)].mean(2).ravel()
-        return float(each.std(ddof=1) / len(each) ** 0.5) if len(each) > 1 else float("nan")
+        if len(each) == 1:
+            return ""
+        return f" ± {each.std(ddof=1) / len(each) ** 0.5 / length:.3f}"
 
     def sizes(self, length: int) -> Sizes:
         """Return the sets of all heads and steps up to a length, one after the other."""
@@ -109,7 +111,7 @@ def locality(sources: list[Source]) -> tuple[list[Table], list[Claim], Plot]:
                     source.name,
                     str(length),
                     f"{m['centres'] / length:.3f}",
-                    f"{m['active'] / length:.3f} ± {source.error(length, 'active') / length:.3f}",
+                    f"{m['active'] / length:.3f}" + source.error(length, "active"),
                     f"{m['changed']:.1f}",
                     f"{m['exact']:.0f}",
                     f"{m['hits'] / m['active']:.1%}",

@@ -50,7 +50,7 @@ class IntervalParameters(Parameters):
         If a rule above is broken, with the rule and the value.
     """
 
-    intervals: Annotated[int, Range(3, 16, "intervals")] = 8
+    intervals: Annotated[int, Range(3, 16, "intervals")] = 12
     fit: Fit = Fit.LSQ
 
     @property

@@ -14,6 +14,7 @@ from golden.lad.piecewise_linear_exp import (
 )
 from hdl.arith.float_format import BINARY16
 from hdl.lad.exp_intervals import Fit, IntervalParameters, lines
+from hdl.lad.interval_table import EIGHT, FIVE
 from hdl.lad.piecewise_linear_exp import IntervalLookup, PiecewiseLinearExpParameters
 from testbenches.formal import Assert, prove
 
@@ -63,6 +64,13 @@ def test_intervals_narrow_towards_zero(p: IntervalParameters) -> None:
 def test_published_partition() -> None:
     """Figure 2 (a)."""
     assert IntervalParameters(intervals=5).lower_bounds == (-10, -6, -3, -1)
+
+
+def test_the_modules_tables_are_these() -> None:
+    for table in (FIVE, EIGHT):
+        p = IntervalParameters(intervals=table.intervals)
+        assert table.lowers == p.bound_codes
+        assert (table.a, table.b) == (p.slope_codes, p.intercept_codes)
 
 
 def test_figure_3() -> None:
