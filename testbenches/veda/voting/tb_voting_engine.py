@@ -230,10 +230,12 @@ async def short_heads(dut: Any) -> None:
 
 @cocotb.test()
 async def thresholds_to_the_last_bit(dut: Any) -> None:
-    """Vote where the last bit of a threshold decides, at every length up to 40."""
+    """Vote where the last bit of a threshold decides, and where the first bit of a root does."""
     p = catalog_parameters()
     rng = Bench(dut, "thresholds_to_the_last_bit").numpy_rng
     works = [threshold_work(rng, p, length) for length in range(2, min(p.capacity, 40) + 1)]
+    longest = min(p.capacity, 512)
+    works += [threshold_work(rng, p, longest, sinks=True) for _ in range(4)]
     engine = Engine(dut, "thresholds_to_the_last_bit", tabulate(works, p, rng))
     await engine.run()
     engine.check()

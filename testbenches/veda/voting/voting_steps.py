@@ -142,13 +142,30 @@ def threshold_codes(rng: np.random.Generator, p: VotingEngineParameters, length:
     return codes
 
 
-def threshold_work(rng: np.random.Generator, p: VotingEngineParameters, length: int) -> Work:
-    """Return a step with `threshold_codes`, and with counts that its votes do not saturate."""
+def sink_codes(rng: np.random.Generator, p: VotingEngineParameters, length: int) -> Integers:
+    """Draw heads with a sink, whose deviation, in units of the mean, is just above a power of two.
+
+    A root that lost its leading one would be small, and no longer make the threshold negative.
+    """
+    codes = rng.integers(0, 0x0400, (p.heads, length))
+    for head in codes:
+        # The sum of squares stays below 2.
+        most = int(np.log2(1.9 * length - 1) / 2 - 0.3)
+        root = 2.0 ** rng.integers(0, most + 1) * rng.uniform(1, 1.2)
+        head[rng.integers(length)] = to_codes(np.sqrt((root**2 + 1) / length))
+    return codes
+
+
+def threshold_work(
+    rng: np.random.Generator, p: VotingEngineParameters, length: int, *, sinks: bool = False
+) -> Work:
+    """Return a step with such heads, and with counts that its votes do not saturate."""
     counts = rng.integers(0, max(1, (1 << p.count_bits) - p.heads), length)
     step = LayerStep(
         length=length, vote=True, new_slot=int(rng.integers(length)), evictions=int(rng.integers(2))
     )
-    return step, threshold_codes(rng, p, length), counts
+    codes = sink_codes(rng, p, length) if sinks else threshold_codes(rng, p, length)
+    return step, codes, counts
 
 
 def random_work(
