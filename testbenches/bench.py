@@ -24,10 +24,12 @@ from testbenches.streams import PAUSES, Port, StreamSink, StreamSource
 CONTEXT_VARIABLE = "SYSTOLA_CONTEXT"
 PARAMETERS_FILE = "parameters.pickle"
 """The parameter object of a run, in its directory."""
+FACTS_FILE = "facts.json"
+"""What the tests of a run found out, in its directory."""
 
 
 def context() -> dict[str, Any]:
-    """Return what the runner tells: top, preset, seed, directory, full."""
+    """Return what the runner tells: top, preset, seed, directory, full, simulator."""
     return json.loads(Path(os.environ[CONTEXT_VARIABLE]).read_text())
 
 
@@ -86,7 +88,7 @@ class Bench:
         self.parts: list[Any] = []
         self._clock, self._reset = Port(dut.clk), Port(dut.rst)
         self._half = Timer(1, "ns")
-        self._facts = _Facts(Path(self.told["directory"], "facts.json"))
+        self._facts = _Facts(Path(self.told["directory"], FACTS_FILE))
         self._counted = 0
         self._expect_transfers()
         # A loop in the simulator, or in a testbench between two cycles, is ended from outside.
@@ -244,6 +246,12 @@ class Bench:
         self._facts.set(**facts)
 
 
+def record_fact(name: str, key: str, value: Any) -> None:
+    """Add a key and its value to a fact that is a dictionary."""
+    facts = _Facts(Path(context()["directory"], FACTS_FILE))
+    facts.put(name, key, value)
+
+
 class _Facts:
     """A JSON file of counters that all tests of a run share."""
 
@@ -262,3 +270,6 @@ class _Facts:
 
     def set(self, **values: Any) -> None:
         self._change(lambda facts: facts.update(values))
+
+    def put(self, name: str, key: str, value: Any) -> None:
+        self._change(lambda facts: facts.setdefault(name, {}).update({key: value}))

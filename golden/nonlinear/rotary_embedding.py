@@ -74,7 +74,9 @@ def circle(places: Integers) -> tuple[Integers, Integers]:
     return cosine, sine
 
 
-def rotate(vectors: Integers, positions: Integers, p: RotaryEmbeddingParameters) -> Integers:
+def rotate(
+    vectors: Integers, positions: Integers, p: RotaryEmbeddingParameters, *, width: int = 16
+) -> Integers:
     """Return paired vectors, rotated.
 
     Parameters
@@ -85,6 +87,8 @@ def rotate(vectors: Integers, positions: Integers, p: RotaryEmbeddingParameters)
         Position of each token.
     p : RotaryEmbeddingParameters
         Dimensions.
+    width : int
+        Bits of an element, beyond which results saturate.
     """
     product = positions[:, np.newaxis] * turns(p)
     phase = (product + (1 << p.position_bits - 1) >> p.position_bits) % (1 << PHASE_BITS)
@@ -95,6 +99,6 @@ def rotate(vectors: Integers, positions: Integers, p: RotaryEmbeddingParameters)
         x, y = np.where(quarter >= rotated, -y, x), np.where(quarter >= rotated, x, y)
     half = 1 << CIRCLE_FRACTION - 1
     results = np.stack([x * cosine - y * sine, x * sine + y * cosine], axis=-1)
-    return np.clip(results + half >> CIRCLE_FRACTION, -(1 << 15), (1 << 15) - 1).reshape(
-        vectors.shape
-    )
+    highest = (1 << width - 1) - 1
+    rotated = np.clip(results + half >> CIRCLE_FRACTION, -highest - 1, highest)
+    return rotated.reshape(vectors.shape)

@@ -169,7 +169,7 @@ def begin(policies: Sequence[Policy], kv_heads: int, tokens: int, dtype: torch.d
 
 
 @contextmanager
-def attending(model: Any, attention: ReplayedAttention) -> Iterator[None]:
+def attending(model: Any, attention: Callable[..., Any]) -> Iterator[None]:
     """Let a `transformers` model attend through `attention` for a while."""
     from transformers import AttentionInterface
 

@@ -88,6 +88,7 @@ class AdderTree(Operator):
         pipeline = self.pipeline(m, cuts=levels + 1)
         level = [self.a[index] for index in range(self.count)]
         for _ in range(levels):
+            # A cut before each level: an early stage registers the operands themselves.
             level = pairs(pipeline.cut(*level))
         (result,) = pipeline.cut(*level)
         m.d.comb += self.result.eq(result)
@@ -100,6 +101,7 @@ def sum_shape(operand: Shape, count: int) -> Shape:
     Signed operands sum to at least ``-count * 2**(width - 1)``, which decides the width because the
     largest sum is smaller in magnitude; unsigned ones to at most ``count * (2**width - 1)``.
     """
+    # The most negative sum has the largest magnitude, and needs one bit less than its mirror.
     if operand.signed:
         return signed((count * 2 ** (operand.width - 1) - 1).bit_length() + 1)
     return unsigned((count * (2**operand.width - 1)).bit_length())

@@ -55,8 +55,10 @@ class BitmodFp4Decoder(Operator):
         m = Module()
         mantissa, exponent, sign = self.code[0], self.code[1:3], self.code[3]
         special = self.code == SPECIAL_CODE
+        # In half-units: 1.m shifted by exponent - 1, of which only exponent 3 shifts twice.
         significand = Cat(mantissa, exponent.any())
         number = (significand << (exponent[1] & exponent[0])) << exponent[1]
+        # The select's upper bit is the magnitude, the lower one the sign.
         chosen = Mux(self.select[1], Const(16, 5), Const(10, 5))
         magnitude = Mux(special, chosen, number)
         negative = Mux(special, self.select[0], sign)

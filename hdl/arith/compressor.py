@@ -15,6 +15,7 @@ def full_adders(a: Value, b: Value, c: Value, width: int) -> tuple[Value, Value]
     Signed values are sign-extended, and the carry is returned in its place (shifted left by one).
     """
     a, b, c = (resized(value, width) for value in (a, b, c))
+    # The first half adder's sum is used twice, in the sum and as the carry's selector.
     half = a ^ b
     carry = (a & b) | (half & c)
     return half ^ c, (carry << 1)[:width]
@@ -69,8 +70,10 @@ class Compressor(Operator):
         """Build two rows of full adders, with a cut behind each."""
         m = Module()
         pipeline = self.pipeline(m, cuts=2)
+        # Four operands need two more bits; both rows work modulo that width.
         width = self.width + 2
         row = full_adders(self.a[0], self.a[1], self.a[2], width)
+        # The fourth operand joins in the second row.
         first, second, last = pipeline.cut(*row, self.a[3])
         total, carry = pipeline.cut(*full_adders(first, second, last, width))
         m.d.comb += [self.sum.eq(total), self.carry.eq(carry)]

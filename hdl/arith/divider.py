@@ -27,6 +27,7 @@ def restoring_step(remainder: Value, digit: Value, divisor: Value) -> tuple[Valu
     tuple[Value, Value]
         The new remainder and the digit of the quotient.
     """
+    # The difference is a bit wider: its top bit is the borrow.
     partial = Cat(digit, remainder)
     difference = partial - divisor
     fits = ~difference[-1]
@@ -102,6 +103,7 @@ class IterativeDivider(Unit):
 
         partial = remainder
         digits: list[Value] = []
+        # Several restoring steps a cycle, one behind the other, each on the last one's remainder.
         for row in range(self.digits_per_cycle):
             step, digit = restoring_step(partial, shifted[-1 - row], divisor)
             partial = Signal(self.divisor_width, name=f"remainder_{row}")
@@ -176,6 +178,7 @@ class PipelinedDivider(Operator):
         remainder: Value = Const(0, self.divisor_width)
         for _ in range(self.dividend_width):
             remainder, digit = restoring_step(remainder, shifted[-1], divisor)
+            # As in the serial divider, quotient digits take the dividend's places.
             shifted = Cat(digit, shifted)[: self.dividend_width]
             remainder, shifted, divisor = pipeline.cut(remainder, shifted, divisor)
         m.d.comb += [self.quotient.eq(shifted), self.remainder.eq(remainder)]

@@ -122,10 +122,12 @@ class Exp2Fixed(Operator):
         """Return 2**fraction with the result's fraction bits."""
         bits = self.result_format.fraction_bits
         along_bits = len(fraction) - (self.segments.bit_length() - 1)
+        # The fraction's upper bits choose the line, its lower ones say how far along it.
         along, segment = fraction[:along_bits], fraction[along_bits:]
         unit_bits = slope_bits(self.segments, bits)
         table = line_table(self.segments, bits)
         value = Array([constant(value, bits + 1) for value, _ in table])[segment]
         slope = Array([constant(slope, unit_bits + 1) for _, slope in table])[segment]
+        # The slope is that of the whole unit interval, in which `along` counts the last places.
         rise = (slope * along) << (bits - unit_bits) >> len(fraction)
         return (value + rise)[: bits + 1]

@@ -77,10 +77,13 @@ class FloatAdd(Operator):
         """Align, add, normalise, round."""
         m = Module()
         before_sum, before_rounding = self.stages >= 3, self.stages >= 4
+        # Two cuts are always there, behind the sum and at the result; others are asked for.
         pipeline = self.pipeline(m, cuts=2 + before_sum + before_rounding)
         a = unpack(m, self.number_format, self.a, saturate=self.saturate)
         b = unpack(m, self.number_format, self.b, saturate=self.saturate)
+        # a - b is a + (-b): nothing behind this line knows of subtraction.
         b = replace(b, sign=b.sign ^ getattr(self, "subtract", 0))
+        # Biased codes order as exponents do, so that the bias stays in.
         order = compare(
             m,
             Term(a.sign, a.exponent),

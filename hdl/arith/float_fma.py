@@ -78,7 +78,9 @@ class FloatFma(Operator):
         b = unpack(m, number_format, self.b, saturate=self.saturate)
         c = unpack(m, number_format, self.c, saturate=self.saturate)
         exponent = Signal(signed(number_format.exponent_bits + 2))
+        # Signed and two bits wider: the product of two subnormals lies far below any code.
         m.d.comb += exponent.eq(a.exponent + b.exponent + (1 - number_format.bias))
+        # A product of zero must not decide the exponent, whatever its factors' codes add up to.
         order = compare(
             m,
             Term(a.sign ^ b.sign, exponent, a.zero | b.zero),
@@ -86,12 +88,14 @@ class FloatFma(Operator):
             exponent_bits=number_format.exponent_bits + 1,
             distance_bits=number_format.exponent_bits + 2,
         )
+        # Exponents are compared while the significands multiply: neither waits for the other.
         order, terms, special = cut(
             pipeline,
             order,
             Significands(product(m, a.significand, b.significand), c.significand),
             NEVER if self.saturate else multiply_add_special(a, b, c),
         )
+        # Behind the point the sum keeps a whole product, so that only the end of it is rounded.
         result = rounded_sum(
             m,
             pipeline,

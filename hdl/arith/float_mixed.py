@@ -96,6 +96,7 @@ class FloatMixed(Operator):
         # Leading zeros of the product, in steps; the last step of a factor holds its leading one.
         steps = (self.factor_format.significand_bits - 1) // STEP
         empty = Signal(range(2 * steps + 1))
+        # No sign: a product of narrow factors never lies below the wide format's range.
         exponent = Signal(self.sum_format.exponent_bits + 1)
         offset = self.sum_format.bias - 2 * self.factor_format.bias + 1
         m.d.comb += [
@@ -110,6 +111,7 @@ class FloatMixed(Operator):
             distance_bits=self.sum_format.exponent_bits + 1,
         )
         integer = product(m, a.significand, b.significand)
+        # The product is shifted, once, rather than either factor before it.
         raised = (integer << (empty * STEP))[: len(integer)]
         order, terms, special = cut(
             pipeline,
@@ -117,6 +119,7 @@ class FloatMixed(Operator):
             Significands(raised, c.significand),
             NEVER if self.saturate else multiply_add_special(a, b, c),
         )
+        # Steps leave up to STEP - 1 zeros a factor, so that the sum keeps as many bits in front.
         result = rounded_sum(
             m,
             pipeline,
@@ -136,6 +139,7 @@ class FloatMixed(Operator):
 def _empty_steps(significand: Value, steps: int) -> Value:
     """Return how many whole steps at the top of a significand are zeros."""
     empty = [~significand[-STEP * (step + 1) :].any() for step in range(steps)]
+    # Each counts only if all above it are empty, which `any` from the top down says.
     total = empty[0]
     for more in empty[1:]:
         total = total + more

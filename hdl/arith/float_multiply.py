@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 from hdl.arith.float_cut import NEVER, cut, product_special
 from hdl.arith.float_format import BINARY16, FloatFormat
 from hdl.arith.float_shift import shift_right
-from hdl.arith.float_unpack import pack, require_ieee, unpack
+from hdl.arith.float_unpack import Operand, pack, require_ieee, unpack
 from hdl.arith.leading_zeros import leading_zeros
 from hdl.arith.operator import Operator
 from hdl.arith.unsigned_multiply import product
@@ -106,27 +106,9 @@ class FloatMultiply(Operator):
         b = unpack(m, self.longer_format, self.b, saturate=self.saturate)
         bits = self.number_format.significand_bits
         range_bits = self.number_format.exponent_bits + 2
-
-        counted = Signal(bits)
-        zeros = Signal(range(bits + 1))
-        weight = Signal(signed(range_bits))
-        exponent = Signal(signed(range_bits))
-        m.d.comb += [
-            counted.eq(Mux(a.significand[-1], b.significand[-bits:], a.significand)),
-            zeros.eq(leading_zeros(counted)),
-            weight.eq(a.exponent + b.exponent - self.number_format.bias),
-            exponent.eq(weight - zeros),
-        ]
-        # Below exponent code 1 the result is subnormal, and its exponent says how far to shift.
-        subnormal = exponent[-1]
-        amount = Mux(subnormal, bits - weight, bits - zeros)[: range_bits - 1]
-        shown = exponent[:-1] & ~(subnormal | a.zero | b.zero).replicate(range_bits - 1)
-        integer = product(m, a.significand, b.significand)
-        if self.exact:
-            m.d.comb += self.product.eq(integer)
         unplaced, special = cut(
             pipeline,
-            Unplaced(a.sign ^ b.sign, shown, integer, amount),
+            self._multiply(m, a, b),
             NEVER if self.saturate else product_special(a, b),
         )
 
@@ -134,9 +116,11 @@ class FloatMultiply(Operator):
         integer = Cat(Const(0, 2), unplaced.integer)
         placed, sticky = shift_right(m, integer[self.extra_bits :], unplaced.amount, bits + 2)
         sticky = sticky | integer[: self.extra_bits].any()
+        # The product of two numbers from 1 to 2 is below 4: two places may hold its leading one.
         top = placed[-1]
         shifts = ~top & unplaced.exponent.any()
         mantissa = Signal(bits - 1)
+        # One place to the left where the leading one is missing; a subnormal stays where it is.
         guard = Mux(shifts, placed[0], placed[1])
         rest = sticky | (placed[0] & ~shifts)
         code = Signal(range_bits - 1)
@@ -159,3 +143,29 @@ class FloatMultiply(Operator):
         )
         m.d.comb += self.result.eq(result)
         return m
+
+    def _multiply(self, m: Module, a: Operand, b: Operand) -> Unplaced:
+        """Return the integer product, and where it has to go."""
+        bits = self.number_format.significand_bits
+        range_bits = self.number_format.exponent_bits + 2
+
+        # The zeros of one factor at most matter: the product of two subnormals vanishes.
+        counted = Signal(bits)
+        zeros = Signal(range(bits + 1))
+        weight = Signal(signed(range_bits))
+        exponent = Signal(signed(range_bits))
+        m.d.comb += [
+            counted.eq(Mux(a.significand[-1], b.significand[-bits:], a.significand)),
+            zeros.eq(leading_zeros(counted)),
+            weight.eq(a.exponent + b.exponent - self.number_format.bias),
+            exponent.eq(weight - zeros),
+        ]
+        # Below exponent code 1 the result is subnormal, and its exponent says how far to shift.
+        subnormal = exponent[-1]
+        # The count of zeros runs beside the multiplier, and is known before the product is.
+        amount = Mux(subnormal, bits - weight, bits - zeros)[: range_bits - 1]
+        shown = exponent[:-1] & ~(subnormal | a.zero | b.zero).replicate(range_bits - 1)
+        integer = product(m, a.significand, b.significand)
+        if self.exact:
+            m.d.comb += self.product.eq(integer)
+        return Unplaced(a.sign ^ b.sign, shown, integer, amount)

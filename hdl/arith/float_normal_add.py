@@ -79,6 +79,7 @@ class FloatNormalAdd(Operator):
         pipeline = self.pipeline(m, cuts=3)
         number_format = self.number_format
         a, b = (unpack(m, number_format, code, saturate=False) for code in (self.a, self.b))
+        # The alignment is split in two, so that either stage has some of its levels.
         coarse, special = cut(pipeline, self._coarse(m, a, b), sum_special(a, b))
 
         smaller, lost = shift_right(m, coarse.smaller, coarse.amount, len(coarse.smaller))
@@ -95,6 +96,7 @@ class FloatNormalAdd(Operator):
         count = Signal(range(len(total.magnitude) + 1))
         exponent = Signal(len(total.exponent))
         m.d.comb += [
+            # No floor under the count: nothing here is subnormal.
             count.eq(leading_zeros(total.magnitude)),
             exponent.eq(total.exponent + 1 - count),
         ]

@@ -17,10 +17,12 @@ def shift_right(m: Module, value: Value, amount: Value, kept: int) -> tuple[Valu
             far.eq(amount[near:].any()),
             close.eq(value & ~far.replicate(len(value))),
         ]
+        # A shift beyond the value leaves nothing of it but the sticky bit.
         lost.append(far & value.any())
         value = close
     for level in reversed(range(min(near, len(amount)))):
         distance = 1 << level
+        # Bits that no later level can bring into the kept ones are not carried along.
         fell, shifted = Signal(), Signal(min(len(value), kept + distance - 1))
         m.d.comb += [
             fell.eq(value[:distance].any() & amount[level]),

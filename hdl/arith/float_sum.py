@@ -129,6 +129,7 @@ def compare(
     ahead = Signal()
     exponent = Signal(exponent_bits)
     m.d.comb += [
+        # One less than the distance: its sign alone says whether the first is really ahead.
         distance.eq(first.exponent - second.exponent - 1),
         ahead.eq(~distance[-1] & ~Value.cast(first.zero)),
         exponent.eq(Mux(ahead, first.exponent, second.exponent)),
@@ -167,6 +168,8 @@ def align(m: Module, order: Compared, terms: Significands, *, fraction: int) -> 
 def add(m: Module, terms: Aligned) -> Sum:
     """Return the magnitude of the sum."""
     width = len(terms.larger)
+    # a - b as a + ~b: one too small, unless a lower one was lost, which is just that much.
+    # Without a carry the result is negative, and its complement is the magnitude.
     total = prefix_sum(m, terms.larger, terms.smaller ^ terms.subtract.replicate(width))
     negative = Signal()
     magnitude = Signal(width + 1)
@@ -174,6 +177,7 @@ def add(m: Module, terms: Aligned) -> Sum:
         negative.eq(terms.subtract & ~total[-1]),
         magnitude.eq(Cat(total[:-1] ^ negative.replicate(width), total[-1] & ~terms.subtract)),
     ]
+    # An exact cancellation is +0, whatever the signs were.
     nothing = total[:-1].all() & negative & ~terms.sticky
     return Sum(
         sign=(terms.sign ^ negative) & ~nothing,
@@ -196,11 +200,13 @@ def normalise(m: Module, number_format: FloatFormat, total: Sum) -> Normalised:
         counted.eq(total.magnitude | floor),
         count.eq(leading_zeros(counted)),
     ]
+    # One bit more than the significand: the guard, by which it is rounded.
     kept = number_format.significand_bits + 1
     shifted, ones, some = shift_left(m, total.magnitude, count, total.missing, kept)
     exponent = Signal(len(total.exponent))
     m.d.comb += exponent.eq(total.exponent + 1 - count)
     guard, last, top = shifted[0], shifted[1], shifted[-1]
+    # The missing one is rippled only where it decides: all ones below the bits that are kept.
     behind = total.missing & ones
     return Normalised(
         sign=total.sign,

@@ -60,9 +60,11 @@ def unpack(m: Module, number_format: FloatFormat, code: ValueLike, *, saturate: 
     normal = Signal()
     fraction = Signal()
     m.d.comb += [normal.eq(exponent.any()), fraction.eq(mantissa.any())]
+    # With `saturate` the largest exponent code is a number's like any other.
     special = Const(0) if saturate else exponent.all()
     return Operand(
         sign=code[-1],
+        # A subnormal has the exponent of code 1, without the leading one.
         exponent=Cat(exponent[0] | ~normal, exponent[1:]),
         significand=Cat(mantissa, normal),
         zero=~normal & ~fraction,
@@ -103,6 +105,7 @@ def pack(
         A result beyond the largest finite number gives that number and not infinity.
     """
     width = number_format.exponent_bits
+    # A mantissa that rounds over carries into the exponent, which is then right by itself.
     magnitude = incremented(m, Cat(mantissa, exponent), increment)
     rounded = magnitude[len(mantissa) :]
     # The same as asking the rounded exponent, without waiting for the carry.
@@ -114,6 +117,7 @@ def pack(
     if saturate:
         largest = Const(number_format.max_finite, number_format.width - 1)
         return Cat(Mux(over, largest, magnitude[: len(largest)]), sign)
+    # Infinity and NaN share the largest exponent; only the NaN has a mantissa, and no sign.
     quiet = Const(1 << (len(mantissa) - 1), len(mantissa))
     special = Signal()
     m.d.comb += special.eq(over | infinite | nan)

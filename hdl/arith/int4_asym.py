@@ -41,6 +41,7 @@ class Int4AsymOperand(Operator):
     def elaborate(self, platform: object) -> Module:
         """Subtract."""
         m = Module()
+        # Amaranth's difference has its sign bit: 15 - 0 and 0 - 15 both fit.
         (result,) = self.pipeline(m, cuts=1).cut(self.code - self.zero_point)
         m.d.comb += self.result.eq(result)
         return m

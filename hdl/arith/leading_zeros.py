@@ -25,6 +25,7 @@ def _count(value: Value) -> tuple[Value, Value]:
     middle = len(value) // 2
     low, low_empty = _count(value[:middle])
     high, high_empty = _count(value[middle:])
+    # An empty upper half has counted its width: the lower half's count, and that bit on top.
     count = Cat(Mux(high_empty, low, high)[: len(low)], high_empty & ~low_empty)
     return count, high_empty & low_empty
 

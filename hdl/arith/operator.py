@@ -77,6 +77,7 @@ class Pipeline:
 
     def cut(self, *values: ValueLike) -> tuple[Value, ...]:
         """Return the values behind this cut's registers, which may be none."""
+        # How many registers each cut has was settled when the pipeline was made.
         number, stages = next(self._cuts)
         wires = (
             self._wire(Value.cast(value), f"cut_{number}_{index}")

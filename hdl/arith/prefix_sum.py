@@ -13,10 +13,13 @@ from hdl.target import Target, current_target
 def prefix_sum(m: Module, a: Value, b: Value) -> Value:
     """Return the sum of two unsigned values of one width, one bit wider."""
     a, b = _named(m, a), _named(m, b)
+    # An FPGA's carry chain is faster than any tree of its tables.
     if current_target() is Target.FPGA:
         return _named(m, a + b)
+    # A position generates a carry by itself, or propagates the one from below.
     generate = [x & y for x, y in zip(a, b, strict=True)]
     propagate = [x | y for x, y in zip(a, b, strict=True)]
+    # Behind the last level `generate` is the carry out of each position, from all below it.
     for index, below in _prefix(len(a)):
         generated, propagated = Signal(), Signal()
         m.d.comb += [
@@ -32,6 +35,7 @@ def incremented(m: Module, value: Value, increment: Value) -> Value:
     value = _named(m, value)
     if current_target() is Target.FPGA:
         return _named(m, (value + increment)[: len(value)])
+    # A bit flips where all below it are ones; the increment itself comes in at the very end.
     ones = [Const(1, 1), *value[:-1]]
     for index, below in _prefix(len(ones)):
         both = Signal()
@@ -49,6 +53,7 @@ def _named(m: Module, value: Value) -> Signal:
 
 def _prefix(width: int) -> list[tuple[int, int]]:
     """Return which position takes in which one below it, level by level."""
+    # Sklansky's tree: in level k the upper half of each 2**(k + 1) takes in the lower half's top.
     levels = range((width - 1).bit_length())
     return [
         (index, (index >> level << level) - 1)

@@ -67,12 +67,14 @@ class Reciprocal(Operator):
         fraction, exponent = pipeline.cut(fraction, exponent)
 
         seed = Array(Const(value, SEED_BITS) for value in SEEDS)[fraction[-ADDRESS_BITS:]]
+        # Newton: r' = r + r * (1 - D * r); one step squares the table's error.
         product = Cat(fraction, Const(1, 1)) * seed
         # D * r is within 2**-6 of 1: what is above the binary point only repeats the sign.
         residue_bits = MANTISSA_BITS - 4
         residue = (-product)[SEED_BITS : SEED_BITS + residue_bits].as_signed()
         seed, residue, exponent = pipeline.cut(seed, residue, exponent)
 
+        # Less one unit, so that what a user rounds to nearest does not reach 1.
         correction = (seed * residue) >> SEED_BITS
         start = Cat(Const(0, MANTISSA_BITS - SEED_BITS), seed)
         raised = (start + correction - 1)[:MANTISSA_BITS]
@@ -88,6 +90,7 @@ def normalised(value: Value, bits: int) -> tuple[Value, Value]:
     """
     width = len(value)
     levels = (width - 1).bit_length()
+    # Each level shifts by half the rest if the top half is empty; what was shifted is the count.
     missing = []
     for level in reversed(range(levels)):
         step = 1 << level

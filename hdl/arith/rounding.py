@@ -61,11 +61,13 @@ def rounded_right(value: ValueLike, shift: int, rounding: Rounding) -> Value:
     if shift == 0:
         return value
     width = max(len(value) - shift, 1)
+    # A value shorter than the shift is extended, so that half and sticky bits exist.
     wide = resized(value, max(len(value), shift + 1))
     kept = wide[shift:]
     floor = kept.as_signed() if signed else kept
     if rounding is Rounding.FLOOR:
         return floor
+    # Of what is dropped, the top bit is the half, and the others only break ties.
     up = round_up(rounding, kept[0], wide[shift - 1], wide[: shift - 1].any())
     raised = (floor + up)[: width + 1]
     return raised.as_signed() if signed else raised
@@ -199,6 +201,7 @@ class VariableRoundingShift(Operator):
         m = Module()
         pipeline = self.pipeline(m, cuts=2)
         kept, half, sticky = self._shifted()
+        # The carry of the raise is a stage of its own.
         kept, half, sticky = pipeline.cut(kept, half, sticky)
         up = round_up(self.rounding, kept[0], half, sticky)
         (result,) = pipeline.cut((kept + up)[: len(self.result)])
@@ -210,6 +213,7 @@ class VariableRoundingShift(Operator):
         kept: Value = self.a
         half: Value = Const(0, 1)
         sticky: Value = Const(0, 1)
+        # From the longest step down: what an earlier step dropped lies below all later halves.
         for bit in reversed(range(len(self.shift))):
             step, taken = 1 << bit, self.shift[bit]
             dropped = resized(kept, max(step, len(kept)))[:step]

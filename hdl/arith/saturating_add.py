@@ -16,9 +16,11 @@ def saturate(value: ValueLike, shape: Shape) -> tuple[Value, Value]:
     """
     value = Value.cast(value)
     if not value.shape().signed:
+        # With a sign bit on top one rule serves both signednesses.
         value = Cat(value, Const(0, 1)).as_signed()
     low, high = extremes(shape)
     kept = resized(value, shape.width)
+    # The dropped bits, and the kept sign: all alike where the value fits.
     above = value[shape.width - shape.signed :]
     clamped = above.any() & ~(above.all() & shape.signed)
     limit = Mux(value[-1], constant(low, shape.width), constant(high, shape.width))
@@ -76,6 +78,7 @@ class SaturatingAdd(Operator):
         """Add with one more bit, cut, clamp, cut."""
         m = Module()
         pipeline = self.pipeline(m, cuts=2)
+        # Amaranth's sum is a bit wider than its operands: it cannot overflow.
         (total,) = pipeline.cut(self.a + self.b)
         result, saturated = pipeline.cut(*saturate(total, self.shape))
         m.d.comb += [self.result.eq(result), self.saturated.eq(saturated)]

@@ -59,6 +59,7 @@ class SerialMultiplier(Unit):
 
         total = Signal(self.a_width + 1)
         m.d.comb += [
+            # The lowest digit left decides whether `a` is added, then it is shifted out.
             total.eq(high + Mux(low[0], a, 0)),
             self.result.payload.eq(Cat(low, high)),
         ]

@@ -75,6 +75,7 @@ class SerialSquareRoot(Unit):
         # At most twice the root: one bit longer.
         remainder = Signal(self.digits + 1, reset_less=True)
         starts, steps = serial_handshake(m, self.operand, self.result, steps=self.digits)
+        # Two digits of the operand give one of the root, as in the school's method.
         rest, digit = root_step(remainder, operand[-2:], root)
         m.d.comb += self.result.payload.eq(root)
         with m.If(steps):

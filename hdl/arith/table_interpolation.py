@@ -81,6 +81,7 @@ class TableInterpolation(Operator):
         pipeline = self.pipeline(m, cuts=2)
         # The half that rounding adds is in the table.
         half = 1 << self.guard_bits - 1
+        # Neighbours' difference is a table of its own, which saves the subtractor.
         starts = [value + half for value in self.breakpoints[:-1]]
         steps = [after - before for before, after in pairwise(self.breakpoints)]
         piece, offset = self.a[self.offset_bits :], self.a[: self.offset_bits]

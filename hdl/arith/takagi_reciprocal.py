@@ -98,6 +98,7 @@ class TakagiReciprocal(Operator):
             [constant(entry, self.entry_bits) for entry in reciprocal_table(self.entry_bits)]
         )
         entry = table[significand[low_bits : low_bits + INDEX_BITS]]
+        # 1 / x is near (2c - x) / c**2 for x near c: the complement of the low bits is 2c - x.
         complemented = Cat(~significand[:low_bits], significand[low_bits:])
         control = (a.sign, a.nan, a.zero, a.infinite)
         entry, complemented, exponent, *control = pipeline.cut(
@@ -108,6 +109,7 @@ class TakagiReciprocal(Operator):
         product = (entry * complemented)[self.entry_bits - 3 : self.entry_bits + 10]
         product, exponent, *control = pipeline.cut(product, exponent, *control)
 
+        # The exponent's mirror; the product stands below 1, so that it is one less.
         code = 2 * BINARY16.bias - 1 - exponent
         subnormal = code < 1
         # The smallest reciprocal, just above 2**-17, is 3 binades below the smallest normal number.
@@ -115,6 +117,7 @@ class TakagiReciprocal(Operator):
         shifted = (product >> down)[1:]
         shifted, code, *control = pipeline.cut(shifted, Mux(subnormal, 0, code)[:6], *control)
 
+        # 1 / infinity is 0, by masks, and 1 / 0 is the infinity that the pack knows.
         sign, nan, zero, infinite = control
         finite = ~infinite
         reciprocal = pack(

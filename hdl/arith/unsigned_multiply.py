@@ -26,10 +26,12 @@ def partial_products(m: Module, a: Value, b: Value) -> list[list[Value]]:
     """
     width = len(a) + len(b)
     columns: list[list[Value]] = [[] for _ in range(width)]
+    # Booth digits of b, from -2 to 2, each of two bits and the top one of the digit below.
     digits = Cat(Const(0, 1), b, Const(0, 2))
     doubled = Cat(Const(0, 1), a, Const(0, 1))
     constant = 0
     for position in range(0, len(b) + 1, 2):
+        # A digit chooses 0, a or 2a, and whether it is inverted.
         low, middle, negative = digits[position], digits[position + 1], digits[position + 2]
         single, double = Signal(), Signal()
         m.d.comb += [
@@ -41,6 +43,8 @@ def partial_products(m: Module, a: Value, b: Value) -> list[list[Value]]:
             (single & doubled[index + 1]) | (double & doubled[index]) for index in range(len(row))
         )
         if position + 1 < len(b):
+            # Two's complement: inverted here, its one added in the row's lowest column. The sign
+            # bits of all rows together are a constant and one inverted bit a row.
             m.d.comb += row.eq(magnitude ^ negative.replicate(len(row)))
             _put(columns, position, [*row, ~negative])
             _put(columns, position, [negative])
@@ -59,6 +63,7 @@ def reduced(m: Module, columns: list[list[Value]], width: int) -> tuple[Value, V
 
     As few adders as possible a level (Dadda, "Some schemes for parallel multipliers", 1965).
     """
+    # Dadda's heights, from the end backwards: two thirds of each level survive the next.
     heights = [2]
     while heights[-1] < max(map(len, columns)):
         heights.append(heights[-1] * 3 // 2)
@@ -78,6 +83,7 @@ def reduced(m: Module, columns: list[list[Value]], width: int) -> tuple[Value, V
                 ]
                 column.append(total)
                 _put(columns, index + 1, [carry])
+    # Two bits a column are left: two numbers, for one carry-propagating adder.
     bits = [column + [Const(0, 1)] * (2 - len(column)) for column in columns]
     return Cat(column[0] for column in bits), Cat(column[1] for column in bits)
 

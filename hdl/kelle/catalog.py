@@ -40,16 +40,21 @@ TINY_EVICTION = EvictionParameters(
     vector_entries=2,
 )
 SMOLLM2_EVICTION = EvictionParameters(
-    evictor=SystolicEvictorParameters(slots=128, index_width=7),
+    evictor=SystolicEvictorParameters(slots=128, index_width=7, shift=2, score_width=26),
     heads=3,
     window=64,
     vectors=8,
     vector_entries=5,
 )
 PAPER_EVICTION = EvictionParameters(
-    evictor=SystolicEvictorParameters(slots=128, index_width=12), window=64
+    evictor=SystolicEvictorParameters(slots=128, index_width=12, shift=2, score_width=28),
+    window=64,
 )
-"""The policy's dimensions, for all units that are told them."""
+"""The policy's dimensions, for all units that are told them.
+
+Shift and width hold the sums of a whole prefill: of 1,024 tokens with smollm2, of 4,096 with paper,
+each with three query heads.
+"""
 
 UNITS = (
     Entry(
@@ -251,6 +256,7 @@ UNITS = (
                 context=32,
                 vectors=2,
                 score_shift=6,
+                score_width=16,
                 position_bits=8,
                 base=10000,
                 tick_bits=16,
@@ -270,11 +276,14 @@ UNITS = (
                 context=32,
                 vectors=3,
                 score_shift=6,
+                score_width=17,
                 position_bits=8,
                 base=10000,
                 tick_bits=16,
             ),
-            "smollm2": KelleParameters(words=512, slots=128, window=64, context=1024),
+            "smollm2": KelleParameters(
+                words=512, slots=128, window=64, context=1024, score_width=26, position_bits=13
+            ),
             "paper": KelleParameters(),
         },
         long=("tiny_words", "smollm2", "paper"),

@@ -101,7 +101,7 @@ class Kelle(Unit):
         As in `EvictionController`.
     placed : Out
         `placement` of a head's arriving token, and `valid` for the cycle in which it is made.
-    lookup_request, lookup_response, filled, vectors : In(stream), Out
+    lookup_request, lookup_response, filled, vectors, no_victim : In(stream), Out
         As in `EvictionController`.
     threshold, counts : Out
         As in `RefreshController`.
@@ -133,6 +133,7 @@ class Kelle(Unit):
                 "lookup_response": Out(data.ArrayLayout(eviction.token_layout, p.rows)),
                 "filled": Out(data.ArrayLayout(bits_for(p.slots), p.heads)),
                 "vectors": Out(data.ArrayLayout(vector_layout(eviction), p.vectors)),
+                "no_victim": Out(1),
                 "threshold": Out(p.memory.score_bits),
                 "counts": Out(COUNTS),
             }
@@ -224,7 +225,8 @@ class Kelle(Unit):
             issue.contexts.eq(router.contexts),
             router.members.eq(parts.control.members),
             router.results.eq(array.results),
-            parts.fetch.computed.eq(router.computed),
+            parts.fetch.computed_keys.eq(router.computed_keys),
+            parts.fetch.computed_values.eq(router.computed_values),
             parts.softmax.scores.eq(router.scores),
         ]
 
@@ -366,6 +368,7 @@ class Kelle(Unit):
             self.lookup_response.eq(controller.lookup_response),
             self.filled.eq(controller.filled),
             self.vectors.eq(controller.vectors),
+            self.no_victim.eq(controller.no_victim),
             parts.control.vectors.eq(controller.vectors),
         ]
 
@@ -378,12 +381,14 @@ class Kelle(Unit):
         connect_streams(m, parts.outputs.outputs, self.outputs)
         # Controller and eDRAM also refuse a step until what they keep is in order after a reset.
         ready = controller.tokens.ready & parts.memory.scores.ready & (pending_rows == 0)
+        # A prefill comes first: from its first scores on until the controller has its last token.
+        prefills = self.prefill_scores.valid | parts.selector.busy | controller.prefill.valid
         m.d.comb += [
             controller.tokens.payload.eq(self.tokens.payload),
             controller.tokens.valid.eq(control.accepts),
             parts.outputs.start.eq(control.accepts),
             parts.outputs.slices.eq(parts.router.outputs),
-            control.may_start.eq(ready & ~parts.outputs.pending & ~self.outputs.valid),
+            control.may_start.eq(ready & ~prefills & ~parts.outputs.pending & ~self.outputs.valid),
         ]
 
     def _request_vectors(self, m: Module, parts: Parts) -> Signal:

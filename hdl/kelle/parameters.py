@@ -18,6 +18,9 @@ from hdl.nonlinear.rotary_embedding import RotaryEmbeddingParameters
 from hdl.nonlinear.softmax import SoftmaxParameters
 from hdl.parameters import As, Parameters, Range, parameter_object, require
 
+SCORE_BITS = 16
+"""Bits of a score."""
+
 
 class Operation(enum.Enum, shape=3):
     """What the array works on, each for one head."""
@@ -77,6 +80,10 @@ class KelleParameters(Parameters):
         As in `EvictionParameters`.
     score_shift : int
         Bits that a score loses before it is added to a token's importance.
+    score_width : int
+        Bits of an importance. Scores have 16, of which `score_shift` are lost, and a prefill adds
+        up to ``context * queries`` of them: no sum of it may leave the range, where it would no
+        longer tell tokens apart.
     position_bits : int
         Bits of a position.
     base : int
@@ -104,8 +111,9 @@ class KelleParameters(Parameters):
     context: Annotated[int, As(PrefillSelectorParameters)] = 2048
     vectors: Annotated[int, Range(1, 32, "vectors")] = 8
     popular_above: Annotated[int | None, As(EvictionParameters)] = None
-    score_shift: Annotated[int, As(SystolicEvictorParameters, "shift")] = 8
-    position_bits: Annotated[int, Range(4, 20, "bits")] = 13
+    score_shift: Annotated[int, As(SystolicEvictorParameters, "shift")] = 2
+    score_width: Annotated[int, As(SystolicEvictorParameters)] = 27
+    position_bits: Annotated[int, Range(4, 20, "bits")] = 14
     base: Annotated[int, As(RotaryEmbeddingParameters)] = 100_000
     tick_bits: Annotated[int, As(RefreshParameters)] = 20
     interval_bits: Annotated[int, As(RefreshParameters)] = 5
@@ -128,6 +136,13 @@ class KelleParameters(Parameters):
             self.bands <= most,
             f"bands must be at most rows / 2 and 2 * head_size / rows, here {most}",
             self.bands,
+        )
+        least = SCORE_BITS + ceil_log2(self.context * self.queries)
+        require(
+            self.score_shift + self.score_width >= least,
+            f"score_shift + score_width must be at least {SCORE_BITS} and the bits of"
+            f" context * queries, {least}",
+            self.score_shift + self.score_width,
         )
         # Building the parts' parameters checks them.
         _ = self.array, self.selector, self.memory, self.softmax, self.rotary
@@ -185,6 +200,7 @@ class KelleParameters(Parameters):
                 slots=self.slots,
                 index_width=ceil_log2(self.slots),
                 shift=self.score_shift,
+                score_width=self.score_width,
             ),
             heads=self.heads,
             window=self.window,
@@ -323,11 +339,10 @@ def slice_write(p: KelleParameters, depth: int) -> data.StructLayout:
 
 
 def computed_layout(p: KelleParameters) -> data.StructLayout:
-    """Return a slice of a key (`side` 0) or value just computed; the last vector is the new one."""
+    """Return a slice of a key or value just computed; the last vector is the arriving token's."""
     return data.StructLayout(
         {
             "strobe": 1,
-            "side": 1,
             "vector": bits_for(p.vectors),
             "head": p.head_bits,
             "part": bits_for(p.slices - 1),

@@ -11,11 +11,24 @@ from hdl.lad.apid.active_position_module import (
 from hdl.lad.interval_table import EIGHT
 from hdl.lad.md.md_parameters import ModeDiscrepancyModuleParameters
 from hdl.lad.md.mode_discrepancy_module import ModeDiscrepancyModule
+from hdl.lad.piecewise_linear_exp import PiecewiseLinearExp, PiecewiseLinearExpParameters
 from hdl.lad.sfm.sfm_parameters import SpecialFunctionModuleParameters
 from hdl.lad.sfm.special_function_module import SpecialFunctionModule
 from hdl.lad.vpu.vector_processing_unit import VectorProcessingUnit, VectorProcessingUnitParameters
 
 UNITS: tuple[Entry, ...] = (
+    Entry(
+        summary="finds the interval of a score, and the line that stands for exp in it",
+        source="Section III-A, IV-B (3) and (4)",
+        latency="1 cycle",
+        throughput="lanes scores a cycle",
+        unit=PiecewiseLinearExp,
+        presets={
+            "tiny": PiecewiseLinearExpParameters(intervals=5, lanes=1),
+            "smollm2": PiecewiseLinearExpParameters(intervals=12, lanes=2),
+            "paper": PiecewiseLinearExpParameters(intervals=5, lanes=12),
+        },
+    ),
     Entry(
         summary="dot products, element-wise products and scaled vectors of a head's size",
         source="Section IV-B (1), Figure 5 (b)",
@@ -33,7 +46,7 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="norms, rotary embedding and gated SiLU, pass by pass over a row",
         source="Section IV-B (6)",
-        latency="RMSNORM cycles to a row of 576 (smollm2)",
+        latency="add_stages + 5 cycles a slice of an RMSNorm, and some 40 more",
         throughput="one row or vector at a time",
         unit=SpecialFunctionModule,
         presets={

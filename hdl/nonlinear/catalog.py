@@ -2,6 +2,7 @@
 
 from hdl.entry import Entry
 from hdl.nonlinear.activation_functions import ActivationFunctions, ActivationFunctionsParameters
+from hdl.nonlinear.layer_norm import LayerNorm, LayerNormParameters
 from hdl.nonlinear.rms_norm import RmsNorm, RmsNormParameters
 from hdl.nonlinear.rotary_embedding import RotaryEmbedding, RotaryEmbeddingParameters
 from hdl.nonlinear.softmax import Softmax, SoftmaxParameters
@@ -30,6 +31,18 @@ UNITS: tuple[Entry, ...] = (
             "tiny": RmsNormParameters(lanes=2, width=8, weight_fraction=10),
             "smollm2": RmsNormParameters(lanes=8, width=576),
             "paper": RmsNormParameters(lanes=32, width=4096),
+        },
+    ),
+    Entry(
+        summary="takes hidden states' means off, divides by their deviations, weights, biases",
+        source="MEADOW, Section 3, Figure 2: LN modules",
+        latency="13 cycles from a row's last slice to its first result",
+        throughput="lanes elements a cycle",
+        unit=LayerNorm,
+        presets={
+            "tiny": LayerNormParameters(lanes=2, width=8, weight_fraction=10),
+            "smollm2": LayerNormParameters(lanes=8, width=576),
+            "paper": LayerNormParameters(lanes=8, width=768),
         },
     ),
     Entry(

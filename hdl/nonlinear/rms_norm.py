@@ -1,45 +1,33 @@
 """RMSNorm: a hidden state divided by its root mean square, times a weight."""
 
-from functools import cache
-from typing import Annotated, Any
+from typing import Any
 
-import mpmath
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed, unsigned
+from amaranth.hdl import Cat, Module, Signal, unsigned
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
-from hdl.arith.adder_tree import tree_sum
 from hdl.arith.delay_line import delay_line
-from hdl.arith.fixed_point import FixedPoint
-from hdl.arith.reciprocal import normalised
-from hdl.arith.saturating_add import saturate
-from hdl.arith.table_interpolation import TableInterpolation, exact_breakpoints
 from hdl.memory.row_buffer import RowBuffer
-from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, require
+from hdl.nonlinear.row_norm import (
+    GUARD_BITS,
+    RATIO,
+    ROOT_STAGES,
+    SQUARE_BITS,
+    RowNormParameters,
+    reciprocal_root,
+    root_breakpoints,
+    row_sum,
+    weighted,
+)
+from hdl.parameters import parameter_object
 from hdl.unit import Unit
 
-STATE = signed(16)
-"""An element of a hidden state, in steps of its row's own scale."""
-
-OUTPUT = FixedPoint(integer_bits=6, fraction_bits=10)
-"""A normalised and weighted element."""
-
-EPSILON_BITS = 32
-SQUARE_BITS = 31
-FRACTION_BITS = 15
-"""Fraction bits of the normalised sum of squares."""
-
-ROOT_FRACTION = 16
-"""Fraction bits of a reciprocal root."""
-
-PIECES = 256
-GUARD_BITS = 3
 TURNAROUND = 8
 """Cycles from a row's last slice to the first place in the buffer that it sets free."""
 
 
 @parameter_object
-class RmsNormParameters(Parameters):
+class RmsNormParameters(RowNormParameters):
     """Dimensions of an RMSNorm unit; they also drive its golden model and its testbench.
 
     Parameters
@@ -59,84 +47,18 @@ class RmsNormParameters(Parameters):
         If a rule above is broken, with the rule and the value.
     """
 
-    lanes: Annotated[int, PowerOfTwo(1, 64, "elements")] = 32
-    width: Annotated[int, Range(2, 8192, "elements")] = 4096
-    weight_fraction: Annotated[int, Range(10, 15, "bits")] = 14
-    rows: Annotated[int, Range(1, 16, "rows")] = 4
-
-    def __post_init__(self) -> None:
-        """Check every rule."""
-        super().__post_init__()
-        require(self.width % self.lanes == 0, "width must be a multiple of lanes", self.width)
-        require(self.width >= 2 * self.lanes, "width must be at least two slices", self.width)
-
-    @property
-    def slices(self) -> int:
-        """Slices of a hidden state."""
-        return self.width // self.lanes
-
-    @property
-    def sum_width(self) -> int:
-        """Bits of a sum of squares and epsilon."""
-        return (self.width * 4**15 + 2**EPSILON_BITS - 1).bit_length()
-
-    @property
-    def width_exponent(self) -> int:
-        """The power of two that is at least the root of the width."""
-        return ((self.width - 1).bit_length() + 1) // 2
-
     @property
     def root_breakpoints(self) -> tuple[int, ...]:
         """The table of reciprocal roots."""
         return root_breakpoints(self.width, self.width_exponent)
 
     @property
-    def ratio_fraction(self) -> int:
-        """Fraction bits of an element over the root mean square."""
-        return ROOT_FRACTION - self.width_exponent
-
-    @property
-    def drop(self) -> int:
-        """Bits that a weighted element loses: the ratio counts its half."""
-        return self.ratio_fraction + 1 + self.weight_fraction - OUTPUT.fraction_bits
-
-    @property
-    def slice_layout(self) -> data.StructLayout:
-        """A slice of a hidden state; `epsilon` counts in a row's first slice."""
-        values = data.ArrayLayout(STATE, self.lanes)
-        return data.StructLayout({"values": values, "epsilon": EPSILON_BITS, "last": 1})
-
-    @property
-    def values_layout(self) -> data.ArrayLayout:
-        """A slice of weights, and of a hidden state in the buffer."""
-        return data.ArrayLayout(STATE, self.lanes)
-
-    @property
     def row_layout(self) -> data.StructLayout:
         """A row's reciprocal root: a mantissa and how far to shift."""
         mantissa = (max(self.root_breakpoints) >> GUARD_BITS).bit_length()
         return data.StructLayout(
-            {"mantissa": unsigned(mantissa), "shift": range(self.sum_width // 2 + 1)}
+            {"mantissa": unsigned(mantissa), "shift": range(self.squares_width // 2 + 1)}
         )
-
-    @property
-    def result_layout(self) -> data.StructLayout:
-        """A slice of normalised elements."""
-        values = data.ArrayLayout(OUTPUT.shape, self.lanes)
-        return data.StructLayout({"values": values, "last": 1})
-
-
-@cache
-def root_breakpoints(width: int, exponent: int) -> tuple[int, ...]:
-    """Return ``sqrt(width) / 2**exponent / sqrt(x)`` for x from 1 to 4, 128 pieces an octave.
-
-    The root of the width in the table saves the division by the width.
-    """
-
-    def root(t: Any) -> Any:
-        return mpmath.sqrt(width) / 2**exponent / mpmath.sqrt(max(1 + t, 2 * t))
-
-    return exact_breakpoints(root, pieces=PIECES, width=2, scale=1 << ROOT_FRACTION + GUARD_BITS)
 
 
 class RmsNorm(Unit):
@@ -227,29 +149,15 @@ class RmsNorm(Unit):
 
         squares = [Signal(SQUARE_BITS, name=f"square_{i}", reset_less=True) for i in range(p.lanes)]
         m.d.sync += [squares[i].eq(states.values[i] * states.values[i]) for i in range(p.lanes)]
-        slice_sum = tree_sum(squares)
-        addend = Signal(slice_sum.shape(), reset_less=True)
-        total = Signal(p.sum_width, reset_less=True)
-        m.d.sync += addend.eq(slice_sum)
-        # A row's first slice starts from epsilon instead of the row before.
-        with m.If(strobe):
-            m.d.sync += total.eq(Mux(flags[0], epsilon, total) + addend)
-
-        # The root halves the exponent; an odd one's factor of two selects the second octave.
-        fraction, exponent = normalised(total, FRACTION_BITS)
-        place = Signal(FRACTION_BITS + 1, reset_less=True)
-        m.submodules.root = root = TableInterpolation(
-            breakpoints=p.root_breakpoints,
-            offset_bits=FRACTION_BITS - (PIECES.bit_length() - 2),
-            guard_bits=GUARD_BITS,
-            stages=2,
-        )
-        m.d.sync += place.eq(Cat(fraction, exponent[0]))
-        m.d.comb += [root.a.eq(place), buffer.results.payload.mantissa.eq(root.result)]
-        # The sum, its place in the table, and the two of the table.
-        ended = delay_line(m, strobe & flags[1], 4, name="ended", reset=True)[-1]
-        shift = delay_line(m, exponent[1:], 3, name="shift")[-1]
-        m.d.comb += [buffer.results.valid.eq(ended), buffer.results.payload.shift.eq(shift)]
+        total = Signal(p.squares_width, reset_less=True)
+        row_sum(m, squares, strobe=strobe, begins=flags[0], start=epsilon, total=total)
+        mantissa, shift = reciprocal_root(m, total, p.root_breakpoints)
+        ended = delay_line(m, strobe & flags[1], 1 + ROOT_STAGES, name="ended", reset=True)[-1]
+        m.d.comb += [
+            buffer.results.valid.eq(ended),
+            buffer.results.payload.mantissa.eq(mantissa),
+            buffer.results.payload.shift.eq(shift),
+        ]
 
     def _second_pass(self, m: Module, buffer: RowBuffer) -> None:
         """Multiply by the reciprocal root, then by the weights, which may be late."""
@@ -262,7 +170,6 @@ class RmsNorm(Unit):
         move = free & (~divided | self.weights.valid)
         m.d.comb += [buffer.enable.eq(move), self.weights.ready.eq(free & divided)]
 
-        ratio_shape = signed(ROOT_FRACTION + 2)
         out = self.results.payload
         with m.If(move):
             m.d.sync += [
@@ -278,12 +185,8 @@ class RmsNorm(Unit):
                 out.last.eq(divided_last),
             ]
         for i in range(p.lanes):
-            ratio = Signal(ratio_shape, name=f"ratio_{i}", reset_less=True)
+            ratio = Signal(RATIO, name=f"ratio_{i}", reset_less=True)
             with m.If(move):
                 m.d.sync += ratio.eq((buffer.data[i] * row.mantissa) >> row.shift)
-            # What floor took away counts as half: one constant bit instead of a rounding adder.
-            halves = Cat(Const(1, 1), ratio).as_signed()
-            weighted = halves * self.weights.payload[i] + (1 << p.drop - 1)
-            clamped, _saturated = saturate(weighted >> p.drop, OUTPUT.shape)
             with m.If(free):
-                m.d.sync += out.values[i].eq(clamped)
+                m.d.sync += out.values[i].eq(weighted(ratio, self.weights.payload[i], p.drop))

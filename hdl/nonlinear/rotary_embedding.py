@@ -15,7 +15,7 @@ from amaranth.lib.wiring import In, Out
 from hdl.arith.delay_line import delay_line
 from hdl.arith.saturating_add import saturate
 from hdl.arith.table_interpolation import TableInterpolation, exact_breakpoints, look_up
-from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, require
+from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, require, require_range
 from hdl.unit import Unit
 
 ELEMENT = signed(16)
@@ -196,6 +196,8 @@ class RotaryPair(Unit):
     ----------
     position_bits : int
         Bits of a position.
+    width : int
+        Bits of an element, 16 to 48; wide ones are sums that are not requantised yet.
 
     Members
     -------
@@ -211,17 +213,19 @@ class RotaryPair(Unit):
 
     STAGES = 4
 
-    def __init__(self, *, position_bits: int) -> None:
+    def __init__(self, *, position_bits: int, width: int = ELEMENT.width) -> None:
+        require_range("width", width, ELEMENT.width, 48)
         self.position_bits = position_bits
+        self.element = signed(width)
         super().__init__(
             {
                 "enable": In(1),
                 "position": In(position_bits),
                 "turn": In(position_bits + PHASE_BITS),
-                "x": In(ELEMENT),
-                "y": In(ELEMENT),
-                "x_rotated": Out(ELEMENT),
-                "y_rotated": Out(ELEMENT),
+                "x": In(self.element),
+                "y": In(self.element),
+                "x_rotated": Out(self.element),
+                "y_rotated": Out(self.element),
             }
         )
 
@@ -232,9 +236,9 @@ class RotaryPair(Unit):
         angle = self.position * self.turn + (1 << self.position_bits - 1)
         # First stage: the angle, as quarters and the place in one.
         phase = Signal(PHASE_BITS, reset_less=True)
-        x, y = Signal(ELEMENT, reset_less=True), Signal(ELEMENT, reset_less=True)
+        x, y = Signal(self.element, reset_less=True), Signal(self.element, reset_less=True)
         quarters = phase[PLACE_BITS:]
-        straight = signed(ELEMENT.width + 1)
+        straight = signed(self.element.width + 1)
         # Second stage: whole quarters are swaps and signs; -(-2**15) needs a bit more.
         turned = Mux(quarters[0], -y, x), Mux(quarters[0], x, y)
         x_straight, y_straight = (
@@ -272,6 +276,6 @@ class RotaryPair(Unit):
                 y_held.eq(y_straight),
             ]
             for port, total in zip((self.x_rotated, self.y_rotated), results, strict=True):
-                clamped, _saturated = saturate(total >> CIRCLE_FRACTION, ELEMENT)
+                clamped, _saturated = saturate(total >> CIRCLE_FRACTION, self.element)
                 m.d.sync += port.eq(clamped)
         return m

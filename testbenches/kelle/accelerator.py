@@ -28,11 +28,33 @@ PATIENCE = 20_000
 """Cycles without any transfer that an operation of the longest kind does not reach."""
 
 
+FETCH_LATENCY, HEAD_LATENCY = 4, 64
+"""Cycles of a block's lookup, and of a head's way through everything, beside its work."""
+
+
 def arrays(value: Any) -> Any:
     """Turn a nested dictionary of integers into one of arrays."""
     if isinstance(value, dict):
         return {name: arrays(item) for name, item in value.items()}
     return np.array(value)
+
+
+def step_bound(p: KelleParameters) -> int:
+    """Return the cycles of a step whose tiles each wait for the slowest of load, vectors, fetch.
+
+    Nothing overlaps in it that the accelerator overlaps; refreshes do not count.
+    """
+    load = p.array.array.load_cycles
+    projection = p.slices * p.inputs
+    block = max(
+        2 * p.slices * max(load, p.queries), p.memory.edram.entry_words * (p.rows + FETCH_LATENCY)
+    )
+    return (
+        2 * p.query_heads * projection * load
+        + 2 * p.heads * projection * max(load, p.members)
+        + p.heads * (2 * p.tiles + 2) * block
+        + p.heads * (HEAD_LATENCY + 16 * p.rows)
+    )
 
 
 class Accelerator:
@@ -134,15 +156,23 @@ class Accelerator:
 
         What is selected is compared with the model, slot by slot, with all else when it is checked.
         """
-        p, edram = self.p, self.p.memory.edram
         if select:
-            await self.select(prefill)
-        taken = [0] * p.heads
+            # Rows follow: those of slots that are not in use yet are not refreshed.
+            self.send_scores(prefill)
+            await self.run("prefill_scores")
+            await self.bench.run(until=lambda: int(self.filled().sum()) >= len(prefill.kept))
+        else:
+            for token in prefill.kept:
+                self.send_kept(token)
+        self.send_cache(model, prefill)
+        await self.run("prefill", "rows")
+
+    def send_cache(self, model: KelleModel, prefill: Prefill) -> None:
+        """Offer the rows of what a prefill keeps."""
+        edram, taken = self.p.memory.edram, [0] * self.p.heads
         for token in prefill.kept:
             slot = taken[token.head]
             taken[token.head] += 1
-            if not select:
-                self.send_kept(token)
             if token.vector != KEPT:
                 self.send_noise(token.head, slot)
                 continue
@@ -151,18 +181,12 @@ class Accelerator:
             self.send_rows(edram.entry(token.head, slot), keys, values)
         for vector, values in model.inputs.items():
             self.send_vector(vector, values)
-        await self.run("prefill", "rows")
 
-    async def select(self, prefill: Prefill) -> None:
-        """Offer a prefill's scores; pass cycles until all heads have got their tokens.
-
-        Only then do rows follow: those of slots that are not in use yet are not refreshed.
-        """
+    def send_scores(self, prefill: Prefill) -> None:
+        """Offer a prefill's scores."""
         for scores in prefill.scores:
             slices = pack_slices(self.p.selector, scores, "tiles", self.bench.numpy_rng)
             self.sources["prefill_scores"].send(slices)
-        await self.run("prefill_scores")
-        await self.bench.run(until=lambda: int(self.filled().sum()) >= len(prefill.kept))
 
     def send_kept(self, token: Kept) -> None:
         """Offer a token that has been selected already."""

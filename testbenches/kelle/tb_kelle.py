@@ -13,8 +13,9 @@ from golden.kelle.kelle import KelleModel, Step
 from golden.llm import open_trace
 from hdl.kelle.edram.refresh_walker import RefreshSettings
 from hdl.kelle.parameters import KelleParameters
+from testbenches.applicable import Run, only_if
 from testbenches.bench import catalog_parameters
-from testbenches.kelle.accelerator import Accelerator
+from testbenches.kelle.accelerator import Accelerator, step_bound
 from testbenches.streams import four_states
 
 LAYER = 14
@@ -28,13 +29,42 @@ def prepare(p: KelleParameters) -> None:
 
 
 def intervals(p: KelleParameters, tick: int, patience: int = 0) -> RefreshSettings:
-    """Return the paper's intervals in ticks of some cycles."""
-    return RefreshSettings(parameters=p.memory.refresh, tick_cycles=tick, patience=patience)
+    """Return the paper's intervals, as far as they can be set, in ticks of some cycles."""
+    longest = (1 << p.interval_bits) - 1
+    msb_lst, lsb_hst, lsb_lst = (min(interval, longest) for interval in (4, 15, 20))
+    return RefreshSettings(
+        parameters=p.memory.refresh,
+        tick_cycles=tick,
+        patience=patience,
+        msb_lst=msb_lst,
+        lsb_hst=lsb_hst,
+        lsb_lst=lsb_lst,
+    )
+
+
+def step_tick(p: KelleParameters) -> int:
+    """Return cycles in which a sweep, a step, and the search for the threshold have room."""
+    return p.memory.refresh.walk_cycles + step_bound(p) * 9 // 8 + 400
 
 
 def longest(p: KelleParameters) -> RefreshSettings:
     """Return ticks that no short test reaches."""
     return intervals(p, (1 << p.tick_bits) - 1)
+
+
+def small(run: Run) -> bool:
+    """Return whether whole texts are decoded in seconds."""
+    return run.parameters.slots <= 16
+
+
+def step_fits_a_tick(run: Run) -> bool:
+    """Return whether a tick can be as long as a step."""
+    return step_tick(run.parameters) < 1 << run.parameters.tick_bits
+
+
+def quick(run: Run) -> bool:
+    """Return whether many cycles are, too."""
+    return small(run) and not run.four_states
 
 
 class Decode:
@@ -109,6 +139,7 @@ class Decode:
 
 
 @cocotb.test()
+@only_if(step_fits_a_tick, "each step needs a tick of its own, to know which scores a sweep sees")
 async def real_decode(dut: Any) -> None:
     """Decode with a full cache: outputs, victims, popular tokens, slots, and refreshed words.
 
@@ -121,7 +152,7 @@ async def real_decode(dut: Any) -> None:
     if p.slots <= 16:
         steps = 6 if four_states() else 32
     sweep = p.memory.refresh.walk_cycles + 64
-    tick = accelerator.load_beats * 9 // 8 + sweep + 300
+    tick = step_tick(p)
     # Scores of a long text come for several ticks, which would find some slots still empty.
     await decode.start(intervals(p, tick), decode.full, select=p.slots <= 16)
     begun = accelerator.begun
@@ -155,22 +186,41 @@ async def real_decode(dut: Any) -> None:
 
 
 @cocotb.test()
+@only_if(lambda run: not small(run), "a small cache is filled by the selector in every test")
 async def selected_prefill(dut: Any) -> None:
     """Select a long text's tokens, and decode from them."""
     decode = Decode(dut, "selected prefill")
-    if decode.p.slots <= 16:
-        return
     await decode.start(longest(decode.p), decode.full)
     await decode.step(decode.full)
     await decode.check()
 
 
 @cocotb.test()
+@cocotb.parametrize(select=[True, False])
+@only_if(small, "the order of two streams, which large dimensions share")
+async def token_behind_its_prefill(dut: Any, select: bool) -> None:
+    """Offer a token in the cycle in which its prefill's first scores or tokens come: it waits."""
+    decode = Decode(dut, f"token behind its prefill {select}")
+    await decode.start(longest(decode.p))
+    made = prefill(decode.model, decode.full)
+    decode.learn(made.score_updates)
+    # Nothing is refreshed here, so that rows may come before the slots are in use.
+    decode.accelerator.send_cache(decode.model, made)
+    await decode.accelerator.run("rows")
+    if select:
+        decode.accelerator.send_scores(made)
+    else:
+        for token in made.kept:
+            decode.accelerator.send_kept(token)
+    await decode.step(decode.full)
+    await decode.check()
+
+
+@cocotb.test()
+@only_if(small, "a large cache takes hundreds of steps to fill")
 async def empty_cache(dut: Any) -> None:
     """Decode from the text's first token: tiles that are empty, partly filled, then full."""
     decode = Decode(dut, "empty cache")
-    if decode.p.slots > 16:
-        return
     await decode.start(longest(decode.p))
     for now in range(4 if four_states() else 2 * decode.p.slots):
         await decode.step(now)
@@ -179,14 +229,14 @@ async def empty_cache(dut: Any) -> None:
 
 @cocotb.test()
 @cocotb.parametrize(pattern=["random", "bursty", "adversarial"])
+@only_if(quick, "hours at large dimensions or in four states")
 async def pauses(dut: Any, pattern: str) -> None:
     """Let every stream pause, and refreshes take the banks in the middle of everything."""
     decode = Decode(dut, "pauses", pattern)
     p = decode.p
-    if p.slots > 16 or four_states():
-        return
     walk = p.memory.refresh.walk_cycles
-    await decode.start(intervals(p, 3 * walk, walk), decode.full)
+    tick = min(3 * walk, (1 << p.tick_bits) - 1)
+    await decode.start(intervals(p, tick, min(walk, tick - walk)), decode.full)
     for now in range(decode.full, decode.full + 6):
         await decode.step(now)
     await decode.check()
@@ -194,12 +244,11 @@ async def pauses(dut: Any, pattern: str) -> None:
 
 
 @cocotb.test()
+@only_if(quick, "hours at large dimensions or in four states")
 async def crowded_banks(dut: Any) -> None:
     """Let refresh take nearly all cycles of the banks: whoever reads is late, and is waited for."""
     decode = Decode(dut, "crowded banks")
     p = decode.p
-    if p.slots > 16 or four_states():
-        return
     refresh = p.memory.refresh
     always = {f"{half}_{group}": 1 for half in ("msb", "lsb") for group in ("hst", "lst")}
     tick = refresh.walk_cycles + 4
@@ -214,12 +263,11 @@ async def crowded_banks(dut: Any) -> None:
 
 
 @cocotb.test()
+@only_if(small, "a large cache takes minutes to fill again")
 async def resets(dut: Any) -> None:
     """Reset in the middle of a step: nothing of it is left. Tokens are selected outside."""
     decode = Decode(dut, "resets")
     p, bench = decode.p, decode.bench
-    if p.slots > 16:
-        return
     for _ in range(1 if four_states() else 4):
         await decode.start(longest(p), decode.full, select=False)
         decode.accelerator.offer(decode.full, decode.layer.quantised[decode.full])

@@ -9,8 +9,8 @@ from golden.kelle.sfu import SfuModel
 from hdl.kelle.sfu import SfuParameters
 from testbenches.bench import Bench, catalog_parameters
 from testbenches.nonlinear import (
+    norm_bench,
     tb_activation_functions,
-    tb_rms_norm,
     tb_rotary_embedding,
     tb_softmax,
 )
@@ -62,7 +62,7 @@ class Work:
     def add_norm(self) -> None:
         """Add hidden states and the weights of one norm."""
         p = self.p.norm
-        states, epsilon, weights = (part[:6] for part in tb_rms_norm.real_rows(p))
+        states, epsilon, weights = (part[:6] for part in norm_bench.real_rows(p))
         last = last_of(len(states), p.slices)
         slices = {
             "values": states.reshape(-1, p.lanes),

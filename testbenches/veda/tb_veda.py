@@ -6,6 +6,7 @@ import cocotb
 import numpy as np
 
 from hdl.veda.parameters import VedaParameters
+from testbenches.applicable import Run, only_if
 from testbenches.bench import catalog_parameters, context
 from testbenches.streams import four_states, read
 from testbenches.veda.accelerator import Accelerator
@@ -29,6 +30,11 @@ STALLS = [
 """Pause patterns of what comes in and of what goes out."""
 
 
+def small(run: Run) -> bool:
+    """Return whether whole layers take seconds."""
+    return run.parameters.array.width < 64
+
+
 def many(p: VedaParameters) -> bool:
     """Return whether a cycle costs little enough for many of them."""
     return p.array.width < 64 and not four_states()
@@ -40,12 +46,10 @@ def prepare(p: VedaParameters) -> None:
 
 
 @cocotb.test()
+@only_if(lambda run: small(run) or run.full, "minutes at large dimensions: FULL=1")
 async def whole_layers(dut: Any) -> None:
     """Take tokens of SmolLM2 through three layers one behind the other."""
     p = catalog_parameters()
-    small = p.array.width < 64
-    if not small and not context()["full"]:
-        return
     accelerator = Accelerator(dut, "whole_layers")
     cached = 127 if p.capacity > 127 else p.capacity - 1
     # At the published dimensions a layer has 1.6 million lines.
@@ -58,12 +62,13 @@ async def whole_layers(dut: Any) -> None:
 
 
 @cocotb.test()
+@only_if(
+    lambda run: small(run) or (run.full and run.parameters.hidden_size < 4096),
+    "hours at the published dimensions, minutes at large ones: FULL=1",
+)
 async def whole_prompt(dut: Any) -> None:
     """Read a prompt in blocks through three layers, each line of a matrix fetched once a block."""
     p = catalog_parameters()
-    small = p.array.width < 64
-    if p.hidden_size >= 4096 or not (small or context()["full"]):
-        return
     accelerator = Accelerator(dut, "whole_prompt")
     layers = 1 if four_states() else 3
     if many(p):
@@ -86,11 +91,10 @@ async def whole_prompt(dut: Any) -> None:
 
 @cocotb.test()
 @cocotb.parametrize((("source", "sink"), STALLS))
+@only_if(small, "whole layers of large dimensions are long")
 async def layer_stalls(dut: Any, source: str, sink: str) -> None:
     """Whole layers and attention alone in any order, under pairs of pause patterns."""
     p = catalog_parameters()
-    if p.array.width >= 64:
-        return
     accelerator = Accelerator(dut, f"layer_stalls {source} {sink}", source=source, sink=sink)
     work = mixed_layers(accelerator.bench.numpy_rng, p, 1 if four_states() else 6)
     await accelerator.run(work)
@@ -98,11 +102,10 @@ async def layer_stalls(dut: Any, source: str, sink: str) -> None:
 
 
 @cocotb.test()
+@only_if(small, "whole layers of large dimensions are long")
 async def layer_resets(dut: Any) -> None:
     """Reset in the middle of layers, which leaves nothing behind."""
     p = catalog_parameters()
-    if p.array.width >= 64:
-        return
     accelerator = Accelerator(dut, "layer_resets", source="random", sink="bursty")
     rng = accelerator.bench.numpy_rng
     for _ in range(1 if four_states() else 5):
@@ -161,11 +164,10 @@ async def votes_cost_nothing(dut: Any) -> None:
 
 
 @cocotb.test()
+@only_if(lambda run: run.full and not small(run), "a figure of large dimensions: FULL=1")
 async def utilisation(dut: Any) -> None:
     """Measure one layer's step by itself, from its instruction to its last output."""
     p = catalog_parameters()
-    if p.array.width < 64 or not context()["full"]:
-        return
     tokens = real_tokens(p, LAYERS[2])
     for length in (128, 512):
         accelerator = Accelerator(dut, f"utilisation {length}")
@@ -237,11 +239,10 @@ async def resets(dut: Any) -> None:
 
 
 @cocotb.test()
+@only_if(lambda run: run.parameters.capacity <= 64, "many slots take long to fill")
 async def no_slot_left(dut: Any) -> None:
     """Let a token find all slots taken: it takes the last one, and the status says so."""
     p = catalog_parameters()
-    if p.capacity > 64:
-        return
     accelerator = Accelerator(dut, "no_slot_left")
     work = DecodeWork(p)
     tokens = random_tokens(accelerator.bench.numpy_rng, p, p.capacity + 2)
@@ -281,11 +282,10 @@ async def no_number(dut: Any) -> None:
 
 
 @cocotb.test()
+@only_if(small, "whole layers of large dimensions are long")
 async def no_norm(dut: Any) -> None:
     """Put an infinity into a hidden state: the layer gives no number, and raises its flag."""
     p = catalog_parameters()
-    if p.array.width >= 64:
-        return
     accelerator = Accelerator(dut, "no_norm")
     tokens, trace = random_tokens(accelerator.bench.numpy_rng, p, 8), open_tokens()
     states = real_states(p, trace, LAYERS[0])[:2]

@@ -6,15 +6,11 @@ import numpy as np
 import pytest
 
 from golden.llm import open_trace
-from golden.nonlinear.rms_norm import (
-    error_bound,
-    exact_rms_norm,
-    quantise_states,
-    quantise_weights,
-    rms_norm,
-)
+from golden.nonlinear.rms_norm import exact_rms_norm, rms_norm
+from golden.nonlinear.row_norm import error_bound, quantise_states, quantise_weights
 from hdl.catalog import entry_named
-from hdl.nonlinear.rms_norm import OUTPUT, RmsNormParameters
+from hdl.nonlinear.rms_norm import RmsNormParameters
+from hdl.nonlinear.row_norm import OUTPUT
 
 PRESETS = ["tiny", "smollm2", "paper"]
 

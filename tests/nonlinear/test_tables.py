@@ -5,12 +5,13 @@ from typing import Any
 import pytest
 
 from golden.arith import bitmod_fp4, reciprocal
-from golden.nonlinear import activation_functions, rms_norm, rotary_embedding, softmax
+from golden.nonlinear import activation_functions, layer_norm, rms_norm, rotary_embedding, softmax
 from hdl.arith.bitmod_fp4 import MAGNITUDES, SPECIAL_CODE
 from hdl.arith.bitmod_fp4 import SPECIALS as SPECIAL_HALVES
 from hdl.arith.reciprocal import SEEDS
 from hdl.catalog import entry_named
 from hdl.nonlinear.activation_functions import dip_breakpoints
+from hdl.nonlinear.layer_norm import LayerNormParameters
 from hdl.nonlinear.rms_norm import RmsNormParameters
 from hdl.nonlinear.rotary_embedding import RotaryEmbeddingParameters, circle_breakpoints
 from hdl.nonlinear.softmax import SLOPES, STARTS
@@ -47,6 +48,11 @@ def test_activation_dips(pieces: int) -> None:
 )
 def test_reciprocal_roots(p: RmsNormParameters) -> None:
     assert tuple(rms_norm.roots(p)) == p.root_breakpoints
+
+
+@pytest.mark.parametrize("p", presets("layer_norm"))
+def test_reciprocal_deviations(p: LayerNormParameters) -> None:
+    assert tuple(layer_norm.roots(p)) == p.root_breakpoints
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,8 @@ class Head:
     bits: int = 0
     halve: bool = False
     victim: int = 0
+    found: bool = False
+    important: bool = False
 
 
 @dataclass
@@ -77,6 +79,8 @@ class EvictionModel:
         Their slots.
     vectors : list[tuple[int, set[int]] | None]
         For each stored input vector its token's position and the heads that keep it.
+    no_victim : bool
+        A full head had nobody to evict.
     """
 
     def __init__(self, parameters: EvictionParameters) -> None:
@@ -89,6 +93,7 @@ class EvictionModel:
         ]
         self.vectors: list[tuple[int, set[int]] | None] = [None] * p.vectors
         self.promoted: tuple[int, int] | None = None
+        self.no_victim = False
 
     def prefill(
         self, head: int, position: int, importance: int, vector: int = KEPT
@@ -128,12 +133,19 @@ class EvictionModel:
         h.halve = bool(np.any(left_range & resident))
         protect = self.policy.protects(h.positions, now)
         candidates = np.flatnonzero(resident & ~protect)
-        if len(candidates):
+        h.found = len(candidates) > 0
+        # Only positions that no text has protect everybody: then the last slot is given up.
+        h.victim = len(used) - 1
+        if h.found:
             h.victim = int(candidates[np.argmin(h.importance[candidates])])
         if self.promoted is not None:
             h.recomputed[resident & (h.positions == self.promoted[0])] = self.promoted[1]
         coarse = export_score(h.importance, h.bits, p.evictor.source, p.score_bits)
         h.bits = max(h.bits, magnitude_bits(h.importance[used]))
+        # The token that has just left the window, against the mean of all that may be evicted.
+        evictable = coarse[candidates]
+        leaving = evictable[h.positions[candidates] == now - p.window]
+        h.important = bool(np.any(leaving * len(evictable) >= evictable.sum()))
         first = head * p.evictor.slots
         return [
             (first + int(slot), int(coarse[slot]), int(h.recomputed[slot] == KEPT))
@@ -154,6 +166,7 @@ class EvictionModel:
         """Give the arriving token a slot of a head."""
         h = self.heads[head]
         full = h.filled == len(h.positions)
+        self.no_victim |= full and not h.found
         slot = h.victim if full else h.filled
         h.filled += not full
         evicted, vector = int(h.positions[slot]), int(h.recomputed[slot])
@@ -174,8 +187,9 @@ class EvictionModel:
         step = Step(placements=list(placements))
         leaving = now - p.window
         keepers = {place.head for place in placements if place.evicted != leaving}
+        matters = sum(self.heads[head].important for head in keepers)
         self.promoted = None
-        if leaving >= p.sinks and len(keepers) > p.popular_heads and None in self.vectors:
+        if leaving >= p.sinks and matters > p.popular_heads and None in self.vectors:
             vector = self.vectors.index(None)
             self.vectors[vector] = (leaving, keepers)
             self.promoted = step.store = (leaving, vector)

@@ -1,5 +1,6 @@
 """What a prefill leaves in the accelerator's cache: the selected tokens' keys, values, inputs."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,9 +38,8 @@ def prefill(model: KelleModel, tokens: int) -> Prefill:
     """Fill the model's cache with what it keeps of a text's first tokens."""
     p, x = model.parameters, model.layer.quantised[:tokens]
     positions = np.arange(tokens)
-    queries = model.rotate(model.project(Operation.QUERY, x), positions)
     keys, values = model.keys_values(x, positions)
-    scores = [_scores(model, queries, keys[:, head], head) for head in range(p.heads)]
+    scores = list(head_scores(model, tokens))
     kept = select([importances(head, p.eviction.evictor) for head in scores], p.eviction)
     score_updates, taken = [], [0] * p.heads
     for token in kept:
@@ -54,8 +54,15 @@ def prefill(model: KelleModel, tokens: int) -> Prefill:
     return Prefill(scores, kept, score_updates)
 
 
-def _scores(model: KelleModel, queries: Integers, keys: Integers, head: int) -> Integers:
-    """Return what the query heads of a head give each token of the text."""
-    p = model.parameters
-    group = queries[:, head * p.queries : (head + 1) * p.queries].swapaxes(0, 1)
-    return np.tril(requantised(group @ keys.T, *model.layer.score))
+def head_scores(model: KelleModel, tokens: int) -> Iterator[Integers]:
+    """Yield for each head what its query heads give each of a text's first tokens.
+
+    Each is int64 [query heads, queries, tokens], and zero where a query does not see the token.
+    """
+    p, x = model.parameters, model.layer.quantised[:tokens]
+    positions = np.arange(tokens)
+    queries = model.rotate(model.project(Operation.QUERY, x), positions)
+    keys, _values = model.keys_values(x, positions)
+    for head in range(p.heads):
+        group = queries[:, head * p.queries : (head + 1) * p.queries].swapaxes(0, 1)
+        yield np.tril(requantised(group @ keys[:, head].T, *model.layer.score))

@@ -57,6 +57,9 @@ def importances(scores: Integers, p: SystolicEvictorParameters) -> Integers:
 def select(totals: Sequence[Integers], p: EvictionParameters) -> list[Kept]:
     """Return what is kept, head by head, by position.
 
+    The vectors are for the popular tokens that most heads keep, then for those with the largest sum
+    of importances in these heads.
+
     Parameters
     ----------
     totals : Sequence[numpy.ndarray]
@@ -67,8 +70,14 @@ def select(totals: Sequence[Integers], p: EvictionParameters) -> list[Kept]:
     count = len(totals[0])
     policy = AerpParameters(budget=p.evictor.slots, window=p.window, sinks=p.sinks)
     chosen = [policy.survivors(total) for total in totals]
-    popular = popular_tokens(chosen, p.popular_heads, policy, count)[: p.prefilled_vectors]
-    vectors = {int(position): number for number, position in enumerate(popular)}
+    popular = popular_tokens(chosen, p.popular_heads, policy, count)
+    heads, worth = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    for total, positions in zip(totals, chosen, strict=True):
+        heads[positions] += 1
+        worth[positions] += total[positions]
+    # The last key counts first; among equals the earlier token.
+    ranked = popular[np.lexsort((popular, -worth[popular], -heads[popular]))]
+    vectors = {int(position): n for n, position in enumerate(ranked[: p.prefilled_vectors])}
     return [
         Kept(head, int(n), int(total[n]), vectors.get(int(n), KEPT))
         for head, (total, positions) in enumerate(zip(totals, chosen, strict=True))

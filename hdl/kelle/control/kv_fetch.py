@@ -88,8 +88,8 @@ class KvFetch(Unit):
     -------
     operations : In(stream)
         `SCORE`, `OWN` or `ATTEND` of a head; what it needs is there.
-    computed : In
-        A slice of a key or value just computed: `side`, `vector`, `head`, `part`.
+    computed_keys, computed_values : In
+        A slice of a key or value just computed: `vector`, `head`, `part`.
     residents : In
         For each head, how many slots hold a token.
     placements : In
@@ -109,7 +109,7 @@ class KvFetch(Unit):
         edram = p.memory.edram
         ports: dict[str, Any] = {
             "operations": In(stream.Signature(operation_layout(p))),
-            "computed": In(computed_layout(p)),
+            **{f"computed_{side}": In(computed_layout(p)) for side in SIDES},
             "residents": In(data.ArrayLayout(bits_for(p.slots), p.heads)),
             "placements": In(data.ArrayLayout(placement_record(p), p.heads)),
             "lookup_request": Out(stream.Signature(p.eviction.address_bits)),
@@ -198,9 +198,10 @@ class KvFetch(Unit):
     ) -> list[Value]:
         """Keep what is computed in this step, and return the rows read, of keys and of values."""
         p = self.parameters
-        edram, arrives = p.memory.edram, self.computed
+        edram = p.memory.edram
         rows = []
         for number, name in enumerate(SIDES):
+            arrives = getattr(self, f"computed_{name}")
             memory = Memory(
                 depth=p.members * p.heads * edram.entry_words,
                 width=16 * edram.row_channels,
@@ -221,9 +222,7 @@ class KvFetch(Unit):
                 ),
                 # A row comes slice by slice: each is offered everywhere and enabled in its place.
                 memory.write_data.eq(arrives["values"].as_value().replicate(p.row_slices)),
-                memory.write_enable.eq(
-                    (arrives.strobe & (arrives.side == number)) << arrives.part % p.row_slices
-                ),
+                memory.write_enable.eq(arrives.strobe << arrives.part % p.row_slices),
             ]
             channels = [memory.read_data.word_select(c, 16) for c in range(edram.row_channels)]
             rows.append(row_of(edram, channels))

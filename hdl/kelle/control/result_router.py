@@ -46,9 +46,13 @@ class ResultRouter(Unit):
     slices, but the rotary embedding turns whole heads: queries and keys wait in a memory until
     their last slice is there.
 
+    Nothing here can wait, and nothing has to. Keys and values leave by ports of their own, since a
+    head's first values may come while its last keys are still being rotated. A head's slices are
+    read from the memory before the next one's overwrite them, which come after as many cycles as
+    two heads of all members have slices, or more.
+
     **Latency** 0 cycles, or 7 from a head's last slice to its first rotated one. **Throughput** one
-    result a cycle; rotated ones as the array delivers them. Nothing here can wait, and nothing has
-    to: a head is rotated before the next one's first slice comes.
+    result a cycle; rotated ones as the array delivers them.
 
     Parameters
     ----------
@@ -63,8 +67,8 @@ class ResultRouter(Unit):
         The rows of the combined matrix.
     queries, scores, contexts, outputs : Out
         Slices on their way.
-    computed : Out
-        A slice of a key or value.
+    computed_keys, computed_values : Out
+        A slice of a key, and one of a value; both may come in one cycle.
     ended : Out
         A bit an operation: its last result is being written.
     """
@@ -79,7 +83,8 @@ class ResultRouter(Unit):
                 "scores": Out(slice_write(p, p.query_heads * (p.tiles + 1))),
                 "contexts": Out(slice_write(p, p.inputs)),
                 "outputs": Out(slice_write(p, p.inputs)),
-                "computed": Out(computed_layout(p)),
+                "computed_keys": Out(computed_layout(p)),
+                "computed_values": Out(computed_layout(p)),
                 "ended": Out(len(Operation)),
             }
         )
@@ -119,19 +124,26 @@ class ResultRouter(Unit):
         rotated = self._rotate(m, header, valid[Operation.QUERY] | valid[Operation.KEY])
         self._send_rotated(m, rotated)
 
-        # Values come as they are, keys rotated; the program has other operations between them.
-        is_value = valid[Operation.VALUE]
+        # Values come as they are, keys rotated, each to a memory of its own.
         members = Array(self.members[i] for i in range(p.members))
-        member = members[Mux(is_value, header.index, rotated.header.index)]
         rotated_key = rotated.valid & (rotated.header.operation == Operation.KEY)
-        m.d.comb += [
-            self.computed.strobe.eq(is_value | rotated_key),
-            self.computed.side.eq(is_value),
-            self.computed.vector.eq(member.vector),
-            self.computed.head.eq(Mux(is_value, header.head, rotated.header.head)),
-            self.computed.part.eq(Mux(is_value, header.part, rotated.part)),
-            self.computed["values"].eq(Mux(is_value, self.results["values"], rotated.slice)),
-        ]
+        for port, strobe, whose, part, slice_ in (
+            (self.computed_keys, rotated_key, rotated.header, rotated.part, rotated.slice),
+            (
+                self.computed_values,
+                valid[Operation.VALUE],
+                header,
+                header.part,
+                self.results["values"],
+            ),
+        ):
+            m.d.comb += [
+                port.strobe.eq(strobe),
+                port.vector.eq(members[whose.index].vector),
+                port.head.eq(whose.head),
+                port.part.eq(part),
+                port["values"].eq(slice_),
+            ]
         return m
 
     def _rotate(self, m: Module, header: data.View, valid: Value) -> Rotated:

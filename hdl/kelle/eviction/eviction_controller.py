@@ -5,7 +5,6 @@ victims, gives the arriving token a slot in every head, and decides which tokens
 that their input vector is stored instead of their keys and values.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
@@ -13,6 +12,7 @@ from amaranth.lib import data, enum, stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
 
+from hdl.kelle.eviction.decode_step import Choice, State, Step
 from hdl.kelle.eviction.eviction_parameters import (
     EvictionParameters,
     placement_layout,
@@ -21,6 +21,7 @@ from hdl.kelle.eviction.eviction_parameters import (
     vector_layout,
     wavefront_layout,
 )
+from hdl.kelle.eviction.importance_judge import ImportanceJudge
 from hdl.kelle.eviction.recomputed_vectors import RecomputedVectors
 from hdl.kelle.eviction.slot_table import SlotTable
 from hdl.kelle.eviction.systolic_evictor import SystolicEvictor
@@ -31,36 +32,6 @@ from hdl.unit import Unit
 
 WAITING_VALUES = 4
 """Heads whose values can wait for the attention to be done with the victim's."""
-
-
-class State(enum.Enum, shape=2):
-    """What the controller does with the arriving token."""
-
-    IDLE = 0
-    LOOKUP = 1
-    PLACE = 2
-    OFFER = 3
-
-
-@dataclass(frozen=True)
-class Step:
-    """Where the controller is in a step: registers, and what follows from them."""
-
-    now: Signal  # Position of the arriving token.
-    stepping: Signal  # It has come, and not all heads have placed it.
-    state: enum.EnumView
-    head: Signal  # The current head.
-    slot: Signal  # The slot that the token takes in this head.
-    evicts: Signal  # Somebody is evicted for it.
-    last_head: Signal
-
-
-@dataclass(frozen=True)
-class Choice:
-    """Whom a full head evicts, once its search has ended."""
-
-    slot: Value
-    valid: Value
 
 
 class EvictionController(Unit):
@@ -76,9 +47,10 @@ class EvictionController(Unit):
     and the arriving token's slot is marked `fresh` in the wavefront of its tile; a search before
     the first step finds the first victims.
 
-    A token that leaves the recent window is popular if more than `popular_above` heads do not
-    evict it in that very step; it is then recomputed from its input vector until the last head has
-    evicted it. The decision is made once.
+    A token that leaves the recent window is popular if it matters to more than `popular_above`
+    heads: they do not evict it in that very step, and its coarse score is at least the mean of all
+    that they may evict. It is then recomputed from its input vector until the last head has evicted
+    it. The decision is made once.
 
     **Latency** the evictor starts a wavefront 1 cycle after it is taken; a placement appears 3
     cycles after the evictor's victim. **Throughput** one wavefront a cycle, but wavefronts with
@@ -120,6 +92,10 @@ class EvictionController(Unit):
         What they hold, a cycle later.
     filled : Out(ArrayLayout(count, heads))
         Slots in use.
+    no_victim : Out(1)
+        A full head had nobody to evict, which happens only if positions are not those of a text:
+        each larger than the one before, and below ``2**position_bits``. The token took the head's
+        last slot. The bit stays until reset.
     scores : Out(stream)
         Score updates for the refresh controllers; while it is not ready, neither a wavefront nor a
         prefilled token is taken.
@@ -147,6 +123,7 @@ class EvictionController(Unit):
                 "lookup_request": In(stream.Signature(p.address_bits)),
                 "lookup_response": Out(data.ArrayLayout(p.token_layout, rows)),
                 "filled": Out(data.ArrayLayout(bits_for(p.evictor.slots), p.heads)),
+                "no_victim": Out(1),
                 "scores": Out(stream.Signature(p.score_layout)),
             }
         )
@@ -173,7 +150,9 @@ class EvictionController(Unit):
         vectors_idle = Const(1) if vectors is None else vectors.idle
 
         self._connect_wavefronts(m, step, issue, table, evictor)
-        m.d.comb += self.tokens.ready.eq(~step.stepping & vectors_idle)
+        # A search for the next victims still needs the window of the step before.
+        searched = issue.idle if p.evict_before else Const(1)
+        m.d.comb += self.tokens.ready.eq(~step.stepping & vectors_idle & searched)
         prefilled = self._take_prefill(m, step, issue)
         self._write_table(m, step, table, prefilled, vectors_idle)
         choice = self._choose_slot(m, step, issue, evictor)
@@ -181,6 +160,14 @@ class EvictionController(Unit):
         self._sequence(m, step, choice, table.placed, evicted)
         if vectors is not None:
             m.submodules.recomputed_vectors = vectors
+            m.submodules.judge = judge = ImportanceJudge(parameters=p)
+            m.d.comb += [
+                judge.standing.eq(table.standing),
+                judge.score.eq(table.score.score),
+                judge.ends.eq(table.peak_valid),
+                judge.head.eq(table.peak_head),
+                vectors.important.eq(judge.important),
+            ]
             self._connect_vectors(m, step, vectors, table, prefilled, evicted)
         return m
 
@@ -201,6 +188,8 @@ class EvictionController(Unit):
         inside = ahead >= p.window - 1
         m.d.comb += [
             table.oldest.eq(Mux(inside, ahead - (p.window - 1), 0)),
+            # Before a text is as long as the window this is nobody's position, or none that counts.
+            table.leaving.eq(ahead - p.window),
             issue.stepping.eq(step.stepping),
             issue.enable.eq(self.scores.ready),
             issue.filled.eq(self.filled),
@@ -281,23 +270,25 @@ class EvictionController(Unit):
             if p.evictor.halves:
                 with m.If(victims.valid & victims.ready):
                     m.d.sync += halve[step.head].eq(victim.saturated)
-            return Choice(slot=victim.index, valid=victims.valid)
+            return Choice(slot=victim.index, found=victim.found, valid=victims.valid)
 
         # Searches run on by themselves; what they find is for the next step.
-        found = Array(
-            Signal(p.evictor.index_width, name=f"victim_{h}", reset_less=True)
-            for h in range(p.heads)
+        outcome = data.StructLayout({"slot": p.evictor.index_width, "found": 1})
+        outcomes = Array(
+            Signal(outcome, name=f"victim_{h}", reset_less=True) for h in range(p.heads)
         )
         searched = Signal(p.head_bits)
         m.d.comb += victims.ready.eq(1)
         with m.If(victims.valid):
             m.d.sync += [
-                found[searched].eq(victim.index),
+                outcomes[searched].slot.eq(victim.index),
+                outcomes[searched].found.eq(victim.found),
                 searched.eq(Mux(searched == p.heads - 1, 0, searched + 1)),
             ]
             if p.evictor.halves:
                 m.d.sync += halve[searched].eq(victim.saturated)
-        return Choice(slot=found[step.head], valid=issue.idle)
+        chosen = outcomes[step.head]
+        return Choice(slot=chosen.slot, found=chosen.found, valid=issue.idle)
 
     def _look_up(self, m: Module, step: Step, table: SlotTable) -> data.View:
         """Let the current head, and between its lookups anybody, ask what slots hold.
@@ -305,19 +296,21 @@ class EvictionController(Unit):
         Returns
         -------
         View
-            What the current head's slot holds, in the cycle after `LOOKUP`.
+            What the current head's slot holds, from the cycle after `LOOKUP` to its placement.
         """
         p = self.parameters
         row_bits = p.evictor.row_bits
         address = step.head * p.tiles + step.slot[row_bits:]
         own = step.state == State.LOOKUP
+        # What the slot held must stand until the token is placed, which may have to wait.
+        others = ~own & (step.state != State.PLACE)
         evicted = Signal(p.token_layout)
         tokens = Array(table.tokens[i] for i in range(p.evictor.rows))
         m.d.comb += [
             evicted.eq(tokens[step.slot[:row_bits]]),
-            self.lookup_request.ready.eq(step.state != State.LOOKUP),
+            self.lookup_request.ready.eq(others),
             self.lookup_response.eq(table.tokens),
-            table.lookup.eq(self.lookup_request.valid | own),
+            table.lookup.eq((self.lookup_request.valid & others) | own),
             table.lookup_address.eq(Mux(own, address, self.lookup_request.payload)),
         ]
         return evicted
@@ -346,6 +339,12 @@ class EvictionController(Unit):
                         step.evicts.eq(full),
                         state.eq(State.LOOKUP),
                     ]
+                    # Positions that no text has protect everybody: the last slot is as good.
+                    with m.If(full & ~choice.found):
+                        m.d.sync += [
+                            step.slot.eq(p.evictor.slots - 1),
+                            self.no_victim.eq(1),
+                        ]
             # What the slot holds is there a cycle later.
             with m.Case(State.LOOKUP):
                 m.d.sync += state.eq(State.PLACE)

@@ -34,8 +34,8 @@ class EvictionParameters(Parameters):
     vector_entries : int
         Entries of the KV eDRAM that a stored input vector occupies.
     popular_above : int, optional
-        A token is popular if more than this many heads keep it (theta * heads); half of the heads
-        by default.
+        A token is popular if it matters to more than this many heads (theta * heads); half of the
+        heads by default.
     evict_before : bool
         Whether the victim is chosen by the scores up to the step before, so that it does not take
         part in the step's attention.
@@ -133,6 +133,11 @@ class EvictionParameters(Parameters):
     def score_layout(self) -> data.StructLayout:
         """Score updates for the refresh controllers."""
         return data.StructLayout({"entry": self.entry_bits, "score": self.score_bits, "valid": 1})
+
+    @property
+    def standing_layout(self) -> data.StructLayout:
+        """What a score's token is in its head: one that may be evicted, one that may be now."""
+        return data.StructLayout({"evictable": 1, "leaving": 1})
 
     @property
     def pass_layout(self) -> data.StructLayout:

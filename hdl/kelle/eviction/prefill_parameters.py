@@ -5,7 +5,7 @@ from typing import Annotated
 
 from amaranth.hdl import Cat, Value, signed
 from amaranth.lib import data
-from amaranth.utils import ceil_log2
+from amaranth.utils import bits_for, ceil_log2
 
 from hdl.kelle.eviction.eviction_parameters import EvictionParameters
 from hdl.parameters import Parameters, Range, parameter_object, require
@@ -95,9 +95,11 @@ class PrefillSelectorParameters(Parameters):
         return data.StructLayout({"position": self.place_bits, "importance": signed(width)})
 
     @property
-    def mark_layout(self) -> data.StructLayout:
-        """Whether a token of the text is recomputed, and from which vector."""
-        return data.StructLayout({"recomputed": 1, "vector": self.eviction.vector_bits})
+    def rank_layout(self) -> data.StructLayout:
+        """How popular a token is: the heads that keep it, and the sum of its importances there."""
+        p = self.eviction
+        total = signed(p.evictor.score_width + ceil_log2(p.heads))
+        return data.StructLayout({"importance": total, "heads": bits_for(p.heads)})
 
     def up_to(self, position: Value, tile: Value) -> Value:
         """Return a bit for each row of a tile: whether its position is at most the given one."""

@@ -11,9 +11,9 @@ from typing import Any
 from amaranth.hdl import Array, Module, Mux, Signal
 from amaranth.lib import data, enum, stream
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import bits_for
 
 from hdl.kelle.eviction.eviction_parameters import prefill_layout
+from hdl.kelle.eviction.popular_tokens import PopularTokens
 from hdl.kelle.eviction.prefill_parameters import PrefillSelectorParameters
 from hdl.kelle.eviction.prefill_sums import PrefillSums
 from hdl.kelle.eviction.threshold_search import ThresholdSearch
@@ -68,7 +68,8 @@ class PrefillSelector(Unit):
     query heads that share a key are several slices. A text within the budget is kept as a whole.
 
     A token is popular if more than `popular_heads` heads keep it and it is not in the recent
-    window; the first `prefilled_vectors` popular tokens of the text are marked as recomputed.
+    window. The `prefilled_vectors` best popular tokens are marked as recomputed: those that the
+    most heads keep, then those with the largest sum of importances in these heads.
     After the last head everything that is kept leaves by `prefill`, head by head, by position; a
     head's n-th token is for the slot n of an empty table.
 
@@ -94,6 +95,8 @@ class PrefillSelector(Unit):
         the text's last.
     prefill : Out(stream)
         As in `EvictionController`.
+    busy : Out(1)
+        A layer's first scores have come, and its last token has not left.
 
     Raises
     ------
@@ -107,6 +110,7 @@ class PrefillSelector(Unit):
             {
                 "scores": In(stream.Signature(p.scores_layout)),
                 "prefill": Out(stream.Signature(prefill_layout(p.eviction))),
+                "busy": Out(1),
             }
         )
 
@@ -118,10 +122,9 @@ class PrefillSelector(Unit):
         m.submodules.search = search = ThresholdSearch(parameters=p)
         kept_tokens = eviction.heads * eviction.evictor.slots
         m.submodules.kept = kept = Memory(depth=kept_tokens, width=p.kept_layout.size)
-        # While heads are counted a token has its count here, afterwards its mark.
-        count_bits = bits_for(eviction.heads)
-        mark_width = max(count_bits, p.mark_layout.size)
-        m.submodules.marks = marks = Memory(depth=p.context, width=mark_width)
+        # What the heads so far give each token of the text.
+        m.submodules.ranks = ranks = Memory(depth=p.context, width=p.rank_layout.size)
+        m.submodules.popular = popular = PopularTokens(parameters=p)
 
         layer = Layer(
             state=Signal(State),
@@ -139,8 +142,8 @@ class PrefillSelector(Unit):
         stages = self._walk(m, layer, sums, search)
         choice = self._choose(m, layer, stages, sums, search)
         self._keep(m, layer, stages[3], choice, kept)
-        self._mark(m, layer, stages[3], choice, marks)
-        emitted = self._emit(m, layer, sums, kept, marks, stages[2])
+        self._rank(m, layer, stages, choice, ranks, popular)
+        emitted = self._emit(m, layer, sums, kept, popular)
         self._sequence(m, layer, sums, search, stages[3].final, emitted)
         return m
 
@@ -157,6 +160,8 @@ class PrefillSelector(Unit):
         state, head = layer.state, layer.head
         connect_streams(m, self.scores, sums.scores)
         m.d.comb += sums.open.eq(state == State.SUM)
+        with m.If(self.scores.valid & self.scores.ready):
+            m.d.sync += self.busy.eq(1)
         with m.Switch(state):
             # A text within the budget has no threshold.
             with m.Case(State.SUM):
@@ -176,7 +181,7 @@ class PrefillSelector(Unit):
             # All heads leave together.
             with m.Case(State.EMIT):
                 with m.If(emitted):
-                    m.d.sync += state.eq(State.SUM)
+                    m.d.sync += [state.eq(State.SUM), self.busy.eq(0)]
 
     def _walk(
         self, m: Module, layer: Layer, sums: PrefillSums, search: ThresholdSearch
@@ -276,29 +281,41 @@ class PrefillSelector(Unit):
         with m.If(stage.final):
             m.d.sync += slot.eq(0)
 
-    def _mark(self, m: Module, layer: Layer, stage: Stage, choice: Choice, marks: Memory) -> None:
-        """Count the heads that keep a token; with the last head the count becomes a mark."""
+    def _rank(
+        self,
+        m: Module,
+        layer: Layer,
+        stages: list[Stage],
+        choice: Choice,
+        ranks: Memory,
+        popular: PopularTokens,
+    ) -> None:
+        """Sum up what the heads give a token; with the last head its rank is complete."""
         p, eviction = self.parameters, self.parameters.eviction
-        count = Signal(bits_for(eviction.heads))
-        # The first popular tokens of the text take the vectors.
-        used = Signal(bits_for(eviction.prefilled_vectors))
-        mark = Signal(p.mark_layout)
-        # The first head finds the marks of the layer before.
-        earlier = Mux(layer.head == 0, 0, marks.read_data[: len(count)])
+        reads, writes = stages[2], stages[3]
+        rank, earlier = Signal(p.rank_layout), Signal(p.rank_layout)
+        given = Mux(choice.keep, choice.importance, 0)
         m.d.comb += [
-            count.eq(earlier + choice.keep),
-            mark.recomputed.eq(
-                eviction.is_popular(count) & ~choice.recent & (used != eviction.prefilled_vectors)
-            ),
-            mark.vector.eq(used),
-            marks.write_enable.eq(stage.valid),
-            marks.write_address.eq(stage.position),
-            marks.write_data.eq(Mux(layer.last_head, mark.as_value(), count)),
+            ranks.read_enable.eq(reads.valid),
+            ranks.read_address.eq(reads.position),
+            # The first head finds the ranks of the layer before.
+            earlier.eq(Mux(layer.head == 0, 0, ranks.read_data)),
+            rank.heads.eq(earlier.heads + choice.keep),
+            rank.importance.eq(earlier.importance + given),
+            ranks.write_enable.eq(writes.valid),
+            ranks.write_address.eq(writes.position),
+            ranks.write_data.eq(rank),
         ]
-        with m.If(stage.valid & layer.last_head & mark.recomputed):
-            m.d.sync += used.eq(used + 1)
-        with m.If(stage.final):
-            m.d.sync += used.eq(0)
+        # What stage 3 has added up is ranked a cycle later: tokens leave two after the walk's last.
+        complete = Signal(p.rank_layout, reset_less=True)
+        m.d.sync += [
+            popular.offer.eq(
+                writes.valid & layer.last_head & eviction.is_popular(rank.heads) & ~choice.recent
+            ),
+            popular.offered.eq(writes.position),
+            complete.eq(rank),
+        ]
+        m.d.comb += popular.rank.eq(complete)
 
     def _emit(
         self,
@@ -306,17 +323,15 @@ class PrefillSelector(Unit):
         layer: Layer,
         sums: PrefillSums,
         kept: Memory,
-        marks: Memory,
-        counted: Stage,
+        popular: PopularTokens,
     ) -> Signal:
-        """Read what is kept, then its mark; return whether all has left.
+        """Read what is kept, and mark what is popular; return whether all has left.
 
-        Both pipeline stages wait for the controller together. Until then stage `counted` of the
-        walk reads the marks.
+        Both pipeline stages wait for the controller together.
         """
         p, eviction = self.parameters, self.parameters.eviction
         slots = eviction.evictor.slots
-        # `end`: everything has been read; `found`: what was read still needs its mark.
+        # `end`: everything has been read; `found`: what was read has not been on offer.
         emits, moves, reads, emitted = Signal(), Signal(), Signal(), Signal()
         head = Signal(eviction.head_bits)
         slot = Signal(range(slots))
@@ -325,7 +340,6 @@ class PrefillSelector(Unit):
         found_head = Signal(eviction.head_bits, reset_less=True)
         stored = Signal(p.kept_layout)
         leaving = Signal(prefill_layout(eviction), reset_less=True)
-        mark = data.View(p.mark_layout, marks.read_data[: p.mark_layout.size])
         m.d.comb += [
             emits.eq(layer.state == State.EMIT),
             moves.eq(emits & (~self.prefill.valid | self.prefill.ready)),
@@ -335,11 +349,9 @@ class PrefillSelector(Unit):
             kept.read_enable.eq(reads),
             kept.read_address.eq(head * slots + slot),
             stored.eq(data.View(p.kept_layout, kept.read_data)),
-            marks.read_enable.eq(counted.valid | moves),
-            marks.read_address.eq(Mux(emits, stored.position, counted.position)),
+            popular.position.eq(stored.position),
+            popular.clear.eq(emitted),
             self.prefill.payload.eq(leaving),
-            self.prefill.payload.token.recomputed.eq(mark.recomputed),
-            self.prefill.payload.token.vector.eq(mark.vector),
             emitted.eq(emits & end & ~found & ~self.prefill.valid),
         ]
         with m.If(moves):
@@ -349,6 +361,8 @@ class PrefillSelector(Unit):
                 self.prefill.valid.eq(found),
                 leaving.head.eq(found_head),
                 leaving.token.position.eq(stored.position),
+                leaving.token.recomputed.eq(popular.found),
+                leaving.token.vector.eq(popular.vector),
                 leaving.importance.eq(stored.importance),
             ]
         # A text within the budget fills fewer slots, the same in every head.

@@ -62,6 +62,8 @@ class RecomputedVectors(Unit):
         Position of the arriving token.
     outcome, outcome_valid : In
         What a head did with it; the heads come in ascending order, `last` with the last one.
+    important : In(heads)
+        As in `ImportanceJudge`: to which heads the token that leaves the window matters.
     prefilled, prefilled_valid : In
         A token of the prefill.
     idle : Out(1)
@@ -83,6 +85,7 @@ class RecomputedVectors(Unit):
                 "now": In(p.position_bits),
                 "outcome": In(outcome_layout(p)),
                 "outcome_valid": In(1),
+                "important": In(p.heads),
                 "prefilled": In(prefilled_layout(p)),
                 "prefilled_valid": In(1),
                 "idle": Out(1),
@@ -172,13 +175,16 @@ class RecomputedVectors(Unit):
     def _count_keepers(
         self, m: Module, leaving: Signal, keepers: Signal, many: Signal, decides: Signal
     ) -> None:
-        """Note which heads still have the token that leaves the window, and how many."""
+        """Note which heads still have the token that leaves the window, and to how many it matters.
+
+        All of the former hold its vector once it is stored, whatever it is worth to them.
+        """
         head, evicted = self.outcome.head, self.outcome.evicted
         leaves = self.outcome.evicts & (evicted.position == leaving)
         with m.If(self.outcome_valid):
             m.d.sync += [
                 keepers.eq(keepers | Mux(leaves, 0, 1 << head)),
-                many.eq(many + ~leaves),
+                many.eq(many + (~leaves & self.important.bit_select(head, 1))),
                 decides.eq(self.outcome.last),
             ]
 

@@ -6,6 +6,8 @@ down the rows, a row a cycle.
 """
 
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value, signed
@@ -24,6 +26,7 @@ class Answered:
 
     wavefront: data.View
     takes_part: Signal  # The slot holds a token, or that of this step.
+    standing: data.View  # What the token is in its head.
     token: data.View
     marked: Signal  # It was promoted in the step before, and its slot does not know.
 
@@ -54,6 +57,8 @@ class SlotRow(Unit):
         The same, a cycle later.
     oldest : In(position)
         Positions from here on are in the recent window.
+    leaving : In(position)
+        The one that has just left it.
     promoted : In(promoted)
         A token that is marked as recomputed when a wavefront passes it.
     state : Out(state)
@@ -72,6 +77,8 @@ class SlotRow(Unit):
         What it holds.
     score, score_valid : Out
         Score update of a slot for the refresh controllers.
+    standing : Out(standing)
+        What its token is in the head, if the score belongs to a search.
     """
 
     def __init__(self, *, parameters: EvictionParameters) -> None:
@@ -87,6 +94,7 @@ class SlotRow(Unit):
                 "strobe_out": Out(1),
                 "pass_out": Out(p.pass_layout),
                 "oldest": In(p.position_bits),
+                "leaving": In(p.position_bits),
                 "promoted": In(p.promoted_layout),
                 "state": Out(p.state_layout),
                 "update": In(p.evictor.update_layout),
@@ -100,6 +108,7 @@ class SlotRow(Unit):
                 "token": Out(p.token_layout),
                 "score": Out(p.score_layout),
                 "score_valid": Out(1),
+                "standing": Out(p.standing_layout),
             }
         )
 
@@ -161,6 +170,7 @@ class SlotRow(Unit):
         answered = Answered(
             wavefront=Signal(p.pass_layout, name="answered", reset_less=True),
             takes_part=Signal(name="takes_part", reset_less=True),
+            standing=Signal(p.standing_layout, name="answered_standing"),
             token=Signal(p.token_layout, name="answered_token", reset_less=True),
             marked=Signal(name="marked"),
         )
@@ -172,10 +182,14 @@ class SlotRow(Unit):
             self.state.valid.eq(resident & ~fresh),
             self.state.protect.eq(p.is_sink(held.position) | (held.position >= self.oldest)),
         ]
+        # The token that has just left the window is one of those that may be evicted.
+        evictable = self.strobe_in & self.state.valid & ~self.state.protect
         m.d.sync += [
             self.strobe_out.eq(self.strobe_in),
             answered.wavefront.eq(wavefront),
             answered.takes_part.eq(resident | fresh),
+            answered.standing.evictable.eq(evictable),
+            answered.standing.leaving.eq(evictable & (held.position == self.leaving)),
             answered.marked.eq(self.strobe_in & resident & ~fresh & is_promoted),
             answered.token.eq(held),
         ]
@@ -209,6 +223,9 @@ class SlotRow(Unit):
             self.score_valid.eq((updates & answered.wavefront.compare) | (prefills & self.placed)),
             self.score.entry.eq(Cat(self.row, answered.wavefront.address)),
             self.score.score.eq(clipped - low),
+            self.standing.eq(
+                answered.standing.as_value() & answered.wavefront.compare.replicate(2)
+            ),
             # The slot of a recomputed token holds nothing that would have to be refreshed.
             self.score.valid.eq(~answered.token.recomputed),
         ]
@@ -242,7 +259,7 @@ class SlotTable(Unit):
         Read row 0 for the next wavefront.
     strobe, wavefront : In
         A wavefront at row 0.
-    oldest, promoted : In
+    oldest, leaving, promoted : In
         As in `SlotRow`.
     states : Out(ArrayLayout(state, rows))
         What each evictor row is told.
@@ -256,8 +273,8 @@ class SlotTable(Unit):
         Show a tile.
     tokens : Out(ArrayLayout(token, rows))
         What its slots hold, a cycle later.
-    score, score_valid : Out
-        Score updates for the refresh controllers.
+    score, score_valid, standing : Out
+        Score updates for the refresh controllers, and what their tokens are in the head.
     peak, peak_valid, peak_head : Out
         Magnitudes of all importances that a head's last search saw, or-ed.
     """
@@ -272,6 +289,7 @@ class SlotTable(Unit):
                 "strobe": In(1),
                 "wavefront": In(p.pass_layout),
                 "oldest": In(p.position_bits),
+                "leaving": In(p.position_bits),
                 "promoted": In(p.promoted_layout),
                 "states": Out(data.ArrayLayout(p.state_layout, rows)),
                 "updates": In(data.ArrayLayout(p.evictor.update_layout, rows)),
@@ -284,6 +302,7 @@ class SlotTable(Unit):
                 "tokens": Out(data.ArrayLayout(p.token_layout, rows)),
                 "score": Out(p.score_layout),
                 "score_valid": Out(1),
+                "standing": Out(p.standing_layout),
                 "peak": Out(p.evictor.score_width - 1),
                 "peak_valid": Out(1),
                 "peak_head": Out(p.head_bits),
@@ -310,6 +329,7 @@ class SlotTable(Unit):
                 row.strobe_in.eq(strobe),
                 row.pass_in.eq(wavefront),
                 row.oldest.eq(self.oldest),
+                row.leaving.eq(self.leaving),
                 row.promoted.eq(self.promoted),
                 self.states[i].eq(row.state),
                 row.update.eq(self.updates[i]),
@@ -332,6 +352,7 @@ class SlotTable(Unit):
             updates = [a | b for a, b in zip(updates[::2], updates[1::2], strict=True)]
         m.d.comb += [
             Cat(self.score_valid, self.score).eq(updates[0]),
+            self.standing.eq(reduce(or_, (row.standing.as_value() for row in rows))),
             self.placed.eq(Cat(row.placed for row in rows).any()),
         ]
         self._gather_peaks(m, strobe, wavefront, peak)

@@ -74,7 +74,7 @@ class SystolicEvictorParameters(Parameters):
     slots: Annotated[int, Range("rows", 4096, "tokens")] = 2048
     index_width: Annotated[int, Range(1, 16, "bits")] = 12
     input_width: Annotated[int, Range(4, 32, "bits")] = 16
-    score_width: Annotated[int, Range(4, 24, "bits")] = 16
+    score_width: Annotated[int, Range(4, 32, "bits")] = 16
     shift: Annotated[int, Range(0, 31, "bits")] = 8
     source: ScoreSource = ScoreSource.RAW
     on_saturation: OnSaturation = OnSaturation.CLAMP
@@ -369,9 +369,29 @@ class SystolicEvictor(Unit):
             ]
             strobe, wavefront, minimum = row.strobe_out, row.wavefront_out, row.minimum_out
 
-        # The chain's end meets the minimum of the head's earlier tiles here rather than at the top
-        # row, so that a tile need not wait until the one before it has drained. An earlier tile
-        # has the lower slots and wins among equals, as it would in the chain.
+        # Only a wavefront that completes its tile's scores leaves a minimum that counts.
+        compared = strobe & wavefront.compare
+        victim = self._end_of_chain(m, compared, wavefront, minimum)
+
+        # A victim that is taken at once costs no cycle.
+        m.submodules.waiting = waiting = Fifo(shape=p.victim_layout, depth=p.victims)
+        m.d.comb += [
+            waiting.source.payload.eq(victim),
+            waiting.source.valid.eq(compared & wavefront.last),
+        ]
+        connect_streams(m, waiting.sink, self.victims)
+        return m
+
+    def _end_of_chain(
+        self, m: Module, compared: Value, wavefront: data.View, minimum: Any
+    ) -> data.View:
+        """Return the smallest of a head's tiles so far, and keep it until the head's last one.
+
+        The chain's end meets the minimum of the head's earlier tiles here rather than at the top
+        row, so that a tile need not wait until the one before it has drained.
+        """
+        p = self.parameters
+        # An earlier tile has the lower slots and wins among equals, as it would in the chain.
         victim = Signal(p.victim_layout)
         smaller = ~self.best_found | (minimum.importance < self.best.importance)
         m.d.comb += [victim.eq(self.best), victim.found.eq(self.best_found)]
@@ -381,8 +401,6 @@ class SystolicEvictor(Unit):
                 victim.index.eq(Cat(minimum.row, self.tile)),
                 victim.found.eq(1),
             ]
-        # Only a wavefront that completes its tile's scores leaves a minimum that counts.
-        compared = strobe & wavefront.compare
         if p.halves:
             saturated = Signal()
             m.d.comb += victim.saturated.eq(saturated | minimum.saturated)
@@ -394,12 +412,4 @@ class SystolicEvictor(Unit):
                 self.best_found.eq(victim.found & ~wavefront.last),
                 self.tile.eq(Mux(wavefront.last, 0, self.tile + 1)),
             ]
-
-        # A victim that is taken at once costs no cycle.
-        m.submodules.waiting = waiting = Fifo(shape=p.victim_layout, depth=p.victims)
-        m.d.comb += [
-            waiting.source.payload.eq(victim),
-            waiting.source.valid.eq(compared & wavefront.last),
-        ]
-        connect_streams(m, waiting.sink, self.victims)
-        return m
+        return victim

@@ -92,9 +92,11 @@ class RefreshBound(Elaboratable):
         done = taken & (walker.refresh.payload == watched * p.words + (p.words - 1))
         with m.If(about):
             m.d.sync += valid.eq(walker.update.valid)
-        m.d.sync += age.eq(Mux(about | done | ~valid, 0, age + 1))
+        # News of a score is no write: only a refresh, or coming into use, makes the entry young.
+        leaves = about & ~walker.update.valid
+        m.d.sync += age.eq(Mux(done | leaves | ~valid, 0, age + 1))
 
-        # The claim. Its age is what has passed since the entry was last refreshed as a whole.
+        # The claim: age is what has passed since the entry was last refreshed as a whole.
         group = Signal()
         rows, _output = self.platform.memory(depth=p.entries, width=1)
         for entry, row in enumerate(rows):

@@ -16,6 +16,7 @@ from golden.llm import open_trace
 from hdl.kelle.edram.refresh_controller import COUNTS, HALVES
 from hdl.kelle.edram.refresh_walker import RefreshParameters, RefreshSettings
 from hdl.kelle.eviction.systolic_evictor import ScoreSource, SystolicEvictorParameters
+from testbenches.applicable import Run, only_if
 from testbenches.bench import Bench, catalog_parameters
 from testbenches.packing import from_integers, pack, to_integer, to_integers, unpack
 
@@ -47,6 +48,22 @@ def scaled(p: RefreshParameters) -> RefreshSettings:
         lsb_hst=lsb_hst,
         lsb_lst=lsb_lst,
     )
+
+
+def room(p: RefreshParameters) -> int:
+    """Return the changes that a tick has time for, between a sweep and the threshold's search."""
+    settings = scaled(p)
+    return settings.tick_cycles - settings.patience - p.walk_cycles - p.settle_cycles
+
+
+def small(run: Run) -> bool:
+    """Return whether a sweep is short."""
+    return run.parameters.entries <= 1024
+
+
+def fits_a_tick(run: Run) -> bool:
+    """Return whether the paper's intervals can be set, and all scores change between two sweeps."""
+    return run.parameters.interval_bits >= 5 and room(run.parameters) >= run.parameters.entries
 
 
 def prepare(p: RefreshParameters) -> None:
@@ -121,9 +138,7 @@ class Refresh:
     def __init__(self, dut: Any, salt: str, traffic: str = "none") -> None:
         self.p: RefreshParameters = catalog_parameters()
         self.settings = scaled(self.p)
-        # Changes that a tick has time for, from the end of a sweep until the threshold must settle.
-        busy = self.settings.patience + self.p.walk_cycles + self.p.settle_cycles
-        self.room = self.settings.tick_cycles - busy
+        self.room = room(self.p)
         # Refreshes are no transfers of a stream; scores may rest for a few ticks.
         patience = 4 * self.settings.tick_cycles
         self.bench = Bench(dut, f"{salt} {traffic}", patience=patience)
@@ -187,12 +202,22 @@ class Refresh:
 
 
 @cocotb.test()
-@cocotb.parametrize(traffic=["none", "random", "bursty", "endless"])
-async def sweeps(dut: Any, traffic: str) -> None:
+async def sweeps(dut: Any) -> None:
     """Every address of every sweep, as SmolLM2's scores change from tick to tick."""
+    await sweep_often(dut, "random")
+
+
+@cocotb.test()
+@cocotb.parametrize(traffic=["none", "bursty", "endless"])
+@only_if(small, "sweeps of thousands of entries are long")
+async def sweeps_under_traffic(dut: Any, traffic: str) -> None:
+    """Do the same while others use the banks never, in bursts, or in every cycle."""
+    await sweep_often(dut, traffic)
+
+
+async def sweep_often(dut: Any, traffic: str) -> None:
+    """Sweep under traffic of a pattern."""
     refresh = Refresh(dut, "sweeps", traffic)
-    if refresh.p.entries > 1024 and traffic != "random":
-        return
     await refresh.start()
     for number, updates in enumerate(real_scores(refresh.p)):
         await refresh.tick(updates)
@@ -216,12 +241,11 @@ async def random_scores(dut: Any) -> None:
 
 
 @cocotb.test()
+@only_if(fits_a_tick, "intervals of fewer bits, or scores that do not fit a tick")
 async def operations_against_uniform(dut: Any) -> None:
     """Count refreshed words over a round of all intervals, and compare with a 45 us sweep."""
     refresh = Refresh(dut, "operations against uniform")
     p, bench = refresh.p, refresh.bench
-    if p.interval_bits < 5 or refresh.room < p.entries:
-        return
     await refresh.start()
     rank = bench.numpy_rng.permutation(p.entries)
     updates = [(e, int(rank[e] * (1 << p.score_bits) // p.entries), 1) for e in range(p.entries)]
@@ -254,12 +278,11 @@ async def operations_against_uniform(dut: Any) -> None:
 
 
 @cocotb.test()
+@only_if(small, "sweeps of thousands of entries are long")
 async def resets(dut: Any) -> None:
     """Reset in the middle of sweeps: it leaves nothing behind."""
     refresh = Refresh(dut, "resets", "random")
     p = refresh.p
-    if p.entries > 1024:
-        return
     for _ in range(4):
         await refresh.start()
         refresh.send([(entry, entry % (1 << p.score_bits), 1) for entry in range(p.entries)])

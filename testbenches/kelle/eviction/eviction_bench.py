@@ -66,6 +66,26 @@ class Lanes:
             self.flying[0] = None
 
 
+class Lookups:
+    """Ask for slots at any time, of which nothing else may take notice."""
+
+    def __init__(self, bench: Bench, source: Any, addresses: int) -> None:
+        self.source, self.rng, self.addresses = source, bench.rng, addresses
+        self.active = False
+
+    def clear(self) -> None:
+        """Stop asking."""
+        self.active = False
+
+    def drive(self) -> None:
+        """Ask for any tile."""
+        if self.active and self.source.idle:
+            self.source.send([self.rng.randrange(self.addresses)])
+
+    def sample(self) -> None:
+        """Nothing is kept."""
+
+
 @dataclass
 class Expected:
     """What the model says must appear, in order."""
@@ -89,6 +109,7 @@ class Decode:
         # A token that comes long after the wavefronts of its step.
         self.tokens = bench.source("tokens", "none" if source == "none" else "bursty")
         self.lookup_request = bench.source("lookup_request")
+        self.lookups = bench.add(Lookups(bench, self.lookup_request, p.heads * p.tiles))
         self.lanes = bench.add(Lanes(bench, p))
         self.placements = bench.sink("placements", sink)
         self.values = bench.sink("values", sink)
@@ -165,40 +186,51 @@ class Decode:
                 row=slot % rows,
             )
 
-    async def step(self, now: int, plan: list[np.ndarray]) -> None:
-        """Decode a token: `plan` holds for each head the scores [queries, now + 1] by position."""
+    async def step(self, now: int, plan: list[np.ndarray], *, streamed: bool = False) -> None:
+        """Decode a token: `plan` holds for each head the scores [queries, positions].
+
+        Where they are `streamed`, no head's search waits for the placement of the one before.
+        """
         p, model, bench = self.p, self.model, self.bench
         self.tokens.send([now])
         placed = []
-        for head in range(p.heads):
-            scores = plan[head]
-            if p.evict_before:
-                continue
-            before = model.heads[head].positions.copy()
-            given = np.where(before != EMPTY, scores[:, np.maximum(before, 0)], 0)
-            self.send_search(head, given)
-            self.expected.score_updates += model.search(head, given, now)
-            placed.append(self.expect_place(now, head))
+        # How many heads are searched before the first of them is given its own score.
+        group = p.heads if streamed or p.evict_before else 1
+        for first in range(0, p.heads, group):
+            heads = range(first, first + group)
+            for head in heads:
+                if not p.evict_before:
+                    self.search_cached(head, plan[head], now)
+            placed += [self.expect_place(now, head) for head in heads]
             await self.see_placements()
-            slot = placed[-1].slot
-            self.send_own(head, slot, scores[:, now])
-            self.expected.score_updates += model.own(head, slot, scores[:, now])
-        if p.evict_before:
-            placed = [self.expect_place(now, head) for head in range(p.heads)]
-            await self.see_placements()
+            for head in heads:
+                if not p.evict_before:
+                    slot, own = placed[head].slot, plan[head][:, now % plan[head].shape[1]]
+                    self.send_own(head, slot, own)
+                    self.expected.score_updates += model.own(head, slot, own)
         step = model.decide(now, placed)
         self.expected.score_updates += step.score_updates
         if step.store:
             self.expected.stores.append(step.store)
         if p.evict_before:
             for head in range(p.heads):
-                after = model.heads[head].positions
-                given = np.where(after != EMPTY, plan[head][:, np.maximum(after, 0)], 0)
+                given = self.given(head, plan[head])
                 self.send_search(head, given, fresh=placed[head].slot)
                 self.expected.score_updates += model.search(head, given, now + 1, placed[head].slot)
         await bench.run(until=lambda: self.wavefronts.idle and self.tokens.idle)
         for _ in range(p.evictor.rows + 4):
             await bench.step()
+
+    def search_cached(self, head: int, scores: np.ndarray, now: int) -> None:
+        """Send a head's search by scores [queries, positions]."""
+        given = self.given(head, scores)
+        self.send_search(head, given)
+        self.expected.score_updates += self.model.search(head, given, now)
+
+    def given(self, head: int, scores: np.ndarray) -> np.ndarray:
+        """Return what a head's slots are given, by scores [queries, positions], used repeatedly."""
+        cached = self.model.heads[head].positions
+        return np.where(cached != EMPTY, scores[:, np.maximum(cached, 0) % scores.shape[1]], 0)
 
     def expect_place(self, now: int, head: int) -> Any:
         """Let the model place the token, and note what the ports must show."""
@@ -220,6 +252,7 @@ class Decode:
         """Wait for the values, then read all slots back and compare everything."""
         p, bench = self.p, self.bench
         expected = self.expected
+        self.lookups.active = False
         await bench.run(until=lambda: len(self.values.received) >= len(expected.values))
         for _ in range(2 * p.vector_entries + 8):
             await bench.step()
@@ -247,6 +280,8 @@ class Decode:
             bench.compare(
                 f"news of {what or 'vectors'}", wanted[inside(wanted)], found[inside(found)]
             )
+        said = bool(self.dut.no_victim.value)
+        bench.compare("no victim", np.array([self.model.no_victim]), np.array([said]))
         await self.compare_slots()
 
     def compare_stream(self, what: str, layout: Any, sink: Any, wanted: list[Any]) -> None:

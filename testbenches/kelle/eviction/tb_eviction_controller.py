@@ -11,6 +11,7 @@ from golden.kelle.eviction.prefill_selector import Kept, importances, select
 from golden.kelle.eviction.systolic_evictor import quantise_scores
 from golden.llm import open_trace
 from hdl.kelle.eviction.eviction_parameters import EvictionParameters
+from testbenches.applicable import Run, only_if
 from testbenches.kelle.eviction.eviction_bench import Decode
 
 LAYER = 14
@@ -22,6 +23,11 @@ QUERIES = 3
 def prepare(p: EvictionParameters) -> None:
     """Capture the tensors before the simulator starts."""
     open_trace(text="prose", tokens=640, layers=(LAYER,))
+
+
+def small(run: Run) -> bool:
+    """Return whether a text fills all slots in few steps."""
+    return run.parameters.evictor.slots < 32
 
 
 def real_scores(p: EvictionParameters, tokens: int) -> list[np.ndarray]:
@@ -106,12 +112,11 @@ def compare_with_policy(decode: Decode, scores: list[np.ndarray], first: int, st
 
 
 @cocotb.test()
+@only_if(small, "many slots take many steps to fill")
 async def resets(dut: Any) -> None:
     """Reset in the middle of a step: no slot, vector or wavefront outlives it."""
     decode = Decode(dut, "resets", source="random", sink="random")
     p, rng = decode.p, decode.bench.numpy_rng
-    if p.evictor.slots >= 32:
-        return
     high = 1 << p.evictor.input_width - 1
     for now in range(3):
         await decode.reset()
@@ -127,24 +132,51 @@ async def resets(dut: Any) -> None:
     await decode.finish()
 
 
+def random_plan(decode: Decode, tokens: int) -> list[np.ndarray]:
+    """Return scores [queries, tokens] for each head: extremes and ties, or anything."""
+    p, rng = decode.p, decode.bench.numpy_rng
+    width, signed = p.evictor.input_width, int(p.evictor.input_shape.signed)
+    low, high = (-(1 << width - 1), (1 << width - 1) - 1) if signed else (0, (1 << width) - 1)
+    if rng.integers(3) == 0:
+        return [rng.choice([0, 1 << p.evictor.shift, high], (2, tokens)) for _ in range(p.heads)]
+    return [rng.integers(low, high + 1, (2, tokens)) for _ in range(p.heads)]
+
+
 @cocotb.test()
 @cocotb.parametrize(source=["none", "random"], sink=["none", "random", "adversarial"])
+@only_if(small, "many slots take many steps to fill")
 async def random_decode(dut: Any, source: str, sink: str) -> None:
     """Decode from an empty cache with random scores: ties, extremes, popularity, stalls."""
     decode = Decode(dut, "random decode", source=source, sink=sink)
-    p, rng = decode.p, decode.bench.numpy_rng
-    if p.evictor.slots >= 32:
-        return
-    width, signed = p.evictor.input_width, int(p.evictor.input_shape.signed)
-    low, high = (-(1 << width - 1), (1 << width - 1) - 1) if signed else (0, (1 << width) - 1)
     await decode.reset()
-    for now in range(4 * p.evictor.slots):
-        style = rng.integers(3)
-        plan = []
-        for _ in range(p.heads):
-            scores = rng.integers(low, high + 1, (2, now + 1))
-            if style == 0:
-                scores = rng.choice([0, 1 << p.evictor.shift, high], (2, now + 1))
-            plan.append(scores)
-        await decode.step(now, plan)
+    for now in range(4 * decode.p.evictor.slots):
+        await decode.step(now, random_plan(decode, now + 1))
+    await decode.finish()
+
+
+@cocotb.test()
+@cocotb.parametrize(source=["none", "random"], sink=["none", "adversarial"])
+@only_if(small, "many slots take many steps to fill")
+async def streamed_searches(dut: Any, source: str, sink: str) -> None:
+    """Search all heads without a pause, while others look slots up in every cycle."""
+    decode = Decode(dut, "streamed searches", source=source, sink=sink)
+    await decode.reset()
+    decode.lookups.active = True
+    for now in range(4 * decode.p.evictor.slots):
+        await decode.step(now, random_plan(decode, now + 1), streamed=True)
+    await decode.finish()
+
+
+@cocotb.test()
+@only_if(small, "many slots take many steps to fill")
+async def positions_run_out(dut: Any) -> None:
+    """Go on behind the last position, with a counter that stays there: it is said, and defined."""
+    decode = Decode(dut, "positions run out")
+    p, slots = decode.p, decode.p.evictor.slots
+    last = (1 << p.position_bits) - 1
+    await decode.reset()
+    for step in range(3 * slots):
+        now = min(last - slots - p.window + step, last)
+        await decode.step(now, random_plan(decode, 4 * slots))
+    assert decode.model.no_victim
     await decode.finish()

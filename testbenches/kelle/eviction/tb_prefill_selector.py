@@ -11,6 +11,7 @@ from golden.kelle.eviction.systolic_evictor import quantise_scores
 from golden.llm import open_trace
 from hdl.kelle.eviction.eviction_parameters import prefill_layout
 from hdl.kelle.eviction.prefill_parameters import PrefillSelectorParameters
+from testbenches.applicable import Run, only_if
 from testbenches.bench import Bench, catalog_parameters
 from testbenches.kelle.eviction.prefill_slices import ORDERS, Integers, pack_slices
 from testbenches.packing import from_integers, unpack
@@ -34,6 +35,11 @@ def real_scores(p: PrefillSelectorParameters, tokens: int) -> list[Integers]:
         scores = [trace.attention_trace(LAYER, q).scores[:tokens, :tokens] for q in names]
         heads.append(quantise_scores(np.tril(np.stack(scores)), p.eviction.evictor))
     return heads
+
+
+def small(run: Run) -> bool:
+    """Return whether a text's scores are few."""
+    return run.parameters.rows <= 8
 
 
 class SelectorBench:
@@ -130,22 +136,20 @@ async def real_prefill(dut: Any) -> None:
 
 @cocotb.test()
 @cocotb.parametrize(source=["none", "random"], sink=["none", "random", "adversarial"])
+@only_if(small, "wide tiles make texts of millions of scores")
 async def random_texts(dut: Any, source: str, sink: str) -> None:
     """Texts of all lengths, one after another, in all orders: ties, saturation, stalls."""
     unit = SelectorBench(dut, "random texts", source, sink)
-    if unit.p.rows > 8:
-        return
     await unit.bench.reset()
     for number in range(3 * len(ORDERS)):
         await unit.run(unit.random_text(), ORDERS[number % len(ORDERS)])
 
 
 @cocotb.test()
+@only_if(small, "wide tiles make texts of millions of scores")
 async def resets(dut: Any) -> None:
     """Reset while scores come, in the search, in the walk, while tokens leave."""
     unit = SelectorBench(dut, "resets", "none", "random")
-    if unit.p.rows > 8:
-        return
     await unit.bench.reset()
     for number in range(8):
         text = unit.random_text()

@@ -83,17 +83,21 @@ def test_survivors_are_those_of_numpy_and_torch(trace: Trace, tokens: int) -> No
 
 
 def test_popular_tokens_are_those_of_most_heads(trace: Trace) -> None:
-    """The first of them get the vectors, in all heads that keep them, and nobody else."""
+    """The best of them get the vectors, in all heads that keep them, and nobody else."""
     p, tokens = SMOLLM2.eviction, 320
     totals = [columns(trace, head, ScoreSource.RAW, tokens)[1] for head in range(p.heads)]
     kept = select(totals, p)
     owners: dict[int, list[Kept]] = {}
     for token in kept:
         owners.setdefault(token.position, []).append(token)
-    many = [n for n in sorted(owners) if len(owners[n]) >= 2 and n < tokens - p.window]
+    many = [n for n in owners if len(owners[n]) >= 2 and n < tokens - p.window]
     assert len(many) > p.prefilled_vectors
+    # Sorted by somebody else: most heads first, then the most important, then the earliest.
+    worth = {n: (-len(owners[n]), -sum(t.importance for t in owners[n]), n) for n in many}
+    ranked = sorted(many, key=worth.__getitem__)
+    assert ranked[: p.prefilled_vectors] != sorted(many)[: p.prefilled_vectors]
     for position, tokens_there in owners.items():
-        rank = many.index(position) if position in many else KEPT
+        rank = ranked.index(position) if position in many else p.prefilled_vectors
         vector = rank if rank < p.prefilled_vectors else KEPT
         assert {token.vector for token in tokens_there} == {vector}
 

@@ -1,0 +1,90 @@
+"""How often popularity decides: of real tokens, how many are popular, and who gets the vectors.
+
+`python -m golden.kelle.eviction.popularity`. A criterion that is true of all tokens, or of none,
+decides nothing; nor does a choice that the order of the text makes.
+"""
+
+from dataclasses import dataclass
+
+from golden.kelle.attention_layer import real_layer
+from golden.kelle.eviction.eviction_controller import KEPT
+from golden.kelle.eviction.prefill import prefill
+from golden.kelle.kelle import KelleModel
+from golden.llm import Trace, open_trace
+from hdl.catalog import entry_named
+from hdl.kelle.parameters import KelleParameters
+
+LAYERS = (0, 14, 29)
+FIRST, STEPS = 144, 200
+"""Tokens of the prefill, and decode steps."""
+
+
+@dataclass(frozen=True)
+class Popularity:
+    """What a prefill and the decode steps behind it decide.
+
+    Parameters
+    ----------
+    kept : int
+        Tokens before the recent window that some head keeps of the prefill.
+    popular : int
+        Those of them that most heads keep: so many compete for the vectors.
+    chosen : tuple[int, ...]
+        Positions of those that get one.
+    held : int
+        Of the decode steps, those whose leaving token most heads did not evict in that very step.
+    mattered : int
+        Of these, those whose leaving token mattered to most heads.
+    stored : int
+        Of these, those that found a vector free.
+    """
+
+    kept: int
+    popular: int
+    chosen: tuple[int, ...]
+    held: int
+    mattered: int
+    stored: int
+
+
+def popularity(p: KelleParameters, trace: Trace, layer: int) -> Popularity:
+    """Count on a layer of SmolLM2."""
+    attention = real_layer(trace, layer, p)
+    model, policy = KelleModel(p, attention), p.eviction
+    kept = [token for token in prefill(model, FIRST).kept if token.position < FIRST - p.window]
+    positions = [token.position for token in kept]
+    popular = {n for n in positions if positions.count(n) > policy.popular_heads}
+    chosen = {token.position for token in kept if token.vector != KEPT}
+    held = mattered = stored = 0
+    for now in range(FIRST, FIRST + STEPS):
+        step = model.step(now, attention.quantised[now])
+        keepers = [place.head for place in step.placements if place.evicted != now - p.window]
+        matters = [head for head in keepers if model.eviction.heads[head].important]
+        held += len(keepers) > policy.popular_heads
+        mattered += len(matters) > policy.popular_heads
+        if step.store:
+            stored += 1
+            model.inputs[step.store[1]] = attention.quantised[step.store[0]]
+    return Popularity(
+        len(set(positions)), len(popular), tuple(sorted(chosen)), held, mattered, stored
+    )
+
+
+def main() -> None:
+    """Print a row a layer."""
+    p = entry_named("kelle").parameters("smollm2")
+    trace = open_trace(text="prose", tokens=640, layers=LAYERS)
+    print("| layer | popular of kept | vectors for | held | matter | stored |")
+    print("|---|---|---|---|---|---|")
+    for layer in LAYERS:
+        found = popularity(p, trace, layer)
+        places = ", ".join(map(str, found.chosen))
+        print(
+            f"| {layer} | {found.popular} of {found.kept} | {places} "
+            f"| {found.held} | {found.mattered} | {found.stored} |",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

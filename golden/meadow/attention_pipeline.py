@@ -1,0 +1,238 @@
+"""TPHS attention: the truth in float64, and the bit-exact model of the pipeline."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.arith.requantiser import scale_and_shift
+from golden.meadow.tile.pipelined_softmax import exponential_table, softmax
+from golden.meadow.tile.requantisation import Integers, quantised, to_int8
+from golden.nonlinear import rotary_embedding
+from hdl.meadow.attention_parameters import HALVES, AttentionParameters
+
+Reals = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AttentionBlock:
+    """A block of attention in integers, and what its integers stand for.
+
+    Members
+    -------
+    tokens : numpy.ndarray
+        INT8, shape (tokens, width).
+    query : numpy.ndarray
+        INT8 query weights, shape (heads, width, size); pairs that are rotated are neighbours.
+    keys, values : numpy.ndarray
+        INT8, shape (key-value heads, context, size).
+    causal, skip : bool
+        As in a command.
+    factors : tuple
+        Scale and shift of queries, scores and outputs.
+    table : numpy.ndarray
+        Exponentials of distances.
+    steps : dict[str, float]
+        A unit of tokens, query weights, keys, values, scores and outputs.
+    """
+
+    tokens: Integers
+    query: Integers
+    keys: Integers
+    values: Integers
+    causal: bool
+    skip: bool
+    factors: tuple[tuple[int, int], ...]
+    table: Integers
+    steps: dict[str, float]
+
+    def query_steps(self, p: AttentionParameters) -> int:
+        """Return the cycles in which a group's queries are made."""
+        return self.query.shape[1] // p.slices // HALVES
+
+    @property
+    def context(self) -> int:
+        """Keys of a head."""
+        return self.keys.shape[1]
+
+    @property
+    def positions(self) -> Integers:
+        """The tokens' positions, which are the last of the context."""
+        return np.arange(self.context - len(self.tokens), self.context)
+
+    @property
+    def seen(self) -> Integers:
+        """Which key each token sees, shape (tokens, context)."""
+        every = np.ones((len(self.tokens), self.context), np.int64)
+        return (
+            every * (np.arange(self.context) <= self.positions[:, np.newaxis])
+            if (self.causal)
+            else every
+        )
+
+    @property
+    def members(self) -> int:
+        """Query heads that share keys and values."""
+        return len(self.query) // len(self.keys)
+
+    def skipped(self, skip: bool) -> "AttentionBlock":
+        """Return the same block with or without what no token of a group sees."""
+        return replace(self, skip=skip)
+
+
+def block_of(
+    tokens: Reals,
+    query: Reals,
+    keys: Reals,
+    values: Reals,
+    p: AttentionParameters,
+    *,
+    causal: bool = True,
+    skip: bool = False,
+) -> AttentionBlock:
+    """Bring tensors to INT8, one scale each, and find the scales between the stages.
+
+    Shapes as in `AttentionBlock`; the keys are rotated already.
+    """
+    integers = [quantised(tensor) for tensor in (tokens, query, keys, values)]
+    (x, x_step), (w, w_step), (k, k_step), (v, v_step) = integers
+    block = AttentionBlock(
+        tokens=x,
+        query=w,
+        keys=k,
+        values=v,
+        causal=causal,
+        skip=skip,
+        factors=((1, 0),) * 3,
+        table=np.zeros(256, np.int64),
+        steps={"tokens": x_step, "query": w_step, "keys": k_step, "values": v_step},
+    )
+    wide = wide_queries(block, p)
+    q_step = float(np.abs(wide).max()) / 127 or 1.0
+    narrow = np.clip(np.rint(wide / q_step), -128, 127)
+    scores = np.matmul(narrow, _shared(k, block).swapaxes(1, 2).astype(np.float64))
+    unit = x_step * w_step * q_step * k_step / np.sqrt(p.size)
+    # Scores that nobody sees may saturate.
+    most = float(np.abs(np.where(block.seen, scores, 0)).max()) or 1.0
+    factors = tuple(
+        scale_and_shift(factor) for factor in (1 / q_step, 127 / most, 2.0**-p.probability_bits)
+    )
+    steps = block.steps | {"scores": unit * most / 127, "outputs": v_step}
+    table = exponential_table(steps["scores"])
+    return replace(block, factors=factors, table=table, steps=steps)
+
+
+def _shared(parts: Integers, block: AttentionBlock) -> Integers:
+    """Return keys or values for every query head."""
+    return np.repeat(parts, block.members, axis=0)
+
+
+def wide_queries(block: AttentionBlock, p: AttentionParameters) -> Integers:
+    """Return queries as sums, rotated, shape (heads, tokens, size)."""
+    layer = LinearBlock(
+        tokens=block.tokens,
+        weights=block.query,
+        context=block.context,
+        rotate=p.rotary,
+        factor=block.factors[0],
+    )
+    return wide_linear(layer, p)
+
+
+def attend(block: AttentionBlock, p: AttentionParameters) -> Integers:
+    """Return the outputs of all heads in INT8, shape (heads, tokens, size)."""
+    queries = to_int8(wide_queries(block, p), *block.factors[0])
+    keys, values = _shared(block.keys, block), _shared(block.values, block)
+    scores = to_int8(np.matmul(queries, keys.swapaxes(1, 2)), *block.factors[1])
+    keep = np.broadcast_to(block.seen, scores.shape)
+    shares = softmax(scores, keep, block.table, p.softmax)
+    return to_int8(np.matmul(shares, values), *block.factors[2])
+
+
+def exact_attention(
+    tokens: Reals, query: Reals, keys: Reals, values: Reals, p: AttentionParameters, seen: Integers
+) -> Reals:
+    """Return the heads' outputs in float64, shape (heads, tokens, size)."""
+    members = len(query) // len(keys)
+    queries = np.matmul(tokens, query)
+    if p.rotary:
+        positions = np.arange(seen.shape[1] - len(tokens), seen.shape[1])
+        queries = np.stack(
+            [rotary_embedding.exact_rotation(head, positions, p.rotation) for head in queries]
+        )
+    keys, values = (np.repeat(part, members, axis=0) for part in (keys, values))
+    scores = np.matmul(queries, keys.swapaxes(1, 2)) / np.sqrt(p.size)
+    scores = np.where(seen, scores, -np.inf)
+    powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return np.matmul(powers / powers.sum(axis=-1, keepdims=True), values)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LinearBlock:
+    """A linear layer in GEMM mode.
+
+    Members
+    -------
+    tokens : numpy.ndarray
+        INT8, shape (tokens, elements).
+    weights : numpy.ndarray
+        INT8, shape (tiles, elements, size): outputs in tiles of a head's size.
+    context : int
+        Behind the last token's position.
+    rotate : bool
+        Whether the outputs are rotated by the tokens' positions.
+    factor : tuple[int, int]
+        Scale and shift of the outputs.
+    """
+
+    tokens: Integers
+    weights: Integers
+    context: int
+    rotate: bool
+    factor: tuple[int, int]
+
+
+def linear_of(
+    tokens: Integers, weights: Integers, p: AttentionParameters, *, context: int, rotate: bool
+) -> LinearBlock:
+    """Return a linear layer whose outputs use all of INT8."""
+    block = LinearBlock(
+        tokens=tokens, weights=weights, context=context, rotate=rotate, factor=(1, 0)
+    )
+    most = int(np.abs(wide_linear(block, p)).max()) or 1
+    return replace(block, factor=scale_and_shift(127 / most))
+
+
+def wide_linear(block: LinearBlock, p: AttentionParameters) -> Integers:
+    """Return a linear layer's outputs as sums, shape (tiles, tokens, size)."""
+    sums = np.matmul(block.tokens, block.weights)
+    if not block.rotate:
+        return sums
+    positions = np.arange(block.context - len(block.tokens), block.context)
+    return np.stack(
+        [rotary_embedding.rotate(tile, positions, p.rotation, width=p.query_bits) for tile in sums]
+    )
+
+
+def linear(block: LinearBlock, p: AttentionParameters) -> Integers:
+    """Return a linear layer's outputs in INT8, shape (tiles, tokens, size)."""
+    return to_int8(wide_linear(block, p), *block.factor)
+
+
+def weight_words(query: Integers, p: AttentionParameters) -> Integers:
+    """Return a head's query weights [width, size] in the order of the pipeline's port.
+
+    By pairs of outputs, words of a slice, halves and slices, shape (words, size).
+    """
+    parts = query.reshape(-1, p.slices, p.size, p.size // HALVES, HALVES)
+    return parts.transpose(3, 0, 4, 1, 2).reshape(-1, p.size)
+
+
+def slot_cycles(block: AttentionBlock, p: AttentionParameters) -> int:
+    """Return the cycles of all groups, each by its longest stage, and of three more to begin."""
+    firsts = np.arange(0, len(block.tokens), p.lanes)
+    reach = block.context - len(block.tokens) + firsts + p.lanes
+    skips = block.causal and block.skip
+    features = np.minimum(reach, block.context) if skips else np.full(len(firsts), block.context)
+    slots = np.maximum(features, block.query_steps(p))
+    return int(len(block.query) * slots.sum() + 3 * slots[-1])

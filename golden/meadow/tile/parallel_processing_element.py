@@ -1,0 +1,25 @@
+"""Parallel processing element: integer dot products, and their requantisation."""
+
+import numpy as np
+
+from golden.meadow.tile.requantisation import Integers, to_int8
+
+
+def dot_products(
+    rows: Integers, weights: Integers, *, scale: int, shift: int, wide: bool = False
+) -> Integers:
+    """Return each row's results, shape (rows, outputs).
+
+    Parameters
+    ----------
+    rows : numpy.ndarray
+        INT8 inputs, shape (rows, elements).
+    weights : numpy.ndarray
+        INT8 weights, shape (outputs, elements).
+    scale, shift : int
+        Of the requantisation.
+    wide : bool
+        Whether the results are sums as they are.
+    """
+    sums = np.asarray(rows, np.int64) @ np.asarray(weights, np.int64).T
+    return sums if wide else to_int8(sums, scale, shift)

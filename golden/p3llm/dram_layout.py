@@ -1,0 +1,99 @@
+"""Where weights, keys and values stand in DRAM columns: packing and unpacking of their bytes.
+
+A column is 16 elements of 4 lanes of 4 bits. Its nibble ``4 * element + lane`` is, of
+
+- a linear layer, the weight of output ``16 * tile + element`` and input ``4 * column + lane``;
+- keys, that of token ``16 * tile + element`` and channel ``4 * column + lane``;
+- values, that of channel ``16 * tile + element`` and token ``4 * column + lane``.
+
+So all three are a matrix of outputs by terms of a sum, and `pack_columns` serves them alike.
+"""
+
+import numpy as np
+
+LANES = 4
+
+
+def nibbles(octets: np.ndarray) -> np.ndarray:
+    """Return the nibbles of bytes, the lower half of each first; the last axis doubles."""
+    octets = np.asarray(octets, np.uint8)
+    both = np.stack([octets & 15, octets >> 4], axis=-1)
+    return both.reshape(*octets.shape[:-1], -1)
+
+
+def octets(values: np.ndarray) -> np.ndarray:
+    """Return the bytes of nibbles: the inverse of `nibbles`."""
+    pairs = np.asarray(values, np.uint8).reshape(*np.shape(values)[:-1], -1, 2)
+    return pairs[..., 0] | pairs[..., 1] << 4
+
+
+def pack_columns(codes: np.ndarray, *, elements: int = 16) -> np.ndarray:
+    """Return the columns of a matrix of 4-bit codes.
+
+    Parameters
+    ----------
+    codes : numpy.ndarray
+        0 to 15, shape (outputs, terms): weights as they are, keys by token and channel, values
+        transposed, by channel and token.
+    elements : int
+        Outputs of a column.
+
+    Returns
+    -------
+    numpy.ndarray
+        uint8, shape (tiles, columns, bytes): the columns of a tile in the order of its terms. What
+        the matrix does not fill is 0.
+    """
+    outputs, terms = codes.shape
+    padded = np.pad(codes, [(0, -outputs % elements), (0, -terms % LANES)])
+    tiles = padded.reshape(-1, elements, padded.shape[1] // LANES, LANES).swapaxes(1, 2)
+    return octets(tiles.reshape(*tiles.shape[:2], -1))
+
+
+def unpack_columns(columns: np.ndarray, *, outputs: int, terms: int) -> np.ndarray:
+    """Return the matrix of which `pack_columns` made columns."""
+    tiles, count, size = columns.shape
+    lanes = nibbles(columns).reshape(tiles, count, 2 * size // LANES, LANES)
+    return lanes.swapaxes(1, 2).reshape(-1, count * LANES)[:outputs, :terms]
+
+
+def pack_selects(selects: np.ndarray) -> np.ndarray:
+    """Return metadata of a linear layer: 2-bit special values, shape (8, elements), as bytes."""
+    fours = np.asarray(selects, np.uint8).reshape(-1, 4)
+    return (fours << np.arange(0, 8, 2, dtype=np.uint8)).sum(axis=1).astype(np.uint8)
+
+
+def pack_zero_points(zero_points: np.ndarray) -> np.ndarray:
+    """Return metadata of keys or values: zero points of tokens in their order, as bytes.
+
+    Sixteen elements have 64 of them: those of four tiles of keys, or of 16 columns of values.
+    """
+    return octets(np.asarray(zero_points).ravel())
+
+
+def key_append(token: int, codes: np.ndarray, *, elements: int = 16) -> list[tuple[int, int, int]]:
+    """Return the masked writes that append a token's key: column, byte mask, and what is written.
+
+    Parameters
+    ----------
+    token : int
+        Its place in the head's cache.
+    codes : numpy.ndarray
+        A code a channel.
+    elements : int
+        Outputs of a column.
+
+    Returns
+    -------
+    list[tuple[int, int, int]]
+        Of every write the column, counted over the head's tiles, the bytes' mask, and all bytes as
+        an integer. A key takes two bytes of every column of its tile.
+    """
+    tile, element = divmod(token, elements)
+    count = len(codes) // LANES
+    two = octets(np.asarray(codes).reshape(count, LANES)).astype(int)
+    place = 2 * element
+    return [
+        (tile * count + column, 3 << place, int(low | high << 8) << 8 * place)
+        for column, (low, high) in enumerate(two)
+    ]

@@ -1,0 +1,1 @@
+"""Models of P3-LLM's memory side."""

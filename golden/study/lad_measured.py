@@ -1,0 +1,188 @@
+"""Passes of a whole model under LAD's attention and its rivals, each measured once and kept."""
+
+import hashlib
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from golden.llm.store import TensorStore
+from golden.study.attention import attending
+from golden.study.lad_attention import STATISTICS, LadAttention, LayerState, Scheme
+from golden.study.lad_generation import generate
+from golden.study.lad_rivals import HeavyHitters, Kv4
+from golden.study.losses import LOGITS
+from hdl.paths import locked
+
+Variant = Scheme | HeavyHitters | Kv4 | None
+"""An attention; None is the model's own."""
+
+SOURCES = (
+    "lad_attention.py",
+    "lad_caches.py",
+    "lad_centres.py",
+    "lad_generation.py",
+    "lad_rivals.py",
+    "../lad/piecewise_linear_exp.py",
+    "../../hdl/lad/exp_intervals.py",
+)
+"""The code that decides what a pass gives."""
+
+Progress = Callable[[str, int], Callable[[], None]]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Measured:
+    """A pass over a text.
+
+    Members
+    -------
+    losses : float64 array [tokens - 1]
+        Negative log-likelihoods.
+    nonpositive : int
+        Denominators that were not above 0.
+    """
+
+    losses: np.ndarray
+    nonpositive: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Trace:
+    """What the steps of a text did, in every layer and query head.
+
+    Members
+    -------
+    counts : int16 array [layers, heads, tokens, len(STATISTICS)]
+        As `golden.study.lad_attention.STATISTICS` names them.
+    shares : float64 array [lengths, layers, heads, I]
+        At some lengths: how probable a position's likeliest interval was, its second and so on, on
+        average over the positions with at least 16 steps.
+    """
+
+    counts: np.ndarray
+    shares: np.ndarray
+
+
+class Laboratory:
+    """A model, and a folder of what was measured on it.
+
+    Parameters
+    ----------
+    model
+        A causal language model of `transformers`; its linear layers work in their own precision,
+        the attentions in float64.
+    folder : pathlib.Path
+        Where finished passes are kept.
+    told : str
+        What stands for the model.
+    progress : Progress
+        Told of each pass and its steps.
+    """
+
+    def __init__(self, model: Any, folder: Path, told: str, progress: Progress) -> None:
+        self.model = model
+        self._store = TensorStore(folder)
+        self._progress = progress
+        digest = hashlib.sha256(told.encode())
+        for source in SOURCES:
+            digest.update((Path(__file__).parent / source).read_bytes())
+        self._told = digest.hexdigest()
+
+    def losses(self, what: str, variant: Variant, tokens: np.ndarray) -> Measured:
+        """Predict each token of a text."""
+
+        def measure() -> dict[str, np.ndarray]:
+            done = self._progress(what, self.model.config.num_hidden_layers)
+            attention = _attention(variant, len(tokens), done)
+            text = torch.tensor(tokens, dtype=torch.long)
+            with torch.inference_mode(), self._attending(attention):
+                states = self.model.model(input_ids=text[None], use_cache=False)
+                hidden = states.last_hidden_state[0, :-1]
+                losses = [
+                    torch.nn.functional.cross_entropy(
+                        self.model.lm_head(part), expected, reduction="none"
+                    )
+                    for part, expected in zip(
+                        hidden.split(LOGITS), text[1:].split(LOGITS), strict=True
+                    )
+                ]
+            return {
+                "losses": torch.cat(losses).double().numpy(),
+                "nonpositive": np.array([getattr(attention, "nonpositive", 0)]),
+            }
+
+        told = f"losses {variant!r} {tokens.tolist()}"
+        found = self._kept(told, ("losses", "nonpositive"), measure)
+        return Measured(losses=found["losses"], nonpositive=int(found["nonpositive"][0]))
+
+    def generated(self, what: str, variant: Variant, prompts: np.ndarray, count: int) -> np.ndarray:
+        """Continue prompts greedily; return the tokens [prompts, count]."""
+
+        def measure() -> dict[str, np.ndarray]:
+            done = self._progress(what, count)
+            attention = _attention(variant, prompts.shape[1] + count, None)
+            return {"tokens": generate(self.model, prompts, count, attention, done=done)}
+
+        told = f"text {variant!r} {prompts.tolist()} {count}"
+        return self._kept(told, ("tokens",), measure)["tokens"]
+
+    def trace(
+        self, what: str, scheme: Scheme, tokens: np.ndarray, lengths: tuple[int, ...]
+    ) -> Trace:
+        """Count what each step of a text does."""
+
+        def measure() -> dict[str, np.ndarray]:
+            layers = self.model.config.num_hidden_layers
+            heads = self.model.config.num_attention_heads
+            done = self._progress(what, layers)
+            counts = np.zeros((layers, heads, len(tokens), len(STATISTICS)), np.int16)
+            shares = np.zeros((len(lengths), layers, heads, scheme.intervals.intervals))
+
+            def observe(layer: int, n: int, found: torch.Tensor) -> None:
+                counts[layer, :, n - 1] = found.view(heads, -1).numpy()
+                if n in lengths:
+                    state = attention.layers[layer]
+                    shares[lengths.index(n), layer] = _shares(state, n)
+
+            attention = LadAttention(scheme, capacity=len(tokens), done=done, observe=observe)
+            text = torch.tensor(tokens, dtype=torch.long)
+            with torch.inference_mode(), attending(self.model, attention):
+                self.model.model(input_ids=text[None], use_cache=False)
+            return {"counts": counts, "shares": shares}
+
+        told = f"trace {scheme!r} {tokens.tolist()} {lengths}"
+        return Trace(**self._kept(told, ("counts", "shares"), measure))
+
+    def _attending(self, attention: Any) -> Any:
+        return attending(self.model, attention) if attention else nullcontext()
+
+    def _kept(
+        self, told: str, names: tuple[str, ...], measure: Callable[[], dict[str, np.ndarray]]
+    ) -> dict[str, np.ndarray]:
+        """Return what is kept under a description, measured first if it is not there."""
+        name = hashlib.sha256(f"{self._told} {told}".encode()).hexdigest()[:16]
+        if not self._store.intact(name):
+            found = measure()
+            with locked(self._store.folder / "lock"):
+                self._store.write(name, found)
+        return {tensor: self._store.read(name, tensor) for tensor in names}
+
+
+def _attention(variant: Variant, capacity: int, done: Callable[[], None] | None) -> Any:
+    """Return the attention function of a variant."""
+    if isinstance(variant, Scheme):
+        return LadAttention(variant, capacity=capacity, done=done)
+    # Rivals remember their layers: each pass has its own.
+    return None if variant is None else type(variant)()
+
+
+def _shares(state: LayerState, length: int) -> np.ndarray:
+    """Return the mean probabilities [heads, I] of positions' intervals, the likeliest first."""
+    counts = state.counts[..., : max(length - 15, 1), :].double()
+    shares = (counts / counts.sum(-1, keepdim=True)).sort(-1, descending=True).values
+    return shares.mean(-2).flatten(0, -2).numpy()

@@ -1,0 +1,1 @@
+"""LAD's efficient attention score module."""

@@ -1,0 +1,216 @@
+"""The piecewise linear exponential's lookup: a score's interval and the line that serves it."""
+
+from functools import reduce
+from operator import or_
+from typing import Annotated, Any
+
+from amaranth.hdl import Cat, Const, Module, Mux, Value
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from hdl.arith.adder_tree import tree_sum
+from hdl.arith.delay_line import delay_line
+from hdl.arith.float_format import BINARY16
+from hdl.arith.operator import Operator
+from hdl.lad.exp_intervals import MODE_BITS, IntervalParameters
+from hdl.parameters import Range, parameter_object
+from hdl.unit import Unit
+
+
+@parameter_object
+class PiecewiseLinearExpParameters(IntervalParameters):
+    """Dimensions of the lookup; they also drive its golden model and its testbench.
+
+    Parameters
+    ----------
+    intervals, fit
+        As in `IntervalParameters`.
+    lanes : int
+        Scores a cycle: 12 in APID, 2 in MD.
+
+    Raises
+    ------
+    ValueError
+        If a rule above is broken, with the rule and the value.
+    """
+
+    lanes: Annotated[int, Range(1, 16, "scores")] = 2
+
+    @property
+    def table(self) -> IntervalParameters:
+        """The intervals alone, which are the same for any number of lanes."""
+        return IntervalParameters(intervals=self.intervals, fit=self.fit)
+
+    @property
+    def scores_layout(self) -> data.StructLayout:
+        """Scores less their maximum, and the modes of their positions."""
+        return data.StructLayout(
+            {
+                "values": data.ArrayLayout(BINARY16.width, self.lanes),
+                "modes": data.ArrayLayout(MODE_BITS, self.lanes),
+            }
+        )
+
+    @property
+    def lines_layout(self) -> data.StructLayout:
+        """What is found for each score."""
+        return data.StructLayout(
+            {
+                "intervals": data.ArrayLayout(MODE_BITS, self.lanes),
+                "active": data.ArrayLayout(1, self.lanes),
+                "slopes": data.ArrayLayout(BINARY16.width, self.lanes),
+                "intercepts": data.ArrayLayout(BINARY16.width, self.lanes),
+            }
+        )
+
+
+class PiecewiseLinearExp(Unit):
+    """Finds the intervals of several scores and their lines a x + b (Section III-A).
+
+    **Latency** 1 cycle. **Throughput** `lanes` scores a cycle.
+
+    **Numerics** FP16 in and out, exact: the line's coefficients are those of `IntervalParameters`,
+    rounded once from its least squares. An interval contains its upper bound and not its lower one.
+    A score above 0 is in the top interval; minus infinity and NaN are in the tail, whose line is 0.
+
+    Parameters
+    ----------
+    parameters : PiecewiseLinearExpParameters
+        Dimensions.
+
+    Members
+    -------
+    scores : In(stream)
+        `values`, scores less their maximum, and `modes`, below `intervals`.
+    lines : Out(stream)
+        `intervals`; `active`, 1 where the interval is not the mode; `slopes` a, `intercepts` b.
+
+    Raises
+    ------
+    ValueError
+        By `PiecewiseLinearExpParameters`.
+    """
+
+    def __init__(self, *, parameters: PiecewiseLinearExpParameters) -> None:
+        self.parameters = parameters
+        super().__init__(
+            {
+                "scores": In(stream.Signature(parameters.scores_layout)),
+                "lines": Out(stream.Signature(parameters.lines_layout)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Let all lanes move together."""
+        m = Module()
+        # One enable for all lanes: they stall together.
+        move = ~self.lines.valid | self.lines.ready
+        m.d.comb += self.scores.ready.eq(move)
+        valid = delay_line(m, self.scores.valid, 1, name="valid", enable=move, reset=True)[-1]
+        m.d.comb += self.lines.valid.eq(valid)
+        given, found = self.scores.payload, self.lines.payload
+        for i in range(self.parameters.lanes):
+            m.submodules[f"lane_{i}"] = lane = IntervalLookup(
+                parameters=self.parameters.table, stages=1, enable=True
+            )
+            m.d.comb += [
+                lane.enable.eq(move),
+                lane.score.eq(given.values[i]),
+                lane.mode.eq(given.modes[i]),
+                found.intervals[i].eq(lane.interval),
+                found.active[i].eq(lane.active),
+                found.slopes[i].eq(lane.slope),
+                found.intercepts[i].eq(lane.intercept),
+            ]
+        return m
+
+
+class IntervalLookup(Operator):
+    """One lane of `PiecewiseLinearExp`: what APID compares and what MD looks up.
+
+    **Latency** `stages` cycles. **Throughput** one score a cycle. **Numerics** as in
+    `PiecewiseLinearExp`.
+
+    Parameters
+    ----------
+    parameters : IntervalParameters
+        The intervals and their lines.
+    stages : int
+        Pipeline stages: behind the comparators, and the result, which is the first to have one.
+    enable : bool
+        Whether the registers move only while the input `enable` is 1.
+
+    Members
+    -------
+    score : In(16)
+        FP16, a score less the maximum.
+    mode : In(4)
+        The position's mode interval, below `intervals`.
+    interval : Out(4)
+        The interval that the score is in.
+    active : Out(1)
+        Whether that is not the mode interval.
+    slope, intercept : Out(16)
+        The interval's a and b, FP16.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is illegal.
+    """
+
+    def __init__(
+        self, *, parameters: IntervalParameters, stages: int = 0, enable: bool = False
+    ) -> None:
+        self.parameters = parameters
+        super().__init__(
+            {
+                "score": In(BINARY16.width),
+                "mode": In(MODE_BITS),
+                "interval": Out(MODE_BITS),
+                "active": Out(1),
+                "slope": Out(BINARY16.width),
+                "intercept": Out(BINARY16.width),
+            },
+            stages=stages,
+            enable=enable,
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Compare with all bounds at once; the comparators' outputs choose the line."""
+        m = Module()
+        p = self.parameters
+        pipeline = self.pipeline(m, cuts=2)
+        above, mode = pipeline.cut(Cat(*self._comparators()), self.mode)
+        # Bounds ascend, so the outputs are ones up to the interval and zeros from there: its
+        # number is how many there are, and where they end it is selected.
+        edges = Cat(Const(1, 1), above)
+        selected = edges & ~Cat(above, Const(0, 1))
+        # APID's comparison with the mode's two bounds is the mode's selection.
+        results = pipeline.cut(
+            tree_sum(list(above))[:MODE_BITS],
+            ~selected.bit_select(mode, 1),
+            _chosen(selected, p.slope_codes),
+            _chosen(selected, p.intercept_codes),
+        )
+        outputs = (self.interval, self.active, self.slope, self.intercept)
+        m.d.comb += [output.eq(result) for output, result in zip(outputs, results, strict=True)]
+        return m
+
+    def _comparators(self) -> list[Value]:
+        """Return for each bound, all of them negative, whether it is strictly below the score."""
+        magnitude, negative = self.score[:-1], self.score[-1]
+        number = magnitude <= BINARY16.exponent_mask << BINARY16.mantissa_bits
+        # A negative NaN has a larger magnitude than any bound: only a positive one needs a look.
+        return [
+            Mux(negative, magnitude < (code & BINARY16.magnitude_mask), number)
+            for code in self.parameters.bound_codes
+        ]
+
+
+def _chosen(selected: Value, codes: tuple[int, ...]) -> Value:
+    """Return the one code that is selected."""
+    terms = [
+        Mux(bit, Const(code, BINARY16.width), 0) for bit, code in zip(selected, codes, strict=True)
+    ]
+    return reduce(or_, terms)

@@ -1,0 +1,183 @@
+"""MEADOW's token-parallel head-sequential attention: Q, QK^T, softmax, SM x V in a pipeline."""
+
+from typing import Any
+
+from amaranth.hdl import Array, Module, Mux, Signal, Value, unsigned
+from amaranth.lib import stream
+from amaranth.lib.wiring import In, Out
+
+from hdl.meadow.attention_parameters import HALVES, AttentionParameters
+from hdl.meadow.tile.block_buffer import BlockBuffer
+from hdl.meadow.tile.element_parameters import Mode
+from hdl.meadow.tile.group_counter import group_counter
+from hdl.meadow.tile.pass_sequencer import PassSequencer
+from hdl.meadow.tile.pipelined_softmax import EXPONENTIAL_BITS
+from hdl.meadow.tile.token_lane import TokenLane
+from hdl.meadow.tile.token_store import TokenStore
+from hdl.stream.collector import Collector
+from hdl.stream.connect import connect_streams, fork_handshake
+from hdl.unit import Unit
+
+
+class AttentionPipeline(Unit):
+    """Attention of a block of tokens, from tokens and weights to heads' outputs (Section 4).
+
+    Tokens come in once and stay; then heads follow one another, and in each head groups of tokens,
+    one a lane. A head's query weights come in once; keys and values once for all query heads that
+    share them. Queries, scores and probabilities never leave the chip. While a group's queries are
+    made, the group before it is multiplied with the keys, and so on: stages are chained by valid
+    signals, and each takes as long as it has work.
+
+    The elements that make queries are also those of GEMM mode: a linear layer of any number of
+    outputs, in tiles of a head's size, whose results leave at once. So K and V, the projection and
+    the feed-forward layers run here too, each by a command of its own.
+
+    **Throughput** ``max(F, Qc)`` cycles a group, F being the context, or what of it a pass needs
+    with `skip`, and Qc = ``size / 2 * chunks``; a block of H heads takes ``(H * ceil(tokens /
+    lanes) + 3) * max(F, Qc)`` cycles and some 60 more, behind what comes first: a group's tokens,
+    a head's weights. One word a cycle comes in at each port.
+
+    **Numerics** queries: exact sums, rotated to the nearest by sine and cosine of 15 fraction bits,
+    requantised to INT8. Scores: exact dot products, requantised to INT8. Softmax: as
+    `PipelinedSoftmax`. Outputs: exact sums of INT8 values times probabilities, requantised to INT8.
+    Requantised is ``sum * scale / 2**shift``, rounded half to even and clamped. With `skip` every
+    value is what it is without.
+
+    Parameters
+    ----------
+    parameters : AttentionParameters
+        Dimensions.
+
+    Members
+    -------
+    commands : In(stream)
+        A block: its `mode`; `tokens` of `chunks` words a slice, whose positions are the last of
+        `context`; `heads`, of which each
+        `members` neighbours share keys and values, or tiles of a GEMM's outputs; `rotate`, whether
+        queries, or what a GEMM makes, are rotated; `causal`, whether a token sees only what is not
+        behind it; `skip`, whether what no token of a group sees is left out; a `scale` and a
+        `shift` each of queries, scores and outputs. Tokens are at most the context, that is at most
+        `features`; heads are a multiple of members.
+    entries : In(stream)
+        For each block of attention a table of 256 exponentials.
+    tokens : In(stream)
+        For each block its tokens, ``slices * chunks`` words each: word i is word i // slices of
+        slice i % slices. A lane's tokens are at most `lane_words` words of a slice.
+    query_weights : In(stream)
+        For each head or tile: for each pair of outputs, for each word of a slice, of each of both
+        outputs a word for each slice; `last` with a head's last.
+    keys, values : In(stream)
+        For each key-value head a word for each token of the context; `last` with a head's last.
+    results : Out(stream)
+        For each head or tile, for each token its output; `last` with a block's last.
+
+    Raises
+    ------
+    ValueError
+        By `AttentionParameters`.
+    """
+
+    def __init__(self, *, parameters: AttentionParameters) -> None:
+        self.parameters = p = parameters
+        words = ("tokens", "query_weights", "keys", "values")
+        super().__init__(
+            {
+                "commands": In(stream.Signature(p.command_layout)),
+                "entries": In(stream.Signature(unsigned(EXPONENTIAL_BITS))),
+                **{name: In(stream.Signature(p.word_layout)) for name in words},
+                "results": Out(stream.Signature(p.word_layout)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Connect buffers and lanes; one block at a time."""
+        m = Module()
+        p = self.parameters
+        command, busy, start = Signal(p.command_layout, reset_less=True), Signal(), Signal()
+        taken = self.commands.valid & self.commands.ready
+        m.d.comb += self.commands.ready.eq(~busy & ~start)
+        m.d.sync += start.eq(taken)
+        with m.If(taken):
+            m.d.sync += [command.eq(self.commands.payload), busy.eq(1)]
+
+        lanes = [TokenLane(parameters=p) for _ in range(p.lanes)]
+        m.submodules.tokens = store = TokenStore(parameters=p)
+        m.d.comb += [store.command.eq(command), store.start.eq(start)]
+        connect_streams(m, self.tokens, store.tokens)
+        for number, lane in enumerate(lanes):
+            m.submodules[f"lane_{number}"] = lane
+            m.d.comb += [lane.lane.eq(number), lane.command.eq(command)]
+            connect_streams(m, getattr(store, f"lane_{number}"), lane.inputs)
+
+        m.submodules.weights = words = Collector(
+            shape=p.element.word_layout, items=HALVES * p.slices
+        )
+        m.d.comb += [
+            words.items.valid.eq(self.query_weights.valid),
+            words.items.payload["item"].eq(self.query_weights.payload.word),
+            words.items.payload.last.eq(self.query_weights.payload.last),
+            self.query_weights.ready.eq(words.items.ready),
+        ]
+        sources = {"keys": self.keys, "values": self.values, "weights": words.groups}
+        for name, source in sources.items():
+            shared = name != "weights"
+            buffer = self._buffer(m, name, source, command, start, shared=shared)
+            self._multicast(m, buffer.sink, [getattr(lane, name) for lane in lanes])
+        self._multicast(m, self.entries, [lane.entries for lane in lanes])
+        done = self._results(m, command, [lane.outputs for lane in lanes])
+        with m.If(done):
+            m.d.sync += busy.eq(0)
+        return m
+
+    def _buffer(
+        self, m: Module, name: str, source: Any, command: Any, start: Value, *, shared: bool
+    ) -> BlockBuffer:
+        """Place a double buffer and what requests its passes."""
+        p = self.parameters
+        sequencer = PassSequencer(parameters=p, shared=shared)
+        payload = source.payload["word" if shared else "items"]
+        width = len(Value.cast(payload))
+        buffer = BlockBuffer(width=width, depth=sequencer.depth)
+        m.submodules[f"{name}_passes"], m.submodules[f"{name}_buffer"] = sequencer, buffer
+        m.d.comb += [
+            sequencer.command.eq(command),
+            sequencer.start.eq(start & (command.mode == Mode.PIPELINED) if shared else start),
+            buffer.source.valid.eq(source.valid),
+            buffer.source.payload.word.eq(Value.cast(payload)),
+            buffer.source.payload.last.eq(source.payload.last),
+            source.ready.eq(buffer.source.ready),
+        ]
+        connect_streams(m, sequencer.passes, buffer.passes)
+        return buffer
+
+    def _multicast(self, m: Module, source: Any, sinks: list[Any]) -> None:
+        """Hand each word to all lanes at once."""
+        m.d.comb += source.ready.eq(fork_handshake(m, source.valid, sinks))
+        for sink in sinks:
+            m.d.comb += Value.cast(sink.payload).eq(Value.cast(source.payload))
+
+    def _results(self, m: Module, command: Any, outputs: list[Any]) -> Value:
+        """Take the lanes' outputs in turn, leave out what is no token's; return the block's end."""
+        p, results = self.parameters, self.results
+        lane, head = Signal(range(p.lanes)), Signal(range(p.heads + 1))
+        passes, keep = Signal(), Signal()
+        lane_last, head_last = lane == p.lanes - 1, head + 1 == command.heads
+        first, group_last = group_counter(
+            m, "first", command.tokens, p.lanes, ends=passes & lane_last
+        )
+        m.d.comb += [
+            keep.eq(Array(output.payload.keep for output in outputs)[lane]),
+            results.valid.eq(Array(output.valid for output in outputs)[lane] & keep),
+            Value.cast(results.payload.word).eq(
+                Array(Value.cast(output.payload.word) for output in outputs)[lane]
+            ),
+            results.payload.last.eq(head_last & (first + lane + 1 == command.tokens)),
+            passes.eq(Array(output.valid for output in outputs)[lane] & (results.ready | ~keep)),
+        ]
+        for number, output in enumerate(outputs):
+            m.d.comb += output.ready.eq((lane == number) & (results.ready | ~keep))
+        with m.If(passes):
+            m.d.sync += lane.eq(Mux(lane_last, 0, lane + 1))
+            with m.If(lane_last & group_last):
+                m.d.sync += head.eq(Mux(head_last, 0, head + 1))
+        return passes & lane_last & group_last & head_last

@@ -1,0 +1,1 @@
+"""A tile of MEADOW: hybrid processing elements and the pipelined softmax (Figure 2)."""

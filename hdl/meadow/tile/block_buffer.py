@@ -1,0 +1,101 @@
+"""Blocks that are passed over again and again, as far as each pass wants: keys, values, weights."""
+
+from typing import Any
+
+from amaranth.hdl import Array, Module, Signal, Value
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from hdl.memory.memory import Memory
+from hdl.parameters import require_range
+from hdl.unit import Unit
+
+
+class BlockBuffer(Unit):
+    """Two banks that change places: one takes a block in, of the other each pass reads the start.
+
+    A pass follows the words as they come in. The next block comes in while this one is passed over.
+
+    **Latency** 2 cycles. **Throughput** one word a cycle on either side, also from pass to pass and
+    from block to block.
+
+    Parameters
+    ----------
+    width : int
+        Bits of a word.
+    depth : int
+        Words of a block at most, 2 to 2**19.
+
+    Members
+    -------
+    source : In(stream)
+        A `word`, and `last` with a block's last.
+    passes : In(stream)
+        How many words are wanted, `length` from 1 to those of the block; with `release` the block
+        is done with behind them.
+    sink : Out(stream)
+        A `word`, and `last` with a pass's last; from the memory's output, never from `source`.
+
+    Raises
+    ------
+    ValueError
+        If a dimension is out of range.
+    """
+
+    def __init__(self, *, width: int, depth: int) -> None:
+        require_range("depth", depth, 2, 1 << 19)
+        self.width, self.depth = width, depth
+        block = data.StructLayout({"word": width, "last": 1})
+        self.passes_layout = data.StructLayout({"length": range(depth + 1), "release": 1})
+        super().__init__(
+            {
+                "source": In(stream.Signature(block)),
+                "passes": In(stream.Signature(self.passes_layout)),
+                "sink": Out(stream.Signature(block)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Write at one place, read at another."""
+        m = Module()
+        m.submodules.words = words = Memory(depth=2 * self.depth, width=self.width)
+        filling, reading = Signal(), Signal()
+        place, index = Signal(range(self.depth + 1)), Signal(range(self.depth + 1))
+        full = [Signal(name=f"full_{bank}") for bank in range(2)]
+        source, passes, sink = self.source, self.passes, self.sink
+        arrives = source.valid & source.ready
+        there, leaves, ends, released = Signal(), Signal(), Signal(), Signal()
+        whole = Array(full)[reading]
+        m.d.comb += [
+            source.ready.eq(~Array(full)[filling]),
+            words.write_enable.eq(arrives),
+            words.write_address.eq(place + Array([0, self.depth])[filling]),
+            words.write_data.eq(Value.cast(source.payload.word)),
+            ends.eq(index + 1 == passes.payload.length),
+            # A block that is not complete yet is read as far as it has come.
+            there.eq(whole | (index < place)),
+            leaves.eq(passes.valid & there & (~sink.valid | sink.ready)),
+            passes.ready.eq(leaves & ends),
+            released.eq(leaves & ends & passes.payload.release),
+            words.read_enable.eq(leaves),
+            words.read_address.eq(index + Array([0, self.depth])[reading]),
+            sink.payload.word.eq(words.read_data),
+        ]
+        with m.If(arrives):
+            m.d.sync += place.eq(place + 1)
+            with m.If(source.payload.last):
+                m.d.sync += [place.eq(0), filling.eq(~filling)]
+        with m.If(leaves | sink.ready):
+            m.d.sync += sink.valid.eq(leaves)
+        with m.If(leaves):
+            m.d.sync += [index.eq(index + 1), sink.payload.last.eq(ends)]
+            with m.If(ends):
+                m.d.sync += index.eq(0)
+        with m.If(released):
+            m.d.sync += reading.eq(~reading)
+        for bank in range(2):
+            with m.If(released & (reading == bank)):
+                m.d.sync += full[bank].eq(0)
+            with m.If(arrives & source.payload.last & (filling == bank)):
+                m.d.sync += full[bank].eq(1)
+        return m

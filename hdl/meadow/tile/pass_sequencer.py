@@ -1,0 +1,77 @@
+"""The order of TPHS: head after head, of each all groups of tokens."""
+
+from typing import Any
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from hdl.meadow.attention_parameters import HALVES, AttentionParameters
+from hdl.meadow.tile.group_counter import group_counter
+from hdl.unit import Unit
+
+
+class PassSequencer(Unit):
+    """Request, for each group of each head, a pass over the head's weights, or over its keys.
+
+    Weights are let go behind a head's last group; keys and values behind that of the last of the
+    query heads that share them.
+
+    **Latency** 1 cycle from `start`. **Throughput** a pass a cycle.
+
+    Parameters
+    ----------
+    parameters : AttentionParameters
+        Dimensions.
+    shared : bool
+        Whether the passes are those over keys or values, which heads share.
+
+    Members
+    -------
+    command : In
+        As of the pipeline.
+    start : In(1)
+        A block begins.
+    passes : Out(stream)
+        `length` in words; `release` with the last over a block of the buffer.
+    """
+
+    def __init__(self, *, parameters: AttentionParameters, shared: bool) -> None:
+        self.parameters, self.shared = parameters, shared
+        p = parameters
+        self.depth = p.features if shared else p.query_steps
+        layout = data.StructLayout({"length": range(self.depth + 1), "release": 1})
+        super().__init__(
+            {
+                "command": In(p.command_layout),
+                "start": In(1),
+                "passes": Out(stream.Signature(layout)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Count groups, members of a key's head, and heads."""
+        m = Module()
+        p, command, passes = self.parameters, self.command, self.passes
+        taken = passes.valid & passes.ready
+        first, group_last = group_counter(m, "first", command.tokens, p.lanes, ends=taken)
+        head, member = Signal(range(p.heads + 1)), Signal(range(p.heads + 1))
+        member_last = member + 1 == command.members
+        # Behind a group's last token no key counts: what is skipped would be masked.
+        reach = command.context - command.tokens + first + p.lanes
+        skips = command.causal & command.skip & (reach < command.context)
+        m.d.comb += [
+            passes.payload.length.eq(
+                Mux(skips, reach, command.context)
+                if self.shared
+                else command.chunks * (p.size // HALVES)
+            ),
+            passes.payload.release.eq(group_last & (member_last if self.shared else 1)),
+        ]
+        with m.If(self.start):
+            m.d.sync += passes.valid.eq(1)
+        with m.If(taken & group_last):
+            m.d.sync += [head.eq(head + 1), member.eq(Mux(member_last, 0, member + 1))]
+            with m.If(head + 1 == command.heads):
+                m.d.sync += [head.eq(0), member.eq(0), passes.valid.eq(0)]
+        return m

@@ -1,0 +1,278 @@
+"""MEADOW's pipelined softmax: MAX, EXP and DIV work on three tokens at once (Figure 2d)."""
+
+from typing import Annotated, Any
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed, unsigned
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from hdl.arith.delay_line import delay_line
+from hdl.arith.divider import IterativeDivider
+from hdl.arith.reciprocal import normalised
+from hdl.memory.memory import Memory
+from hdl.memory.memory_fifo import MemoryFifo
+from hdl.parameters import Parameters, Range, parameter_object
+from hdl.stream.fifo import Fifo
+from hdl.unit import Unit
+
+SCORE = signed(8)
+"""A score, in steps that the table of exponentials knows."""
+
+DISTANCES = 256
+"""Entries of the table: a score is 0 to 255 steps below its token's maximum."""
+
+EXPONENTIAL_BITS = 16
+RECIPROCAL_FRACTION = 17
+"""Fraction bits of the reciprocal of a normalised sum, which is from 1/2 to 1."""
+
+QUEUED = 4
+"""Tokens whose maximum or reciprocal may wait."""
+
+
+@parameter_object
+class PipelinedSoftmaxParameters(Parameters):
+    """Dimensions of a pipelined softmax; they also drive its golden model and its testbench.
+
+    Parameters
+    ----------
+    features : int
+        Scores of a token at most.
+    probability_bits : int
+        Bits of a probability.
+
+    Raises
+    ------
+    ValueError
+        If a rule above is broken, with the rule and the value.
+    """
+
+    features: Annotated[int, Range(2, 4096, "scores")] = 512
+    probability_bits: Annotated[int, Range(8, 16, "bits")] = 12
+
+    @property
+    def sum_width(self) -> int:
+        """Bits of a token's sum of exponentials."""
+        return EXPONENTIAL_BITS + self.features.bit_length()
+
+    @property
+    def dividend_width(self) -> int:
+        """Bits of the constant that is divided by a normalised sum; even, for two a cycle."""
+        return (self.sum_width + RECIPROCAL_FRACTION + 1) // 2 * 2
+
+    @property
+    def score_layout(self) -> data.StructLayout:
+        """A score; `keep` unless it is masked; `reload` with a token's first."""
+        return data.StructLayout({"value": SCORE, "keep": 1, "reload": 1, "last": 1})
+
+    @property
+    def exponential_layout(self) -> data.StructLayout:
+        """An exponential."""
+        return data.StructLayout({"value": unsigned(EXPONENTIAL_BITS), "last": 1})
+
+    @property
+    def probability_layout(self) -> data.StructLayout:
+        """A probability in steps of 2**-probability_bits."""
+        return data.StructLayout({"value": unsigned(self.probability_bits), "last": 1})
+
+    @property
+    def reciprocal_layout(self) -> data.StructLayout:
+        """A sum's reciprocal: a mantissa and the position of the sum's highest one."""
+        mantissa = unsigned(RECIPROCAL_FRACTION + 1)
+        return data.StructLayout({"mantissa": mantissa, "exponent": range(self.sum_width)})
+
+
+class PipelinedSoftmax(Unit):
+    """Softmax of tokens whose scores come one a cycle, in three stages of a token each.
+
+    MAX compares the scores of one token while they are written to its buffer; EXP subtracts the
+    maximum from those of the token before, looks their exponentials up, sums them, and writes them
+    to the buffer of DIV, which multiplies those of the token before that by the sum's reciprocal.
+    The buffers between the stages are rings of two tokens: a stage may begin to overwrite a token
+    while the next stage still reads the rest of it, so that no cycle is lost where tokens meet.
+
+    **Latency** from a token's last score to its first probability F + ``2 * features.bit_length()
+    // 4`` and some 40 cycles, F being the scores of that token. **Throughput** one score in and one
+    probability out a cycle, also from token to token: a token of F scores takes F cycles, or as
+    many as a division, ``dividend_width / 2 + 3``, where F is less.
+
+    **Numerics** exponentials are the 16-bit entries of a table, by the distance to the maximum;
+    masked scores count nothing. The sum S is exact. Its reciprocal is ``R = floor(2**(n + 17) /
+    S')``, where S' is S moved up to n bits; a probability is ``e * R``, rounded half up to
+    `probability_bits` fraction bits, and at most all ones. To e / S its error is at most ``0.5 +
+    2**(probability_bits - 16)`` steps, and 1 step where it would be 1.
+
+    **Tables** `entries` fills the table that is not in use, 256 entries in the order of distances;
+    a token with `reload` in its first score is the first that uses it, and waits until it is full.
+    After a reset there is no table: the first token must reload.
+
+    Parameters
+    ----------
+    parameters : PipelinedSoftmaxParameters
+        Dimensions.
+
+    Members
+    -------
+    entries : In(stream)
+        A table's exponentials, such as ``65535 * exp(-distance * step)``, rounded.
+    scores : In(stream)
+        `value`; `keep` unless masked, in at least one score of a token; `reload` with the first;
+        `last` with a token's last, of at most `features`.
+    probabilities : Out(stream)
+        `value` of each score in its order, 0 where masked; `last`.
+
+    Raises
+    ------
+    ValueError
+        By `PipelinedSoftmaxParameters`.
+    """
+
+    def __init__(self, *, parameters: PipelinedSoftmaxParameters) -> None:
+        self.parameters = parameters
+        super().__init__(
+            {
+                "entries": In(stream.Signature(unsigned(EXPONENTIAL_BITS))),
+                "scores": In(stream.Signature(parameters.score_layout)),
+                "probabilities": Out(stream.Signature(parameters.probability_layout)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Connect the stages through the two buffers."""
+        m = Module()
+        p = self.parameters
+        depth = 2 * p.features
+        m.submodules.scores = scores = MemoryFifo(shape=p.score_layout, depth=depth)
+        m.submodules.exponentials = exponentials = MemoryFifo(
+            shape=p.exponential_layout, depth=depth
+        )
+        m.submodules.maxima = maxima = Fifo(shape=SCORE, depth=QUEUED)
+        m.submodules.reciprocals = reciprocals = Fifo(shape=p.reciprocal_layout, depth=QUEUED)
+        self._max(m, scores.source, maxima.source)
+        sums = self._exp(m, scores.sink, maxima.sink, exponentials.source)
+        self._reciprocal(m, sums, reciprocals.source)
+        self._div(m, exponentials.sink, reciprocals.sink)
+        return m
+
+    def _max(self, m: Module, buffer: Any, maxima: Any) -> None:
+        """Keep every score, and the largest of a token's."""
+        score = self.scores.payload
+        begins, peak, larger = Signal(init=1), Signal(SCORE, reset_less=True), Signal(SCORE)
+        # -128 as a start is right also where it is the maximum.
+        before = Mux(begins, -128, peak)
+        taken = self.scores.valid & self.scores.ready
+        m.d.comb += [
+            larger.eq(Mux(score.keep & (score.value > before), score.value, before)),
+            # A token's last score needs a place for the maximum, too.
+            self.scores.ready.eq(buffer.ready & (~score.last | maxima.ready)),
+            buffer.valid.eq(taken),
+            buffer.payload.eq(score),
+            maxima.valid.eq(taken & score.last),
+            maxima.payload.eq(larger),
+        ]
+        with m.If(taken):
+            m.d.sync += [begins.eq(score.last), peak.eq(larger)]
+
+    def _table(self, m: Module) -> tuple[Memory, Signal, Signal]:
+        """Return both tables in one memory, which is in use, and whether the other one is full."""
+        m.submodules.table = table = Memory(depth=2 * DISTANCES, width=EXPONENTIAL_BITS)
+        used, full, place = Signal(), Signal(), Signal(range(DISTANCES))
+        writes = self.entries.valid & ~full
+        m.d.comb += [
+            self.entries.ready.eq(~full),
+            table.write_enable.eq(writes),
+            table.write_address.eq(Cat(place, ~used)),
+            table.write_data.eq(self.entries.payload),
+        ]
+        with m.If(writes):
+            m.d.sync += [place.eq(place + 1), full.eq(place == DISTANCES - 1)]
+        return table, used, full
+
+    def _exp(self, m: Module, scores: Any, maxima: Any, exponentials: Any) -> Any:
+        """Look exponentials up and sum them; return the stream of sums."""
+        p = self.parameters
+        table, used, full = self._table(m)
+        score = scores.payload
+        sums = stream.Signature(unsigned(p.sum_width)).create()
+        # Two stages move together: the table's output, and the sum behind it.
+        looked, last, keep = Signal(), Signal(reset_less=True), Signal(reset_less=True)
+        move, swap, begins = Signal(), Signal(), Signal(init=1)
+        total = Signal(p.sum_width, reset_less=True)
+        value, after = Signal(EXPONENTIAL_BITS), Signal(p.sum_width)
+        m.d.comb += [
+            swap.eq(score.reload & ~full),
+            scores.ready.eq(move & maxima.valid & ~swap),
+            maxima.ready.eq(scores.valid & scores.ready & score.last),
+            table.read_enable.eq(move),
+            # The token that reloads reads the other table at once.
+            table.read_address.eq(Cat((maxima.payload - score.value)[:8], used ^ score.reload)),
+            value.eq(Mux(keep, table.read_data, 0)),
+            after.eq(Mux(begins, 0, total) + value),
+            # The last exponential needs a place for the sum, too.
+            move.eq(~looked | (exponentials.ready & (~last | sums.ready))),
+            exponentials.valid.eq(looked & move),
+            exponentials.payload.value.eq(value),
+            exponentials.payload.last.eq(last),
+            sums.valid.eq(looked & move & last),
+            sums.payload.eq(after),
+        ]
+        taken = scores.valid & scores.ready
+        with m.If(taken & score.reload):
+            m.d.sync += [used.eq(~used), full.eq(0)]
+        with m.If(move):
+            m.d.sync += [looked.eq(taken), last.eq(score.last), keep.eq(score.keep)]
+        with m.If(looked & move):
+            m.d.sync += [begins.eq(last), total.eq(after)]
+        return sums
+
+    def _reciprocal(self, m: Module, sums: Any, reciprocals: Any) -> None:
+        """Divide a constant by each sum, normalised; the exponent waits beside the divider."""
+        p = self.parameters
+        m.submodules.divider = divider = IterativeDivider(
+            dividend_width=p.dividend_width, divisor_width=p.sum_width, digits_per_cycle=2
+        )
+        m.submodules.exponents = exponents = Fifo(
+            shape=unsigned((p.sum_width - 1).bit_length()), depth=QUEUED
+        )
+        fraction, exponent = normalised(sums.payload, p.sum_width - 1)
+        operands, result = divider.operands, divider.result
+        m.d.comb += [
+            sums.ready.eq(operands.ready & exponents.source.ready),
+            operands.valid.eq(sums.valid & exponents.source.ready),
+            operands.payload.dividend.eq(1 << p.sum_width + RECIPROCAL_FRACTION - 1),
+            operands.payload.divisor.eq(Cat(fraction, Const(1, 1))),
+            exponents.source.valid.eq(sums.valid & operands.ready),
+            exponents.source.payload.eq(exponent),
+            reciprocals.valid.eq(result.valid),
+            reciprocals.payload.mantissa.eq(result.payload.quotient),
+            reciprocals.payload.exponent.eq(exponents.sink.payload),
+            result.ready.eq(reciprocals.ready),
+            exponents.sink.ready.eq(result.valid & reciprocals.ready),
+        ]
+
+    def _div(self, m: Module, exponentials: Any, reciprocals: Any) -> None:
+        """Multiply by the reciprocal, shift and round."""
+        p = self.parameters
+        exponential, factor = exponentials.payload, reciprocals.payload
+        output = self.probabilities
+        move = ~output.valid | output.ready
+        taken = exponentials.valid & exponentials.ready
+        product = Signal(EXPONENTIAL_BITS + RECIPROCAL_FRACTION + 1, reset_less=True)
+        drop = Signal(range(p.sum_width + RECIPROCAL_FRACTION), reset_less=True)
+        flags = delay_line(
+            m, Cat(taken, exponential.last), 2, name="divided", enable=move, reset=True
+        )[-1]
+        m.d.comb += [
+            exponentials.ready.eq(move & reciprocals.valid),
+            reciprocals.ready.eq(taken & exponential.last),
+            output.valid.eq(flags[0]),
+            output.payload.last.eq(flags[1]),
+        ]
+        # One more fraction bit, by which the rounding knows the half.
+        quotient = (product >> drop) + 1 >> 1
+        ones = (1 << p.probability_bits) - 1
+        with m.If(move):
+            m.d.sync += [
+                product.eq(exponential.value * factor.mantissa),
+                drop.eq(factor.exponent + (RECIPROCAL_FRACTION - 1 - p.probability_bits)),
+                output.payload.value.eq(Mux(quotient > ones, ones, quotient)),
+            ]

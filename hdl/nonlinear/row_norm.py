@@ -1,0 +1,178 @@
+"""What RMSNorm and layer norm share: formats, dimensions, the reciprocal root and the weighting."""
+
+from functools import cache
+from typing import Annotated, Any
+
+import mpmath
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
+from amaranth.lib import data
+
+from hdl.arith.adder_tree import tree_sum
+from hdl.arith.delay_line import delay_line
+from hdl.arith.fixed_point import FixedPoint
+from hdl.arith.reciprocal import normalised
+from hdl.arith.saturating_add import saturate
+from hdl.arith.table_interpolation import TableInterpolation, exact_breakpoints
+from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, require
+
+STATE = signed(16)
+"""An element of a hidden state, in steps of its row's own scale."""
+
+OUTPUT = FixedPoint(integer_bits=6, fraction_bits=10)
+"""A normalised and weighted element."""
+
+EPSILON_BITS = 32
+SQUARE_BITS = 31
+FRACTION_BITS = 15
+"""Fraction bits of the normalised sum of squares."""
+
+ROOT_FRACTION = 16
+"""Fraction bits of a reciprocal root."""
+
+ROOT_STAGES = 3
+"""Cycles from a sum to its reciprocal root: its place in the table, and the two of the table."""
+
+PIECES = 256
+GUARD_BITS = 3
+
+RATIO = signed(ROOT_FRACTION + 2)
+"""An element over its row's deviation."""
+
+
+@parameter_object
+class RowNormParameters(Parameters):
+    """Dimensions of a norm over rows.
+
+    Parameters
+    ----------
+    lanes : int
+        Elements in a slice.
+    width : int
+        Elements of a hidden state, a multiple of `lanes` and at least two slices.
+    weight_fraction : int
+        Fraction bits of the 16-bit weights.
+    rows : int
+        Complete rows under way or waiting at most.
+
+    Raises
+    ------
+    ValueError
+        If a rule above is broken, with the rule and the value.
+    """
+
+    lanes: Annotated[int, PowerOfTwo(1, 64, "elements")] = 32
+    width: Annotated[int, Range(2, 8192, "elements")] = 4096
+    weight_fraction: Annotated[int, Range(10, 15, "bits")] = 14
+    rows: Annotated[int, Range(1, 16, "rows")] = 4
+
+    def __post_init__(self) -> None:
+        """Check every rule."""
+        super().__post_init__()
+        require(self.width % self.lanes == 0, "width must be a multiple of lanes", self.width)
+        require(self.width >= 2 * self.lanes, "width must be at least two slices", self.width)
+
+    @property
+    def slices(self) -> int:
+        """Slices of a hidden state."""
+        return self.width // self.lanes
+
+    @property
+    def width_exponent(self) -> int:
+        """The power of two that is at least the root of the width."""
+        return ((self.width - 1).bit_length() + 1) // 2
+
+    @property
+    def ratio_fraction(self) -> int:
+        """Fraction bits of an element over its row's deviation."""
+        return ROOT_FRACTION - self.width_exponent
+
+    @property
+    def drop(self) -> int:
+        """Bits that a weighted element loses: the ratio counts its half."""
+        return self.ratio_fraction + 1 + self.weight_fraction - OUTPUT.fraction_bits
+
+    @property
+    def squares_width(self) -> int:
+        """Bits of a sum of squares and epsilon."""
+        return (self.width * 4**15 + 2**EPSILON_BITS - 1).bit_length()
+
+    @property
+    def slice_layout(self) -> data.StructLayout:
+        """A slice of a hidden state; `epsilon` counts in a row's first slice."""
+        values = data.ArrayLayout(STATE, self.lanes)
+        return data.StructLayout({"values": values, "epsilon": EPSILON_BITS, "last": 1})
+
+    @property
+    def values_layout(self) -> data.ArrayLayout:
+        """A slice of weights, and of a hidden state in the buffer."""
+        return data.ArrayLayout(STATE, self.lanes)
+
+    @property
+    def result_layout(self) -> data.StructLayout:
+        """A slice of normalised elements."""
+        values = data.ArrayLayout(OUTPUT.shape, self.lanes)
+        return data.StructLayout({"values": values, "last": 1})
+
+
+@cache
+def root_breakpoints(width: int, exponent: int) -> tuple[int, ...]:
+    """Return ``sqrt(width) / 2**exponent / sqrt(x)`` for x from 1 to 4, 128 pieces an octave.
+
+    The root of the width in the table saves the division by the width.
+    """
+
+    def root(t: Any) -> Any:
+        return mpmath.sqrt(width) / 2**exponent / mpmath.sqrt(max(1 + t, 2 * t))
+
+    return exact_breakpoints(root, pieces=PIECES, width=2, scale=1 << ROOT_FRACTION + GUARD_BITS)
+
+
+def row_sum(
+    m: Module, addends: list[Any], *, strobe: Value, begins: Value, start: Any, total: Signal
+) -> None:
+    """Sum a row in `total`: `addends` of a slice in one cycle, its `strobe` in the next.
+
+    Parameters
+    ----------
+    m : Module
+        Where the registers go.
+    addends : list
+        What each lane adds.
+    strobe, begins : Value
+        A slice's sum is added; it is its row's first.
+    start : Value or int
+        What a row's sum begins with.
+    total : Signal
+        The sum, in the cycle after the strobe.
+    """
+    slice_sum = tree_sum(addends)
+    addend = Signal(slice_sum.shape(), name=f"{total.name}_addend", reset_less=True)
+    m.d.sync += addend.eq(slice_sum)
+    # A row's first slice starts anew instead of from the row before.
+    with m.If(strobe):
+        m.d.sync += total.eq(Mux(begins, start, total) + addend)
+
+
+def reciprocal_root(m: Module, total: Value, breakpoints: tuple[int, ...]) -> tuple[Value, Value]:
+    """Return the mantissa of ``1 / sqrt(total)`` and its shift, `ROOT_STAGES` cycles later."""
+    # The root halves the exponent; an odd one's factor of two selects the second octave.
+    fraction, exponent = normalised(total, FRACTION_BITS)
+    place = Signal(FRACTION_BITS + 1, reset_less=True)
+    m.submodules.root = root = TableInterpolation(
+        breakpoints=breakpoints,
+        offset_bits=FRACTION_BITS - (PIECES.bit_length() - 2),
+        guard_bits=GUARD_BITS,
+        stages=2,
+    )
+    m.d.sync += place.eq(Cat(fraction, exponent[0]))
+    m.d.comb += root.a.eq(place)
+    return root.result, delay_line(m, exponent[1:], ROOT_STAGES, name="shift")[-1]
+
+
+def weighted(ratio: Value, weight: Any, drop: int, bias: Any = None) -> Value:
+    """Return an element times its weight, plus a bias in the output's steps, clamped."""
+    # What floor took away counts as half: one constant bit instead of a rounding adder.
+    halves = Cat(Const(1, 1), ratio).as_signed()
+    product = (halves * weight + (1 << drop - 1)) >> drop
+    clamped, _saturated = saturate(product if bias is None else product + bias, OUTPUT.shape)
+    return clamped

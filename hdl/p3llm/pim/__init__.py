@@ -1,0 +1,1 @@
+"""The memory side of P3-LLM: decoders, processing elements, compute units, a channel."""

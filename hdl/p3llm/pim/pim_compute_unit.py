@@ -1,0 +1,326 @@
+"""P3-LLM's compute unit: sixteen elements between the registers of HBM-PIM (Figure 6 c, V-D)."""
+
+from typing import Annotated, Any
+
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, enum, stream
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from hdl.arith.delay_line import delay_line
+from hdl.memory.memory import Memory
+from hdl.p3llm.pim.dot_product import LANES
+from hdl.p3llm.pim.operand_decoder import InputDecoder, Mode
+from hdl.p3llm.pim.pim_processing_element import (
+    PimProcessingElement,
+    PimProcessingElementParameters,
+)
+from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, require
+from hdl.unit import Unit
+
+STEP_BITS = 8 * LANES
+"""Bits of the inputs of one column."""
+
+ELEMENT_BITS = 4 * LANES
+"""Bits of a column that are one element's."""
+
+
+class Operation(enum.Enum, shape=3):
+    """What a compute unit is told.
+
+    Members
+    -------
+    MULTIPLY
+        Take the column that comes a cycle later; multiply it by one step of the inputs.
+    WRITE_INPUT, WRITE_METADATA
+        Take a word of inputs, or all metadata, from the command.
+    FILL_METADATA
+        Take the metadata from the column that comes a cycle later.
+    READ_RESULT
+        Offer half of the elements' finished sums.
+    """
+
+    MULTIPLY = 0
+    WRITE_INPUT = 1
+    WRITE_METADATA = 2
+    FILL_METADATA = 3
+    READ_RESULT = 4
+
+
+@parameter_object
+class PimComputeUnitParameters(Parameters):
+    """Dimensions of a compute unit.
+
+    Parameters
+    ----------
+    elements : int
+        Processing elements; a column has 16 bits for each.
+    pumps : int
+        Inputs that meet one column; a column takes as many cycles.
+    steps : int
+        Columns' worth of inputs in the input register, for each pump; at least a word's.
+    """
+
+    elements: Annotated[int, PowerOfTwo(4, 16, "elements")] = 16
+    pumps: Annotated[int, Range(1, 2, "inputs a column")] = 2
+    steps: Annotated[int, PowerOfTwo(4, 64, "columns")] = 32
+
+    def __post_init__(self) -> None:
+        """Check that an input register has two words at least."""
+        super().__post_init__()
+        least = 2 * self.steps_a_word
+        require(self.steps >= least, f"steps must be at least the elements, {least}", self.steps)
+
+    @property
+    def column_bits(self) -> int:
+        """Bits of a DRAM column, of a word of inputs, and of the metadata."""
+        return ELEMENT_BITS * self.elements
+
+    @property
+    def steps_a_word(self) -> int:
+        """Columns' worth of inputs in a word."""
+        return self.column_bits // STEP_BITS
+
+    @property
+    def words(self) -> int:
+        """Words of the input register, of all pumps."""
+        return self.pumps * self.steps // self.steps_a_word
+
+    @property
+    def command_layout(self) -> data.StructLayout:
+        """Payload of a command.
+
+        ``operation``; of `MULTIPLY` the ``mode``, the ``step`` of the inputs, the ``group`` of the
+        metadata, ``inputs`` (how many pumps work, less one), ``first`` and ``last`` of a sum; of
+        `WRITE_INPUT` the ``word``; of `READ_RESULT` the ``upper`` half, and ``advance``: the next
+        pump's sums come next; ``data`` of both writes.
+        """
+        return data.StructLayout(
+            {
+                "operation": Operation,
+                "mode": Mode,
+                "step": ceil_log2(self.steps),
+                "group": 4,
+                "inputs": 1,
+                "first": 1,
+                "last": 1,
+                "word": ceil_log2(self.words),
+                "upper": 1,
+                "advance": 1,
+                "data": data.ArrayLayout(8, self.column_bits // 8),
+            }
+        )
+
+
+class PimComputeUnit(Unit):
+    """Multiply columns of 4-bit codes by inputs that stay, and keep the sums until they are read.
+
+    Commands are carried out in their order: a result that is read has everything before it.
+    `MULTIPLY` is taken in cycles that are a multiple of `pumps` after a reset, and waits
+    for one; the cycles between serve all other commands. A column, and what `FILL_METADATA` takes,
+    stands at `column` in the cycle after its command was taken, as DRAM has a latency of its own.
+
+    **Latency** ``pumps + 4`` cycles from the command that completes a sum to the first result.
+    **Throughput** a column every `pumps` cycles, ``4 * elements`` multiply-adds a
+    cycle; reads and writes in between cost none. **Numerics** exact integers, see
+    `PimProcessingElement`.
+
+    Parameters
+    ----------
+    parameters : PimComputeUnitParameters
+        Dimensions.
+
+    Members
+    -------
+    commands : In(stream)
+        See `PimComputeUnitParameters.command_layout`.
+    column : In
+        Code of element e and lane l in bits ``16 * e + 4 * l`` and the three above.
+    results : Out(stream)
+        Half of the elements' finished sums, 32 bits each, the lowest element's first. What is not
+        read before the next sums are complete is lost.
+    flags : Out(struct)
+        `nan`: an input that was multiplied was a NaN, and counted 0. It stays.
+    clear_flags : In(1)
+        The flag falls, unless a NaN comes in the same cycle.
+
+    Raises
+    ------
+    ValueError
+        By `PimComputeUnitParameters`.
+    """
+
+    def __init__(self, *, parameters: PimComputeUnitParameters) -> None:
+        self.parameters = parameters
+        bits = parameters.column_bits
+        super().__init__(
+            {
+                "commands": In(stream.Signature(parameters.command_layout)),
+                "column": In(bits),
+                "results": Out(stream.Signature(data.ArrayLayout(32, parameters.elements // 2))),
+                "flags": Out(data.StructLayout({"nan": 1})),
+                "clear_flags": In(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Take commands; steps of the inputs and the column meet at the elements."""
+        m = Module()
+        p = self.parameters
+        command = self.commands.payload
+        takes = {one: Signal(name=f"takes_{one.name.lower()}") for one in Operation}
+        taken = self.commands.valid & self.commands.ready
+        m.d.comb += [takes[one].eq(taken & (command.operation == one)) for one in Operation]
+        multiply = takes[Operation.MULTIPLY]
+
+        # The pump whose turn it is: the elements' rings turn with it.
+        pump = Signal(range(p.pumps), name="pump")
+        if p.pumps > 1:
+            m.d.sync += pump.eq(pump + 1)
+        # A multiply-add begins in the first pump's cycle; its command serves the others, too.
+        held = Signal(p.command_layout, reset_less=True)
+        with m.If(multiply):
+            m.d.sync += Cat(self._kept(held)).eq(Cat(self._kept(command)))
+        begun = delay_line(m, multiply, p.pumps, name="begun", reset=True)
+        step = Mux(multiply, command.step, held.step)
+
+        inputs = self._inputs(m, takes[Operation.WRITE_INPUT], pump, step)
+        works = Signal()
+        m.d.comb += works.eq(multiply | (begun[-2] & held.inputs if p.pumps > 1 else 0))
+        decoded = self._decoders(m, inputs, works, held)
+        codes, group_bits, mode = self._column(m, takes, held, begun[1])
+
+        turn = multiply | (begun[-2] if p.pumps > 1 else 0)
+        current = Mux(multiply, Cat(command.first, command.last), Cat(held.first, held.last))
+        first_last = delay_line(m, current & turn.replicate(2), 4, name="ends", reset=True)
+        # A result waits for all sums before it, so that its offer stands.
+        idle = ~Cat(value[1] for value in first_last[1:]).any()
+        finished = self._elements(
+            m, mode, codes, group_bits, decoded, first_last[4], takes[Operation.READ_RESULT]
+        )
+        half = p.elements // 2
+        reads = command.operation == Operation.READ_RESULT
+        m.d.comb += [
+            self.results.valid.eq(self.commands.valid & reads & idle),
+            self.results.payload.eq(Mux(command.upper, Cat(finished[half:]), Cat(finished[:half]))),
+        ]
+        with m.Switch(command.operation):
+            with m.Case(Operation.MULTIPLY):
+                m.d.comb += self.commands.ready.eq(pump == 0)
+            with m.Case(Operation.READ_RESULT):
+                m.d.comb += self.commands.ready.eq(self.results.ready & idle)
+            with m.Default():
+                m.d.comb += self.commands.ready.eq(1)
+        return m
+
+    @staticmethod
+    def _kept(command: Any) -> list[Value]:
+        """Return what of a command is needed after the cycle in which it is taken."""
+        names = ("mode", "step", "group", "inputs", "first", "last")
+        return [Value.cast(getattr(command, name)) for name in names]
+
+    def _inputs(self, m: Module, writes: Value, pump: Signal, step: Value) -> Value:
+        """Return four inputs, a cycle after their step; words are written across all memories."""
+        p = self.parameters
+        command = self.commands.payload
+        read, written = [], Value.cast(command.data)
+        bank_bits = ceil_log2(p.steps_a_word)
+        # The step's upper bits and the pump say which word, the lower ones which memory.
+        address = Cat(step[bank_bits:], pump)
+        for bank in range(p.steps_a_word):
+            m.submodules[f"inputs_{bank}"] = words = Memory(depth=p.words, width=STEP_BITS)
+            m.d.comb += [
+                words.write_enable.eq(writes),
+                words.write_address.eq(command.word),
+                words.write_data.eq(written.word_select(bank, STEP_BITS)),
+                words.read_enable.eq(1),
+                words.read_address.eq(address),
+            ]
+            read.append(words.read_data)
+        chosen = delay_line(m, step[:bank_bits], 1, name="bank")[1]
+        return Array(read)[chosen]
+
+    def _decoders(self, m: Module, inputs: Value, works: Signal, held: Any) -> list[Any]:
+        """Decode four inputs into registers; what does not work is 0."""
+        decoders = []
+        active = delay_line(m, works, 2, name="works", reset=True)
+        nans = []
+        for lane in range(LANES):
+            m.submodules[f"input_{lane}"] = decoder = InputDecoder(stages=1)
+            m.d.comb += [
+                decoder.mode.eq(held.mode),
+                # The code 0 is zero in both formats.
+                decoder.code.eq(inputs.word_select(lane, 8) & active[1].replicate(8)),
+            ]
+            nans.append(decoder.nan)
+            decoders.append(decoder)
+        with m.If(Cat(nans).any() & active[2]):
+            m.d.sync += self.flags.nan.eq(1)
+        with m.Elif(self.clear_flags):
+            m.d.sync += self.flags.nan.eq(0)
+        return decoders
+
+    def _column(
+        self, m: Module, takes: dict[Operation, Signal], held: Any, begun: Value
+    ) -> tuple[Signal, list[list[Value]], Any]:
+        """Latch the column, and what of the metadata belongs to it, until the last pump is over."""
+        p = self.parameters
+        metadata = Signal(p.column_bits, reset_less=True)
+        fills = delay_line(m, takes[Operation.FILL_METADATA], 1, name="fills", reset=True)[1]
+        # Of both in one cycle the write is the later command.
+        with m.If(takes[Operation.WRITE_METADATA]):
+            m.d.sync += metadata.eq(self.commands.payload.data)
+        with m.Elif(fills):
+            m.d.sync += metadata.eq(self.column)
+
+        codes = Signal(p.column_bits, reset_less=True)
+        mode = Signal(Mode, reset_less=True)
+        of_element = [Signal(4, name=f"of_element_{i}", reset_less=True) for i in range(p.elements)]
+        of_lane = [Signal(4, name=f"of_lane_{i}", reset_less=True) for i in range(LANES)]
+        linear = held.mode == Mode.LINEAR
+        selects = metadata.word_select(held.group[:3], 2 * p.elements)
+        zero_points = metadata.word_select(held.group[:2], 4 * p.elements)
+        tokens = metadata.word_select(held.group[: ceil_log2(p.elements)], 4 * LANES)
+        with m.If(begun):
+            m.d.sync += [codes.eq(self.column), mode.eq(held.mode)]
+            m.d.sync += [
+                bits.eq(Mux(linear, selects.word_select(i, 2), zero_points.word_select(i, 4)))
+                for i, bits in enumerate(of_element)
+            ]
+            m.d.sync += [bits.eq(tokens.word_select(i, 4)) for i, bits in enumerate(of_lane)]
+        tokens_in_lanes = mode == Mode.PV
+        group_bits = [
+            [Mux(tokens_in_lanes, lane, element) for lane in of_lane] for element in of_element
+        ]
+        return codes, group_bits, mode
+
+    def _elements(
+        self,
+        m: Module,
+        mode: Any,
+        codes: Signal,
+        group_bits: list[list[Value]],
+        decoded: list[Any],
+        first_last: Value,
+        reads: Signal,
+    ) -> list[Value]:
+        """Return the elements' finished sums."""
+        p = self.parameters
+        parameters = PimProcessingElementParameters(pumps=p.pumps)
+        shifts = delay_line(m, Cat(one.shift for one in decoded), 1, name="shifts")[1]
+        finished = []
+        for number in range(p.elements):
+            element = PimProcessingElement(parameters=parameters)
+            m.submodules[f"element_{number}"] = element
+            m.d.comb += [
+                element.mode.eq(mode),
+                element.codes.eq(codes.word_select(number, ELEMENT_BITS)),
+                element.group_bits.eq(Cat(group_bits[number])),
+                element.significands.eq(Cat(one.significand for one in decoded)),
+                element.shifts.eq(shifts),
+                element.first.eq(first_last[0]),
+                element.last.eq(first_last[1]),
+                element.advance.eq(reads & self.commands.payload.advance),
+            ]
+            finished.append(element.finished.as_unsigned())
+        return finished

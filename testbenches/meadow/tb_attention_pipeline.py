@@ -1,0 +1,361 @@
+"""Testbench of the attention pipeline: SmolLM2's attention, causal slots, stalls, resets."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import cocotb
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.llm import open_trace
+from golden.llm.model import SMOLLM2
+from golden.meadow.attention_pipeline import (
+    AttentionBlock,
+    LinearBlock,
+    attend,
+    block_of,
+    linear,
+    linear_of,
+    slot_cycles,
+    weight_words,
+)
+from golden.meadow.tile.requantisation import quantised
+from hdl.meadow.attention_parameters import AttentionParameters
+from hdl.meadow.tile.element_parameters import Mode
+from testbenches.bench import Bench, catalog_parameters, context
+from testbenches.packing import from_integers, pack, to_integers, unpack
+from testbenches.streams import PAUSES
+
+Reals = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Block = AttentionBlock | LinearBlock
+LAYERS = (0, 14, 29)
+TOKENS = 640
+
+
+def prepare(p: AttentionParameters) -> None:
+    """Capture the tensors before the simulator starts."""
+    open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
+
+
+def width(p: AttentionParameters) -> int:
+    """Return the elements of a token: SmolLM2's, or OPT-125M's, as far as the unit can."""
+    words = (SMOLLM2.width if p.rotary else 768) // (p.slices * p.size)
+    return max(min(p.chunks, words, most_chunks(p, p.tokens)), 1) * p.slices * p.size
+
+
+def most_chunks(p: AttentionParameters, tokens: int) -> int:
+    """Return how many words of a slice so many tokens may have, for a lane to hold its own."""
+    return p.lane_words // -(-tokens // p.lanes)
+
+
+def most_tokens(p: AttentionParameters, elements: int) -> int:
+    """Return how many tokens of so many elements the lanes hold."""
+    return p.lanes * (p.lane_words // (elements // (p.slices * p.size)))
+
+
+def real_tensors(
+    p: AttentionParameters, layer: int, *, tokens: int, context: int, heads: int, shared: int
+) -> tuple[Reals, Reals, Reals, Reals]:
+    """Return tokens, query weights, keys and values of SmolLM2, of the wanted numbers.
+
+    Elements that the rotation pairs, half a head apart in the model, are neighbours here. Where
+    dimensions are not the model's, its elements are taken from the first on, and again.
+    """
+    trace = open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
+    linear = trace.linear(layer, "q_proj")
+    size = trace.head_size
+    half = np.arange(p.size // 2) % (size // 2)
+    pairs = np.stack([half, half + size // 2], axis=-1).reshape(-1)
+    elements = np.arange(width(p)) % trace.width
+    rows = np.arange(context) % TOKENS
+    weight = linear.weight.T[elements].reshape(-1, trace.heads, size)
+    query = weight[:, np.arange(heads) % trace.heads][:, :, pairs].swapaxes(0, 1)
+    # Each key-value head of the model serves three query heads.
+    owners = [trace.attention_trace(layer, 3 * n % trace.heads) for n in range(heads // shared)]
+    keys = np.stack([one.k[rows][:, pairs] for one in owners])
+    values = np.stack([one.v[rows][:, np.arange(p.size) % size] for one in owners])
+    states = linear.inputs[rows[context - tokens :]][:, elements]
+    parts = (np.asarray(part, np.float64) for part in (states, query, keys, values))
+    states, query, keys, values = parts
+    return states, query, keys, values
+
+
+def real_block(
+    p: AttentionParameters,
+    layer: int,
+    *,
+    tokens: int,
+    context: int,
+    heads: int,
+    shared: int,
+    **how: Any,
+) -> AttentionBlock:
+    """Return a block of SmolLM2's attention in INT8."""
+    sizes = {"tokens": tokens, "context": context, "heads": heads, "shared": shared}
+    return block_of(*real_tensors(p, layer, **sizes), p, **how)
+
+
+def random_block(p: AttentionParameters, rng: np.random.Generator) -> AttentionBlock:
+    """Return a block of random numbers of everything, operands at their ends often enough."""
+    context = int(rng.integers(1, p.features + 1))
+    tokens = int(rng.integers(1, min(p.tokens, context) + 1))
+    tokens = min(tokens, most_tokens(p, p.slices * p.size))
+    elements = int(rng.integers(1, min(p.chunks, most_chunks(p, tokens)) + 1)) * p.slices * p.size
+    shared = int(rng.choice([n for n in (1, 2, 3) if n <= p.heads]))
+    heads = shared * int(rng.integers(1, max(min(p.heads, 9) // shared, 1) + 1))
+    shapes = [(tokens, elements), (heads, elements, p.size)]
+    shapes += [(heads // shared, context, p.size)] * 2
+    parts: list[Reals] = [rng.normal(0, 1, shape) for shape in shapes]
+    if rng.random() < 0.3:
+        parts = [np.sign(part) for part in parts]
+    states, query, keys, values = parts
+    causal, skip = rng.random(2) < (0.7, 0.5)
+    return block_of(states, query, keys, values, p, causal=bool(causal), skip=bool(skip))
+
+
+def random_linear(p: AttentionParameters, rng: np.random.Generator) -> LinearBlock:
+    """Return a linear layer of random numbers."""
+    tokens = int(rng.integers(1, min(p.tokens, most_tokens(p, p.slices * p.size)) + 1))
+    chunks = int(rng.integers(1, min(p.chunks, most_chunks(p, tokens)) + 1))
+    elements, tiles = chunks * p.slices * p.size, int(rng.integers(1, min(p.heads, 9) + 1))
+    states = rng.integers(-128, 128, (tokens, elements))
+    weights = rng.integers(-128, 128, (tiles, elements, p.size))
+    context = int(rng.integers(tokens, p.features + 1))
+    rotate = p.rotary and bool(rng.random() < 0.5)
+    return linear_of(states, weights, p, context=context, rotate=rotate)
+
+
+def real_linear(
+    p: AttentionParameters, name: str, states: Integers, tiles: int, *, rotate: bool = False
+) -> LinearBlock:
+    """Return a linear layer of SmolLM2 over INT8 states, a piece of it where the unit is small."""
+    weight, _step = quantised(
+        open_trace(text="prose", tokens=TOKENS, layers=LAYERS).linear(14, name).weight
+    )
+    size = SMOLLM2.head_size
+    half = np.arange(p.size // 2) % (size // 2)
+    pairs = np.stack([half, half + size // 2], axis=-1).reshape(-1)
+    order = pairs if rotate else np.arange(p.size) % size
+    outputs = (np.arange(tiles)[:, np.newaxis] * size + order) % len(weight)
+    inputs = np.arange(states.shape[1]) % weight.shape[1]
+    weights = weight[outputs][:, :, inputs].swapaxes(1, 2)
+    return linear_of(states, weights, p, context=len(states), rotate=rotate)
+
+
+class AttentionBench:
+    """The pipeline's seven streams.
+
+    Parameters
+    ----------
+    dut : Any
+        The design under test.
+    salt : str
+        Name of the test.
+    pauses : tuple[str, str]
+        Pause patterns of everything that comes in, and of the results.
+    """
+
+    def __init__(self, dut: Any, salt: str, pauses: tuple[str, str] = ("none", "none")) -> None:
+        self.p: AttentionParameters = catalog_parameters()
+        # Nothing moves at the ports while a group's keys are passed over.
+        self.bench = Bench(dut, salt, patience=2000 + 8 * self.p.features)
+        names = ("commands", "entries", "tokens", "query_weights", "keys", "values")
+        self.sources = {name: self.bench.source(name, pauses[0]) for name in names}
+        self.results = self.bench.sink("results", pauses[1])
+
+    def words(self, blocks: list[Any]) -> list[int]:
+        """Pack blocks of words, each with its end."""
+        packed = []
+        for block in blocks:
+            last = (np.arange(len(block)) == len(block) - 1).astype(int)
+            packed += to_integers(pack(self.p.word_layout, {"word": block, "last": last}))
+        return packed
+
+    def load(self, block: Block) -> None:
+        """Offer what does not wait for the command: weights, keys, values, the table."""
+        weights = block.weights if isinstance(block, LinearBlock) else block.query
+        heads = [weight_words(head, self.p) for head in weights]
+        self.sources["query_weights"].send(self.words(heads))
+        if isinstance(block, AttentionBlock):
+            self.sources["entries"].send(int(entry) for entry in block.table)
+            self.sources["keys"].send(self.words(list(block.keys)))
+            self.sources["values"].send(self.words(list(block.values)))
+
+    def command(self, block: Block) -> None:
+        """Offer the command and the tokens."""
+        fields = {
+            "tokens": len(block.tokens),
+            "context": block.context,
+            "chunks": block.tokens.shape[1] // (self.p.slices * self.p.size),
+        }
+        if isinstance(block, LinearBlock):
+            factors = (block.factor, (0, 0), (0, 0))
+            fields |= {"heads": len(block.weights), "members": 1, "causal": 0, "skip": 0}
+            fields |= {"mode": Mode.GEMM.value, "rotate": int(block.rotate)}
+        else:
+            factors = block.factors
+            fields |= {"heads": len(block.query), "members": block.members}
+            fields |= {"causal": int(block.causal), "skip": int(block.skip)}
+            fields |= {"mode": Mode.PIPELINED.value, "rotate": int(self.p.rotary)}
+        for name, factor in zip(("query", "score", "output"), factors, strict=True):
+            fields |= {f"{name}_scale": factor[0], f"{name}_shift": factor[1]}
+        payload = pack(self.p.command_layout, {name: np.array([v]) for name, v in fields.items()})
+        self.sources["commands"].send(to_integers(payload))
+        self.sources["tokens"].send(self.words([block.tokens.reshape(-1, self.p.size)]))
+
+    def expected(self, block: Block) -> Integers:
+        """Return a block's results, shape (words, size)."""
+        model = linear if isinstance(block, LinearBlock) else attend
+        return model(block, self.p).reshape(-1, self.p.size)  # pyright: ignore[reportArgumentType]
+
+    async def run(self, blocks: Sequence[Block]) -> int:
+        """Run blocks one behind the other and compare; return the cycles."""
+        await self.bench.reset()
+        self.results.received.clear()
+        for block in blocks:
+            self.load(block)
+        # A head's weights and a table come in before the first command.
+        waiting = {name: len(self.sources[name].waiting) for name in ("query_weights", "entries")}
+        first = blocks[0].tokens.shape[1]
+        await self.bench.run(
+            until=lambda: (
+                self.sources["query_weights"].taken >= min(first, waiting["query_weights"])
+                and self.sources["entries"].taken >= min(256, waiting["entries"])
+            )
+        )
+        for block in blocks:
+            self.command(block)
+        begin = self.bench.cycle
+        count = sum(len(self.expected(block)) for block in blocks)
+        await self.bench.run(until=lambda: len(self.results.received) == count)
+        cycles = self.bench.cycle - begin
+        for _ in range(20):
+            await self.bench.step()
+        self._check(blocks)
+        return cycles
+
+    def _check(self, blocks: Sequence[Block]) -> None:
+        layout = self.p.word_layout
+        packed = [payload for _cycle, payload in self.results.received]
+        got = unpack(layout, from_integers(packed, layout.size))
+        words, last = [], []
+        for block in blocks:
+            outputs = self.expected(block)
+            words.append(outputs)
+            last.append(np.arange(len(outputs)) == len(outputs) - 1)
+        seen = [cycle for cycle, _payload in self.results.received]
+        self.bench.compare("word", np.concatenate(words), got["word"], cycles=seen)
+        self.bench.compare("last", np.concatenate(last).astype(int), got["last"], cycles=seen)
+
+    def moved(self) -> int:
+        """Return the bytes that went over the streams of words."""
+        names = ("tokens", "query_weights", "keys", "values")
+        words = sum(self.sources[name].taken for name in names) + len(self.results.received)
+        return words * self.p.size
+
+
+def heads_of(p: AttentionParameters) -> tuple[int, int]:
+    """Return how many query heads there are, and how many share keys: SmolLM2's, or OPT's."""
+    heads = min(p.heads, 9 if p.rotary else 12)
+    return heads, 3 if p.rotary and heads % 3 == 0 else 1
+
+
+@cocotb.test()
+async def real_attention(dut: Any) -> None:
+    """Attention of SmolLM2 with and without causal slots: the same values, cycles, bytes."""
+    bench = AttentionBench(dut, "real_attention")
+    p = bench.p
+    heads, shared = heads_of(p)
+    if p.tokens > 64 and not context()["full"]:
+        heads = shared
+    tokens = min(p.tokens, most_tokens(p, width(p)))
+    sizes = {"tokens": tokens, "context": tokens, "heads": heads, "shared": shared}
+    block = real_block(p, 14, **sizes)
+    cycles = await bench.run([block])
+    # Each byte crosses once: weights, tokens, keys and values in, outputs out.
+    once = 2 * block.keys.size + block.query.size + block.tokens.size + heads * tokens * p.size
+    bench.bench.compare("bytes", np.array([once]), np.array([bench.moved()]))
+    skipping = await bench.run([block.skipped(True)])
+    bench.bench.record(
+        cycles=cycles,
+        ideal_cycles=slot_cycles(block, p),
+        tensors=f"SmolLM2 layer 14, {tokens} tokens, {heads} heads",
+        skipping_cycles=skipping,
+        skipping_ideal=slot_cycles(block.skipped(True), p),
+        off_chip_bytes=once,
+    )
+
+
+@cocotb.test()
+async def decode(dut: Any) -> None:
+    """Decode a step: one token behind a context, layer after layer."""
+    bench = AttentionBench(dut, "decode")
+    _heads, shared = heads_of(bench.p)
+    sizes = {"tokens": 1, "context": bench.p.features, "heads": shared, "shared": shared}
+    await bench.run([real_block(bench.p, layer, **sizes) for layer in LAYERS])
+
+
+@cocotb.test()
+async def projections(dut: Any) -> None:
+    """Keys and values by GEMM, attention with them, its projection: four commands of a layer."""
+    bench = AttentionBench(dut, "projections")
+    p = bench.p
+    heads, shared = heads_of(p)
+    heads = min(heads, 2 * shared)
+    outputs = -(-heads // p.slices) * p.slices
+    tokens = min(p.tokens, 40, most_tokens(p, width(p)), most_tokens(p, outputs * p.size))
+    tensors = real_tensors(p, 14, tokens=tokens, context=tokens, heads=heads, shared=shared)
+    states, _step = quantised(tensors[0])
+    keys = real_linear(p, "k_proj", states, heads // shared, rotate=p.rotary)
+    values = real_linear(p, "v_proj", states, heads // shared)
+    own = [linear(layer, p).astype(np.float64) for layer in (keys, values)]
+    attention = block_of(*tensors[:2], own[0], own[1], p)
+    blocks: list[Block] = [keys, values, attention]
+    if outputs == heads and outputs <= p.chunks * p.slices:
+        # Token by token, all heads side by side.
+        merged = attend(attention, p).swapaxes(0, 1).reshape(tokens, -1)
+        blocks.append(real_linear(p, "o_proj", merged, min(heads, 3)))
+    await bench.run(blocks)
+
+
+@cocotb.test()
+async def feed_forward(dut: Any) -> None:
+    """Run a layer with the longest rows that the unit takes, as the feed-forward's second."""
+    bench = AttentionBench(dut, "feed_forward")
+    p = bench.p
+    inputs = open_trace(text="prose", tokens=TOKENS, layers=LAYERS).linear(14, "down_proj").inputs
+    tokens = min(p.tokens, most_tokens(p, p.width), 30)
+    states, _step = quantised(inputs[:tokens][:, np.arange(p.width) % inputs.shape[1]])
+    block = real_linear(p, "down_proj", states, min(p.heads, 3))
+    cycles = await bench.run([block])
+    groups = -(-tokens // p.lanes)
+    least = len(block.weights) * groups * p.query_steps
+    assert cycles >= least, (cycles, least)
+
+
+@cocotb.test()
+@cocotb.parametrize(source=["none", "random", "bursty"], sink=list(PAUSES))
+async def stalls(dut: Any, source: str, sink: str) -> None:
+    """Random blocks of both modes under pairs of pause patterns."""
+    bench = AttentionBench(dut, f"stalls {source} {sink}", (source, sink))
+    if bench.p.features > 32 and not context()["full"] and (source, sink) != ("random", "random"):
+        return
+    rng = bench.bench.numpy_rng
+    await bench.run([random_linear(bench.p, rng), random_block(bench.p, rng)])
+    await bench.run([random_block(bench.p, rng), random_linear(bench.p, rng)])
+
+
+@cocotb.test()
+async def resets(dut: Any) -> None:
+    """Reset in the middle of work, which leaves nothing behind."""
+    bench = AttentionBench(dut, "resets", ("random", "random"))
+    rng = bench.bench.numpy_rng
+    block = random_block(bench.p, rng)
+    for begun in (block, random_linear(bench.p, rng)) * 2:
+        await bench.bench.reset()
+        bench.load(begun)
+        bench.command(begun)
+        for _cycle in range(bench.bench.rng.randint(1, 3 * slot_cycles(block, bench.p) + 300)):
+            await bench.bench.step()
+    await bench.run([block])

@@ -1,0 +1,1 @@
+"""Testbenches of a tile of MEADOW."""

@@ -1,0 +1,167 @@
+"""Hybrid processing elements: what the testbenches of both kinds share."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.arith.requantiser import scale_and_shift
+from golden.llm import open_trace
+from golden.meadow.tile.requantisation import quantised
+from hdl.meadow.tile.element_parameters import ElementParameters, Mode
+from testbenches.bench import Bench, catalog_parameters
+from testbenches.packing import from_integers, pack, to_integers, unpack
+from testbenches.streams import Port
+
+Integers = NDArray[np.int64]
+LAYER = 14
+TOKENS = 640
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Job:
+    """What an element does under one group of settings.
+
+    Members
+    -------
+    mode, streamed, hold, wide, chunks, scale, shift
+        As the element's settings, `chunks` as words a row.
+    inputs, weights : Sequence[numpy.ndarray]
+        Blocks of words, shape (words, multipliers).
+    pipeline : numpy.ndarray
+        Words or scalars for the pipeline register.
+    results : numpy.ndarray
+        What must come, shape (passes, results of a pass).
+    steps : int
+        Operand pairs, hence cycles at full rate.
+    """
+
+    mode: Mode
+    streamed: bool
+    weights: Sequence[Integers]
+    results: Integers
+    steps: int
+    inputs: Sequence[Integers] = ()
+    pipeline: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
+    hold: bool = False
+    wide: bool = False
+    chunks: int = 1
+    scale: int = 1
+    shift: int = 0
+
+
+class ElementBench:
+    """An element's settings and four streams.
+
+    Parameters
+    ----------
+    dut : Any
+        The design under test.
+    salt : str
+        Name of the test.
+    pauses : tuple[str, str, str]
+        Pause patterns of inputs, which are also the pipeline's, of weights and of results.
+    """
+
+    def __init__(
+        self, dut: Any, salt: str, pauses: tuple[str, str, str] = ("none", "none", "none")
+    ) -> None:
+        self.p: ElementParameters = catalog_parameters()
+        self.bench = Bench(dut, salt)
+        self.settings = Port(dut.settings)
+        self.settings.value = 0
+        self.inputs = self.bench.source("inputs", pauses[0])
+        self.pipeline = self.bench.source("pipeline", pauses[0])
+        self.weights = self.bench.source("weights", pauses[1])
+        self.results = self.bench.sink("results", pauses[2])
+
+    def offer(self, job: Job) -> None:
+        """Set what stands, and offer all words of a job."""
+        p = self.p
+        settings = {
+            "mode": job.mode.value,
+            "streamed": int(job.streamed),
+            "hold": int(job.hold),
+            "wide": int(job.wide),
+            "chunks": job.chunks - 1,
+            "scale": job.scale,
+            "shift": job.shift,
+        }
+        (self.settings.value,) = to_integers(
+            pack(p.settings_layout, {name: np.array([v]) for name, v in settings.items()})
+        )
+        for source, blocks in ((self.inputs, job.inputs), (self.weights, job.weights)):
+            for block in blocks:
+                last = np.arange(len(block)) == len(block) - 1
+                fields = {"word": block, "last": last.astype(int)}
+                source.send(to_integers(pack(p.block_layout, fields)))
+        if len(job.pipeline):
+            words = job.pipeline.ndim == 2
+            layout = p.vector_layout if words else p.scalar_layout
+            name = "word" if words else "value"
+            self.pipeline.send(to_integers(pack(layout, {name: job.pipeline})))
+
+    async def run(self, jobs: Sequence[Job]) -> int:
+        """Run jobs one behind the other; return the cycles between all first and last results."""
+        cycles = 0
+        self.results.received.clear()
+        for job in jobs:
+            before = len(self.results.received)
+            self.offer(job)
+            count = before + job.results.size
+            await self.bench.run(until=lambda count=count: len(self.results.received) >= count)
+            cycles += self.results.received[-1][0] - self.results.received[before][0]
+        for _ in range(20):
+            await self.bench.step()
+        self._check(jobs)
+        return cycles
+
+    def _check(self, jobs: Sequence[Job]) -> None:
+        layout = self.p.result_layout
+        packed = [payload for _cycle, payload in self.results.received]
+        got = unpack(layout, from_integers(packed, layout.size))
+        last = [np.arange(job.results.size) % job.results.shape[1] for job in jobs]
+        ends = [one == job.results.shape[1] - 1 for one, job in zip(last, jobs, strict=True)]
+        seen = [cycle for cycle, _payload in self.results.received]
+        expected = np.concatenate([job.results.reshape(-1) for job in jobs])
+        self.bench.compare("value", expected, got["value"], cycles=seen)
+        self.bench.compare("last", np.concatenate(ends).astype(np.int64), got["last"], cycles=seen)
+
+    async def disturb(self, job: Job, *, times: int) -> None:
+        """Reset in the middle of a job, again and again."""
+        for _ in range(times):
+            await self.bench.reset()
+            self.offer(job)
+            for _cycle in range(self.bench.rng.randint(1, 2 * job.steps + 20)):
+                await self.bench.step()
+
+
+def fitting(factor: float, p: ElementParameters) -> dict[str, int]:
+    """Return the scale and shift nearest to a factor."""
+    scale, shift = scale_and_shift(factor)
+    return {"scale": scale, "shift": min(shift, p.sum_bits + 15)}
+
+
+def real_linear(outputs: int, elements: int, rows: int) -> tuple[Integers, Integers, float]:
+    """Return inputs and weights of SmolLM2's query layer in INT8, and a factor to INT8 results."""
+    linear = open_trace(text="prose", tokens=TOKENS, layers=(LAYER,)).linear(LAYER, "q_proj")
+    inputs, _ = quantised(linear.inputs)
+    weights, _ = quantised(linear.weight)
+    inputs = np.resize(inputs[: max(rows, 1)], (rows, inputs.shape[1]))
+    take = np.arange(elements) % inputs.shape[1]
+    weights = weights[np.arange(outputs) % len(weights)][:, take]
+    sums = inputs[:, take] @ weights.T
+    return inputs[:, take], weights, 127 / max(int(np.abs(sums).max()), 1)
+
+
+def real_attention(tokens: int, size: int) -> tuple[Integers, Integers, Integers]:
+    """Return queries, keys and values of a head of SmolLM2 in INT8."""
+    head = open_trace(text="prose", tokens=TOKENS, layers=(LAYER,)).attention_trace(LAYER, 3)
+    take = np.arange(size) % head.q.shape[1]
+    rows = np.arange(tokens) % len(head.q)
+    query, key, value = (
+        quantised(part[np.ix_(rows, take)])[0] for part in (head.q, head.k, head.v)
+    )
+    return query, key, value

@@ -1,0 +1,154 @@
+"""Testbench of the broadcasting processing element: GEMM and pipelined modes, real values."""
+
+from typing import Any
+
+import cocotb
+import numpy as np
+
+from golden.llm import open_trace
+from golden.meadow.tile.broadcasting_processing_element import weighted_sums
+from hdl.meadow.tile.element_parameters import ElementParameters, Mode
+from testbenches.bench import Bench
+from testbenches.meadow.tile.element_bench import (
+    LAYER,
+    TOKENS,
+    ElementBench,
+    Integers,
+    Job,
+    fitting,
+    real_attention,
+    real_linear,
+)
+from testbenches.streams import PAUSES
+
+
+def prepare(p: ElementParameters) -> None:
+    """Capture the tensors before the simulator starts."""
+    open_trace(text="prose", tokens=TOKENS, layers=(LAYER,))
+
+
+def gemm(inputs: list[Integers], words: Integers, p: ElementParameters, **settings: Any) -> Job:
+    """Return a job in GEMM mode: blocks of rows [rows, elements], words [elements, outputs]."""
+    width, elements = p.multipliers, len(words)
+    streamed = settings.pop("streamed", False)
+    factor = {name: settings.pop(name) for name in ("scale", "shift")}
+    chunks = -(-elements // width)
+    rows = np.concatenate(inputs)
+    # What lies behind a row's last element is never looked at.
+    padded = [
+        np.pad(b, ((0, 0), (0, chunks * width - elements)), constant_values=77) for b in inputs
+    ]
+    return Job(
+        mode=Mode.GEMM,
+        streamed=streamed,
+        chunks=chunks,
+        inputs=[block.reshape(-1, width) for block in padded],
+        weights=[words] * (len(rows) if streamed else len(inputs)),
+        results=weighted_sums(rows, words, wide=settings.get("wide", False), **factor),
+        steps=len(rows) * max(elements, width),
+        **settings,
+        **factor,
+    )
+
+
+def pipelined(scalars: Integers, words: Integers, *, streamed: bool, **own: Any) -> Job:
+    """Return a job in pipelined mode: passes of scalars [passes, elements] over the same words."""
+    factor = {name: own[name] for name in ("scale", "shift")}
+    return Job(
+        mode=Mode.PIPELINED,
+        streamed=streamed,
+        pipeline=scalars.reshape(-1),
+        weights=[words] * len(scalars),
+        results=weighted_sums(scalars, words, wide=own.get("wide", False), **factor),
+        steps=len(scalars) * max(words.shape),
+        **own,
+    )
+
+
+def real_jobs(p: ElementParameters, bench: Bench) -> list[Job]:
+    """Return a piece of SmolLM2's query layer, and a head's weighted values."""
+    elements = min(p.weight_file, p.input_file * p.multipliers)
+    rows = min(4, p.input_file // -(-elements // p.multipliers))
+    inputs, weights, factor = real_linear(p.multipliers, elements, 2 * rows)
+    own = fitting(factor, p)
+    features = 2 * p.multipliers
+    trace = open_trace(text="prose", tokens=TOKENS, layers=(LAYER,)).attention_trace(LAYER, 3)
+    largest = (1 << p.scalar_bits - 1) - 1
+    numbers = [n * (TOKENS - 1) // 3 for n in range(4)]
+    shares = np.resize(trace.probabilities[numbers], (4, features))
+    _queries, _keys, values = real_attention(features, p.multipliers)
+    probabilities = np.rint(shares * largest).astype(np.int64)
+    return [
+        gemm([inputs[:rows], inputs[rows:]], weights.T, p, **own),
+        gemm([inputs[:1]], weights.T, p, streamed=True, wide=True, **own),
+        pipelined(probabilities, values, streamed=True, **fitting(1 / largest, p)),
+    ]
+
+
+def random_jobs(p: ElementParameters, bench: Bench, count: int) -> list[Job]:
+    """Return jobs of all modes with operands at their ends often enough."""
+    rng = bench.numpy_rng
+    jobs = []
+    for number in range(count):
+        elements = int(rng.integers(1, p.weight_file + 1))
+        chunks = -(-elements // p.multipliers)
+        most = max(p.input_file // chunks, 1)
+        extremes = rng.random() < 0.3
+
+        def draw(*shape: int, bits: int = 8, extremes: bool = extremes) -> Integers:
+            low, high = -(1 << bits - 1), (1 << bits - 1) - 1
+            both = (
+                rng.choice([low, high], shape) if extremes else rng.integers(low, high + 1, shape)
+            )
+            return both.astype(np.int64)
+
+        own: dict[str, Any] = {
+            "scale": int(rng.integers(0, 1 << 16)),
+            "shift": int(rng.integers(8, 34)),
+            "wide": bool(rng.random() < 0.3),
+        }
+        words = draw(elements, p.multipliers)
+        if number % 3 and chunks <= p.input_file:
+            blocks = [draw(int(n), elements) for n in rng.integers(1, most + 1, 2)]
+            jobs.append(gemm(blocks, words, p, streamed=number % 3 == 2, **own))
+        else:
+            scalars = draw(3, elements, bits=p.scalar_bits)
+            jobs.append(pipelined(scalars, words, streamed=bool(rng.random() < 0.5), **own))
+    return jobs
+
+
+@cocotb.test()
+async def real_tensors(dut: Any) -> None:
+    """Run a layer's piece and weighted values of SmolLM2 at full rate."""
+    bench = ElementBench(dut, "real_tensors")
+    jobs = real_jobs(bench.p, bench.bench)
+    await bench.bench.reset()
+    cycles = await bench.run(jobs)
+    # From a job's first result to its last: every pass but the first, and that one's results.
+    ideal = sum(
+        (len(job.results) - 1) * (job.steps // len(job.results)) + bench.p.multipliers - 1
+        for job in jobs
+    )
+    bench.bench.compare("cycles", np.array([ideal]), np.array([cycles]))
+    tensors = f"SmolLM2 layer {LAYER}, query layer and one head's values"
+    bench.bench.record(cycles=cycles, ideal_cycles=ideal, tensors=tensors)
+
+
+@cocotb.test()
+@cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
+async def stalls(dut: Any, source: str, sink: str) -> None:
+    """Random jobs under every pair of pause patterns; the weights pause at random."""
+    bench = ElementBench(dut, f"stalls {source} {sink}", (source, "random", sink))
+    await bench.bench.reset()
+    await bench.run(random_jobs(bench.p, bench.bench, 4))
+
+
+@cocotb.test()
+async def resets(dut: Any) -> None:
+    """Reset in the middle of work, which leaves nothing behind."""
+    bench = ElementBench(dut, "resets", ("random", "bursty", "random"))
+    jobs = random_jobs(bench.p, bench.bench, 3)
+    for job in jobs:
+        await bench.disturb(job, times=3)
+    await bench.bench.reset()
+    await bench.run(jobs)

@@ -1,0 +1,151 @@
+"""Testbench of the parallel processing element: GEMM and pipelined modes on SmolLM2's tensors."""
+
+from typing import Any
+
+import cocotb
+import numpy as np
+
+from golden.llm import open_trace
+from golden.meadow.tile.parallel_processing_element import dot_products
+from hdl.meadow.tile.element_parameters import ElementParameters, Mode
+from testbenches.bench import Bench
+from testbenches.meadow.tile.element_bench import (
+    LAYER,
+    TOKENS,
+    ElementBench,
+    Integers,
+    Job,
+    fitting,
+    real_attention,
+    real_linear,
+)
+from testbenches.streams import PAUSES
+
+
+def prepare(p: ElementParameters) -> None:
+    """Capture the tensors before the simulator starts."""
+    open_trace(text="prose", tokens=TOKENS, layers=(LAYER,))
+
+
+def gemm(inputs: list[Integers], weights: Integers, p: ElementParameters, **settings: Any) -> Job:
+    """Return a job in GEMM mode: blocks of rows [rows, elements], weights [outputs, elements]."""
+    width, chunks = p.multipliers, weights.shape[1] // p.multipliers
+    streamed = settings.get("streamed", False)
+    factor = {name: settings.pop(name) for name in ("scale", "shift")}
+    rows = np.concatenate(inputs)
+    words = weights.reshape(-1, width)
+    return Job(
+        mode=Mode.GEMM,
+        chunks=chunks,
+        inputs=[block.reshape(-1, width) for block in inputs],
+        weights=[words] * (len(rows) if streamed else settings.pop("weight_blocks", len(inputs))),
+        results=dot_products(rows, weights, wide=settings.get("wide", False), **factor),
+        steps=len(rows) * len(words),
+        **{"streamed": streamed, **settings},
+        **factor,
+    )
+
+
+def pipelined(
+    vectors: Integers, weights: list[Integers], p: ElementParameters, *, streamed: bool, **own: Any
+) -> Job:
+    """Return a job in pipelined mode: a pass over [outputs, multipliers] for each vector."""
+    factor = {name: own[name] for name in ("scale", "shift")}
+    passes = [
+        dot_products(vector[np.newaxis], block, wide=own.get("wide", False), **factor)
+        for vector, block in zip(vectors, weights, strict=True)
+    ]
+    return Job(
+        mode=Mode.PIPELINED,
+        streamed=streamed,
+        pipeline=vectors,
+        weights=weights,
+        results=np.concatenate(passes),
+        steps=sum(len(block) for block in weights),
+        **own,
+    )
+
+
+def real_jobs(p: ElementParameters, bench: Bench) -> list[Job]:
+    """Return a piece of SmolLM2's query layer, and the scores of some queries."""
+    chunks = min(3, p.input_file, p.weight_file)
+    outputs, rows = p.weight_file // chunks, p.input_file // chunks
+    inputs, weights, factor = real_linear(outputs, chunks * p.multipliers, 2 * rows)
+    blocks = [inputs[:rows], inputs[rows:]]
+    own = fitting(factor, p)
+    queries, keys, _values = real_attention(2 * p.weight_file, p.multipliers)
+    scores = fitting(127 / max(int(np.abs(queries @ keys.T).max()), 1), p)
+    passes = [keys] * 4
+    return [
+        gemm(blocks, weights, p, **own),
+        gemm(blocks, weights, p, streamed=True, wide=True, **own),
+        gemm(blocks, weights, p, hold=True, weight_blocks=1, **own),
+        # The block that was held serves once more, and goes.
+        gemm(blocks[:1], weights, p, weight_blocks=0, **own),
+        pipelined(queries[-4:], passes, p, streamed=True, **scores),
+    ]
+
+
+def random_jobs(p: ElementParameters, bench: Bench, count: int) -> list[Job]:
+    """Return jobs of all modes with operands at their ends often enough."""
+    rng = bench.numpy_rng
+    jobs = []
+    for number in range(count):
+        chunks = int(rng.integers(1, min(4, p.input_file, p.weight_file) + 1))
+        outputs = int(rng.integers(1, p.weight_file // chunks + 1))
+        rows = [int(n) for n in rng.integers(1, p.input_file // chunks + 1, 3)]
+        extremes = rng.random() < 0.3
+
+        def draw(*shape: int, extremes: bool = extremes) -> Integers:
+            both = rng.choice([-128, 127], shape) if extremes else rng.integers(-128, 128, shape)
+            return both.astype(np.int64)
+
+        own: dict[str, Any] = {
+            "scale": int(rng.integers(0, 1 << 16)),
+            "shift": int(rng.integers(8, 34)),
+            "wide": bool(rng.random() < 0.3),
+        }
+        width = p.multipliers
+        weights = draw(outputs, chunks * width)
+        blocks = [draw(n, chunks * width) for n in rows]
+        if number % 3:
+            jobs.append(gemm(blocks, weights, p, streamed=number % 3 == 2, **own))
+        else:
+            passes = [draw(outputs, width)] * 3
+            streamed = bool(rng.random() < 0.5)
+            jobs.append(pipelined(draw(3, width), passes, p, streamed=streamed, **own))
+    return jobs
+
+
+@cocotb.test()
+async def real_tensors(dut: Any) -> None:
+    """Run a layer's piece and scores of SmolLM2 at full rate: a step a cycle."""
+    bench = ElementBench(dut, "real_tensors")
+    jobs = real_jobs(bench.p, bench.bench)
+    await bench.bench.reset()
+    cycles = await bench.run(jobs)
+    # Between its first and its last result, a job makes all steps but those of its first output.
+    ideal = sum(job.steps - job.chunks for job in jobs)
+    bench.bench.compare("cycles", np.array([ideal]), np.array([cycles]))
+    tensors = f"SmolLM2 layer {LAYER}, query layer and one head's scores"
+    bench.bench.record(cycles=cycles, ideal_cycles=ideal, tensors=tensors)
+
+
+@cocotb.test()
+@cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
+async def stalls(dut: Any, source: str, sink: str) -> None:
+    """Random jobs under every pair of pause patterns; the weights pause at random."""
+    bench = ElementBench(dut, f"stalls {source} {sink}", (source, "random", sink))
+    await bench.bench.reset()
+    await bench.run(random_jobs(bench.p, bench.bench, 4))
+
+
+@cocotb.test()
+async def resets(dut: Any) -> None:
+    """Reset in the middle of work, which leaves nothing behind."""
+    bench = ElementBench(dut, "resets", ("random", "bursty", "random"))
+    jobs = random_jobs(bench.p, bench.bench, 3)
+    for job in jobs:
+        await bench.disturb(job, times=3)
+    await bench.bench.reset()
+    await bench.run(jobs)

@@ -1,0 +1,161 @@
+"""Testbench of the pipelined softmax: SmolLM2's scores, masks, tables, stalls, resets."""
+
+from typing import Any
+
+import cocotb
+import numpy as np
+
+from golden.llm import open_trace
+from golden.meadow.tile.pipelined_softmax import Tokens, exponential_table, softmax
+from hdl.meadow.tile.pipelined_softmax import DISTANCES, PipelinedSoftmaxParameters
+from testbenches.bench import catalog_parameters, context
+from testbenches.packing import pack, to_integers
+from testbenches.stream_bench import Fields, StreamBench
+from testbenches.streams import PAUSES
+
+LAYERS = (0, 14, 29)
+TOKENS = 640
+REACH = 16.0
+"""How far below its maximum a score may lie: then its exponential is below half a step."""
+
+STEP = REACH / DISTANCES
+
+Block = tuple[np.ndarray, Tokens]
+"""A table, and the tokens that use it."""
+
+
+def prepare(p: PipelinedSoftmaxParameters) -> None:
+    """Capture the tensors before the simulator starts."""
+    open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
+
+
+def real_blocks(p: PipelinedSoftmaxParameters, tokens: int) -> list[Block]:
+    """Return scores of SmolLM2 with as many features as the unit has, causally masked."""
+    trace = open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
+    features = min(p.features, TOKENS)
+    rows = []
+    for layer in LAYERS:
+        for head in np.arange(tokens) % trace.heads:
+            scores = trace.attention_trace(layer, int(head)).scores[:features, :features]
+            number = int(head * 53 + 7) * features // 512 % features
+            exact = np.where(np.isfinite(scores[number]), scores[number], 0)
+            raw = np.clip(np.rint(exact / STEP), -128, 127).astype(np.int64)
+            rows.append((raw, (np.arange(features) <= number).astype(np.int64)))
+    return [(exponential_table(STEP), rows)]
+
+
+def random_blocks(p: PipelinedSoftmaxParameters, rng: Any, tokens: int) -> list[Block]:
+    """Return tokens of random lengths, spreads and masks, and tables of all kinds."""
+    tables = [
+        exponential_table(STEP),
+        exponential_table(0.5),
+        rng.integers(0, 1 << 16, DISTANCES),
+        np.full(DISTANCES, (1 << 16) - 1),
+        np.zeros(DISTANCES, np.int64),
+    ]
+    blocks = []
+    for table in tables:
+        rows = []
+        for _ in range(tokens):
+            length = int(rng.choice((1, 2, p.features, rng.integers(1, p.features + 1))))
+            scores = rng.integers(-128, 128, length) >> rng.integers(0, 8)
+            keep = rng.integers(0, 2, length)
+            keep[rng.integers(length)] = 1
+            rows.append((scores, keep))
+        blocks.append((table, rows))
+    return blocks
+
+
+class SoftmaxBench(StreamBench):
+    """Scores in, probabilities out, and the stream of tables."""
+
+    def __init__(self, dut: Any, salt: str, *pauses: str) -> None:
+        self.p = p = catalog_parameters()
+        scores, entries, probabilities = pauses or ("none",) * 3
+        super().__init__(
+            dut,
+            salt,
+            source=("scores", p.score_layout),
+            sink=("probabilities", p.probability_layout),
+            pauses=(scores, probabilities),
+        )
+        self.entries = self.bench.source("entries", entries)
+
+    def items(self, blocks: list[Block]) -> Fields:
+        """Return the scores of all blocks; masked ones are what they are."""
+        rows = [row for _table, rows in blocks for row in rows]
+        value, keep = (np.concatenate(part) for part in zip(*rows, strict=True))
+        ends = np.cumsum([len(scores) for scores, _keep in rows])
+        firsts = np.cumsum([0, *(len(rows) for _table, rows in blocks)])[:-1]
+        last, reload = np.zeros((2, len(value)), np.int64)
+        last[ends - 1] = 1
+        reload[np.concatenate([[0], ends])[firsts]] = 1
+        return {"value": value, "keep": keep, "reload": reload, "last": last}
+
+    def offer(self, blocks: list[Block]) -> int:
+        """Offer scores and tables after a reset; return how many probabilities must come."""
+        payloads = to_integers(pack(self.shapes[0], self.items(blocks)))
+        self.source.send(payloads)
+        # A table that follows is offered at once: it may not disturb the one in use.
+        self.entries.send(int(entry) for table, _rows in blocks for entry in table)
+        return len(payloads)
+
+    async def run_blocks(self, blocks: list[Block]) -> int:
+        """Run blocks and compare; return the cycles from the first to the last probability."""
+        await self.bench.reset()
+        self.sink.received.clear()
+        count = self.offer(blocks)
+        await self.bench.run(until=lambda: len(self.sink.received) == count)
+        for _ in range(20):
+            await self.bench.step()
+        expected = [
+            softmax(scores, keep, table, self.p) for table, rows in blocks for scores, keep in rows
+        ]
+        self.check({"value": np.concatenate(expected), "last": self.items(blocks)["last"]})
+        return self.sink.received[-1][0] - self.sink.received[0][0] + 1
+
+
+@cocotb.test()
+async def real_scores(dut: Any) -> None:
+    """Scores of SmolLM2 at full rate: a token takes as many cycles as it has features."""
+    bench = SoftmaxBench(dut, "real_scores")
+    blocks = real_blocks(bench.p, 9 if context()["full"] else 5)
+    cycles = await bench.run_blocks(blocks)
+    features = [len(scores) for _table, rows in blocks for scores, _keep in rows]
+    division = bench.p.dividend_width // 2 + 3
+    ideal = sum(features[:-1]) + features[-1]
+    # What the page promises; where divisions take longer than tokens, only that much is sure.
+    if min(features) >= division:
+        bench.bench.compare("cycles", np.array([ideal]), np.array([cycles]))
+    tensors = f"SmolLM2 layers {LAYERS}, {len(features)} tokens of {features[0]} scores"
+    bench.bench.record(cycles=cycles, ideal_cycles=ideal, tensors=tensors)
+
+
+@cocotb.test()
+async def short_tokens(dut: Any) -> None:
+    """One and two scores a token: the divider sets the pace."""
+    bench = SoftmaxBench(dut, "short_tokens")
+    rows = [(np.array([n - 128] * (1 + n % 2)), np.ones(1 + n % 2, int)) for n in range(12)]
+    cycles = await bench.run_blocks([(exponential_table(STEP), rows)])
+    assert cycles <= len(rows) * (bench.p.dividend_width // 2 + 3), cycles
+
+
+@cocotb.test()
+@cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
+async def stalls(dut: Any, source: str, sink: str) -> None:
+    """Random tokens and tables under every pair of pause patterns; tables pause at random."""
+    bench = SoftmaxBench(dut, f"stalls {source} {sink}", source, "random", sink)
+    await bench.run_blocks(random_blocks(bench.p, bench.bench.numpy_rng, 4))
+
+
+@cocotb.test()
+async def resets(dut: Any) -> None:
+    """Reset in the middle of work, which leaves nothing behind."""
+    bench = SoftmaxBench(dut, "resets", "random", "bursty", "random")
+    blocks = random_blocks(bench.p, bench.bench.numpy_rng, 3)
+    for _ in range(6):
+        await bench.bench.reset()
+        bench.offer(blocks)
+        for _cycle in range(bench.bench.rng.randint(1, 3 * DISTANCES)):
+            await bench.bench.step()
+    await bench.run_blocks(blocks)

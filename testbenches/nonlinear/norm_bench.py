@@ -1,0 +1,170 @@
+"""Norms over rows: what their testbenches share."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.llm import open_trace
+from golden.nonlinear.row_norm import quantise_states, quantise_weights
+from hdl.nonlinear.row_norm import EPSILON_BITS, RowNormParameters
+from testbenches.bench import catalog_parameters
+from testbenches.packing import pack, to_integers
+from testbenches.slices import full_rate_cycles
+from testbenches.stream_bench import Fields, StreamBench
+
+Integers = NDArray[np.int64]
+Model = Callable[..., Integers]
+"""From states [1, width], epsilon [1], and each operand [width], to normalised rows."""
+
+LAYERS = (0, 14, 29)
+TOKENS = 640
+EPSILON = 1e-5
+"""SmolLM2's."""
+
+LOWEST, HIGHEST = -(1 << 15), (1 << 15) - 1
+
+
+def capture() -> None:
+    """Capture the tensors before the simulator starts."""
+    open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
+
+
+class NormBench:
+    """The unit's three streams; the operands belong to the slices of states in order.
+
+    Parameters
+    ----------
+    dut : Any
+        The design under test.
+    salt : str
+        Name of the test.
+    states, operands, results : str
+        Pause patterns.
+    stream : tuple[str, Any]
+        Name and layout of the stream of operands.
+    names : tuple[str, ...]
+        The operands in it: fields of the layout, or one name for all of it.
+    model : Model
+        The golden model.
+    """
+
+    def __init__(
+        self,
+        dut: Any,
+        salt: str,
+        states: str = "none",
+        operands: str = "none",
+        results: str = "none",
+        *,
+        stream: tuple[str, Any],
+        names: tuple[str, ...],
+        model: Model,
+    ) -> None:
+        self.p = p = catalog_parameters()
+        self.slices = StreamBench(
+            dut,
+            salt,
+            source=("states", p.slice_layout),
+            sink=("results", p.result_layout),
+            pauses=(states, results),
+        )
+        self.bench = self.slices.bench
+        self.layout, self.names, self.model = stream[1], names, model
+        self.operands = self.bench.source(stream[0], operands)
+
+    def states_of(self, states: Integers, epsilon: Integers) -> Fields:
+        """Cut rows into slices; epsilon is noise but in the first slice of each row."""
+        count = len(states) * self.p.slices
+        every = self.bench.numpy_rng.integers(0, 1 << EPSILON_BITS, count)
+        every[:: self.p.slices] = epsilon
+        return {
+            "values": states.reshape(-1, self.p.lanes),
+            "epsilon": every,
+            "last": np.tile(np.arange(self.p.slices) == self.p.slices - 1, len(states)).astype(int),
+        }
+
+    def operands_of(self, operands: tuple[Integers, ...]) -> list[int]:
+        """Pack rows of operands."""
+        cut = [rows.reshape(-1, self.p.lanes) for rows in operands]
+        packed = cut[0] if len(cut) == 1 else dict(zip(self.names, cut, strict=True))
+        return to_integers(pack(self.layout, packed))
+
+    async def run(self, states: Integers, epsilon: Integers, *operands: Integers) -> int:
+        """Run rows, each with its own operands, and compare; return the cycles."""
+        offered = self.states_of(states, epsilon)
+        await self.bench.reset()
+        self.slices.sink.received.clear()
+        self.slices.source.send(to_integers(pack(self.p.slice_layout, offered)))
+        self.operands.send(self.operands_of(operands))
+        count = len(offered["last"])
+        cycles = await self.bench.run(until=lambda: len(self.slices.sink.received) == count)
+        for _ in range(20):
+            await self.bench.step()
+        expected = [
+            self.model(row[np.newaxis], units[np.newaxis], *own, self.p)
+            for row, units, *own in zip(states, epsilon, *operands, strict=True)
+        ]
+        values = np.concatenate(expected).reshape(-1, self.p.lanes)
+        self.slices.check({"values": values, "last": offered["last"]})
+        return cycles
+
+    async def run_at_full_rate(
+        self, rows: tuple[Integers, ...], *, latency: int, read_latency: int
+    ) -> None:
+        """Run real rows without pauses; require the cycles that the page promises."""
+        cycles = await self.run(*rows)
+        slices = [self.p.slices] * len(rows[0])
+        expected = full_rate_cycles(
+            slices, rows=self.p.rows, latency=latency, read_latency=read_latency
+        )
+        self.bench.compare("cycles", np.array([expected]), np.array([cycles]))
+        # Bound: one slice a cycle, and at first the row that must be complete.
+        ideal = sum(slices) + self.p.slices
+        tensors = f"SmolLM2 layers {LAYERS}, {len(rows[0])} hidden states"
+        self.bench.record(cycles=cycles, ideal_cycles=ideal, tensors=tensors)
+
+    async def run_extremes(self) -> None:
+        """All zero, all lowest, all highest, one element alone, and epsilon at its ends."""
+        width = self.p.width
+        alone = np.zeros(width, np.int64)
+        alone[-1] = LOWEST
+        rows = [np.full(width, value) for value in (0, LOWEST, HIGHEST, 1, -1)]
+        rows += [alone, alone >> 15, np.resize([LOWEST, HIGHEST], width)]
+        ends = np.array([0, 1, (1 << EPSILON_BITS) - 1])
+        states = np.repeat(rows, len(ends), axis=0)
+        epsilon = np.tile(ends, len(rows))
+        for operand in (LOWEST, HIGHEST, 0):
+            await self.run(states, epsilon, *[np.full(states.shape, operand)] * len(self.names))
+
+    async def run_between_resets(self) -> None:
+        """Reset in the middle of work, which leaves nothing behind."""
+        rows = self.random_rows(4)
+        begun = self.states_of(rows[0][:2], rows[1][:2])
+        await self.slices.disturb(begun, times=6, longest=3 * self.p.slices)
+        await self.run(*rows)
+
+    def random_rows(self, count: int) -> tuple[Integers, ...]:
+        """Return rows of random magnitudes, epsilons and operands."""
+        rng, shape = self.bench.numpy_rng, (count, self.p.width)
+        states = rng.integers(LOWEST, HIGHEST + 1, shape) >> rng.integers(0, 16, (count, 1))
+        epsilon = rng.integers(0, 1 << EPSILON_BITS, count) >> rng.integers(0, 33, count)
+        operands = [rng.integers(LOWEST, HIGHEST + 1, shape) for _ in self.names]
+        return states, epsilon, *operands
+
+
+def real_rows(p: RowNormParameters) -> tuple[Integers, Integers, Integers]:
+    """Return hidden states of SmolLM2 before both norms' kind of row, and the norms' weights."""
+    trace = open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
+    states, epsilons, weights = [], [], []
+    for layer in LAYERS:
+        rows = trace.hidden(layer)[0][[0, 1, 2, *range(9, TOKENS, 70)]]
+        weight = np.resize(trace.norm(layer, "input"), p.width)
+        # Widths other than the model's take its elements as they come.
+        rows = np.stack([np.resize(row, p.width) for row in rows])
+        raw, epsilon = quantise_states(rows, EPSILON)
+        states.append(raw)
+        epsilons.append(epsilon)
+        weights.append(np.broadcast_to(quantise_weights(weight, p), raw.shape))
+    return np.concatenate(states), np.concatenate(epsilons), np.concatenate(weights)

@@ -1,0 +1,55 @@
+"""A unit without streams: plain inputs follow an array, plain outputs are recorded, every cycle."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from testbenches.packing import pack, to_integers
+from testbenches.streams import Port, read
+
+
+class CycleDriver:
+    """Drive inputs and record outputs in every cycle, as a part of a bench.
+
+    Parameters
+    ----------
+    dut : Any
+        The design under test.
+    shapes : Mapping[str, ShapeLike]
+        Of the inputs, by their names.
+    outputs : tuple[str, ...]
+        Names of the outputs to record.
+    """
+
+    def __init__(self, dut: Any, shapes: Mapping[str, Any], outputs: tuple[str, ...]) -> None:
+        self.shapes = shapes
+        self.ports = {name: Port(getattr(dut, name)) for name in shapes}
+        self.outputs = {name: Port(getattr(dut, name)) for name in outputs}
+        self.waiting: dict[str, list[int]] = {}
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget what was to be driven; inputs are 0 until there is something."""
+        self.waiting = {}
+        self.cycle = 0
+        self.recorded: dict[str, list[int]] = {name: [] for name in self.outputs}
+        for port in self.ports.values():
+            port.value = 0
+
+    def send(self, values: Mapping[str, np.ndarray]) -> None:
+        """Take the values of all inputs, a row a cycle."""
+        self.waiting = {
+            name: to_integers(pack(self.shapes[name], value)) for name, value in values.items()
+        }
+
+    def drive(self) -> None:
+        """Set the cycle's inputs; the last ones stay."""
+        for name, values in self.waiting.items():
+            self.ports[name].value = values[min(self.cycle, len(values) - 1)]
+
+    def sample(self) -> None:
+        """Record the outputs."""
+        for name, port in self.outputs.items():
+            self.recorded[name].append(read(port))
+        self.cycle += 1

@@ -1,0 +1,216 @@
+"""Testbench of P3-LLM's compute unit: SmolLM2's products, one-hot operands, stalls, resets."""
+
+from collections import deque
+from typing import Any
+
+import cocotb
+import numpy as np
+from amaranth.lib import data
+
+from golden.p3llm.pim import real_operands
+from golden.p3llm.pim.pim_compute_unit import LANES, Command, Unit
+from golden.p3llm.pim.real_operands import Operands
+from hdl.p3llm.pim.operand_decoder import Mode
+from hdl.p3llm.pim.pim_compute_unit import Operation, PimComputeUnitParameters
+from testbenches.bench import Bench, catalog_parameters
+from testbenches.p3llm.pim.unit_commands import drawn, input_writes, payloads, product, reads
+from testbenches.packing import from_integers, unpack
+from testbenches.streams import Port, StreamSource
+
+
+def prepare(p: PimComputeUnitParameters) -> None:
+    """Capture the tensors before the simulator starts."""
+    real_operands.trace()
+
+
+class Columns:
+    """The banks: a column in the cycle after its command was taken, anything in all others."""
+
+    def __init__(self, dut: Any, source: StreamSource, bench: Bench) -> None:
+        self.port, self.source, self.rng = Port(dut.column), source, bench.rng
+        self.bits = len(dut.column)
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all columns."""
+        self.waiting: deque[int | None] = deque()
+        self.port.value = 0
+
+    def drive(self) -> None:
+        """Answer the command that was taken in the cycle before."""
+        column = self.waiting.popleft() if self.source.accepted else None
+        self.port.value = self.rng.getrandbits(self.bits) if column is None else column
+
+    def sample(self) -> None:
+        """Look at nothing."""
+
+
+class UnitBench:
+    """A unit, its commands and columns, and the results."""
+
+    def __init__(self, dut: Any, salt: str, source: str = "none", sink: str = "none") -> None:
+        self.p = catalog_parameters()
+        self.dut = dut
+        dut.clear_flags.value = 0
+        self.bench = Bench(dut, salt)
+        self.commands = self.bench.source("commands", source)
+        self.columns = self.bench.add(Columns(dut, self.commands, self.bench))
+        self.sink = self.bench.sink("results", sink)
+
+    def send(self, commands: list[Command]) -> None:
+        """Queue commands, and the columns that they take."""
+        self.commands.send(payloads(self.p, commands))
+        from_column = (Operation.MULTIPLY, Operation.FILL_METADATA)
+        self.columns.waiting.extend(
+            int.from_bytes(command.data.tobytes(), "little")
+            if command.operation in from_column
+            else None
+            for command in commands
+        )
+
+    async def run(self, commands: list[Command]) -> int:
+        """Run commands after a reset, compare results and flag; return the cycles."""
+        model = Unit(self.p)
+        model.run(commands)
+        await self.bench.reset()
+        self.sink.received.clear()
+        self.send(commands)
+        cycles = await self.bench.run(until=lambda: self.commands.idle)
+        for _ in range(12):
+            await self.bench.step()
+        expected = np.array(model.results).reshape(-1, self.p.elements // 2)
+        layout = data.ArrayLayout(32, self.p.elements // 2)
+        packed = from_integers([one for _cycle, one in self.sink.received], layout.size)
+        got = unpack(layout, packed).reshape(-1, self.p.elements // 2)
+        self.bench.compare(
+            "results",
+            expected & 0xFFFFFFFF,
+            got,
+            cycles=[cycle for cycle, _one in self.sink.received],
+        )
+        nan = np.array([int(self.dut.flags.value)])
+        self.bench.compare("nan", np.array([int(model.nan)]), nan)
+        return cycles
+
+
+def real_products(pumps: int) -> list[Operands]:
+    """Return products of SmolLM2 in all modes, with tails of outputs and of tokens."""
+    products = []
+    for layer in real_operands.LAYERS:
+        products += [
+            real_operands.linear(layer, "down_proj", outputs=24, inputs=64, tokens=pumps),
+            real_operands.queries_and_keys(layer, 1, tokens=37, heads=pumps),
+            real_operands.probabilities_and_values(layer, 2, tokens=93, heads=pumps),
+        ]
+    return products
+
+
+@cocotb.test()
+async def real_tensors(dut: Any) -> None:
+    """Run products of SmolLM2, for one input and for two, metadata written and filled."""
+    unit = UnitBench(dut, "real")
+    for pumps in range(1, unit.p.pumps + 1):
+        commands = []
+        for number, operands in enumerate(real_products(pumps)):
+            commands += product(unit.p, operands, fill=number % 2 == 0)
+        await unit.run(commands)
+
+
+@cocotb.test()
+async def full_rate(dut: Any) -> None:
+    """Multiply without a pause: sums are read and inputs written in the cycles between columns."""
+    unit = UnitBench(dut, "rate")
+    p = unit.p
+    rng = unit.bench.numpy_rng
+    words = [one for one in drawn(p, rng, 0) if one.operation is not Operation.MULTIPLY]
+    between: deque[Command] = deque()
+    commands, columns = list(words), 0
+    # Long enough that all sums of the group before are read before these are complete.
+    length = max(p.steps, 16)
+    for group in range(6):
+        for step in range(length):
+            column = rng.integers(0, 256, p.column_bits // 8).astype(np.uint8)
+            commands.append(
+                Command(
+                    operation=Operation.MULTIPLY,
+                    data=column,
+                    mode=Mode(group % 3),
+                    step=step % p.steps,
+                    inputs=p.pumps - 1,
+                    first=step == 0,
+                    last=step == length - 1,
+                )
+            )
+            columns += 1
+            # The sums of the group before are complete after a few columns of this one.
+            if step == 3 and group:
+                between.extend(reads(p, p.pumps))
+            if between:
+                commands.append(between.popleft())
+    cycles = await unit.run(commands)
+    # With two pumps every other cycle is free for them.
+    ideal = len(words) + columns * p.pumps
+    if p.pumps == 1:
+        ideal += len(commands) - columns - len(words)
+    else:
+        # An even cycle to begin with is not counted.
+        assert cycles <= ideal + 1, (cycles, ideal)
+    tensors = f"SmolLM2 layers {real_operands.LAYERS}, weights, keys, values of prose"
+    unit.bench.record(cycles=cycles, ideal_cycles=ideal, tensors=tensors)
+
+
+@cocotb.test()
+async def one_hot(dut: Any) -> None:
+    """Put a one at every place of a column in turns: it counts for its element and lane alone."""
+    unit = UnitBench(dut, "one hot")
+    p = unit.p
+    # Inputs 1, 2, 4, 8 in E4M3: lane l counts 2**l; the sum's binary point is 2**-9 in QK.
+    inputs = np.array([[0x38, 0x40, 0x48, 0x50]] * p.pumps, np.uint8)
+    commands = input_writes(p, inputs)
+    zero_points = np.zeros(p.column_bits // 8, np.uint8)
+    commands.append(Command(operation=Operation.WRITE_METADATA, data=zero_points))
+    expected = []
+    for nibble in range(p.elements * LANES):
+        column = 1 << 4 * nibble
+        octets = np.frombuffer(column.to_bytes(p.column_bits // 8, "little"), np.uint8)
+        commands.append(
+            Command(
+                operation=Operation.MULTIPLY,
+                data=octets,
+                mode=Mode.QK,
+                first=True,
+                last=True,
+                inputs=p.pumps - 1,
+            )
+        )
+        commands += reads(p, p.pumps)
+        element, lane = divmod(nibble, LANES)
+        sums = np.zeros(p.elements, np.int64)
+        sums[element] = 1 << 9 + lane
+        expected += [sums.reshape(2, -1)] * p.pumps
+    await unit.run(commands)
+    layout = data.ArrayLayout(32, p.elements // 2)
+    packed = from_integers([one for _cycle, one in unit.sink.received], layout.size)
+    unit.bench.compare("places", np.concatenate(expected), unpack(layout, packed))
+
+
+@cocotb.test()
+async def any_order(dut: Any) -> None:
+    """Draw commands of every kind in any order, under all pairs of pauses."""
+    patterns = ("none", "random", "bursty", "adversarial")
+    for source in patterns:
+        for sink in patterns:
+            unit = UnitBench(dut, f"{source} {sink}", source, sink)
+            await unit.run(drawn(unit.p, unit.bench.numpy_rng, 150))
+
+
+@cocotb.test()
+async def resets(dut: Any) -> None:
+    """Reset in the middle of commands: what comes then is right."""
+    unit = UnitBench(dut, "resets", "random", "random")
+    for _ in range(6):
+        await unit.bench.reset()
+        unit.send(drawn(unit.p, unit.bench.numpy_rng, 40))
+        for _cycle in range(unit.bench.rng.randint(1, 60)):
+            await unit.bench.step()
+        await unit.run(drawn(unit.p, unit.bench.numpy_rng, 60, nan=False))

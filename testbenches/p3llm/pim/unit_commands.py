@@ -1,0 +1,165 @@
+"""Commands for a compute unit: whole products of real operands, and commands drawn at random."""
+
+from typing import Any
+
+import numpy as np
+
+from golden.p3llm.dram_layout import pack_columns, pack_selects, pack_zero_points
+from golden.p3llm.pim.pim_compute_unit import LANES, Command
+from golden.p3llm.pim.real_operands import Operands
+from hdl.p3llm.pim.operand_decoder import Mode
+from hdl.p3llm.pim.pim_compute_unit import Operation, PimComputeUnitParameters
+from testbenches.packing import pack, to_integers
+
+
+def input_writes(p: PimComputeUnitParameters, inputs: np.ndarray) -> list[Command]:
+    """Return the writes of inputs, shape (pumps, inputs); as many as there are."""
+    filled = np.zeros((p.pumps, p.steps * LANES), np.uint8)
+    filled[: len(inputs), : inputs.shape[1]] = inputs
+    words = filled.reshape(p.words, -1)
+    used = -(-inputs.shape[1] // (p.steps_a_word * LANES))
+    a_pump = p.words // p.pumps
+    return [
+        Command(
+            operation=Operation.WRITE_INPUT,
+            word=pump * a_pump + word,
+            data=words[pump * a_pump + word],
+        )
+        for pump in range(len(inputs))
+        for word in range(used)
+    ]
+
+
+def reads(p: PimComputeUnitParameters, inputs: int) -> list[Command]:
+    """Return the reads of all sums of some inputs."""
+    return [
+        Command(operation=Operation.READ_RESULT, upper=upper, advance=upper)
+        for _ in range(inputs)
+        for upper in (False, True)
+    ]
+
+
+def metadata(p: PimComputeUnitParameters, mode: Mode, bits: np.ndarray) -> tuple[np.ndarray, int]:
+    """Return the metadata of a tile and group, and the index under which they stand.
+
+    Parameters
+    ----------
+    p : PimComputeUnitParameters
+        Dimensions.
+    mode : Mode
+        The formats.
+    bits : numpy.ndarray
+        Shape (elements, codes): as many columns as the metadata serve.
+    """
+    if mode is Mode.LINEAR:
+        return pack_selects(np.tile(bits[:, 0], (8, 1))), 5
+    if mode is Mode.QK:
+        return pack_zero_points(np.tile(bits[:, 0], (4, 1))), 2
+    return pack_zero_points(np.resize(bits[0], p.elements * LANES)), 0
+
+
+def product(
+    p: PimComputeUnitParameters, operands: Operands, *, fill: bool = False
+) -> list[Command]:
+    """Return the commands of a product: tile by tile, the inputs in as many pieces as fit.
+
+    Where metadata change within a sum, as those of values do, they are written between columns.
+    """
+    pumps = min(p.pumps, len(operands.inputs))
+    outputs, terms = operands.codes.shape
+    piece = min(p.steps * LANES, p.elements * LANES if operands.mode is Mode.PV else 64)
+    commands = []
+    for begin in range(0, outputs, p.elements):
+        rows = slice(begin, begin + p.elements)
+        bits = np.pad(
+            operands.group_bits[rows], [(0, max(0, begin + p.elements - outputs)), (0, 0)]
+        )
+        if operands.mode is Mode.PV:
+            bits = np.broadcast_to(operands.group_bits[:1], bits.shape)
+        columns = pack_columns(operands.codes[rows], elements=p.elements)[0]
+        for start in range(0, terms, piece):
+            stop = min(start + piece, terms)
+            commands += input_writes(p, operands.inputs[:pumps, start:stop])
+            data, group = metadata(p, operands.mode, bits[:, start:stop])
+            kind = Operation.FILL_METADATA if fill else Operation.WRITE_METADATA
+            commands.append(Command(operation=kind, data=data))
+            for step in range(-(-(stop - start) // LANES)):
+                commands.append(
+                    Command(
+                        operation=Operation.MULTIPLY,
+                        data=columns[start // LANES + step],
+                        mode=operands.mode,
+                        step=step,
+                        group=step if operands.mode is Mode.PV else group,
+                        inputs=pumps - 1,
+                        first=start + step == 0,
+                        last=start + LANES * (step + 1) >= terms,
+                    )
+                )
+        commands += reads(p, pumps)
+    return commands
+
+
+def drawn(
+    p: PimComputeUnitParameters, rng: np.random.Generator, count: int, *, nan: bool = True
+) -> list[Command]:
+    """Return commands of every kind in any order, after registers are filled."""
+    size = p.column_bits // 8
+
+    def octets() -> np.ndarray:
+        data = rng.integers(0, 256, size).astype(np.uint8)
+        return data if nan else data & 0x7E
+
+    commands = [
+        Command(operation=Operation.WRITE_INPUT, word=word, data=octets())
+        for word in range(p.words)
+    ]
+    commands += [Command(operation=Operation.WRITE_METADATA, data=octets())]
+
+    def multiply(first: bool, last: bool) -> Command:
+        return Command(
+            operation=Operation.MULTIPLY,
+            data=octets(),
+            mode=Mode(int(rng.integers(0, 3))),
+            step=int(rng.integers(0, p.steps)),
+            group=int(rng.integers(0, 16)),
+            inputs=int(rng.integers(0, p.pumps)),
+            first=first,
+            last=last,
+        )
+
+    commands.append(multiply(True, True))
+    read = 0
+    for _ in range(count):
+        kind = Operation(int(rng.choice(5, p=(0.5, 0.15, 0.1, 0.1, 0.15))))
+        if kind is Operation.MULTIPLY:
+            commands.append(multiply(rng.random() < 0.2, rng.random() < 0.3))
+            read = 0 if commands[-1].last else read
+        elif kind is Operation.READ_RESULT:
+            # What stands behind the last pump's sums is nobody's.
+            advance = bool(rng.integers(0, 2)) and read < p.pumps - 1
+            read += advance
+            upper = bool(rng.integers(0, 2))
+            commands.append(Command(operation=kind, upper=upper, advance=advance))
+        else:
+            word = int(rng.integers(0, p.words))
+            commands.append(Command(operation=kind, word=word, data=octets()))
+    return commands
+
+
+def payloads(p: PimComputeUnitParameters, commands: list[Command]) -> list[int]:
+    """Return commands as a unit's port takes them."""
+    blank = np.zeros(p.column_bits // 8, np.uint8)
+    from_column = (Operation.MULTIPLY, Operation.FILL_METADATA)
+    fields: dict[str, Any] = {
+        "operation": [command.operation.value for command in commands],
+        "mode": [command.mode.value for command in commands],
+        "data": [
+            blank if command.operation in from_column or not len(command.data) else command.data
+            for command in commands
+        ],
+    }
+    for name in ("step", "group", "inputs", "first", "last", "word", "upper", "advance"):
+        fields[name] = [int(getattr(command, name)) for command in commands]
+    arrays = {name: np.array(values) for name, values in fields.items()}
+    return to_integers(pack(p.command_layout, arrays))

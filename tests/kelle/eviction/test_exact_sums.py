@@ -1,0 +1,51 @@
+"""Importances of the accelerator against exact sums of the same scores: a third source."""
+
+from dataclasses import replace
+
+import pytest
+
+from golden.kelle.eviction.exact_sums import agreement
+from golden.llm import open_trace
+from hdl.catalog import entry_named
+from hdl.kelle.parameters import KelleParameters
+
+KELLE = entry_named("kelle")
+SMOLLM2: KelleParameters = KELLE.parameters("smollm2")
+
+
+def test_the_rule_ties_context_queries_shift_and_width() -> None:
+    message = "score_shift \\+ score_width must be at least 16 and the bits of context \\* queries"
+    with pytest.raises(ValueError, match=f"{message}, 28, not 27"):
+        replace(SMOLLM2, score_width=25)
+    with pytest.raises(ValueError, match=f"{message}, 29, not 28"):
+        replace(SMOLLM2, context=2048)
+    for preset in KELLE.presets.values():
+        evictor = preset.eviction.evictor
+        # The most negative score, from every query: it just fits.
+        worst = preset.context * preset.queries << 15 - evictor.shift
+        assert worst <= 1 << evictor.score_width - 1
+
+
+@pytest.mark.parametrize("layer", [0, 14, 29])
+def test_smollm2_keeps_and_evicts_what_exact_sums_do(layer: int) -> None:
+    found = agreement(SMOLLM2, open_trace(text="prose", tokens=640, layers=(layer,)), layer, 160)
+    assert found.kept >= 0.99
+    assert found.victims >= 0.95
+
+
+def test_narrow_sums_are_found_out() -> None:
+    """A context that is declared shorter than the text admits sums that saturate."""
+    narrow = replace(SMOLLM2, context=128, score_width=16, score_shift=9)
+    found = agreement(narrow, open_trace(text="prose", tokens=640, layers=(14,)), 14, 160)
+    assert found.victims < 0.9
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("preset", ["smollm2", "paper"])
+@pytest.mark.parametrize("layer", [14, 21])
+def test_a_whole_context(preset: str, layer: int) -> None:
+    p: KelleParameters = KELLE.parameters(preset)
+    trace = open_trace(text="news", tokens=p.context, layers=(0, 14, 21, 29))
+    found = agreement(p, trace, layer, p.context // 4)
+    assert found.kept >= 0.99
+    assert found.victims >= 0.95

@@ -1,0 +1,107 @@
+"""Attention pipeline: the model against float64 attention, skipped slots, cycles; parameters."""
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from golden.meadow.attention_pipeline import (
+    attend,
+    block_of,
+    exact_attention,
+    linear,
+    slot_cycles,
+    weight_words,
+)
+from golden.meadow.tile.requantisation import quantised
+from hdl.catalog import entry_named
+from hdl.meadow.attention_parameters import AttentionParameters
+from hdl.meadow.tile.element_parameters import ElementParameters
+from testbenches.meadow.tb_attention_pipeline import real_block, real_linear, real_tensors
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"lanes": 0}, "lanes must be an integer from 1 to 32, not 0"),
+        ({"slices": 1}, "slices must be an integer from 2 to 8, not 1"),
+        ({"lane_words": 3}, "lane_words must be an integer from 4 to 65536, not 3"),
+        ({"tokens": 600}, "tokens must be at most features, not 600"),
+        (
+            {"probability_bits": 13},
+            "scalar_bits of an element must be more than probability_bits, not 13",
+        ),
+        (
+            {"element": ElementParameters(sum_bits=24)},
+            "sum_bits of an element must hold the sums of features, not 24",
+        ),
+        (
+            {"element": ElementParameters(multipliers=2)},
+            "multipliers of an element must be at least 4, not 2",
+        ),
+        (
+            {"element": ElementParameters(input_file=2)},
+            "chunks must be at most the words of an input register file, not 4",
+        ),
+    ],
+)
+def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        AttentionParameters(**change)
+
+
+@pytest.mark.parametrize("layer", [0, 14, 29])
+def test_real_attention_is_near_float64(layer: int) -> None:
+    """A scale a tensor and no smoothing: what INT8 costs, and no more than that."""
+    p = entry_named("attention_pipeline").parameters("smollm2_short")
+    sizes = {"tokens": 64, "context": 64, "heads": 9, "shared": 3}
+    tensors = real_tensors(p, layer, **sizes)
+    block = block_of(*tensors, p)
+    exact = exact_attention(*tensors, p, block.seen)
+    error = attend(block, p) * block.steps["outputs"] - exact
+    assert np.sqrt(np.mean(error**2)) < 0.12 * np.sqrt(np.mean(exact**2))
+
+
+def test_the_last_query_of_a_prefill_is_that_of_a_decode() -> None:
+    """Positions count from the context's end."""
+    p = entry_named("attention_pipeline").parameters("smollm2_short")
+    block = real_block(p, 14, tokens=20, context=64, heads=3, shared=3)
+    last = type(block)(**{**vars(block), "tokens": block.tokens[-1:]})
+    assert np.array_equal(attend(block, p)[:, -1:], attend(last, p))
+
+
+def test_keys_by_gemm_are_those_of_the_model() -> None:
+    """The key projection, rotated in INT8, against the keys that the model computed."""
+    p = entry_named("attention_pipeline").parameters("smollm2_short")
+    states, _query, keys, _values = real_tensors(p, 14, tokens=64, context=64, heads=9, shared=3)
+    got = linear(real_linear(p, "k_proj", quantised(states)[0], 3, rotate=True), p)
+    error = got * (np.abs(keys).max() / 127) - keys
+    assert np.sqrt(np.mean(error**2)) < 0.07 * np.sqrt(np.mean(keys**2))
+
+
+def test_weights_are_sent_by_pairs_words_halves_and_slices() -> None:
+    p = entry_named("attention_pipeline").parameters("tiny")
+    numbers = np.arange(p.width * p.size).reshape(p.width, p.size)
+    words = weight_words(numbers, p)
+    size = p.size
+    # The first pair's two outputs meet the first word of each slice: elements 0 and size on.
+    assert words[0].tolist() == [n * size for n in range(size)]
+    assert words[1].tolist() == [(size + n) * size for n in range(size)]
+    assert words[2].tolist() == [n * size + 1 for n in range(size)]
+    # Then their next words.
+    assert words[4].tolist() == [(2 * size + n) * size for n in range(size)]
+
+
+def test_cycles_are_the_papers() -> None:
+    """(H ceil(T / 12) + 3) max(F, Qc): OPT-125M and SmolLM2 at 512 and 64 tokens."""
+    p = entry_named("attention_pipeline").parameters("smollm2")
+
+    def cycles(tokens: int, **how: Any) -> int:
+        return slot_cycles(
+            real_block(p, 14, tokens=tokens, context=tokens, heads=9, shared=3, **how), p
+        )
+
+    assert cycles(512) == (9 * 43 + 3) * 512
+    assert cycles(64) == (9 * 6 + 3) * 96
+    assert cycles(512) / cycles(512, skip=True) > 1.8

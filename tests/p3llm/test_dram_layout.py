@@ -1,0 +1,89 @@
+"""DRAM bytes of P3-LLM: unpacked by an independent script, one-hot codes, appended tokens."""
+
+import numpy as np
+import pytest
+
+from golden.p3llm.dram_layout import (
+    key_append,
+    nibbles,
+    octets,
+    pack_columns,
+    pack_selects,
+    pack_zero_points,
+    unpack_columns,
+)
+from golden.p3llm.pim.real_operands import linear, probabilities_and_values, queries_and_keys
+
+
+def code_at(columns: np.ndarray, output: int, term: int, elements: int = 16) -> int:
+    """Return one code by the page's words: nibble 4 * element + lane, the lower half first."""
+    tile, element = divmod(output, elements)
+    column, lane = divmod(term, 4)
+    place = 4 * element + lane
+    byte = int(columns[tile, column, place // 2])
+    return byte >> 4 if place % 2 else byte & 15
+
+
+@pytest.mark.parametrize(("outputs", "terms", "elements"), [(16, 8, 16), (37, 30, 16), (9, 5, 4)])
+def test_every_code_stands_where_the_page_says(outputs: int, terms: int, elements: int) -> None:
+    rng = np.random.default_rng(outputs)
+    codes = rng.integers(0, 16, (outputs, terms)).astype(np.uint8)
+    columns = pack_columns(codes, elements=elements)
+    assert columns.shape == (-(-outputs // elements), -(-terms // 4), 2 * elements)
+    for output in range(outputs):
+        for term in range(terms):
+            assert code_at(columns, output, term, elements) == codes[output, term]
+    assert np.array_equal(unpack_columns(columns, outputs=outputs, terms=terms), codes)
+
+
+def test_one_code_is_one_nibble() -> None:
+    for output in range(32):
+        for term in range(8):
+            codes = np.zeros((32, 8), np.uint8)
+            codes[output, term] = 15
+            columns = pack_columns(codes)
+            assert np.count_nonzero(nibbles(columns)) == 1
+            assert code_at(columns, output, term) == 15
+
+
+def test_real_tensors_come_back() -> None:
+    for operands in (
+        linear(0, "q_proj", outputs=40, inputs=576, tokens=1),
+        queries_and_keys(14, 0, tokens=77, heads=1),
+        probabilities_and_values(29, 2, tokens=77, heads=1),
+    ):
+        outputs, terms = operands.codes.shape
+        columns = pack_columns(operands.codes)
+        assert np.array_equal(unpack_columns(columns, outputs=outputs, terms=terms), operands.codes)
+
+
+def test_metadata() -> None:
+    selects = np.random.default_rng(1).integers(0, 4, (8, 16))
+    packed = int.from_bytes(pack_selects(selects).tobytes(), "little")
+    zero_points = np.random.default_rng(2).integers(0, 16, 64)
+    zeros = int.from_bytes(pack_zero_points(zero_points).tobytes(), "little")
+    for index, select in enumerate(selects.ravel()):
+        assert packed >> 2 * index & 3 == select
+    for index, zero_point in enumerate(zero_points):
+        assert zeros >> 4 * index & 15 == zero_point
+    assert np.array_equal(nibbles(octets(zero_points)), zero_points)
+
+
+@pytest.mark.parametrize("channels", [64, 128])
+def test_a_key_is_appended_by_masked_writes(channels: int) -> None:
+    """Token by token over stale bytes: the same columns as packed at once."""
+    rng = np.random.default_rng(channels)
+    keys = rng.integers(0, 16, (35, channels)).astype(np.uint8)
+    expected = pack_columns(keys)
+    memory = rng.integers(0, 256, expected.shape).astype(np.uint8).reshape(-1, 32)
+    for token, key in enumerate(keys):
+        writes = key_append(token, key)
+        assert len(writes) == channels // 4
+        for column, mask, data in writes:
+            assert bin(mask).count("1") == 2
+            for byte in range(32):
+                if mask >> byte & 1:
+                    memory[column, byte] = data >> 8 * byte & 255
+    columns = memory.reshape(expected.shape)
+    # Of the last tile the elements without a token hold what they held: stale codes.
+    assert np.array_equal(unpack_columns(columns, outputs=35, terms=channels), keys)
