@@ -6,8 +6,9 @@ from amaranth.hdl import Array, Const, Module, Signal
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.float_format import BINARY16
+from hdl.lad.exp_intervals import MODE_BITS
 from hdl.lad.fp16 import FP16
-from hdl.lad.interval_table import MODE_BITS, IntervalTable
+from hdl.lad.interval_table import IntervalTable
 from hdl.lad.ordered import is_nan, ordered, ordered_constant
 from hdl.unit import Unit
 

@@ -1,1 +1,0 @@
-"""LAD's efficient attention score module."""
