@@ -1,6 +1,9 @@
 """The units of LAD, with the dimensions at which each is built."""
 
+from hdl.arith.float_format import BINARY16
 from hdl.entry import Entry
+from hdl.lad.ac.ac_parameters import AttentionComputationModuleParameters
+from hdl.lad.ac.attention_computation_module import AttentionComputationModule
 from hdl.lad.apid.active_position_module import (
     ActivePositionModule,
     ActivePositionModuleParameters,
@@ -43,7 +46,7 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="norms, rotary embedding and gated SiLU, pass by pass over a row",
         source="Section IV-B (6)",
-        latency="RMSNORM cycles to a row of 576 (smollm2)",
+        latency="add_stages + 5 cycles a slice of an RMSNorm, and some 40 more",
         throughput="one row or vector at a time",
         unit=SpecialFunctionModule,
         presets={
@@ -99,6 +102,33 @@ UNITS: tuple[Entry, ...] = (
                 vector=VectorProcessingUnitParameters(head_size=64), capacity=2048, table=EIGHT
             ),
             "paper": ModeDiscrepancyModuleParameters(),
+        },
+        long=("smollm2", "paper"),
+    ),
+    Entry(
+        summary="attention by intermediate caches and corrections, and the caches' update",
+        source="Section IV-B (5), Algorithm 2",
+        latency="(1 + |U|) * ceil((d + 1) / 3) + ceil(|J| / 3) cycles, and 60 more (paper)",
+        throughput="one step at a time",
+        unit=AttentionComputationModule,
+        presets={
+            "tiny": AttentionComputationModuleParameters(
+                vector=VectorProcessingUnitParameters(head_size=4, multiply_stages=1, add_stages=1),
+                updates=4,
+                cache_stages=2,
+                add_stages=1,
+                reciprocal_stages=1,
+            ),
+            "tiny_half": AttentionComputationModuleParameters(
+                vector=VectorProcessingUnitParameters(head_size=6),
+                updates=8,
+                cache_format=BINARY16,
+                cache_stages=1,
+            ),
+            "smollm2": AttentionComputationModuleParameters(
+                vector=VectorProcessingUnitParameters(head_size=64), updates=683
+            ),
+            "paper": AttentionComputationModuleParameters(cache_format=BINARY16, cache_stages=2),
         },
         long=("smollm2", "paper"),
     ),

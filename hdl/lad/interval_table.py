@@ -2,13 +2,9 @@
 
 from itertools import pairwise
 
-from mpmath import exp, mp, mpf
-
 from hdl.arith.float_format import BINARY16
+from hdl.lad.exp_intervals import MODE_BITS, IntervalParameters
 from hdl.parameters import parameter_object, require, require_range
-
-MODE_BITS = 4
-"""Bits of an interval's index: at most 16 intervals."""
 
 COUNT_BITS = 12
 """Bits of a counter of steps; with a mode it fills 16 bits."""
@@ -54,26 +50,15 @@ class IntervalTable:
         return len(self.lowers) + 1
 
 
-def fitted_table(*lowers: float) -> IntervalTable:
-    """Return a table of least-squares lines, each over its interval's uniform measure; 0 below."""
-    lines = [(0, 0)]
-    with mp.workprec(100):
-        for low, high in pairwise([*map(mpf, lowers), mpf(0)]):
-            width = high - low
-            mean = (exp(high) - exp(low)) / width
-            moment = ((high - 1) * exp(high) - (low - 1) * exp(low)) / width
-            slope = 12 * (moment - mean * (low + high) / 2) / width**2
-            lines.append((slope, mean - slope * (low + high) / 2))
-        codes = [tuple(BINARY16.from_fraction(float(x)) for x in line) for line in lines]
-    a, b = zip(*codes, strict=True)
-    return IntervalTable(lowers=tuple(map(BINARY16.from_fraction, lowers)), a=a, b=b)
+def interval_table(p: IntervalParameters) -> IntervalTable:
+    """Return the table of a piecewise linear exponential."""
+    return IntervalTable(lowers=p.bound_codes, a=p.slope_codes, b=p.intercept_codes)
 
 
-FIVE = fitted_table(-10, -6, -3, -1)
-"""The intervals of the paper's Figure 2."""
+FIVE, EIGHT, TWELVE = (
+    interval_table(IntervalParameters(intervals=intervals)) for intervals in (5, 8, 12)
+)
+"""The intervals of the paper's Figure 2, and narrower ones."""
 
-EIGHT = fitted_table(-12, -9, -6.5, -4.5, -3, -1.75, -0.75)
-"""Narrower intervals, for shorter texts."""
-
-TABLES = {"five": FIVE, "eight": EIGHT}
+TABLES = {"five": FIVE, "eight": EIGHT, "twelve": TWELVE}
 """The tables that have names."""

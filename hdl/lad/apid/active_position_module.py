@@ -10,8 +10,9 @@ from hdl.arith.delay_line import delay_line
 from hdl.arith.float_add import FloatAdd
 from hdl.lad.apid.interval_check import IntervalCheck
 from hdl.lad.apid.position_drain import PositionDrain
+from hdl.lad.exp_intervals import MODE_BITS
 from hdl.lad.fp16 import FP16
-from hdl.lad.interval_table import COUNT_BITS, FIVE, MODE_BITS, TABLES, IntervalTable
+from hdl.lad.interval_table import COUNT_BITS, FIVE, TABLES, IntervalTable
 from hdl.memory.memory_fifo import MemoryFifo
 from hdl.parameters import Named, Parameters, Range, parameter_object, require
 from hdl.stream.connect import connect_streams

@@ -6,9 +6,10 @@ from amaranth.hdl import Array, Const, Module, Signal
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.float_format import BINARY16
+from hdl.lad.exp_intervals import MODE_BITS
 from hdl.lad.fp16 import FP16
-from hdl.lad.interval_table import MODE_BITS, IntervalTable
-from hdl.lad.ordered import is_nan, ordered, ordered_constant
+from hdl.lad.interval_table import IntervalTable
+from hdl.lad.ordered import ordered, ordered_constant
 from hdl.unit import Unit
 
 
@@ -26,7 +27,7 @@ class IntervalCheck(Unit):
     Members
     -------
     difference : In(16)
-        A score less the maximum.
+        A score less the maximum; of NaNs only the quiet one of sign 0.
     mode : In(4)
         Which interval.
     enable : In(1)
@@ -45,7 +46,7 @@ class IntervalCheck(Unit):
         """Compare codes as integers, which FP16's codes are but for the sign."""
         m = Module()
         bounds = [ordered_constant(code) for code in self.table.lowers]
-        # No lower bound is below all numbers, and no upper one above all but NaN.
+        # No lower bound is below all numbers; no upper one is above all but an adder's NaN.
         lowest, highest = 0, ordered_constant(BINARY16.infinity or 0)
         # All codes of a mode have an entry, those beyond the table the last one's.
         missing = (1 << MODE_BITS) - 1 - len(bounds)
@@ -53,11 +54,8 @@ class IntervalCheck(Unit):
         uppers = [*bounds, *[highest] * (missing + 1)]
         lower = Array(Const(bound, FP16) for bound in lowers)[self.mode]
         upper = Array(Const(bound, FP16) for bound in uppers)[self.mode]
-        key, nan = Signal(FP16), Signal()
-        m.d.comb += [
-            key.eq(ordered(self.difference)),
-            nan.eq(is_nan(self.difference)),
-        ]
+        key = Signal(FP16)
+        m.d.comb += key.eq(ordered(self.difference))
         with m.If(self.enable):
-            m.d.sync += self.outside.eq(nan | (key <= lower) | (key > upper))
+            m.d.sync += self.outside.eq((key <= lower) | (key > upper))
         return m

@@ -5,8 +5,9 @@ from typing import Annotated, Any
 from amaranth.hdl import unsigned
 from amaranth.lib import data
 
+from hdl.lad.exp_intervals import MODE_BITS
 from hdl.lad.fp16 import FP16
-from hdl.lad.interval_table import COUNT_BITS, FIVE, MODE_BITS, TABLES, IntervalTable
+from hdl.lad.interval_table import COUNT_BITS, FIVE, TABLES, IntervalTable
 from hdl.lad.vpu.vector_processing_unit import VectorProcessingUnitParameters
 from hdl.parameters import Named, Parameters, Range, parameter_object, require
 

@@ -5,8 +5,9 @@ from typing import Any
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
 
+from hdl.lad.exp_intervals import MODE_BITS
 from hdl.lad.fp16 import FP16
-from hdl.lad.interval_table import COUNT_BITS, MODE_BITS
+from hdl.lad.interval_table import COUNT_BITS
 from hdl.lad.md.md_parameters import ModeDiscrepancyModuleParameters
 from hdl.lad.ordered import is_nan, ordered, ordered_constant
 from hdl.unit import Unit

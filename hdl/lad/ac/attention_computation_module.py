@@ -1,0 +1,496 @@
+"""LAD's attention computation: outputs from caches and corrections, and the caches' update."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from hdl.arith.delay_line import delay_line
+from hdl.arith.float_convert import FloatConvert
+from hdl.arith.float_format import BINARY16
+from hdl.arith.float_multiply import FloatMultiply
+from hdl.arith.takagi_reciprocal import TakagiReciprocal
+from hdl.lad.ac.ac_parameters import AttentionComputationModuleParameters
+from hdl.lad.ac.cache_lane import Addend, Augend, CacheLane
+from hdl.lad.ac.correction_factor import CorrectionFactor
+from hdl.lad.ac.factor_stage import FactorStage
+from hdl.lad.ac.update_store import UpdateStore
+from hdl.lad.fp16 import FP16
+from hdl.lad.ordered import is_nan
+from hdl.lad.vpu.vector_processing_unit import Operation
+from hdl.lad.vpu.vector_units import unit_members, vector_units
+from hdl.memory.memory import Memory
+from hdl.stream.connect import connect_streams
+from hdl.unit import Unit
+
+
+@dataclass(frozen=True)
+class _Tasks:
+    """The task that is under way.
+
+    Members
+    -------
+    on : Callable[[str], Value]
+        Whether it is the one of a name.
+    place : Signal
+        Its cycles; or the words that it has handed over.
+    slot, rotation : Signal
+        Which of the interleaved sums comes out of the adders, and how often all have been joined.
+    turn : Value
+        What enters the vector units now meets the sum whose turn it is.
+    transfer, last : Signal
+        Positions are taken, and they are the last.
+    begin_update : Signal
+        The updates begin.
+    word : Signal
+        A word of the caches comes, or is read to leave.
+    """
+
+    on: Callable[[str], Value]
+    place: Signal
+    slot: Signal
+    rotation: Signal
+    turn: Value
+    transfer: Signal
+    last: Signal
+    begin_update: Signal
+    word: Signal
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """Columns on their way: to the vector units as it `begins`, back as a `group` as it `ends`."""
+
+    begins: Value
+    columns: list[Value]
+    ends: Value
+    group: Value
+    results: list[Value]
+
+
+@dataclass(frozen=True)
+class _Divided:
+    """Numerator in FP16, reciprocal of the denominator, and whether that is not above 0."""
+
+    numerator: Value
+    reciprocal: Value
+    not_positive: Value
+
+
+class AttentionComputationModule(Unit):
+    """One head's attention of a step by Equation 4, and Equation 6 behind it.
+
+    Column p of A stands in a word with its elements of B and C, and D with E and F in the last:
+    every word is multiplied, and later updated, in the same way (AC.1 with AC.2, and AC.5 to AC.8
+    at once). Lane l has the words of columns l, l + 3, l + 6, ... in a memory of its own.
+
+    **Latency** with G groups of columns, ceil(|J| / 3) transfers of active positions and |U|
+    updated positions: ``G + ceil(|J| / 3) + |U| * G`` cycles and what the page lists beside them.
+    **Throughput** one step at a time; the caches come and go in ``head_size + 1`` cycles each.
+
+    **Numerics** vector units and factors in FP16; caches and all sums over positions in
+    `cache_format`. Position i of a step is added in lane ``i % 3``, to one of `cache_stages` sums
+    in turn; then lanes 0 and 1, lane 2 and the part of the caches, both, and one sum after the
+    other. A denominator that is not above 0 sets a flag. LAD, Section IV-B (5), Algorithm 2.
+
+    Parameters
+    ----------
+    parameters : AttentionComputationModuleParameters
+        Dimensions.
+    shared : bool
+        Whether the vector units stand outside.
+
+    Members
+    -------
+    caches : In(stream)
+        The `word` of each column in order, before each step.
+    steps : In(stream)
+        The `query`, divided by the root of the head size, and the `maximum` of the scores; taken
+        when the step is done.
+    coefficients : In(stream)
+        `lanes` of active positions, those `present`: `alpha_score`, `alpha`, `beta` and `update`;
+        all but the last transfer full, at most `updates` a lane to update; `last`.
+    vectors : In(stream)
+        Their `keys` and `values`, transfer by transfer.
+    outputs : Out(stream)
+        The head's output, and whether the denominator was `not_positive`.
+    updated : Out(stream)
+        The words behind the step, in order.
+    units : Out(VectorPort).array(3)
+        The vector units; only with `shared`.
+    """
+
+    def __init__(
+        self, *, parameters: AttentionComputationModuleParameters, shared: bool = False
+    ) -> None:
+        self.parameters = p = parameters
+        self.shared = shared
+        super().__init__(
+            {
+                "caches": In(stream.Signature(p.cache_layout)),
+                "steps": In(stream.Signature(p.step_layout)),
+                "coefficients": In(stream.Signature(p.coefficients_layout)),
+                "vectors": In(stream.Signature(p.vectors_layout)),
+                "outputs": Out(stream.Signature(p.output_layout)),
+                "updated": Out(stream.Signature(p.cache_layout)),
+            }
+            | unit_members(p.vector, p.lanes, shared=shared)
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Connect lanes, memories and vector units; the task says which of them works."""
+        m = Module()
+        p = self.parameters
+        units = vector_units(m, self, p.vector, p.lanes)
+        m.submodules.factors = factors = FactorStage(parameters=p)
+        m.submodules.store = store = UpdateStore(parameters=p)
+        connect_streams(m, self.coefficients, factors.coefficients)
+        base = Signal(data.ArrayLayout(p.cache_format.width, p.columns), reset_less=True)
+        divided = self._divided(m, base)
+
+        now = self._tasks(m, store.walks, units[0].o_vec_valid)
+        transfer = now.on("CORRECT") & factors.factors.valid & self.vectors.valid & now.turn
+        begins = now.on("WAIT") & self.steps.valid
+        joined = factors.factors.payload
+        m.d.comb += [
+            now.transfer.eq(transfer),
+            now.last.eq(joined.last),
+            factors.begin.eq(begins),
+            factors.maximum.eq(self.steps.payload.maximum),
+            factors.factors.ready.eq(transfer),
+            self.vectors.ready.eq(transfer),
+            store.clear.eq(begins),
+            store.factors.eq(joined),
+            store.vectors.eq(self.vectors.payload),
+            store.store.eq(
+                Cat(lane.update for lane in (joined.lanes[i] for i in range(p.lanes)))
+                & joined.present
+                & transfer.replicate(p.lanes)
+            ),
+            store.begin.eq(now.begin_update),
+        ]
+        banks = self._banks(m, now, store)
+        scalars = [self._scalars(m, index, store) for index in range(p.lanes)]
+        lanes = self._lanes(m, now, units, store, base, banks, scalars)
+        parts = self._columns(m, now, units, banks)
+        self._base(m, now, base, lanes[0], parts)
+        slopes = [slope for slope, _, _ in scalars]
+        self._vector_units(m, now, units, store, parts, slopes, divided)
+
+        output = self.outputs
+        m.d.comb += self.steps.ready.eq(now.on("OUTPUT") & units[0].o_vec_valid)
+        with m.If(now.on("OUTPUT") & units[0].o_vec_valid):
+            m.d.sync += [
+                output.valid.eq(1),
+                output.payload.values.eq(units[0].o_vec),
+                output.payload.not_positive.eq(divided.not_positive),
+            ]
+        with m.Elif(output.ready):
+            m.d.sync += output.valid.eq(0)
+        return m
+
+    def _tasks(self, m: Module, walks: Value, output: Value) -> _Tasks:
+        """Go from task to task; say whose turn the interleaved sums are."""
+        p = self.parameters
+        sums, delay = p.cache_stages, p.vector.multiply_stages
+        place = Signal(range(p.columns + p.groups + sums + delay + 4))
+        slot, ahead = Signal(range(sums)), Signal(range(sums), init=delay % sums)
+        turn, rotation = Signal(range(sums)), Signal(range(sums + 3))
+        transfer, last, begin_update, word = (
+            Signal(name=name) for name in ("transfer", "last", "begin_update", "word")
+        )
+        # `ahead` is the slot in which what enters the vector units now will meet the adders.
+        for counter in (slot, ahead):
+            m.d.sync += counter.eq(Mux(counter == sums - 1, 0, counter + 1))
+        with m.If(transfer):
+            m.d.sync += turn.eq(Mux(turn == sums - 1, 0, turn + 1))
+        settle = p.vector.scalar_latency + p.factor_stages + 4
+        drain = max(2 * delay + sums + 3, p.reciprocal_stages + 2)
+        left = Signal(range(max(settle, drain) + 1))
+        idle = left == 0
+        m.d.sync += [left.eq(Mux(idle, 0, left - 1)), place.eq(place + 1)]
+        with m.FSM(name="tasks") as fsm:
+            with m.State("LOAD"):
+                m.d.sync += place.eq(place + word)
+                with m.If(word & (place == p.columns - 1)):
+                    m.next = "WAIT"
+            with m.State("WAIT"):
+                m.d.sync += [place.eq(0), turn.eq(0)]
+                with m.If(self.steps.valid):
+                    m.next = "COLUMNS"
+            # Until the vector units are free, and zeros have come out of all adders.
+            with m.State("COLUMNS"), m.If(place == max(p.groups + 2, sums) - 1):
+                m.d.sync += left.eq(settle)
+                m.next = "CORRECT"
+            with m.State("CORRECT"), m.If(transfer & last):
+                with m.If(left < delay + 1):
+                    m.d.sync += left.eq(delay + 1)
+                m.next = "SETTLE"
+            with m.State("SETTLE"), m.If(idle & (slot == sums - 1)):
+                m.d.sync += rotation.eq(0)
+                m.next = "COMBINE"
+            with m.State("COMBINE"):
+                with m.If(slot == sums - 1):
+                    m.d.sync += rotation.eq(rotation + 1)
+                with m.If((rotation == sums + 2) & (slot == 0)):
+                    m.d.comb += begin_update.eq(1)
+                    m.d.sync += left.eq(drain)
+                    m.next = "UPDATE"
+            # Until the last column is written, and the reciprocal is there.
+            with m.State("UPDATE"):
+                with m.If(walks):
+                    m.d.sync += left.eq(drain)
+                with m.Elif(idle & ~self.outputs.valid):
+                    m.d.sync += place.eq(0)
+                    m.next = "OUTPUT"
+            with m.State("OUTPUT"), m.If(output):
+                m.d.sync += place.eq(0)
+                m.next = "STORE"
+            with m.State("STORE"):
+                m.d.sync += place.eq(place + word)
+                leaves = self.updated.valid & self.updated.ready
+                with m.If(leaves & (place == p.columns)):
+                    m.d.sync += place.eq(0)
+                    m.next = "LOAD"
+        on = fsm.ongoing
+        return _Tasks(on, place, slot, rotation, ahead == turn, transfer, last, begin_update, word)
+
+    def _banks(self, m: Module, now: _Tasks, store: Any) -> list[Any]:
+        """Return the lanes' memories; words come, are read by task, and leave in order."""
+        p = self.parameters
+        loads, stores = now.on("LOAD"), now.on("STORE")
+        # The word's lane and place there: a column's number, divided by the number of lanes.
+        lane, group = Signal(range(p.lanes)), Signal(range(p.groups + 1))
+        with m.If(now.word):
+            m.d.sync += lane.eq(Mux(lane == p.lanes - 1, 0, lane + 1))
+            with m.If(lane == p.lanes - 1):
+                m.d.sync += group.eq(group + 1)
+        with m.If(~(loads | stores) | (stores & (now.place == p.columns))):
+            m.d.sync += [lane.eq(0), group.eq(0)]
+        free = ~self.updated.valid | self.updated.ready
+        m.d.comb += [
+            self.caches.ready.eq(loads),
+            now.word.eq((loads & self.caches.valid) | (stores & free & (now.place != p.columns))),
+        ]
+        with m.If(free):
+            m.d.sync += self.updated.valid.eq(stores & now.word)
+        shown = delay_line(m, lane, 1, name="shown_lane", enable=now.word)[-1]
+        before = 2 * p.vector.multiply_stages - 1
+        reads = delay_line(m, store.shown, before, name="reads", reset=True)[-1]
+        read_group = delay_line(m, store.group, before, name="read_group")[-1]
+        banks = []
+        for index in range(p.lanes):
+            bank = Memory(depth=max(p.groups, 2), width=p.word_layout.size)
+            m.submodules[f"bank_{index}"] = bank
+            mine = now.word & (lane == index)
+            columns = now.on("COLUMNS") & (now.place < p.groups)
+            m.d.comb += [
+                bank.read_enable.eq(columns | reads | (stores & mine)),
+                bank.read_address.eq(
+                    Mux(stores, group, Mux(now.on("COLUMNS"), now.place, read_group))
+                ),
+            ]
+            with m.If(loads):
+                m.d.comb += [
+                    bank.write_enable.eq(mine),
+                    bank.write_address.eq(group),
+                    bank.write_data.eq(Value.cast(self.caches.payload.word)),
+                ]
+            banks.append(bank)
+        words = Array(bank.read_data for bank in banks)
+        m.d.comb += Value.cast(self.updated.payload.word).eq(words[shown])
+        return banks
+
+    def _lanes(
+        self,
+        m: Module,
+        now: _Tasks,
+        units: list[Any],
+        store: Any,
+        base: Any,
+        banks: list[Any],
+        scalars: list[tuple[Value, Value, Value]],
+    ) -> list[Any]:
+        """Return the adders, which add corrections up, join the sums, and update the columns."""
+        p = self.parameters
+        delay = p.vector.multiply_stages
+        lanes = [CacheLane(parameters=p) for _ in range(p.lanes)]
+        corrections = delay_line(m, now.transfer, delay, name="corrections", reset=True)[-1]
+        joined = store.factors
+        updates = delay_line(m, store.shown, 2 * delay, name="updates", reset=True)[-1]
+        written = delay_line(m, updates, p.cache_stages, name="written", reset=True)[-1]
+        at = delay_line(m, store.group, 2 * delay + p.cache_stages, name="written_group")[-1]
+        combine, loads = now.on("COMBINE"), now.on("LOAD")
+        first = now.rotation == 0
+        zeros = now.on("COLUMNS") | now.on("WAIT")
+        sums = Mux(zeros, Augend.NOTHING, Augend.RESULT)
+        added = Signal(p.word_layout)
+        m.d.comb += Value.cast(added).eq(Value.cast(base))
+        for index, lane in enumerate(lanes):
+            m.submodules[f"lane_{index}"] = lane
+            # What waits beside the vector unit's multipliers: a factor, or an update's scalars.
+            factor = delay_line(m, joined.lanes[index].factor, delay, name=f"factor_{index}")[-1]
+            there = delay_line(m, joined.present[index], delay, name=f"there_{index}")[-1]
+            m.d.comb += [
+                lane.augend.eq(Mux(updates, Augend.WORD, sums)),
+                lane.addend.eq(
+                    Mux((corrections & there) | updates, Addend.PRODUCT, Addend.NOTHING)
+                ),
+                Value.cast(lane.word).eq(banks[index].read_data),
+                lane.product.eq(units[index].o_vec),
+                lane.scalars[0].eq(Mux(updates, scalars[index][1], factor)),
+                lane.scalars[1].eq(Mux(updates, scalars[index][2], 0)),
+            ]
+            holds = index + p.lanes * (p.groups - 1) < p.columns
+            with m.If(~loads):
+                m.d.comb += [
+                    banks[index].write_enable.eq(
+                        written & (Const(int(holds)) | (at != p.groups - 1))
+                    ),
+                    banks[index].write_address.eq(at),
+                    banks[index].write_data.eq(Value.cast(lane.result)),
+                ]
+        # Lanes 0 and 1, lane 2 and the caches' part; then both; then one sum after the other.
+        with m.If(combine & first):
+            m.d.comb += [
+                lanes[0].addend.eq(Addend.OTHER),
+                lanes[0].other.eq(lanes[1].result),
+                lanes[2].other.eq(added),
+            ]
+            with m.If(now.slot == 0):
+                m.d.comb += lanes[2].addend.eq(Addend.OTHER)
+        with m.If(combine & (now.rotation == 1)):
+            m.d.comb += [lanes[0].addend.eq(Addend.OTHER), lanes[0].other.eq(lanes[2].result)]
+        later = (now.rotation >= 3) & (now.rotation <= p.cache_stages + 1)
+        with m.If(combine & later & (now.slot == 0)):
+            m.d.comb += [lanes[0].addend.eq(Addend.OTHER), lanes[0].other.eq(added)]
+        return lanes
+
+    def _scalars(self, m: Module, index: int, store: Any) -> tuple[Value, Value, Value]:
+        """Return a lane's slope, an element times alpha, and later that and the one times beta."""
+        p = self.parameters
+        stages = p.vector.multiply_stages
+        results = []
+        for name, coefficient in (("slope", store.alpha), ("intercept", store.beta)):
+            m.submodules[f"{name}_{index}"] = multiply = FloatMultiply(stages=stages)
+            m.d.comb += [
+                Value.cast(multiply.a).eq(coefficient),
+                Value.cast(multiply.b).eq(store.elements[index]),
+            ]
+            results.append(Value.cast(multiply.result))
+        held = delay_line(m, Cat(results), stages, name=f"scalars_{index}")[-1]
+        return results[0], held[:16], held[16:]
+
+    def _columns(self, m: Module, now: _Tasks, units: list[Any], banks: list[Any]) -> _Parts:
+        """Return the caches' part of numerator and denominator, a group of columns a cycle."""
+        p = self.parameters
+        size = p.vector.head_size
+        reads = now.on("COLUMNS") & (now.place < p.groups)
+        shown = delay_line(m, Cat(reads, now.place), 2, name="column", reset=True)[-1]
+        results, narrowed = [], []
+        for index, bank in enumerate(banks):
+            codes = []
+            for element in range(size + 2):
+                code: Any = bank.read_data.word_select(element, p.cache_format.width)
+                if p.cache_format != BINARY16:
+                    narrow = FloatConvert(source=p.cache_format, target=BINARY16)
+                    m.submodules[f"narrow_{index}_{element}"] = narrow
+                    m.d.comb += Value.cast(narrow.a).eq(code)
+                    code = Value.cast(narrow.result)
+                codes.append(code)
+            word = delay_line(m, Cat(codes), 1, name=f"narrowed_{index}")[-1]
+            beside = delay_line(
+                m, word[16 * size :], p.vector.scalar_latency, name=f"beside_{index}"
+            )[-1]
+            m.submodules[f"part_{index}"] = part = CorrectionFactor(parameters=p)
+            m.d.comb += [
+                part.enable.eq(1),
+                part.x.eq(units[index].o_scal),
+                part.maximum.eq(self.steps.payload.maximum),
+                part.slope.eq(beside[:16]),
+                part.intercept.eq(beside[16:]),
+            ]
+            results.append(part.result)
+            narrowed.append(word[: 16 * size])
+        latency = p.vector.scalar_latency + p.factor_stages
+        ended = delay_line(m, shown, latency, name="part", reset=True)[-1]
+        return _Parts(shown[0], narrowed, ended[0], ended[1:], results)
+
+    def _base(self, m: Module, now: _Tasks, base: Any, lane: Any, parts: _Parts) -> None:
+        """Keep the caches' part; later the sum that is joined next, and at last the whole."""
+        p = self.parameters
+        combine = now.on("COMBINE")
+        takes = (now.rotation >= 2) & (now.rotation <= p.cache_stages)
+        ends = (now.rotation == p.cache_stages + 2) & (now.slot == 0)
+        wide = []
+        for index, part in enumerate(parts.results):
+            code: Any = part
+            if p.cache_format != BINARY16:
+                m.submodules[f"widen_{index}"] = widen = FloatConvert(
+                    source=BINARY16, target=p.cache_format
+                )
+                m.d.comb += Value.cast(widen.a).eq(part)
+                code = Value.cast(widen.result)
+            wide.append(code)
+        for column in range(p.columns):
+            with m.If(parts.ends & (parts.group == column // p.lanes)):
+                m.d.sync += base[column].eq(wide[column % p.lanes])
+        with m.If(combine & ((takes & (now.slot == now.rotation - 1)) | ends)):
+            m.d.sync += Value.cast(base).eq(Value.cast(lane.result))
+
+    def _divided(self, m: Module, base: Any) -> _Divided:
+        """Return the numerator in FP16, and the denominator's reciprocal some cycles later."""
+        p = self.parameters
+        codes = []
+        for index in range(p.columns):
+            code: Any = base[index]
+            if p.cache_format != BINARY16:
+                m.submodules[f"round_{index}"] = narrow = FloatConvert(
+                    source=p.cache_format, target=BINARY16
+                )
+                m.d.comb += Value.cast(narrow.a).eq(code)
+                code = Value.cast(narrow.result)
+            codes.append(code)
+        m.submodules.reciprocal = reciprocal = TakagiReciprocal(stages=p.reciprocal_stages)
+        denominator = Signal(FP16)
+        m.d.comb += [denominator.eq(codes[-1]), Value.cast(reciprocal.a).eq(denominator)]
+        positive = ~denominator[-1] & denominator[:-1].any() & ~is_nan(denominator)
+        return _Divided(Cat(codes[:-1]), Value.cast(reciprocal.result), ~positive)
+
+    def _vector_units(
+        self,
+        m: Module,
+        now: _Tasks,
+        units: list[Any],
+        store: Any,
+        parts: _Parts,
+        slopes: list[Value],
+        divided: _Divided,
+    ) -> None:
+        """Give the vector units what the task multiplies."""
+        p = self.parameters
+        scaled = delay_line(m, store.shown, p.vector.multiply_stages, name="scaled", reset=True)[-1]
+        divides = now.on("OUTPUT") & (now.place == 0)
+        for index, unit in enumerate(units):
+            value = Value.cast(self.vectors.payload["values"][index])
+            vector, scalar = Value.cast(store.key), slopes[index]
+            mine = Const(0, 1)
+            if index == 0:
+                mine = divides
+                vector = Mux(divides, divided.numerator, vector)
+                scalar = Mux(divides, divided.reciprocal, scalar)
+            factor = store.factors.lanes[index].factor
+            dot = Mux(parts.begins, Operation.DOT_PRODUCT, Operation.SCALE)
+            m.d.comb += [
+                unit.load.eq(store.clear),
+                unit.i_vec1.eq(self.steps.payload.query),
+                unit.valid.eq(parts.begins | now.transfer | scaled | mine),
+                Value.cast(unit.operation).eq(dot),
+                unit.i_scal.eq(Mux(now.transfer, factor, scalar)),
+                Value.cast(unit.i_vec2).eq(
+                    Mux(parts.begins, parts.columns[index], Mux(now.transfer, value, vector))
+                ),
+            ]

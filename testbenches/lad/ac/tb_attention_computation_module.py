@@ -1,0 +1,223 @@
+"""Testbench of the attention computation module: SmolLM2's caches, tails, updates, stalls."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import cocotb
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.arith.float_round import encode
+from golden.arith.float_values import codes, values
+from golden.lad.ac.attention_computation_module import Computed, Corrections, attention
+from golden.lad.apid.active_position_module import exact_interval
+from hdl.lad.ac.ac_parameters import AttentionComputationModuleParameters
+from hdl.lad.interval_table import EIGHT
+from testbenches.bench import Bench, catalog_parameters, context
+from testbenches.lad.vectors import LAYERS, capture, head_vectors
+from testbenches.packing import from_integers, pack, to_integers, unpack
+
+Codes = NDArray[np.uint16]
+
+
+def prepare(p: AttentionComputationModuleParameters) -> None:
+    """Capture the tensors before the simulator starts."""
+    capture()
+
+
+@dataclass(frozen=True)
+class Step:
+    """A query [d], the maximum, active positions, and the caches [d + 1, d + 2] before."""
+
+    query: Codes
+    maximum: int
+    corrections: Corrections
+    caches: NDArray[np.uint64]
+
+    def answer(self, p: AttentionComputationModuleParameters) -> Computed:
+        """Return what the module must give."""
+        return attention(
+            self.caches,
+            self.query,
+            self.maximum,
+            self.corrections,
+            cache_format=p.cache_format,
+            lanes=p.lanes,
+            interleaved=p.cache_stages,
+        )
+
+
+class AcBench:
+    """The module's six streams."""
+
+    def __init__(self, dut: Any, salt: str, source: str = "none", sink: str = "none") -> None:
+        self.p: AttentionComputationModuleParameters = catalog_parameters()
+        self.bench = Bench(dut, salt)
+        names = ("caches", "steps", "coefficients", "vectors")
+        self.sources = {name: self.bench.source(name, source) for name in names}
+        self.sinks = {name: self.bench.sink(name, sink) for name in ("outputs", "updated")}
+
+    def send(self, steps: list[Step]) -> None:
+        """Offer steps; lanes without a position carry noise."""
+        p, rng = self.p, self.bench.numpy_rng
+        for step in steps:
+            words = {"word": step.caches.astype(np.int64)}
+            self.sources["caches"].send(to_integers(pack(p.cache_layout, words)))
+            header = {"query": step.query[np.newaxis], "maximum": np.array([step.maximum])}
+            self.sources["steps"].send(to_integers(pack(p.step_layout, header)))
+            count = len(step.corrections.alpha)
+            transfers = -(-count // p.lanes)
+
+            def spread(array: Any, limit: int, count: int = count, size: int = transfers) -> Any:
+                padded = rng.integers(0, limit, (size * p.lanes, *array.shape[1:]))
+                padded[:count] = array
+                return padded.reshape(size, p.lanes, *array.shape[1:])
+
+            one = step.corrections
+            names = ("alpha_score", "alpha", "beta")
+            lanes = {name: spread(getattr(one, name), 1 << 16) for name in names}
+            lanes["update"] = spread(one.update.astype(np.int64), 2)
+            there = np.minimum(count - np.arange(0, count, p.lanes), p.lanes)
+            fields = {
+                "lanes": lanes,
+                "present": (1 << there) - 1,
+                "last": (np.arange(transfers) == transfers - 1).astype(np.int64),
+            }
+            self.sources["coefficients"].send(to_integers(pack(p.coefficients_layout, fields)))
+            vectors = {name: spread(getattr(one, name), 1 << 16) for name in ("keys", "values")}
+            self.sources["vectors"].send(to_integers(pack(p.vectors_layout, vectors)))
+
+    async def run(self, steps: list[Step]) -> list[tuple[int, int]]:
+        """Run steps after a reset and compare; return when each had its caches and was done."""
+        await self.bench.reset()
+        for sink in self.sinks.values():
+            sink.received.clear()
+        self.send(steps)
+        columns, spans = self.p.columns, []
+        for number in range(len(steps)):
+            taken = (number + 1) * columns
+            await self.bench.run(until=lambda n=taken: self.sources["caches"].taken >= n)
+            begins = self.bench.cycle
+            first = number * columns + 1
+            await self.bench.run(until=lambda n=first: len(self.sinks["updated"].received) >= n)
+            spans.append((begins, self.bench.cycle))
+        await self.bench.run(
+            until=lambda: (
+                len(self.sinks["updated"].received) == len(steps) * columns
+                and len(self.sinks["outputs"].received) == len(steps)
+            )
+        )
+        for _ in range(20):
+            await self.bench.step()
+        self._check([step.answer(self.p) for step in steps])
+        return spans
+
+    def _check(self, answers: list[Computed]) -> None:
+        p, show = self.p, "{:#x}".format
+        got = {}
+        for name, layout in (("outputs", p.output_layout), ("updated", p.cache_layout)):
+            packed = [payload for _cycle, payload in self.sinks[name].received]
+            got[name] = unpack(layout, from_integers(packed, layout.size))
+        outputs = np.stack([answer.output for answer in answers]).astype(np.int64)
+        flags = np.array([answer.not_positive for answer in answers]).astype(np.int64)
+        caches = np.concatenate([answer.caches for answer in answers]).astype(np.int64)
+        self.bench.compare("outputs", outputs, got["outputs"]["values"], show=show)
+        self.bench.compare("not positive", flags, got["outputs"]["not_positive"])
+        self.bench.compare("caches", caches, got["updated"]["word"], show=show)
+
+
+def real_steps(
+    p: AttentionComputationModuleParameters, number: int, active: int, updates: int
+) -> list[Step]:
+    """Return SmolLM2's decoding steps with exact caches; modes of some positions are wrong."""
+    rng = np.random.default_rng(number + active)
+    steps, size = [], p.vector.head_size
+    a, b = (values(np.array(line)) for line in (EIGHT.a, EIGHT.b))
+    for index in range(number):
+        layer = LAYERS[index % len(LAYERS)]
+        queries, keys, vectors = (
+            head_vectors(name, size, layer=layer, head=index % 9) for name in "qkv"
+        )
+        query = codes(values(queries[-1 - index]) / np.sqrt(size))
+        score = values(keys) @ values(query)
+        maximum = codes(score.max())
+        interval = exact_interval(score - values(maximum), EIGHT)
+        mode = interval.copy()
+        chosen = np.sort(rng.choice(len(keys), min(active, len(keys)), replace=False))
+        mode[chosen] = np.clip(mode[chosen] + rng.choice([-1, 1], len(chosen)), 0, 7)
+        extended = np.concatenate([values(keys), np.ones((len(keys), 2))], axis=1)
+        weights = np.stack([a[mode]] * (size + 1) + [b[mode]], axis=1)
+        ones = np.concatenate([values(vectors), np.ones((len(keys), 1))], axis=1)
+        exact = np.einsum("ir,ik->rk", ones, weights * extended)
+        alpha = codes(a[interval] - a[mode])[chosen]
+        beta = codes(b[interval] - b[mode])[chosen]
+        update = np.zeros(len(chosen), bool)
+        update[rng.choice(len(chosen), min(updates, len(chosen)), replace=False)] = True
+        corrections = Corrections(
+            codes(values(alpha) * score[chosen]), alpha, beta, update, keys[chosen], vectors[chosen]
+        )
+        caches = encode(p.cache_format, exact)
+        steps.append(Step(query, int(maximum), corrections, caches))
+    return steps
+
+
+def random_steps(p: AttentionComputationModuleParameters, rng: np.random.Generator) -> list[Step]:
+    """Return steps of every number of positions in the last transfer, with none or more updated."""
+    steps, size = [], p.vector.head_size
+    for count in (1, 2, 3, 4, 5, int(rng.integers(6, 14))):
+
+        def draw(*shape: int) -> Codes:
+            return codes(rng.standard_normal(shape) * 2.0 ** rng.integers(-6, 3, shape))
+
+        update = rng.random(count) < rng.choice([0.0, 0.3, 0.8])
+        for lane in range(p.lanes):
+            update[lane :: p.lanes] &= np.cumsum(update[lane :: p.lanes]) <= p.updates
+        corrections = Corrections(
+            draw(count), draw(count), draw(count), update, draw(count, size), draw(count, size)
+        )
+        caches = encode(p.cache_format, rng.standard_normal((size + 1, size + 2)))
+        if rng.random() < 0.2:
+            # No denominator: the flag, and whatever IEEE 754 makes of it.
+            caches[-1] = 0
+            corrections.alpha[:] = corrections.alpha_score[:] = corrections.beta[:] = 0
+        steps.append(Step(draw(size), int(draw(1)[0]), corrections, caches))
+    return steps
+
+
+@cocotb.test()
+async def real_caches(dut: Any) -> None:
+    """SmolLM2's attention by caches, with as many corrections and updates as were measured."""
+    bench = AcBench(dut, "real_caches")
+    p = bench.p
+    steps = real_steps(p, 4 if context()["full"] else 2, 60, 4)
+    spans = await bench.run(steps)
+    size = p.vector.head_size
+    formula = 0.0
+    for step in steps:
+        updated = int(step.corrections.update.sum())
+        formula += (size + len(step.corrections.alpha) + updated * size + 3 * updated) / 3
+    bench.bench.record(
+        cycles=sum(ends - begins for begins, ends in spans),
+        ideal_cycles=int(np.ceil(formula)),
+        tensors=f"SmolLM2 layers {LAYERS}, {len(steps)} steps",
+    )
+
+
+@cocotb.test()
+@cocotb.parametrize(source=["none", "random", "adversarial"], sink=["none", "random", "bursty"])
+async def stalls(dut: Any, source: str, sink: str) -> None:
+    """Any numbers under pairs of pause patterns."""
+    bench = AcBench(dut, f"stalls {source} {sink}", source, sink)
+    await bench.run(random_steps(bench.p, bench.bench.numpy_rng))
+
+
+@cocotb.test()
+async def resets(dut: Any) -> None:
+    """Reset in the middle of work, which leaves nothing behind."""
+    bench = AcBench(dut, "resets", "random", "random")
+    for _ in range(5):
+        await bench.bench.reset()
+        bench.send(random_steps(bench.p, bench.bench.numpy_rng))
+        for _cycle in range(bench.bench.rng.randint(1, 150)):
+            await bench.bench.step()
+    await bench.run(random_steps(bench.p, bench.bench.numpy_rng))
