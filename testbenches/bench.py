@@ -244,6 +244,11 @@ class Bench:
         self._facts.set(**facts)
 
 
+def root_mean_square(errors: NDArray[np.float64]) -> float:
+    """Return the size of errors against float64, rounded for a table."""
+    return float(f"{np.sqrt(np.mean(np.square(errors))):.4g}")
+
+
 class _Facts:
     """A JSON file of counters that all tests of a run share."""
 
