@@ -94,6 +94,77 @@ def all_peers_plot(groups: Mapping[str, Sequence[Circuit]]) -> Figure:
     return figure
 
 
+def draw_points(
+    *,
+    others: Sequence[tuple[float, float]],
+    front: Sequence[tuple[float, float]],
+    labels: Sequence[str],
+    title: str,
+    x: str,
+    y: str,
+) -> Figure:
+    """Draw points, those of a front tied together and labelled.
+
+    Parameters
+    ----------
+    others, front : Sequence[tuple[float, float]]
+        Points beside the front and on it, the front's from left to right.
+    labels : Sequence[str]
+        A label for each point of the front. Where they have no room, numbers stand in their place.
+    title : str
+        What the labels are values of.
+    x, y : str
+        What the axes are.
+    """
+
+    def drawn() -> Figure:
+        figure = Figure(figsize=(7.6, 4.6), layout="constrained")
+        axes = figure.subplots()
+        axes.margins(0.12, 0.14)
+        axes.plot(*zip(*others, strict=True) if others else ((), ()), ".", color=KEPT, markersize=6)
+        axes.step(*zip(*front, strict=True), where="post", color=OURS, linewidth=1, alpha=0.5)
+        axes.plot(*zip(*front, strict=True), "o", color=OURS, markersize=7, markeredgecolor=SHEET)
+        axes.set_title(title, fontsize=_SIZE, color=MUTED, loc="left")
+        axes.set_xlabel(x)
+        axes.set_ylabel(y)
+        _plain(axes)
+        axes.grid(color=LINES, linewidth=0.6)
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")
+        return figure
+
+    tied, colors = [[point] for point in front], [INK] * len(front)
+    figure = drawn()
+    try:
+        place_numbers(figure.axes[0], tied, colors, inch=figure.dpi, labels=labels)
+    except ValueError:
+        figure = drawn()
+        place_numbers(figure.axes[0], tied, colors, inch=figure.dpi)
+    return figure
+
+
+def lines_plot(
+    lines: Mapping[str, Sequence[tuple[float, float]]], *, x: str, y: str, log: bool = False
+) -> Figure:
+    """Draw lines of points, each with its name at its end."""
+    figure = Figure(figsize=(7.6, 4.2), layout="constrained")
+    axes = figure.subplots()
+    shades = (OURS, THEIRS, MUTED, KEPT)
+    for (name, points), color in zip(lines.items(), shades, strict=False):
+        axes.plot(
+            *zip(*points, strict=True), "o-", color=color, markersize=5, linewidth=1.2, label=name
+        )
+    if log:
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.legend(frameon=False, fontsize=_SMALL, labelcolor=MUTED)
+    _plain(axes)
+    axes.grid(color=LINES, linewidth=0.6)
+    return figure
+
+
 def _draw_circuits(axes: Axes, circuits: Sequence[Circuit]) -> None:
     """Draw the points of circuits, those of one circuit tied together."""
     axes.margins(0.14, 0.16)
@@ -128,6 +199,7 @@ def place_numbers(
     colors: Sequence[str],
     *,
     inch: float,
+    labels: Sequence[str] | None = None,
 ) -> None:
     """Write a number from 1 on beside each line of points, near its first, where nothing else is.
 
@@ -141,6 +213,8 @@ def place_numbers(
         The numbers' colours.
     inch : float
         Pixels of an inch of the figure.
+    labels : Sequence[str], optional
+        Words in the place of the numbers.
 
     Raises
     ------
@@ -152,8 +226,9 @@ def place_numbers(
     for start, end in (pair for line in lines for pair in pairwise(line)):
         between = (start + (end - start) * step / 64 for step in range(1, 64))
         taken += [_around(x, y, 1.0) for x, y in between]
-    for number, (points, color) in enumerate(zip(tied, colors, strict=True), 1):
-        text = axes.text(0, 0, str(number), fontsize=_SIZE, color=color, ha="center", va="center")
+    words = labels or [str(number) for number in range(1, len(tied) + 1)]
+    for word, points, color in zip(words, tied, colors, strict=True):
+        text = axes.text(0, 0, word, fontsize=_SIZE, color=color, ha="center", va="center")
         box = text.get_window_extent()
         x, y = axes.transData.transform(points[0])
         for away, (right, up) in _places():
@@ -163,7 +238,7 @@ def place_numbers(
             if inside and not any(place.overlaps(other) for other in taken):
                 break
         else:
-            raise ValueError(f"a plot of {len(tied)} circuits has no room for number {number}")
+            raise ValueError(f"a plot of {len(tied)} circuits has no room for {word}")
         taken.append(place)
         at_x, at_y = axes.transData.inverted().transform(center)
         text.set_position((at_x, at_y))

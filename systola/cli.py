@@ -10,9 +10,10 @@ import click
 from rich.table import Table
 
 from hdl.errors import UserError
-from hdl.paths import BUILD, IN_CHECKOUT, ROOT
+from hdl.paths import BUILD, ROOT
 from hdl.target import find_target
 from systola import environment
+from systola.explore import COMMANDS as EXPLORING
 from systola.mutation import COMMANDS as MUTATION
 from systola.options import (
     Chosen,
@@ -22,11 +23,13 @@ from systola.options import (
     parameters_option,
     path_shown,
     preset_option,
+    require_checkout,
     settings_option,
     target_option,
     unit_options,
 )
 from systola.packing import COMMANDS as PACKING
+from systola.regression import COMMANDS as REGRESSION
 from systola.study import COMMANDS as STUDIES
 from systola.synthesis import COMMANDS as SYNTHESIS
 
@@ -156,26 +159,8 @@ def verilog(unit: Chosen, out: Path | None, target: str, sources: bool) -> None:
     console.print(f"wrote {path_shown(emitted.file_list)}")
 
 
-for command in (*SYNTHESIS, *MUTATION, *STUDIES, *PACKING):
+for command in (*SYNTHESIS, *MUTATION, *STUDIES, *PACKING, *EXPLORING, *REGRESSION):
     main.add_command(command)
-
-
-@main.command()
-@click.option("--full", type=bool, default=False, help="1 also runs the tests marked full.")
-@click.option("--only", default=None, help="A test file or folder instead of all.")
-@click.option("--keyword", default=None, help="Only tests whose names fit, as in pytest's -k.")
-def test(full: bool, only: str | None, keyword: str | None) -> None:
-    """Run the tests: models, arithmetic, emission, proofs, and every unit's simulation."""
-    from synth.debian import missing
-
-    missing(fetch=True)
-    _require_checkout("test")
-    marked = [] if full else ["-m", "not full"]
-    # One test at a time to whoever is free: by default a worker would get all simulations at once.
-    workers = ["-n", "auto", "--maxschedchunk", "1"]
-    selected = [*(["-k", keyword] if keyword else []), *([only] if only else [])]
-    command = [sys.executable, "-m", "pytest", *workers, *marked, *selected]
-    sys.exit(subprocess.call(command, cwd=ROOT))
 
 
 @main.command()
@@ -183,7 +168,7 @@ def lint() -> None:
     """Check style, types, and the emitted Verilog of every unit."""
     from testbenches.lint import lint_verilog
 
-    _require_checkout("lint")
+    require_checkout("lint")
     bin_directory = Path(sys.executable).parent
     results = {
         "ruff check": subprocess.call([bin_directory / "ruff", "check"], cwd=ROOT),
@@ -201,7 +186,7 @@ def lint() -> None:
 @main.command("format")
 def format_sources() -> None:
     """Format the Python sources and sort their imports."""
-    _require_checkout("format")
+    require_checkout("format")
     ruff = Path(sys.executable).parent / "ruff"
     subprocess.check_call([ruff, "check", "--select", "I", "--fix"], cwd=ROOT)
     subprocess.check_call([ruff, "format"], cwd=ROOT)
@@ -229,7 +214,7 @@ def doctor(all_: bool) -> None:
 @main.command()
 def clean() -> None:
     """Remove everything built; the virtual environment stays."""
-    _require_checkout("clean")
+    require_checkout("clean")
     shutil.rmtree(BUILD, ignore_errors=True)
     console.print(f"removed {path_shown(BUILD)}")
 
@@ -240,18 +225,6 @@ def show_help(ctx: click.Context) -> None:
     """Show this text."""
     assert ctx.parent is not None
     console.print(ctx.parent.get_help(), highlight=False)
-
-
-def _require_checkout(verb: str) -> None:
-    """Refuse a verb that works on the sources, or on a folder that is the project's alone.
-
-    Raises
-    ------
-    UserError
-        If the packages are installed.
-    """
-    if not IN_CHECKOUT:
-        raise UserError(f"{verb} needs a checkout of Systola, not the packages in {ROOT}")
 
 
 def _list_parameters(unit: Chosen) -> None:

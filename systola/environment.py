@@ -86,7 +86,7 @@ def check_packages() -> list[Check]:
     from importlib.metadata import PackageNotFoundError, version
 
     checks = []
-    for name, wanted in _locked():
+    for name, wanted in locked_packages():
         try:
             found = version(name)
         except PackageNotFoundError:
@@ -182,7 +182,7 @@ def keep_inside_checkout() -> None:
     os.environ["HF_HUB_OFFLINE"] = "1"
 
 
-def _locked() -> list[tuple[str, str]]:
+def locked_packages() -> list[tuple[str, str]]:
     """Read the lock files; an installation's own requirements name the same versions."""
     from importlib.metadata import requires
 

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from hdl.errors import UserError
 from hdl.output_folder import MANIFEST, require_replaceable
-from hdl.paths import BUILD, ROOT, replace_text
+from hdl.paths import BUILD, IN_CHECKOUT, ROOT, replace_text
 
 console = Console(soft_wrap=True)
 
@@ -144,3 +144,15 @@ def unit_options(verb: Callable[..., None]) -> Callable[..., None]:
 def path_shown(path: Path) -> Path:
     """Return a path relative to the checkout where it is inside."""
     return path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
+
+
+def require_checkout(verb: str) -> None:
+    """Refuse a verb that works on the sources, or on a folder that is the project's alone.
+
+    Raises
+    ------
+    UserError
+        If the packages are installed.
+    """
+    if not IN_CHECKOUT:
+        raise UserError(f"{verb} needs a checkout of Systola, not the packages in {ROOT}")

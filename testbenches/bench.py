@@ -252,6 +252,11 @@ def record_fact(name: str, key: str, value: Any) -> None:
     facts.put(name, key, value)
 
 
+def root_mean_square(errors: NDArray[np.float64]) -> float:
+    """Return the size of errors against float64, rounded for a table."""
+    return float(f"{np.sqrt(np.mean(np.square(errors))):.4g}")
+
+
 class _Facts:
     """A JSON file of counters that all tests of a run share."""
 

@@ -66,9 +66,9 @@ def test_doctor_names_every_locked_package() -> None:
 
 def test_doctor_shows_what_matters_and_what_differs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(console, "width", 200)
-    locked = environment._locked()
+    locked = environment.locked_packages()
     other = [(name, "0.0.1" if name == "rich" else version) for name, version in locked]
-    monkeypatch.setattr(environment, "_locked", lambda: other)
+    monkeypatch.setattr(environment, "locked_packages", lambda: other)
     short, long = run("doctor"), run("doctor", "--all", "1")
     assert short.exit_code == long.exit_code == 2
     assert rows(short) < rows(long) == {"path", "python", *PROGRAMS, *dict(locked)}
@@ -106,7 +106,7 @@ def test_an_old_interpreter_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_package_of_another_version_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(environment, "_locked", lambda: [("numpy", "0.0.1")])
+    monkeypatch.setattr(environment, "locked_packages", lambda: [("numpy", "0.0.1")])
     problem = environment.first_problem(environment.check_packages())
     assert problem.startswith("numpy 0.0.1 is needed, found ")
 

@@ -7,13 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden.llm import open_trace
-from golden.nonlinear.softmax import quantise_scores, softmax
-from hdl.nonlinear.softmax import SCORE, SoftmaxParameters
-from testbenches.bench import catalog_parameters
+from golden.nonlinear.softmax import exact_softmax, quantise_scores, softmax
+from hdl.nonlinear.softmax import PROBABILITY, SCORE, SoftmaxParameters
+from testbenches.bench import catalog_parameters, root_mean_square
 from testbenches.slices import full_rate_cycles, sliced
 from testbenches.stream_bench import Fields, StreamBench
 from testbenches.streams import PAUSES, pause_until
 
+Flags = NDArray[np.bool_]
 Rows = list[NDArray[np.int64]]
 LAYERS = (0, 14, 29)
 TOKENS = 640
@@ -80,15 +81,16 @@ def rising_rows(rng: np.random.Generator, p: SoftmaxParameters) -> Rows:
     return rows
 
 
+def padded(row: NDArray[np.int64], p: SoftmaxParameters) -> tuple[NDArray[np.int64], Flags]:
+    """Return a row filled up to whole slices, and which of its scores count."""
+    width = -(-len(row) // p.lanes) * p.lanes
+    return np.resize(row, (1, width)), np.arange(width)[np.newaxis] < len(row)
+
+
 def expected(rows: Rows, p: SoftmaxParameters) -> Fields:
     """Return what the unit must answer."""
     answers = sliced(rows, p.lanes)
-    results = []
-    for row in rows:
-        width = -(-len(row) // p.lanes) * p.lanes
-        padded = np.zeros((1, width), np.int64)
-        padded[0, : len(row)] = row
-        results.append(softmax(padded, np.arange(width)[np.newaxis] < len(row), p))
+    results = [softmax(*padded(row, p), p) for row in rows]
     values = np.concatenate(results, axis=1).reshape(-1, p.lanes)
     return {"values": values, "last": answers["last"]}
 
@@ -126,7 +128,12 @@ async def real_scores(dut: Any) -> None:
     rows = real_rows(catalog_parameters())
     await run_rows(bench, rows)
     tensors = f"SmolLM2 layers {LAYERS}, 9 heads, {len(rows)} rows of scores"
-    bench.bench.record(cycles=0, ideal_cycles=0, tensors=tensors)
+    p = catalog_parameters()
+    one = 1 << PROBABILITY.fraction_bits
+    whole = [padded(row, p) for row in rows]
+    errors = [(softmax(*row, p) / one - exact_softmax(*row))[row[1]] for row in whole]
+    error = root_mean_square(np.concatenate(errors))
+    bench.bench.record(cycles=0, ideal_cycles=0, tensors=tensors, rms_error=error)
 
 
 @cocotb.test()

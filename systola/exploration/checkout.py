@@ -1,0 +1,75 @@
+"""Whether two machines have the same sources and packages, before jobs run on both."""
+
+import hashlib
+import subprocess
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+
+from hdl.paths import IN_CHECKOUT, ROOT
+from systola.environment import locked_packages
+
+TREES = ("hdl", "golden", "testbenches", "synth", "systola", "constraints")
+"""What a result can depend on; tests and documentation cannot change one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkout:
+    """What a process runs.
+
+    Parameters
+    ----------
+    sources : str
+        Digest of the files of `TREES`.
+    packages : str
+        Digest of the installed versions of the locked packages.
+    commit : str
+        Git's short name of it; empty where there is none.
+    """
+
+    sources: str
+    packages: str
+    commit: str
+
+    def difference(self, other: "Checkout") -> str:
+        """Say in words how another one differs; nothing if it does not."""
+        said = []
+        if other.sources != self.sources:
+            commits = f" at {other.commit or 'no commit'}, not {self.commit or 'no commit'}"
+            said.append(f"sources {other.sources}{commits}, where here are {self.sources}")
+        if other.packages != self.packages:
+            said.append("other versions of packages; `make doctor` names them")
+        return " and ".join(said)
+
+
+@cache
+def this_checkout() -> Checkout:
+    """Read the checkout, or the installation, that this process runs; once a process."""
+    sources = hashlib.sha256()
+    for tree in TREES:
+        for file in sorted((ROOT / tree).rglob("*")):
+            if file.is_file() and "__pycache__" not in file.parts:
+                sources.update(f"{file.relative_to(ROOT)}\0".encode())
+                sources.update(hashlib.sha256(file.read_bytes()).digest())
+    packages = hashlib.sha256()
+    for name, _wanted in locked_packages():
+        try:
+            found = version(name).split("+")[0]
+        except PackageNotFoundError:
+            found = "none"
+        packages.update(f"{name}=={found}\n".encode())
+    return Checkout(
+        sources=sources.hexdigest()[:12], packages=packages.hexdigest()[:12], commit=_commit()
+    )
+
+
+def _commit() -> str:
+    if not IN_CHECKOUT:
+        return ""
+    try:
+        told = subprocess.run(
+            ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True
+        )
+    except OSError:
+        return ""
+    return told.stdout.strip()

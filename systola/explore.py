@@ -1,0 +1,192 @@
+"""The verb ``explore``: a sweep over a unit's parameters, as jobs on one machine or on many."""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import click
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from hdl.errors import UserError
+from hdl.paths import BUILD, replace_text
+from systola.options import console, path_shown
+
+HOME = BUILD / "explore"
+WEIGHT = {"sim": 1.0, "synth": 2.0, "fpga": 4.0}
+"""What a verb takes beside the others, where nothing is known of it yet."""
+
+
+@click.command()
+@click.option("--top", help="Unit, as listed by `make list`; a TOML file names its own.")
+@click.option(
+    "--sweep",
+    required=True,
+    help="Values by parameter, lanes=4,8 stages=1..3 width=8..64:8 rows=2..32*2; or a TOML file.",
+)
+@click.option("--preset", help="What the changes start from; the unit's default if absent.")
+@click.option("--for", "for_", default="synth,sim", help="What is measured: synth, sim, fpga.")
+@click.option("--liberty", help="Cell library of synth, .lib or .lib.gz; OSU018 if absent.")
+@click.option("--seeds", type=click.IntRange(1, 1000), default=1, help="Simulations of a point.")
+@click.option("--only", help="Of a TOML file, the sweep of this name.")
+@click.option("--scheduler", help="Address of a Dask scheduler; a cluster of one's own if absent.")
+@click.option("--workers", type=click.IntRange(1, 1024), help="Of that; one a core if absent.")
+def explore(
+    top: str | None,
+    sweep: str,
+    preset: str | None,
+    for_: str,
+    liberty: str | None,
+    seeds: int,
+    only: str | None,
+    scheduler: str | None,
+    workers: int | None,
+) -> None:
+    """Measure a unit at many parameters: tables, and pictures of the Pareto fronts."""
+    from systola.exploration.sweep import Sweep, parse_sweep, read_sweeps
+
+    verbs = tuple(word for word in for_.replace(",", " ").split())
+    if sweep.endswith(".toml"):
+        sweeps = [each for each in read_sweeps(Path(sweep)) if only in (None, each.name)]
+        if not sweeps:
+            raise UserError(f"ONLY must be a sweep of {sweep}, not {only!r}")
+    elif not top:
+        raise UserError("TOP must name the unit that SWEEP varies")
+    else:
+        grid = parse_sweep(sweep)
+        sweeps = [Sweep(name=top, top=top, preset=preset, verbs=verbs, grid=grid, seeds=seeds)]
+    library = _library(liberty) if any("synth" in each.verbs for each in sweeps) else ("", "")
+    for each in sweeps:
+        _explore(each, library, scheduler, workers)
+
+
+def _explore(
+    sweep: Any, library: tuple[str, str], scheduler: str | None, workers: int | None
+) -> None:
+    """Run what is not there yet of one sweep, and write its tables and pictures."""
+    from systola.exploration.plan import plan_jobs
+    from systola.exploration.results import Journal
+    from systola.exploration.sweep import expand
+
+    points = expand(sweep)
+    for settings, rule in points.illegal.items():
+        console.print(f"illegal: {settings}: {rule}", highlight=False)
+    jobs = plan_jobs(sweep, points, library)
+    journal = Journal(HOME / "results.jsonl")
+    left = [job for job in jobs if not journal.done(job)]
+    started = time.monotonic()
+    failed = _run(left, journal, sweep.name, scheduler, workers) if left else {}
+    wall = time.monotonic() - started
+    done = [job for job in jobs if journal.done(job)]
+    _conclude(sweep, points, jobs, done, failed, left, journal, wall)
+
+
+def _run(
+    jobs: Sequence[Any], journal: Any, name: str, scheduler: str | None, workers: int | None
+) -> dict[str, str]:
+    """Run jobs and keep what they give; return the logs of those that failed, by their titles."""
+    from systola.exploration.engine import cluster, run_jobs
+    from systola.exploration.job import Result, run_job
+    from systola.exploration.plan import expected_seconds
+
+    failed: dict[str, str] = {}
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with (
+        cluster(scheduler, workers) as client,
+        Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bars,
+    ):
+        task = bars.add_task(name, total=len(jobs))
+        lengths = [expected_seconds(job, journal.results.values(), WEIGHT) for job in jobs]
+        keys = [job.key for job in jobs]
+        for index, outcome in run_jobs(client, run_job, jobs, keys, lengths):
+            job = jobs[index]
+            if isinstance(outcome, Result) and not outcome.failure:
+                journal.add(outcome)
+            else:
+                log = outcome.log if isinstance(outcome, Result) else str(outcome)
+                file = HOME / name / "logs" / f"{job.key}.log"
+                replace_text(file, f"{job.title}\n{log}\n")
+                failed[job.title] = str(path_shown(file))
+            bars.advance(task)
+    return failed
+
+
+def _conclude(
+    sweep: Any,
+    points: Any,
+    jobs: Sequence[Any],
+    done: Sequence[Any],
+    failed: Mapping[str, str],
+    ran: Sequence[Any],
+    journal: Any,
+    wall: float,
+) -> None:
+    """Write tables and pictures, and print what a reader wants first."""
+    from systola.exploration.output import write_front, write_schedule
+    from systola.exploration.results import rows, write_table
+    from systola.exploration.sweep import values_of
+
+    home = HOME / sweep.name
+    table = [
+        row
+        for job in done
+        for row in rows(job, journal.results[job.key], values_of(points.legal[job.point]))
+    ]
+    written = write_table(table, home / "results") if table else []
+    for title, lines, files in write_front(table, home) if table else ():
+        if lines:
+            shown = Table(*lines[0], title=title)
+            for line in lines:
+                shown.add_row(*map(str, line.values()))
+            console.print(shown)
+        written += files
+    seconds = [journal.results[job.key].seconds for job in done]
+    if seconds:
+        written += write_schedule(seconds, home)
+    for title, log in failed.items():
+        console.print(f"[red]failed[/]: {title}, see {log}", highlight=False)
+    told = {
+        "points": len(points.legal),
+        "illegal combinations": len(points.illegal),
+        "excluded by where": points.excluded,
+        "jobs": len(jobs),
+        "known before": len(jobs) - len(ran),
+        "run now": len(ran) - len(failed),
+        "failed": len(failed),
+        "seconds a job": round(fmean(seconds), 1) if seconds else "-",
+        "wall seconds": round(wall, 1),
+    }
+    replace_text(home / "explore.json", json.dumps({"sweep": sweep.name} | told, indent=2) + "\n")
+    summary = Table(title=f"exploring {sweep.name}", show_header=False)
+    for what, value in told.items():
+        summary.add_row(what, str(value))
+    console.print(summary)
+    for file in (*written, home / "explore.json"):
+        console.print(f"wrote {path_shown(file)}")
+    if failed:
+        raise SystemExit(1)
+
+
+def _library(liberty: str | None) -> tuple[str, str]:
+    """Return the path and the digest of a cell library; of none, if the default is meant.
+
+    Raises
+    ------
+    UserError
+        If it is not there, or no library.
+    """
+    if not liberty:
+        return "", ""
+    from synth.liberty import find_library
+    from systola.exploration.job import file_digest
+
+    find_library(liberty)
+    file = Path(liberty).expanduser().resolve()
+    return str(file), file_digest(file)
+
+
+COMMANDS = (explore,)
+"""What `systola.cli` adds to its own verbs."""

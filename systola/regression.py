@@ -1,0 +1,80 @@
+"""The verb ``test``: pytest here, on every core, or its tests as jobs on a cluster."""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import click
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from hdl.paths import BUILD, ROOT, replace_text
+from systola.options import console, path_shown, require_checkout
+
+
+@click.command()
+@click.option("--full", type=bool, default=False, help="1 also runs the tests marked full.")
+@click.option("--only", default=None, help="A test file or folder instead of all.")
+@click.option("--keyword", default=None, help="Only tests whose names fit, as in pytest's -k.")
+@click.option("--scheduler", help="Address of a Dask scheduler whose workers share the tests.")
+def test(full: bool, only: str | None, keyword: str | None, scheduler: str | None) -> None:
+    """Run the tests: models, arithmetic, emission, proofs, and every unit's simulation."""
+    from synth.debian import missing
+
+    missing(fetch=True)
+    require_checkout("test")
+    marked = [] if full else ["-m", "not full"]
+    selected = [*(["-k", keyword] if keyword else []), *([only] if only else [])]
+    if scheduler:
+        _spread([*marked, *selected], scheduler)
+        return
+    # One test at a time to whoever is free: by default a worker would get all simulations at once.
+    workers = ["-n", "auto", "--maxschedchunk", "1"]
+    command = [sys.executable, "-m", "pytest", *workers, *marked, *selected]
+    sys.exit(subprocess.call(command, cwd=ROOT))
+
+
+def _spread(selection: Sequence[str], scheduler: str) -> None:
+    """Run the selected tests on a cluster, and count what ran where."""
+    from hdl.catalog import CATALOG
+    from systola.exploration.engine import cluster, run_jobs
+    from systola.exploration.regression import (
+        GroupResult,
+        closing_line,
+        collect,
+        run_group,
+    )
+
+    with console.status("collecting tests"):
+        groups = collect(selection, {entry.top for entry in CATALOG})
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    results: list[GroupResult] = []
+    with (
+        cluster(scheduler) as client,
+        Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as bars,
+    ):
+        task = bars.add_task("testing", total=len(groups))
+        names = [group.name for group in groups]
+        lengths = [float(len(group.tests)) for group in groups]
+        for index, outcome in run_jobs(client, run_group, groups, names, lengths):
+            bars.advance(task)
+            if isinstance(outcome, GroupResult):
+                results.append(outcome)
+            else:
+                count = len(groups[index].tests)
+                results.append(
+                    GroupResult(
+                        name=names[index], worker="a lost worker", passed=0, failed=count,
+                        skipped=0, seconds=0, log=str(outcome),
+                    )
+                )  # fmt: skip
+    failed = [result for result in results if result.failed]
+    for result in failed:
+        file = BUILD / "test" / f"{result.name.replace('/', '.').replace(' ', '-')}.log"
+        replace_text(file, result.log + "\n")
+        console.print(f"[red]failed[/]: {result.name}, see {path_shown(file)}", highlight=False)
+    console.print(closing_line(results), highlight=False)
+    sys.exit(1 if failed else 0)
+
+
+COMMANDS = (test,)
+"""What `systola.cli` adds to its own verbs."""
