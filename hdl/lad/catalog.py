@@ -108,7 +108,7 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="attention by intermediate caches and corrections, and the caches' update",
         source="Section IV-B (5), Algorithm 2",
-        latency="(1 + |U|) * ceil((d + 1) / 3) + ceil(|J| / 3) cycles, and 60 more (paper)",
+        latency="(1 + updates) * ceil((d + 1) / 3) + ceil(active / 3) cycles, and 60 more (paper)",
         throughput="one step at a time",
         unit=AttentionComputationModule,
         presets={

@@ -22,6 +22,7 @@ from golden.meadow.attention_pipeline import (
 from golden.meadow.tile.requantisation import quantised
 from hdl.meadow.attention_parameters import AttentionParameters
 from hdl.meadow.tile.element_parameters import Mode
+from testbenches.applicable import only_if
 from testbenches.bench import Bench, catalog_parameters, context
 from testbenches.packing import from_integers, pack, to_integers, unpack
 from testbenches.streams import PAUSES
@@ -334,16 +335,26 @@ async def feed_forward(dut: Any) -> None:
     assert cycles >= least, (cycles, least)
 
 
-@cocotb.test()
-@cocotb.parametrize(source=["none", "random", "bursty"], sink=list(PAUSES))
-async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Random blocks of both modes under pairs of pause patterns."""
+async def run_stalled(dut: Any, source: str, sink: str) -> None:
+    """Random blocks of both modes, in either sequence."""
     bench = AttentionBench(dut, f"stalls {source} {sink}", (source, sink))
-    if bench.p.features > 32 and not context()["full"] and (source, sink) != ("random", "random"):
-        return
     rng = bench.bench.numpy_rng
     await bench.run([random_linear(bench.p, rng), random_block(bench.p, rng)])
     await bench.run([random_block(bench.p, rng), random_linear(bench.p, rng)])
+
+
+@cocotb.test()
+async def random_stalls(dut: Any) -> None:
+    """Random pauses on both sides."""
+    await run_stalled(dut, "random", "random")
+
+
+@cocotb.test()
+@cocotb.parametrize(source=["none", "random", "bursty"], sink=list(PAUSES))
+@only_if(lambda run: run.full or run.parameters.features <= 32, "every pair of pauses takes long")
+async def stalls(dut: Any, source: str, sink: str) -> None:
+    """Pairs of pause patterns."""
+    await run_stalled(dut, source, sink)
 
 
 @cocotb.test()
