@@ -218,7 +218,8 @@ def _cycles(papers: Sequence[Paper], directory: Path) -> Gallery:
     pictures = []
     for paper in papers:
         if bars := cycles_bars(paper):
-            limits = 0, 1.05 * max(bar.value for bar in bars)
+            # A formula that is met leaves bars of no length.
+            limits = 0, max(1.05 * max(bar.value for bar in bars), 1.0)
             plot = bars_plot(bars, label="% of cycles beyond the formula's", limits=limits)
             drawing = svg(plot, f"Cycles of {paper.title} beyond its formulas")
             formulas = cycles_rows(paper.cycles, directory)

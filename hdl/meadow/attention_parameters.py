@@ -4,7 +4,7 @@ from typing import Annotated
 
 from amaranth.hdl import unsigned
 from amaranth.lib import data
-from amaranth.utils import ceil_log2
+from amaranth.utils import bits_for, ceil_log2
 
 from hdl.meadow.tile.element_parameters import OPERAND, SCALE_BITS, ElementParameters, Mode
 from hdl.meadow.tile.pipelined_softmax import PipelinedSoftmaxParameters
@@ -81,6 +81,16 @@ class AttentionParameters(Parameters):
     def size(self) -> int:
         """Elements of a head."""
         return self.element.multipliers
+
+    @property
+    def lane_bits(self) -> int:
+        """Bits of a lane's number; a single lane has one too."""
+        return bits_for(self.lanes - 1)
+
+    @property
+    def lane_elements(self) -> int:
+        """Processing elements of a lane: those of queries, of scores, and of outputs."""
+        return HALVES * self.slices + 2
 
     @property
     def width(self) -> int:

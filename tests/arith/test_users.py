@@ -10,23 +10,18 @@ from hdl.paths import ROOT
 HDL = ROOT / "hdl"
 ARITH = HDL / "arith"
 
-COMING = {
-    "BitmodFp4Decoder": "p3llm",
-    "E4m3Decoder": "p3llm",
-    "E4m3Encoder": "p3llm",
-    "E4m3Operand": "p3llm",
-    "Int4AsymOperand": "p3llm",
-    "S0e4m4Encoder": "p3llm",
-    "S0e4m4Operand": "p3llm",
-    "FloatCompare": "lad",
-    "FloatExtreme": "lad",
-    "FloatReciprocalSqrt": "lad",
-    "FloatTree": "lad",
-    "TakagiReciprocal": "lad",
-}
+COMING = {"FloatCompare": "lad", "FloatExtreme": "lad"}
 """Operators of a coming system's data path."""
 
-ALONE = {"Exp2Fixed", "FixedPointConvert", "FloatFma", "FloatMixed", "FloatSqrt", "RoundingShift"}
+ALONE = {
+    "E4m3Decoder",
+    "E4m3Encoder",
+    "Exp2Fixed",
+    "FixedPointConvert",
+    "FloatFma",
+    "FloatMixed",
+    "RoundingShift",
+}
 """Operators of no system: for a reader's own designs, and beside other people's in `docs/peers.md`.
 
 Nothing that a system relies on may depend on them.

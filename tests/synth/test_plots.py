@@ -56,7 +56,7 @@ def test_numbers_keep_apart_however_near_the_points_are(points: list) -> None:
 def test_a_crowd_is_refused() -> None:
     axes = Figure(figsize=(0.9, 0.7), dpi=100).subplots()
     crowd = [[(0.5, 0.5)]] * 40
-    with pytest.raises(ValueError, match=r"a plot of 40 circuits has no room for number \d+"):
+    with pytest.raises(ValueError, match=r"a plot of 40 circuits has no room for \d+"):
         place_numbers(axes, crowd, [OURS] * 40, inch=100)
 
 
@@ -80,6 +80,10 @@ def test_the_shares_and_cycles_that_are_kept_can_be_read() -> None:
             continue
         of_system = [result for result in results if result.top == paper.name]
         shares = shares_bars(paper, of_system)
+        if not any(result.top == paper.name for result in results):
+            # Its units stand, the system itself does not yet.
+            assert not shares
+            continue
         assert sum(bar.value for bar in shares) == pytest.approx(100)
         theirs = [bar.beside for bar in shares if bar.beside is not None]
         assert sum(theirs) == pytest.approx(100)

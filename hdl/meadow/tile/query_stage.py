@@ -57,7 +57,7 @@ class QueryStage(Unit):
         self.parameters = p = parameters
         super().__init__(
             {
-                "lane": In(range(p.lanes)),
+                "lane": In(p.lane_bits),
                 "command": In(p.command_layout),
                 "inputs": In(stream.Signature(p.inputs_layout)),
                 "weights": In(stream.Signature(p.weights_layout)),

@@ -54,7 +54,7 @@ class TokenLane(Unit):
         self.parameters = p = parameters
         super().__init__(
             {
-                "lane": In(range(p.lanes)),
+                "lane": In(p.lane_bits),
                 "command": In(p.command_layout),
                 "entries": In(stream.Signature(unsigned(EXPONENTIAL_BITS))),
                 "inputs": In(stream.Signature(p.inputs_layout)),
