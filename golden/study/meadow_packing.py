@@ -2,17 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
 
+import constriction
 import numpy as np
+import zstandard
 
 from golden.meadow.packing.chunks import Weights, encode
 from golden.meadow.packing.weight_packer import Level, pack_matrix
 
 LEVELS = (Level.NAIVE, Level.PACKET, Level.REINDEXED, Level.CLASSES)
 
-LIBRARIES = ("zstandard", "constriction")
-"""Compressors that are compared where they are installed; nothing else needs them."""
+STREAM = constriction.stream  # pyright: ignore[reportAttributeAccessIssue]
+"""Part of an extension that has no stubs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,24 +40,17 @@ class Sizes:
 
 
 def library_bytes(matrix: Weights) -> dict[str, int]:
-    """Return the bytes that libraries make of a matrix; of those that are not there, nothing."""
-    made: dict[str, int] = {}
-    if find_spec("zstandard"):
-        import zstandard  # pyright: ignore[reportMissingImports]
-
-        compressor = zstandard.ZstdCompressor(level=19)
-        made["zstd -19"] = len(compressor.compress(matrix.tobytes()))
-    if find_spec("constriction"):
-        import constriction  # pyright: ignore[reportMissingImports]
-
-        symbols = matrix.reshape(-1).astype(np.int32) + 128
-        counts = np.bincount(symbols, minlength=256)
-        model = constriction.stream.model.Categorical(counts / counts.sum(), perfect=False)
-        coder = constriction.stream.queue.RangeEncoder()
-        coder.encode(symbols, model)
+    """Return the bytes that a dictionary coder and an order-0 arithmetic coder make of a matrix."""
+    compressor = zstandard.ZstdCompressor(level=19)
+    symbols = matrix.reshape(-1).astype(np.int32) + 128
+    counts = np.bincount(symbols, minlength=256)
+    coder = STREAM.queue.RangeEncoder()
+    coder.encode(symbols, STREAM.model.Categorical(counts / counts.sum(), perfect=False))
+    return {
+        "zstd -19": len(compressor.compress(matrix.tobytes())),
         # The decoder needs the frequencies too.
-        made["range coder"] = coder.get_compressed().nbytes + 2 * 256
-    return made
+        "range coder": coder.get_compressed().nbytes + 2 * 256,
+    }
 
 
 def measured(matrices: Mapping[str, Weights], *, chunk: int = 2, packet_bits: int = 128) -> Sizes:

@@ -66,7 +66,9 @@ def test_a_disk_that_takes_nothing_is_a_sentence(tmp_path: Path) -> None:
         Journal(tmp_path / "file" / "results.jsonl").add(result(JOB))
     with pytest.raises(UserError, match="the table cannot be written to"):
         write_table([{"a": 1}], tmp_path / "file" / "results")
-    full = Journal(Path("/dev/full"))
+    full = Journal(tmp_path / "results.jsonl")
+    # Whoever read this device would read zeros for ever.
+    full.file = Path("/dev/full")
     with pytest.raises(UserError, match="No space left on device"):
         full.add(result(JOB))
 
