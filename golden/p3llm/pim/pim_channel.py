@@ -61,6 +61,8 @@ class Channel:
         The cycle in which each result is seen, and its bytes.
     broken : list[set[str]]
         What the commands of each cycle broke.
+    told : list[dict[str, frozenset[int]]]
+        What the arrays are told in each cycle: the banks of every kind of event.
     """
 
     def __init__(self, p: PimChannelParameters, memory: np.ndarray) -> None:
@@ -73,6 +75,7 @@ class Channel:
         self.rows = [0] * self.banks
         self.results: list[tuple[int, np.ndarray]] = []
         self.broken: list[set[str]] = []
+        self.told: list[dict[str, frozenset[int]]] = []
         self.cycle = 0
         self.refreshed = -1
         self.completes = -100
@@ -103,6 +106,7 @@ class Channel:
         before = len(self.judge.past)
         broken |= self.judge.judge(events)
         legal = {event.kind for event in self.judge.past[before:]}
+        self.told.append({event.kind: event.banks for event in events if event.kind in legal})
         if self.cycle - self.refreshed > POSTPONED * self.p.timing.refi:
             broken.add("refi")
         if column and (not self.uses_banks(column) or legal & {"read", "write"}):

@@ -13,11 +13,15 @@ from hdl.p3llm.pim.pim_channel import STATUS, ColumnOperation, PimChannelParamet
 from testbenches.bench import Bench, catalog_parameters
 from testbenches.p3llm.pim.channel_traces import ROWS, drawn_trace, product_trace
 from testbenches.p3llm.pim.cycle_driver import CycleDriver
+from testbenches.p3llm.pim.knocking import knocking_trace
 from testbenches.packing import from_integers, pack, to_integers, unpack
 from testbenches.streams import Port, read
 
 NEVER_MOVES = 1 << 40
 """The channel has no streams to wait for."""
+
+QUIET = 10
+"""Cycles without commands behind a trace: all that it does is seen by then."""
 
 
 def prepare(p: PimChannelParameters) -> None:
@@ -107,14 +111,15 @@ class ChannelBench:
             "column_command": p.column_command_layout.size,
             "clear_status": 1,
         }
-        self.driver = self.bench.add(CycleDriver(dut, shapes, ("result", "status")))
+        outputs = ("result", "status", "bank_command")
+        self.driver = self.bench.add(CycleDriver(dut, shapes, outputs))
         self.arrays = self.bench.add(Arrays(dut, p))
 
-    def send(self, slots: list[Slot]) -> None:
-        """Queue the commands of cycles, and a few cycles without any."""
+    def send(self, slots: list[Slot], clears: np.ndarray | None = None) -> None:
+        """Queue the commands of cycles, the cycles that clear the status, and some without any."""
         size = self.p.unit.column_bits // 8
-        rows = [row for row, _column in slots] + [None] * 4
-        columns = [column for _row, column in slots] + [None] * 4
+        rows = [row for row, _column in slots] + [None] * QUIET
+        columns = [column for _row, column in slots] + [None] * QUIET
         blank_row = RowCommand(operation=RowOperation.ACTIVATE)
         blank_column = ColumnCommand(operation=ColumnOperation.READ)
         self.driver.waiting = {
@@ -123,17 +128,26 @@ class ChannelBench:
                 packed(self.p.column_command_layout, columns, blank_column, size)
             ),
         }
+        if clears is not None:
+            self.driver.waiting["clear_status"] = [*map(int, clears), 0]
 
-    async def run(self, slots: list[Slot], memory: np.ndarray, *, legal: bool) -> Channel:
-        """Run commands from a reset, compare results with their cycles, status and memory."""
+    async def run(
+        self,
+        slots: list[Slot],
+        memory: np.ndarray,
+        *,
+        legal: bool,
+        clears: np.ndarray | None = None,
+    ) -> Channel:
+        """Run commands from a reset, compare all that the channel says, and the memory."""
         model = Channel(self.p, memory)
         model.run(slots)
         await self.bench.reset()
         self.arrays.memory = memory.copy()
-        self.send(slots)
+        self.send(slots, clears)
         for recorded in self.driver.recorded.values():
             recorded.clear()
-        for _ in range(len(slots) + 4):
+        for _ in range(len(slots) + QUIET):
             await self.bench.step()
         bits = self.p.unit.column_bits
         seen = [
@@ -149,21 +163,40 @@ class ChannelBench:
         )
         words = np.array([word for _cycle, word in model.results], np.uint8).reshape(-1, bits // 8)
         compare("results", words, got, cycles=expected)
-        self._compare_status(model, legal=legal)
+        self._compare_status(model, clears, legal=legal)
+        self._compare_told(model)
         compare("memory", model.memory, self.arrays.memory)
         return model
 
-    def _compare_status(self, model: Channel, *, legal: bool) -> None:
+    def _compare_told(self, model: Channel) -> None:
+        """Compare what the arrays are told in every cycle: the legal commands, and nothing else."""
+        layout, kinds = self.p.bank_command_layout, ("activate", "precharge", "read", "write")
+        said = self.driver.recorded["bank_command"][: len(model.told)]
+        got = unpack(layout, from_integers(said, layout.size))
+        masks = [
+            [sum(1 << bank for bank in told.get(kind, ())) for kind in kinds] for told in model.told
+        ]
+        self.bench.compare("banks told", np.array(masks), np.stack([got[one] for one in kinds], -1))
+        refreshes = np.array(["refresh" in told for told in model.told])
+        self.bench.compare("refreshes", refreshes, got["refresh"].astype(bool))
+
+    def _compare_status(self, model: Channel, clears: np.ndarray | None, *, legal: bool) -> None:
         """Compare what was broken so far, cycle by cycle; a legal trace breaks nothing."""
         names = [name for name, _field in STATUS if name != "nan"]
-        sticky, expected = set(), []
-        for broken in [set(), *model.broken]:
-            sticky |= broken
+        forgets = np.zeros(len(model.broken), bool) if clears is None else clears
+        sticky: set[str] = set()
+        expected = [[False] * len(names)]
+        for broken, forget in zip(model.broken, forgets, strict=True):
+            sticky = broken | (set() if forget else sticky)
             expected.append([name in sticky for name in names])
-        read_ = self.driver.recorded["status"][: len(expected)]
+        read_ = self.driver.recorded["status"]
         got = unpack(STATUS, from_integers(read_, STATUS.size))
         values = np.stack([got[name] for name in names], axis=-1).astype(bool)
-        self.bench.compare("status", np.array(expected), values)
+        self.bench.compare("status", np.array(expected), values[: len(expected)])
+        if clears is None:
+            # A NaN is known some cycles after its command.
+            nan = np.array([any(unit.nan for unit in model.units)])
+            self.bench.compare("nan", nan, got["nan"][-1:].astype(bool))
         # The assertion on illegal commands: whoever sends a legal trace wants to know.
         # Refreshes are left out where their intervals are too short for a whole trace.
         sticky -= {"refi"}
@@ -195,11 +228,22 @@ async def any_commands(dut: Any) -> None:
     broken: set[str] = set()
     for care in (1.0, 0.9, 0.5):
         slots, memory = drawn_trace(bench.p, bench.bench.numpy_rng, 700, care)
-        model = await bench.run(slots, memory, legal=care == 1.0)
+        clears = bench.bench.numpy_rng.random(len(slots)) < 0.1 if care < 1 else None
+        model = await bench.run(slots, memory, legal=care == 1.0, clears=clears)
         broken |= set().union(*model.broken)
     # What no times can forbid is in every trace; the other rules are proved.
     always = {"busy", "closed"} | ({"phase"} if bench.p.unit.pumps > 1 else set())
     assert always <= broken, always - broken
+
+
+@cocotb.test()
+async def commands_that_knock(dut: Any) -> None:
+    """Repeat each command from the first cycle that forbids it to the first that allows it."""
+    bench = ChannelBench(dut, "knock")
+    slots, memory = knocking_trace(bench.p, bench.bench.numpy_rng)
+    model = await bench.run(slots, memory, legal=False)
+    kinds = set().union(*(told.keys() for told in model.told))
+    assert kinds == {"activate", "precharge", "refresh", "read", "write"}, kinds
 
 
 @cocotb.test()

@@ -195,6 +195,38 @@ async def one_hot(dut: Any) -> None:
 
 
 @cocotb.test()
+async def one_nan(dut: Any) -> None:
+    """Put a NaN into one lane of one input: it is reported if that input works, and cleared."""
+    unit = UnitBench(dut, "one nan")
+    p = unit.p
+    nan, one = 0x7F, 0x38
+    zero_points = np.zeros(p.column_bits // 8, np.uint8)
+    for pump in range(p.pumps):
+        for lane in range(LANES):
+            inputs = np.full((p.pumps, p.steps * LANES), one, np.uint8)
+            inputs[pump, lane] = nan
+            commands = input_writes(p, inputs)
+            commands.append(Command(operation=Operation.WRITE_METADATA, data=zero_points))
+            for working in range(p.pumps):
+                multiply = Command(
+                    operation=Operation.MULTIPLY,
+                    data=zero_points,
+                    mode=Mode.QK,
+                    first=True,
+                    last=True,
+                    inputs=working,
+                )
+                await unit.run([*commands, multiply, *reads(p, working + 1)])
+                flag = int(dut.flags.value)
+                assert flag == (pump <= working), (pump, lane, working)
+                dut.clear_flags.value = 1
+                await unit.bench.step()
+                dut.clear_flags.value = 0
+                await unit.bench.step()
+                assert int(dut.flags.value) == 0, (pump, lane, working)
+
+
+@cocotb.test()
 async def any_order(dut: Any) -> None:
     """Draw commands of every kind in any order, under all pairs of pauses."""
     patterns = ("none", "random", "bursty", "adversarial")
