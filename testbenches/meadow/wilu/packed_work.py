@@ -1,5 +1,6 @@
 """Packed matrices for the unpackers: SmolLM2's, random ones, and damage to them."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,12 +11,18 @@ from golden.meadow.packing.chunks import Encoded, encode, reindexed
 from golden.meadow.packing.model_file import quantised
 from golden.meadow.packing.weight_packer import Level, PackedMatrix, pack_encoded, pack_matrix
 from golden.meadow.wilu.mode_aware_unpacker import PackedIds, of_matrix
-from hdl.meadow.wilu.packet_format import LONGEST_ID, PacketKind
+from hdl.meadow.wilu.packet_format import LONGEST_ID, MODE_BITS, MODES, PacketKind, ids_in
 from hdl.meadow.wilu.unpacker_parameters import UnpackerParameters
 from testbenches.packing import pack, to_integers
 
 LAYERS = (0, 14, 29)
 TOKENS = 640
+
+GROUPS = 3456
+"""Groups of IDs of each real matrix, at least."""
+
+LEAST_RATIO = 6
+"""Chunks over unique ones with which a matrix becomes smaller."""
 
 
 def prepare_weights() -> None:
@@ -29,26 +36,60 @@ def levels(p: UnpackerParameters) -> list[Level]:
 
 
 def real_matrices(
-    p: UnpackerParameters, chunk: int, rows: int, most: int = 1 << LONGEST_ID
+    p: UnpackerParameters, chunk: int, most: int = 1 << LONGEST_ID
 ) -> list[PackedMatrix]:
-    """Return rows of SmolLM2's matrices at every level, coarser to have few unique chunks."""
+    """Return rows of SmolLM2's matrices at every level, with a scale a tensor.
+
+    There are as many rows as make `GROUPS` groups of lanes. Weights are made coarser where the
+    unit has too few IDs for them, or where so few rows would not become smaller by packing.
+    """
     most = min(most, 1 << p.id_bits)
     trace = open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
     names = ("q_proj", "k_proj", "gate_proj")
     packed = []
     for layer, name in zip(LAYERS, names, strict=True):
-        weights = quantised(trace.linear(layer, name).weight[:rows], "tensor")[0]
-        while len(encode(weights, chunk).unique) > most:
-            weights //= 2
+        weight = trace.linear(layer, name).weight
+        rows = -(-GROUPS * p.lanes * chunk // weight.shape[1])
+        weights = quantised(weight[:rows], "tensor")[0]
+        encoded = encode(weights, chunk)
+        while len(encoded.unique) > most or encoded.reduction_ratio < LEAST_RATIO:
+            # Halves of 0 and -1 are these again.
+            weights = weights // 2 if weights.min() < -1 or weights.max() > 0 else weights * 0
+            encoded = encode(weights, chunk)
         for level in levels(p):
             if level is not Level.RAW:
-                encoded = encode(weights, chunk)
-                if level in (Level.REINDEXED, Level.CLASSES):
-                    encoded = reindexed(encoded)
-                packed.append(pack_encoded(encoded, weights.shape, level, p.packet_bits))
+                frequent = level in (Level.REINDEXED, Level.CLASSES)
+                ids = reindexed(encoded) if frequent else encoded
+                packed.append(pack_encoded(ids, weights.shape, level, p.packet_bits))
             elif 8 * chunk <= p.id_bits:
                 packed.append(pack_matrix(weights, level, chunk=chunk, packet_bits=p.packet_bits))
     return [one for one in packed if fits(p, one)]
+
+
+def described(packed: Sequence[PackedMatrix]) -> dict[str, str]:
+    """Say what real matrices were unpacked, and how many IDs each mode had.
+
+    Raises
+    ------
+    AssertionError
+        If no matrix is smaller packed, or all IDs have one width though they need not.
+    """
+    smaller = {one.level for one in packed if one.bytes < one.raw_bytes}
+    assert Level.REINDEXED in smaller, smaller
+    ids: Counter[int] = Counter()
+    for one in packed:
+        if one.kind is PacketKind.MODES:
+            fields = one.packets[:, 0] & np.uint64(MODES - 1)
+            for mode, packets in zip(*np.unique(fields, return_counts=True), strict=True):
+                width = one.widths[int(mode)]
+                ids[width] += int(packets) * ids_in(one.packet_bits - MODE_BITS, width)
+    assert len(ids) > 1 or all(len(one.unique) <= 16 for one in packed), ids
+    names = sorted({one.level.name.lower() for one in packed})
+    rows = ", ".join(str(rows) for rows in sorted({one.shape[0] for one in packed}))
+    return {
+        "tensors": f"SmolLM2 layers 0, 14, 29, {rows} rows, {', '.join(names)}",
+        "places_by_width": ", ".join(f"{width}: {ids[width]}" for width in sorted(ids)),
+    }
 
 
 def fits(p: UnpackerParameters, packed: PackedMatrix) -> bool:

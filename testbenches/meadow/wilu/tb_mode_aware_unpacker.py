@@ -12,6 +12,7 @@ from testbenches.bench import Bench, catalog_parameters
 from testbenches.meadow.wilu.packed_work import (
     DAMAGE,
     damaged,
+    described,
     ideal_cycles,
     matrix_items,
     packet_items,
@@ -96,14 +97,12 @@ async def real_weights(dut: Any) -> None:
     """Matrices of SmolLM2 at every level, at full rate, bit for bit."""
     bench = UnpackerBench(dut, "real_weights")
     p = bench.p
-    packed = real_matrices(p, 2 if p.id_bits > 8 else 1, 24)
+    packed = real_matrices(p, 2 if p.id_bits > 8 else 1)
     matrices = [of_matrix(one) for one in packed]
     cycles = await bench.run(matrices)
     ideal = sum(ideal_cycles(p, matrix) for matrix in matrices)
     assert cycles <= ideal + TURNAROUND * len(matrices) + 0.03 * ideal, (cycles, ideal)
-    levels = sorted({one.level.name.lower() for one in packed})
-    tensors = f"SmolLM2 layers 0, 14, 29, 24 rows, {', '.join(levels)}"
-    bench.bench.record(cycles=cycles, ideal_cycles=ideal, tensors=tensors)
+    bench.bench.record(cycles=cycles, ideal_cycles=ideal, **described(packed))
 
 
 @cocotb.test()

@@ -19,6 +19,7 @@ from testbenches.bench import Bench, catalog_parameters
 from testbenches.meadow.wilu.packed_work import (
     DAMAGE,
     damaged,
+    described,
     fits,
     frequent_first,
     ideal_cycles,
@@ -135,8 +136,7 @@ async def real_weights(dut: Any) -> None:
     """Matrices of SmolLM2 at every level come back as they were packed, at full rate."""
     bench = WeightsBench(dut, "real_weights")
     p = bench.p
-    rows = 24
-    packed = real_matrices(p.unpacker, p.chunk, rows, p.entries)
+    packed = real_matrices(p.unpacker, p.chunk, p.entries)
     given = [of_weights(one) for one in packed]
     for one, unpacked in zip(packed, given, strict=True):
         # The golden model against the matrix itself.
@@ -147,9 +147,8 @@ async def real_weights(dut: Any) -> None:
     cycles = await bench.run(given)
     # Where a unique matrix is longer than what streams meanwhile, it is waited for.
     ideal = sum(ideal_cycles(p.unpacker, one.packed) for one in given)
-    kinds = sorted({one.level.name.lower() for one in packed})
-    tensors = f"SmolLM2 layers 0, 14, 29, {rows} rows, {', '.join(kinds)}"
-    bench.bench.record(cycles=0, ideal_cycles=0, tensors=tensors, streaming=f"{cycles} of {ideal}")
+    streaming = f"{cycles} of {ideal}"
+    bench.bench.record(cycles=0, ideal_cycles=0, streaming=streaming, **described(packed))
 
 
 @cocotb.test()
