@@ -1,6 +1,5 @@
 """LAD's attention computation: outputs from caches and corrections, and the caches' update."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +16,7 @@ from hdl.lad.ac.ac_parameters import AttentionComputationModuleParameters
 from hdl.lad.ac.cache_lane import Addend, Augend, CacheLane
 from hdl.lad.ac.correction_factor import CorrectionFactor
 from hdl.lad.ac.factor_stage import FactorStage
+from hdl.lad.ac.tasks import Tasks, tasks
 from hdl.lad.ac.update_store import UpdateStore
 from hdl.lad.fp16 import FP16
 from hdl.lad.ordered import is_nan
@@ -25,39 +25,6 @@ from hdl.lad.vpu.vector_units import unit_members, vector_units
 from hdl.memory.memory import Memory
 from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
-
-
-@dataclass(frozen=True)
-class _Tasks:
-    """The task that is under way.
-
-    Members
-    -------
-    on : Callable[[str], Value]
-        Whether it is the one of a name.
-    place : Signal
-        Its cycles; or the words that it has handed over.
-    slot, rotation : Signal
-        Which of the interleaved sums comes out of the adders, and how often all have been joined.
-    turn : Value
-        What enters the vector units now meets the sum whose turn it is.
-    transfer, last : Signal
-        Positions are taken, and they are the last.
-    begin_update : Signal
-        The updates begin.
-    word : Signal
-        A word of the caches comes, or is read to leave.
-    """
-
-    on: Callable[[str], Value]
-    place: Signal
-    slot: Signal
-    rotation: Signal
-    turn: Value
-    transfer: Signal
-    last: Signal
-    begin_update: Signal
-    word: Signal
 
 
 @dataclass(frozen=True)
@@ -151,7 +118,7 @@ class AttentionComputationModule(Unit):
         base = Signal(data.ArrayLayout(p.cache_format.width, p.columns), reset_less=True)
         divided = self._divided(m, base)
 
-        now = self._tasks(m, store.walks, units[0].o_vec_valid)
+        now = tasks(m, self, store.walks, units[0].o_vec_valid)
         transfer = now.on("CORRECT") & factors.factors.valid & self.vectors.valid & now.turn
         begins = now.on("WAIT") & self.steps.valid
         joined = factors.factors.payload
@@ -192,73 +159,7 @@ class AttentionComputationModule(Unit):
             m.d.sync += output.valid.eq(0)
         return m
 
-    def _tasks(self, m: Module, walks: Value, output: Value) -> _Tasks:
-        """Go from task to task; say whose turn the interleaved sums are."""
-        p = self.parameters
-        sums, delay = p.cache_stages, p.vector.multiply_stages
-        place = Signal(range(p.columns + p.groups + sums + delay + 4))
-        slot, ahead = Signal(range(sums)), Signal(range(sums), init=delay % sums)
-        turn, rotation = Signal(range(sums)), Signal(range(sums + 3))
-        transfer, last, begin_update, word = (
-            Signal(name=name) for name in ("transfer", "last", "begin_update", "word")
-        )
-        # `ahead` is the slot in which what enters the vector units now will meet the adders.
-        for counter in (slot, ahead):
-            m.d.sync += counter.eq(Mux(counter == sums - 1, 0, counter + 1))
-        with m.If(transfer):
-            m.d.sync += turn.eq(Mux(turn == sums - 1, 0, turn + 1))
-        settle = p.vector.scalar_latency + p.factor_stages + 4
-        drain = max(2 * delay + sums + 3, p.reciprocal_stages + 2)
-        left = Signal(range(max(settle, drain) + 1))
-        idle = left == 0
-        m.d.sync += [left.eq(Mux(idle, 0, left - 1)), place.eq(place + 1)]
-        with m.FSM(name="tasks") as fsm:
-            with m.State("LOAD"):
-                m.d.sync += place.eq(place + word)
-                with m.If(word & (place == p.columns - 1)):
-                    m.next = "WAIT"
-            with m.State("WAIT"):
-                m.d.sync += [place.eq(0), turn.eq(0)]
-                with m.If(self.steps.valid):
-                    m.next = "COLUMNS"
-            # Until the vector units are free, and zeros have come out of all adders.
-            with m.State("COLUMNS"), m.If(place == max(p.groups + 2, sums) - 1):
-                m.d.sync += left.eq(settle)
-                m.next = "CORRECT"
-            with m.State("CORRECT"), m.If(transfer & last):
-                with m.If(left < delay + 1):
-                    m.d.sync += left.eq(delay + 1)
-                m.next = "SETTLE"
-            with m.State("SETTLE"), m.If(idle & (slot == sums - 1)):
-                m.d.sync += rotation.eq(0)
-                m.next = "COMBINE"
-            with m.State("COMBINE"):
-                with m.If(slot == sums - 1):
-                    m.d.sync += rotation.eq(rotation + 1)
-                with m.If((rotation == sums + 2) & (slot == 0)):
-                    m.d.comb += begin_update.eq(1)
-                    m.d.sync += left.eq(drain)
-                    m.next = "UPDATE"
-            # Until the last column is written, and the reciprocal is there.
-            with m.State("UPDATE"):
-                with m.If(walks):
-                    m.d.sync += left.eq(drain)
-                with m.Elif(idle & ~self.outputs.valid):
-                    m.d.sync += place.eq(0)
-                    m.next = "OUTPUT"
-            with m.State("OUTPUT"), m.If(output):
-                m.d.sync += place.eq(0)
-                m.next = "STORE"
-            with m.State("STORE"):
-                m.d.sync += place.eq(place + word)
-                leaves = self.updated.valid & self.updated.ready
-                with m.If(leaves & (place == p.columns)):
-                    m.d.sync += place.eq(0)
-                    m.next = "LOAD"
-        on = fsm.ongoing
-        return _Tasks(on, place, slot, rotation, ahead == turn, transfer, last, begin_update, word)
-
-    def _banks(self, m: Module, now: _Tasks, store: Any) -> list[Any]:
+    def _banks(self, m: Module, now: Tasks, store: Any) -> list[Any]:
         """Return the lanes' memories; words come, are read by task, and leave in order."""
         p = self.parameters
         loads, stores = now.on("LOAD"), now.on("STORE")
@@ -307,7 +208,7 @@ class AttentionComputationModule(Unit):
     def _lanes(
         self,
         m: Module,
-        now: _Tasks,
+        now: Tasks,
         units: list[Any],
         store: Any,
         base: Any,
@@ -384,7 +285,7 @@ class AttentionComputationModule(Unit):
         held = delay_line(m, Cat(results), stages, name=f"scalars_{index}")[-1]
         return results[0], held[:16], held[16:]
 
-    def _columns(self, m: Module, now: _Tasks, units: list[Any], banks: list[Any]) -> _Parts:
+    def _columns(self, m: Module, now: Tasks, units: list[Any], banks: list[Any]) -> _Parts:
         """Return the caches' part of numerator and denominator, a group of columns a cycle."""
         p = self.parameters
         size = p.vector.head_size
@@ -419,7 +320,7 @@ class AttentionComputationModule(Unit):
         ended = delay_line(m, shown, latency, name="part", reset=True)[-1]
         return _Parts(shown[0], narrowed, ended[0], ended[1:], results)
 
-    def _base(self, m: Module, now: _Tasks, base: Any, lane: Any, parts: _Parts) -> None:
+    def _base(self, m: Module, now: Tasks, base: Any, lane: Any, parts: _Parts) -> None:
         """Keep the caches' part; later the sum that is joined next, and at last the whole."""
         p = self.parameters
         combine = now.on("COMBINE")
@@ -463,7 +364,7 @@ class AttentionComputationModule(Unit):
     def _vector_units(
         self,
         m: Module,
-        now: _Tasks,
+        now: Tasks,
         units: list[Any],
         store: Any,
         parts: _Parts,
