@@ -159,3 +159,23 @@ class RowBuffer(Unit):
             read_port.en.eq(self.enable),
             getattr(self, name).eq(read_port.data),
         ]
+
+
+def take_slices(m: Module, buffer: RowBuffer, source: Any) -> Value:
+    """Take slices from a stream while there is room, and write their `values` as they come.
+
+    Returns
+    -------
+    Value
+        Whether a slice is taken in this cycle.
+    """
+    slices, take = source.payload, source.valid & buffer.room
+    m.d.comb += [
+        source.ready.eq(buffer.room),
+        buffer.take.eq(take),
+        buffer.take_last.eq(slices.last),
+        buffer.write.strobe.eq(take),
+        buffer.write.last.eq(slices.last),
+        buffer.write.data.eq(slices["values"]),
+    ]
+    return take

@@ -7,7 +7,7 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.delay_line import delay_line
-from hdl.memory.row_buffer import RowBuffer
+from hdl.memory.row_buffer import RowBuffer, take_slices
 from hdl.nonlinear.row_norm import (
     GUARD_BITS,
     RATIO,
@@ -128,15 +128,7 @@ class RmsNorm(Unit):
         """Sum of squares and its reciprocal root; nothing here ever waits."""
         p = self.parameters
         states = self.states.payload
-        take = self.states.valid & buffer.room
-        m.d.comb += [
-            self.states.ready.eq(buffer.room),
-            buffer.take.eq(take),
-            buffer.take_last.eq(states.last),
-            buffer.write.strobe.eq(take),
-            buffer.write.last.eq(states.last),
-            buffer.write.data.eq(states.values),
-        ]
+        take = take_slices(m, buffer, self.states)
 
         # First stage: flags travel beside the squares.
         begins = Signal(init=1)

@@ -5,9 +5,64 @@ from collections import deque
 from typing import Any
 
 import pytest
+from amaranth.hdl import Elaboratable, Module, Signal
+from amaranth.lib import data, stream
 from amaranth.sim import Simulator
 
-from hdl.memory.row_buffer import RowBuffer
+from hdl.memory.row_buffer import RowBuffer, take_slices
+
+
+class TakenSlices(Elaboratable):
+    """A stream's slices in a row buffer; a row's result comes a cycle behind its last slice."""
+
+    def __init__(self) -> None:
+        self.buffer = RowBuffer(data_shape=8, result_shape=5, depth=6, rows=2)
+        self.slices = stream.Signature(data.StructLayout({"values": 8, "last": 1})).create()
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        m.submodules.buffer = self.buffer
+        taken = take_slices(m, self.buffer, self.slices)
+        ended = Signal()
+        m.d.sync += ended.eq(taken & self.slices.payload.last)
+        m.d.comb += self.buffer.results.valid.eq(ended)
+        return m
+
+
+def test_slices_are_taken_from_a_stream_while_there_is_room() -> None:
+    """What the stream handed over leaves in order, though it is stalled for want of room."""
+    unit, rng = TakenSlices(), random.Random(3)
+    given: list[int] = []
+    left: list[int] = []
+    refused = 0
+
+    async def bench(ctx: Any) -> None:
+        nonlocal refused
+        waiting, shown = 0, False
+        for cycle in range(2000):
+            if not waiting and rng.random() < 0.8:
+                waiting = rng.randrange(1, 256)
+                ctx.set(unit.slices.payload.values, waiting)
+                ctx.set(unit.slices.payload.last, rng.random() < 0.5 or cycle % 3 == 0)
+            ctx.set(unit.slices.valid, bool(waiting))
+            moves = rng.random() < 0.4
+            ctx.set(unit.buffer.enable, moves)
+            if moves:
+                left.extend([ctx.get(unit.buffer.data)] * shown)
+                shown = bool(ctx.get(unit.buffer.valid))
+            if waiting and ctx.get(unit.slices.ready):
+                given.append(waiting)
+                waiting = 0
+            refused += bool(waiting)
+            await ctx.tick()
+
+    simulator = Simulator(unit)
+    simulator.add_clock(1e-9)
+    simulator.add_testbench(bench)
+    simulator.run()
+    assert refused > 100
+    assert len(left) > 300
+    assert left == given[: len(left)]
 
 
 @pytest.mark.parametrize("tagged", [False, True])

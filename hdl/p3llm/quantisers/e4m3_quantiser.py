@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 from hdl.arith.delay_line import delay_line
 from hdl.arith.float_convert import FloatConvert
 from hdl.arith.float_format import BINARY16, BINARY32
-from hdl.memory.row_buffer import RowBuffer
+from hdl.memory.row_buffer import RowBuffer, take_slices
 from hdl.p3llm.quantisers.extreme import extreme, higher
 from hdl.p3llm.quantisers.group_scale import SCALE_LAYOUT, GroupScale
 from hdl.p3llm.quantisers.quantiser_parameters import (
@@ -102,15 +102,7 @@ class E4m3Quantiser(Unit):
         """Largest magnitude and its scale; nothing here ever waits."""
         p = self.parameters
         vectors = self.vectors.payload
-        take = self.vectors.valid & buffer.room
-        m.d.comb += [
-            self.vectors.ready.eq(buffer.room),
-            buffer.take.eq(take),
-            buffer.take_last.eq(vectors.last),
-            buffer.write.strobe.eq(take),
-            buffer.write.last.eq(vectors.last),
-            buffer.write.data.eq(vectors.values),
-        ]
+        take = take_slices(m, buffer, self.vectors)
         in_slice, largest = Signal(15, reset_less=True), Signal(15, reset_less=True)
         begins = Signal(init=1)
         strobe = delay_line(m, take, 1, name="strobe", reset=True)[-1]

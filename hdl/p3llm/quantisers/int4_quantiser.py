@@ -10,7 +10,7 @@ from hdl.arith.delay_line import delay_line
 from hdl.arith.float_add import FloatAdd
 from hdl.arith.float_convert import FloatConvert
 from hdl.arith.float_format import BINARY16, BINARY32
-from hdl.memory.row_buffer import RowBuffer
+from hdl.memory.row_buffer import RowBuffer, take_slices
 from hdl.p3llm.quantisers.extreme import extreme, higher, lower
 from hdl.p3llm.quantisers.group_scale import SCALE_LAYOUT, GroupScale
 from hdl.p3llm.quantisers.quantiser_parameters import (
@@ -112,15 +112,7 @@ class Int4Quantiser(Unit):
         """Maximum and minimum; nothing here ever waits."""
         p = self.parameters
         vectors = self.vectors.payload
-        take = self.vectors.valid & buffer.room
-        m.d.comb += [
-            self.vectors.ready.eq(buffer.room),
-            buffer.take.eq(take),
-            buffer.take_last.eq(vectors.last),
-            buffer.write.strobe.eq(take),
-            buffer.write.last.eq(vectors.last),
-            buffer.write.data.eq(vectors.values),
-        ]
+        take = take_slices(m, buffer, self.vectors)
         begins = Signal(init=1)
         strobe = delay_line(m, take, 1, name="strobe", reset=True)[-1]
         last = delay_line(m, vectors.last, 1, name="last")[-1]

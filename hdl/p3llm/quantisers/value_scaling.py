@@ -10,7 +10,7 @@ from hdl.arith.delay_line import delay_line
 from hdl.arith.float_divide import FloatDivide
 from hdl.arith.float_format import BINARY16
 from hdl.arith.float_multiply import FloatMultiply
-from hdl.memory.row_buffer import RowBuffer
+from hdl.memory.row_buffer import RowBuffer, take_slices
 from hdl.p3llm.quantisers.extreme import extreme, higher
 from hdl.p3llm.quantisers.quantiser_parameters import finite_magnitude
 from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, require
@@ -135,15 +135,7 @@ class ValueScaling(Unit):
         """Largest scale; nothing here ever waits."""
         p = self.parameters
         scales = self.scales.payload
-        take = self.scales.valid & buffer.room
-        m.d.comb += [
-            self.scales.ready.eq(buffer.room),
-            buffer.take.eq(take),
-            buffer.take_last.eq(scales.last),
-            buffer.write.strobe.eq(take),
-            buffer.write.last.eq(scales.last),
-            buffer.write.data.eq(scales.values),
-        ]
+        take = take_slices(m, buffer, self.scales)
         in_slice, largest = Signal(15, reset_less=True), Signal(15, reset_less=True)
         begins = Signal(init=1)
         strobe = delay_line(m, take, 2, name="strobe", reset=True)
