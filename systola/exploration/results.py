@@ -116,8 +116,7 @@ def rows(job: Job, result: Result, parameters: Mapping[str, Any]) -> list[Row]:
         "sources": job.sources,
     }
     if job.verb == "synth":
-        tools = " ".join(f"{name} {version}" for name, version in values["tools"].items())
-        kept = common | {"library": values["liberty"], "tools": tools}
+        kept = common | {"library": values["liberty"], "tools": _tools(values)}
         return [
             kept
             | {"netlist": NETLISTS.get(point["recipe"], point["recipe"])}
@@ -163,8 +162,8 @@ def read_table(file: Path) -> list[Row]:
     return pq.read_table(file).to_pylist()
 
 
-def _tools(device: Mapping[str, Any]) -> str:
-    return " ".join(f"{name} {version}" for name, version in device["tools"].items())
+def _tools(measured: Mapping[str, Any]) -> str:
+    return " ".join(f"{name} {version}" for name, version in measured["tools"].items())
 
 
 def _alike(values: Iterable[Any]) -> list[Any]:
