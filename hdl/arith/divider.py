@@ -69,6 +69,8 @@ class IterativeDivider(Unit):
         If a parameter is outside its range.
     """
 
+    CONTINUES = False
+
     def __init__(
         self, *, dividend_width: int, divisor_width: int, digits_per_cycle: int = 1
     ) -> None:
@@ -83,6 +85,8 @@ class IterativeDivider(Unit):
         self.dividend_width = dividend_width
         self.divisor_width = divisor_width
         operands = {"dividend": unsigned(dividend_width), "divisor": unsigned(divisor_width)}
+        if self.CONTINUES:
+            operands["remainder"] = unsigned(divisor_width)
         result = {"quotient": unsigned(dividend_width), "remainder": unsigned(divisor_width)}
         super().__init__(
             {
@@ -118,11 +122,23 @@ class IterativeDivider(Unit):
             m.d.sync += [remainder.eq(partial), shifted.eq(Cat(*digits, shifted))]
         with m.If(starts):
             m.d.sync += [
-                remainder.eq(0),
+                remainder.eq(self.operands.payload.remainder if self.CONTINUES else 0),
                 shifted.eq(self.operands.payload.dividend),
                 divisor.eq(self.operands.payload.divisor),
             ]
         return m
+
+
+class ContinuingDivider(IterativeDivider):
+    """The lower digits of a division whose upper ones are known; else as `IterativeDivider`.
+
+    Members
+    -------
+    operands : In(stream of {dividend, divisor, remainder})
+        What to divide; `remainder`, less than the divisor, is what the digits above left.
+    """
+
+    CONTINUES = True
 
 
 class PipelinedDivider(Operator):

@@ -5,7 +5,9 @@ from typing import Any
 from amaranth.hdl import Module, Signal, Value
 
 
-def serial_handshake(m: Module, operands: Any, result: Any, *, steps: int) -> tuple[Value, Value]:
+def serial_handshake(
+    m: Module, operands: Any, result: Any, *, steps: int, overlap: bool = True
+) -> tuple[Value, Value]:
     """Take operands, allow `steps` steps, and offer the result until it is taken.
 
     Parameters
@@ -16,6 +18,9 @@ def serial_handshake(m: Module, operands: Any, result: Any, *, steps: int) -> tu
         Its ports. The result's payload is the component's business, as is everything between.
     steps : int
         Cycles of work.
+    overlap : bool
+        Whether operands may be taken in the cycle in which the result is. Without it whether they
+        are depends on registers alone.
 
     Returns
     -------
@@ -29,7 +34,7 @@ def serial_handshake(m: Module, operands: Any, result: Any, *, steps: int) -> tu
     starts = operands.valid & operands.ready
     m.d.comb += [
         result.valid.eq(done),
-        operands.ready.eq(~full | (done & result.ready)),
+        operands.ready.eq(~full | (done & result.ready & overlap)),
     ]
     with m.If(done & result.ready):
         m.d.sync += full.eq(0)

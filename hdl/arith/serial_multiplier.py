@@ -12,8 +12,8 @@ from hdl.unit import Unit
 class SerialMultiplier(Unit):
     """Product of two unsigned integers by shift and add, valid/ready.
 
-    **Latency** ``b_width + 1`` cycles. **Throughput** one product in as many cycles. **Numerics**
-    exact.
+    **Latency** ``b_width + 1`` cycles. **Throughput** one product in as many cycles, and one more
+    without `overlap`. **Numerics** exact.
 
     Parameters
     ----------
@@ -21,6 +21,9 @@ class SerialMultiplier(Unit):
         Bits of the multiplicand, 1 to 64.
     b_width : int
         Bits of the multiplier, 1 to 64: one cycle each.
+    overlap : bool
+        Whether operands may come in the cycle in which a product leaves. Without it whether they
+        are taken depends on registers alone.
 
     Members
     -------
@@ -35,11 +38,12 @@ class SerialMultiplier(Unit):
         If a parameter is outside its range.
     """
 
-    def __init__(self, *, a_width: int, b_width: int) -> None:
+    def __init__(self, *, a_width: int, b_width: int, overlap: bool = True) -> None:
         require_range("a_width", a_width, 1, 64)
         require_range("b_width", b_width, 1, 64)
         self.a_width = a_width
         self.b_width = b_width
+        self.overlap = overlap
         operands = {"a": unsigned(a_width), "b": unsigned(b_width)}
         super().__init__(
             {
@@ -55,7 +59,9 @@ class SerialMultiplier(Unit):
         high = Signal(self.a_width, reset_less=True)
         # The multiplier leaves at the bottom while the product enters at the top.
         low = Signal(self.b_width, reset_less=True)
-        starts, steps = serial_handshake(m, self.operands, self.result, steps=self.b_width)
+        starts, steps = serial_handshake(
+            m, self.operands, self.result, steps=self.b_width, overlap=self.overlap
+        )
 
         total = Signal(self.a_width + 1)
         m.d.comb += [

@@ -7,7 +7,7 @@ import pytest
 from amaranth.sim import Simulator
 
 from golden.arith.divider import divide
-from hdl.arith.divider import IterativeDivider, PipelinedDivider
+from hdl.arith.divider import ContinuingDivider, IterativeDivider, PipelinedDivider
 from testbenches.arith.equivalence import prove_equivalent
 from testbenches.arith.step import run_steps
 
@@ -51,7 +51,7 @@ def test_array_is_pipelined(stages: int, enable: bool) -> None:
 
 
 def run_stream(
-    unit: IterativeDivider, operands: list[tuple[int, int]], *, offer: float, take: float
+    unit: IterativeDivider, operands: list[dict[str, int]], *, offer: float, take: float
 ) -> tuple[list[tuple[int, int]], int]:
     """Divide under random stalls; return the answers and the cycles they took."""
     random = np.random.default_rng(9)
@@ -59,15 +59,15 @@ def run_stream(
     cycles = 0
 
     async def source(context: Any) -> None:
-        for dividend, divisor in operands:
+        for values in operands:
             while random.random() >= offer:
                 await context.tick()
-            context.set(unit.operands.payload, {"dividend": dividend, "divisor": divisor})
+            context.set(unit.operands.payload, values)
             context.set(unit.operands.valid, 1)
             await context.tick().until(unit.operands.ready)
             context.set(unit.operands.valid, 0)
             # What is not valid must not be read.
-            context.set(unit.operands.payload, {"dividend": 0, "divisor": 0})
+            context.set(unit.operands.payload, dict.fromkeys(values, 0))
 
     async def sink(context: Any) -> None:
         nonlocal cycles
@@ -100,7 +100,9 @@ def test_iterative(digits: int, offer: float, take: float) -> None:
     """Same answers under any stalls; a result waits unchanged until it is taken."""
     dividend, divisor = operand_sets(12, 9)
     unit = IterativeDivider(dividend_width=12, divisor_width=9, digits_per_cycle=digits)
-    operands = [(int(a), int(b)) for a, b in zip(dividend, divisor, strict=True)]
+    operands = [
+        {"dividend": int(a), "divisor": int(b)} for a, b in zip(dividend, divisor, strict=True)
+    ]
     answers, cycles = run_stream(unit, operands, offer=offer, take=take)
     quotient, remainder = divide(dividend, divisor, dividend_width=12, divisor_width=9)
     assert answers == list(zip(quotient.tolist(), remainder.tolist(), strict=True))
@@ -114,3 +116,17 @@ def test_digits_must_divide_the_width() -> None:
         ValueError, match=r"digits_per_cycle must divide dividend_width \(8\), not 3"
     ):
         IterativeDivider(dividend_width=8, divisor_width=8, digits_per_cycle=3)
+
+
+def test_a_division_goes_on_from_a_remainder() -> None:
+    """The upper digits are known: what they leave is carried into the others."""
+    random = np.random.default_rng(4)
+    unit = ContinuingDivider(dividend_width=7, divisor_width=9)
+    operands = []
+    for divisor in random.integers(1, 1 << 9, 60):
+        remainder, dividend = random.integers(0, divisor), random.integers(0, 1 << 7)
+        fields = {"dividend": dividend, "divisor": divisor, "remainder": remainder}
+        operands.append({name: int(value) for name, value in fields.items()})
+    answers, _cycles = run_stream(unit, operands, offer=0.5, take=0.5)
+    whole = [(one["remainder"] << 7) + one["dividend"] for one in operands]
+    assert answers == [divmod(a, one["divisor"]) for a, one in zip(whole, operands, strict=True)]

@@ -83,19 +83,21 @@ def test_model_is_the_floor() -> None:
         assert root * root <= operand < (root + 1) * (root + 1)
 
 
+@pytest.mark.parametrize("overlap", [True, False])
 @pytest.mark.parametrize(("a_width", "b_width"), [(41, 13), (3, 9), (1, 1)])
 @STALLS
-def test_products(a_width: int, b_width: int, offer: float, take: float) -> None:
+def test_products(a_width: int, b_width: int, overlap: bool, offer: float, take: float) -> None:
     random = np.random.default_rng(a_width)
     a = random.integers(0, 1 << a_width, 30) >> random.integers(0, a_width, 30)
     b = random.integers(0, 1 << b_width, 30)
     a[:2], b[:2] = (1 << a_width) - 1, ((1 << b_width) - 1, 0)
-    unit = SerialMultiplier(a_width=a_width, b_width=b_width)
+    unit = SerialMultiplier(a_width=a_width, b_width=b_width, overlap=overlap)
     operands = [{"a": int(x), "b": int(y)} for x, y in zip(a, b, strict=True)]
     products, cycles = run_stream(unit, unit.operands, operands, offer=offer, take=take)
     assert products == [int(x) * int(y) for x, y in zip(a, b, strict=True)]
     if offer == take == 1:
-        assert cycles == len(operands) * (b_width + 1) + 1
+        idle = 1 if overlap else len(operands)
+        assert cycles == len(operands) * (b_width + 1) + idle
 
 
 def test_widths_are_checked() -> None:

@@ -1,0 +1,81 @@
+"""Integers with a binary point as binary32."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from amaranth.lib.wiring import In, Out
+
+from hdl.arith.float_format import BINARY32
+from hdl.arith.leading_zeros import leading_zeros
+from hdl.arith.operator import Operator
+from hdl.arith.rounding import Rounding, round_up
+from hdl.parameters import require_range
+
+POINT = signed(10)
+"""Shape of a binary point: how many bits stand behind it, negative if the integer is even that."""
+
+
+class IntegerToFloat(Operator):
+    """The binary32 number nearest to ``a / 2**point``.
+
+    **Latency** `stages` cycles. **Throughput** one number a cycle. **Numerics** round to nearest,
+    ties to even; what is below the normal numbers is a zero of its sign, what is beyond the largest
+    an infinity.
+
+    Parameters
+    ----------
+    width : int
+        Bits of the integer, 2 to 64.
+    stages : int
+        Pipeline stages. Of two, one stands behind the normalisation.
+    enable : bool
+        Whether the registers move only while the input `enable` is 1.
+
+    Members
+    -------
+    a : In(signed(width))
+        The integer.
+    point : In(POINT)
+        Its binary point.
+    result : Out(BINARY32.layout)
+        The number.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is outside its range.
+    """
+
+    def __init__(self, *, width: int, stages: int = 0, enable: bool = False) -> None:
+        require_range("width", width, 2, 64)
+        self.width = width
+        members = {"a": In(signed(width)), "point": In(POINT), "result": Out(BINARY32.layout)}
+        super().__init__(members, stages=stages, enable=enable)
+
+    def elaborate(self, platform: object) -> Module:
+        """Normalise the magnitude; round it to 24 digits."""
+        m = Module()
+        pipeline = self.pipeline(m, cuts=2)
+        sign = self.a[-1]
+        magnitude, zeros = Signal(self.width), Signal(range(self.width + 1))
+        digits = Signal(max(self.width, BINARY32.significand_bits + 2))
+        m.d.comb += [
+            magnitude.eq(Mux(sign, -self.a, self.a)),
+            zeros.eq(leading_zeros(magnitude)),
+            digits[-self.width :].eq(magnitude << zeros),
+        ]
+        code = Signal(signed(POINT.width + 2))
+        m.d.comb += code.eq(BINARY32.bias + self.width - 1 - zeros - self.point)
+        sign, digits, code = pipeline.cut(sign, digits, code.as_unsigned())
+        code = code.as_signed()
+
+        kept, dropped = digits[-24:], digits[:-24]
+        up = round_up(Rounding.HALF_EVEN, kept[0], dropped[-1], dropped[:-1].any())
+        # A significand that rounds over carries into the exponent by itself.
+        rounded = Signal(32 + 3)
+        m.d.comb += rounded.eq(Cat(kept[:23], code[:10]) + up)
+        zero = ~digits[-1] | (code <= 0)
+        over = (code >= BINARY32.exponent_mask) | rounded[23:31].all()
+        finite = Mux(zero, 0, rounded[:31])
+        infinity = BINARY32.max_finite + 1
+        (result,) = pipeline.cut(Cat(Mux(over & ~zero, infinity, finite)[:31], sign))
+        m.d.comb += self.result.eq(result)
+        return m
