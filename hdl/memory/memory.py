@@ -20,6 +20,9 @@ from amaranth.utils import ceil_log2
 from hdl.parameters import require, require_range
 from hdl.unit import Unit
 
+LARGEST_DEPTH = 1 << 20
+"""Words of a memory at most."""
+
 
 class Memory(Unit):
     """A synchronous memory with one read port and one write port.
@@ -62,7 +65,7 @@ class Memory(Unit):
     """
 
     def __init__(self, *, depth: int, width: int, granularity: int | None = None) -> None:
-        require_range("depth", depth, 2, 1 << 20)
+        require_range("depth", depth, 2, LARGEST_DEPTH)
         require_range("width", width, 1, 1 << 16)
         part = width if granularity is None else granularity
         require_range("granularity", part, 1, width)

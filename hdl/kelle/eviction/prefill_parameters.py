@@ -3,11 +3,12 @@
 from dataclasses import field
 from typing import Annotated
 
-from amaranth.hdl import Cat, Value, signed
+from amaranth.hdl import Value, signed
 from amaranth.lib import data
 from amaranth.utils import bits_for, ceil_log2
 
 from hdl.kelle.eviction.eviction_parameters import EvictionParameters
+from hdl.memory.threshold_search import up_to
 from hdl.parameters import Parameters, Range, parameter_object, require
 
 
@@ -103,10 +104,4 @@ class PrefillSelectorParameters(Parameters):
 
     def up_to(self, position: Value, tile: Value) -> Value:
         """Return a bit for each row of a tile: whether its position is at most the given one."""
-        row_bits = self.eviction.evictor.row_bits
-        row, own_tile = position[:row_bits], position[row_bits:]
-        # Nothing is compared with a zero, which would be constant: row 0 is in each tile that
-        # the position is in, and the sign of a difference also holds for a constant position.
-        here = Cat(1, *(lane <= row for lane in range(1, self.rows)))
-        earlier = (tile - own_tile)[-1]
-        return earlier.replicate(self.rows) | (here & (tile == own_tile).replicate(self.rows))
+        return up_to(position, tile, self.rows)

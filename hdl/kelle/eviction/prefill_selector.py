@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from amaranth.hdl import Array, Module, Mux, Signal
+from amaranth.hdl import Array, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, enum, stream
 from amaranth.lib.wiring import In, Out
 
@@ -16,8 +16,8 @@ from hdl.kelle.eviction.eviction_parameters import prefill_layout
 from hdl.kelle.eviction.popular_tokens import PopularTokens
 from hdl.kelle.eviction.prefill_parameters import PrefillSelectorParameters
 from hdl.kelle.eviction.prefill_sums import PrefillSums
-from hdl.kelle.eviction.threshold_search import ThresholdSearch
 from hdl.memory.memory import Memory
+from hdl.memory.threshold_search import ThresholdSearch
 from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
 
@@ -119,7 +119,7 @@ class PrefillSelector(Unit):
         m = Module()
         p, eviction = self.parameters, self.parameters.eviction
         m.submodules.sums = sums = PrefillSums(parameters=p)
-        m.submodules.search = search = ThresholdSearch(parameters=p)
+        search = self._threshold(m, sums)
         kept_tokens = eviction.heads * eviction.evictor.slots
         m.submodules.kept = kept = Memory(depth=kept_tokens, width=p.kept_layout.size)
         # What the heads so far give each token of the text.
@@ -136,8 +136,6 @@ class PrefillSelector(Unit):
             layer.last_head.eq(layer.head == eviction.heads - 1),
             layer.whole.eq(sums.text_last < eviction.evictor.slots),
             search.start.eq(sums.complete & ~layer.whole),
-            search.text_last.eq(sums.text_last),
-            search.word.eq(sums.word),
         ]
         stages = self._walk(m, layer, sums, search)
         choice = self._choose(m, layer, stages, sums, search)
@@ -146,6 +144,27 @@ class PrefillSelector(Unit):
         emitted = self._emit(m, layer, sums, kept, popular)
         self._sequence(m, layer, sums, search, stages[3].final, emitted)
         return m
+
+    def _threshold(self, m: Module, sums: PrefillSums) -> ThresholdSearch:
+        """Return the search for the best of the candidates: neither sinks nor window."""
+        p, eviction = self.parameters, self.parameters.eviction
+        width = eviction.evictor.score_width
+        m.submodules.search = search = ThresholdSearch(
+            shape=signed(width), lanes=p.rows, words=p.tiles, most=p.places
+        )
+        tile = search.read_address
+        inside = p.up_to((sums.text_last - eviction.window)[: p.place_bits], tile)
+        # Sinks and window are kept in any case.
+        if eviction.sinks:
+            inside &= ~p.up_to(Const(eviction.sinks - 1, p.place_bits), tile)
+        m.d.comb += [
+            search.wanted.eq(p.places),
+            search.last_word.eq(sums.text_last[eviction.evictor.row_bits :]),
+            search.highest.eq(1 << width - 1),
+            search.candidates.eq(inside),
+            search.word.eq(sums.word),
+        ]
+        return search
 
     def _sequence(
         self,
