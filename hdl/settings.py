@@ -45,7 +45,7 @@ def read_settings(file: Path) -> dict[str, Any]:
         If there is no such file, or it is not TOML.
     """
     try:
-        return _flat(tomllib.loads(file.read_text()))
+        return dotted(tomllib.loads(file.read_text()))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UserError(f"PARAMETERS must be a TOML file, not {str(file)!r}: {error}") from error
 
@@ -120,10 +120,10 @@ def _read(what: str, path: str, value: Any, fields: Mapping[str, Declared]) -> A
         raise UserError(f"{path} must be an integer, not {value!r}") from error
 
 
-def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def dotted(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return what nested tables hold, by dotted names."""
     flat: dict[str, Any] = {}
     for name, value in table.items():
-        inner = _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {}
+        inner = dotted(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {}
         flat |= inner or {prefix + name: value}
     return flat

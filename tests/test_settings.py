@@ -134,28 +134,29 @@ def test_wrong_files_end_with_2(tmp_path: Path) -> None:
 
 def test_settings_come_after_the_file(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
-    file.write_text("heads = 4\n[threshold]\ncapacity = 44\nmean_weight = 5\n")
+    file.write_text("heads = 4\ncount_bits = 5\n[threshold]\ncapacity = 44\n")
     arguments = ["--top", "voting_engine", "--preset", "tiny", "--parameters", str(file)]
     result = run("verilog", *arguments, "--set", "threshold.capacity=48")
     assert result.exit_code == 0, result.output
     entry = entry_named("voting_engine")
     tiny = entry.presets["tiny"]
-    threshold = replace(tiny.threshold, capacity=48, mean_weight=5)
-    name, _ = entry.named(replace(tiny, threshold=threshold, heads=4))
+    threshold = replace(tiny.threshold, capacity=48)
+    name, _ = entry.named(replace(tiny, threshold=threshold, heads=4, count_bits=5))
     home = BUILD / "voting_engine" / name
     assert f"wrote {home.relative_to(ROOT)}/rtl/voting_engine.f" in result.output
     # The header is broken where lines end.
     header = (home / "rtl" / "voting_engine.v").read_text().replace("\n//", " ")
-    assert "capacity=48, mean_weight=5" in " ".join(header.split())
-    assert "threshold.mean_weight = 5\n" in (home / "parameters.toml").read_text()
+    assert "capacity=48" in " ".join(header.split())
+    assert "threshold.capacity = 48\n" in (home / "parameters.toml").read_text()
 
 
 def test_list_prints_every_parameter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(console, "width", 200)
+    monkeypatch.setattr(console, "width", 300)
     output = run("list", "--top", "veda", "--set", "array.add_stages=4").output
     for parameter in described(entry_named("veda")):
         assert f" {parameter.path} " in output
     assert "Register stages of an adder" in output
     (row,) = [line for line in output.splitlines() if " array.add_stages " in line]
     columns = [column.strip() for column in row.strip("│").split("│")]
-    assert columns[2:] == ["stages", "2 to 4", "3", "3", "3", "3", "3", "4"]
+    presets = entry_named("veda").presets
+    assert columns[2:] == ["stages", "2 to 4", *("3" for _ in presets), "4"]

@@ -14,7 +14,7 @@ class Collector(Unit):
     """Collect a group of items, the first in the lowest place.
 
     **Latency** 1 cycle from a group's last item. **Throughput** one item a cycle, also from group
-    to group.
+    to group; without `overlap` a group's first item waits until the one before has left.
 
     Parameters
     ----------
@@ -22,6 +22,9 @@ class Collector(Unit):
         Shape of an item; hashable.
     items : int
         Of a group, 2 to 4096.
+    overlap : bool
+        Whether an item may come in the cycle in which a group leaves. Without it whether items are
+        taken depends on registers alone.
 
     Members
     -------
@@ -36,9 +39,9 @@ class Collector(Unit):
         If the number of items is out of range.
     """
 
-    def __init__(self, *, shape: ShapeLike, items: int) -> None:
+    def __init__(self, *, shape: ShapeLike, items: int, overlap: bool = True) -> None:
         require_range("items", items, 2, 4096)
-        self.shape, self.number = shape, items
+        self.shape, self.number, self.overlap = shape, items, overlap
         group = data.StructLayout({"items": data.ArrayLayout(shape, items), "last": 1})
         super().__init__(
             {
@@ -58,7 +61,7 @@ class Collector(Unit):
             Value.cast(group["items"]).eq(held),
             group.last.eq(last),
             self.groups.valid.eq(count == self.number),
-            self.items.ready.eq(~self.groups.valid | self.groups.ready),
+            self.items.ready.eq(~self.groups.valid | (self.groups.ready & self.overlap)),
         ]
         taken = self.groups.valid & self.groups.ready
         with m.If(self.items.valid & self.items.ready):

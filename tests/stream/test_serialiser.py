@@ -32,10 +32,12 @@ def test_groups_come_apart(width: int, count: int, tag_bits: int) -> None:
     check_streams(unit, {"groups": groups}, {"items": items})
 
 
+@pytest.mark.parametrize("overlap", [True, False])
 @pytest.mark.parametrize(("width", "count"), [(1, 2), (33, 3), (80, 6)])
-def test_items_become_groups(width: int, count: int) -> None:
+def test_items_become_groups(width: int, count: int, overlap: bool) -> None:
     groups, items = groups_and_items(width, count, tag_bits=0)
-    check_streams(Collector(shape=width, items=count), {"items": items}, {"groups": groups})
+    unit = Collector(shape=width, items=count, overlap=overlap)
+    check_streams(unit, {"items": items}, {"groups": groups})
 
 
 def test_items_may_have_any_shape() -> None:
