@@ -72,6 +72,8 @@ class EvictionModel:
     ----------
     parameters : EvictionParameters
         Dimensions and policy.
+    layer : int
+        Its number among those that are cached.
 
     Members
     -------
@@ -83,8 +85,9 @@ class EvictionModel:
         A full head had nobody to evict.
     """
 
-    def __init__(self, parameters: EvictionParameters) -> None:
+    def __init__(self, parameters: EvictionParameters, layer: int = 0) -> None:
         self.parameters = p = parameters
+        self.layer = layer
         slots = p.evictor.slots
         self.policy = AerpParameters(budget=slots, window=p.window, sinks=p.sinks)
         self.heads = [
@@ -105,7 +108,7 @@ class EvictionModel:
         h.filled += 1
         h.bits = max(h.bits, magnitude_bits(np.array([importance])))
         top = (1 << p.score_bits) - 1
-        score_updates = [(head * p.evictor.slots + slot, top, int(vector == KEPT))]
+        score_updates = [(self._first(head) + slot, top, int(vector == KEPT))]
         if vector != KEPT:
             owner = self.vectors[vector]
             if owner is None:
@@ -146,7 +149,7 @@ class EvictionModel:
         evictable = coarse[candidates]
         leaving = evictable[h.positions[candidates] == now - p.window]
         h.important = bool(np.any(leaving * len(evictable) >= evictable.sum()))
-        first = head * p.evictor.slots
+        first = self._first(head)
         return [
             (first + int(slot), int(coarse[slot]), int(h.recomputed[slot] == KEPT))
             for slot in np.flatnonzero(used)
@@ -160,7 +163,7 @@ class EvictionModel:
             total, _saturated = accumulate(total, np.array([score]), p.evictor)
         h.importance[slot] = total[0]
         coarse = export_score(total, h.bits, p.evictor.source, p.score_bits)
-        return [(head * p.evictor.slots + slot, int(coarse[0]), 1)]
+        return [(self._first(head) + slot, int(coarse[0]), 1)]
 
     def place(self, now: int, head: int) -> tuple[Placement, list[ScoreUpdate]]:
         """Give the arriving token a slot of a head."""
@@ -196,9 +199,15 @@ class EvictionModel:
             step.score_updates = self._vector_updates(vector, True)
         return step
 
+    def _first(self, head: int) -> int:
+        """Return the first entry of a head's slots."""
+        p = self.parameters
+        return (self.layer * p.heads + head) * p.evictor.slots
+
     def _vector_updates(self, vector: int, valid: bool) -> list[ScoreUpdate]:
         p = self.parameters
-        first = p.heads * p.evictor.slots + vector * p.vector_entries
+        number = self.layer * p.vectors + vector
+        first = p.layers * p.heads * p.evictor.slots + number * p.vector_entries
         top = (1 << p.score_bits) - 1
         return [(first + i, top, int(valid)) for i in range(p.vector_entries)]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.kelle.attention_layer import real_layer
+from golden.kelle.decoder_layer import real_layer
 from golden.kelle.eviction.aerp import AerpParameters
 from golden.kelle.eviction.prefill import head_scores
 from golden.kelle.eviction.prefill_selector import importances

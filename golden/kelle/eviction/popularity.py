@@ -6,7 +6,7 @@ decides nothing; nor does a choice that the order of the text makes.
 
 from dataclasses import dataclass
 
-from golden.kelle.attention_layer import real_layer
+from golden.kelle.decoder_layer import real_layer
 from golden.kelle.eviction.eviction_controller import KEPT
 from golden.kelle.eviction.prefill import prefill
 from golden.kelle.kelle import KelleModel
@@ -49,22 +49,23 @@ class Popularity:
 
 def popularity(p: KelleParameters, trace: Trace, layer: int) -> Popularity:
     """Count on a layer of SmolLM2."""
-    attention = real_layer(trace, layer, p)
-    model, policy = KelleModel(p, attention), p.eviction
+    block = real_layer(trace, layer, p)
+    model, policy, inputs = KelleModel(p, block), p.eviction, block.quantised.copy()
     kept = [token for token in prefill(model, FIRST).kept if token.position < FIRST - p.window]
     positions = [token.position for token in kept]
     popular = {n for n in positions if positions.count(n) > policy.popular_heads}
     chosen = {token.position for token in kept if token.vector != KEPT}
     held = mattered = stored = 0
     for now in range(FIRST, FIRST + STEPS):
-        step = model.step(now, attention.quantised[now])
+        step = model.step(now, block.quantised_states[now])
+        inputs[now] = step.normalised
         keepers = [place.head for place in step.placements if place.evicted != now - p.window]
         matters = [head for head in keepers if model.eviction.heads[head].important]
         held += len(keepers) > policy.popular_heads
         mattered += len(matters) > policy.popular_heads
         if step.store:
             stored += 1
-            model.inputs[step.store[1]] = attention.quantised[step.store[0]]
+            model.inputs[step.store[1]] = inputs[step.store[0]]
     return Popularity(
         len(set(positions)), len(popular), tuple(sorted(chosen)), held, mattered, stored
     )

@@ -7,12 +7,12 @@ that their input vector is stored instead of their keys and values.
 
 from typing import Any
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Array, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
 
-from hdl.kelle.eviction.decode_step import Choice, State, Step
+from hdl.kelle.eviction.decode_step import Choice, State, Step, choose_slot
 from hdl.kelle.eviction.eviction_parameters import (
     EvictionParameters,
     placement_layout,
@@ -22,7 +22,7 @@ from hdl.kelle.eviction.eviction_parameters import (
     wavefront_layout,
 )
 from hdl.kelle.eviction.importance_judge import ImportanceJudge
-from hdl.kelle.eviction.recomputed_vectors import RecomputedVectors
+from hdl.kelle.eviction.layer_vectors import LayerVectors
 from hdl.kelle.eviction.slot_table import SlotTable
 from hdl.kelle.eviction.systolic_evictor import SystolicEvictor
 from hdl.kelle.eviction.wavefront_issue import WavefrontIssue
@@ -35,7 +35,7 @@ WAITING_VALUES = 4
 
 
 class EvictionController(Unit):
-    """Run the eviction and recomputation policy (AERP) for all heads of a layer.
+    """Run the eviction and recomputation policy (AERP) for all heads of one layer or several.
 
     A decode step: the token's position is given to `tokens`; the heads follow in ascending order.
     For each head the scheduler sends the wavefronts of its search to `wavefronts`, which wait for
@@ -66,6 +66,8 @@ class EvictionController(Unit):
 
     Members
     -------
+    layer : In
+        The layer that is worked on; changed only while `tokens` is ready.
     prefill : In(stream)
         Tokens that the prefill keeps: head, position, importance, and whether they are recomputed.
         The last of a head is the youngest.
@@ -84,13 +86,13 @@ class EvictionController(Unit):
         Head and slot again, in the same order.
     vector_stores : Out(stream)
         Position of a token that became popular, and the place of its input vector.
-    vectors : Out(ArrayLayout(vector, vectors))
+    vectors : Out(ArrayLayout(vector, layers * vectors))
         Which tokens are recomputed.
     lookup_request : In(stream)
-        Head (above) and tile (below) of slots to show.
+        Head of all layers' (above) and tile (below) of slots to show.
     lookup_response : Out(ArrayLayout(token, rows))
         What they hold, a cycle later.
-    filled : Out(ArrayLayout(count, heads))
+    filled : Out(ArrayLayout(count, layers * heads))
         Slots in use.
     no_victim : Out(1)
         A full head had nobody to evict, which happens only if positions are not those of a text:
@@ -111,6 +113,7 @@ class EvictionController(Unit):
         rows = p.evictor.rows
         super().__init__(
             {
+                "layer": In(p.layer_bits),
                 "prefill": In(stream.Signature(prefill_layout(p))),
                 "tokens": In(stream.Signature(p.position_bits)),
                 "wavefronts": In(stream.Signature(wavefront_layout(p))),
@@ -119,10 +122,10 @@ class EvictionController(Unit):
                 "placements": Out(stream.Signature(placement_layout(p))),
                 "values": Out(stream.Signature(value_layout(p))),
                 "vector_stores": Out(stream.Signature(p.promoted_layout)),
-                "vectors": Out(data.ArrayLayout(vector_layout(p), max(p.vectors, 1))),
+                "vectors": Out(data.ArrayLayout(vector_layout(p), max(p.layers * p.vectors, 1))),
                 "lookup_request": In(stream.Signature(p.address_bits)),
                 "lookup_response": Out(data.ArrayLayout(p.token_layout, rows)),
-                "filled": Out(data.ArrayLayout(bits_for(p.evictor.slots), p.heads)),
+                "filled": Out(data.ArrayLayout(bits_for(p.evictor.slots), p.cached_heads)),
                 "no_victim": Out(1),
                 "scores": Out(stream.Signature(p.score_layout)),
             }
@@ -146,7 +149,7 @@ class EvictionController(Unit):
         )
         m.d.comb += step.last_head.eq(step.head == p.heads - 1)
         # Without vectors nobody is recomputed, and nothing ever waits for them.
-        vectors = RecomputedVectors(parameters=p) if p.vectors else None
+        vectors = LayerVectors(parameters=p) if p.vectors else None
         vectors_idle = Const(1) if vectors is None else vectors.idle
 
         self._connect_wavefronts(m, step, issue, table, evictor)
@@ -155,7 +158,7 @@ class EvictionController(Unit):
         m.d.comb += self.tokens.ready.eq(~step.stepping & vectors_idle & searched)
         prefilled = self._take_prefill(m, step, issue)
         self._write_table(m, step, table, prefilled, vectors_idle)
-        choice = self._choose_slot(m, step, issue, evictor)
+        choice = choose_slot(m, p, step, issue, evictor)
         evicted = self._look_up(m, step, table)
         self._sequence(m, step, choice, table.placed, evicted)
         if vectors is not None:
@@ -193,6 +196,7 @@ class EvictionController(Unit):
             issue.stepping.eq(step.stepping),
             issue.enable.eq(self.scores.ready),
             issue.filled.eq(self.filled),
+            issue.layer.eq(self.layer),
             issue.peak.eq(table.peak),
             issue.peak_valid.eq(table.peak_valid),
             issue.peak_head.eq(table.peak_head),
@@ -214,11 +218,16 @@ class EvictionController(Unit):
                 evictor.lanes[i].protect.eq(table.states[i].protect),
             ]
 
+    def _filled(self, head: Value) -> Any:
+        """Return how many slots of a head of the current layer are in use."""
+        counts = Array(self.filled[h] for h in range(self.parameters.cached_heads))
+        return counts[self.parameters.cached_head(self.layer, head)]
+
     def _take_prefill(self, m: Module, step: Step, issue: WavefrontIssue) -> Signal:
         """Take what a prefill keeps while the table is at rest; return whether a token comes."""
         p = self.parameters
         kept, prefilled = self.prefill.payload, Signal()
-        fill = Array(self.filled[h] for h in range(p.heads))[kept.head]
+        fill = self._filled(kept.head)
         idle = issue.idle & ~step.stepping & self.tokens.ready & self.scores.ready
         # The magnitude of an importance: its bits, inverted if it is negative.
         folded = kept.importance ^ kept.importance[-1].replicate(p.evictor.score_width)
@@ -242,9 +251,9 @@ class EvictionController(Unit):
         row_bits = p.evictor.row_bits
         # Both write through one port: a prefill comes between steps.
         kept, slot = self.prefill.payload, step.slot
-        fill = Array(self.filled[h] for h in range(p.heads))[kept.head]
-        address = step.head * p.tiles + slot[row_bits:]
-        prefill_address = kept.head * p.tiles + fill[row_bits:]
+        fill = self._filled(kept.head)
+        address = p.cached_head(self.layer, step.head) * p.tiles + slot[row_bits:]
+        prefill_address = p.cached_head(self.layer, kept.head) * p.tiles + fill[row_bits:]
         m.d.comb += [
             table.place.eq(prefilled | ((step.state == State.PLACE) & vectors_idle)),
             table.place_row.eq(Mux(prefilled, fill[:row_bits], slot[:row_bits])),
@@ -256,40 +265,6 @@ class EvictionController(Unit):
         with m.If(prefilled):
             m.d.comb += table.placing.token.eq(kept.token)
 
-    def _choose_slot(
-        self, m: Module, step: Step, issue: WavefrontIssue, evictor: SystolicEvictor
-    ) -> Choice:
-        """Return the current head's victim, and keep which heads saturated."""
-        p = self.parameters
-        victims, victim = evictor.victims, evictor.victims.payload
-        # A saturated head is halved as the next step loads it.
-        halve = Array(Signal(name=f"halve_{h}") for h in range(p.heads))
-        m.d.comb += issue.halve.eq(Cat(halve[h] for h in range(p.heads)))
-        if not p.evict_before:
-            m.d.comb += victims.ready.eq((step.state == State.IDLE) & step.stepping)
-            if p.evictor.halves:
-                with m.If(victims.valid & victims.ready):
-                    m.d.sync += halve[step.head].eq(victim.saturated)
-            return Choice(slot=victim.index, found=victim.found, valid=victims.valid)
-
-        # Searches run on by themselves; what they find is for the next step.
-        outcome = data.StructLayout({"slot": p.evictor.index_width, "found": 1})
-        outcomes = Array(
-            Signal(outcome, name=f"victim_{h}", reset_less=True) for h in range(p.heads)
-        )
-        searched = Signal(p.head_bits)
-        m.d.comb += victims.ready.eq(1)
-        with m.If(victims.valid):
-            m.d.sync += [
-                outcomes[searched].slot.eq(victim.index),
-                outcomes[searched].found.eq(victim.found),
-                searched.eq(Mux(searched == p.heads - 1, 0, searched + 1)),
-            ]
-            if p.evictor.halves:
-                m.d.sync += halve[searched].eq(victim.saturated)
-        chosen = outcomes[step.head]
-        return Choice(slot=chosen.slot, found=chosen.found, valid=issue.idle)
-
     def _look_up(self, m: Module, step: Step, table: SlotTable) -> data.View:
         """Let the current head, and between its lookups anybody, ask what slots hold.
 
@@ -300,7 +275,7 @@ class EvictionController(Unit):
         """
         p = self.parameters
         row_bits = p.evictor.row_bits
-        address = step.head * p.tiles + step.slot[row_bits:]
+        address = p.cached_head(self.layer, step.head) * p.tiles + step.slot[row_bits:]
         own = step.state == State.LOOKUP
         # What the slot held must stand until the token is placed, which may have to wait.
         others = ~own & (step.state != State.PLACE)
@@ -322,10 +297,10 @@ class EvictionController(Unit):
         p = self.parameters
         state, head = step.state, step.head
         # Slots fill in order and are never freed: a count says which are in use.
-        counts = Array(self.filled[h] for h in range(p.heads))
+        count = self._filled(head)
         full = Signal()
         offered = Signal(placement_layout(p), reset_less=True)
-        m.d.comb += full.eq(counts[head] == p.evictor.slots)
+        m.d.comb += full.eq(count == p.evictor.slots)
         self._offer(m, state, offered)
 
         with m.If(self.tokens.valid & self.tokens.ready):
@@ -335,7 +310,7 @@ class EvictionController(Unit):
             with m.Case(State.IDLE):
                 with m.If(step.stepping & choice.valid):
                     m.d.sync += [
-                        step.slot.eq(Mux(full, choice.slot, counts[head])),
+                        step.slot.eq(Mux(full, choice.slot, count)),
                         step.evicts.eq(full),
                         state.eq(State.LOOKUP),
                     ]
@@ -359,7 +334,7 @@ class EvictionController(Unit):
                         state.eq(State.OFFER),
                     ]
                     with m.If(~step.evicts):
-                        m.d.sync += counts[head].eq(counts[head] + 1)
+                        m.d.sync += count.eq(count + 1)
             # The next head may begin when the placement is taken.
             with m.Case(State.OFFER):
                 with m.If(self.placements.valid & self.placements.ready):
@@ -386,7 +361,7 @@ class EvictionController(Unit):
         self,
         m: Module,
         step: Step,
-        vectors: RecomputedVectors,
+        vectors: LayerVectors,
         table: SlotTable,
         prefilled: Signal,
         evicted: data.View,
@@ -394,6 +369,7 @@ class EvictionController(Unit):
         """Report every head's victim and every prefilled token to the stored vectors."""
         connect_streams(m, vectors.vector_stores, self.vector_stores)
         m.d.comb += [
+            vectors.layer.eq(self.layer),
             vectors.now.eq(step.now),
             vectors.outcome_valid.eq((step.state == State.PLACE) & table.placed),
             vectors.outcome.head.eq(step.head),

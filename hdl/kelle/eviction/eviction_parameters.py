@@ -20,7 +20,9 @@ class EvictionParameters(Parameters):
     evictor : SystolicEvictorParameters
         The evictor; its slots are the token budget N' of a head.
     heads : int
-        Key/value heads.
+        Key/value heads of a layer.
+    layers : int
+        Layers whose slots and stored vectors are kept; one of them is worked on at a time.
     window : int
         Most recent tokens that are never evicted, the arriving one included (W).
     sinks : int
@@ -30,7 +32,7 @@ class EvictionParameters(Parameters):
     score_bits : int
         Bits of a score as the refresh controllers see it.
     vectors : int
-        Input vectors stored at most, for tokens that are recomputed.
+        Input vectors stored at most for each layer, for tokens that are recomputed.
     vector_entries : int
         Entries of the KV eDRAM that a stored input vector occupies.
     popular_above : int, optional
@@ -48,6 +50,7 @@ class EvictionParameters(Parameters):
 
     evictor: SystolicEvictorParameters = field(default_factory=SystolicEvictorParameters)
     heads: Annotated[int, Range(1, 64, "heads")] = 32
+    layers: Annotated[int, Range(1, 32, "layers")] = 1
     window: Annotated[int, Range(2, 4096, "tokens")] = 1024
     sinks: Annotated[int, Range(0, 4096, "tokens")] = 10
     position_bits: Annotated[int, Range(4, 24, "bits")] = 16
@@ -60,6 +63,7 @@ class EvictionParameters(Parameters):
     def __post_init__(self) -> None:
         """Check every rule."""
         super().__post_init__()
+        require(self.cached_heads <= 1024, "layers * heads must be at most 1024", self.cached_heads)
         least = self.sinks + self.window + 1
         require(
             self.evictor.slots >= least,
@@ -88,12 +92,30 @@ class EvictionParameters(Parameters):
     @property
     def address_bits(self) -> int:
         """Bits of an address in a row: head and tile."""
-        return max(ceil_log2(self.heads * self.tiles), 1)
+        return max(ceil_log2(self.cached_heads * self.tiles), 1)
 
     @property
     def head_bits(self) -> int:
         """Bits of a head's number."""
         return max(ceil_log2(self.heads), 1)
+
+    @property
+    def layer_bits(self) -> int:
+        """Bits of a layer's number."""
+        return max(ceil_log2(self.layers), 1)
+
+    @property
+    def cached_heads(self) -> int:
+        """Heads of all layers."""
+        return self.layers * self.heads
+
+    def cached_head(self, layer: Value, head: Value) -> Value:
+        """Return the number of a layer's head among those of all layers."""
+        return layer * self.heads + head if self.layers > 1 else head
+
+    def cached_vector(self, layer: Value, vector: Value) -> Value:
+        """Return the number of a layer's stored input vector among those of all layers."""
+        return layer * self.vectors + vector if self.layers > 1 else vector
 
     @property
     def vector_bits(self) -> int:
@@ -108,7 +130,8 @@ class EvictionParameters(Parameters):
     @property
     def entries(self) -> int:
         """Entries of the KV eDRAM: all slots, then all stored input vectors."""
-        return self.heads * self.evictor.slots + self.vectors * self.vector_entries
+        slots, vectors = self.cached_heads * self.evictor.slots, self.layers * self.vectors
+        return slots + vectors * self.vector_entries
 
     @property
     def entry_bits(self) -> int:

@@ -41,6 +41,24 @@ class Report:
         return [self.active.eq(1), self.in_use.eq(in_use), self.vector.eq(vector)]
 
 
+def vector_ports(p: EvictionParameters, vectors: int) -> dict[str, Any]:
+    """Return the ports of what keeps a number of input vectors."""
+    return {
+        "layer": In(p.layer_bits),
+        "now": In(p.position_bits),
+        "outcome": In(outcome_layout(p)),
+        "outcome_valid": In(1),
+        "important": In(p.heads),
+        "prefilled": In(prefilled_layout(p)),
+        "prefilled_valid": In(1),
+        "idle": Out(1),
+        "promoted": Out(p.promoted_layout),
+        "vectors": Out(data.ArrayLayout(vector_layout(p), vectors)),
+        "vector_stores": Out(stream.Signature(p.promoted_layout)),
+        "scores": Out(stream.Signature(p.score_layout)),
+    }
+
+
 class RecomputedVectors(Unit):
     """Decide on popularity, and keep a bit for each head that still has a recomputed token.
 
@@ -58,6 +76,8 @@ class RecomputedVectors(Unit):
 
     Members
     -------
+    layer : In
+        Whose vectors these are.
     now : In(position)
         Position of the arriving token.
     outcome, outcome_valid : In
@@ -80,21 +100,7 @@ class RecomputedVectors(Unit):
 
     def __init__(self, *, parameters: EvictionParameters) -> None:
         p = self.parameters = parameters
-        super().__init__(
-            {
-                "now": In(p.position_bits),
-                "outcome": In(outcome_layout(p)),
-                "outcome_valid": In(1),
-                "important": In(p.heads),
-                "prefilled": In(prefilled_layout(p)),
-                "prefilled_valid": In(1),
-                "idle": Out(1),
-                "promoted": Out(p.promoted_layout),
-                "vectors": Out(data.ArrayLayout(vector_layout(p), p.vectors)),
-                "vector_stores": Out(stream.Signature(p.promoted_layout)),
-                "scores": Out(stream.Signature(p.score_layout)),
-            }
-        )
+        super().__init__(vector_ports(p, p.vectors))
 
     def elaborate(self, platform: Any) -> Module:
         """Keep who holds which vector; decide on the leaving token when all heads are heard."""
@@ -158,7 +164,8 @@ class RecomputedVectors(Unit):
         )
         entry = Signal(range(max(p.vector_entries, 2)))
         # Behind the entries of all slots.
-        first = p.heads * p.evictor.slots + report.vector * p.vector_entries
+        vector = p.cached_vector(self.layer, report.vector)
+        first = p.cached_heads * p.evictor.slots + vector * p.vector_entries
         m.d.comb += [
             self.scores.payload.entry.eq(first + entry),
             # An input vector serves every head, so that it always counts as important.

@@ -116,7 +116,7 @@ class SlotRow(Unit):
         """Read, judge, write back."""
         m = Module()
         p = self.parameters
-        depth = max(p.heads * p.tiles, 2)
+        depth = max(p.cached_heads * p.tiles, 2)
         token_width = Shape.cast(p.token_layout).width
         # Positions twice, since lookups come at any time and wavefronts do not wait.
         m.submodules.importance = importance = Memory(depth=depth, width=p.evictor.score_width)

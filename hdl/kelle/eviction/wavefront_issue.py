@@ -34,8 +34,11 @@ class WavefrontIssue(Unit):
         The step's token has come.
     enable : In(1)
         The score updates of a further wavefront will be taken.
+    layer : In
+        The layer that is worked on.
     filled, halve : In
-        For each head, its slots in use, and whether its importances are halved by the next load.
+        For each head of all layers, its slots in use, and whether the next load halves its
+        importances.
     accept, accept_address : Out
         Row 0 of the slot table is read for the next wavefront.
     strobe, table_wavefront : Out
@@ -58,8 +61,9 @@ class WavefrontIssue(Unit):
                 "wavefronts": In(stream.Signature(wavefront_layout(p))),
                 "stepping": In(1),
                 "enable": In(1),
-                "filled": In(data.ArrayLayout(bits_for(p.evictor.slots), p.heads)),
-                "halve": In(p.heads),
+                "filled": In(data.ArrayLayout(bits_for(p.evictor.slots), p.cached_heads)),
+                "halve": In(p.cached_heads),
+                "layer": In(p.layer_bits),
                 "accept": Out(1),
                 "accept_address": Out(p.address_bits),
                 "strobe": Out(1),
@@ -100,7 +104,7 @@ class WavefrontIssue(Unit):
         ]
         self._scale_scores(m, header)
         if p.evictor.halves:
-            halve = Array(self.halve[h] for h in range(p.heads))[header.head]
+            halve = self.halve.bit_select(p.cached_head(self.layer, header.head), 1)
             m.d.comb += up.halve.eq(header.load & ~header.alone & halve)
         return m
 
@@ -120,7 +124,9 @@ class WavefrontIssue(Unit):
             in_step.eq(1 if p.evict_before else self.stepping | wavefront.alone),
             self.wavefronts.ready.eq((~waits | starts) & self.enable & in_step),
             self.accept.eq(self.wavefronts.valid & self.wavefronts.ready),
-            self.accept_address.eq(wavefront.head * p.tiles + wavefront.tile),
+            self.accept_address.eq(
+                p.cached_head(self.layer, wavefront.head) * p.tiles + wavefront.tile
+            ),
             ready.eq(waits & (~header.compare | (spacing == 0))),
             evictor.valid.eq(ready),
             starts.eq(ready & evictor.ready),
@@ -148,7 +154,8 @@ class WavefrontIssue(Unit):
         count = Signal(bits_for(p.evictor.slots))
         full_tiles = count[row_bits:]
         resident = Signal(bits_for(rows))
-        m.d.comb += count.eq(Array(self.filled[h] for h in range(p.heads))[header.head])
+        filled = Array(self.filled[h] for h in range(p.cached_heads))
+        m.d.comb += count.eq(filled[p.cached_head(self.layer, header.head)])
         # The arriving token's slot alone takes part, which `fresh` says.
         with m.If(header.alone):
             m.d.comb += resident.eq(0)
@@ -165,16 +172,16 @@ class WavefrontIssue(Unit):
         to know: no maximum is searched.
         """
         p = self.parameters
-        peaks = Array(Signal(len(self.peak), name=f"peak_{h}") for h in range(p.heads))
-        current = peaks[header.head]
+        peaks = Array(Signal(len(self.peak), name=f"peak_{h}") for h in range(p.cached_heads))
+        current = peaks[p.cached_head(self.layer, header.head)]
         kept = p.score_bits - int(p.evictor.input_shape.signed)
         # The highest bit that is set comes last and wins.
         for bit in range(kept, len(self.peak)):
             with m.If(current[bit]):
                 m.d.comb += self.table_wavefront.shift.eq(bit + 1 - kept)
         with m.If(self.peak_valid):
-            searched = peaks[self.peak_head]
+            searched = peaks[p.cached_head(self.layer, self.peak_head)]
             m.d.sync += searched.eq(searched | self.peak)
         with m.If(self.prefill_valid):
-            prefilled = peaks[self.prefill_head]
+            prefilled = peaks[p.cached_head(self.layer, self.prefill_head)]
             m.d.sync += prefilled.eq(prefilled | self.prefill_peak)

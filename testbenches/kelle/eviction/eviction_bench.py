@@ -104,6 +104,9 @@ class Decode:
         p = self.p
         self.bench = bench = Bench(dut, f"{salt} {source} {sink}")
         self.dut = dut
+        # The last one, so that whatever forgets the layer is found out.
+        self.layer = p.layers - 1
+        dut.layer.value = self.layer
         self.wavefronts = bench.source("wavefronts", source)
         self.prefills = bench.source("prefill", source)
         # A token that comes long after the wavefronts of its step.
@@ -116,13 +119,13 @@ class Decode:
         self.stores = bench.sink("vector_stores", sink)
         # The refresh controllers are always ready.
         self.scores = bench.sink("scores")
-        self.model = EvictionModel(p)
+        self.model = EvictionModel(p, self.layer)
         self.expected = Expected()
 
     async def reset(self) -> None:
         """Reset everything."""
         await self.bench.reset()
-        self.model, self.expected = EvictionModel(self.p), Expected()
+        self.model, self.expected = EvictionModel(self.p, self.layer), Expected()
         for sink in (self.placements, self.values, self.stores, self.scores):
             sink.received.clear()
 
@@ -308,7 +311,7 @@ class Decode:
         rows = p.evictor.rows
         for head, h in enumerate(self.model.heads):
             for tile in range(p.tiles):
-                self.lookup_request.send([head * p.tiles + tile])
+                self.lookup_request.send([(self.layer * p.heads + head) * p.tiles + tile])
                 await bench.run(until=lambda: self.lookup_request.idle)
                 bits = from_integers(
                     [int(self.dut.lookup_response.value)], rows * p.token_layout.size
@@ -323,9 +326,12 @@ class Decode:
                 bench.compare("positions", h.positions[here][used], shown["position"][used])
                 bench.compare("vectors of slots", h.recomputed[here][used], vector[used])
         if p.vectors:
-            layout = vector_layout(p)
-            bits = from_integers([int(self.dut.vectors.value)], p.vectors * layout.size)
-            got = {name: values[0] for name, values in unpack_rows(layout, bits, p.vectors).items()}
+            layout, count = vector_layout(p), p.layers * p.vectors
+            bits = from_integers([int(self.dut.vectors.value)], count * layout.size)
+            got = {
+                name: values[0][self.layer * p.vectors :]
+                for name, values in unpack_rows(layout, bits, count).items()
+            }
             wanted = np.array([-1 if v is None else v[0] for v in self.model.vectors])
             bench.compare(
                 "stored vectors", wanted, np.where(got["valid"] == 1, got["position"], -1)
