@@ -1,4 +1,4 @@
-"""Bit-exact model of the Kelle accelerator: attention blocks of decode steps, head by head.
+"""Bit-exact model of the Kelle accelerator: decode steps of a layer, head by head.
 
 Composed of the units' models; it knows nothing of tiles, byte passes, or the order of the program.
 """
@@ -9,11 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden.arith.requantiser import requantised
-from golden.kelle.attention_layer import AttentionLayer
+from golden.kelle.decoder_layer import DecoderLayer
 from golden.kelle.eviction.eviction_controller import KEPT, EvictionModel, Placement, ScoreUpdate
+from golden.nonlinear.activation_functions import activation
+from golden.nonlinear.rms_norm import rms_norm
 from golden.nonlinear.rotary_embedding import rotate
 from golden.nonlinear.softmax import softmax
 from hdl.kelle.parameters import KelleParameters, Operation
+from hdl.nonlinear.activation_functions import VALUE, Function
 
 Integers = NDArray[np.int64]
 
@@ -25,7 +28,9 @@ class Step:
     Parameters
     ----------
     output : numpy.ndarray
-        int64 [width], the block's output.
+        int64 [width], the hidden state behind the layer.
+    normalised : numpy.ndarray
+        int64 [width], the attention block's input.
     placements : list[Placement]
         Where the arriving token went, by head.
     store : tuple[int, int] | None
@@ -39,6 +44,7 @@ class Step:
     """
 
     output: Integers
+    normalised: Integers
     placements: list[Placement]
     store: tuple[int, int] | None
     score_updates: list[ScoreUpdate] = field(default_factory=list)
@@ -53,8 +59,10 @@ class KelleModel:
     ----------
     parameters : KelleParameters
         Dimensions.
-    layer : AttentionLayer
+    layer : DecoderLayer
         Weights and scales.
+    number : int
+        Its number among those that are cached.
 
     Members
     -------
@@ -66,10 +74,10 @@ class KelleModel:
         The stored input vectors.
     """
 
-    def __init__(self, parameters: KelleParameters, layer: AttentionLayer) -> None:
+    def __init__(self, parameters: KelleParameters, layer: DecoderLayer, number: int = 0) -> None:
         self.parameters = p = parameters
         self.layer = layer
-        self.eviction = EvictionModel(p.eviction)
+        self.eviction = EvictionModel(p.eviction, number)
         shape = (p.heads, p.slots, p.head_size)
         self.keys, self.values = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
         self.inputs: dict[int, Integers] = {}
@@ -92,9 +100,27 @@ class KelleModel:
         keys = self.rotate(self.project(Operation.KEY, vectors), positions)
         return keys, self.project(Operation.VALUE, vectors)
 
-    def step(self, now: int, x: Integers) -> Step:
-        """Decode the token at position `now` with the input `x`."""
+    def normalise(self, state: Integers) -> Integers:
+        """Return a hidden state over its root mean square, [width]; weights are in the matrices."""
+        norm = self.parameters.norm
+        weights = np.full(norm.width, 1 << norm.weight_fraction)
+        return rms_norm(state[np.newaxis], np.array([self.layer.epsilon]), weights, norm)[0]
+
+    def feed_forward(self, x: Integers) -> Integers:
+        """Return what the feed-forward block adds to a hidden state, [width]."""
+        up, gate = (
+            self.project(which, x[np.newaxis]).reshape(1, -1)
+            for which in (Operation.UP, Operation.GATE)
+        )
+        functions = np.array([Function.SILU.value])
+        gates = activation(gate, functions, self.parameters.activation)
+        products = requantised(gates * up, 1, VALUE.fraction_bits)
+        return self.project(Operation.DOWN, products).reshape(-1)
+
+    def step(self, now: int, state: Integers) -> Step:
+        """Decode the token at position `now` with the hidden state before the layer."""
         p, eviction = self.parameters, self.eviction
+        x = self.normalise(state)
         recomputed = [(v, owner[0]) for v, owner in enumerate(eviction.vectors) if owner]
         vectors = np.stack([x, *(self.inputs[v] for v, _position in recomputed)])
         positions = np.array([now, *(position for _v, position in recomputed)])
@@ -102,7 +128,7 @@ class KelleModel:
         queries = self.rotate(self.project(Operation.QUERY, vectors[:1]), positions[:1])[0]
         keys, values = self.keys_values(vectors, positions)
 
-        step = Step(np.empty(0, np.int64), [], None, members=len(vectors))
+        step = Step(np.empty(0, np.int64), x, [], None, members=len(vectors))
         contexts = []
         for head in range(p.heads):
             slots = eviction.heads[head]
@@ -129,7 +155,8 @@ class KelleModel:
         decision = eviction.decide(now, step.placements)
         step.store, step.score_updates = decision.store, step.score_updates + decision.score_updates
         context = np.concatenate(contexts).reshape(1, -1)
-        step.output = self.project(Operation.OUTPUT, context).reshape(-1)
+        between = added(state, self.project(Operation.OUTPUT, context).reshape(-1))
+        step.output = added(between, self.feed_forward(self.normalise(between)))
         return step
 
     def _cached(
@@ -154,3 +181,8 @@ class KelleModel:
         probabilities = softmax(rows, np.broadcast_to(keep, rows.shape), p.softmax)
         halved = (probabilities + 1) >> 1
         return halved[:, : p.slots], halved[:, p.slots]
+
+
+def added(state: Integers, block: Integers) -> Integers:
+    """Return a hidden state with a block's output, clamped."""
+    return np.clip(state + block, -(1 << 15), (1 << 15) - 1)

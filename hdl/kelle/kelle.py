@@ -1,79 +1,49 @@
-"""Kelle: attention blocks of decode steps, beside an eDRAM that evicts, recomputes, refreshes.
+"""Kelle: decoder layers, beside an eDRAM that evicts, recomputes and refreshes.
 
 Section 5, Figure 9 and Section 6 of the paper.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
-from amaranth.hdl import Array, Module, Mux, Signal
+from amaranth.hdl import Array, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
 
-from hdl.kelle.array.matrix_unit import MatrixUnit
-from hdl.kelle.control.kv_fetch import KvFetch
-from hdl.kelle.control.load_issue import LoadIssue
-from hdl.kelle.control.output_buffer import OutputBuffer
-from hdl.kelle.control.result_router import ResultRouter
-from hdl.kelle.control.scheduler import Scheduler
-from hdl.kelle.control.softmax_rows import SoftmaxRows
-from hdl.kelle.control.step_control import StepControl
-from hdl.kelle.control.vector_issue import VectorIssue
+from hdl.kelle.control.wavefronts import announce_wavefronts
 from hdl.kelle.edram.kv_edram import SIDES
 from hdl.kelle.edram.refresh_controller import COUNTS
-from hdl.kelle.edram.refreshed_edram import RefreshedEdram
-from hdl.kelle.eviction.eviction_controller import EvictionController
 from hdl.kelle.eviction.eviction_parameters import placement_layout, prefill_layout, vector_layout
-from hdl.kelle.eviction.prefill_selector import PrefillSelector
-from hdl.kelle.parameters import (
-    KelleParameters,
-    Operation,
-    header_layout,
-    placement_record,
-    row_write,
-)
+from hdl.kelle.layouts import placement_record, row_write
+from hdl.kelle.parameters import KelleParameters, Operation
+from hdl.kelle.parts import Parts
+from hdl.nonlinear.row_norm import EPSILON_BITS
 from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
 
 
-@dataclass(frozen=True)
-class Parts:
-    """The units of Figure 9, and those that order their work."""
-
-    array: MatrixUnit
-    controller: EvictionController
-    selector: PrefillSelector
-    memory: RefreshedEdram
-    fetch: KvFetch
-    load_issue: LoadIssue
-    vector_issue: VectorIssue
-    router: ResultRouter
-    softmax: SoftmaxRows
-    scheduler: Scheduler
-    control: StepControl
-    outputs: OutputBuffer
-
-
 class Kelle(Unit):
-    """Execute the attention block of one decode step after another.
+    """Take one token after another through a decoder layer.
 
-    A step: a position is given to `tokens`, the block's input (the normalised hidden state) to
-    `hidden`, and the weights, in the order of the program (`control.scheduler.Scheduler`), to
-    `weights`. The block's output leaves by `outputs`. Meanwhile in every key/value head the
+    A step: a position is given to `tokens`, the hidden state before the layer to `hidden`, and the
+    weights, in the order of the program (`control.scheduler.Scheduler`), to `weights`. The hidden
+    state behind the layer leaves by `outputs`. Meanwhile in every key/value head the
     arriving token takes the slot of the least important one. What a prefill keeps is given before
     the first step: the prefill's scores to `prefill_scores`, by which tokens are selected, or
     tokens that have been selected elsewhere to `prefill`; then, as the slots show them, their rows
     of the KV eDRAM to `rows`. A token that becomes
-    popular appears in `vector_stores`; its input is then given to `rows`, and in later steps its
-    keys and values are recomputed.
+    popular appears in `vector_stores`; its input, which has left by `normalised` when the token
+    came, is then given to `rows`, and in later steps its keys and values are recomputed.
 
     **Latency** of a step about that of its loads: ``load_cycles`` cycles a tile of weights, and as
     many a byte of a tile of keys or values. **Throughput** one step at a time.
 
     **Numerics** 8-bit weights, 16-bit activations, exact sums, each requantised once (rounded to
     nearest, ties to even, saturating) by the scale and shift of its output channel; rotary
-    embedding, softmax and the evictor as there; probabilities as in `SoftmaxRows`.
+    embedding, softmax and the evictor as there; probabilities as in `SoftmaxRows`; norms and sums
+    as in `ResidualStream`, SiLU as in `GatedProducts`. The norms' weights and ``1 /
+    sqrt(head_size)`` belong into the matrices and scales.
 
     Parameters
     ----------
@@ -84,6 +54,10 @@ class Kelle(Unit):
     -------
     settings : In(settings)
         Refresh intervals, as `RefreshSettings` checks them.
+    epsilon : In
+        Of the norms, as in `RmsNorm`; not changed during a step.
+    layer : In
+        The layer of the token, prefill or kept tokens on offer, until they have been taken.
     scales : In(stream)
         Words of scales, as `KelleParameters.scale` places them; always ready, not during a step.
     prefill_scores : In(stream)
@@ -94,9 +68,11 @@ class Kelle(Unit):
         `address`, `keys`, `values`: rows of the KV eDRAM. All rows that `vector_stores` asks for
         are needed before the next step begins.
     tokens, hidden, weights : In(stream)
-        A step's position, its input in slices of `rows` elements, and its beats of weights.
+        A step's position, its hidden state in slices of `rows` elements, its beats of weights.
     outputs : Out(stream)
-        Slices of the block's output.
+        Slices of the hidden state behind the layer.
+    normalised : Out(stream)
+        Slices of the attention block's input.
     vector_stores : Out(stream)
         As in `EvictionController`.
     placed : Out
@@ -119,6 +95,8 @@ class Kelle(Unit):
         super().__init__(
             {
                 "settings": In(p.memory.refresh.settings_layout),
+                "epsilon": In(EPSILON_BITS),
+                "layer": In(eviction.layer_bits),
                 "scales": In(stream.Signature(p.array.scales_layout)),
                 "prefill_scores": In(stream.Signature(p.selector.scores_layout)),
                 "prefill": In(stream.Signature(prefill_layout(eviction))),
@@ -127,12 +105,13 @@ class Kelle(Unit):
                 "hidden": In(stream.Signature(p.slice_layout)),
                 "weights": In(stream.Signature(p.array.array.weights_layout)),
                 "outputs": Out(stream.Signature(p.slice_layout)),
+                "normalised": Out(stream.Signature(p.slice_layout)),
                 "vector_stores": Out(stream.Signature(eviction.promoted_layout)),
                 "placed": Out(data.StructLayout(placed)),
                 "lookup_request": In(stream.Signature(eviction.address_bits)),
                 "lookup_response": Out(data.ArrayLayout(eviction.token_layout, p.rows)),
-                "filled": Out(data.ArrayLayout(bits_for(p.slots), p.heads)),
-                "vectors": Out(data.ArrayLayout(vector_layout(eviction), p.vectors)),
+                "filled": Out(data.ArrayLayout(bits_for(p.slots), eviction.cached_heads)),
+                "vectors": Out(data.ArrayLayout(vector_layout(eviction), p.layers * p.vectors)),
                 "no_victim": Out(1),
                 "threshold": Out(p.memory.score_bits),
                 "counts": Out(COUNTS),
@@ -143,28 +122,18 @@ class Kelle(Unit):
         """Connect the parts, and count what has been done of a step."""
         m = Module()
         p = self.parameters
-        parts = Parts(
-            array=MatrixUnit(parameters=p.array),
-            controller=EvictionController(parameters=p.eviction),
-            selector=PrefillSelector(parameters=p.selector),
-            memory=RefreshedEdram(parameters=p.memory),
-            fetch=KvFetch(parameters=p),
-            load_issue=LoadIssue(parameters=p),
-            vector_issue=VectorIssue(parameters=p),
-            router=ResultRouter(parameters=p),
-            softmax=SoftmaxRows(parameters=p),
-            scheduler=Scheduler(parameters=p),
-            control=StepControl(parameters=p),
-            outputs=OutputBuffer(parameters=p),
-        )
+        parts = Parts.of(p)
         for field in fields(parts):
             m.submodules[field.name] = getattr(parts, field.name)
         self._count_progress(m, parts)
         self._connect_array(m, parts)
         self._connect_edram(m, parts)
         placements = self._record_placements(m, parts)
-        self._hold_residents(m, parts, placements)
-        self._announce_wavefronts(m, parts, placements)
+        layer = self._choose_layer(m, parts)
+        self._hold_residents(m, parts, placements, layer)
+        # Scores are announced to the controller a cycle before they are at the array's lane 0.
+        announce_wavefronts(m, p, parts.array.coming, placements, parts.controller.wavefronts)
+        m.d.comb += parts.controller.scores_in.eq(parts.array.lanes)
         self._connect_prefill(m, parts)
         self._connect_lookups(m, parts)
         self._begin_steps(m, parts)
@@ -182,19 +151,19 @@ class Kelle(Unit):
             (progress["values"], ended[Operation.VALUE.value]),
             (progress.placed, self.placed.valid),
             (progress.weighted, parts.softmax.ended),
-            (progress.attended, ended[Operation.ATTEND.value]),
+            (parts.vector_issue.attended, ended[Operation.ATTEND.value]),
+            (parts.vector_issue.multiplied, parts.products.products.strobe),
             (scored, ended[Operation.OWN.value]),
-            (finished, ended[Operation.OUTPUT.value]),
+            (finished, ended[Operation.DOWN.value]),
         )
         for number, (port, strobe) in enumerate(strobes):
-            count = Signal(p.count_shape, name=f"count_{number}")
+            count = Signal(port.shape(), name=f"count_{number}")
             m.d.comb += port.eq(count)
             with m.If(strobe):
                 m.d.sync += count.eq(count + 1)
             with m.If(start):
                 m.d.sync += count.eq(0)
         m.d.comb += [
-            progress.arrived.eq(parts.control.arrived),
             progress.loaded.eq(parts.control.loaded),
             parts.scheduler.start.eq(start),
             parts.softmax.start.eq(start),
@@ -220,9 +189,14 @@ class Kelle(Unit):
             issue.members.eq(parts.control.members),
             issue.count.eq(parts.control.count),
             issue.inputs.eq(parts.control.inputs),
+            issue.arrived.eq(parts.control.arrived),
+            issue.renewed.eq(parts.control.renewed),
             issue.queries.eq(router.queries),
             issue.probabilities.eq(parts.softmax.probabilities),
             issue.contexts.eq(router.contexts),
+            issue.products.eq(parts.products.products),
+            parts.products.ups.eq(router.ups),
+            parts.products.gates.eq(router.gates),
             router.members.eq(parts.control.members),
             router.results.eq(array.results),
             parts.fetch.computed_keys.eq(router.computed_keys),
@@ -275,6 +249,22 @@ class Kelle(Unit):
         with m.If(writes_row[0] | writes_row[1]):
             m.d.sync += second.eq(~second)
 
+    def _choose_layer(self, m: Module, parts: Parts) -> Signal:
+        """Let the layer change between steps, and show the control that layer's vectors."""
+        p, controller, control = self.parameters, parts.controller, parts.control
+        layer, held = Signal(p.eviction.layer_bits), Signal(p.eviction.layer_bits)
+        # What a step has begun it also ends: the layer is free when the controller is done.
+        free = control.rests & controller.tokens.ready
+        m.d.comb += layer.eq(Mux(free, self.layer, held))
+        m.d.sync += held.eq(layer)
+        for unit in (controller, control, parts.fetch, parts.vector_issue):
+            m.d.comb += unit.layer.eq(layer)
+        vectors = Array(controller.vectors[n].as_value() for n in range(p.layers * p.vectors))
+        for v in range(p.vectors):
+            number = p.eviction.cached_vector(layer, Const(v))
+            m.d.comb += control.vectors[v].eq(vectors[number])
+        return layer
+
     def _record_placements(self, m: Module, parts: Parts) -> list[Any]:
         """Keep where each head's arriving token goes, and how its victim was stored."""
         p, controller = self.parameters, parts.controller
@@ -299,44 +289,22 @@ class Kelle(Unit):
             ]
         return placements
 
-    def _hold_residents(self, m: Module, parts: Parts, placements: list[Any]) -> None:
+    def _hold_residents(
+        self, m: Module, parts: Parts, placements: list[Any], layer: Signal
+    ) -> None:
         """Hold how many slots were in use before the arriving token had one."""
         p = self.parameters
         # The search and the softmax are about the cache as it was: counts may change in the step.
         residents = [Signal(bits_for(p.slots), name=f"residents_{h}") for h in range(p.heads)]
+        filled = Array(parts.controller.filled[n] for n in range(p.eviction.cached_heads))
         for h, count in enumerate(residents):
             with m.If(parts.control.accepts):
-                m.d.sync += count.eq(parts.controller.filled[h])
+                m.d.sync += count.eq(filled[p.eviction.cached_head(layer, Const(h))])
             m.d.comb += [
                 parts.fetch.residents[h].eq(count),
                 parts.softmax.residents[h].eq(count),
                 parts.fetch.placements[h].eq(placements[h]),
             ]
-
-    def _announce_wavefronts(self, m: Module, parts: Parts, placements: list[Any]) -> None:
-        """Announce scores to the controller a cycle before they are at the array's lane 0."""
-        p, controller, coming = self.parameters, parts.controller, parts.array.coming
-        header = data.View(header_layout(p), coming.user)
-        scores = header.operation == Operation.SCORE
-        own = header.operation == Operation.OWN
-        placement = Array(placements)[header.head]
-        wavefront = controller.wavefronts.payload
-        # The last query head of a group completes a token's score.
-        compare = header.index == p.queries - 1
-        # Scores follow the slots' tiles; the arriving token's go to the tile of its slot, alone.
-        row_bits = p.eviction.evictor.row_bits
-        m.d.comb += [
-            controller.wavefronts.valid.eq(coming.valid & (scores | own)),
-            wavefront.head.eq(header.head),
-            wavefront.tile.eq(Mux(own, placement.slot[row_bits:], header.part)),
-            wavefront.load.eq(header.index == 0),
-            wavefront.compare.eq(compare),
-            wavefront.last.eq(compare & scores & (header.part == p.tiles - 1)),
-            wavefront.fresh.eq(own),
-            wavefront.alone.eq(own),
-            wavefront.row.eq(placement.slot[:row_bits]),
-            controller.scores_in.eq(parts.array.lanes),
-        ]
 
     def _connect_prefill(self, m: Module, parts: Parts) -> None:
         """Let tokens in that were selected here, or elsewhere."""
@@ -369,16 +337,18 @@ class Kelle(Unit):
             self.filled.eq(controller.filled),
             self.vectors.eq(controller.vectors),
             self.no_victim.eq(controller.no_victim),
-            parts.control.vectors.eq(controller.vectors),
         ]
 
     def _begin_steps(self, m: Module, parts: Parts) -> None:
         """Let a step begin when nothing of the one before is left."""
         controller, control = parts.controller, parts.control
         connect_streams(m, self.tokens, control.tokens)
-        connect_streams(m, self.hidden, control.hidden)
         pending_rows = self._request_vectors(m, parts)
-        connect_streams(m, parts.outputs.outputs, self.outputs)
+        residual = parts.residual
+        connect_streams(m, self.hidden, residual.hidden)
+        connect_streams(m, residual.inputs, control.hidden)
+        connect_streams(m, residual.normalised, self.normalised)
+        connect_streams(m, residual.outputs, self.outputs)
         # Controller and eDRAM also refuse a step until what they keep is in order after a reset.
         ready = controller.tokens.ready & parts.memory.scores.ready & (pending_rows == 0)
         # A prefill comes first: from its first scores on until the controller has its last token.
@@ -386,9 +356,11 @@ class Kelle(Unit):
         m.d.comb += [
             controller.tokens.payload.eq(self.tokens.payload),
             controller.tokens.valid.eq(control.accepts),
-            parts.outputs.start.eq(control.accepts),
-            parts.outputs.slices.eq(parts.router.outputs),
-            control.may_start.eq(ready & ~prefills & ~parts.outputs.pending & ~self.outputs.valid),
+            residual.start.eq(control.accepts),
+            residual.epsilon.eq(self.epsilon),
+            residual.sums.eq(parts.router.sums),
+            residual.leaves.eq(parts.router.leaves),
+            control.may_start.eq(ready & ~prefills & ~residual.pending),
         ]
 
     def _request_vectors(self, m: Module, parts: Parts) -> Signal:

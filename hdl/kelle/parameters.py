@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from amaranth.hdl import Shape, signed
+from amaranth.hdl import Shape, Value, signed
 from amaranth.lib import data, enum
 from amaranth.utils import bits_for, ceil_log2
 
@@ -14,6 +14,8 @@ from hdl.kelle.edram.refreshed_edram import RefreshedEdramParameters
 from hdl.kelle.eviction.eviction_parameters import EvictionParameters
 from hdl.kelle.eviction.prefill_parameters import PrefillSelectorParameters
 from hdl.kelle.eviction.systolic_evictor import SystolicEvictorParameters
+from hdl.nonlinear.activation_functions import ActivationFunctionsParameters
+from hdl.nonlinear.rms_norm import RmsNormParameters
 from hdl.nonlinear.rotary_embedding import RotaryEmbeddingParameters
 from hdl.nonlinear.softmax import SoftmaxParameters
 from hdl.parameters import As, Parameters, Range, parameter_object, require
@@ -22,8 +24,11 @@ SCORE_BITS = 16
 """Bits of a score."""
 
 
-class Operation(enum.Enum, shape=3):
-    """What the array works on, each for one head."""
+class Operation(enum.Enum, shape=4):
+    """What the array works on, each for one head, or for as many channels.
+
+    Those whose weights come from outside are first; the others' come from the KV eDRAM.
+    """
 
     QUERY = 0
     """A query head of the arriving token: x W_Q, rotated."""
@@ -35,20 +40,34 @@ class Operation(enum.Enum, shape=3):
     """Their values: x W_V."""
 
     OUTPUT = 3
-    """A head's worth of the block's output: y W_O."""
+    """A head's worth of the attention block's output: y W_O."""
 
-    SCORE = 4
+    UP = 4
+    """Channels of the feed-forward block: x W_up."""
+
+    GATE = 5
+    """The same channels' gates: x W_gate."""
+
+    DOWN = 6
+    """A head's worth of the feed-forward block's output: (SiLU(gate) * up) W_down."""
+
+    SCORE = 7
     """Scores of the cached tokens, and the search for the victim."""
 
-    OWN = 5
+    OWN = 8
     """The arriving token's own scores."""
 
-    ATTEND = 6
+    ATTEND = 9
     """Probabilities times values, the arriving token's included."""
 
 
-PROJECTIONS = (Operation.QUERY, Operation.KEY, Operation.VALUE, Operation.OUTPUT)
-"""Operations whose weights come from outside; the others' come from the KV eDRAM."""
+PROJECTIONS = tuple(Operation)[: Operation.SCORE.value]
+"""Operations whose weights come from outside."""
+
+
+def projects(operation: enum.EnumView) -> Value:
+    """Whether an operation's weights come from outside."""
+    return operation.as_value() < len(PROJECTIONS)
 
 
 @parameter_object
@@ -63,11 +82,15 @@ class KelleParameters(Parameters):
         As in `KvEdramParameters`.
     head_size : int
         Channels of a head: a multiple of `rows`, and of `banks` * `word_bytes`.
+    layers : int
+        Layers whose keys, values, slots and scales are kept, one of which a step goes through.
     heads : int
-        Key/value heads.
+        Key/value heads of a layer.
     queries : int
         Query heads that share a key/value head. Hidden states have
         ``heads * queries * head_size`` elements.
+    feed_forward : int
+        Elements between the feed-forward matrices: a multiple of `head_size`.
     slots : int
         Tokens cached a head (N').
     window, sinks : int
@@ -75,7 +98,7 @@ class KelleParameters(Parameters):
     context : int
         As in `PrefillSelectorParameters`.
     vectors : int
-        Input vectors stored at most, for tokens that are recomputed.
+        Input vectors stored at most for each layer, for tokens that are recomputed.
     popular_above : int, optional
         As in `EvictionParameters`.
     score_shift : int
@@ -103,8 +126,10 @@ class KelleParameters(Parameters):
     word_bytes: Annotated[int, As(KvEdramParameters)] = 8
     words: Annotated[int, As(KvEdramParameters)] = 16384
     head_size: Annotated[int, Range(2, 256, "channels")] = 64
+    layers: Annotated[int, As(EvictionParameters)] = 1
     heads: Annotated[int, Range(1, 64, "heads")] = 3
     queries: Annotated[int, Range(1, 16, "heads")] = 3
+    feed_forward: Annotated[int, Range(2, 65536, "elements")] = 1536
     slots: Annotated[int, As(SystolicEvictorParameters)] = 512
     window: Annotated[int, As(EvictionParameters)] = 256
     sinks: Annotated[int, As(EvictionParameters)] = 10
@@ -131,6 +156,11 @@ class KelleParameters(Parameters):
             "heads * queries must be at least 2",
             self.heads * self.queries,
         )
+        require(
+            self.feed_forward % self.head_size == 0,
+            f"feed_forward must be a multiple of head_size = {self.head_size}",
+            self.feed_forward,
+        )
         most = min(self.rows // 2, 2 * self.head_size // self.rows)
         require(
             self.bands <= most,
@@ -145,7 +175,7 @@ class KelleParameters(Parameters):
             self.score_shift + self.score_width,
         )
         # Building the parts' parameters checks them.
-        _ = self.array, self.selector, self.memory, self.softmax, self.rotary
+        _ = self.array, self.selector, self.memory, self.softmax, self.rotary, self.norm
         row = self.memory.edram.row_channels
         require(
             row % self.rows == 0, f"rows must divide the {row} channels of an eDRAM row", self.rows
@@ -177,6 +207,16 @@ class KelleParameters(Parameters):
         return self.head_size // self.rows
 
     @property
+    def feed_heads(self) -> int:
+        """Operations for all channels of the feed-forward block, each as wide as a head."""
+        return self.feed_forward // self.head_size
+
+    @property
+    def products(self) -> int:
+        """Slices between the feed-forward matrices."""
+        return self.feed_forward // self.rows
+
+    @property
     def row_slices(self) -> int:
         """Slices in a row of the eDRAM."""
         return self.memory.edram.row_channels // self.rows
@@ -203,6 +243,7 @@ class KelleParameters(Parameters):
                 score_width=self.score_width,
             ),
             heads=self.heads,
+            layers=self.layers,
             window=self.window,
             sinks=self.sinks,
             position_bits=self.position_bits,
@@ -226,9 +267,9 @@ class KelleParameters(Parameters):
                 words=self.words,
                 head_size=self.head_size,
                 slots=self.slots,
-                heads=self.heads,
+                heads=self.layers * self.heads,
                 vector_size=self.width,
-                vectors=self.vectors,
+                vectors=self.layers * self.vectors,
             ),
             tick_bits=self.tick_bits,
             interval_bits=self.interval_bits,
@@ -241,14 +282,24 @@ class KelleParameters(Parameters):
             rows=self.rows,
             bands=self.bands,
             vectors=max(self.members, self.queries * self.slices, 2),
-            scales=2 * (self.query_heads + self.heads) * self.slices + 2,
-            user_width=Shape.cast(header_layout(self)).width,
+            scales=self.layers * self.scales,
+            user_width=Shape.cast(self.header_layout).width,
         )
 
     @property
     def softmax(self) -> SoftmaxParameters:
         """The softmax: a row is the scores of all slots and of the arriving token."""
         return SoftmaxParameters(lanes=self.rows, scores=(self.tiles + 1) * self.rows)
+
+    @property
+    def norm(self) -> RmsNormParameters:
+        """The norms before either block, whose weights belong into the matrices behind them."""
+        return RmsNormParameters(lanes=self.rows, width=self.width, rows=1)
+
+    @property
+    def activation(self) -> ActivationFunctionsParameters:
+        """The gates' SiLU."""
+        return ActivationFunctionsParameters(lanes=self.rows)
 
     @property
     def rotary(self) -> RotaryEmbeddingParameters:
@@ -266,92 +317,52 @@ class KelleParameters(Parameters):
         return data.ArrayLayout(signed(16), self.rows)
 
     @property
+    def header_layout(self) -> data.StructLayout:
+        """What accompanies a result: whose it is, which slice or tile, whether it is the last.
+
+        `index` is the member of the combined matrix, the query head among those that share a key,
+        or with `ATTEND` that query head's slice.
+        """
+        return data.StructLayout(
+            {
+                "operation": Operation,
+                "head": self.head_bits,
+                "part": bits_for(max(self.slices - 1, self.tiles)),
+                "index": ceil_log2(max(self.members, self.queries * self.slices, 2)),
+                "ends": 1,
+            }
+        )
+
+    @property
     def head_bits(self) -> int:
-        """Bits of the number of a query head."""
-        return ceil_log2(self.query_heads)
+        """Bits of the number of an operation's head."""
+        return ceil_log2(max(self.query_heads, self.feed_heads))
 
     @property
     def count_shape(self) -> Shape:
         """A number of heads."""
         return Shape.cast(range(self.query_heads + 1))
 
+    @property
+    def scales(self) -> int:
+        """Words of scales that a layer has."""
+        return self.scale(Operation.ATTEND) + 1
+
     def scale(self, operation: Operation) -> int:
-        """Return where an operation's scales begin; a projection has one word a slice of a head."""
-        heads = {
-            Operation.QUERY: 0,
-            Operation.KEY: self.query_heads,
-            Operation.VALUE: self.query_heads + self.heads,
-            Operation.OUTPUT: self.query_heads + 2 * self.heads,
-        }
-        if operation in heads:
-            return heads[operation] * self.slices
+        """Return where an operation's scales begin among a layer's.
+
+        A projection has one word a slice of a head.
+        """
+        place = 0
+        for projection in PROJECTIONS:
+            if projection is operation:
+                return place
+            place += self.operations(projection) * self.slices
         # Behind them, a word for all scores and one for all of attention.
-        last = 2 * (self.query_heads + self.heads) * self.slices
-        return last + (operation is Operation.ATTEND)
+        return place + (operation is Operation.ATTEND)
 
-
-def operation_layout(p: KelleParameters) -> data.StructLayout:
-    """Return an entry of the step's program."""
-    return data.StructLayout({"operation": Operation, "head": p.head_bits})
-
-
-def header_layout(p: KelleParameters) -> data.StructLayout:
-    """Return what accompanies a result: whose it is, which slice or tile, whether it is the last.
-
-    `index` is the member of the combined matrix, the query head among those that share a key, or
-    with `ATTEND` that query head's slice.
-    """
-    return data.StructLayout(
-        {
-            "operation": Operation,
-            "head": p.head_bits,
-            "part": bits_for(max(p.slices - 1, p.tiles)),
-            "index": ceil_log2(max(p.members, p.queries * p.slices, 2)),
-            "ends": 1,
-        }
-    )
-
-
-def member_layout(p: KelleParameters) -> data.StructLayout:
-    """Return a row of the combined matrix: where its token's vector is, and its position.
-
-    The arriving token's vector is behind all stored ones.
-    """
-    return data.StructLayout({"vector": bits_for(p.vectors), "position": p.position_bits})
-
-
-def placement_record(p: KelleParameters) -> data.StructLayout:
-    """Return what is kept of a head's placement: the slot, and how its victim was stored."""
-    return data.StructLayout(
-        {
-            "slot": p.eviction.evictor.index_width,
-            "recomputed": 1,
-            "vector": p.eviction.vector_bits,
-        }
-    )
-
-
-def slice_write(p: KelleParameters, depth: int) -> data.StructLayout:
-    """Return a slice on its way into a memory."""
-    return data.StructLayout(
-        {"strobe": 1, "address": ceil_log2(max(depth, 2)), "values": p.slice_layout}
-    )
-
-
-def computed_layout(p: KelleParameters) -> data.StructLayout:
-    """Return a slice of a key or value just computed; the last vector is the arriving token's."""
-    return data.StructLayout(
-        {
-            "strobe": 1,
-            "vector": bits_for(p.vectors),
-            "head": p.head_bits,
-            "part": bits_for(p.slices - 1),
-            "values": p.slice_layout,
-        }
-    )
-
-
-def row_write(p: KelleParameters) -> data.StructLayout:
-    """Return a row of keys and a row of values on their way into the KV eDRAM."""
-    row = p.memory.edram.row_layout
-    return data.StructLayout({"address": p.memory.edram.address_bits, "keys": row, "values": row})
+    def operations(self, projection: Operation) -> int:
+        """Return how many operations a step has of a projection, each as wide as a head."""
+        if projection in (Operation.KEY, Operation.VALUE):
+            return self.heads
+        return self.feed_heads if projection in (Operation.UP, Operation.GATE) else self.query_heads

@@ -46,7 +46,7 @@ class MatrixUnitParameters(OutputStageParameters):
         If a rule above is broken, with the rule and the value.
     """
 
-    scales: Annotated[int, Range(2, 1024, "scales")] = 64
+    scales: Annotated[int, Range(2, 16384, "scales")] = 64
     user_width: Annotated[int, Range(1, 48, "bits")] = 16
 
     @property

@@ -16,13 +16,8 @@ from amaranth.utils import bits_for
 
 from hdl.kelle.control.block_stager import BlockStager
 from hdl.kelle.edram.kv_edram import SIDES, row_of
-from hdl.kelle.parameters import (
-    KelleParameters,
-    Operation,
-    computed_layout,
-    operation_layout,
-    placement_record,
-)
+from hdl.kelle.layouts import computed_layout, operation_layout, placement_record
+from hdl.kelle.parameters import KelleParameters, Operation
 from hdl.memory.memory import Memory
 from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
@@ -86,6 +81,8 @@ class KvFetch(Unit):
 
     Members
     -------
+    layer : In
+        The step's layer.
     operations : In(stream)
         `SCORE`, `OWN` or `ATTEND` of a head; what it needs is there.
     computed_keys, computed_values : In
@@ -108,6 +105,7 @@ class KvFetch(Unit):
         p = self.parameters = parameters
         edram = p.memory.edram
         ports: dict[str, Any] = {
+            "layer": In(p.eviction.layer_bits),
             "operations": In(stream.Signature(operation_layout(p))),
             **{f"computed_{side}": In(computed_layout(p)) for side in SIDES},
             "residents": In(data.ArrayLayout(bits_for(p.slots), p.heads)),
@@ -159,7 +157,9 @@ class KvFetch(Unit):
             own.eq((walk.state == State.OWN_READ) & stager.room),
             stager.take.eq((issues & ~walk.begun) | own),
             self.lookup_request.valid.eq(walk.state == State.LOOKUP),
-            self.lookup_request.payload.eq(walk.head * p.tiles + walk.tile),
+            self.lookup_request.payload.eq(
+                p.eviction.cached_head(self.layer, walk.head) * p.tiles + walk.tile
+            ),
             self.operations.ready.eq(walk.state == State.IDLE),
         ]
         connect_streams(m, stager.beats, self.beats)
@@ -242,7 +242,7 @@ class KvFetch(Unit):
         p = self.parameters
         words = p.memory.edram.entry_words
         # Keys and values lie at the same address, each on its side.
-        first = walk.head * p.slots
+        first = p.eviction.cached_head(self.layer, walk.head) * p.slots
         for number, name in enumerate(SIDES):
             selected = walk.side == number
             read, write = getattr(self, f"{name}_read"), getattr(self, f"{name}_write")

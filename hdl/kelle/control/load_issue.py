@@ -10,7 +10,8 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
-from hdl.kelle.parameters import KelleParameters, Operation, operation_layout
+from hdl.kelle.layouts import operation_layout
+from hdl.kelle.parameters import KelleParameters, Operation, projects
 from hdl.unit import Unit
 
 
@@ -53,11 +54,13 @@ class LoadIssue(Unit):
         # Weights have one byte; keys and values two, each a tile of its own.
         tile = p.array.array.load_cycles
         block = 2 * p.slices * tile
-        most = max(p.slices * p.inputs * tile, (p.tiles + 1) * block)
+        projection, down = p.slices * p.inputs * tile, p.slices * p.products * tile
+        most = max(projection, down, (p.tiles + 1) * block)
         beat, last = Signal(range(most)), Signal(range(most))
         # An operation is a number of beats: nothing in them says to whom they belong.
-        projects = Signal()
-        with m.Switch(self.operations.payload.operation):
+        operation = self.operations.payload.operation
+        outside = projects(operation)
+        with m.Switch(operation):
             # All slots, whether they hold a token or not: empty ones give zeros.
             with m.Case(Operation.SCORE):
                 m.d.comb += last.eq(p.tiles * block - 1)
@@ -66,18 +69,20 @@ class LoadIssue(Unit):
                 m.d.comb += last.eq(block - 1)
             with m.Case(Operation.ATTEND):
                 m.d.comb += last.eq((p.tiles + 1) * block - 1)
+            with m.Case(Operation.DOWN):
+                m.d.comb += last.eq(down - 1)
             with m.Default():
-                m.d.comb += [last.eq(p.slices * p.inputs * tile - 1), projects.eq(1)]
+                m.d.comb += last.eq(projection - 1)
         transfers = self.loads.valid & self.loads.ready
         # Only the source of the current operation is taken from; the other one waits.
         waits = self.operations.valid & self.loads.ready
         m.d.comb += [
-            self.loads.payload.eq(Mux(projects, self.weights.payload, self.blocks.payload)),
+            self.loads.payload.eq(Mux(outside, self.weights.payload, self.blocks.payload)),
             self.loads.valid.eq(
-                self.operations.valid & Mux(projects, self.weights.valid, self.blocks.valid)
+                self.operations.valid & Mux(outside, self.weights.valid, self.blocks.valid)
             ),
-            self.weights.ready.eq(waits & projects),
-            self.blocks.ready.eq(waits & ~projects),
+            self.weights.ready.eq(waits & outside),
+            self.blocks.ready.eq(waits & ~outside),
             self.operations.ready.eq(transfers & (beat == last)),
         ]
         with m.If(transfers):

@@ -9,7 +9,8 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
-from hdl.kelle.parameters import KelleParameters, slice_write
+from hdl.kelle.layouts import slice_write
+from hdl.kelle.parameters import KelleParameters
 from hdl.memory.memory import Memory
 from hdl.unit import Unit
 

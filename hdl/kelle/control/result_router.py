@@ -11,14 +11,8 @@ from amaranth.hdl import Array, Module, Mux, Signal, Value
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
-from hdl.kelle.parameters import (
-    KelleParameters,
-    Operation,
-    computed_layout,
-    header_layout,
-    member_layout,
-    slice_write,
-)
+from hdl.kelle.layouts import computed_layout, member_layout, slice_write
+from hdl.kelle.parameters import KelleParameters, Operation
 from hdl.memory.memory import Memory
 from hdl.nonlinear.rotary_embedding import RotaryEmbedding
 from hdl.stream.fifo import Fifo
@@ -65,8 +59,10 @@ class ResultRouter(Unit):
         `values`, `user` (a header), `valid`: the array's.
     members : In
         The rows of the combined matrix.
-    queries, scores, contexts, outputs : Out
+    queries, scores, contexts, ups, gates : Out
         Slices on their way.
+    sums, leaves : Out
+        Slices of either block's output, and whether it is the feed-forward block's.
     computed_keys, computed_values : Out
         A slice of a key, and one of a value; both may come in one cycle.
     ended : Out
@@ -82,7 +78,10 @@ class ResultRouter(Unit):
                 "queries": Out(slice_write(p, p.query_heads * p.slices)),
                 "scores": Out(slice_write(p, p.query_heads * (p.tiles + 1))),
                 "contexts": Out(slice_write(p, p.inputs)),
-                "outputs": Out(slice_write(p, p.inputs)),
+                "ups": Out(slice_write(p, p.products)),
+                "gates": Out(slice_write(p, p.products)),
+                "sums": Out(slice_write(p, p.inputs)),
+                "leaves": Out(1),
                 "computed_keys": Out(computed_layout(p)),
                 "computed_values": Out(computed_layout(p)),
                 "ended": Out(len(Operation)),
@@ -94,11 +93,12 @@ class ResultRouter(Unit):
         m = Module()
         p = self.parameters
         # The header has come with the vector through array and output stage.
-        header = data.View(header_layout(p), self.results.user)
+        header = data.View(p.header_layout, self.results.user)
         valid = {which: self.results.valid & (header.operation == which) for which in Operation}
         # With scores, `index` is the query head within the group of its key/value head.
         query = header.head * p.queries + header.index
-        # Nothing waits here: these three are written in the cycle in which they come.
+        # Nothing waits here: these are written in the cycle in which they come.
+        slice_ = header.head * p.slices + header.part
         direct = (
             (
                 self.scores,
@@ -110,7 +110,9 @@ class ResultRouter(Unit):
                 valid[Operation.ATTEND],
                 header.head * (p.queries * p.slices) + header.index,
             ),
-            (self.outputs, valid[Operation.OUTPUT], header.head * p.slices + header.part),
+            (self.ups, valid[Operation.UP], slice_),
+            (self.gates, valid[Operation.GATE], slice_),
+            (self.sums, valid[Operation.OUTPUT] | valid[Operation.DOWN], slice_),
         )
         for port, strobe, address in direct:
             m.d.comb += [
@@ -118,16 +120,16 @@ class ResultRouter(Unit):
                 port.address.eq(address),
                 port["values"].eq(self.results["values"]),
             ]
-        for which in (Operation.VALUE, Operation.SCORE, Operation.OWN, Operation.ATTEND):
+        m.d.comb += self.leaves.eq(valid[Operation.DOWN])
+        for which in set(Operation) - {Operation.QUERY, Operation.KEY}:
             m.d.comb += self.ended[which.value].eq(valid[which] & header.ends)
-        m.d.comb += self.ended[Operation.OUTPUT.value].eq(valid[Operation.OUTPUT] & header.ends)
         rotated = self._rotate(m, header, valid[Operation.QUERY] | valid[Operation.KEY])
         self._send_rotated(m, rotated)
 
         # Values come as they are, keys rotated, each to a memory of its own.
         members = Array(self.members[i] for i in range(p.members))
         rotated_key = rotated.valid & (rotated.header.operation == Operation.KEY)
-        for port, strobe, whose, part, slice_ in (
+        for port, strobe, whose, part, values in (
             (self.computed_keys, rotated_key, rotated.header, rotated.part, rotated.slice),
             (
                 self.computed_values,
@@ -142,14 +144,14 @@ class ResultRouter(Unit):
                 port.vector.eq(members[whose.index].vector),
                 port.head.eq(whose.head),
                 port.part.eq(part),
-                port["values"].eq(slice_),
+                port["values"].eq(values),
             ]
         return m
 
     def _rotate(self, m: Module, header: data.View, valid: Value) -> Rotated:
         """Collect heads, rotate them, and say whose the rotated slices are."""
         p = self.parameters
-        layout = header_layout(p)
+        layout = p.header_layout
         m.submodules.straight = straight = Memory(
             depth=max(p.members * p.slices, 2), width=p.slice_layout.size
         )

@@ -12,11 +12,8 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, enum, stream
 from amaranth.lib.wiring import In, Out
 
-from hdl.kelle.parameters import (
-    KelleParameters,
-    Operation,
-    operation_layout,
-)
+from hdl.kelle.layouts import operation_layout
+from hdl.kelle.parameters import KelleParameters, Operation
 from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
 
@@ -27,7 +24,7 @@ UNPLACED = 3
 """Heads whose search may have begun before their arriving token has its slot."""
 
 
-class Phase(enum.Enum, shape=3):
+class Phase(enum.Enum, shape=4):
     """What the program issues next."""
 
     REST = 0
@@ -37,12 +34,15 @@ class Phase(enum.Enum, shape=3):
     OWN = 4
     ATTEND = 5
     OUTPUTS = 6
+    UP = 7
+    GATE = 8
+    DOWNS = 9
 
 
 def progress_layout(p: KelleParameters) -> data.StructLayout:
     """Return how far a step has come: what is loaded, and the heads that have been done."""
-    heads = ("queries", "keys", "values", "placed", "weighted", "attended")
-    return data.StructLayout({"arrived": 1, "loaded": 1} | {name: p.count_shape for name in heads})
+    heads = ("queries", "keys", "values", "placed", "weighted")
+    return data.StructLayout({"loaded": 1} | {name: p.count_shape for name in heads})
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Program:
     """Where the scheduler is in a step's program."""
 
     phase: enum.EnumView
-    head: Signal  # Of the queries and outputs.
+    head: Signal  # Of what lies before and behind the stages.
     stage: Signal  # Of what lies between.
 
 
@@ -72,11 +72,13 @@ class Scheduler(Unit):
     thus has another one between itself and what it waits for. Every consumer takes its operations
     in this order; an operation is offered when what it needs is there:
 
-    - queries: the arriving input; keys and values: also the recomputed tokens' inputs;
+    - queries: the arriving input, which they wait for slice by slice;
+    - keys and values: also the recomputed tokens' inputs;
     - scores: all queries; their blocks: the head's keys;
     - own scores and their block: the head's placement;
     - attention: the head's probabilities; its blocks: the head's values;
-    - outputs: all heads' attention.
+    - outputs: the heads' attention, which they wait for slice by slice;
+    - up and gate: the feed-forward block's input, slice by slice; down: products, likewise.
 
     **Latency** 1 cycle. **Throughput** one operation a cycle.
 
@@ -159,10 +161,15 @@ class Scheduler(Unit):
         entry = Entry(operation=Signal(operation_layout(p)), skip=Signal(), fetched=Signal())
         offer, skip = entry.operation, entry.skip
         with m.Switch(phase):
-            with m.Case(Phase.QUERIES):
-                m.d.comb += [offer.operation.eq(Operation.QUERY), offer.head.eq(head)]
-            with m.Case(Phase.OUTPUTS):
-                m.d.comb += [offer.operation.eq(Operation.OUTPUT), offer.head.eq(head)]
+            for which, operation in (
+                (Phase.QUERIES, Operation.QUERY),
+                (Phase.OUTPUTS, Operation.OUTPUT),
+                (Phase.UP, Operation.UP),
+                (Phase.GATE, Operation.GATE),
+                (Phase.DOWNS, Operation.DOWN),
+            ):
+                with m.Case(which):
+                    m.d.comb += [offer.operation.eq(operation), offer.head.eq(head)]
             # All keys, then all values; the last stage has only attention.
             with m.Case(Phase.PROJECT):
                 m.d.comb += skip.eq(stage == 2 * p.heads)
@@ -196,12 +203,23 @@ class Scheduler(Unit):
             m.d.sync += [phase.eq(Phase.QUERIES), head.eq(0), stage.eq(0)]
         with m.If(moves):
             with m.Switch(phase):
-                # Head by head, at either end of the program.
-                with m.Case(Phase.QUERIES, Phase.OUTPUTS):
-                    last = head == p.query_heads - 1
-                    m.d.sync += head.eq(Mux(last, 0, head + 1))
-                    with m.If(last):
-                        m.d.sync += phase.eq(Mux(phase == Phase.QUERIES, Phase.PROJECT, Phase.REST))
+                # Head by head, before and behind the stages.
+                for which, heads, following in (
+                    (Phase.QUERIES, p.query_heads, Phase.PROJECT),
+                    (Phase.OUTPUTS, p.query_heads, Phase.UP),
+                    (Phase.GATE, p.feed_heads, Phase.DOWNS),
+                    (Phase.DOWNS, p.query_heads, Phase.REST),
+                ):
+                    with m.Case(which):
+                        last = head == heads - 1
+                        again = Phase.UP if which is Phase.GATE else which
+                        m.d.sync += [
+                            head.eq(Mux(last, 0, head + 1)),
+                            phase.eq(Mux(last, following, again)),
+                        ]
+                # Gates follow what they multiply, so that few of either wait for the other.
+                with m.Case(Phase.UP):
+                    m.d.sync += phase.eq(Phase.GATE)
                 # In between four phases a stage, so that each result has time to come.
                 with m.Case(Phase.PROJECT):
                     m.d.sync += phase.eq(Phase.SCORE)
@@ -229,14 +247,14 @@ class Scheduler(Unit):
                 Operation.ATTEND: done["values"] > head,
             }
         else:
-            # Vectors wait for themselves only; for their tiles the array waits.
+            # Vectors wait for themselves only, for their tiles the array waits; what is not here
+            # waits slice by slice in the issue.
             needs = {
-                Operation.QUERY: done.arrived,
                 Operation.KEY: done.loaded,
                 Operation.VALUE: done.loaded,
                 Operation.SCORE: (done.queries == p.query_heads) & (done.placed + UNPLACED > head),
                 Operation.OWN: done.placed > head,
                 Operation.ATTEND: done.weighted > head,
-                Operation.OUTPUT: done.attended == p.heads,
             }
-        return Cat((which == operation) & need for operation, need in needs.items()).any()
+        lacks = ((which == operation) & ~need for operation, need in needs.items())
+        return ~Cat(*lacks).any()

@@ -10,7 +10,8 @@ from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
 
-from hdl.kelle.parameters import KelleParameters, slice_write
+from hdl.kelle.layouts import slice_write
+from hdl.kelle.parameters import KelleParameters
 from hdl.memory.memory import Memory
 from hdl.nonlinear.softmax import Softmax
 from hdl.unit import Unit

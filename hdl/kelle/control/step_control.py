@@ -14,7 +14,8 @@ from amaranth.utils import bits_for
 
 from hdl.kelle.edram.kv_edram import SIDES, channels_of
 from hdl.kelle.eviction.eviction_parameters import vector_layout
-from hdl.kelle.parameters import KelleParameters, member_layout, slice_write
+from hdl.kelle.layouts import member_layout, slice_write
+from hdl.kelle.parameters import KelleParameters
 from hdl.unit import Unit
 
 
@@ -27,7 +28,8 @@ class State(enum.Enum, shape=3):
     READ = 3
     ROW = 4
     SLICES = 5
-    RUN = 6
+    ATTENTION = 6
+    FEED_FORWARD = 7
 
 
 @dataclass(frozen=True)
@@ -56,10 +58,12 @@ class StepControl(Unit):
 
     Members
     -------
+    layer : In
+        The step's layer.
     tokens : In(stream)
         Position of the arriving token.
     hidden : In(stream)
-        Its input, slice by slice.
+        Its input, slice by slice; then, in its place, that of the feed-forward block.
     may_start : In(1)
         Nothing of the step before is left.
     accepts : Out(1)
@@ -68,12 +72,16 @@ class StepControl(Unit):
         The stored input vectors, as the eviction controller shows them.
     members, count : Out
         The combined matrix: the arriving token, then those recomputed in this step.
-    arrived, loaded : Out(1)
-        The arriving input, and all others, are held.
+    arrived, renewed : Out
+        How many slices of the arriving input are held, and of the feed-forward block's.
+    loaded : Out(1)
+        All inputs are held.
     finished : In(1)
         The step's results are complete.
     inputs : Out
         Slices on their way.
+    rests : Out(1)
+        No step is under way.
     reading : Out(1)
         The eDRAM's read ports are needed here.
     keys_read, values_read : Out(stream)
@@ -86,6 +94,7 @@ class StepControl(Unit):
         p = self.parameters = parameters
         edram = p.memory.edram
         ports: dict[str, Any] = {
+            "layer": In(p.eviction.layer_bits),
             "tokens": In(stream.Signature(p.position_bits)),
             "hidden": In(stream.Signature(p.slice_layout)),
             "may_start": In(1),
@@ -93,11 +102,13 @@ class StepControl(Unit):
             "vectors": In(data.ArrayLayout(vector_layout(p.eviction), p.vectors)),
             "members": Out(data.ArrayLayout(member_layout(p), p.members)),
             "count": Out(bits_for(p.members)),
-            "arrived": Out(1),
+            "arrived": Out(bits_for(p.inputs)),
             "loaded": Out(1),
+            "renewed": Out(bits_for(p.inputs)),
             "finished": In(1),
             "inputs": Out(slice_write(p, p.members * p.inputs)),
             "reading": Out(1),
+            "rests": Out(1),
         }
         for side in SIDES:
             ports |= {
@@ -148,8 +159,10 @@ class StepControl(Unit):
             # A row is several slices, and the memory of inputs takes one a cycle.
             with m.Case(State.SLICES):
                 self._deliver_row(m, course)
-            # Projections, scores and attention run by themselves until the output is complete.
-            with m.Case(State.RUN):
+            # The blocks run by themselves; what the attention has added comes back normalised.
+            with m.Case(State.ATTENTION):
+                self._renew_input(m, course)
+            with m.Case(State.FEED_FORWARD):
                 with m.If(self.finished):
                     m.d.sync += course.state.eq(State.TOKEN)
         return m
@@ -161,31 +174,38 @@ class StepControl(Unit):
         p = self.parameters
         edram, state = p.memory.edram, course.state
         # Behind the entries of all slots lie those of the input vectors.
-        first = (p.heads * p.slots + current.vector * edram.vector_entries) * edram.entry_words
+        vector = p.eviction.cached_vector(self.layer, current.vector)
+        first = (edram.heads * p.slots + vector * edram.vector_entries) * edram.entry_words
         for number, name in enumerate(SIDES):
             read = getattr(self, f"{name}_read")
             m.d.comb += [
                 read.valid.eq((state == State.READ) & (course.side == number)),
                 read.payload.eq(first + course.word),
             ]
+        # The queries need the arriving input only; they begin while it comes, and go on while the
+        # others are read. Up and gate begin likewise.
+        for count, taking in ((self.arrived, State.INPUT), (self.renewed, State.ATTENTION)):
+            with m.If(state == taking):
+                m.d.comb += count.eq(course.slice)
+            with m.Elif(state.as_value() > taking.value):
+                m.d.comb += count.eq(p.inputs)
         m.d.comb += [
             *(self.members[i].eq(members[i]) for i in range(p.members)),
             self.tokens.ready.eq((state == State.TOKEN) & self.may_start),
             self.accepts.eq(self.tokens.valid & self.tokens.ready),
-            self.hidden.ready.eq(state == State.INPUT),
+            self.hidden.ready.eq((state == State.INPUT) | (state == State.ATTENTION)),
+            self.rests.eq(state == State.TOKEN),
             self.reading.eq((state == State.READ) | (state == State.ROW)),
-            # The queries need the arriving input only; they begin while the others are read.
-            self.arrived.eq(state.as_value() > State.INPUT.value),
-            self.loaded.eq(state == State.RUN),
+            self.loaded.eq(state.as_value() >= State.ATTENTION.value),
             self.inputs.address.eq(current.vector * p.inputs + course.slice),
             self.inputs.strobe.eq(
                 (self.hidden.valid & self.hidden.ready) | (state == State.SLICES)
             ),
             self.inputs["values"].eq(
                 Mux(
-                    state == State.INPUT,
-                    self.hidden.payload.as_value(),
+                    state == State.SLICES,
                     Array(row[i].as_value() for i in range(p.row_slices))[course.part],
+                    self.hidden.payload.as_value(),
                 )
             ),
         ]
@@ -226,11 +246,19 @@ class StepControl(Unit):
         with m.If(self.hidden.valid):
             m.d.sync += course.slice.eq(course.slice + 1)
             with m.If(course.slice == p.inputs - 1):
+                alone = self.count == 1
                 m.d.sync += [
                     course.slice.eq(0),
-                    course.member.eq(1),
-                    course.state.eq(Mux(self.count == 1, State.RUN, State.READ)),
+                    course.member.eq(Mux(alone, 0, 1)),
+                    course.state.eq(Mux(alone, State.ATTENTION, State.READ)),
                 ]
+
+    def _renew_input(self, m: Module, course: Course) -> None:
+        """Hold the feed-forward block's input where nobody needs the attention block's any more."""
+        with m.If(self.hidden.valid):
+            m.d.sync += course.slice.eq(course.slice + 1)
+            with m.If(course.slice == self.parameters.inputs - 1):
+                m.d.sync += course.state.eq(State.FEED_FORWARD)
 
     def _hold_row(self, m: Module, course: Course, row: data.View) -> None:
         """Hold a row of the eDRAM: a refresh may follow at once, it is there for one cycle."""
@@ -259,4 +287,4 @@ class StepControl(Unit):
             with m.If(side):
                 m.d.sync += [slice_.eq(0), member.eq(member + 1)]
                 with m.If(member == self.count - 1):
-                    m.d.sync += course.state.eq(State.RUN)
+                    m.d.sync += [member.eq(0), course.state.eq(State.ATTENTION)]

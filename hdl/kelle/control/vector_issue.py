@@ -7,19 +7,13 @@ those of recomputed tokens form one matrix.
 from dataclasses import dataclass
 from typing import Any
 
-from amaranth.hdl import Array, Module, Mux, Signal
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
 
-from hdl.kelle.parameters import (
-    KelleParameters,
-    Operation,
-    header_layout,
-    member_layout,
-    operation_layout,
-    slice_write,
-)
+from hdl.kelle.layouts import member_layout, operation_layout, slice_write
+from hdl.kelle.parameters import KelleParameters, Operation, projects
 from hdl.memory.memory import Memory
 from hdl.unit import Unit
 
@@ -54,15 +48,20 @@ class VectorIssue(Unit):
 
     Members
     -------
+    layer : In
+        The step's layer.
     operations : In(stream)
-        The program; what an operation needs is there.
+        The program; what an operation needs is there, or is waited for slice by slice.
     members : In
         The rows of the combined matrix, the arriving token first.
     count : In
         How many they are.
-    inputs, queries, probabilities, contexts : In
+    inputs, queries, probabilities, contexts, products : In
         Slices to hold: of input vectors, of rotated queries, of probabilities, of what the heads'
-        attention gives.
+        attention gives, of what the feed-forward matrices have between them.
+    arrived, renewed, attended, multiplied : In
+        How many slices of either block's input, how many key/value heads' contexts, and how many
+        slices of products are held.
     vectors : Out(stream)
         The array's.
     """
@@ -74,12 +73,18 @@ class VectorIssue(Unit):
             "queries": p.query_heads * p.slices,
             "probabilities": p.query_heads * (p.tiles + 1),
             "contexts": p.inputs,
+            "products": p.products,
         }
         super().__init__(
             {
+                "layer": In(p.eviction.layer_bits),
                 "operations": In(stream.Signature(operation_layout(p))),
                 "members": In(data.ArrayLayout(member_layout(p), p.members)),
                 "count": In(bits_for(p.members)),
+                "arrived": In(bits_for(p.inputs)),
+                "renewed": In(bits_for(p.inputs)),
+                "attended": In(p.count_shape),
+                "multiplied": In(bits_for(p.products)),
                 "vectors": Out(stream.Signature(p.array.vector_layout)),
             }
             | {name: In(slice_write(p, depth)) for name, depth in self.depths.items()}
@@ -90,20 +95,23 @@ class VectorIssue(Unit):
         m = Module()
         p = self.parameters
         move = ~self.vectors.valid | self.vectors.ready
-        issues = Signal()
-        m.d.comb += issues.eq(self.operations.valid & move)
+        offers, issues = Signal(), Signal()
         place = Place(
             outer=Signal(range(max(p.slices, p.tiles + 1))),
-            middle=Signal(range(max(p.inputs, p.slices))),
+            middle=Signal(range(max(p.inputs, p.products, p.slices))),
             half=Signal(),
             inner=Signal(range(max(p.members, p.queries, 2))),
             ends={name: Signal(name=f"{name}_ends") for name in LOOPS},
         )
+        m.d.comb += [
+            offers.eq(self.operations.valid & self._is_held(place.middle)),
+            issues.eq(offers & move),
+        ]
         self._count(m, issues, place)
         elements = self._read(m, issues, place)
         vector = Signal(p.array.vector_layout, reset_less=True)
         with m.If(move):
-            m.d.sync += self.vectors.valid.eq(self.operations.valid)
+            m.d.sync += self.vectors.valid.eq(offers)
         self._describe(m, issues, place, vector)
         # The elements come out of the memory in the cycle in which the rest is in registers.
         m.d.comb += [
@@ -112,22 +120,41 @@ class VectorIssue(Unit):
         ]
         return m
 
+    def _is_held(self, middle: Signal) -> Value:
+        """Return whether what the current operation's next vector reads is there.
+
+        A matrix begins with the slices that are there while the last ones are made.
+        """
+        p = self.parameters
+        operation = self.operations.payload.operation
+        counts = {
+            Operation.QUERY: self.arrived,
+            Operation.OUTPUT: self.attended * (p.queries * p.slices),
+            Operation.UP: self.renewed,
+            Operation.GATE: self.renewed,
+            Operation.DOWN: self.multiplied,
+        }
+        lacks = ((operation == which) & (middle >= count) for which, count in counts.items())
+        return ~Cat(*lacks).any()
+
     def _count(self, m: Module, issues: Signal, place: Place) -> None:
         """Advance four nested loops, the inner one with each vector."""
         p = self.parameters
         operation, ends = self.operations.payload.operation, place.ends
-        projects = ~operation.as_value()[2]
+        outside = projects(operation)
+        middle_last = Signal.like(place.middle)
         outer_last, inner_last = Signal.like(place.outer), Signal.like(place.inner)
         m.d.comb += [
             outer_last.eq(p.slices - 1),
-            inner_last.eq(p.queries - 1),
+            middle_last.eq(Mux(outside, p.inputs - 1, p.slices - 1)),
+            # A projection is of the arriving token only, or of all that have keys and values.
+            inner_last.eq(Mux(outside, 0, p.queries - 1)),
         ]
         with m.Switch(operation):
-            # Of the arriving token only.
-            with m.Case(Operation.QUERY, Operation.OUTPUT):
-                m.d.comb += inner_last.eq(0)
             with m.Case(Operation.KEY, Operation.VALUE):
                 m.d.comb += inner_last.eq(self.count - 1)
+            with m.Case(Operation.DOWN):
+                m.d.comb += middle_last.eq(p.products - 1)
             with m.Case(Operation.SCORE):
                 m.d.comb += outer_last.eq(p.tiles - 1)
             with m.Case(Operation.OWN):
@@ -138,8 +165,8 @@ class VectorIssue(Unit):
         m.d.comb += [
             ends["inner"].eq(place.inner == inner_last),
             # Weights have one byte, keys and values two.
-            ends["half"].eq(projects | place.half),
-            ends["middle"].eq(place.middle == Mux(projects, p.inputs - 1, p.slices - 1)),
+            ends["half"].eq(outside | place.half),
+            ends["middle"].eq(place.middle == middle_last),
             ends["outer"].eq(place.outer == outer_last),
         ]
         # A counter moves when all faster ones end.
@@ -157,10 +184,10 @@ class VectorIssue(Unit):
         operation, head = self.operations.payload.operation, self.operations.payload.head
         outer, middle, half, inner = place.outer, place.middle, place.half, place.inner
         ends = place.ends
-        projects = ~operation.as_value()[2]
+        outside = projects(operation)
         scores = (operation == Operation.SCORE) | (operation == Operation.OWN)
         attends = operation == Operation.ATTEND
-        header = Signal(header_layout(p))
+        header = Signal(p.header_layout)
         m.d.comb += [
             header.operation.eq(operation),
             header.head.eq(head),
@@ -169,19 +196,21 @@ class VectorIssue(Unit):
             header.ends.eq(ends["inner"] & ends["half"] & ends["middle"] & ends["outer"]),
         ]
         # Attention sums over tiles of slots, everything else over slices of the input.
-        begins = Mux(attends, outer == 0, middle == 0) & (projects | ~half)
+        begins = Mux(attends, outer == 0, middle == 0) & (outside | ~half)
         done = Mux(attends, ends["outer"], ends["middle"]) & ends["half"]
         # A projection has a scale for each slice of a head, the others one for all.
         bases = [p.scale(which) for which in Operation]
-        scale = Array(bases)[operation.as_value()] + Mux(projects, head * p.slices + outer, 0)
+        scale = Array(bases)[operation.as_value()] + Mux(outside, head * p.slices + outer, 0)
+        if p.layers > 1:
+            scale += self.layer * p.scales
         with m.If(issues):
             m.d.sync += [
                 # Keys lie in the array as they are cached: scores pass along the rows.
                 vector.transposed.eq(scores),
                 vector.swap.eq(inner == 0),
-                vector.unsigned_weights.eq(~projects & half),
+                vector.unsigned_weights.eq(~outside & half),
                 vector.tag.step.first.eq(begins),
-                vector.tag.step.high.eq(~projects & ~half),
+                vector.tag.step.high.eq(~outside & ~half),
                 vector.tag.step.index.eq(header.index),
                 vector.tag.done.eq(done),
                 vector.tag.scale.eq(scale),
@@ -200,6 +229,7 @@ class VectorIssue(Unit):
             "queries": query * p.slices + place.middle,
             "probabilities": query * (p.tiles + 1) + part,
             "contexts": place.middle,
+            "products": place.middle,
         }
         came_from = Signal(range(len(addresses)), reset_less=True)
         # Projections read inputs.
@@ -211,6 +241,8 @@ class VectorIssue(Unit):
                 m.d.comb += chosen.eq(2)
             with m.Case(Operation.OUTPUT):
                 m.d.comb += chosen.eq(3)
+            with m.Case(Operation.DOWN):
+                m.d.comb += chosen.eq(4)
         with m.If(issues):
             m.d.sync += came_from.eq(chosen)
         slices = []

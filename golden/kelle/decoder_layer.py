@@ -1,0 +1,280 @@
+"""A real decoder layer: integer weights, scales and steps for the accelerator, and the truth."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.arith.int_symmetric import quantise
+from golden.arith.requantiser import scale_and_shift
+from golden.llm import Trace, layers
+from golden.llm.layers import LayerWeights, rotary_angles, rotated
+from hdl.kelle.parameters import PROJECTIONS, KelleParameters, Operation
+from hdl.nonlinear.row_norm import OUTPUT
+
+Integers = NDArray[np.int64]
+Reals = NDArray[np.float64]
+
+SCORE_FRACTION = 10
+PROBABILITY_FRACTION = 15
+LIMIT = (1 << 15) - 1
+NORM_STEP = 2.0**-OUTPUT.fraction_bits
+"""What a unit of a normalised element is worth, and one of a gate."""
+
+MARGIN = 1.1
+"""Room above the largest value of a text, whose attention here is to fewer tokens."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What `golden.llm.layers` asks of a system's dimensions."""
+
+    hidden_size: int
+    heads: int
+    kv_heads: int
+    head_size: int
+    feed_forward_size: int
+
+
+@dataclass(frozen=True, eq=False)
+class Projection:
+    """A linear layer.
+
+    Parameters
+    ----------
+    exact : numpy.ndarray
+        float64 [inputs, outputs].
+    weights : numpy.ndarray
+        int64 [inputs, outputs], 8 bits, a scale an output.
+    scale, shift : numpy.ndarray
+        int64 [outputs], of the requantiser.
+    """
+
+    exact: Reals
+    weights: Integers
+    scale: Integers
+    shift: Integers
+
+
+@dataclass(frozen=True, eq=False)
+class DecoderLayer:
+    """A layer with the hidden states of a text.
+
+    Parameters
+    ----------
+    states : numpy.ndarray
+        float64 [tokens, width], before the layer.
+    quantised_states : numpy.ndarray
+        int64 [tokens, width], the same in 16 bits.
+    inputs : numpy.ndarray
+        float64 [tokens, width], the states normalised.
+    quantised : numpy.ndarray
+        int64 [tokens, width], the same in Q6.10, as a prefill outside gives them.
+    projections : dict
+        `Projection` by operation.
+    score, attend : tuple[int, int]
+        Scale and shift of scores and of what the attention gives.
+    steps : dict
+        What a unit of an operation's results is worth; `OUTPUT` and `DOWN` in steps of the state.
+    epsilon : int
+        Of the norms: width times epsilon in squared steps of the state.
+    """
+
+    states: Reals
+    quantised_states: Integers
+    inputs: Reals
+    quantised: Integers
+    projections: dict[Operation, Projection]
+    score: tuple[int, int]
+    attend: tuple[int, int]
+    steps: dict[Operation, float]
+    epsilon: int
+
+    @property
+    def matrices(self) -> dict[Operation, Reals]:
+        """The exact matrices by operation."""
+        return {which: projection.exact for which, projection in self.projections.items()}
+
+    def word(self, p: KelleParameters, operation: Operation, slice_: int) -> tuple[list, list]:
+        """Return the scales and shifts of a slice of results, one a lane."""
+        if operation in self.projections:
+            here = slice(slice_ * p.rows, (slice_ + 1) * p.rows)
+            projection = self.projections[operation]
+            return list(projection.scale[here]), list(projection.shift[here])
+        scale, shift = self.score if operation is Operation.SCORE else self.attend
+        return [scale] * p.rows, [shift] * p.rows
+
+
+def exact_heads(layer: DecoderLayer, p: KelleParameters) -> tuple[Reals, Reals, Reals]:
+    """Return rotated queries and keys, and values, of the whole text in float64.
+
+    Returns
+    -------
+    tuple
+        [tokens, query heads, head_size], ``1 / sqrt(head_size)`` folded in, and twice
+        [tokens, heads, head_size].
+    """
+    return _heads(layer.matrices, layer.inputs, p)
+
+
+def exact_attention(
+    layer: DecoderLayer,
+    p: KelleParameters,
+    heads: tuple[Reals, Reals, Reals],
+    now: int,
+    attended: list[Integers],
+) -> Reals:
+    """Return the attention block's output for one token, by Equations 1 and 2, in float64.
+
+    Parameters
+    ----------
+    layer : DecoderLayer
+        The layer.
+    p : KelleParameters
+        Dimensions.
+    heads : tuple
+        What `exact_heads` returned.
+    now : int
+        The arriving token.
+    attended : list[numpy.ndarray]
+        For each key/value head the positions that the token attends to, its own included.
+    """
+    q, k, v = heads
+    contexts = []
+    for query in range(p.query_heads):
+        head = query // p.queries
+        own = attended[head]
+        contexts.append(
+            layers.attended(q[now, [query]], k[own, head][np.newaxis], v[own, head][np.newaxis])
+        )
+    return np.concatenate(contexts, axis=None) @ layer.projections[Operation.OUTPUT].exact
+
+
+def exact_layer(
+    layer: DecoderLayer,
+    p: KelleParameters,
+    heads: tuple[Reals, Reals, Reals],
+    now: int,
+    attended: list[Integers],
+) -> Reals:
+    """Return the hidden state behind the layer for one token in float64; as `exact_attention`."""
+    state = layer.states[now] + exact_attention(layer, p, heads, now, attended)
+    return state + _fed(layers.rms_norm(state), layer.matrices)[-1]
+
+
+def real_layer(trace: Trace, number: int, p: KelleParameters) -> DecoderLayer:
+    """Quantise a layer of SmolLM2, cut to size where the accelerator is smaller.
+
+    Steps are those of the whole text, so that a token's key is the same whenever it is computed.
+    The hidden state of a text's first token is hundreds of times as large as all others; it
+    belongs to a prefill, and its state saturates.
+    """
+    sizes = Sizes(p.width, p.query_heads, p.heads, p.head_size, p.feed_forward)
+    exact = _matrices(layers.real_weights(sizes, trace, number), p)
+    states = trace.hidden(number)[0][:, np.arange(p.width) % trace.width].astype(np.float64)
+    inputs = layers.rms_norm(states)
+    steps = _steps(exact, states, inputs, p)
+    given = {
+        Operation.OUTPUT: steps[Operation.ATTEND],
+        Operation.DOWN: steps[Operation.UP],
+    }
+    projections = {}
+    for which, matrix in exact.items():
+        weights, weight_steps = quantise(matrix, bits=8, axis=0)
+        factor = given.get(which, NORM_STEP) / steps[which]
+        pairs = [scale_and_shift(factor * float(step)) for step in weight_steps.reshape(-1)]
+        scale, shift = np.array(pairs, np.int64).T
+        projections[which] = Projection(matrix, weights.astype(np.int64), scale, shift)
+    state_step = steps[Operation.DOWN]
+    product = steps[Operation.QUERY] * steps[Operation.KEY]
+    return DecoderLayer(
+        states=states,
+        quantised_states=_integers(states, state_step),
+        inputs=inputs,
+        quantised=_integers(inputs, NORM_STEP),
+        projections=projections,
+        score=scale_and_shift(product * np.log2(np.e) * (1 << SCORE_FRACTION)),
+        attend=scale_and_shift(2.0**-PROBABILITY_FRACTION),
+        steps=steps,
+        epsilon=round(p.width * layers.EPSILON / state_step**2),
+    )
+
+
+def _integers(values: Reals, step: float) -> Integers:
+    return np.clip(np.rint(values / step), -LIMIT - 1, LIMIT).astype(np.int64)
+
+
+def _matrices(weights: LayerWeights, p: KelleParameters) -> dict[Operation, Reals]:
+    """Return a layer's matrices [inputs, outputs] by operation."""
+    named = {
+        Operation.QUERY: weights.query,
+        Operation.KEY: weights.key,
+        Operation.VALUE: weights.value,
+        Operation.UP: weights.up,
+        Operation.GATE: weights.gate,
+    }
+    exact = {which: matrix.reshape(p.width, -1) for which, matrix in named.items()}
+    exact[Operation.OUTPUT] = weights.output.reshape(-1, p.width)
+    exact[Operation.DOWN] = weights.down
+    return {which: exact[which] for which in PROJECTIONS}
+
+
+def _heads(
+    matrices: dict[Operation, Reals], inputs: Reals, p: KelleParameters
+) -> tuple[Reals, Reals, Reals]:
+    """Return rotated queries and keys, and values, of normalised states."""
+    q, k, v = (
+        (inputs @ matrices[which]).reshape(len(inputs), -1, p.head_size)
+        for which in (Operation.QUERY, Operation.KEY, Operation.VALUE)
+    )
+    angles = rotary_angles(np.arange(len(q)), p.head_size, p.base)[:, np.newaxis]
+    query, key = (rotated(heads, np.cos(angles), np.sin(angles)) for heads in (q, k))
+    return query, key, v
+
+
+def _fed(inputs: Reals, matrices: dict[Operation, Reals]) -> tuple[Reals, Reals, Reals]:
+    """Return what the feed-forward block makes of normalised states: up, products, its output."""
+    up, gate = (inputs @ matrices[which] for which in (Operation.UP, Operation.GATE))
+    products = layers.silu(gate) * up
+    return up, products, products @ matrices[Operation.DOWN]
+
+
+def _text_attention(heads: tuple[Reals, Reals, Reals], p: KelleParameters) -> Reals:
+    """Return what each token's heads give when it attends to all before it, [tokens, width]."""
+    queries, keys, values = heads
+    contexts = []
+    for query in range(p.query_heads):
+        scores = queries[:, query] @ keys[:, query // p.queries].T
+        scores[np.triu_indices_from(scores, k=1)] = -np.inf
+        powers = np.exp(scores - scores.max(axis=1, keepdims=True))
+        contexts.append(powers / powers.sum(axis=1, keepdims=True) @ values[:, query // p.queries])
+    return np.concatenate(contexts, axis=1)
+
+
+def _steps(
+    matrices: dict[Operation, Reals], states: Reals, inputs: Reals, p: KelleParameters
+) -> dict[Operation, float]:
+    """Return what a unit of each operation's results is worth, by a text that attends to all."""
+    heads = _heads(matrices, inputs, p)
+    state = states + _text_attention(heads, p) @ matrices[Operation.OUTPUT]
+    up, products, down = _fed(layers.rms_norm(state), matrices)
+    # A pair can be longer than either of its channels, which they are before it is rotated.
+    query, key, value = (
+        room * float(np.abs(part).max()) / LIMIT
+        for room, part in zip((1.5, 1.5, 1.0), heads, strict=True)
+    )
+    inner, outer = (
+        MARGIN * max(float(np.abs(part[1:]).max()) for part in parts) / LIMIT
+        for parts in ((up, products), (states, state, state + down))
+    )
+    return {
+        Operation.QUERY: query,
+        Operation.KEY: key,
+        Operation.VALUE: value,
+        # What the heads give is bounded by their values.
+        Operation.ATTEND: value,
+        Operation.OUTPUT: outer,
+        Operation.UP: inner,
+        Operation.GATE: NORM_STEP,
+        Operation.DOWN: outer,
+    }

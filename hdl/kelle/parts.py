@@ -1,0 +1,56 @@
+"""The units of Kelle's Figure 9, and those that order their work."""
+
+from dataclasses import dataclass
+
+from hdl.kelle.array.matrix_unit import MatrixUnit
+from hdl.kelle.control.gated_products import GatedProducts
+from hdl.kelle.control.kv_fetch import KvFetch
+from hdl.kelle.control.load_issue import LoadIssue
+from hdl.kelle.control.residual_stream import ResidualStream
+from hdl.kelle.control.result_router import ResultRouter
+from hdl.kelle.control.scheduler import Scheduler
+from hdl.kelle.control.softmax_rows import SoftmaxRows
+from hdl.kelle.control.step_control import StepControl
+from hdl.kelle.control.vector_issue import VectorIssue
+from hdl.kelle.edram.refreshed_edram import RefreshedEdram
+from hdl.kelle.eviction.eviction_controller import EvictionController
+from hdl.kelle.eviction.prefill_selector import PrefillSelector
+from hdl.kelle.parameters import KelleParameters
+
+
+@dataclass(frozen=True)
+class Parts:
+    """One of each."""
+
+    array: MatrixUnit
+    controller: EvictionController
+    selector: PrefillSelector
+    memory: RefreshedEdram
+    fetch: KvFetch
+    load_issue: LoadIssue
+    vector_issue: VectorIssue
+    router: ResultRouter
+    softmax: SoftmaxRows
+    scheduler: Scheduler
+    control: StepControl
+    products: GatedProducts
+    residual: ResidualStream
+
+    @classmethod
+    def of(cls, p: KelleParameters) -> "Parts":
+        """Return an accelerator's parts, not yet connected."""
+        return cls(
+            array=MatrixUnit(parameters=p.array),
+            controller=EvictionController(parameters=p.eviction),
+            selector=PrefillSelector(parameters=p.selector),
+            memory=RefreshedEdram(parameters=p.memory),
+            fetch=KvFetch(parameters=p),
+            load_issue=LoadIssue(parameters=p),
+            vector_issue=VectorIssue(parameters=p),
+            router=ResultRouter(parameters=p),
+            softmax=SoftmaxRows(parameters=p),
+            scheduler=Scheduler(parameters=p),
+            control=StepControl(parameters=p),
+            products=GatedProducts(parameters=p),
+            residual=ResidualStream(parameters=p),
+        )
