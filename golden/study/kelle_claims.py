@@ -1,8 +1,10 @@
 """Kelle's claims that arithmetic can check: refresh, lifetimes, recomputation, whole systems."""
 
 from golden.study.kelle_cost import (
+    ACCOUNTINGS,
     ADAPTIVE_MS,
     ASSUMPTIONS,
+    ORIGINAL_SRAM,
     RETENTION_MS,
     SYSTEMS,
     TASKS,
@@ -57,7 +59,7 @@ def arithmetic() -> tuple[list[Table], list[Claim]]:
     )
     rows = []
     for better, worse, speed, energy in STEPS:
-        ours = factors(better, worse)
+        ours = factors(SYSTEMS[better], SYSTEMS[worse])
         name = f"{better} over {worse}"
         claims += [
             _figure(f"speedup of {name}", speed, ours[0], COARSE, "x"),
@@ -84,7 +86,16 @@ def arithmetic() -> tuple[list[Table], list[Claim]]:
             for system in SYSTEMS
         ],
     )
-    return [lifetime, systems, seconds], claims
+    accountings = Table(
+        title="Kelle+eDRAM over Original+SRAM, accounting by accounting",
+        columns=("accounting", "speedup", "energy factor"),
+        rows=[
+            (name, *(f"{factor:.2f}x" for factor in factors(system, ORIGINAL_SRAM)))
+            for name, system in ACCOUNTINGS.items()
+        ],
+        note="The paper's 3.94x and 4.46x; energy without the array's for what does not count.",
+    )
+    return [lifetime, systems, seconds, accountings], claims
 
 
 def _lifetime_gain(ratio: float) -> float:

@@ -68,6 +68,12 @@ class System:
         Whether the cache is limited to its budget.
     recomputed : float
         Share of cached vectors that are recomputed.
+    input_loads : bool
+        Whether the inputs of recomputed vectors, half as large, come from off-chip memory too.
+    multiplies : bool
+        Whether the array's products of the recomputation count.
+    resident : bool
+        Whether cached vectors cost no off-chip traffic at all.
     """
 
     side: int
@@ -75,6 +81,9 @@ class System:
     refresh_ms: float = RETENTION_MS
     evicts: bool = False
     recomputed: float = 0.0
+    input_loads: bool = False
+    multiplies: bool = False
+    resident: bool = False
 
     def __post_init__(self) -> None:
         """Check every rule."""
@@ -94,6 +103,17 @@ SYSTEMS = {
         side=32, embedded=True, refresh_ms=ADAPTIVE_MS, evicts=True, recomputed=0.25
     ),
 }
+
+
+KELLE = SYSTEMS["Kelle+eDRAM"]
+ACCOUNTINGS = {
+    "as in the assumptions": KELLE,
+    "the inputs of recomputed vectors are loaded": replace(KELLE, input_loads=True),
+    "nothing is recomputed": replace(KELLE, recomputed=0.0),
+    "the array's products of the recomputation count": replace(KELLE, multiplies=True),
+    "cached vectors cost no off-chip traffic": replace(KELLE, resident=True),
+}
+"""Kelle+eDRAM under other assumptions, of which the paper states none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,8 +152,11 @@ def decode_cost(system: System, task: Task) -> Cost:
         if system.evicts:
             length = min(length, task.budget)
         pairs = BATCH * length * LAYERS * 2 * WIDTH
-        cached = pairs * 2 * (1 - system.recomputed)
+        kept = 1 - system.recomputed / (2 if system.input_loads else 1)
+        cached = 0.0 if system.resident else pairs * 2 * kept
         products = WEIGHTS * BATCH + 2 * pairs
+        if system.multiplies:
+            products += pairs * system.recomputed * WIDTH
         compute = products / rate
         step_seconds = max(compute, (WEIGHTS + cached) / (DRAM_GB_S * GIGA))
         array_pj = CHIP_W * ARRAY_SHARE / (32**2 * GIGA) * 1e12
@@ -151,12 +174,9 @@ def decode_cost(system: System, task: Task) -> Cost:
     return Cost(seconds, joules)
 
 
-def factors(better: str, worse: str) -> tuple[float, float]:
+def factors(better: System, worse: System) -> tuple[float, float]:
     """Return speedup and energy factor of one system over another, averaged over the tasks."""
-    pairs = [
-        (decode_cost(SYSTEMS[better], task), decode_cost(SYSTEMS[worse], task))
-        for task in TASKS.values()
-    ]
+    pairs = [(decode_cost(better, task), decode_cost(worse, task)) for task in TASKS.values()]
     speed = sum(slow.seconds / fast.seconds for fast, slow in pairs) / len(pairs)
     energy = sum(more.joules / less.joules for less, more in pairs) / len(pairs)
     return speed, energy

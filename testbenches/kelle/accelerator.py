@@ -7,7 +7,7 @@ import numpy as np
 from amaranth.lib import data
 from numpy.typing import NDArray
 
-from golden.kelle.attention_layer import AttentionLayer
+from golden.kelle.decoder_layer import DecoderLayer
 from golden.kelle.edram.kv_edram import rows_of, vector_rows
 from golden.kelle.eviction.eviction_controller import KEPT
 from golden.kelle.eviction.prefill import Prefill
@@ -16,7 +16,8 @@ from golden.kelle.kelle import KelleModel
 from hdl.kelle.edram.refresh_controller import COUNTS
 from hdl.kelle.edram.refresh_walker import RefreshSettings
 from hdl.kelle.eviction.eviction_parameters import placement_layout, prefill_layout, vector_layout
-from hdl.kelle.parameters import PROJECTIONS, KelleParameters, Operation, row_write
+from hdl.kelle.layouts import row_write
+from hdl.kelle.parameters import PROJECTIONS, KelleParameters, Operation
 from testbenches.bench import Bench
 from testbenches.kelle.array.tile_passes import pack_weights
 from testbenches.kelle.eviction.prefill_slices import pack_slices
@@ -26,6 +27,17 @@ from testbenches.streams import read
 Integers = NDArray[np.int64]
 PATIENCE = 20_000
 """Cycles without any transfer that an operation of the longest kind does not reach."""
+
+
+PROGRAM = (
+    (Operation.QUERY,),
+    (Operation.KEY,),
+    (Operation.VALUE,),
+    (Operation.OUTPUT,),
+    (Operation.UP, Operation.GATE),
+    (Operation.DOWN,),
+)
+"""Projections in the scheduler's order; those of a group take turns, head by head."""
 
 
 FETCH_LATENCY, HEAD_LATENCY = 4, 64
@@ -49,11 +61,13 @@ def step_bound(p: KelleParameters) -> int:
     block = max(
         2 * p.slices * max(load, p.queries), p.memory.edram.entry_words * (p.rows + FETCH_LATENCY)
     )
+    feed_forward = 3 * p.inputs * p.products * load
     return (
-        2 * p.query_heads * projection * load
+        feed_forward
+        + 2 * p.query_heads * projection * load
         + 2 * p.heads * projection * max(load, p.members)
         + p.heads * (2 * p.tiles + 2) * block
-        + p.heads * (HEAD_LATENCY + 16 * p.rows)
+        + (p.heads + 2) * (HEAD_LATENCY + 16 * p.rows)
     )
 
 
@@ -68,16 +82,21 @@ class Accelerator:
         As in `Bench`.
     p : KelleParameters
         Its dimensions.
-    layer : AttentionLayer
-        Its weights and scales, and the text's inputs.
+    layers : list[DecoderLayer]
+        Weights and scales of each layer, and the text's states.
     pattern : str
         Pauses of all streams.
     """
 
     def __init__(
-        self, dut: Any, salt: str, p: KelleParameters, layer: AttentionLayer, pattern: str = "none"
+        self,
+        dut: Any,
+        salt: str,
+        p: KelleParameters,
+        layers: list[DecoderLayer],
+        pattern: str = "none",
     ) -> None:
-        self.dut, self.p, self.layer = dut, p, layer
+        self.dut, self.p, self.layers = dut, p, layers
         self.bench = bench = Bench(dut, f"{salt} {pattern}", patience=PATIENCE)
         names = (
             "scales",
@@ -90,8 +109,9 @@ class Accelerator:
             "lookup_request",
         )
         self.sources = {name: bench.source(name, pattern) for name in names}
-        self.sinks = {name: bench.sink(name, pattern) for name in ("outputs", "vector_stores")}
-        self.program = self._weights()
+        sinks = ("outputs", "normalised", "vector_stores")
+        self.sinks = {name: bench.sink(name, pattern) for name in sinks}
+        self.programs = [self._weights(layer) for layer in layers]
         # Off-chip memory that pauses is also slow: an input vector comes when the step is over.
         self.answer_after = self.load_beats if pattern != "none" else 0
         bench.add(self)
@@ -101,27 +121,44 @@ class Accelerator:
         """Beats of all loads of a step: the bound on its cycles."""
         p = self.p
         block = 2 * p.slices * p.array.array.load_cycles
-        return len(self.program) + p.heads * (2 * p.tiles + 2) * block
+        return len(self.programs[0]) + p.heads * (2 * p.tiles + 2) * block
 
     def clear(self) -> None:
         """Forget what was seen."""
         self.placed: list[int] = []
+        self.decoded: list[tuple[int, int]] = []
+        self.begun_steps = self.misled_steps = 0
+        self.asking: list[int] = []
         self.answered = 0
         for sink in self.sinks.values():
             sink.received.clear()
 
     def drive(self) -> None:
-        """Answer requests for input vectors."""
+        """Answer requests for input vectors; name another layer as soon as a token is taken."""
+        if self.misled_steps != self.begun_steps:
+            self.misled_steps = self.begun_steps
+            layer, _position = self.decoded[self.begun_steps - 1]
+            self.dut.layer.value = (layer + 1) % self.p.layers
         for cycle, request in self.sinks["vector_stores"].received[self.answered :]:
             if self.bench.cycle < cycle + self.answer_after:
                 break
             asked = self._unpack(self.p.eviction.promoted_layout, [request])
             vector, position = int(asked["vector"][0]), int(asked["position"][0])
-            self.send_vector(vector, self.layer.quantised[position])
+            layer = self.asking[self.answered]
+            self.send_vector(layer, vector, self.input_of(layer, position))
             self.answered += 1
 
+    def input_of(self, layer: int, position: int) -> Integers:
+        """Return a token's input: what came out when it was decoded, or what a prefill made."""
+        if (layer, position) not in self.decoded:
+            return self.layers[layer].quantised[position]
+        return self._states("normalised")[self.decoded.index((layer, position))]
+
     def sample(self) -> None:
-        """Note placements."""
+        """Note placements, and of which layer the step is that asks for an input vector."""
+        self.begun_steps += self.sources["tokens"].accepted
+        while len(self.asking) < len(self.sinks["vector_stores"].received):
+            self.asking.append(self.decoded[self.begun_steps - 1][0])
         placed = read(self.dut.placed)
         if placed >> self.placed_layout.size - 1:
             self.placed.append(placed)
@@ -135,32 +172,39 @@ class Accelerator:
         """Reset, and load the scales."""
         layout = self.p.memory.refresh.settings_layout
         self.dut.settings.value = to_integer(pack(layout, arrays(settings.payload)))
+        self.choose(0)
         await self.bench.reset()
         # The refresh controllers forget all entries before time begins.
         self.begun = self.bench.cycle + self.p.memory.refresh.entries
         words = []
-        for which in (*PROJECTIONS, Operation.SCORE, Operation.ATTEND):
-            count = 1
-            if which in PROJECTIONS:
-                count = len(self.layer.projections[which].scale) // self.p.rows
-            words += [
-                (self.p.scale(which) + i, *self.layer.word(self.p, which, i)) for i in range(count)
-            ]
+        for number, layer in enumerate(self.layers):
+            for which in (*PROJECTIONS, Operation.SCORE, Operation.ATTEND):
+                first = number * self.p.scales + self.p.scale(which)
+                projects = which in PROJECTIONS
+                count = self.p.operations(which) * self.p.slices if projects else 1
+                words += [(first + i, *layer.word(self.p, which, i)) for i in range(count)]
         address, scale, shift = (np.array(column) for column in zip(*words, strict=True))
         values = {"scale": scale, "shift": shift}
         self.send("scales", self.p.array.scales_layout, {"address": address, "values": values})
         await self.run("scales")
+
+    def choose(self, layer: int) -> None:
+        """Choose the layer of what is offered next."""
+        self.dut.layer.value = layer
+        self.dut.epsilon.value = self.layers[layer].epsilon
 
     async def fill(self, model: KelleModel, prefill: Prefill, select: bool) -> None:
         """Load what a prefill keeps, or let it be selected; rows of recomputed tokens hold noise.
 
         What is selected is compared with the model, slot by slot, with all else when it is checked.
         """
+        self.choose(model.eviction.layer)
         if select:
             # Rows follow: those of slots that are not in use yet are not refreshed.
             self.send_scores(prefill)
             await self.run("prefill_scores")
-            await self.bench.run(until=lambda: int(self.filled().sum()) >= len(prefill.kept))
+            layer = model.eviction.layer
+            await self.bench.run(until=lambda: self.filled()[layer].sum() >= len(prefill.kept))
         else:
             for token in prefill.kept:
                 self.send_kept(token)
@@ -173,14 +217,15 @@ class Accelerator:
         for token in prefill.kept:
             slot = taken[token.head]
             taken[token.head] += 1
+            head = model.eviction.layer * self.p.heads + token.head
             if token.vector != KEPT:
-                self.send_noise(token.head, slot)
+                self.send_noise(head, slot)
                 continue
             sides = (memory[token.head, slot] for memory in (model.keys, model.values))
             keys, values = (rows_of(side[np.newaxis], edram)[0] for side in sides)
-            self.send_rows(edram.entry(token.head, slot), keys, values)
+            self.send_rows(edram.entry(head, slot), keys, values)
         for vector, values in model.inputs.items():
-            self.send_vector(vector, values)
+            self.send_vector(model.eviction.layer, vector, values)
 
     def send_scores(self, prefill: Prefill) -> None:
         """Offer a prefill's scores."""
@@ -201,17 +246,19 @@ class Accelerator:
         }
         self.send("prefill", prefill_layout(self.p.eviction), arrays(values))
 
-    async def step(self, now: int, x: Integers) -> int:
+    async def step(self, now: int, x: Integers, layer: int = 0) -> int:
         """Decode a token; return the cycles until its output is complete."""
         done = len(self.sinks["outputs"].received) + self.p.inputs
-        self.offer(now, x)
+        self.offer(now, x, layer)
         return await self.bench.run(until=lambda: len(self.sinks["outputs"].received) >= done)
 
-    def offer(self, now: int, x: Integers) -> None:
-        """Offer a token, its input, and a step's weights."""
+    def offer(self, now: int, x: Integers, layer: int = 0) -> None:
+        """Offer a token, its hidden state, and a step's weights."""
+        self.choose(layer)
+        self.decoded.append((layer, now))
         self.sources["tokens"].send([now])
         self.send("hidden", self.p.slice_layout, x.reshape(-1, self.p.rows))
-        self.sources["weights"].send(self.program)
+        self.sources["weights"].send(self.programs[layer])
 
     async def run(self, *names: str) -> None:
         """Pass cycles until streams have handed over everything."""
@@ -221,13 +268,14 @@ class Accelerator:
         """Offer values to a stream."""
         self.sources[name].send(to_integers(pack(layout, values)))
 
-    def send_vector(self, vector: int, values: Integers) -> None:
+    def send_vector(self, layer: int, vector: int, values: Integers) -> None:
         """Offer the rows of an input vector."""
         edram = self.p.memory.edram
-        self.send_rows(edram.vector_entry(vector), *vector_rows(values, edram))
+        entry = edram.vector_entry(layer * self.p.vectors + vector)
+        self.send_rows(entry, *vector_rows(values, edram))
 
     def send_noise(self, head: int, slot: int) -> None:
-        """Offer rows that mean nothing to a slot."""
+        """Offer rows that mean nothing to a slot of a head among those of all layers."""
         edram, rng = self.p.memory.edram, self.bench.numpy_rng
         noise = rng.integers(-(1 << 15), 1 << 15, (2, self.p.head_size))
         self.send_rows(edram.entry(head, slot), *rows_of(noise, edram))
@@ -240,10 +288,19 @@ class Accelerator:
 
     def outputs(self) -> tuple[Integers, list[int]]:
         """Return the outputs [steps, width], and the cycle of each one's last slice."""
-        received = self.sinks["outputs"].received
-        slices = self._unpack(self.p.slice_layout, [payload for _cycle, payload in received])
-        cycles = [cycle for cycle, _payload in received]
-        return slices.reshape(-1, self.p.width), cycles[self.p.inputs - 1 :: self.p.inputs]
+        cycles = [cycle for cycle, _payload in self.sinks["outputs"].received]
+        return self._states("outputs"), cycles[self.p.inputs - 1 :: self.p.inputs]
+
+    def normalised(self) -> Integers:
+        """Return the inputs of attention blocks, [steps, width]."""
+        return self._states("normalised")
+
+    def _states(self, name: str) -> Integers:
+        """Return what a sink has received as vectors [steps, width]."""
+        received = self.sinks[name].received
+        whole = len(received) - len(received) % self.p.inputs
+        payloads = [payload for _cycle, payload in received[:whole]]
+        return self._unpack(self.p.slice_layout, payloads).reshape(-1, self.p.width)
 
     def placements(self) -> Integers:
         """Return head, slot, evicted position or -1, and its vector or -1."""
@@ -266,26 +323,27 @@ class Accelerator:
         return np.stack([asked["position"], asked["vector"]], axis=-1)
 
     async def slots(self) -> tuple[Integers, Integers]:
-        """Return the position, and the vector or -1, of every slot of every head."""
+        """Return the position, and the vector or -1, of every slot, [layer, head, slot]."""
         layout = data.ArrayLayout(self.p.eviction.token_layout, self.p.rows)
         seen = []
-        for address in range(self.p.heads * self.p.tiles):
+        for address in range(self.p.eviction.cached_heads * self.p.tiles):
             self.sources["lookup_request"].send([address])
             await self.run("lookup_request")
             seen.append(read(self.dut.lookup_response))
         shown = self._unpack(layout, seen)
         vectors = np.where(shown["recomputed"] == 1, shown["vector"], KEPT)
-        shape = (self.p.heads, self.p.slots)
+        shape = (self.p.layers, self.p.heads, self.p.slots)
         return shown["position"].reshape(shape), vectors.reshape(shape)
 
     def filled(self) -> Integers:
-        """Return the slots in use, by head."""
-        bits = self.p.slots.bit_length()
-        return self._unpack(data.ArrayLayout(bits, self.p.heads), [int(self.dut.filled.value)])[0]
+        """Return the slots in use, [layer, head]."""
+        counts = data.ArrayLayout(self.p.slots.bit_length(), self.p.eviction.cached_heads)
+        return self._unpack(counts, [int(self.dut.filled.value)]).reshape(self.p.layers, -1)
 
     def vectors(self) -> Integers:
-        """Return the position of each stored vector, or -1."""
-        layout = data.ArrayLayout(vector_layout(self.p.eviction), self.p.vectors)
+        """Return the position of each stored vector, or -1; layer by layer."""
+        count = self.p.layers * self.p.vectors
+        layout = data.ArrayLayout(vector_layout(self.p.eviction), count)
         shown = self._unpack(layout, [read(self.dut.vectors)])
         return np.where(shown["valid"] == 1, shown["position"], -1)[0]
 
@@ -296,17 +354,19 @@ class Accelerator:
     def _unpack(self, layout: Any, payloads: list[int]) -> Any:
         return unpack(layout, from_integers(payloads, layout.size))
 
-    def _weights(self) -> list[int]:
-        """Return the beats of a step's weights, in the order of the scheduler's program."""
+    def _weights(self, layer: DecoderLayer) -> list[int]:
+        """Return the beats of a layer's weights, in the order of the scheduler's program."""
         p, beats = self.p, []
-        order = [(Operation.QUERY, head) for head in range(p.query_heads)]
-        order += [(Operation.KEY, head) for head in range(p.heads)]
-        order += [(Operation.VALUE, head) for head in range(p.heads)]
-        order += [(Operation.OUTPUT, head) for head in range(p.query_heads)]
+        order = [
+            (which, head)
+            for group in PROGRAM
+            for head in range(p.operations(group[0]))
+            for which in group
+        ]
         for which, head in order:
-            weights = self.layer.projections[which].weights
+            weights = layer.projections[which].weights
             for first in range(head * p.head_size, (head + 1) * p.head_size, p.rows):
-                for channel in range(0, p.width, p.rows):
+                for channel in range(0, len(weights), p.rows):
                     tile = weights[channel : channel + p.rows, first : first + p.rows]
                     beats += pack_weights(tile, p.array.array)
         return beats

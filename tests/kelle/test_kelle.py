@@ -6,7 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from golden.kelle.attention_layer import AttentionLayer, exact_heads, exact_output, real_layer
+from golden.kelle.decoder_layer import (
+    DecoderLayer,
+    exact_attention,
+    exact_heads,
+    exact_layer,
+    real_layer,
+)
 from golden.kelle.eviction.prefill import prefill
 from golden.kelle.kelle import KelleModel
 from golden.llm import Trace, open_trace
@@ -30,7 +36,7 @@ def trace() -> Trace:
 
 
 @pytest.fixture(scope="module")
-def layer(trace: Trace) -> AttentionLayer:
+def layer(trace: Trace) -> DecoderLayer:
     return real_layer(trace, LAYER, SMOLLM2)
 
 
@@ -65,35 +71,44 @@ def test_published_dimensions() -> None:
     edram = p.memory.edram
     assert (p.rows, 4 * edram.banks) == (32, 32)
     assert 4 * edram.banks * edram.words * edram.word_bytes == 4 << 20
+    # All layers of SmolLM2 at one published budget, ten at another.
+    for layers, slots in ((30, 128), (10, 512)):
+        replace(p, layers=layers, slots=slots, window=slots // 2)
+    with pytest.raises(ValueError, match="entry_words = 17336, not 16384"):
+        replace(p, layers=11)
 
 
-def test_the_truth_is_the_model(trace: Trace, layer: AttentionLayer) -> None:
-    """Attending to everything, Equations 1 and 2 give what SmolLM2 itself computed."""
+def test_the_truth_is_the_model(trace: Trace, layer: DecoderLayer) -> None:
+    """Attending to everything, Equations 1 and 2 and the layer give what SmolLM2 computed."""
     heads = exact_heads(layer, SMOLLM2)
     for now in (0, 1, 17, 200, 639):
         everything = [np.arange(now + 1)] * SMOLLM2.heads
-        output = exact_output(layer, SMOLLM2, heads, now, everything)
+        output = exact_attention(layer, SMOLLM2, heads, now, everything)
         assert np.abs(output - trace.attention_output(LAYER)[now]).max() < 1e-4
+        state = exact_layer(layer, SMOLLM2, heads, now, everything)
+        wanted = trace.hidden(LAYER)[1][now]
+        assert np.abs(state - wanted).max() < 1e-6 * np.abs(wanted).max()
 
 
-def decode_error(layer: AttentionLayer, steps: int) -> float:
-    """Return the relative error of decoded outputs against the truth over the same tokens."""
+def decode_error(layer: DecoderLayer, steps: int) -> float:
+    """Return the error of decoded states, over what the layer adds, to that of the same tokens."""
     model, heads = KelleModel(SMOLLM2, layer), exact_heads(layer, SMOLLM2)
     first = 160
     prefill(model, first)
-    unit = layer.steps[Operation.OUTPUT]
+    unit, inputs = layer.steps[Operation.DOWN], layer.quantised.copy()
     error = size = 0.0
     for now in range(first, first + steps):
-        step = model.step(now, layer.quantised[now])
+        step = model.step(now, layer.quantised_states[now])
+        inputs[now] = step.normalised
         if step.store:
-            model.inputs[step.store[1]] = layer.quantised[step.store[0]]
-        truth = exact_output(layer, SMOLLM2, heads, now, step.attended)
+            model.inputs[step.store[1]] = inputs[step.store[0]]
+        truth = exact_layer(layer, SMOLLM2, heads, now, step.attended)
         error += float(np.square(step.output * unit - truth).sum())
-        size += float(np.square(truth).sum())
+        size += float(np.square(truth - layer.states[now]).sum())
     return float(np.sqrt(error / size))
 
 
-def test_outputs_are_near_the_truth(layer: AttentionLayer) -> None:
+def test_outputs_are_near_the_truth(layer: DecoderLayer) -> None:
     """Eight-bit weights are what the error comes from: with 16 bits it nearly vanishes."""
     error = decode_error(layer, 48)
     assert error < 0.05
@@ -107,7 +122,7 @@ def test_outputs_are_near_the_truth(layer: AttentionLayer) -> None:
     assert better < error / 4
 
 
-def test_a_recomputed_token_is_what_it_was(layer: AttentionLayer) -> None:
+def test_a_recomputed_token_is_what_it_was(layer: DecoderLayer) -> None:
     """Keys and values computed again later, among others, are the same to the bit."""
     model = KelleModel(SMOLLM2, layer)
     positions = np.array([40, 3, 17])
@@ -119,7 +134,7 @@ def test_a_recomputed_token_is_what_it_was(layer: AttentionLayer) -> None:
             assert np.array_equal(a[number], b[0])
 
 
-def test_prefill_keeps_sinks_window_and_the_best(layer: AttentionLayer) -> None:
+def test_prefill_keeps_sinks_window_and_the_best(layer: DecoderLayer) -> None:
     model = KelleModel(SMOLLM2, layer)
     kept = prefill(model, 200).kept
     for head in range(SMOLLM2.heads):

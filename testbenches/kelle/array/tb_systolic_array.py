@@ -10,7 +10,7 @@ from amaranth.lib import data
 from golden.kelle.array.systolic_array import TilePass
 from golden.llm import Trace, open_trace
 from hdl.kelle.array.systolic_array import SystolicArrayParameters
-from testbenches.bench import Bench, catalog_parameters
+from testbenches.bench import Bench, catalog_parameters, record_fact
 from testbenches.kelle.array.tile_passes import (
     pack_vectors,
     pack_weights,
@@ -182,6 +182,25 @@ async def projections(dut: Any) -> None:
         tensors=f"SmolLM2 layer {LAYER}, q/k/v projections of {VECTORS} tokens",
         utilization_of_one_tile=round(one / (one + 2 * p.rows - 2 + constant), 4),
     )
+
+
+@cocotb.test()
+async def batches(dut: Any) -> None:
+    """Let tokens of several sequences meet each tile: the load is hidden, or sets the pace."""
+    p = catalog_parameters()
+    trace = open_layer()
+    for batch in (1, 4, 16):
+        weights, activations = projection(trace, LAYER, "q_proj", p, batch)
+        operands = (weights[: 8 * p.rows], activations[:, : 8 * p.rows])
+        array = Array(dut, f"batch of {batch}", passes_of(operands, p, outputs=2))
+        await array.run()
+        array.check()
+        swaps = np.array(array.lanes.accepted_at)[::batch]
+        period = max(p.load_cycles, batch * p.passes)
+        array.bench.compare("cycles between tiles", np.full(len(swaps) - 1, period), np.diff(swaps))
+        work = batch * p.passes * (len(swaps) - 1)
+        used = round(float(work / (swaps[-1] - swaps[0])), 4)
+        record_fact("utilization_by_batch", str(batch), used)
 
 
 @cocotb.test()

@@ -9,7 +9,7 @@ from amaranth.sim import Simulator
 
 from hdl.catalog import entry_named
 from hdl.kelle.control.result_router import ResultRouter
-from hdl.kelle.parameters import KelleParameters, Operation, header_layout
+from hdl.kelle.parameters import KelleParameters, Operation
 
 TINY: KelleParameters = entry_named("kelle").parameters("tiny_words")
 """A single key/value head: its values follow its keys at once."""
@@ -37,7 +37,7 @@ def test_values_pass_while_keys_are_rotated(gap: int) -> None:
                     "part": item[1],
                     "index": 0,
                 }
-                context.set(unit.results.user, header_layout(p).const(header).as_bits())
+                context.set(unit.results.user, p.header_layout.const(header).as_bits())
             for name, parts in seen.items():
                 port = getattr(unit, name)
                 if context.get(port.strobe):

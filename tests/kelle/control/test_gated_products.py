@@ -1,0 +1,61 @@
+"""The products between the feed-forward matrices, head after head without a pause."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from amaranth.sim import Simulator
+
+from golden.arith.requantiser import requantised
+from golden.nonlinear.activation_functions import activation
+from hdl.catalog import entry_named
+from hdl.kelle.control.gated_products import GatedProducts
+from hdl.kelle.parameters import KelleParameters
+from hdl.nonlinear.activation_functions import VALUE, Function
+
+TINY: KelleParameters = entry_named("kelle").parameters("tiny")
+
+
+@pytest.mark.parametrize("head_size", [8, 24, 4])
+@pytest.mark.parametrize("gap", [0, 3])
+def test_gates_meet_their_own_channels(head_size: int, gap: int) -> None:
+    """Heads of two, of six and of one slice, which use the same places again."""
+    changes = {"banks": 2, "word_bytes": 2} if head_size == 4 else {}
+    changes |= {"head_size": head_size, "feed_forward": 6 * head_size, "words": 4096, "bands": 1}
+    p = replace(TINY, **changes)
+    unit = GatedProducts(parameters=p)
+    rng = np.random.default_rng(head_size)
+    ups, gates = rng.integers(-(1 << 15), 1 << 15, (2, p.products, p.rows))
+    # The middle of SiLU, too: a gate of 16 bits is mostly beyond it.
+    gates[1::2] >>= 4
+    functions = np.array([Function.SILU.value])
+    wanted = requantised(activation(gates, functions, p.activation) * ups, 1, VALUE.fraction_bits)
+    work: list[Any] = []
+    for first in range(0, p.products, p.slices):
+        head = range(first, first + p.slices)
+        work += [("ups", ups, i) for i in head] + [("gates", gates, i) for i in head] + [None] * gap
+    got = np.zeros_like(ups)
+    order = []
+
+    async def bench(context: Any) -> None:
+        for item in work + [None] * 8:
+            context.set(unit.ups.strobe, 0)
+            context.set(unit.gates.strobe, 0)
+            if item is not None:
+                name, values, address = item
+                port = getattr(unit, name)
+                context.set(port.strobe, 1)
+                context.set(port.address, address)
+                context.set(port["values"], [int(v) for v in values[address]])
+            if context.get(unit.products.strobe):
+                order.append(context.get(unit.products.address))
+                got[order[-1]] = [context.get(v) for v in unit.products["values"]]
+            await context.tick()
+
+    simulator = Simulator(unit)
+    simulator.add_clock(1e-9)
+    simulator.add_testbench(bench)
+    simulator.run()
+    assert order == list(range(p.products))
+    assert np.array_equal(got, wanted)

@@ -1,0 +1,96 @@
+"""The hidden state through a layer: taken, normalised, added to, and given away."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from amaranth.sim import Simulator
+
+from golden.kelle.kelle import added
+from golden.nonlinear.rms_norm import rms_norm
+from hdl.catalog import entry_named
+from hdl.kelle.control.residual_stream import ResidualStream
+from hdl.kelle.parameters import KelleParameters
+
+TINY: KelleParameters = entry_named("kelle").parameters("tiny")
+EPSILON = 1 << 28
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.6])
+def test_layers_one_behind_the_other(pause: float) -> None:
+    """A block's sums begin when its input has been taken, and come without a pause."""
+    p = replace(TINY, feed_forward=16)
+    unit, rng = ResidualStream(parameters=p), np.random.default_rng(3)
+    states, attention, feed_forward = rng.integers(-(1 << 15), 1 << 15, (3, 4, p.width))
+    # One state hardly grows, another saturates.
+    attention[0] >>= 9
+    seen: dict[str, list[list[int]]] = {"inputs": [], "normalised": [], "outputs": []}
+
+    def wants() -> bool:
+        return bool(rng.random() >= pause)
+
+    async def run(context: Any, done: Any, sums: Any = (), leaves: bool = False) -> None:
+        """Pass cycles with the streams pausing until `done`; give a block's sums meanwhile."""
+        slices = [list(map(int, part)) for part in np.reshape(sums, (-1, p.rows))]
+        address = 0
+        while address < len(slices) or not done():
+            gives = address < len(slices) and wants()
+            context.set(unit.sums.strobe, gives)
+            context.set(unit.leaves, leaves)
+            if gives:
+                context.set(unit.sums.address, address)
+                context.set(unit.sums["values"], slices[address])
+                address += 1
+            for name in seen:
+                context.set(getattr(unit, name).ready, wants())
+            taken = [
+                name
+                for name in seen
+                if context.get(getattr(unit, name).valid) and context.get(getattr(unit, name).ready)
+            ]
+            for name in taken:
+                seen[name].append([context.get(v) for v in getattr(unit, name).payload])
+            await context.tick()
+        context.set(unit.sums.strobe, 0)
+
+    async def give(context: Any) -> None:
+        for state in states:
+            for part in state.reshape(-1, p.rows):
+                context.set(unit.hidden.payload, [int(v) for v in part])
+                context.set(unit.hidden.valid, 1)
+                await context.tick().until(unit.hidden.ready)
+            context.set(unit.hidden.valid, 0)
+
+    async def bench(context: Any) -> None:
+        context.set(unit.epsilon, EPSILON)
+        for number in range(len(states)):
+            context.set(unit.start, 1)
+            await context.tick()
+            context.set(unit.start, 0)
+            inputs, outputs = (2 * number + 1) * p.inputs, (number + 1) * p.inputs
+            await run(context, lambda inputs=inputs: len(seen["inputs"]) == inputs)
+            after = inputs + p.inputs
+            await run(context, lambda after=after: len(seen["inputs"]) == after, attention[number])
+            await run(
+                context,
+                lambda outputs=outputs: len(seen["outputs"]) == outputs,
+                feed_forward[number],
+                True,
+            )
+            assert not context.get(unit.pending)
+
+    simulator = Simulator(unit)
+    simulator.add_clock(1e-9)
+    simulator.add_testbench(give, background=True)
+    simulator.add_testbench(bench)
+    simulator.run_until(1e-4)
+    between = added(states, attention)
+    weights = np.full(p.width, 1 << p.norm.weight_fraction)
+    before, renewed = (
+        rms_norm(part, np.full(4, EPSILON), weights, p.norm) for part in (states, between)
+    )
+    got = {name: np.array(slices).reshape(-1, p.width) for name, slices in seen.items()}
+    assert np.array_equal(got["normalised"], before)
+    assert np.array_equal(got["inputs"], np.stack([before, renewed], axis=1).reshape(-1, p.width))
+    assert np.array_equal(got["outputs"], added(between, feed_forward))
