@@ -7,9 +7,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hdl.arith.float_format import BINARY16
-from hdl.veda.voting.vote_threshold import VoteThresholdParameters
 
 Codes = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The algorithm's a and b in units of 2**-12.
+
+    Parameters
+    ----------
+    mean : int
+        a, 0 to 8191; above 6144 it counts as 6144, so that no threshold is 2.
+    deviation : int
+        b, 0 to 8191; 819 is the nearest to 0.2.
+    """
+
+    mean: int = 4096
+    deviation: int = 819
+
+
+PAPER = Weights()
+"""a = 1 and b = 0.2."""
 
 
 @dataclass(frozen=True)
@@ -38,22 +57,27 @@ def sum_of_squares(codes: Codes) -> int:
     return min(int(squares.sum()), (2 << 40) - 1)
 
 
-def vote_threshold(codes: Codes, p: VoteThresholdParameters) -> Outcome:
+def vote_threshold(codes: Codes, weights: Weights = PAPER) -> Outcome:
     """Return the outcome of one head.
+
+    A head without a softmax says nothing about any token: it has neither a threshold nor a
+    fallback, and casts no vote.
 
     Parameters
     ----------
     codes : numpy.ndarray
-        int64 FP16 codes below 0x4000, one an element.
-    p : VoteThresholdParameters
-        The weights.
+        int64 FP16 codes without their signs, one an element; of a distribution all are below 2.
+    weights : Weights
+        Of mean and deviation.
     """
     length = len(codes)
+    if (BINARY16.decode(codes) >= 2).any() or np.isnan(BINARY16.decode(codes)).any():
+        return Outcome(0, False, 0)
     lowest = int(np.argmin(codes))
     excess = max(0, ((length * sum_of_squares(codes)) >> 12) - (1 << 28))
-    deviation = p.deviation_weight * isqrt(excess)
+    deviation = weights.deviation * isqrt(excess)
     # From units of 2**-26 to units of 2**-25.
-    margin = ((p.mean_weight << 14) - deviation) >> 1
+    margin = ((min(weights.mean, 6144) << 14) - deviation) >> 1
     if margin < 0:
         return Outcome(0, True, lowest)
     return Outcome(rounded_quotient(margin, length), False, lowest)

@@ -80,7 +80,7 @@ def agreement(p: VotingEngineParameters) -> Agreement:
 def _one_layer(scores: np.ndarray, p: VotingEngineParameters) -> list[float]:
     """Return the shares of one layer, in the order of `Agreement`."""
     policy = VotingPolicy(prompt=p.capacity, target=p.capacity // 2, reserved=p.reserved)
-    engine = exact_votes(p)
+    engine = exact_votes()
     truth = list(replay(scores, policy, float_votes))
     exact = list(replay(scores, policy, engine))
     voters = [step for step in truth if step.vote]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.veda.voting.vote_threshold import Outcome, vote_threshold, votes
+from golden.veda.voting.vote_threshold import PAPER, Outcome, Weights, vote_threshold, votes
 from golden.veda.voting.voting_policy import Votes
 from hdl.veda.voting.voting_parameters import VotingEngineParameters
 
@@ -81,18 +81,22 @@ def to_codes(probabilities: NDArray[np.float64]) -> Integers:
     return probabilities.astype(np.float16).view(np.uint16).astype(np.int64)
 
 
-def exact_votes(p: VotingEngineParameters) -> Votes:
+def exact_votes(weights: Weights = PAPER) -> Votes:
     """Return the engine's way from probabilities to votes, for `voting.replay`."""
 
     def all_votes(probabilities: NDArray[np.float64]) -> Integers:
         codes = to_codes(probabilities)
-        return np.stack([votes(head, vote_threshold(head, p.threshold)) for head in codes]).sum(0)
+        return np.stack([votes(head, vote_threshold(head, weights)) for head in codes]).sum(0)
 
     return all_votes
 
 
 def process_step(
-    step: LayerStep, codes: Integers, counts: Integers, p: VotingEngineParameters
+    step: LayerStep,
+    codes: Integers,
+    counts: Integers,
+    p: VotingEngineParameters,
+    weights: Weights = PAPER,
 ) -> LayerResult:
     """Return what the engine makes of one step.
 
@@ -106,8 +110,10 @@ def process_step(
         int64 [length], the layer's counts before the step.
     p : VotingEngineParameters
         Dimensions.
+    weights : Weights
+        Of mean and deviation.
     """
-    outcomes = [vote_threshold(head, p.threshold) for head in codes] if step.vote else []
+    outcomes = [vote_threshold(head, weights) for head in codes] if step.vote else []
     added = np.zeros(step.length, np.int64)
     for head, outcome in zip(codes, outcomes, strict=False):
         added += votes(head, outcome)
@@ -122,22 +128,17 @@ def process_step(
 def search(
     counts: Integers, evictions: int, p: VotingEngineParameters
 ) -> tuple[list[Victim], NDArray[np.bool_]]:
-    """Remove the slot with the most votes, the lowest among equals, again and again.
+    """Remove the slots with the most votes, of those with equal votes the lowest.
 
     Returns
     -------
     tuple[list[Victim], numpy.ndarray]
-        The victims in order, and which slots are left.
+        The victims by rising slot, then those that were not found, and which slots are left.
     """
     left = np.ones(len(counts), bool)
-    shielded = np.arange(len(counts)) < (p.reserved if p.protect_sink else 0)
-    victims = []
-    for _ in range(evictions):
-        candidates = np.flatnonzero(left & ~shielded)
-        if not len(candidates):
-            victims.append(Victim(0, 0, False))
-            continue
-        slot = int(candidates[np.argmax(counts[candidates])])
-        victims.append(Victim(slot, int(counts[slot]), True))
-        left[slot] = False
-    return victims, left
+    candidates = np.arange(p.reserved if p.protect_sink else 0, len(counts))
+    # A stable order: among equals the lowest slot.
+    most = candidates[np.argsort(-counts[candidates], kind="stable")][:evictions]
+    left[most] = False
+    victims = [Victim(int(slot), int(counts[slot]), True) for slot in np.sort(most)]
+    return victims + [Victim(0, 0, False)] * (evictions - len(most)), left

@@ -101,7 +101,7 @@ class VotingStep:
     before, counts : numpy.ndarray
         int64 [length], the counts before the token (with anything in its own slot) and after it.
     victims : list[int]
-        Slots to evict, in order.
+        Slots to evict, rising.
     """
 
     token: int
@@ -119,9 +119,9 @@ def replay(
 ) -> Iterator[VotingStep]:
     """Run the algorithm over a captured text, every token after the prompt a generated one.
 
-    At the prompt's last token the cache is cut to the target size: the slot with the most votes is
-    removed again and again, and those that are left close up. From then on every token evicts
-    one, whose slot the next token takes.
+    At the prompt's last token the cache is cut to the target size: the slots with the most votes
+    are removed, and those that are left close up. From then on every token evicts one, whose slot
+    the next token takes.
 
     Parameters
     ----------
@@ -167,7 +167,7 @@ def replay(
             excess = 1
         # A stable order: among equals the lowest slot.
         ranked = np.argsort(-counts, kind="stable")
-        victims = ranked[ranked >= policy.protected][:excess].tolist()
+        victims = np.sort(ranked[ranked >= policy.protected][:excess]).tolist()
         yield VotingStep(token, positions, slot, vote, probabilities, before, counts, victims)
         if excess > 1:
             positions, counts = np.delete(positions, victims), np.delete(counts, victims)

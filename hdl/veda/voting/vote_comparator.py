@@ -11,7 +11,8 @@ from hdl.arith.adder_tree import tree_sum
 from hdl.memory.memory_fifo import MemoryFifo
 from hdl.stream.connect import buffered, every, fork_handshake
 from hdl.unit import Unit
-from hdl.veda.voting.vote_threshold import PROBABILITY_BITS, VoteThreshold
+from hdl.veda.voting.threshold_parameters import PROBABILITY_BITS
+from hdl.veda.voting.vote_threshold import VoteThreshold
 from hdl.veda.voting.voting_parameters import VotingEngineParameters
 
 
@@ -32,7 +33,7 @@ class VoteComparator(Unit):
 
     Members
     -------
-    probabilities : In(stream)
+    weights, probabilities
         As in `VotingEngine`.
     votes : Out(stream)
         Lanes that vote against slot 0, 1, ... of each round of heads.
@@ -42,6 +43,7 @@ class VoteComparator(Unit):
         self.parameters = p = parameters
         super().__init__(
             {
+                "weights": In(p.threshold.weights_layout),
                 "probabilities": In(stream.Signature(p.beat_layout)),
                 "votes": Out(stream.Signature(p.votes_shape)),
             }
@@ -64,6 +66,7 @@ class VoteComparator(Unit):
         for lane, threshold in enumerate(thresholds):
             m.submodules[f"threshold_{lane}"] = threshold
             m.d.comb += [
+                threshold.weights.eq(self.weights),
                 threshold.probabilities.payload.value.eq(beat.values[lane]),
                 threshold.probabilities.payload.last.eq(beat.last),
                 waiting.source.payload.values[lane].eq(

@@ -1,14 +1,18 @@
-"""The votes of a layer added up, and the slot with the most of them."""
+"""The votes of a layer added up, and the slots with the most of them."""
 
 from dataclasses import dataclass
 from typing import Any
 
-from amaranth.hdl import Module, Mux, Shape, Signal, Value, unsigned
+from amaranth.hdl import Const, Module, Mux, Shape, Signal, Value, unsigned
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
 
 from hdl.arith.saturating_add import saturate
 from hdl.memory.memory import Memory
+from hdl.memory.threshold_search import ThresholdSearch, up_to
+from hdl.stream.connect import connect_streams
+from hdl.stream.register_slice import RegisterSlice
 from hdl.unit import Unit
 from hdl.veda.voting.voting_parameters import VotingEngineParameters
 
@@ -22,28 +26,40 @@ class _Pass:
 
     Parameters
     ----------
-    counting, searching, spilling : Value
-        It adds votes, finds a further victim, or sends the counts that are left.
+    counting, selecting : Value
+        It adds votes, or takes several victims out of the counts.
     first_round, last_round : Value
         The heads whose votes are counted are a layer's first or last.
+    begins_search, searches : Value
+        No pass: the threshold's search is to begin, or goes on.
+    surplus : Value
+        No pass: victims are wanted that are not there.
+    left : Signal
+        Victims that are still to be named.
     """
 
     counting: Value
-    searching: Value
-    spilling: Value
+    selecting: Value
     first_round: Value
     last_round: Value
+    begins_search: Value
+    searches: Value
+    surplus: Value
+    left: Signal
 
 
 class VoteCounter(Unit):
     """Go over a layer's slots, once for each round of heads: add, compare, send.
 
-    Victims need no mark: they come in the order of falling counts and, among equal counts, of
-    rising slots, so that the last victim alone says of every slot whether it has been one.
+    One victim is the largest count of the last of these passes. Of several the smallest is found
+    first, as a threshold, many counts at a time; then one more pass takes out what is above it, and
+    of those equal to it the first.
 
     **Latency** a count leaves 2 cycles after its votes came, a victim 3 cycles after the last of
-    them. **Throughput** one slot a cycle, from pass to pass and from step to step; a pass over
-    fewer than 4 slots, a further victim and the counts behind it wait for the pass before.
+    them. Several victims, and the counts that are left, leave in one pass over the slots behind
+    ``bits * (length / search_lanes + 3) + 6`` cycles, with the bits of the largest count.
+    **Throughput** one slot a cycle, from pass to pass and from step to step; a pass over fewer than
+    4 slots waits for the pass before.
 
     **Numerics** unsigned counts, saturated.
 
@@ -94,10 +110,20 @@ class VoteCounter(Unit):
         """Walk over the slots; read, add and write, compare."""
         m = Module()
         p = self.parameters
-        m.submodules.counts = counts = Memory(depth=p.capacity, width=p.count_bits)
+        m.submodules.counts = counts = Memory(
+            depth=p.count_words, width=p.search_lanes * p.count_bits, granularity=p.count_bits
+        )
+        m.submodules.search = search = ThresholdSearch(
+            shape=unsigned(p.count_bits),
+            lanes=p.search_lanes,
+            words=p.count_words,
+            most=p.capacity,
+        )
+        m.submodules.named = named = RegisterSlice(shape=p.victim_layout)
+        connect_streams(m, named.sink, self.victims)
         # Three stages: read a slot's count, add to it, compare and write it. They move together.
         advance = self.advance
-        self._walk(m, advance)
+        now = self._walk(m, advance, search.done)
         item, adding, compared = self.items
         with m.If(advance):
             for stage in (1, 2):
@@ -110,48 +136,52 @@ class VoteCounter(Unit):
         # token's own slot starts at zero, whatever the evicted token before it had.
         brought = Signal(p.count_bits, reset_less=True)
         added = Signal(p.votes_shape, reset_less=True)
-        step = self.layers.payload
+        step, lane_bits = self.layers.payload, ceil_log2(p.search_lanes)
         with m.If(advance):
             m.d.sync += [
                 added.eq(Mux(self.votes.ready, self.votes.payload, 0)),
                 brought.eq(Mux(item.slot == step.new_slot, 0, self.counts_in.payload)),
             ]
-        count = Mux(adding.fresh, brought, counts.read_data)
+        word = data.View(data.ArrayLayout(p.count_bits, p.search_lanes), counts.read_data)
+        count = Mux(adding.fresh, brought, word[adding.slot[:lane_bits]])
         total, _saturated = saturate(count + added, Shape(p.count_bits))
+        writes = self.valid[2] & advance
         m.d.comb += [
-            counts.read_enable.eq(advance),
-            counts.read_address.eq(item.slot),
-            counts.write_enable.eq(self.valid[2] & advance),
-            counts.write_address.eq(compared.slot),
-            counts.write_data.eq(self.total),
+            # The search has the memory to itself: all counts are written, and nobody reads one.
+            counts.read_enable.eq(Mux(now.searches, search.read_enable, advance)),
+            counts.read_address.eq(Mux(now.searches, search.read_address, item.slot[lane_bits:])),
+            counts.write_enable.eq(writes << compared.slot[:lane_bits]),
+            counts.write_address.eq(compared.slot[lane_bits:]),
+            counts.write_data.eq(self.total.replicate(p.search_lanes)),
         ]
         with m.If(advance):
             m.d.sync += self.total.eq(total)
-        self._search(m, advance)
+        self._find_threshold(m, search, now, counts.read_data)
+        self._name(m, advance, search, now, named.source)
         return m
 
-    def _walk(self, m: Module, advance: Signal) -> None:
-        """Decide which slot is read, and what for."""
+    def _walk(self, m: Module, advance: Signal, found: Value) -> _Pass:
+        """Decide which slot is read, and what for; `found` says that there is a threshold."""
         p = self.parameters
         step, item = self.layers.payload, self.items[0]
-        slot, ends = Signal(p.slot_bits), Signal()
-        now = self._sequence(m, ends)
+        slot, ends, settled = Signal(p.slot_bits), Signal(), Signal()
+        now = self._sequence(m, ends, settled, found)
         counts_last = now.counting & now.last_round
-        settled = ~(self.valid[1] | self.valid[2])
         begins = slot == 0
         m.d.comb += [
+            settled.eq(~(self.valid[1] | self.valid[2])),
             item.slot.eq(slot),
             item.first.eq(begins),
             item.last.eq(slot + 1 == step.length),
             item.fresh.eq(now.counting & now.first_round),
-            item.searches.eq((counts_last & step.evictions.any()) | now.searching),
-            # Several victims first: which counts are left is known behind the last of them.
-            item.sends.eq((counts_last & ~(step.evictions > 1)) | now.spilling),
-            item.selects.eq(~now.counting),
+            item.searches.eq(counts_last & (step.evictions == 1)),
+            # Several victims first: which counts are left is known behind the threshold's search.
+            item.sends.eq((counts_last & ~(step.evictions > 1)) | now.selecting),
+            item.selects.eq(now.selecting),
         ]
-        # A further search has to know the victim before it begins.
-        free = ~begins | settled | (now.counting & (step.length >= SHORT))
-        read = self.layers.valid & free & advance
+        free = ~begins | settled | (step.length >= SHORT)
+        walks = now.counting | now.selecting
+        read = self.layers.valid & walks & free & advance
         takes_votes, takes_count = step.vote & now.counting, item.fresh
         m.d.comb += [
             self.valid[0].eq(
@@ -167,84 +197,137 @@ class VoteCounter(Unit):
             ends.eq(self.valid[0] & item.last),
             self.layers.ready.eq(ends & item.sends),
         ]
+        return now
 
-    def _sequence(self, m: Module, ends: Value) -> _Pass:
+    def _sequence(self, m: Module, ends: Value, settled: Value, found: Value) -> _Pass:
         """Follow the passes of a step; `ends` is a pass's last slot."""
         p, step = self.parameters, self.layers.payload
         head_round = Signal(range(p.rounds))
-        # Victims that are still to be found behind this pass.
         left = Signal(p.threshold.length_bits)
-        counting, searching, spilling, last_round = Signal(), Signal(), Signal(), Signal()
+        counting, selecting, last_round = Signal(), Signal(), Signal()
+        begins_search, searches, surplus = Signal(), Signal(), Signal()
         m.d.comb += last_round.eq((head_round == p.rounds - 1) | ~step.vote)
         with m.FSM():
-            # Add a round's votes, or none; the last such pass also finds the first victim.
+            # Add a round's votes, or none; the last such pass also finds a single victim.
             with m.State("COUNT"):
                 m.d.comb += counting.eq(1)
                 with m.If(ends):
                     m.d.sync += [
                         head_round.eq(Mux(last_round, 0, head_round + 1)),
-                        left.eq(step.evictions - 1),
+                        left.eq(step.evictions),
                     ]
                     with m.If(last_round & (step.evictions > 1)):
-                        m.next = "SEARCH"
-            # Find one more victim in each pass.
+                        m.next = "SETTLE"
+            # All counts have to be in the memory before they are searched.
+            with m.State("SETTLE"):
+                m.d.comb += begins_search.eq(settled)
+                with m.If(settled):
+                    m.next = "SEARCH"
             with m.State("SEARCH"):
-                m.d.comb += searching.eq(1)
+                m.d.comb += searches.eq(1)
+                with m.If(found):
+                    m.next = "SELECT"
+            # Name the victims, and send the counts that are left.
+            with m.State("SELECT"):
+                m.d.comb += selecting.eq(1)
                 with m.If(ends):
-                    m.d.sync += left.eq(left - 1)
-                    with m.If(left == 1):
-                        m.next = "SPILL"
-            # Send the counts that are left.
-            with m.State("SPILL"):
-                m.d.comb += spilling.eq(1)
-                with m.If(ends):
+                    m.next = "REST"
+            # More victims may be wanted than there are candidates.
+            with m.State("REST"):
+                m.d.comb += surplus.eq(settled & left.any())
+                with m.If(settled & ~left.any()):
                     m.next = "COUNT"
         return _Pass(
             counting=counting,
-            searching=searching,
-            spilling=spilling,
+            selecting=selecting,
             first_round=head_round == 0,
             last_round=last_round,
+            begins_search=begins_search,
+            searches=searches,
+            surplus=surplus,
+            left=left,
         )
 
-    def _search(self, m: Module, advance: Signal) -> None:
-        """Compare the new counts, send them, name the victim."""
+    def _find_threshold(self, m: Module, search: ThresholdSearch, now: _Pass, word: Value) -> None:
+        """Search the counts of all candidates from the highest bit that any of them has."""
+        p, step = self.parameters, self.layers.payload
+        last = Signal(p.slot_bits)
+        inside = up_to(last, search.read_address, p.search_lanes)
+        if p.protect_sink and p.reserved:
+            shielded = Const(min(p.reserved, p.capacity) - 1, p.slot_bits)
+            inside &= ~up_to(shielded, search.read_address, p.search_lanes)
+        # The bits that any count of the layer has, then all those below its highest.
+        seen = Signal(p.count_bits, reset_less=True)
+        below = seen
+        for distance in (1, 2, 4, 8):
+            below = below | below >> distance
+        with m.If(self.valid[2] & self.advance):
+            m.d.sync += seen.eq(Mux(self.items[2].first, 0, seen) | self.total)
+        m.d.comb += [
+            last.eq(step.length - 1),
+            search.start.eq(now.begins_search),
+            search.wanted.eq(step.evictions),
+            search.last_word.eq(last[ceil_log2(p.search_lanes) :]),
+            search.highest.eq(Mux(seen.any(), below ^ (below >> 1), 1)),
+            search.candidates.eq(inside),
+            search.word.eq(word),
+        ]
+
+    def _name(
+        self, m: Module, advance: Signal, search: ThresholdSearch, now: _Pass, named: Any
+    ) -> None:
+        """Compare the new counts, send them, name the victims."""
         p = self.parameters
-        item, valid = self.items[2], self.valid[2]
-        victim, best = self.victims, self.best
-        # The last victim stays in the output register, where the next search compares with it.
-        last_victim = victim.payload
+        item, valid, best = self.items[2], self.valid[2], self.best
         eligible = Signal()
-        m.d.comb += eligible.eq(item.slot >= p.reserved if p.protect_sink else 1)
-        later = (self.total == last_victim.votes) & (item.slot > last_victim.slot)
-        remains = last_victim.found & ((self.total < last_victim.votes) | later)
-        candidate = eligible & (remains | ~item.selects)
+        m.d.comb += eligible.eq(item.slot >= p.reserved if p.protect_sink and p.reserved else 1)
 
         after = Signal(p.victim_layout)
         # The best so far belongs to this pass: at its first slot there is none.
         none = item.first | ~best.found
         m.d.comb += [after.eq(best), after.found.eq(~none)]
         # Strictly more: among equals the lowest slot stays.
-        with m.If(candidate & (none | (self.total > best.votes))):
+        with m.If(eligible & (none | (self.total > best.votes))):
             m.d.comb += [
                 after.slot.eq(item.slot),
                 after.votes.eq(self.total),
                 after.found.eq(1),
             ]
-        names, sends, blocked = valid & item.searches & item.last, Signal(), Signal()
-        # What was a victim is not sent: the reader packs the counts that are left.
-        keeps = ~item.selects | ~eligible | remains
-        m.d.comb += [
-            # The last count leaves together with the victim: a victim not yet taken stops the walk.
-            blocked.eq(names & victim.valid),
-            sends.eq(valid & item.sends & keeps),
-            self.counts_out.valid.eq(sends & ~blocked),
-            self.counts_out.payload.eq(self.total),
-            advance.eq(~blocked & (~sends | self.counts_out.ready)),
-        ]
         with m.If(valid & advance):
             m.d.sync += best.eq(after)
-        with m.If(names & advance):
-            m.d.sync += [victim.payload.eq(after), victim.valid.eq(1)]
-        with m.Elif(victim.ready):
-            m.d.sync += victim.valid.eq(0)
+
+        # Of several victims those above the threshold, and the first of those equal to it.
+        ties, equal, selected = Signal.like(search.ties, reset_less=True), Signal(), Signal()
+        m.d.comb += [
+            equal.eq((self.total == search.threshold) & ties.any()),
+            selected.eq(item.selects & eligible & ((self.total > search.threshold) | equal)),
+        ]
+        names, sends, passes = Signal(), Signal(), Signal()
+        m.d.comb += [
+            names.eq(valid & ((item.searches & item.last) | selected)),
+            # What is a victim is not sent: the reader packs the counts that are left.
+            sends.eq(valid & item.sends & ~selected),
+            # The last count leaves together with the victim: a victim that nobody takes stops the
+            # walk.
+            passes.eq(~names | named.ready),
+            self.counts_out.valid.eq(sends & passes),
+            self.counts_out.payload.eq(self.total),
+            advance.eq(passes & (~sends | self.counts_out.ready)),
+            named.valid.eq((names & advance) | now.surplus),
+            named.payload.eq(after),
+        ]
+        with m.If(item.selects):
+            m.d.comb += [
+                named.payload.slot.eq(item.slot),
+                named.payload.votes.eq(self.total),
+                named.payload.found.eq(1),
+            ]
+        with m.If(now.surplus):
+            m.d.comb += named.payload.found.eq(0)
+        with m.If(named.ready & ((valid & advance & selected) | now.surplus)):
+            m.d.sync += now.left.eq(now.left - 1)
+        # The threshold stands when the first slot is read.
+        with m.If(now.selecting & self.items[0].first):
+            m.d.sync += ties.eq(search.ties)
+        with m.Elif(valid & advance & selected & equal):
+            m.d.sync += ties.eq(ties - 1)

@@ -7,12 +7,11 @@ a product, a root, a product and a quotient, each of which may take as long as a
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated, Any
+from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed, unsigned
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import ceil_log2
 
 from hdl.arith.divider import IterativeDivider
 from hdl.arith.float_format import BINARY16
@@ -21,106 +20,19 @@ from hdl.arith.prefix_sum import prefix_sum
 from hdl.arith.serial_multiplier import SerialMultiplier
 from hdl.arith.serial_square_root import SerialSquareRoot
 from hdl.arith.unsigned_multiply import partial_products, reduced
-from hdl.parameters import Parameters, Range, parameter_object
 from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
-
-PROBABILITY_BITS = 14
-"""Bits of an FP16 code from 0 up to, but not including, 2: the upper two are zero."""
-
-SQUARE_FRACTION = 40
-"""Fraction bits of a square and of the sum of squares."""
-
-ROOT_FRACTION = 14
-"""Fraction bits of the root of l * Q - 1."""
-
-WEIGHT_BITS = 13
-"""Bits of the weights a and b."""
-
-LARGEST_WEIGHT = 6144
-"""The largest weight, 1.5: no threshold is rounded to 2."""
-
-WEIGHT_FRACTION = 12
-"""Fraction bits of the weights a and b."""
-
-QUOTIENT_FRACTION = 25
-"""Fraction bits of a - b * root and of the quotient: one below the last bit of any FP16 number."""
-
-STAGES = 5
-"""Pipeline stages from an element to the sum of squares."""
-
-
-@parameter_object
-class VoteThresholdParameters(Parameters):
-    """Dimensions of a threshold unit; they also drive its golden model and its testbench.
-
-    Parameters
-    ----------
-    capacity : int
-        Elements of a head at most.
-    mean_weight : int
-        The paper's a in units of 2**-12.
-    deviation_weight : int
-        The paper's b in units of 2**-12; 819 is the nearest to 0.2.
-
-    Raises
-    ------
-    ValueError
-        If a rule above is broken, with the rule and the value.
-    """
-
-    capacity: Annotated[int, Range(4, 4096, "tokens")] = 4096
-    mean_weight: Annotated[int, Range(0, LARGEST_WEIGHT, "2**-12")] = 4096
-    deviation_weight: Annotated[int, Range(0, LARGEST_WEIGHT, "2**-12")] = 819
-
-    @property
-    def slot_bits(self) -> int:
-        """Bits of an element's number."""
-        return ceil_log2(self.capacity)
-
-    @property
-    def length_bits(self) -> int:
-        """Bits of a number of elements."""
-        return self.capacity.bit_length()
-
-    @property
-    def excess_bits(self) -> int:
-        """Bits of l * Q - 1, with `2 * ROOT_FRACTION` fraction bits."""
-        return self.length_bits + 1 + 2 * ROOT_FRACTION
-
-    @property
-    def root_bits(self) -> int:
-        """Bits of its root."""
-        return (self.excess_bits + 1) // 2
-
-    @property
-    def quotient_bits(self) -> int:
-        """Bits of a threshold before it is rounded."""
-        return QUOTIENT_FRACTION + 1
-
-    @property
-    def interval(self) -> int:
-        """Cycles from a head's threshold to the next one at least."""
-        steps = (self.length_bits, self.root_bits, WEIGHT_BITS, self.quotient_bits)
-        return max(steps) + 1
-
-    @property
-    def latency(self) -> int:
-        """Cycles from a head's last element to its threshold."""
-        steps = (self.length_bits, self.root_bits, WEIGHT_BITS, self.quotient_bits)
-        return STAGES + sum(step + 1 for step in steps) + 2
-
-    @property
-    def element_layout(self) -> data.StructLayout:
-        """An element of a head."""
-        return data.StructLayout({"value": BINARY16.layout, "last": 1})
-
-    @property
-    def outcome_layout(self) -> data.StructLayout:
-        """What a head's votes follow from."""
-        return data.StructLayout(
-            {"threshold": PROBABILITY_BITS, "fallback": 1, "lowest": self.slot_bits}
-        )
+from hdl.veda.voting.threshold_parameters import (
+    LARGEST_MEAN,
+    PROBABILITY_BITS,
+    QUOTIENT_FRACTION,
+    ROOT_FRACTION,
+    SQUARE_FRACTION,
+    STAGES,
+    WEIGHT_BITS,
+    WEIGHT_FRACTION,
+    VoteThresholdParameters,
+)
 
 
 @dataclass(frozen=True)
@@ -131,6 +43,8 @@ class _Element:
     ----------
     value : Signal
         Its code, without the bits that are always zero.
+    undefined : Signal
+        It is no probability: 2 or more, or a NaN.
     position : Signal
         Its number in its head.
     valid, first, last : list[Signal]
@@ -138,6 +52,7 @@ class _Element:
     """
 
     value: Signal
+    undefined: Signal
     position: Signal
     valid: list[Signal]
     first: list[Signal]
@@ -151,13 +66,15 @@ class VoteThreshold(Unit):
     capacity 4096. **Throughput** one element a cycle; a head of fewer than `parameters.interval`
     elements (27) keeps the next one waiting.
 
-    **Numerics** probabilities are FP16 codes from 0 up to 2, of which the upper two bits are
-    ignored. Each square is cut to a multiple of 2**-40; their sum Q stops at 2 - 2**-40. With
-    e = floor(l * Q) - 1 in units of 2**-28, at least 0, and r = floor(sqrt(e)) in units of 2**-14,
-    the threshold is floor(a - b * r), in units of 2**-25, divided by l and rounded to FP16, ties to
-    even. For the sum of probabilities being 1 the deviation is off by no more than
+    **Numerics** probabilities are FP16 codes from 0 up to 2, without their signs. A head with any
+    other code, such as a NaN, is no distribution: its threshold is zero, without a fallback, so
+    that it casts no vote. Each square is cut to a multiple of 2**-40; their sum Q stops at
+    2 - 2**-40. With e = floor(l * Q) - 1 in units of 2**-28, at least 0, and r = floor(sqrt(e)) in
+    units of 2**-14, the threshold is floor(a - b * r), in units of 2**-25, divided by l and rounded
+    to FP16, ties to even. For the sum of probabilities being 1 the deviation is off by no more than
     l * 2**-28 / sqrt(e) + 2**-14 before the division. The fallback is for a - b * r < 0, before any
-    rounding of the threshold: a threshold of zero is no fallback, and nobody is below it.
+    rounding of the threshold: a threshold of zero is no fallback, and nobody is below it. A mean
+    weight above 1.5 counts as 1.5.
 
     Parameters
     ----------
@@ -166,12 +83,15 @@ class VoteThreshold(Unit):
 
     Members
     -------
+    weights : In(struct)
+        `mean` and `deviation`, the paper's a and b in units of 2**-12: 4096 and 819 for 1 and 0.2.
+        They may change while no head is under way.
     probabilities : In(stream)
         A head's elements; `last` ends it.
     outcomes : Out(stream)
-        For each head `threshold` (FP16 without its upper two bits; 0 with a fallback), `fallback`
-        (it would be negative), and `lowest`: the number of the smallest element, the first among
-        equals.
+        For each head `threshold` (FP16 without its upper two bits; 0 with a fallback, and of a head
+        that is no distribution), `fallback` (it would be negative), and `lowest`: the number of the
+        smallest element, the first among equals.
 
     Raises
     ------
@@ -183,6 +103,7 @@ class VoteThreshold(Unit):
         self.parameters = parameters
         super().__init__(
             {
+                "weights": In(parameters.weights_layout),
                 "probabilities": In(stream.Signature(parameters.element_layout)),
                 "outcomes": Out(stream.Signature(parameters.outcome_layout)),
             }
@@ -192,8 +113,10 @@ class VoteThreshold(Unit):
         """Sum up the squares; then one serial unit after the other, each on a head of its own."""
         m = Module()
         p = self.parameters
+        # The shortest of the four: it can afford a cycle between two heads, and so whether a root
+        # is taken does not decide, through all units and lanes, whether a probability is.
         m.submodules.product = product = SerialMultiplier(
-            a_width=SQUARE_FRACTION + 1, b_width=p.length_bits
+            a_width=SQUARE_FRACTION + 1, b_width=p.length_bits, overlap=False
         )
         m.submodules.root = root = SerialSquareRoot(width=p.excess_bits)
         m.submodules.scaled = scaled = SerialMultiplier(a_width=p.root_bits, b_width=WEIGHT_BITS)
@@ -203,7 +126,8 @@ class VoteThreshold(Unit):
         # A head in each unit before the divider, and one that comes while another goes: there is
         # always room. Of the smallest elements, those in the divider and before the sum as well.
         m.submodules.lengths = lengths = Fifo(shape=unsigned(p.length_bits), depth=4)
-        m.submodules.lows = lows = Fifo(shape=unsigned(p.slot_bits), depth=6)
+        low = data.StructLayout({"slot": p.slot_bits, "undefined": 1})
+        m.submodules.lows = lows = Fifo(shape=low, depth=6)
 
         # From here on a head a unit: each takes no longer than a head of `interval` elements comes.
         self._accumulate(m, lows.source, product.operands)
@@ -212,23 +136,19 @@ class VoteThreshold(Unit):
             lengths.source.payload.eq(product.operands.payload.b),
         ]
 
-        # l * Q - 1 only touches the integer bits. Roundings alone can bring it below zero: then the
-        # deviation is zero.
-        squared = product.result.payload[SQUARE_FRACTION - 2 * ROOT_FRACTION :]
-        fraction, whole = squared[: 2 * ROOT_FRACTION], squared[2 * ROOT_FRACTION :]
-        excess = Cat(fraction, (whole - 1)[: len(whole)])
         m.d.comb += [
-            root.operand.payload.eq(Mux(whole == 0, 0, excess)),
+            root.operand.payload.eq(self._excess(product.result.payload)),
             root.operand.valid.eq(product.result.valid),
             product.result.ready.eq(root.operand.ready),
             scaled.operands.payload.a.eq(root.result.payload),
-            scaled.operands.payload.b.eq(p.deviation_weight),
+            scaled.operands.payload.b.eq(self.weights.deviation),
             scaled.operands.valid.eq(root.result.valid),
             root.result.ready.eq(scaled.operands.ready),
         ]
 
         # a - b * r: its sign decides on the fallback before anything is divided or rounded.
-        mean = p.mean_weight << ROOT_FRACTION
+        mean, upper = self.weights.mean, self.weights.mean[-2:].all()
+        mean = Mux(upper, LARGEST_MEAN, mean) << ROOT_FRACTION
         margin = Signal(signed(p.root_bits + WEIGHT_BITS + 2))
         negative = margin[-1]
         dropped = ROOT_FRACTION + WEIGHT_FRACTION - QUOTIENT_FRACTION
@@ -250,6 +170,16 @@ class VoteThreshold(Unit):
         self._round(m, quotient.result, divided_is_negative, lows.sink)
         return m
 
+    def _excess(self, squared: Value) -> Value:
+        """Return l * Q - 1, which only touches the integer bits.
+
+        Roundings alone can bring it below zero: then the deviation is zero.
+        """
+        squared = squared[SQUARE_FRACTION - 2 * ROOT_FRACTION :]
+        fraction, whole = squared[: 2 * ROOT_FRACTION], squared[2 * ROOT_FRACTION :]
+        excess = Cat(fraction, (whole - 1)[: len(whole)])
+        return Mux(whole == 0, 0, excess)
+
     def _accumulate(self, m: Module, lows: Any, sums: Any) -> None:
         """Find the smallest element, count the elements and sum up their squares."""
         advance, complete = Signal(), Signal()
@@ -267,6 +197,7 @@ class VoteThreshold(Unit):
         number = Signal(self.parameters.slot_bits)
         element = _Element(
             value=Signal(PROBABILITY_BITS, name="value", reset_less=True),
+            undefined=Signal(name="undefined", reset_less=True),
             position=Signal.like(number, name="position", reset_less=True),
             valid=[Signal(name=f"valid_{stage}") for stage in range(STAGES - 1)],
             first=[Signal(name=f"first_{stage}", reset_less=True) for stage in range(STAGES - 1)],
@@ -278,6 +209,7 @@ class VoteThreshold(Unit):
         with m.If(advance):
             m.d.sync += [
                 element.value.eq(Value.cast(payload.value)[:PROBABILITY_BITS]),
+                element.undefined.eq(Value.cast(payload.value)[PROBABILITY_BITS]),
                 element.position.eq(number),
                 element.first[0].eq(number == 0),
                 element.last[0].eq(payload.last),
@@ -294,9 +226,14 @@ class VoteThreshold(Unit):
         lowest = Signal(self.parameters.slot_bits, reset_less=True)
         with m.If(advance & valid[0] & (first[0] | (value < smallest))):
             m.d.sync += [smallest.eq(value), lowest.eq(element.position)]
+        # One element that is none spoils its head.
+        undefined = Signal(reset_less=True)
+        with m.If(advance & valid[0]):
+            m.d.sync += undefined.eq(element.undefined | (undefined & ~first[0]))
         m.d.comb += [
             lows.valid.eq(valid[1] & element.last[1] & advance),
-            lows.payload.eq(lowest),
+            lows.payload.slot.eq(lowest),
+            lows.payload.undefined.eq(undefined),
         ]
 
     def _square(self, m: Module, advance: Value, value: Value) -> Value:
@@ -393,9 +330,10 @@ class VoteThreshold(Unit):
         code = Cat(Const(0, BINARY16.mantissa_bits), top - shift) + significand + up
         with m.If(leaves):
             m.d.sync += [
-                outcome.payload.threshold.eq(code),
-                outcome.payload.fallback.eq(fallback),
-                outcome.payload.lowest.eq(lows.payload),
+                # Nobody is below zero.
+                outcome.payload.threshold.eq(Mux(lows.payload.undefined, 0, code)),
+                outcome.payload.fallback.eq(fallback & ~lows.payload.undefined),
+                outcome.payload.lowest.eq(lows.payload.slot),
                 outcome.valid.eq(1),
             ]
         with m.Elif(outcome.ready):

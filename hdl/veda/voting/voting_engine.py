@@ -29,12 +29,13 @@ class VotingEngine(Unit):
 
     The paper's rules in terms of steps. *Reserved stage*: `vote` = 0, and no probabilities come.
     *Prefill*: `evictions` = 0. *End of prefill*: `evictions` = as many as are too many; the victims
-    come one by one, each the maximum of what is left, and then only the counts that are left are
-    sent, in the order of their slots. *Generation*: `evictions` = 1; all counts are sent, and the
-    next token takes the victim's slot. The engine compares counts that have this step's votes.
+    come in the order of their slots, and beside them only the counts that are left are sent.
+    *Generation*: `evictions` = 1; all counts are sent, and the next token takes the victim's slot.
+    The engine compares counts that have this step's votes.
 
     **Latency** of a victim `threshold.latency + length + 3` cycles from the last probability of
-    the layer; each further one `length + 4` later. **Throughput** one probability a lane and cycle,
+    the layer; several ones leave in a pass of `length` cycles behind a search, as in `VoteCounter`.
+    **Throughput** one probability a lane and cycle,
     from head to head and from layer to layer; nobody waits as long as a head has at least
     `threshold.interval` elements and a quarter of what the head before it has, and the counts keep
     pace. A step without probabilities takes
@@ -51,6 +52,8 @@ class VotingEngine(Unit):
 
     Members
     -------
+    weights : In(struct)
+        As in `VoteThreshold`: calibrated for each model.
     layers : In(stream)
         A step: `length` slots are cached, 1 to capacity, the token's own included; `vote`: the
         probabilities of all heads come, `length` beats for each `lanes` heads; `new_slot`: the slot
@@ -75,6 +78,7 @@ class VotingEngine(Unit):
         self.parameters = p = parameters
         super().__init__(
             {
+                "weights": In(p.threshold.weights_layout),
                 "layers": In(stream.Signature(p.layer_layout)),
                 "probabilities": In(stream.Signature(p.beat_layout)),
                 "counts_in": In(stream.Signature(unsigned(p.count_bits))),
@@ -91,6 +95,7 @@ class VotingEngine(Unit):
         # So that whether a count is taken does not decide, through the thresholds of all lanes,
         # whether probabilities are.
         votes = buffered(m, "votes_buffer", comparator.votes, depth=2)
+        m.d.comb += comparator.weights.eq(self.weights)
         for source, sink in (
             (self.probabilities, comparator.probabilities),
             (votes, counter.votes),

@@ -8,7 +8,10 @@ from amaranth.lib import data
 
 from hdl.arith.float_format import BINARY16
 from hdl.parameters import Parameters, Range, parameter_object
-from hdl.veda.voting.vote_threshold import PROBABILITY_BITS, VoteThresholdParameters
+from hdl.veda.voting.threshold_parameters import PROBABILITY_BITS, VoteThresholdParameters
+
+SEARCH_LANES = 16
+"""Counts that are compared at a time when a cache is trimmed, at most."""
 
 SLACK = 4
 """Elements that arrive between a threshold and the first vote, and one to spare."""
@@ -21,7 +24,7 @@ class VotingEngineParameters(Parameters):
     Parameters
     ----------
     threshold : VoteThresholdParameters
-        `capacity`, the slots of a layer at most, and the weights of the threshold.
+        `capacity`, the slots of a layer at most.
     heads : int
         Heads of a layer, all of which vote.
     lanes : int
@@ -55,6 +58,16 @@ class VotingEngineParameters(Parameters):
     def slot_bits(self) -> int:
         """Bits of a slot."""
         return self.threshold.slot_bits
+
+    @property
+    def search_lanes(self) -> int:
+        """Counts of a word of the count memory, a power of two; there are at least two words."""
+        return min(SEARCH_LANES, 1 << (self.capacity // 2).bit_length() - 1)
+
+    @property
+    def count_words(self) -> int:
+        """Words of the count memory."""
+        return -(-self.capacity // self.search_lanes)
 
     @property
     def rounds(self) -> int:

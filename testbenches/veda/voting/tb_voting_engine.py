@@ -1,13 +1,17 @@
 """Testbench of the voting engine: SmolLM2's attention, stalls, resets, extremes, heads in a row."""
 
+from dataclasses import replace
 from typing import Any
 
 import cocotb
 import numpy as np
 
 from golden.llm import open_trace
+from golden.veda.voting.vote_threshold import PAPER, Weights
 from golden.veda.voting.voting_engine import exact_votes
 from golden.veda.voting.voting_policy import VotingPolicy, VotingStep, replay
+from hdl.memory.threshold_search import SEARCH_OVERHEAD
+from hdl.veda.voting.threshold_parameters import WEIGHT_BITS
 from hdl.veda.voting.voting_parameters import VotingEngineParameters
 from testbenches.bench import Bench, catalog_parameters, context
 from testbenches.packing import from_integers, unpack
@@ -18,11 +22,15 @@ from testbenches.veda.voting.voting_steps import (
     replayed,
     tabulate,
     threshold_work,
+    usual_weights,
 )
 
 LAYERS = (0, 14, 29)
 TOKENS = 640
 """Tokens of the text."""
+
+TURNS = 3
+"""Cycles of a trimming in which the counts are written, and the search begins and ends."""
 
 
 def workload(p: VotingEngineParameters, full: bool) -> tuple[tuple[int, ...], VotingPolicy, int]:
@@ -67,7 +75,7 @@ def real_steps(p: VotingEngineParameters, full: bool) -> tuple[list[VotingStep],
     )[:, :, : policy.prompt + steps]
     texts = []
     for first in range(0, len(heads) - p.heads + 1, p.heads):
-        group = replay(scores[first : first + p.heads], policy, exact_votes(p))
+        group = replay(scores[first : first + p.heads], policy, exact_votes(usual_weights(p)))
         texts.append([step for step in group if step.token >= policy.prompt - 4])
     taken = [step for token in zip(*texts, strict=True) for step in token]
     return taken, f"SmolLM2 layers {layers}, {p.heads} heads, {steps} generated tokens"
@@ -107,6 +115,8 @@ class Engine:
         self.counts_in = self.bench.source("counts_in", source)
         self.counts_out = self.bench.sink("counts_out", sink)
         self.victims = self.bench.sink("victims", sink)
+        weights = table.weights
+        dut.weights.value = weights.mean | weights.deviation << WEIGHT_BITS
 
     def start(self) -> None:
         """Offer everything."""
@@ -181,6 +191,36 @@ async def real_probabilities(dut: Any) -> None:
 
 
 @cocotb.test()
+async def trimming(dut: Any) -> None:
+    """Cut the cache at a prompt's end: a search over words of counts, and a pass over the slots."""
+    p = catalog_parameters()
+    steps, what = real_steps(p, context()["full"])
+    rng = Bench(dut, "trimming").numpy_rng
+    trim = next(work for work in replayed(steps, p) if work[0].evictions > 1)
+    step, codes, counts = trim
+    cycles = []
+    for evictions in (0, step.evictions):
+        table = tabulate([(replace(step, evictions=evictions), codes, counts)], p, rng)
+        engine = Engine(dut, "trimming", table)
+        cycles.append(await engine.run())
+        engine.check()
+    bits = max(int(table.results[0].counts.max()).bit_length(), 1)
+    words = -(-step.length // p.search_lanes)
+    search = bits * (words + SEARCH_OVERHEAD)
+    cost = cycles[1] - cycles[0]
+    engine.bench.compare(
+        "cycles of trimming", np.array([search + step.length + TURNS]), np.array([cost])
+    )
+    engine.bench.record(
+        cycles=0,
+        ideal_cycles=0,
+        trimming=f"{what}: {step.length} to {step.length - step.evictions}, {bits} bits",
+        trimming_cycles=cost,
+        trimming_passes=round(cost / step.length, 2),
+    )
+
+
+@cocotb.test()
 async def heads_in_a_row(dut: Any) -> None:
     """Heads without a gap, layer after layer: the array never waits, and nothing falls behind."""
     p = catalog_parameters()
@@ -228,15 +268,24 @@ async def short_heads(dut: Any) -> None:
     engine.check()
 
 
+WEIGHTS = {"paper": PAPER, "no deviation": Weights(5000, 0), "above all": Weights(8191, 100)}
+"""a and b, which each model has of its own."""
+
+
 @cocotb.test()
-async def thresholds_to_the_last_bit(dut: Any) -> None:
+@cocotb.parametrize(weights=["usual", *WEIGHTS])
+async def thresholds_to_the_last_bit(dut: Any, weights: str) -> None:
     """Vote where the last bit of a threshold decides, and where the first bit of a root does."""
     p = catalog_parameters()
-    rng = Bench(dut, "thresholds_to_the_last_bit").numpy_rng
-    works = [threshold_work(rng, p, length) for length in range(2, min(p.capacity, 40) + 1)]
+    salt = f"thresholds_to_the_last_bit {weights}"
+    rng = Bench(dut, salt).numpy_rng
+    chosen = WEIGHTS.get(weights, usual_weights(p))
+    step = 1 if weights == "usual" else 5
+    lengths = range(1 if step > 1 else 2, min(p.capacity, 40) + 1, step)
+    works = [threshold_work(rng, p, max(length, 2), chosen) for length in lengths]
     longest = min(p.capacity, 512)
-    works += [threshold_work(rng, p, longest, sinks=True) for _ in range(4)]
-    engine = Engine(dut, "thresholds_to_the_last_bit", tabulate(works, p, rng))
+    works += [threshold_work(rng, p, longest, chosen, sinks=True) for _ in range(4 // step)]
+    engine = Engine(dut, salt, tabulate(works, p, rng, chosen))
     await engine.run()
     engine.check()
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from golden.veda.voting.vote_threshold import vote_threshold
+from golden.veda.voting.vote_threshold import PAPER, Weights, vote_threshold
 from golden.veda.voting.voting_engine import (
     Integers,
     LayerResult,
@@ -31,12 +31,15 @@ class StepTable:
         Payloads of `layers`, `probabilities` and `counts_in`.
     results : list[LayerResult]
         One a step.
+    weights : Weights
+        With which they were made.
     """
 
     layers: list[int]
     probabilities: list[int]
     counts: list[int]
     results: list[LayerResult]
+    weights: Weights
 
     @property
     def sent(self) -> Integers:
@@ -52,11 +55,20 @@ class StepTable:
         ).reshape(-1, 3)
 
 
+def usual_weights(p: VotingEngineParameters) -> Weights:
+    """Return the paper's, or such that a head with a sink takes the fallback in a small cache."""
+    return PAPER if p.capacity > 64 else Weights(deviation=3277)
+
+
 def tabulate(
-    works: Iterable[Work], p: VotingEngineParameters, rng: np.random.Generator
+    works: Iterable[Work],
+    p: VotingEngineParameters,
+    rng: np.random.Generator,
+    weights: Weights | None = None,
 ) -> StepTable:
     """Run steps through the model and pack them; lanes without a head carry noise."""
     kept = list(works)
+    weights = weights or usual_weights(p)
     headers = {
         name: np.array([getattr(step, name) for step, _, _ in kept]).astype(np.int64)
         for name in ("length", "vote", "new_slot", "evictions")
@@ -69,7 +81,8 @@ def tabulate(
         to_integers(pack(p.layer_layout, headers)),
         beats,
         np.concatenate([counts for _, _, counts in kept]).tolist(),
-        [process_step(step, codes, counts, p) for step, codes, counts in kept],
+        [process_step(step, codes, counts, p, weights) for step, codes, counts in kept],
+        weights,
     )
 
 
@@ -102,11 +115,11 @@ def random_codes(rng: np.random.Generator, heads: int, length: int) -> Integers:
 
     Few distinct values, so that ties are the rule; one sink that takes nearly all, so that the
     threshold is negative; all alike, so that the deviation vanishes; anything below 2, so that the
-    sum of squares leaves its range; a softmax.
+    sum of squares leaves its range; NaNs, which are no softmax; a softmax.
     """
     codes = np.zeros((heads, length), np.int64)
     for head in codes:
-        style = rng.integers(5)
+        style = rng.integers(6)
         if style == 0:
             head[:] = rng.choice([0, 1, 0x0400, 0x1400, 0x2C00], length)
         elif style == 1:
@@ -117,13 +130,17 @@ def random_codes(rng: np.random.Generator, heads: int, length: int) -> Integers:
             head[:] = to_codes(np.full(length, 1.0 / length))
         elif style == 3:
             head[:] = rng.integers(0, 0x4000, length)
+        elif style == 4:
+            head[:] = 0x7E00
         else:
             powers = np.exp(rng.normal(scale=2.0, size=length))
             head[:] = to_codes(powers / powers.sum())
     return codes
 
 
-def threshold_codes(rng: np.random.Generator, p: VotingEngineParameters, length: int) -> Integers:
+def threshold_codes(
+    rng: np.random.Generator, p: VotingEngineParameters, length: int, weights: Weights
+) -> Integers:
     """Draw heads with an element at the threshold, which gets no vote, and one below, which does.
 
     A threshold that is wrong in its last bit then changes a vote. An element moves the threshold
@@ -135,7 +152,7 @@ def threshold_codes(rng: np.random.Generator, p: VotingEngineParameters, length:
         head[:] = to_codes(powers / powers.sum() * rng.uniform(0.5, 1.1))
         below, at = rng.permutation(length)[:2]
         for _ in range(30):
-            threshold = vote_threshold(head, p.threshold).threshold
+            threshold = vote_threshold(head, weights).threshold
             if (head[below], head[at]) == (threshold - 1, threshold):
                 break
             head[below], head[at] = max(threshold - 1, 0), threshold
@@ -157,14 +174,19 @@ def sink_codes(rng: np.random.Generator, p: VotingEngineParameters, length: int)
 
 
 def threshold_work(
-    rng: np.random.Generator, p: VotingEngineParameters, length: int, *, sinks: bool = False
+    rng: np.random.Generator,
+    p: VotingEngineParameters,
+    length: int,
+    weights: Weights,
+    *,
+    sinks: bool = False,
 ) -> Work:
     """Return a step with such heads, and with counts that its votes do not saturate."""
     counts = rng.integers(0, max(1, (1 << p.count_bits) - p.heads), length)
     step = LayerStep(
         length=length, vote=True, new_slot=int(rng.integers(length)), evictions=int(rng.integers(2))
     )
-    codes = sink_codes(rng, p, length) if sinks else threshold_codes(rng, p, length)
+    codes = sink_codes(rng, p, length) if sinks else threshold_codes(rng, p, length, weights)
     return step, codes, counts
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from amaranth.hdl import Elaboratable, Module, Mux, Signal
 
+from hdl.veda.voting.threshold_parameters import VoteThresholdParameters
 from hdl.veda.voting.vote_counter import VoteCounter
-from hdl.veda.voting.vote_threshold import VoteThresholdParameters
 from hdl.veda.voting.voting_parameters import VotingEngineParameters
 from testbenches.formal import AnyConst, AnySeq, Assert, Assume, MemoryRegisters, prove
 
@@ -84,16 +84,15 @@ class ArgmaxHarness(Elaboratable):
         with m.If(closes):
             m.d.sync += judged.eq(Mux(due, counter.counts_out.payload, final))
         no_worse = (victim.votes > judged) | ((victim.votes == judged) & (victim.slot <= slot))
-        with m.If(fresh):
+        # A victim stays until it is taken, and one that comes meanwhile waits behind it.
+        waits, offered = Signal(), Signal.like(victim)
+        victims = counter.victims
+        with m.If(fresh & ~waits):
             m.d.comb += [
-                Assert(counter.victims.valid & victim.found & no_worse),
+                Assert(victims.valid & victim.found & no_worse),
                 Assert((victim.slot != slot) | (victim.votes == judged)),
                 Assert(victim.slot < header.length),
             ]
-
-        # A victim stays until it is taken.
-        waits, offered = Signal(), Signal.like(victim)
-        victims = counter.victims
         m.d.sync += [waits.eq(victims.valid & ~victims.ready), offered.eq(victim)]
         with m.If(waits):
             m.d.comb += Assert(victims.valid & (victim.as_value() == offered.as_value()))

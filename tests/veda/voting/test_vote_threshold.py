@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from golden.veda.voting.vote_threshold import (
+    PAPER,
     Outcome,
+    Weights,
     rounded_quotient,
     sum_of_squares,
     vote_threshold,
@@ -20,17 +22,15 @@ from golden.veda.voting.vote_threshold import (
 from golden.veda.voting.voting_engine import to_codes
 from golden.veda.voting.voting_policy import threshold
 from hdl.arith.float_format import BINARY16
-from hdl.veda.voting.vote_threshold import VoteThreshold, VoteThresholdParameters
-
-PAPER = VoteThresholdParameters()
+from hdl.veda.voting.threshold_parameters import VoteThresholdParameters
+from hdl.veda.voting.vote_threshold import VoteThreshold
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"capacity": 3}, "capacity must be an integer from 4 to 4096, not 3"),
-        ({"mean_weight": 6145}, "mean_weight must be an integer from 0 to 6144, not 6145"),
-        ({"deviation_weight": -1}, "deviation_weight must be an integer from 0 to 6144, not -1"),
+        ({"capacity": 4097}, "capacity must be an integer from 4 to 4096, not 4097"),
     ],
 )
 def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
@@ -78,6 +78,15 @@ def test_threshold_is_near_the_algorithms() -> None:
     assert got == pytest.approx(threshold(probabilities), rel=2e-3)
 
 
+@pytest.mark.parametrize("code", [0x7E00, 0x7C00, 0x4000])
+def test_a_head_without_a_softmax_casts_no_vote(code: int) -> None:
+    """Nor against the sink, whose slot is the first: 0x7E00 is 1.5 in its lower bits."""
+    head = to_codes(np.array([0.9, 0.05, 0.03, 0.02]))
+    head[2] = code
+    assert not votes(head, vote_threshold(head, PAPER)).any()
+    assert not votes(np.full(64, code), vote_threshold(np.full(64, code), PAPER)).any()
+
+
 def test_votes() -> None:
     codes = np.array([5, 3, 3, 9])
     assert votes(codes, Outcome(5, False, 1)).tolist() == [False, True, True, False]
@@ -89,6 +98,9 @@ def heads_for(p: VoteThresholdParameters) -> list[np.ndarray]:
     rng = np.random.default_rng(p.capacity)
     longest = min(p.capacity, 120)
     heads = [np.array([0x3C00]), np.zeros(2, np.int64), np.full(longest, 0x3FFF)]
+    # No distributions: a softmax of NaN, one NaN at either end, infinity, 2.
+    heads += [np.full(3, 0x7E00), np.array([0x7E00, 0, 1]), np.array([5, 0, 0x7E00])]
+    heads += [np.array([0x3400, 0x7C00, 0x3400]), np.array([0x4000, 0x3400])]
     for number in range(24):
         length = int(rng.integers(1, longest + 1))
         if number % 4 == 0:
@@ -103,7 +115,7 @@ def heads_for(p: VoteThresholdParameters) -> list[np.ndarray]:
 @pytest.mark.parametrize("capacity", [4, 8, 4096])
 @pytest.mark.parametrize("take", [1.0, 0.02])
 def test_hardware_equals_its_model(capacity: int, take: float) -> None:
-    p = VoteThresholdParameters(capacity=capacity, deviation_weight=2000)
+    p, weights = VoteThresholdParameters(capacity=capacity), Weights(deviation=2000)
     unit = VoteThreshold(parameters=p)
     heads = heads_for(p)
     random = np.random.default_rng(1)
@@ -112,10 +124,12 @@ def test_hardware_equals_its_model(capacity: int, take: float) -> None:
 
     async def source(context: Any) -> None:
         port = unit.probabilities
+        context.set(unit.weights.mean, weights.mean)
+        context.set(unit.weights.deviation, weights.deviation)
         for head in heads:
             for index, code in enumerate(head):
-                # The upper two bits are not looked at.
-                context.set(Value.cast(port.payload.value), int(code) | 0xC000 * (index % 2))
+                # The sign is not looked at.
+                context.set(Value.cast(port.payload.value), int(code) | 0x8000 * (index % 2))
                 context.set(port.payload.last, index == len(head) - 1)
                 context.set(port.valid, 1)
                 await context.tick().until(port.ready)
@@ -132,7 +146,9 @@ def test_hardware_equals_its_model(capacity: int, take: float) -> None:
             )
             cycle += 1
             if valid and ready:
-                got.append((payload.threshold, payload.fallback, payload.lowest))
+                # Whose element is the lowest matters for the fallback alone.
+                lowest = payload.lowest if payload.fallback else 0
+                got.append((payload.threshold, payload.fallback, lowest))
                 seen.append(cycle)
 
     simulator = Simulator(unit)
@@ -140,8 +156,8 @@ def test_hardware_equals_its_model(capacity: int, take: float) -> None:
     simulator.add_testbench(source)
     simulator.add_testbench(sink)
     simulator.run()
-    outcomes = [vote_threshold(head, p) for head in heads]
-    assert got == [(o.threshold, int(o.fallback), o.lowest) for o in outcomes]
+    outcomes = [vote_threshold(head, weights) for head in heads]
+    assert got == [(o.threshold, int(o.fallback), o.lowest * o.fallback) for o in outcomes]
     if capacity > 4:
         assert {o.fallback for o in outcomes} == {False, True}
     if take == 1.0:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from golden.veda.voting.vote_threshold import Weights
 from golden.veda.voting.voting_engine import (
     LayerStep,
     Victim,
@@ -17,10 +18,13 @@ from golden.veda.voting.voting_engine import (
 )
 from golden.veda.voting.voting_policy import VotingPolicy, replay
 from hdl.catalog import entry_named
-from hdl.veda.voting.vote_threshold import VoteThresholdParameters
+from hdl.veda.voting.threshold_parameters import VoteThresholdParameters
 from hdl.veda.voting.voting_engine import VotingEngineParameters
 
 TINY = entry_named("voting_engine").parameters("tiny")
+SHARP = Weights(deviation=3277)
+"""Such that heads with a sink take the fallback in a small cache."""
+
 FIGURE = {5: {2, 3, 4}, 6: {2, 3, 4}, 7: {3, 4, 5, 7}, 8: {3, 6}}
 """Figure 2 (b): whom the voters of rows 5 to 8 vote against, positions from 1."""
 
@@ -59,10 +63,10 @@ def test_steps_of_the_papers_figure() -> None:
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=30), st.integers(0, 32))
-def test_search_removes_one_after_the_other(counts: list[int], evictions: int) -> None:
+def test_search_removes_those_with_the_most_votes(counts: list[int], evictions: int) -> None:
     victims, left = search(np.array(counts), evictions, TINY)
     order = sorted(range(len(counts)), key=lambda slot: (-counts[slot], slot))
-    assert [victim.slot for victim in victims if victim.found] == order[:evictions]
+    assert [victim.slot for victim in victims if victim.found] == sorted(order[:evictions])
     assert len(victims) == evictions
     assert sorted(np.flatnonzero(left)) == sorted(order[evictions:])
 
@@ -72,7 +76,7 @@ def test_protected_slots_are_no_victims() -> None:
         threshold=VoteThresholdParameters(capacity=8), reserved=2, protect_sink=True
     )
     victims, left = search(np.array([9, 9, 1, 2]), 3, p)
-    assert victims == [Victim(3, 2, True), Victim(2, 1, True), Victim(0, 0, False)]
+    assert victims == [Victim(2, 1, True), Victim(3, 2, True), Victim(0, 0, False)]
     assert left.tolist() == [True, True, False, False]
 
 
@@ -95,14 +99,14 @@ def test_model_and_replay_agree() -> None:
     scores = rng.normal(scale=2.5, size=(3, 60, 60))
     fallbacks = 0
     counts = np.zeros(0, np.int64)
-    for step in replay(scores, policy, exact_votes(TINY)):
+    for step in replay(scores, policy, exact_votes(SHARP)):
         length = len(step.positions)
         if length > len(counts):
             counts = np.append(counts, 3)
         header = LayerStep(
             length=length, vote=step.vote, new_slot=step.slot, evictions=len(step.victims)
         )
-        result = process_step(header, to_codes(step.probabilities), counts, TINY)
+        result = process_step(header, to_codes(step.probabilities), counts, TINY, SHARP)
         assert result.counts.tolist() == step.counts.tolist()
         assert [victim.slot for victim in result.victims] == step.victims
         fallbacks += sum(outcome.fallback for outcome in result.outcomes)

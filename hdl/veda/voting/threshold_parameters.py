@@ -1,0 +1,105 @@
+"""Dimensions of VEDA's voting threshold, and what its streams carry."""
+
+from typing import Annotated
+
+from amaranth.lib import data
+from amaranth.utils import ceil_log2
+
+from hdl.arith.float_format import BINARY16
+from hdl.parameters import Parameters, Range, parameter_object
+
+PROBABILITY_BITS = 14
+"""Bits of an FP16 code from 0 up to, but not including, 2: the upper two are zero."""
+
+SQUARE_FRACTION = 40
+"""Fraction bits of a square and of the sum of squares."""
+
+ROOT_FRACTION = 14
+"""Fraction bits of the root of l * Q - 1."""
+
+WEIGHT_BITS = 13
+"""Bits of the weights a and b."""
+
+LARGEST_MEAN = 6144
+"""The largest weight of the mean, 1.5: no threshold is rounded to 2."""
+
+WEIGHT_FRACTION = 12
+"""Fraction bits of the weights a and b."""
+
+QUOTIENT_FRACTION = 25
+"""Fraction bits of a - b * root and of the quotient: one below the last bit of any FP16 number."""
+
+STAGES = 5
+"""Pipeline stages from an element to the sum of squares."""
+
+
+@parameter_object
+class VoteThresholdParameters(Parameters):
+    """Dimensions of a threshold unit; they also drive its golden model and its testbench.
+
+    Parameters
+    ----------
+    capacity : int
+        Elements of a head at most.
+
+    Raises
+    ------
+    ValueError
+        If a rule above is broken, with the rule and the value.
+    """
+
+    capacity: Annotated[int, Range(4, 4096, "tokens")] = 4096
+
+    @property
+    def slot_bits(self) -> int:
+        """Bits of an element's number."""
+        return ceil_log2(self.capacity)
+
+    @property
+    def length_bits(self) -> int:
+        """Bits of a number of elements."""
+        return self.capacity.bit_length()
+
+    @property
+    def excess_bits(self) -> int:
+        """Bits of l * Q - 1, with `2 * ROOT_FRACTION` fraction bits."""
+        return self.length_bits + 1 + 2 * ROOT_FRACTION
+
+    @property
+    def root_bits(self) -> int:
+        """Bits of its root."""
+        return (self.excess_bits + 1) // 2
+
+    @property
+    def quotient_bits(self) -> int:
+        """Bits of a threshold before it is rounded."""
+        return QUOTIENT_FRACTION + 1
+
+    @property
+    def interval(self) -> int:
+        """Cycles from a head's threshold to the next one at least."""
+        steps = (self.length_bits, self.root_bits, WEIGHT_BITS, self.quotient_bits)
+        return max(steps) + 1
+
+    @property
+    def latency(self) -> int:
+        """Cycles from a head's last element to its threshold."""
+        steps = (self.length_bits, self.root_bits, WEIGHT_BITS, self.quotient_bits)
+        return STAGES + sum(step + 1 for step in steps) + 2
+
+    @property
+    def element_layout(self) -> data.StructLayout:
+        """An element of a head."""
+        return data.StructLayout({"value": BINARY16.layout, "last": 1})
+
+    @property
+    def weights_layout(self) -> data.StructLayout:
+        """The paper's a and b, in units of 2**-12."""
+        return data.StructLayout({"mean": WEIGHT_BITS, "deviation": WEIGHT_BITS})
+
+    @property
+    def outcome_layout(self) -> data.StructLayout:
+        """What a head's votes follow from."""
+        return data.StructLayout(
+            {"threshold": PROBABILITY_BITS, "fallback": 1, "lowest": self.slot_bits}
+        )
