@@ -103,11 +103,11 @@ class DecoderLayer:
 
 def rows(array: FlexiblePeArrayParameters, vector: Codes, matrix: Codes) -> Codes:
     """Return vector times matrix as outer products; FP16 codes of the matrix's trailing shape."""
-    flat = matrix.reshape(len(matrix), -1).astype(np.uint64)
+    flat = matrix.reshape(len(matrix), -1)
     # Every element of the array is given the same scalar, and each column has an element.
     columns = -(-flat.shape[1] // array.planes) * array.planes
     weights = np.pad(flat, ((0, 0), (0, columns - flat.shape[1])))
-    scalars = np.repeat(vector.astype(np.uint64)[:, np.newaxis], array.planes, axis=1)
+    scalars = np.repeat(vector[:, np.newaxis], array.planes, axis=1)
     results = outer_product(array, scalars, weights)[: flat.shape[1]]
     return results.astype(np.uint16).reshape(matrix.shape[1:])
 
@@ -115,9 +115,9 @@ def rows(array: FlexiblePeArrayParameters, vector: Codes, matrix: Codes) -> Code
 def sums(array: FlexiblePeArrayParameters, vector: Codes, matrix: Codes) -> Codes:
     """Return vector times matrix as inner products, slice by slice of an array's width."""
     slices = len(vector) // array.width
-    vectors = vector.astype(np.uint64).reshape(slices, 1, array.width)
-    weights = matrix.astype(np.uint64).T.reshape(-1, slices, array.width)
-    apart = np.zeros(len(weights), np.uint64)
+    vectors = vector.reshape(slices, 1, array.width)
+    weights = matrix.T.reshape(-1, slices, array.width)
+    apart = np.zeros(len(weights), np.uint16)
     parts = []
     for number in range(slices):
         own = weights[:, number]

@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 from golden.arith.float_convert import float_convert
 from golden.veda.array.flexible_pe_array import inner_products, outer_product
 from golden.veda.functions.element_serial_softmax import softmax
+from golden.veda.voting.vote_threshold import PAPER, Weights
 from golden.veda.voting.voting_engine import LayerStep, process_step
 from hdl.arith.float_format import BINARY16
 from hdl.veda.parameters import VedaParameters
-from hdl.veda.voting.vote_threshold import PROBABILITY_BITS
 
 Codes = NDArray[np.uint16]
 
@@ -88,6 +88,9 @@ class LayerModel:
     parameters : VedaParameters
         Dimensions.
 
+    weights : Weights
+        Of the votes' thresholds.
+
     Members
     -------
     keys, values : numpy.ndarray
@@ -106,6 +109,7 @@ class LayerModel:
     length: int = 0
     victim: int | None = None
     stepped: bool = False
+    weights: Weights = PAPER
     counts: NDArray[np.int64] = field(init=False)
     keys: Codes = field(init=False)
     values: Codes = field(init=False)
@@ -155,9 +159,8 @@ class LayerModel:
                 outputs.append(outer_product(p.array, scalars.T.astype(np.uint64), weights))
         heads = np.array(probabilities[: p.heads], np.uint16)
         step = LayerStep(length=self.length, vote=vote, new_slot=slot, evictions=evictions)
-        # The voting engine takes as many bits as a probability has; a NaN has more.
-        codes = (heads & (1 << PROBABILITY_BITS) - 1).astype(np.int64)
-        result = process_step(step, codes, self.counts[: self.length], p.voting)
+        codes = heads.astype(np.int64)
+        result = process_step(step, codes, self.counts[: self.length], p.voting, self.weights)
         self.counts[: self.length] = result.counts
         victims = [victim.slot for victim in result.victims]
         if evictions == 1:

@@ -1,5 +1,7 @@
 """The units of VEDA."""
 
+from dataclasses import replace
+
 from hdl.entry import Entry
 from hdl.veda.array.flexible_pe_array import FlexiblePeArray, FlexiblePeArrayParameters
 from hdl.veda.functions.element_serial_activation import (
@@ -24,9 +26,21 @@ from hdl.veda.functions.special_function_unit import (
 )
 from hdl.veda.parameters import VedaParameters
 from hdl.veda.veda import Veda
-from hdl.veda.voting.vote_threshold import VoteThresholdParameters
+from hdl.veda.voting.threshold_parameters import VoteThresholdParameters
 from hdl.veda.voting.voting_engine import VotingEngine
 from hdl.veda.voting.voting_parameters import VotingEngineParameters
+
+SMOLLM2 = VedaParameters(
+    head_size=64,
+    heads=9,
+    kv_heads=3,
+    capacity=512,
+    group=2,
+    hidden_size=576,
+    feed_forward_size=1536,
+    positions=8192,
+    block=8,
+)
 
 UNITS: tuple[Entry, ...] = (
     Entry(
@@ -122,8 +136,11 @@ UNITS: tuple[Entry, ...] = (
             "tiny_lanes": SpecialFunctionUnitParameters(
                 lanes=2, capacity=24, tile=4, heads=2, width=12, divide_digits=0
             ),
-            "smollm2": SpecialFunctionUnitParameters(lanes=2, capacity=512, width=576),
-            "paper": SpecialFunctionUnitParameters(rms=False),
+            # Those of the accelerator: one configuration, one figure.
+            "smollm2": SpecialFunctionUnitParameters(
+                lanes=2, capacity=512, heads=2, width=576, divide_digits=0
+            ),
+            "paper": SpecialFunctionUnitParameters(heads=2, vectors=1, divide_digits=0),
         },
         long=("smollm2", "paper"),
     ),
@@ -135,13 +152,13 @@ UNITS: tuple[Entry, ...] = (
         unit=VotingEngine,
         presets={
             "tiny": VotingEngineParameters(
-                threshold=VoteThresholdParameters(capacity=40, deviation_weight=3277),
+                threshold=VoteThresholdParameters(capacity=40),
                 heads=3,
                 count_bits=4,
                 reserved=4,
             ),
             "tiny_lanes": VotingEngineParameters(
-                threshold=VoteThresholdParameters(capacity=40, deviation_weight=3277),
+                threshold=VoteThresholdParameters(capacity=40),
                 heads=3,
                 lanes=2,
                 count_bits=6,
@@ -205,20 +222,31 @@ UNITS: tuple[Entry, ...] = (
                 positions=64,
                 block=2,
             ),
-            "smollm2": VedaParameters(
-                head_size=64,
-                heads=9,
+            # The last row of the vocabulary is filled with zeros, and a row's sums are made faster
+            # than compared.
+            "tiny_vocabulary": VedaParameters(
+                array=FlexiblePeArrayParameters(rows=2, columns=2, partial_sums=4),
+                copies=2,
+                head_size=4,
+                heads=3,
                 kv_heads=3,
-                capacity=512,
-                group=5,
-                hidden_size=576,
-                feed_forward_size=1536,
-                positions=8192,
-                block=8,
+                layers=3,
+                capacity=16,
+                tile=4,
+                group=2,
+                hidden_size=4,
+                feed_forward_size=16,
+                positions=64,
+                vocabulary=45,
+                block=3,
             ),
-            "paper": VedaParameters(block=8),
+            "smollm2": SMOLLM2,
+            # The whole model: with the final norm and the vocabulary's projection.
+            "smollm2_vocabulary": replace(SMOLLM2, vocabulary=49152),
+            # What it holds fits into the paper's 256 KB; a weight buffer for blocks does not.
+            "paper": VedaParameters(group=2),
         },
-        long=("smollm2", "paper"),
+        long=("smollm2", "smollm2_vocabulary", "paper"),
     ),
 )
 """Every unit of VEDA."""

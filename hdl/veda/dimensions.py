@@ -3,13 +3,14 @@
 from dataclasses import field
 from typing import Annotated
 
+from hdl.memory.memory import LARGEST_DEPTH
 from hdl.parameters import As, Parameters, PowerOfTwo, Range, parameter_object, require
 from hdl.veda.array.array_parameters import FlexiblePeArrayParameters
 from hdl.veda.encodings import PassKind
 from hdl.veda.functions.layernorm_parameters import ElementSerialLayernormParameters
 from hdl.veda.functions.softmax_parameters import ElementSerialSoftmaxParameters
 from hdl.veda.functions.special_function_unit import SpecialFunctionUnitParameters
-from hdl.veda.voting.vote_threshold import VoteThresholdParameters
+from hdl.veda.voting.threshold_parameters import VoteThresholdParameters
 from hdl.veda.voting.voting_engine import VotingEngineParameters
 
 
@@ -47,6 +48,9 @@ class VedaDimensions(Parameters):
         narrower layer is padded with columns of zeros.
     positions : int
         Positions that have angles.
+    vocabulary : int
+        Tokens that the model knows, for which the final norm and the projection stand behind the
+        last layer; with 0 the states leave.
     block : int
         Tokens of a prompt that go through a layer together, each line of its matrices being fetched
         once for all of them, at most `capacity`. With 1 there is no weight buffer.
@@ -69,6 +73,7 @@ class VedaDimensions(Parameters):
     hidden_size: Annotated[int, Range(2, 65536, "elements")] = 4096
     feed_forward_size: Annotated[int, Range(1, 65536, "elements")] = 11008
     positions: Annotated[int, PowerOfTwo(2, 65536, "positions")] = 4096
+    vocabulary: Annotated[int, Range(0, 262144, "tokens")] = 0
     block: Annotated[int, Range(1, 64, "tokens")] = 1
 
     def __post_init__(self) -> None:
@@ -95,8 +100,16 @@ class VedaDimensions(Parameters):
             f"feed_forward_size must be a multiple of all arrays' width {self.row}",
             self.feed_forward_size,
         )
+        require(self.vocabulary != 1, "vocabulary must be 0 or at least 2", self.vocabulary)
         rule = f"block must be at most capacity = {self.capacity}"
         require(self.block <= self.capacity, rule, self.block)
+        # What the buffers hold must fit into memories.
+        for what, words in (
+            ("elements of a block's hidden states", self.state_elements),
+            ("lines of a block's weights", self.segment_lines if self.block > 1 else 0),
+            ("vectors of a block's outer products", self.slices),
+        ):
+            require(words <= LARGEST_DEPTH, f"{what} must be at most {LARGEST_DEPTH}", words)
 
     @property
     def row(self) -> int:
@@ -148,6 +161,16 @@ class VedaDimensions(Parameters):
             PassKind.GATE_UP: self.gated_rows * self.hidden_size,
             PassKind.DOWN: self.activated_slices * self.sums,
         }
+
+    @property
+    def vocabulary_rows(self) -> int:
+        """Rows of the vocabulary's sums, the last of which may be filled with zeros."""
+        return -(-self.vocabulary // self.row)
+
+    @property
+    def vocabulary_beats(self) -> int:
+        """Lines a channel of the vocabulary's projection."""
+        return self.vocabulary_rows * self.hidden_size
 
     @property
     def segment_lines(self) -> int:

@@ -15,6 +15,9 @@ class SlotState(enum.Enum, shape=2):
     VICTIM = 2
     """Into the victim's slot."""
 
+    TRIMMED = 3
+    """Nowhere: what several victims leave behind must be loaded."""
+
 
 class Operation(enum.Enum, shape=1):
     """What an instruction requests."""
@@ -24,6 +27,19 @@ class Operation(enum.Enum, shape=1):
 
     LAYER = 1
     """A whole decoder layer: the hidden state stays inside."""
+
+
+class Leave(enum.Enum, shape=2):
+    """What becomes of the hidden states behind a layer."""
+
+    STAY = 0
+    """The next layer takes them."""
+
+    OUT = 1
+    """They leave the accelerator."""
+
+    PREDICT = 2
+    """They meet the final norm and the vocabulary; the token with the largest sum leaves."""
 
 
 class PassKind(enum.Enum, shape=3):
@@ -50,8 +66,11 @@ class PassKind(enum.Enum, shape=3):
     DOWN = 6
     """Weights, with the activated elements: inner products, added to the state."""
 
+    VOCABULARY = 7
+    """Weights, with the normalised state: outer products, of which the largest is looked for."""
 
-class RowKind(enum.Enum, shape=2):
+
+class RowKind(enum.Enum, shape=3):
     """Where a row of sums goes."""
 
     OUTPUT = 0
@@ -66,6 +85,9 @@ class RowKind(enum.Enum, shape=2):
     GATED = 3
     """Gates and ups, in turn."""
 
+    LOGITS = 4
+    """Sums of the vocabulary's tokens."""
+
 
 class Space(enum.Enum, shape=2):
     """What a memory line holds."""
@@ -73,3 +95,4 @@ class Space(enum.Enum, shape=2):
     CACHE = 0
     WEIGHTS = 1
     ANGLES = 2
+    VOCABULARY = 3

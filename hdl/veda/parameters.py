@@ -58,13 +58,24 @@ class VedaParameters(VedaDimensions):
         )
 
     @property
+    def vocabulary_line(self) -> data.StructLayout:
+        """Place of a line of the vocabulary's projection, in `line` and `layer` together."""
+        return data.StructLayout(
+            {
+                "line": ceil_log2(max(self.vocabulary_beats, 1)),
+                "channel": ceil_log2(self.channels),
+            }
+        )
+
+    @property
     def address_layout(self) -> data.StructLayout:
         """Address of a line; what its `line` means depends on the space."""
         # A union: the widest place decides.
         places = (self.cache_line, self.weight_line, self.angle_line)
+        widths = [place.size for place in places]
         return data.StructLayout(
             {
-                "line": max(place.size for place in places),
+                "line": max(*widths, self.vocabulary_line.size - self.layer_bits),
                 "layer": self.layer_bits,
                 "space": Space,
             }
@@ -83,12 +94,17 @@ class VedaParameters(VedaDimensions):
     @property
     def burst_shape(self) -> range:
         """Shape of a number of lines that are fetched together."""
-        return range(max(self.capacity, *self.beats.values()) + 1)
+        return range(max(self.capacity, self.vocabulary_beats, *self.beats.values()) + 1)
 
     @property
     def length_shape(self) -> range:
         """Shape of a number of cached tokens."""
         return range(self.capacity + 1)
+
+    @property
+    def leave_bits(self) -> int:
+        """Bits of `Leave`; without a vocabulary there is nothing to predict."""
+        return 2 if self.vocabulary else 1
 
     @property
     def instruction_layout(self) -> data.StructLayout:
@@ -103,9 +119,19 @@ class VedaParameters(VedaDimensions):
                 "vote": 1,
                 "evictions": self.length_shape,
                 "position": ceil_log2(self.positions),
-                "leave": 1,
+                "leave": self.leave_bits,
             }
         )
+
+    @property
+    def instruction_errors_layout(self) -> data.StructLayout:
+        """What instructions should not have asked for."""
+        return data.StructLayout({"block": 1, "position": 1, "trimmed": 1})
+
+    @property
+    def errors_layout(self) -> data.StructLayout:
+        """What instructions and hidden states have done against the rules."""
+        return data.StructLayout({**dict(self.instruction_errors_layout.members), "states": 1})
 
     @property
     def entry_layout(self) -> data.StructLayout:
@@ -127,7 +153,7 @@ class VedaParameters(VedaDimensions):
                 "vote": 1,
                 "evictions": self.length_shape,
                 "position": ceil_log2(self.positions),
-                "leave": 1,
+                "leave": self.leave_bits,
             }
         )
 
@@ -162,7 +188,7 @@ class VedaParameters(VedaDimensions):
                 "final": 1,
                 "vote": 1,
                 "operation": Operation,
-                "leave": 1,
+                "leave": self.leave_bits,
             }
         )
 
@@ -216,6 +242,18 @@ class VedaParameters(VedaDimensions):
     def eviction_layout(self) -> data.StructLayout:
         """Who leaves a layer."""
         return data.StructLayout({"layer": self.layer_bits, "slot": self.slot_bits})
+
+    @property
+    def row_sums_layout(self) -> data.ArrayLayout:
+        """The sums of all arrays' rows before they are rounded."""
+        return data.ArrayLayout(self.array.sum_format.layout, self.row)
+
+    @property
+    def prediction_layout(self) -> data.StructLayout:
+        """The token with the largest sum, and that sum."""
+        return data.StructLayout(
+            {"token": ceil_log2(self.vocabulary), "sum": self.array.sum_format.layout}
+        )
 
     @property
     def scalar_layout(self) -> data.StructLayout:

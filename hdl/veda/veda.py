@@ -6,7 +6,7 @@ the scheduler between them, and the streams to the memory outside.
 
 from typing import Any
 
-from amaranth.hdl import Module
+from amaranth.hdl import Cat, Module, Value
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
@@ -20,6 +20,7 @@ from hdl.veda.control.linear_results import LinearResults
 from hdl.veda.control.operand_feeder import OperandFeeder
 from hdl.veda.control.residual_stream import ResidualStream
 from hdl.veda.control.scheduler import Scheduler
+from hdl.veda.control.serial_argmax import SerialArgmax
 from hdl.veda.control.weight_buffer import WeightBuffer
 from hdl.veda.functions.special_function_unit import SpecialFunctionUnit
 from hdl.veda.parameters import VedaParameters
@@ -65,6 +66,8 @@ class Veda(Unit):
 
     Members
     -------
+    weights : In(struct)
+        Those of the votes' thresholds, as in `VoteThreshold`.
     instructions : In(stream)
         As in `Scheduler`. A layer's first instruction must `load` its length.
     vectors : In(stream)
@@ -79,6 +82,9 @@ class Veda(Unit):
     states_out : Out(stream)
         For each instruction of a layer with `leave` the hidden states behind it; `last` with each
         one's last element.
+    predictions : Out(stream)
+        With a vocabulary: for each token of an instruction that predicts, the `token` that follows
+        it, and its unrounded `sum`.
     reads : Out(stream)
         Bursts to fetch: for each channel the address of the first line; `beats` lines follow, one
         behind the other. A burst must see the writes taken before it.
@@ -98,6 +104,9 @@ class Veda(Unit):
         As in `ElementSerialSoftmax`.
     overflow : Out(1)
         A token came when all slots were taken, and took the last one. Until reset.
+    errors : Out(struct)
+        `block`, `position`, `trimmed`: as in `Scheduler`. `states`: the `last` of `states_in` did
+        not come with the last element of a block. Until reset.
 
     Raises
     ------
@@ -109,6 +118,7 @@ class Veda(Unit):
         self.parameters = p = parameters
         super().__init__(
             {
+                "weights": In(p.voting.threshold.weights_layout),
                 "instructions": In(stream.Signature(p.instruction_layout)),
                 "vectors": In(stream.Signature(p.beat_layout)),
                 "states_in": In(stream.Signature(p.state_layout)),
@@ -124,7 +134,9 @@ class Veda(Unit):
                 "undefined": Out(1),
                 "clear_flags": In(1),
                 "overflow": Out(1),
+                "errors": Out(p.errors_layout),
             }
+            | ({"predictions": Out(stream.Signature(p.prediction_layout))} if p.vocabulary else {})
         )
 
     def elaborate(self, platform: Any) -> Module:
@@ -151,6 +163,7 @@ class Veda(Unit):
             (voting.victims, scheduler.victims),
             (self.counts_in, voting.counts_in),
             (voting.counts_out, self.counts_out),
+            (scheduler.blocks, residual.blocks),
             (self.states_in, residual.states_in),
             (residual.states_out, self.states_out),
             (feeder.angles, results.angles),
@@ -164,10 +177,15 @@ class Veda(Unit):
             (buffered(m, "votes", feeder.votes, depth=2), voting.probabilities),
         ):
             connect_streams(m, source, sink)
+        for name, _field in p.instruction_errors_layout:
+            m.d.comb += self.errors[name].eq(scheduler.errors[name])
         m.d.comb += [
+            self.errors.states.eq(residual.misplaced),
+            voting.weights.eq(self.weights),
             # A matrix of sums is done when its last sum is in the state, and only then.
             feeder.finished.eq(residual.finished),
             residual.leave.eq(feeder.leave),
+            residual.predict.eq(feeder.predict),
             functions.clear_flags.eq(self.clear_flags),
             self.flags.eq(functions.flags),
             self.undefined.eq(functions.undefined),
@@ -251,6 +269,17 @@ class Veda(Unit):
             finals.sink.ready.eq(sink.valid & sink.ready & sink.payload.last),
         ]
 
+    def _predict(self, m: Module, arrays: list[FlexiblePeArray], results: LinearResults) -> None:
+        """Look for the largest of the vocabulary's sums."""
+        m.submodules.argmax = argmax = SerialArgmax(parameters=self.parameters)
+        connect_streams(m, results.logits, argmax.rows)
+        connect_streams(m, argmax.predictions, self.predictions)
+        m.d.comb += [
+            # In lock-step, as all that the arrays do.
+            argmax.row_ends.eq(arrays[0].row_ends),
+            Value.cast(argmax.row_sums).eq(Cat(Value.cast(a.row_sums) for a in arrays)),
+        ]
+
     def _place_arrays(
         self,
         m: Module,
@@ -261,7 +290,10 @@ class Veda(Unit):
     ) -> None:
         """Feed the arrays, and lead what they make to where it is used."""
         p = self.parameters
-        arrays = [FlexiblePeArray(parameters=p.array) for _ in range(p.copies)]
+        unrounded = p.vocabulary > 0
+        arrays = [FlexiblePeArray(parameters=p.array, unrounded=unrounded) for _ in range(p.copies)]
+        if unrounded:
+            self._predict(m, arrays, results)
         scores, sums, rows = functions.scores, residual.sums, results.rows
         # In lock-step: the arrays are given the same beat, and their results are taken together.
         for copy, array in enumerate(arrays):

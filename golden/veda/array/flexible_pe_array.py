@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,8 @@ from golden.arith.float_convert import float_convert
 from golden.arith.float_multiply import float_multiply
 from golden.arith.float_tree import float_tree
 from golden.arith.float_widening_multiply import float_widening_multiply
-from hdl.arith.float_format import BINARY16, FloatFormat
+from golden.veda.array import native_sums
+from hdl.arith.float_format import BINARY16, BINARY32, FloatFormat
 from hdl.veda.array.array_parameters import ArrayMode, FlexiblePeArrayParameters
 
 Codes = NDArray[np.uint64]
@@ -80,7 +82,7 @@ def run(p: FlexiblePeArrayParameters, beats: Beats) -> Outcome:
 
 
 def inner_products(
-    p: FlexiblePeArrayParameters, vectors: Codes, weights: Codes, split: Codes
+    p: FlexiblePeArrayParameters, vectors: NDArray[Any], weights: NDArray[Any], split: NDArray[Any]
 ) -> Codes:
     """Return the sums of the products, in the format of the sums.
 
@@ -98,6 +100,15 @@ def inner_products(
     numpy.ndarray
         Shape (beats, planes).
     """
+    if p.sum_format == BINARY32:
+        return native_sums.inner_products(p, vectors, weights, split)
+    return emulated_inner_products(p, vectors.astype("u8"), weights.astype("u8"), split)
+
+
+def emulated_inner_products(
+    p: FlexiblePeArrayParameters, vectors: Codes, weights: Codes, split: Codes
+) -> Codes:
+    """Return the same for any format of the sums, by the adders' models."""
     products = multiply(p.sum_format, vectors, weights)
     rows = float_tree(p.sum_format, products.reshape(-1, p.planes, p.rows, p.columns))
     planes = float_tree(p.sum_format, rows)
@@ -106,7 +117,9 @@ def inner_products(
     return planes
 
 
-def outer_product(p: FlexiblePeArrayParameters, scalars: Codes, weights: Codes) -> Codes:
+def outer_product(
+    p: FlexiblePeArrayParameters, scalars: NDArray[Any], weights: NDArray[Any]
+) -> Codes:
     """Return a row of sums as FP16 codes.
 
     Parameters
@@ -117,6 +130,18 @@ def outer_product(p: FlexiblePeArrayParameters, scalars: Codes, weights: Codes) 
         FP16 codes, shape (elements, planes) and (elements, columns): as many columns a plane as
         the array is wide, or as several rows of results together are.
     """
+    return float_convert(p.sum_format, BINARY16, outer_sums(p, scalars, weights))
+
+
+def outer_sums(p: FlexiblePeArrayParameters, scalars: NDArray[Any], weights: NDArray[Any]) -> Codes:
+    """Return a row of sums before they are rounded, in the format of the sums."""
+    if p.sum_format == BINARY32:
+        return native_sums.outer_sums(p, scalars, weights)
+    return emulated_outer_sums(p, scalars.astype("u8"), weights.astype("u8"))
+
+
+def emulated_outer_sums(p: FlexiblePeArrayParameters, scalars: Codes, weights: Codes) -> Codes:
+    """Return the same for any format of the sums, by the adders' models."""
     columns = weights.shape[1]
     own = np.repeat(scalars, columns // p.planes, axis=1)
     products = multiply(p.sum_format, own, weights)
@@ -130,7 +155,7 @@ def outer_product(p: FlexiblePeArrayParameters, scalars: Codes, weights: Codes) 
     total, *rest = np.roll(partial, -oldest, axis=0)
     for part in rest:
         total = float_add(p.sum_format, total, part)
-    return float_convert(p.sum_format, BINARY16, total)
+    return total
 
 
 def multiply(sum_format: FloatFormat, a: Codes, b: Codes) -> Codes:

@@ -6,7 +6,7 @@ Section 4 and Figures 5 and 6 of the paper.
 from typing import Any
 
 from amaranth.hdl import Const, Module, Mux, Signal, Value
-from amaranth.lib import stream
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.stream.connect import connect_streams
@@ -56,6 +56,8 @@ class FlexiblePeArray(Unit):
     ----------
     parameters : FlexiblePeArrayParameters
         Dimensions.
+    unrounded : bool
+        Whether a row's sums are also given as they are.
 
     Members
     -------
@@ -69,6 +71,11 @@ class FlexiblePeArray(Unit):
         others are what their planes have of it.
     results : Out(stream)
         width x FP16.
+    row_ends : Out(1)
+        With `unrounded`: in this cycle alone, `row_sums` are the sums of which the next one's
+        `results` are made.
+    row_sums : Out(array)
+        width x `sum_format`.
 
     Raises
     ------
@@ -76,8 +83,10 @@ class FlexiblePeArray(Unit):
         By `FlexiblePeArrayParameters`.
     """
 
-    def __init__(self, *, parameters: FlexiblePeArrayParameters) -> None:
+    def __init__(self, *, parameters: FlexiblePeArrayParameters, unrounded: bool = False) -> None:
         self.parameters = parameters
+        self.unrounded = unrounded
+        sums = data.ArrayLayout(parameters.sum_format.layout, parameters.width)
         super().__init__(
             {
                 "operands": In(stream.Signature(parameters.operand_layout)),
@@ -85,6 +94,7 @@ class FlexiblePeArray(Unit):
                 "dot_products": Out(stream.Signature(parameters.dot_layout)),
                 "results": Out(stream.Signature(parameters.vector_layout)),
             }
+            | ({"row_ends": Out(1), "row_sums": Out(sums)} if unrounded else {})
         )
 
     def elaborate(self, platform: Any) -> Module:
@@ -226,9 +236,13 @@ class FlexiblePeArray(Unit):
     def _round(self, m: Module, elements: list[list[ProcessingElement]], capture: Value) -> None:
         """Round a row's sums into registers, where they stay until they are taken."""
         lanes = [element for plane in elements for element in plane]
+        if self.unrounded:
+            m.d.comb += self.row_ends.eq(capture)
         for lane, element in enumerate(lanes):
             rounder = SumRounder(sum_format=self.parameters.sum_format, stages=1, enable=True)
             m.submodules[f"result_{lane}"] = rounder
+            if self.unrounded:
+                m.d.comb += self.row_sums[lane].eq(element.sum)
             # The rounder's own stage is the output register: it moves only with a finished row.
             m.d.comb += [
                 rounder.enable.eq(capture),

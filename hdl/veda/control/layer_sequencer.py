@@ -7,18 +7,20 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.unit import Unit
-from hdl.veda.encodings import PassKind, Space
+from hdl.veda.encodings import Leave, PassKind, Space
 from hdl.veda.parameters import VedaParameters
 
 BEFORE = (PassKind.ANGLES, PassKind.QUERY_KEY_VALUE)
 BEHIND = (PassKind.OUTPUT_PROJECTION, PassKind.GATE_UP, PassKind.DOWN)
+PREDICTING = (*BEHIND, PassKind.VOCABULARY)
 
 
 class LayerSequencer(Unit):
     """Order the weights of a layer's matrices, each as one burst.
 
     A layer's matrices stand one behind the other, in the order in which the arrays use their lines:
-    an address is a constant, and a burst a matrix.
+    an address is a constant, and a burst a matrix. The vocabulary follows a layer whose states
+    predict.
 
     **Latency** 0 cycles. **Throughput** one burst a cycle.
 
@@ -54,11 +56,14 @@ class LayerSequencer(Unit):
         p = self.parameters
         half, task = self.halves.payload, self.halves.payload.task
         burst, header = self.reads.payload, self.passes.payload
+        predicts = task.leave == Leave.PREDICT.value
+        last_behind = Mux(predicts, len(PREDICTING) - 1, len(BEHIND) - 1)
         # A burst and its pass go out together.
-        step = Signal(range(max(len(BEFORE), len(BEHIND))))
+        behind = PREDICTING if p.vocabulary else BEHIND
+        step = Signal(range(max(len(BEFORE), len(behind))))
         ends, moves = Signal(), Signal()
         m.d.comb += [
-            ends.eq(step == Mux(half.behind, len(BEHIND), len(BEFORE)) - 1),
+            ends.eq(step == Mux(half.behind, last_behind, len(BEFORE) - 1)),
             moves.eq(self.halves.valid & self.reads.ready & self.passes.ready),
             self.reads.valid.eq(self.halves.valid & self.passes.ready),
             self.passes.valid.eq(self.halves.valid & self.reads.ready),
@@ -72,8 +77,8 @@ class LayerSequencer(Unit):
         # Where a matrix begins is known when the hardware is built: matrices stand in this order.
         line = 0
         with m.Switch(half.behind):
-            for behind, kinds in enumerate((BEFORE, BEHIND)):
-                with m.Case(behind), m.Switch(step):
+            for half_number, kinds in enumerate((BEFORE, behind)):
+                with m.Case(half_number), m.Switch(step):
                     for number, kind in enumerate(kinds):
                         with m.Case(number):
                             m.d.comb += header.kind.eq(kind)
@@ -94,10 +99,17 @@ class LayerSequencer(Unit):
                     address.space.eq(Space.ANGLES),
                     address.line.eq(Cat(task.position, part)),
                 ]
+            elif kind == PassKind.VOCABULARY:
+                place = channel << p.vocabulary_line["channel"].offset
+                m.d.comb += [
+                    address.space.eq(Space.VOCABULARY),
+                    Cat(address.line, address.layer).eq(place),
+                ]
             else:
                 m.d.comb += [
                     address.space.eq(Space.WEIGHTS),
                     address.layer.eq(task.layer),
                     address.line.eq(line | channel << p.weight_line["channel"].offset),
                 ]
-        m.d.comb += self.passes.payload.beats.eq(p.beats.get(kind, task.last_token + 1))
+        lines = {PassKind.ANGLES: task.last_token + 1, PassKind.VOCABULARY: p.vocabulary_beats}
+        m.d.comb += self.passes.payload.beats.eq((p.beats | lines)[kind])

@@ -45,6 +45,9 @@ class LinearResults(Unit):
         Heads' outputs that leave the accelerator.
     projections : Out(stream)
         Keys, values and queries, as in `Scheduler`.
+    logits : Out(stream)
+        With a vocabulary: a row of its sums is at the arrays' outputs, of a block of as many
+        tokens.
     slices : Out(stream)
         Halves of vectors for the arrays, and where in a block's vectors they belong.
     pairs, rotated : Out, In(stream)
@@ -56,6 +59,7 @@ class LinearResults(Unit):
     def __init__(self, *, parameters: VedaParameters) -> None:
         self.parameters = p = parameters
         activation, rotary = p.functions.activation, p.functions.rotary
+        logits = {"logits": Out(stream.Signature(p.token_shape))} if p.vocabulary else {}
         super().__init__(
             {
                 "rows": In(stream.Signature(p.row_layout)),
@@ -68,6 +72,7 @@ class LinearResults(Unit):
                 "operands": Out(stream.Signature(activation.operands_layout)),
                 "activated": In(stream.Signature(activation.element_layout)),
             }
+            | logits
         )
 
     def elaborate(self, platform: Any) -> Module:
@@ -98,7 +103,8 @@ class LinearResults(Unit):
         ]
         self._route(m, paired, index=index, ends=ends, rotating=rotating, split=split)
         # A matrix's rows come token by token each, a token's heads one behind the other.
-        moves = rows.valid & rows.ready & (row.kind != RowKind.OUTPUT)
+        counted = (row.kind != RowKind.OUTPUT) & (row.kind != RowKind.LOGITS)
+        moves = rows.valid & rows.ready & counted
         with m.If(moves & (attends | token_ends)):
             m.d.sync += index.eq(Mux(ends, 0, index + 1))
         with m.If(moves & (~attends | ends)):
@@ -117,6 +123,13 @@ class LinearResults(Unit):
                     self.outputs.valid.eq(rows.valid),
                     rows.ready.eq(self.outputs.ready),
                 ]
+            if p.vocabulary:
+                with m.Case(RowKind.LOGITS):
+                    m.d.comb += [
+                        self.logits.valid.eq(rows.valid),
+                        self.logits.payload.eq(row.last_token),
+                        rows.ready.eq(self.logits.ready),
+                    ]
             with m.Case(RowKind.ATTENDED):
                 m.d.comb += [rows.ready.eq(split), ends.eq(index == p.rounds - 1)]
             # Keys, values, queries: only the values in the middle keep their elements as they are.
@@ -145,7 +158,9 @@ class LinearResults(Unit):
     def _rotate(self, m: Module, pairs: Any, rows: Any) -> tuple[Any, Value]:
         """Give each pair its angle or its function; return the rows that come back, if any."""
         p = self.parameters
-        m.submodules.rotated_rows = collected = Collector(shape=32, items=p.row // 2)
+        # Pairs come every other cycle at most: the cycle between two rows costs nothing, and the
+        # shared operators' ready ends here.
+        m.submodules.rotated_rows = collected = Collector(shape=32, items=p.row // 2, overlap=False)
         tagged, pair = pairs.payload, pairs.payload.item
         angles = Signal(p.angle_layout, reset_less=True)
         returned = self.rotated.payload
@@ -218,7 +233,9 @@ class LinearResults(Unit):
     def _slices(self, m: Module, ends: Value) -> Value:
         """Collect activated elements, split the heads' outputs; return whether the row is split."""
         p = self.parameters
-        m.submodules.activated = activated = Collector(shape=16, items=p.array.width // 2)
+        m.submodules.activated = activated = Collector(
+            shape=16, items=p.array.width // 2, overlap=False
+        )
         m.d.comb += [
             activated.items.valid.eq(self.activated.valid),
             activated.items.payload.item.eq(self.activated.payload.value),

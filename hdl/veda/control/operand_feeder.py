@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
@@ -12,7 +12,7 @@ from hdl.stream.connect import fork_handshake
 from hdl.unit import Unit
 from hdl.veda.array.array_parameters import ArrayMode
 from hdl.veda.control.linear_counter import LinearCounter
-from hdl.veda.encodings import Operation, PassKind, RowKind
+from hdl.veda.encodings import Leave, Operation, PassKind, RowKind
 from hdl.veda.parameters import VedaParameters
 
 
@@ -102,9 +102,10 @@ class OperandFeeder(Unit):
     votes : Out(stream)
         The probabilities of passes that vote.
     summing : Out(1)
-        Dot products are sums for the state, which leaves with them if `leave`; else scores.
-    leave : Out(1)
-        As above.
+        Dot products are sums for the state, which leaves with them if `leave`, or ends in the
+        vocabulary if `predict`; else scores.
+    leave, predict : Out(1)
+        As above; the state goes to the vocabulary's norm and makes way.
     row_kind : Out(RowKind)
         What the arrays' rows are.
     row_last_token : Out
@@ -135,6 +136,7 @@ class OperandFeeder(Unit):
                 "votes": Out(stream.Signature(p.scalar_layout)),
                 "summing": Out(1),
                 "leave": Out(1),
+                "predict": Out(1),
                 "row_kind": Out(RowKind),
                 "row_last_token": Out(p.token_shape),
             }
@@ -185,7 +187,10 @@ class OperandFeeder(Unit):
         scores, outputs, angles = (
             header.kind == kind for kind in (PassKind.SCORES, PassKind.OUTPUTS, PassKind.ANGLES)
         )
-        rows = (header.kind == PassKind.QUERY_KEY_VALUE) | (header.kind == PassKind.GATE_UP)
+        made_of_rows = [PassKind.QUERY_KEY_VALUE, PassKind.GATE_UP]
+        if p.vocabulary:
+            made_of_rows.append(PassKind.VOCABULARY)
+        rows = Cat(header.kind == kind for kind in made_of_rows).any()
         sums = (header.kind == PassKind.OUTPUT_PROJECTION) | (header.kind == PassKind.DOWN)
         inner, load, first, last = Signal(), Signal(), Signal(), Signal()
         # In the attention a score is whole in one beat and an output ends with the pass; within a
@@ -205,7 +210,8 @@ class OperandFeeder(Unit):
             self.release_elements.eq(ends),
             self.release_slices.eq(counter.release),
             self.summing.eq(self.passes.valid & sums),
-            self.leave.eq(header.leave & (header.kind == PassKind.DOWN)),
+            self.leave.eq((header.leave == Leave.OUT.value) & (header.kind == PassKind.DOWN)),
+            self.predict.eq((header.leave == Leave.PREDICT.value) & (header.kind == PassKind.DOWN)),
         ]
         return _Beat(
             scores=scores,
@@ -286,6 +292,9 @@ class OperandFeeder(Unit):
                 m.d.comb += kind.eq(RowKind.PROJECTED)
             with m.Case(PassKind.GATE_UP):
                 m.d.comb += kind.eq(RowKind.GATED)
+            if self.parameters.vocabulary:
+                with m.Case(PassKind.VOCABULARY):
+                    m.d.comb += kind.eq(RowKind.LOGITS)
             with m.Default():
                 with m.If(header.operation == Operation.LAYER):
                     m.d.comb += kind.eq(RowKind.ATTENDED)

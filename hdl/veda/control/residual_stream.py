@@ -11,6 +11,7 @@ from hdl.arith.delay_line import delay_line
 from hdl.arith.float_add import FloatAdd
 from hdl.arith.float_format import BINARY16
 from hdl.memory.memory import Memory
+from hdl.stream.connect import buffered
 from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
 from hdl.veda.parameters import VedaParameters
@@ -49,7 +50,7 @@ class ResidualStream(Unit):
     enter from outside; in each of the others every element is replaced by its sum with a matrix's
     result. What is written is read again in its order, for the norm or to leave, while the round
     still goes on as far as all elements up to there are written. After reset states enter, and
-    again behind those that leave.
+    again behind those that leave: as many as the block has tokens, whatever `last` says.
 
     **Latency** 5 cycles from a sum to its element. **Throughput** one element a cycle; the arrays'
     sums of a beat follow each other. The next round begins when all elements have been read.
@@ -63,19 +64,24 @@ class ResidualStream(Unit):
 
     Members
     -------
+    blocks : In(stream)
+        The last token of each block whose states enter.
     states_in : In(stream)
         Elements of the states of a block that enters; `last` with the last of all.
     sums : In(stream)
         One sum of each array: output ``i`` of the matrix is array ``i mod copies``'s. As many
         outputs as an array has partial sums come for one token after the other, then the next.
-    leave : In(1)
-        The sums are the last that the states meet: they leave. Constant for all sums of a matrix.
+    leave, predict : In(1)
+        The sums are the last that the states meet: they leave, or go to the norm for the last time.
+        Constant for all sums of a matrix.
     finished : Out(1)
         A matrix's last sum is taken.
     elements : Out(stream)
         To the norm: `value` in FP16, `last` with a state's last, `final` with the block's last.
     states_out : Out(stream)
         States that leave, and the `last` element of each.
+    misplaced : Out(1)
+        `last` did not come with the last element of a block, or with another one. Until reset.
     """
 
     def __init__(self, *, parameters: VedaParameters) -> None:
@@ -83,12 +89,15 @@ class ResidualStream(Unit):
         state = stream.Signature(p.state_layout)
         super().__init__(
             {
+                "blocks": In(stream.Signature(p.token_shape)),
                 "states_in": In(state),
                 "sums": In(stream.Signature(data.ArrayLayout(BINARY16.layout, p.copies))),
                 "leave": In(1),
+                "predict": In(1),
                 "finished": Out(1),
                 "elements": Out(stream.Signature(p.element_layout)),
                 "states_out": Out(state),
+                "misplaced": Out(1),
             }
         )
 
@@ -99,6 +108,7 @@ class ResidualStream(Unit):
         m.submodules.states = states = Memory(depth=p.state_elements, width=16)
         # Of the round: what it is, whether all is written, and whether the last sum is taken.
         entering, leaving, complete, summed = Signal(init=1), Signal(), Signal(), Signal()
+        closing = Signal()
         # Elements of the block, known once it has entered, and those written from the first one on.
         size, prefix = Signal(range(p.state_elements + 1)), Signal(range(p.state_elements + 1))
         reads = Signal()
@@ -107,11 +117,11 @@ class ResidualStream(Unit):
         total = self._add(m, states.read_data, reads=reads, accepts=accepts, beside=(last, address))
         m.d.comb += self.finished.eq(reads & last)
         with m.If(reads):
-            m.d.sync += leaving.eq(self.leave)
+            m.d.sync += [leaving.eq(self.leave), closing.eq(self.leave | self.predict)]
 
-        enters = self.states_in.valid & self.states_in.ready
+        enters, enters_last = Signal(), self._enter(m, entering & ~complete)
         m.d.comb += [
-            self.states_in.ready.eq(entering & ~complete),
+            enters.eq(self.states_in.valid & self.states_in.ready),
             states.write_enable.eq(total.valid | enters),
             states.write_address.eq(Mux(entering, prefix, total.address)),
             states.write_data.eq(
@@ -122,7 +132,7 @@ class ResidualStream(Unit):
         # element that is still missing.
         with m.If(states.write_enable & (states.write_address == prefix)):
             m.d.sync += prefix.eq(prefix + 1)
-        with m.If(enters & self.states_in.payload.last):
+        with m.If(enters & enters_last):
             m.d.sync += [size.eq(prefix + 1), complete.eq(1)]
         with m.If(self.finished):
             m.d.sync += summed.eq(1)
@@ -145,9 +155,29 @@ class ResidualStream(Unit):
             with m.If(ends):
                 m.d.sync += [
                     *(signal.eq(0) for signal in (element, prefix, complete, summed)),
-                    entering.eq(leaves),
+                    entering.eq(closing & ~entering),
                 ]
         return m
+
+    def _enter(self, m: Module, accepts: Value) -> Value:
+        """Take a block's states in; return whether the element is their last."""
+        p = self.parameters
+        blocks = buffered(m, "blocks_ahead", self.blocks, depth=1)
+        place, token = Signal(range(p.hidden_size)), Signal(p.token_shape)
+        ends, last = place == p.hidden_size - 1, Signal()
+        m.d.comb += [
+            last.eq(ends & (token == blocks.payload)),
+            self.states_in.ready.eq(accepts & blocks.valid),
+            blocks.ready.eq(accepts & self.states_in.valid & last),
+        ]
+        with m.If(self.states_in.valid & self.states_in.ready):
+            m.d.sync += [
+                place.eq(Mux(ends, 0, place + 1)),
+                self.misplaced.eq(self.misplaced | (last != self.states_in.payload.last)),
+            ]
+            with m.If(ends):
+                m.d.sync += token.eq(Mux(last, 0, token + 1))
+        return last
 
     def _add(
         self, m: Module, read: Value, *, reads: Signal, accepts: Value, beside: tuple[Value, Value]

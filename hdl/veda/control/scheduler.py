@@ -141,8 +141,15 @@ class Scheduler(Unit):
         What the voting engine finds.
     evictions : Out(stream)
         The slots of those found, with their layers.
+    blocks : Out(stream)
+        The last token of each block of a layer whose hidden states come from outside.
     overflow : Out(1)
         A token without a slot is offered: it takes the last slot. Until reset.
+    errors : Out(struct)
+        Until reset. `block`: an instruction had more tokens than a block; those beyond are left
+        out. `position`: a token's position has no angles; it is turned by something else.
+        `trimmed`: a layer was used again without a load behind several victims; its tokens are
+        appended to those that there were.
 
     Raises
     ------
@@ -165,7 +172,9 @@ class Scheduler(Unit):
                 "steps": Out(stream.Signature(p.voting.layer_layout)),
                 "victims": In(stream.Signature(p.voting.victim_layout)),
                 "evictions": Out(stream.Signature(p.eviction_layout)),
+                "blocks": Out(stream.Signature(p.token_shape)),
                 "overflow": Out(1),
+                "errors": Out(p.instruction_errors_layout),
             }
         )
 
@@ -180,6 +189,7 @@ class Scheduler(Unit):
             (self.instructions, table.instructions),
             (self.victims, table.victims),
             (table.evictions, self.evictions),
+            (table.blocks, self.blocks),
         ):
             connect_streams(m, source, sink)
         # Passes and steps decide a lot in the cycle in which they are seen.
@@ -195,6 +205,7 @@ class Scheduler(Unit):
         step = steps.source.payload
         m.d.comb += [
             self.overflow.eq(table.overflow),
+            self.errors.eq(table.errors),
             step.length.eq(block.length),
             step.vote.eq(block.task.vote),
             step.new_slot.eq(block.slot),

@@ -3,14 +3,13 @@
 from dataclasses import dataclass
 from typing import Any
 
-from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.hdl import Array, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.memory.memory import Memory
-from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
-from hdl.veda.encodings import SlotState
+from hdl.veda.encodings import Operation, SlotState
 from hdl.veda.parameters import VedaParameters
 
 EVICTIONS_UNDER_WAY = 4
@@ -33,13 +32,36 @@ class _After:
     overflows: Value
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Searches:
+    """The searches for victims that are under way.
+
+    Parameters
+    ----------
+    room, valid : Value
+        There is room for one more, and there is one.
+    oldest : Any
+        The one whose victims come next: its layer, the tokens cached there, how many victims, and
+        whether another text has begun there since.
+    leaves : Signal
+        Its last victim is taken.
+    """
+
+    room: Value
+    valid: Value
+    oldest: Any
+    leaves: Signal
+
+
 class SlotTable(Unit):
     """Give each arriving token its slot, and note each layer's victim for the token after it.
 
     A layer's tokens fill its slots from 0 on; once a victim is known, the next token takes its slot
-    instead, and the number of cached tokens stays. The table is its own scoreboard: an instruction
-    whose layer still waits for its victim waits too. Several victims at a time, at the end of a
-    prefill, are only passed on: whoever moves the tokens that are left loads the layer anew.
+    instead, and the number of cached tokens stays. An instruction whose layer still waits for its
+    victim waits too, unless it loads: a text that begins has no part in the victims of the one
+    before, which are named all the same but leave their slots to nobody. Several victims at a time,
+    at the end of a prefill, are only passed on: whoever moves the tokens that are left loads the
+    layer anew.
 
     **Latency** 1 cycle from an instruction to its task. **Throughput** one instruction in 2 cycles.
 
@@ -57,9 +79,13 @@ class SlotTable(Unit):
     victims : In(stream)
         From the voting engine, as many for each instruction as it evicts.
     evictions : Out(stream)
-        The slots of those found, with their layers.
+        The slots of those found, with their layers, in the order of the instructions.
+    blocks : Out(stream)
+        The last token of each block of a layer whose hidden states come from outside.
     overflow : Out(1)
         A token came when all slots were taken: it took the last. Stays until reset.
+    errors : Out(struct)
+        As in `Scheduler`.
     """
 
     def __init__(self, *, parameters: VedaParameters) -> None:
@@ -70,7 +96,9 @@ class SlotTable(Unit):
                 "tasks": Out(stream.Signature(p.task_layout)),
                 "victims": In(stream.Signature(p.voting.victim_layout)),
                 "evictions": Out(stream.Signature(p.eviction_layout)),
+                "blocks": Out(stream.Signature(p.token_shape)),
                 "overflow": Out(1),
+                "errors": Out(p.instruction_errors_layout),
             }
         )
 
@@ -79,10 +107,6 @@ class SlotTable(Unit):
         m = Module()
         p = self.parameters
         m.submodules.entries = entries = Memory(depth=p.layers, width=p.entry_layout.size)
-        searching = data.StructLayout(
-            {"layer": p.layer_bits, "length": p.length_shape, "evictions": p.length_shape}
-        )
-        m.submodules.searches = searches = Fifo(shape=searching, depth=EVICTIONS_UNDER_WAY)
         instruction = self.instructions.payload
 
         # The entry is read in every cycle: one that waits for its victim is seen as soon as the
@@ -100,21 +124,91 @@ class SlotTable(Unit):
 
         evicts = instruction.evictions != 0
         known, taken = response_valid & (entry.state != SlotState.WAITING), Signal()
+        searches = self._searches(m, taken, after.length)
+        enters = self._enter(m, taken, known & (searches.room | ~evicts))
         m.d.comb += [
             self.tasks.valid.eq(
-                self.instructions.valid & known & (searches.source.ready | ~evicts)
+                self.instructions.valid & known & (searches.room | ~evicts) & enters
             ),
             self.instructions.ready.eq(self.tasks.ready & self.tasks.valid),
             taken.eq(self.tasks.valid & self.tasks.ready),
-            searches.source.valid.eq(taken & evicts),
-            searches.source.payload.layer.eq(instruction.layer),
-            searches.source.payload.length.eq(after.length),
-            searches.source.payload.evictions.eq(instruction.evictions),
         ]
         with m.If(taken & after.overflows):
             m.d.sync += self.overflow.eq(1)
-        self._write(m, entries, searches.sink, taken, after.length)
+        self._check(m, taken, entry)
+        self._write(m, entries, searches, taken, after.length)
         return m
+
+    def _enter(self, m: Module, taken: Value, offered: Value) -> Value:
+        """Announce the hidden states that come from outside; return whether that is possible."""
+        instruction = self.instructions.payload
+        # The first layer's do, and those of each layer behind one whose states have left.
+        outside = Signal(init=1)
+        layer = instruction.operation == Operation.LAYER
+        with m.If(taken & layer):
+            m.d.sync += outside.eq(instruction.leave != 0)
+        needed = layer & outside
+        m.d.comb += [
+            self.blocks.valid.eq(taken & needed),
+            self.blocks.payload.eq(self.tasks.payload.last_token),
+        ]
+        return self.blocks.ready | ~needed
+
+    def _check(self, m: Module, taken: Value, entry: Any) -> None:
+        """Note what an instruction should not have asked for."""
+        p, instruction = self.parameters, self.instructions.payload
+        beyond = instruction.position + self.tasks.payload.last_token >= p.positions
+        layer = instruction.operation == Operation.LAYER
+        for name, mistaken in (
+            ("block", instruction.last_token >= p.block),
+            ("position", layer & beyond),
+            ("trimmed", entry.state == SlotState.TRIMMED),
+        ):
+            with m.If(taken & mistaken):
+                m.d.sync += self.errors[name].eq(1)
+
+    def _searches(self, m: Module, taken: Value, length: Value) -> _Searches:
+        """Queue the searches that are under way; a text that begins disowns those of its layer."""
+        p, instruction = self.parameters, self.instructions.payload
+        layout = data.StructLayout(
+            {
+                "layer": p.layer_bits,
+                "length": p.length_shape,
+                "evictions": p.length_shape,
+                "disowned": 1,
+            }
+        )
+        queue = Array(
+            Signal(layout, name=f"search_{place}", reset_less=True)
+            for place in range(EVICTIONS_UNDER_WAY)
+        )
+        newest, oldest = (
+            Signal(range(EVICTIONS_UNDER_WAY), name=name) for name in ("newest", "oldest")
+        )
+        waiting, arrives, leaves = Signal(range(EVICTIONS_UNDER_WAY + 1)), Signal(), Signal()
+        m.d.comb += arrives.eq(taken & (instruction.evictions != 0))
+        m.d.sync += waiting.eq(waiting + arrives - leaves)
+        with m.If(taken & instruction.load):
+            for search in queue:
+                with m.If(search.layer == instruction.layer):
+                    m.d.sync += search.disowned.eq(1)
+        # Behind the others: the search of the instruction that loads is its own.
+        with m.If(arrives):
+            m.d.sync += [
+                newest.eq(newest + 1),
+                queue[newest].layer.eq(instruction.layer),
+                queue[newest].length.eq(length),
+                queue[newest].evictions.eq(instruction.evictions),
+                queue[newest].disowned.eq(0),
+            ]
+        with m.If(leaves):
+            m.d.sync += oldest.eq(oldest + 1)
+        return _Searches(
+            room=waiting != EVICTIONS_UNDER_WAY,
+            valid=waiting != 0,
+            oldest=queue[oldest],
+            leaves=leaves,
+        )
 
     def _fill_in(self, m: Module, entry: Any) -> _After:
         """Give the task its slot and its length; return what the layer will have behind it."""
@@ -126,15 +220,16 @@ class SlotTable(Unit):
             takes_victim.eq(entry.state == SlotState.VICTIM),
             full.eq(~takes_victim & (entry.length >= p.capacity)),
             # A victim's slot adds nothing to the length; the block's later tokens do.
-            reaches.eq(entry.length + instruction.last_token + ~takes_victim),
+            # Nothing behind the table has room for more.
+            task.last_token.eq(
+                Mux(instruction.last_token >= p.block, p.block - 1, instruction.last_token)
+            ),
+            reaches.eq(entry.length + task.last_token + ~takes_victim),
             overflows.eq(reaches > p.capacity),
             length.eq(Mux(overflows, p.capacity, reaches)),
             *(
                 task[name].eq(instruction[name])
-                for name in (
-                    *("operation", "layer", "last_token", "vote"),
-                    *("evictions", "position", "leave"),
-                )
+                for name in ("operation", "layer", "vote", "evictions", "position", "leave")
             ),
             task.slot.eq(Mux(takes_victim, entry.slot, Mux(full, p.capacity - 1, entry.length))),
             task.length.eq(
@@ -143,14 +238,16 @@ class SlotTable(Unit):
         ]
         return _After(length=length, overflows=overflows)
 
-    def _write(self, m: Module, entries: Memory, searches: Any, taken: Value, after: Value) -> None:
+    def _write(
+        self, m: Module, entries: Memory, searches: _Searches, taken: Value, after: Value
+    ) -> None:
         """Write the entry that an instruction leaves, or the one that its victim does.
 
         A victim waits for the one cycle in which an instruction writes.
         """
         p = self.parameters
         search, instruction, victim = (
-            searches.payload,
+            searches.oldest,
             self.instructions.payload,
             self.victims.payload,
         )
@@ -170,9 +267,9 @@ class SlotTable(Unit):
             self.victims.ready.eq(searches.valid & ~taken & (~evictions.valid | evictions.ready)),
             named.eq(self.victims.valid & self.victims.ready),
             last.eq(count + 1 == search.evictions),
-            searches.ready.eq(named & last),
+            searches.leaves.eq(named & last),
             # Of several victims none is written: the layer is loaded anew behind them.
-            entries.write_enable.eq(taken | (named & (search.evictions == 1))),
+            entries.write_enable.eq(taken | (named & (search.evictions == 1) & ~search.disowned)),
             entries.write_data.eq(new),
             entries.write_address.eq(search.layer),
             new.length.eq(search.length),
@@ -183,5 +280,9 @@ class SlotTable(Unit):
             m.d.comb += [
                 entries.write_address.eq(instruction.layer),
                 new.length.eq(after),
-                new.state.eq(Mux(instruction.evictions == 1, SlotState.WAITING, SlotState.APPEND)),
+                new.state.eq(SlotState.APPEND),
             ]
+            with m.If(instruction.evictions == 1):
+                m.d.comb += new.state.eq(SlotState.WAITING)
+            with m.Elif(instruction.evictions != 0):
+                m.d.comb += new.state.eq(SlotState.TRIMMED)

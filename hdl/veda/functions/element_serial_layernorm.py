@@ -12,6 +12,7 @@ from hdl.arith.float_format import BINARY16
 from hdl.arith.float_multiply import FloatMultiply
 from hdl.arith.unsigned_multiply import product
 from hdl.memory.memory_fifo import MemoryFifo
+from hdl.memory.vector_fifo import VectorFifo
 from hdl.unit import Unit
 from hdl.veda.functions.deviation_reciprocal import DeviationReciprocal
 from hdl.veda.functions.element_sums import ElementSums
@@ -134,8 +135,8 @@ class ElementSerialLayernorm(Unit):
         operators = self.operators if self.shared else self._private_operators(m)
         m.submodules.sums = sums = ElementSums(parameters=p)
         m.submodules.deviation = deviation = DeviationReciprocal(parameters=p)
-        m.submodules.buffer = buffer = MemoryFifo(
-            shape=p.element_layout, depth=p.vectors * p.capacity
+        m.submodules.buffer = buffer = VectorFifo(
+            shape=BINARY16.layout, longest=p.capacity, vectors=p.vectors
         )
         m.submodules.scales = scales = MemoryFifo(shape=p.scale_layout, depth=max(p.vectors, 2))
 

@@ -6,7 +6,9 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from hdl.arith.float_format import BINARY16
 from hdl.memory.memory_fifo import MemoryFifo
+from hdl.memory.vector_fifo import VectorFifo
 from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
 from hdl.veda.functions.normalization_unit import OPERATORS, NormalizationUnit
@@ -89,8 +91,8 @@ class ElementSerialSoftmax(Unit):
         if self.shared:
             connect(m, normalization.operators, flipped(self.operators))
         # Raw scores wait: the maximum to subtract is not known before the head's last one.
-        m.submodules.buffer = buffer = MemoryFifo(
-            shape=p.element_layout, depth=p.heads * p.capacity
+        m.submodules.buffer = buffer = VectorFifo(
+            shape=BINARY16.layout, longest=p.capacity, vectors=p.heads
         )
         # A memory has at least two words.
         heads = max(p.heads, 2)

@@ -1,0 +1,63 @@
+"""The array's sums in FP32 by the processor's own arithmetic: the same order, many times faster.
+
+A product of two FP16 numbers is exact in FP32, and a sum of such products is a multiple of 2**-48,
+so never subnormal. IEEE 754 leaves nothing open but the code of a NaN: the processor's additions
+are those of `golden.arith.float_add`.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hdl.arith.float_format import BINARY32
+from hdl.veda.array.array_parameters import FlexiblePeArrayParameters
+
+Codes = NDArray[np.uint64]
+Singles = NDArray[np.float32]
+
+
+def inner_products(
+    p: FlexiblePeArrayParameters, vectors: NDArray[Any], weights: NDArray[Any], split: NDArray[Any]
+) -> Codes:
+    """Return what `flexible_pe_array.inner_products` does."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        terms = singles(vectors) * singles(weights)
+        terms = terms.reshape(-1, p.planes, p.plane_width)
+        # Rows and columns are powers of two: the tree over a row and that over the rows are one.
+        while terms.shape[-1] > 1:
+            terms = terms[..., 0::2] + terms[..., 1::2]
+        planes = terms[..., 0]
+        if p.planes == 2:
+            together = planes[:, 0] + planes[:, 1]
+            planes[:, 0] = np.where(split == 1, planes[:, 0], together)
+    return single_codes(planes)
+
+
+def outer_sums(p: FlexiblePeArrayParameters, scalars: NDArray[Any], weights: NDArray[Any]) -> Codes:
+    """Return what `flexible_pe_array.outer_sums` does."""
+    elements, columns = weights.shape
+    factors = singles(scalars)[:, :, np.newaxis]
+    rows = singles(weights).reshape(elements, p.planes, -1)
+    # Partial sum i mod add_stages has element i; one without an element is -0.
+    partial = np.full((p.add_stages, *rows.shape[1:]), -0.0, np.float32)
+    with np.errstate(invalid="ignore", over="ignore"):
+        for first in range(0, elements, p.add_stages):
+            products = rows[first : first + p.add_stages] * factors[first : first + p.add_stages]
+            # The first of a partial sum is added to -0, which changes nothing.
+            partial[: len(products)] += products
+        total, *rest = np.roll(partial, -(elements % p.add_stages), axis=0)
+        for part in rest:
+            total = total + part
+    return single_codes(total.reshape(columns))
+
+
+def singles(codes: NDArray[Any]) -> Singles:
+    """Return FP16 codes as FP32 numbers."""
+    return np.asarray(codes).astype(np.uint16, copy=False).view(np.float16).astype(np.float32)
+
+
+def single_codes(numbers: Singles) -> Codes:
+    """Return the codes of FP32 numbers, every NaN the quiet one."""
+    codes = np.ascontiguousarray(numbers).view(np.uint32).astype(np.uint64)
+    return np.where(np.isnan(numbers), np.uint64(BINARY32.quiet_nan or 0), codes)

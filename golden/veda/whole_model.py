@@ -1,0 +1,201 @@
+"""VEDA's whole language model: all layers, the final norm, the vocabulary, and the largest sum."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.llm.layers import LayerWeights
+from golden.veda.array.flexible_pe_array import outer_sums
+from golden.veda.decoder_layer import DecoderLayer
+from golden.veda.functions.element_serial_layernorm import layernorm
+from golden.veda.functions.element_serial_rotary import angles
+from golden.veda.veda import Codes, Step
+from hdl.arith.float_format import FloatFormat
+from hdl.veda.array.array_parameters import FlexiblePeArrayParameters
+from hdl.veda.parameters import VedaParameters
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """Tokens of a text that go through all layers together.
+
+    Parameters
+    ----------
+    first, count : int
+        The position of the first one, and how many they are.
+    vote : bool
+        Whether they vote.
+    evictions : int
+        Victims that the last one finds in each layer.
+    predict : bool
+        Whether the vocabulary follows.
+    """
+
+    first: int
+    count: int
+    vote: bool
+    evictions: int
+    predict: bool
+
+
+def prompt_blocks(prompt: int, *, block: int, budget: int, reserved: int) -> list[Block]:
+    """Return how a prompt is read: in blocks, its last token by itself, which predicts.
+
+    Parameters
+    ----------
+    prompt : int
+        Its tokens.
+    block : int
+        Tokens of a block at most.
+    budget : int
+        Tokens that a layer caches while text is generated; what the prompt has more is evicted in
+        the end.
+    reserved : int
+        The first tokens of a text, which cast no votes.
+    """
+    blocks = []
+    first = 0
+    while first < prompt:
+        count = min(block, prompt - 1 - first) or 1
+        # A block votes as a whole or not at all.
+        if first < reserved:
+            count = min(count, reserved - first)
+        predict = first == prompt - 1
+        evictions = max(0, prompt + 1 - budget) if predict else 0
+        blocks.append(
+            Block(
+                first=first,
+                count=count,
+                vote=first >= reserved,
+                evictions=evictions,
+                predict=predict,
+            )
+        )
+        first += count
+    return blocks
+
+
+def next_block(position: int, *, cached: int, budget: int, reserved: int) -> Block:
+    """Return a generated token's block; it evicts one where the next token would be too many.
+
+    `cached` is how many tokens each layer holds before this one, a victim included.
+    """
+    return Block(
+        first=position,
+        count=1,
+        vote=position >= reserved,
+        evictions=int(cached + 1 >= budget),
+        predict=True,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class BlockResult:
+    """What a block leaves behind.
+
+    Members
+    -------
+    states : numpy.ndarray
+        Hidden states before the first layer and behind each, FP16 codes, shape (layers + 1, tokens,
+        hidden_size).
+    steps : list[list[Step]]
+        The attention of each layer, of each token.
+    token : int | None
+        What follows the last token, if the block predicts.
+    logits : numpy.ndarray | None
+        Its unrounded sums, as codes of their format.
+    """
+
+    states: Codes
+    steps: list[list[Step]]
+    token: int | None
+    logits: NDArray[np.uint64] | None
+
+
+@dataclass(eq=False)
+class WholeModel:
+    """All layers and the vocabulary.
+
+    Parameters
+    ----------
+    parameters : VedaParameters
+        Dimensions.
+    weights : Sequence[LayerWeights]
+        Each layer's matrices, as FP16 codes.
+    vocabulary : numpy.ndarray
+        The projection with the final norm's weights folded in, FP16 codes, shape (hidden_size,
+        tokens of the vocabulary).
+    rope_base : float
+        Of the angles.
+
+    Members
+    -------
+    layers : list[DecoderLayer]
+        The layers with their caches.
+    """
+
+    parameters: VedaParameters
+    weights: Sequence[LayerWeights]
+    vocabulary: Codes
+    rope_base: float
+    layers: list[DecoderLayer] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin with empty caches."""
+        self.layers = [DecoderLayer(self.parameters, weights) for weights in self.weights]
+
+    def step(self, block: Block, states: Codes) -> BlockResult:
+        """Take a block's hidden states, shape (tokens, hidden_size), through all layers."""
+        p = self.parameters
+        behind, steps = [states], []
+        cosines, sines = angles(block.first + block.count, p.head_size, self.rope_base)
+        for layer in self.layers:
+            results = []
+            for number, state in enumerate(behind[-1]):
+                position = block.first + number
+                results.append(
+                    layer.step(
+                        state,
+                        cosines[position],
+                        sines[position],
+                        vote=block.vote,
+                        evictions=block.evictions if number == block.count - 1 else 0,
+                    )
+                )
+            behind.append(np.stack([result.state for result in results]))
+            steps.append([result.attention for result in results])
+            if block.evictions > 1:
+                close_gaps(layer, steps[-1][-1])
+        if not block.predict:
+            return BlockResult(np.stack(behind), steps, None, None)
+        logits = vocabulary_sums(p, behind[-1][-1], self.vocabulary)
+        return BlockResult(np.stack(behind), steps, largest(p.array.sum_format, logits), logits)
+
+
+def close_gaps(layer: DecoderLayer, step: Step) -> None:
+    """Move what is left of a trimmed cache together, in the order of the slots."""
+    cache = layer.cache
+    keys, values = (
+        np.delete(part[:, : cache.length], step.victims, axis=1)
+        for part in (cache.keys, cache.values)
+    )
+    cache.fill(keys, values, step.counts)
+
+
+def vocabulary_sums(p: VedaParameters, state: Codes, vocabulary: Codes) -> NDArray[np.uint64]:
+    """Return the normalised state times the vocabulary, as sums that nothing has rounded."""
+    array: FlexiblePeArrayParameters = p.array
+    normalised = layernorm(state, p.norm)
+    columns = -(-vocabulary.shape[1] // array.planes) * array.planes
+    padded = np.pad(vocabulary, ((0, 0), (0, columns - vocabulary.shape[1])))
+    scalars = np.repeat(normalised[:, np.newaxis], array.planes, axis=1)
+    return outer_sums(array, scalars, padded)[: vocabulary.shape[1]]
+
+
+def largest(sum_format: FloatFormat, codes: NDArray[np.uint64]) -> int:
+    """Return the first of the largest sums; a NaN is below all numbers."""
+    numbers = sum_format.decode(codes)
+    candidates = np.flatnonzero(~np.isnan(numbers))
+    return int(candidates[np.argmax(numbers[candidates])]) if len(candidates) else 0
