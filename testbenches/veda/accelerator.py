@@ -4,11 +4,13 @@ from typing import Any
 
 import numpy as np
 
+from hdl.veda.voting.threshold_parameters import WEIGHT_BITS
 from testbenches.bench import Bench, catalog_parameters
 from testbenches.packing import from_integers, pack, to_integers, unpack
 from testbenches.veda.decode_work import DecodeWork
 from testbenches.veda.functions.serial_bench import code_fields
-from testbenches.veda.layer_weights import angle_lines, weight_lines
+from testbenches.veda.hbm_timing import HbmTiming
+from testbenches.veda.layer_weights import angle_lines, vocabulary_lines, weight_lines
 from testbenches.veda.off_chip_memory import CountMemory, OffChipMemory
 
 PATIENCE = 3_000
@@ -18,7 +20,15 @@ PATIENCE = 3_000
 class Accelerator:
     """A bench with the accelerator's streams and a memory attached."""
 
-    def __init__(self, dut: Any, salt: str, *, source: str = "none", sink: str = "none") -> None:
+    def __init__(
+        self,
+        dut: Any,
+        salt: str,
+        *,
+        source: str = "none",
+        sink: str = "none",
+        timing: HbmTiming | None = None,
+    ) -> None:
         self.dut = dut
         self.p = p = catalog_parameters()
         # Whole layers may follow each other without an output, each stalled at every beat.
@@ -26,7 +36,10 @@ class Accelerator:
         self.bench = bench = Bench(dut, salt, patience=patience)
         self.memory = bench.add(
             OffChipMemory(
-                dut, self.p, (bench.pauses(sink), bench.pauses(sink), bench.pauses(source))
+                dut,
+                self.p,
+                (bench.pauses(sink), bench.pauses(sink), bench.pauses(source)),
+                timing,
             )
         )
         self.counts = bench.add(CountMemory(dut, (bench.pauses(source), bench.pauses(sink))))
@@ -36,6 +49,7 @@ class Accelerator:
         self.outputs = bench.sink("outputs", sink)
         self.states_out = bench.sink("states_out", sink)
         self.evictions = bench.sink("evictions", sink)
+        self.predictions = bench.sink("predictions", sink) if p.vocabulary else None
         dut.clear_flags.value = 0
 
     def start(self, work: DecodeWork) -> None:
@@ -46,17 +60,22 @@ class Accelerator:
             self.counts.kept[layer] = counts.tolist()
         for layer, decoder in work.decoders.items():
             self.memory.store_weights(weight_lines(self.p, decoder.weights), layer=layer)
+        if work.vocabulary is not None:
+            self.memory.store_vocabulary(vocabulary_lines(self.p, work.vocabulary))
         for position in work.positions:
             self.memory.store_angles(angle_lines(self.p, position), position=position)
         self.outputs.received.clear()
         self.states_out.received.clear()
         self.evictions.received.clear()
+        if self.predictions is not None:
+            self.predictions.received.clear()
         self.counts.expect(
             [
                 (layer, step.length, len(step.counts))
                 for layer, step in zip(work.layers, work.steps, strict=True)
             ]
         )
+        self.dut.weights.value = work.weights.mean | work.weights.deviation << WEIGHT_BITS
         self.instructions.send(work.instructions)
         self.vectors.send(work.vectors)
         for states in work.states_in:
@@ -79,11 +98,17 @@ class Accelerator:
             until=lambda: (
                 len(self.evictions.received) == len(work.evictions)
                 and len(self.counts.received) > len(work.steps)
+                and len(self.predicted) == len(work.predictions)
             )
         )
         for _ in range(20):
             await self.bench.step()
         return cycles
+
+    @property
+    def predicted(self) -> list[tuple[int, int]]:
+        """Cycle and payload of each prediction that has come."""
+        return [] if self.predictions is None else self.predictions.received
 
     def check(self, work: DecodeWork) -> None:
         """Compare every output, vote and victim, and what the memory holds in the end."""
@@ -100,6 +125,8 @@ class Accelerator:
             show=lambda code: f"{int(code):#06x}",
         )
         self._check_states(work)
+        if p.vocabulary:
+            self._check_predictions(work)
         layout = p.eviction_layout
         packed = from_integers(
             [payload for _cycle, payload in self.evictions.received], layout.size
@@ -121,6 +148,22 @@ class Accelerator:
                     cache[:, : model.length],
                     self.memory.cached(layer=layer, value=value, length=model.length),
                 )
+
+    def _check_predictions(self, work: DecodeWork) -> None:
+        """Compare the tokens that follow, and their sums."""
+        layout = self.p.prediction_layout
+        packed = from_integers([payload for _cycle, payload in self.predicted], layout.size)
+        sums = from_integers(
+            [payload >> layout["sum"].offset for _c, payload in self.predicted], layout["sum"].width
+        )
+        tokens = unpack(layout["token"].shape, packed[:, : layout["token"].width])
+        codes = unpack(layout["sum"].width, sums)
+        self.bench.compare(
+            "predictions (token, sum)",
+            np.array(work.predictions, np.int64).reshape(-1, 2),
+            np.stack([tokens, codes], axis=-1),
+            cycles=[cycle for cycle, _payload in self.predicted],
+        )
 
     def _check_states(self, work: DecodeWork) -> None:
         """Compare the hidden states that left, and where each ends."""

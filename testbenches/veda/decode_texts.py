@@ -3,7 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from golden.arith.float_values import codes
 from golden.veda.veda import Codes
+from golden.veda.voting.vote_threshold import Weights
 from hdl.veda.parameters import VedaParameters
 from testbenches.veda.decode_work import (
     LAYERS,
@@ -24,7 +26,8 @@ def past_of(tokens: Tokens, count: int) -> tuple[Codes, Codes, NDArray[np.int64]
 
 def mixed(rng: np.random.Generator, p: VedaParameters, steps: int) -> DecodeWork:
     """Return random steps of all layers in turn, of all lengths, with and without votes."""
-    work = DecodeWork(p)
+    weights = Weights(int(rng.integers(1 << 13)), int(rng.integers(1 << 13)))
+    work = DecodeWork(p, weights=weights)
     longest = min(p.capacity, 40)
     tokens = random_tokens(rng, p, longest + steps + p.block)
     for layer in range(min(p.layers, 3)):
@@ -80,10 +83,19 @@ def prompt(p: VedaParameters, tokens: int, target: int, reserved: int, layers: i
     return work
 
 
+def random_vocabulary(rng: np.random.Generator, p: VedaParameters) -> Codes | None:
+    """Return a projection of normal numbers, some tokens of which are equal."""
+    if not p.vocabulary:
+        return None
+    columns = rng.integers(0, p.vocabulary, p.vocabulary)
+    return codes(rng.normal(size=(p.hidden_size, p.vocabulary)))[:, columns]
+
+
 def mixed_layers(rng: np.random.Generator, p: VedaParameters, steps: int) -> DecodeWork:
     """Return whole layers and attention alone in any order, with and without votes."""
     work = DecodeWork(p)
     longest = min(p.capacity, 40)
+    work.vocabulary = random_vocabulary(rng, p)
     trace, tokens = open_tokens(), random_tokens(rng, p, longest + steps + p.block)
     numbers = LAYERS[: min(p.layers, 3)]
     for layer, number in enumerate(numbers):
@@ -117,5 +129,6 @@ def mixed_layers(rng: np.random.Generator, p: VedaParameters, steps: int) -> Dec
         others = any(room(other) >= count for other in range(len(numbers)) if other != layer)
         leave = bool(rng.integers(2)) or step == steps - 1 or not others
         states_in = states[step : step + count]
-        work.add_layer(layer, states_in, position, **options, leave=leave)
+        predict = bool(p.vocabulary) and leave and bool(rng.integers(2))
+        work.add_layer(layer, states_in, position, **options, leave=leave, predict=predict)
     return work

@@ -11,7 +11,9 @@ from golden.llm import Trace, open_trace
 from golden.llm.layers import LayerWeights
 from golden.veda.decoder_layer import DecoderLayer
 from golden.veda.veda import Codes, LayerModel, Step, lane_rows
-from hdl.veda.encodings import Operation
+from golden.veda.voting.vote_threshold import PAPER, Weights
+from golden.veda.whole_model import largest, vocabulary_sums
+from hdl.veda.encodings import Leave, Operation
 from hdl.veda.parameters import VedaParameters
 from testbenches.packing import pack, to_integers
 from testbenches.veda.layer_weights import angles_of
@@ -101,8 +103,14 @@ class DecodeWork:
         hidden_size).
     states : numpy.ndarray | None
         The hidden states that are inside.
+    vocabulary : numpy.ndarray | None
+        Its projection, if the accelerator has one, FP16 codes, shape (hidden_size, vocabulary).
+    predictions : list[tuple[int, int]]
+        The token that follows each of those that predict, and the code of its sum.
     positions : set[int]
         Those whose angles are needed.
+    weights : Weights
+        Of the votes' thresholds.
     ideal_cycles : int
         Beats that the arrays must be given: ``2 * length * rounds`` a step, and the lines of a
         layer's matrices for each token.
@@ -123,7 +131,10 @@ class DecodeWork:
     states_in: list[Codes] = field(default_factory=list)
     states_out: list[Codes] = field(default_factory=list)
     states: Codes | None = None
+    vocabulary: Codes | None = None
+    predictions: list[tuple[int, int]] = field(default_factory=list)
     positions: set[int] = field(default_factory=set)
+    weights: Weights = PAPER
     ideal_cycles: int = 0
     ideal_lines: int = 0
 
@@ -139,7 +150,7 @@ class DecodeWork:
         counts : numpy.ndarray
             The votes so far, shape (tokens,).
         """
-        self.models[layer] = model = LayerModel(self.p)
+        self.models[layer] = model = LayerModel(self.p, weights=self.weights)
         model.fill(keys, values, counts)
         self.loaded[layer] = keys, values, counts
 
@@ -181,6 +192,7 @@ class DecodeWork:
         vote: bool = False,
         evictions: int = 0,
         leave: bool = False,
+        predict: bool = False,
     ) -> None:
         """Take the states inside through a whole layer, or `states` if there are none inside.
 
@@ -192,7 +204,8 @@ class DecodeWork:
             self.states = states
         count = len(self.states)
         options = {"vote": vote, "evictions": evictions}
-        self._instruct(Operation.LAYER, layer, count, **options, position=position, leave=leave)
+        way = Leave.PREDICT if predict else Leave.OUT if leave else Leave.STAY
+        self._instruct(Operation.LAYER, layer, count, **options, position=position, leave=way)
         results = []
         for number, state in enumerate(self.states):
             cosines, sines = angles_of(self.p, position + number)
@@ -202,12 +215,25 @@ class DecodeWork:
             self._expect(layer, result.attention)
             results.append(result.state)
         self.states = np.stack(results)
-        if leave:
+        if predict:
+            self._predict(self.states)
+            self.states = None
+        elif leave:
             self.states_out.append(self.states)
             self.states = None
         lines = sum(self.p.beats.values())
         self.ideal_cycles += count * lines
         self.ideal_lines += count + lines
+
+    def _predict(self, states: Codes) -> None:
+        """Expect what the vocabulary makes of states."""
+        assert self.vocabulary is not None
+        for state in states:
+            sums = vocabulary_sums(self.p, state, self.vocabulary)
+            token = largest(self.p.array.sum_format, sums)
+            self.predictions.append((token, int(sums[token])))
+        self.ideal_cycles += len(states) * self.p.vocabulary_beats
+        self.ideal_lines += self.p.vocabulary_beats
 
     def _instruct(
         self,
@@ -218,7 +244,7 @@ class DecodeWork:
         vote: bool,
         evictions: int,
         position: int = 0,
-        leave: bool = False,
+        leave: Leave = Leave.STAY,
     ) -> None:
         """Add an instruction; a layer's first loads its length."""
         model = self.models[layer]
@@ -231,7 +257,7 @@ class DecodeWork:
             "vote": int(vote),
             "evictions": evictions,
             "position": position,
-            "leave": int(leave),
+            "leave": leave.value,
         }
         arrays = {name: np.array([number]) for name, number in fields.items()}
         self.instructions += to_integers(pack(self.p.instruction_layout, arrays))

@@ -49,6 +49,13 @@ def weight_lines(p: VedaParameters, weights: LayerWeights) -> Codes:
     return np.concatenate(parts).reshape(-1, p.channels, p.array.plane_width)
 
 
+def vocabulary_lines(p: VedaParameters, vocabulary: Codes) -> Codes:
+    """Return the vocabulary's projection, shape (hidden_size, vocabulary), as `weight_lines`."""
+    missing = p.vocabulary_rows * p.row - vocabulary.shape[1]
+    padded = np.pad(vocabulary, ((0, 0), (0, missing)))
+    return _outer_lines(p, padded).reshape(-1, p.channels, p.array.plane_width)
+
+
 def angles_of(p: VedaParameters, position: int) -> tuple[Codes, Codes]:
     """Return a position's cosines and sines."""
     cosines, sines = angles(position + 1, p.head_size, SMOLLM2.rope_base)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from amaranth.lib import data
 
 from golden.veda.veda import Codes
 from hdl.veda.encodings import Space
@@ -11,6 +12,7 @@ from hdl.veda.parameters import VedaParameters
 from testbenches.burst_memory import BurstReads, BurstWrites
 from testbenches.packing import from_integers, pack, to_integers, unpack
 from testbenches.streams import Stream, read
+from testbenches.veda.hbm_timing import HbmTiming
 
 
 class Lines:
@@ -42,6 +44,21 @@ class Lines:
         line, channel = np.indices(lines.shape[:2])
         places = {"line": line, "channel": channel}
         self._keep(Space.WEIGHTS, layer, self.p.weight_line, places, lines)
+
+    def store_vocabulary(self, lines: Codes) -> None:
+        """Put the vocabulary's projection into its lines, shape as of `store_weights`."""
+        line, channel = np.indices(lines.shape[:2])
+        places = {"line": line, "channel": channel}
+        # The place is as wide as line and layer together.
+        joined = [self.p.address_layout[name].width for name in ("line", "layer")]
+        wide = data.StructLayout({"place": sum(joined), "space": Space})
+        octets = lines.astype("<u2").reshape(-1, self.p.array.plane_width)
+        place = pack(self.p.vocabulary_line, {name: np.ravel(n) for name, n in places.items()})
+        number = place.astype(np.int64) @ (1 << np.arange(place.shape[-1], dtype=np.int64))
+        space = np.full_like(number, Space.VOCABULARY.value)
+        addresses = to_integers(pack(wide, {"place": number, "space": space}))
+        packed = [int.from_bytes(line.tobytes(), "little") for line in octets]
+        self.lines.update(zip(addresses, packed, strict=True))
 
     def store_angles(self, lines: Codes, *, position: int) -> None:
         """Put a position's angles into their lines, shape (parts, plane width)."""
@@ -97,8 +114,8 @@ class OffChipMemory(Lines):
         Dimensions.
     pauses : tuple[Iterator[bool], Iterator[bool], Iterator[bool]]
         Of writes, of bursts and of words.
-    latency : int
-        Cycles from a burst to its first beat.
+    timing : HbmTiming | None
+        Banks, rows and refresh, instead of 24 cycles from a burst to its first beat.
 
     Members
     -------
@@ -113,9 +130,10 @@ class OffChipMemory(Lines):
         dut: Any,
         p: VedaParameters,
         pauses: tuple[Iterator[bool], Iterator[bool], Iterator[bool]],
-        latency: int = 24,
+        timing: HbmTiming | None = None,
     ) -> None:
         super().__init__(p)
+        self.timing = timing
         self.writes = BurstWrites(dut, "writes", keep=self._write, pauses=pauses[0])
         self.reads = BurstReads(
             dut,
@@ -123,7 +141,7 @@ class OffChipMemory(Lines):
             words="words",
             fetch=self._fetch,
             pauses=pauses[1:],
-            latency=latency,
+            times=self._times if timing else None,
         )
         self.clear()
 
@@ -156,6 +174,13 @@ class OffChipMemory(Lines):
             if int(write["enables"]) >> channel & 1:
                 words = packed >> p.write_layout["words"].offset
                 self.lines[address] = words >> channel * self.line_bits & (1 << self.line_bits) - 1
+
+    def _times(self, packed: int, cycle: int) -> list[int]:
+        """Return when the beats of a burst can leave; all channels are alike."""
+        assert self.timing
+        burst = unpack_one(self.p.read_layout, packed)
+        first = self._addresses(burst["addresses"])[0]
+        return self.timing.burst(first, int(burst["beats"]), cycle)
 
     def _fetch(self, packed: int) -> list[int]:
         """Return the beats of a burst."""

@@ -18,6 +18,7 @@ from testbenches.veda.decode_work import (
     random_tokens,
     real_tokens,
 )
+from testbenches.veda.hbm_timing import HbmTiming
 from testbenches.veda.layer_weights import real_states, real_weights
 
 STALLS = [
@@ -58,6 +59,22 @@ async def whole_layers(dut: Any) -> None:
     cycles = await accelerator.run(work)
     accelerator.check(work)
     facts = {"cycles_layers": cycles, "beats_layers": work.ideal_cycles, "layers": len(work.steps)}
+    accelerator.bench.record(cycles=0, ideal_cycles=0, **facts)
+
+
+@cocotb.test()
+@only_if(
+    lambda run: run.full and not small(run) and run.parameters.hidden_size < 4096,
+    "a figure of large dimensions, for which minutes are enough: FULL=1",
+)
+async def layers_from_hbm(dut: Any) -> None:
+    """Take a token through three layers whose lines come out of rows and banks, with refresh."""
+    p = catalog_parameters()
+    accelerator = Accelerator(dut, "layers_from_hbm", timing=HbmTiming())
+    work = layered(p, 127, 1, 3)
+    cycles = await accelerator.run(work)
+    accelerator.check(work)
+    facts = {"cycles_hbm": cycles, "beats_hbm": work.ideal_cycles}
     accelerator.bench.record(cycles=0, ideal_cycles=0, **facts)
 
 
@@ -161,6 +178,26 @@ async def votes_cost_nothing(dut: Any) -> None:
         facts = {f"cycles_{'with' if vote else 'without'}_votes": cycles[-1]}
         accelerator.bench.record(cycles=0, ideal_cycles=0, **facts)
     accelerator.bench.compare("cycles with votes", np.array(cycles[1:]), np.array(cycles[:1]))
+
+
+@cocotb.test()
+async def trimming_is_a_search_and_a_pass(dut: Any) -> None:
+    """Trim the first of three layers: the others wait for its votes two passes at most."""
+    p = catalog_parameters()
+    tokens = real_tokens(p, LAYERS[1])
+    length = min(p.capacity, 256 if context()["full"] else 64)
+    cycles = []
+    for evictions in (0, length // 4):
+        accelerator = Accelerator(dut, "trimming_is_a_search_and_a_pass")
+        work = DecodeWork(p)
+        for layer in range(3):
+            work.load(layer, *past_of(tokens, length - 1))
+            work.add(layer, tokens, length, vote=True, evictions=0 if layer else evictions)
+        cycles.append(await accelerator.run(work))
+        accelerator.check(work)
+    assert cycles[1] - cycles[0] <= 2 * max(length, 64), cycles
+    facts = {"cycles_untrimmed": cycles[0], "cycles_trimmed": cycles[1]}
+    accelerator.bench.record(cycles=0, ideal_cycles=0, **facts)
 
 
 @cocotb.test()
