@@ -1,6 +1,7 @@
 """VEDA: its parameters, its addresses, and its model against float64."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,19 @@ ENTRY = entry_named("veda")
             {"feed_forward_size": 100},
             "feed_forward_size must be a multiple of all arrays' width 128, not 100",
         ),
+        (
+            {"hidden_size": 65536, "block": 64},
+            "elements of a block's hidden states must be at most 1048576, not 4194304",
+        ),
+        (
+            {
+                "array": FlexiblePeArrayParameters(rows=2, columns=2, partial_sums=1024),
+                "head_size": 8,
+                "feed_forward_size": 65536,
+                "block": 2,
+            },
+            "lines of a block's weights must be at most 1048576, not 8388608",
+        ),
         ({"positions": 3}, "positions must be a power of two between 2 and 65536, not 3"),
         ({"tile": 3}, "tile must be a power of two between 2 and 64, not 3"),
     ],
@@ -62,6 +76,16 @@ def test_every_head_has_its_lane(preset: str) -> None:
                 assert p.lane(turn, channel + part) == head
     assert seen == list(range(p.rounds * p.lanes))
     assert (p.rounds - 1) * p.lanes < p.heads <= p.rounds * p.lanes
+
+
+@pytest.mark.parametrize("preset", ["smollm2", "paper"])
+def test_units_are_measured_as_they_stand_in_the_accelerator(preset: str) -> None:
+    """One configuration has one figure: area, clock and share of a unit are of the same presets."""
+    p = ENTRY.parameters(preset)
+    assert entry_named("special_function_unit").parameters(preset) == p.functions
+    assert entry_named("flexible_pe_array").parameters(preset) == p.array
+    engine = entry_named("voting_engine").parameters(preset)
+    assert replace(engine, reserved=0) == p.voting
 
 
 def test_lanes_behind_the_last_head_are_zero() -> None:

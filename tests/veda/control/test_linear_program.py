@@ -9,14 +9,14 @@ from amaranth.sim import Simulator
 from hdl.catalog import entry_named
 from hdl.veda.control.layer_sequencer import LayerSequencer
 from hdl.veda.control.linear_counter import LinearCounter
-from hdl.veda.encodings import Operation, PassKind, Space
+from hdl.veda.encodings import Leave, Operation, PassKind, Space
 from hdl.veda.parameters import VedaParameters
 from testbenches.packing import from_integers, pack, to_integers, unpack
 from testbenches.stream_trial import run_streams
 from testbenches.veda.layer_weights import weight_lines
 from tests.veda.layers import random_weights
 
-PRESETS = ("tiny", "tiny_wide", "tiny_two_copies")
+PRESETS = ("tiny", "tiny_wide", "tiny_two_copies", "tiny_vocabulary")
 MATRICES = (
     PassKind.QUERY_KEY_VALUE,
     PassKind.OUTPUT_PROJECTION,
@@ -122,6 +122,38 @@ def test_a_layer_is_five_bursts(preset: str) -> None:
     place = unpack(p.angle_line, from_integers(addresses["line"][0].tolist(), p.angle_line.size))
     assert (place["position"] == 7).all()
     assert place["part"].tolist() == [channel % p.lines for channel in range(p.channels)]
+
+
+def test_the_vocabulary_follows_a_layer_that_predicts() -> None:
+    """One burst more, from the space's first line, each channel's lines behind the last one's."""
+    p = entry_named("veda").parameters("tiny_vocabulary")
+    task = {name: np.array([0]) for name, _field in p.task_layout}
+    task |= {"layer": np.array([2]), "operation": np.array([Operation.LAYER.value])}
+    halves = []
+    for leave in (Leave.STAY, Leave.PREDICT, Leave.OUT):
+        packed = to_integers(pack(p.task_layout, task | {"leave": np.array([leave.value])}))[0]
+        halves += [packed | behind << p.task_layout.size for behind in (0, 1)]
+    got = run_streams(
+        LayerSequencer(parameters=p),
+        {"halves": halves},
+        {"reads": 16, "passes": 16},
+        seed=1,
+        revocable=("reads", "passes"),
+    )
+    passes = unpack(p.pass_layout, from_integers(got["passes"], p.pass_layout.size))
+    plain = [PassKind.ANGLES, *MATRICES]
+    kinds = [*plain, *plain, PassKind.VOCABULARY, *plain]
+    assert passes["kind"].tolist() == [kind.value for kind in kinds]
+    reads = unpack(p.read_layout, from_integers(got["reads"], p.read_layout.size))
+    assert passes["beats"].tolist() == reads["beats"].tolist()
+    rows = -(-p.vocabulary // p.row)
+    assert reads["beats"][10] == rows * p.hidden_size
+    address = {name: part[10] for name, part in reads["addresses"].items()}
+    assert (address["space"] == Space.VOCABULARY.value).all()
+    bits = p.address_layout["line"].width
+    place = address["line"] | address["layer"] << bits
+    step = 1 << (rows * p.hidden_size - 1).bit_length()
+    assert place.tolist() == [channel * step for channel in range(p.channels)]
 
 
 @pytest.mark.parametrize("preset", PRESETS)

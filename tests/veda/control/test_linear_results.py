@@ -13,7 +13,7 @@ from hdl.veda.encodings import RowKind
 from hdl.veda.parameters import VedaParameters
 from testbenches.stream_trial import run_streams
 
-PRESETS = ("tiny", "tiny_wide", "tiny_two_copies")
+PRESETS = ("tiny", "tiny_wide", "tiny_two_copies", "tiny_vocabulary")
 
 
 class Functions:
@@ -77,10 +77,14 @@ def test_rows_find_their_way(preset: str, seed: int) -> None:
     angles = rng.integers(0, 1 << 16, (2, p.block, p.head_size))
     rows: list[int] = []
     wanted: dict[str, list[int]] = {"projections": [], "outputs": [], "slices": []}
+    if p.vocabulary:
+        wanted["logits"] = []
 
     def send(kind: RowKind, tokens: int) -> Any:
         numbers = rng.integers(0, 1 << 16, p.row)
-        rows.append(packed(numbers) | (kind.value | (tokens - 1) << 2) << 16 * p.row)
+        marks = {"kind": kind.value, "last_token": tokens - 1}
+        layout = p.row_layout
+        rows.append(packed(numbers) | sum(n << layout[name].offset for name, n in marks.items()))
         return numbers
 
     def turned(numbers: Any, own: Any) -> Any:
@@ -121,6 +125,10 @@ def test_rows_find_their_way(preset: str, seed: int) -> None:
             np.reshape(activated, (-1, half)),
             places.reshape(tokens, p.gated_rows, p.copies).swapaxes(0, 1).reshape(-1),
         )
+        # The vocabulary's rows only say that they are there.
+        for _number in range(3 * tokens if p.vocabulary else 0):
+            send(RowKind.LOGITS, tokens)
+            wanted["logits"].append(tokens - 1)
         # Attention alone may come between two layers.
         wanted["outputs"].append(packed(send(RowKind.OUTPUT, tokens)))
 

@@ -41,16 +41,20 @@ def test_states_meet_their_sums(seed: int, copies: int, pauses: str) -> None:
         block=BLOCK,
     )
     together = p.array.partial_sums * copies
-    entered, sums, leaves, normed, left = [], [], [], [], []
+    blocks, entered, sums, leaves, normed, left = [], [], [], [], [], []
+    predicts = []
     matrices = 0
     for _block in range(4):
         states = vectors(rng, int(rng.integers(1, BLOCK + 1)))
+        blocks.append(len(states) - 1)
         entered += elements(states, final=False, every=False)
         normed += elements(states)
         count = int(rng.integers(1, 4))
+        end_predicts = bool(rng.integers(2))
         matrices += count
         for number in range(count):
-            results, leave = vectors(rng, len(states)), number == count - 1
+            results, closes = vectors(rng, len(states)), number == count - 1
+            leave, predict = closes and not end_predicts, closes and end_predicts
             states = added(results, states)
             # Some outputs of each token, then the next ones.
             for first in range(0, SIZE, together):
@@ -58,6 +62,7 @@ def test_states_meet_their_sums(seed: int, copies: int, pauses: str) -> None:
                 packed = beats.astype(np.int64) @ (1 << 16 * np.arange(copies))
                 sums += [int(beat) for beat in packed]
                 leaves += [leave] * len(beats)
+                predicts += [predict] * len(beats)
             if leave:
                 left.extend(elements(states, final=False))
             else:
@@ -69,11 +74,39 @@ def test_states_meet_their_sums(seed: int, copies: int, pauses: str) -> None:
     def mark(ctx: Any) -> None:
         nonlocal taken, finished
         ctx.set(unit.leave, leaves[min(taken, len(leaves) - 1)])
+        # States that predict enter the norm once more, and make way.
+        ctx.set(unit.predict, predicts[min(taken, len(leaves) - 1)])
         taken += ctx.get(unit.sums.valid) and ctx.get(unit.sums.ready)
         finished += ctx.get(unit.finished)
+        assert not ctx.get(unit.misplaced)
 
     sinks = {"elements": len(normed), "states_out": len(left)}
-    sources = {"states_in": entered, "sums": sums}
+    sources = {"blocks": blocks, "states_in": entered, "sums": sums}
     got = run_streams(unit, sources, sinks, seed=seed, pauses=pauses, cycle=mark)
     assert got == {"elements": normed, "states_out": left}
     assert finished == matrices
+
+
+@pytest.mark.parametrize("ends", [[], [3], [SIZE - 1, 2 * SIZE - 1], [0, 2 * SIZE - 1]])
+def test_a_last_in_a_wrong_place_is_reported(ends: list[int]) -> None:
+    """As many states enter as the block has tokens, whatever the elements say of themselves."""
+    p = VedaParameters(
+        array=FlexiblePeArrayParameters(rows=2, columns=2, partial_sums=4),
+        head_size=8,
+        hidden_size=SIZE,
+        feed_forward_size=16,
+        block=BLOCK,
+    )
+    states = vectors(np.random.default_rng(1), 2)
+    marks = np.isin(np.arange(states.size), ends).astype(np.int64) << 16
+    entered = [int(code) for code in states.reshape(-1) | marks]
+    unit, reported = ResidualStream(parameters=p), False
+
+    def watch(ctx: Any) -> None:
+        nonlocal reported
+        reported = bool(ctx.get(unit.misplaced))
+
+    sources = {"blocks": [1], "states_in": entered}
+    got = run_streams(unit, sources, {"elements": states.size}, seed=1, cycle=watch)
+    assert got["elements"] == elements(states)
+    assert reported

@@ -1,0 +1,92 @@
+"""The argmax over unrounded sums: ties, NaNs, blocks of tokens, and the row that is not full."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from golden.veda.whole_model import largest
+from hdl.veda.array.array_parameters import FlexiblePeArrayParameters
+from hdl.veda.control.serial_argmax import SerialArgmax
+from hdl.veda.parameters import VedaParameters
+from testbenches.stream_trial import run_streams
+
+BLOCK = 3
+
+
+def dimensions(vocabulary: int) -> VedaParameters:
+    return VedaParameters(
+        array=FlexiblePeArrayParameters(rows=2, columns=2, partial_sums=4),
+        head_size=8,
+        heads=2,
+        kv_heads=2,
+        capacity=16,
+        tile=4,
+        hidden_size=4,
+        feed_forward_size=16,
+        vocabulary=vocabulary,
+        block=BLOCK,
+    )
+
+
+def drawn(rng: np.random.Generator, vocabulary: int, kind: str) -> Any:
+    """Return FP32 codes of a token's sums: near numbers, equal ones, or any codes."""
+    if kind == "any":
+        return rng.integers(0, 1 << 32, vocabulary, dtype=np.uint64)
+    if kind == "nan":
+        return np.full(vocabulary, 0x7FC00000, np.uint64)
+    if kind == "infinite":
+        # -infinity is a number.
+        return np.resize(np.array([0x7FC00000, 0xFF800000], np.uint64), vocabulary)
+    # Equal in FP16, and many of them equal in FP32 too.
+    numbers = 1 + rng.integers(-4, 5, vocabulary) * 2.0**-23
+    signs = -1 if kind == "negative" else 1
+    return (signs * numbers).astype(np.float32).view(np.uint32).astype(np.uint64)
+
+
+@pytest.mark.parametrize("pauses", ["none", "random"])
+@pytest.mark.parametrize("vocabulary", [2, 8, 9, 45])
+def test_first_of_the_largest_is_found(vocabulary: int, pauses: str) -> None:
+    rng = np.random.default_rng(vocabulary)
+    p = dimensions(vocabulary)
+    unit = SerialArgmax(parameters=p)
+    shown: list[Any] = []
+    rows: list[int] = []
+    wanted: list[int] = []
+    for kind in ("near", "negative", "any", "nan", "infinite", "near", "any"):
+        count = int(rng.integers(1, BLOCK + 1))
+        block = np.array([drawn(rng, vocabulary, kind) for _ in range(count)])
+        for sums in block:
+            token = largest(p.array.sum_format, sums)
+            code = int(sums[token])
+            if np.isnan(p.array.sum_format.decode(sums[token])):
+                code = p.array.sum_format.quiet_nan or 0
+            wanted.append(token | code << p.prediction_layout["sum"].offset)
+        # What fills the last row is larger than all.
+        filled = np.full((count, p.vocabulary_rows * p.row), 0x7F7FFFFF, np.uint64)
+        filled[:, :vocabulary] = block
+        for row in filled.reshape(count, -1, p.row).swapaxes(0, 1):
+            for sums in row:
+                shown.append(sum(int(code) << 32 * lane for lane, code in enumerate(sums)))
+                rows.append(count - 1)
+    taken, begun = 0, False
+
+    def show(ctx: Any) -> None:
+        """Give a row's sums for one cycle, and afterwards what is no row's."""
+        nonlocal taken, begun
+        gone = ctx.get(unit.rows.valid) and ctx.get(unit.rows.ready)
+        fresh = gone or not ctx.get(unit.rows.valid) or not begun
+        begun = True
+        taken += gone
+        ctx.set(unit.row_ends, fresh)
+        ctx.set(unit.row_sums.as_value(), shown[taken] if fresh and taken < len(shown) else 0)
+
+    got = run_streams(
+        unit,
+        {"rows": rows},
+        {"predictions": len(wanted)},
+        seed=1,
+        pauses=pauses,
+        cycle=show,
+    )
+    assert got["predictions"] == wanted
