@@ -7,6 +7,7 @@ address means; `BurstMemory` puts a numpy array behind `hdl.memory.burst_port`'s
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,9 @@ class BurstReads:
         Cycles from a request to its first payload.
     bandwidth : Fraction
         Payloads a cycle at most, up to 1.
+    times : Callable[[int, int], Iterable[int]] | None
+        From a packed request and its cycle to the first cycle of each payload, instead of the
+        latency.
 
     Members
     -------
@@ -55,16 +59,19 @@ class BurstReads:
         pauses: tuple[Iterator[bool], Iterator[bool]],
         latency: int = 24,
         bandwidth: Fraction = Fraction(1),
+        times: Callable[[int, int], Iterable[int]] | None = None,
     ) -> None:
         self.requests, self.words = Stream(dut, requests), Stream(dut, words)
         self.fetch, self.pauses = fetch, pauses
-        self.latency, self.bandwidth = latency, bandwidth
+        self.bandwidth = bandwidth
+        self.times = times or (lambda _request, cycle: repeat(cycle + latency))
         self.cycle = 0
         self.clear()
 
     def clear(self) -> None:
         """Forget the bursts, as in a reset."""
-        self.bursts: deque[tuple[int, Iterator[int]]] = deque()
+        self.bursts: deque[Iterator[tuple[int, int]]] = deque()
+        self.coming: tuple[int, int] | None = None
         self.offered: int | None = None
         self.accepted = False
         self.credit = Fraction(1)
@@ -86,11 +93,14 @@ class BurstReads:
             self.words.valid.value = 0
 
     def _next(self) -> int | None:
-        while self.bursts and self.bursts[0][0] <= self.cycle:
-            if (payload := next(self.bursts[0][1], None)) is not None:
-                return payload
-            self.bursts.popleft()
-        return None
+        while self.coming is None and self.bursts:
+            self.coming = next(self.bursts[0], None)
+            if self.coming is None:
+                self.bursts.popleft()
+        if self.coming is None or self.coming[0] > self.cycle:
+            return None
+        payload, self.coming = self.coming[1], None
+        return payload
 
     def sample(self) -> None:
         """See what was handed over."""
@@ -98,8 +108,9 @@ class BurstReads:
         # What is not used in time is lost.
         self.credit = min(self.credit + self.bandwidth, Fraction(1))
         if self.requests.transfers():
-            payloads = iter(self.fetch(read(self.requests.payload)))
-            self.bursts.append((self.cycle + self.latency, payloads))
+            request = read(self.requests.payload)
+            payloads = zip(self.times(request, self.cycle), self.fetch(request), strict=False)
+            self.bursts.append(payloads)
         self.accepted = self.offered is not None and bool(int(self.words.ready.value))
         if self.accepted:
             self.offered = None
@@ -121,6 +132,11 @@ class BurstWrites:
         Takes a packed payload.
     pauses : Iterator[bool]
         Of the stream.
+
+    Members
+    -------
+    beats : int
+        Payloads taken.
     """
 
     def __init__(
@@ -132,6 +148,7 @@ class BurstWrites:
 
     def clear(self) -> None:
         """Refuse until driven again."""
+        self.beats = 0
         self.stream.ready.value = 0
 
     def drive(self) -> None:
@@ -141,6 +158,7 @@ class BurstWrites:
     def sample(self) -> None:
         """Hand over what is there."""
         if self.stream.transfers():
+            self.beats += 1
             self.keep(read(self.stream.payload))
 
 
@@ -199,9 +217,11 @@ class BurstMemory:
         requests: str,
         words: str,
         pauses: tuple[Iterator[bool], Iterator[bool]],
-    ) -> None:
-        """Serve a `BurstWritePort` by its streams' names."""
-        self._writes.append(_WritePort(self.dut, port, self.words, (requests, words), pauses))
+    ) -> BurstWrites:
+        """Serve a `BurstWritePort` by its streams' names; return what takes its words."""
+        writes = _WritePort(self.dut, port, self.words, (requests, words), pauses)
+        self._writes.append(writes)
+        return writes.streams[1]
 
 
 class _WritePort:

@@ -5,16 +5,16 @@ ports say. Its cycle is that of `testbenches.bench`: the same stimuli give the s
 same cycles. The program is kept beside the model.
 """
 
-import json
+import contextlib
 import subprocess
+import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from amaranth.lib import data
 
 from hdl.emit import Port
 from hdl.emitted import emit_unit
@@ -24,6 +24,7 @@ from hdl.parameters import require
 from hdl.paths import BUILD, locked
 from hdl.target import Target
 from testbenches import simulators
+from testbenches.harness_memory import BurstMemory, Store
 from testbenches.packing import Bits
 
 PROGRAM = Path(__file__).with_suffix(".cpp")
@@ -32,106 +33,44 @@ SIGNALS = ("valid", "ready", "payload")
 
 
 @dataclass(frozen=True, kw_only=True)
-class BurstMemory:
-    """A memory of lines behind a unit's ports, in a file that outlives the run.
+class Moved:
+    """How far a round is.
 
     Parameters
     ----------
-    file : Path
-        Line after line, each of `line_width` / 8 octets; `create` makes one of zeros.
-    reads, words, writes : str
-        Streams of bursts, of their beats, and of writes; without `writes` nothing is written.
-    channels, line_width, address_width : int
-        A beat is a line of each channel, each from an address of its own.
-    read_layout, write_layout : data.StructLayout
-        Payloads with the fields `addresses` (one a channel) and `beats`, and with `addresses`,
-        `enables` (a bit a channel) and `words`.
-    latency : int
-        Cycles from a burst to its first beat.
-    bursts : int
-        Bursts that wait at most.
+    cycle : int
+        Cycles since the first round's begin, reset included.
+    seconds : float
+        Time on the wall since this round's.
+    counts : dict[str, int]
+        Items that each input stream took; `beats` and `writes` of the memory since its begin.
     """
 
-    file: Path
-    reads: str
-    words: str
-    read_layout: data.StructLayout
-    writes: str = ""
-    write_layout: data.StructLayout | None = None
-    channels: int
-    line_width: int
-    address_width: int
-    latency: int = 24
-    bursts: int = 8
-
-    def __post_init__(self) -> None:
-        """Check every rule."""
-        require(self.line_width % 8 == 0, "line_width must be whole octets", self.line_width)
-        require(
-            bool(self.writes) == (self.write_layout is not None),
-            "a stream of writes must have its layout",
-            (self.writes, self.write_layout),
-        )
-
-    @property
-    def size(self) -> int:
-        """Octets of the file."""
-        return (self.line_width // 8) << self.address_width
-
-    def create(self, lines: Mapping[int, int]) -> None:
-        """Write a file with lines by address; what was never written takes no space."""
-        octets = self.line_width // 8
-        with self.file.open("wb") as file:
-            file.truncate(self.size)
-            for address, line in lines.items():
-                file.seek(address * octets)
-                file.write(line.to_bytes(octets, "little"))
-
-    def lines(self) -> np.ndarray:
-        """Map the file: uint8 [address, octet]."""
-        return np.memmap(
-            self.file,
-            np.uint8,
-            "r+",
-            shape=(self.size * 8 // self.line_width, self.line_width // 8),
-        )
-
-    def settings(self, streams: Mapping[str, str]) -> list[str]:
-        """Write what the program reads of it."""
-        bursts = dict(self.read_layout)
-        numbers = [bursts["addresses"].offset, bursts["beats"].offset, bursts["beats"].width]
-        roles = [("reads", self.reads), ("words", self.words)]
-        if self.write_layout is not None:
-            stores = dict(self.write_layout)
-            numbers += [stores[name].offset for name in ("addresses", "enables", "words")]
-            roles.append(("writes", self.writes))
-        else:
-            numbers += [0, 0, 0]
-        head = f"memory {json.dumps(str(self.file))} {self.size} {self.latency} {self.bursts}"
-        layout = [self.channels, self.line_width, self.address_width, *numbers]
-        return [
-            head,
-            *(f"{role} {streams[name]}" for role, name in roles),
-            "layout " + " ".join(map(str, layout)),
-        ]
+    cycle: int
+    seconds: float
+    counts: dict[str, int]
 
 
 @dataclass(frozen=True, kw_only=True)
 class LongRun:
-    """What a run gave.
+    """What a run, or a round of it, gave.
 
     Parameters
     ----------
     outputs : dict[str, numpy.ndarray]
         Bits [items, width] of every output stream, and of every recorded port one item a cycle.
     cycles : dict[str, numpy.ndarray]
-        For every output stream the cycle of each item, counted from the run's begin.
+        For every output stream the cycle of each item, counted from the first round's begin.
     cycle : int
-        Cycles from the end of reset until everything expected had come.
+        Cycles from the end of reset, or the round's begin, until everything expected had come.
     seconds : float
-        Time on the wall of all cycles.
+        Time on the wall of all cycles of the round.
     cycles_per_second : float
-        Those of the whole run.
+        Those of the round.
+    counts : dict[str, int]
+        As of `Moved`, in the end.
+    writes : numpy.ndarray
+        Address and cycle of each line that the memories took, shape (lines, 2).
     """
 
     outputs: dict[str, Bits]
@@ -139,6 +78,8 @@ class LongRun:
     cycle: int
     seconds: float
     cycles_per_second: float
+    counts: dict[str, int] = field(default_factory=dict)
+    writes: np.ndarray = field(default_factory=lambda: np.zeros((0, 2), np.int64))
 
 
 @dataclass(frozen=True)
@@ -195,10 +136,63 @@ class Harness:
             if all(f"{name}_{signal}" in by_name for signal in SIGNALS)
         }
 
+    def signals(self, stream: str) -> str:
+        """Return the names of a stream's ports, as the program reads them."""
+        by_name = {port.name: port for port in self.ports}
+        return " ".join(by_name[f"{stream}_{signal}"].name for signal in SIGNALS)
+
     def bare(self, cycles: int) -> float:
         """Return the cycles a second of the model by itself: a clock, and inputs at rest."""
+        with self.session() as session:
+            settings = session.settings([], limit=cycles)
+            done = session.call(settings, None)
+        return done.cycle / done.seconds
+
+    @contextlib.contextmanager
+    def session(self, memories: Sequence[BurstMemory] = (), seed: int = 0) -> "Iterator[Session]":
+        """Start the program; what is run in it, round after round, finds the unit as it was.
+
+        Parameters
+        ----------
+        memories : Sequence[BurstMemory]
+            What stands behind which streams.
+        seed : int
+            Of the pauses of every stream, in half of all cycles; 0 for none.
+        """
         with tempfile.TemporaryDirectory() as scratch:
-            return self._call(Path(scratch), [], limit=cycles)[2]
+            session = Session(self, Path(scratch), memories, seed)
+            try:
+                yield session
+            finally:
+                session.close()
+
+    def run(
+        self,
+        inputs: Mapping[str, Bits],
+        expected: Mapping[str, int],
+        *,
+        memories: Sequence[BurstMemory] = (),
+        seed: int = 0,
+        **options: Any,
+    ) -> LongRun:
+        """Reset the unit, offer every input, and wait for everything expected.
+
+        As a session's only round.
+        """
+        with self.session(memories, seed) as session:
+            return session.run(inputs, expected, **options)
+
+
+class Session:
+    """A program under way, begun with the first round."""
+
+    def __init__(
+        self, harness: Harness, directory: Path, memories: Sequence[BurstMemory], seed: int
+    ) -> None:
+        self.harness, self.directory = harness, directory
+        self.memories, self.seed = memories, seed
+        self.cycle = 0
+        self.program: subprocess.Popen[str] | None = None
 
     def run(
         self,
@@ -207,13 +201,13 @@ class Harness:
         *,
         driven: Mapping[str, Bits] | None = None,
         record: Sequence[str] = (),
-        memories: Sequence[BurstMemory] = (),
-        seed: int = 0,
+        store: Store | None = None,
         patience: int = 2000,
         trail: int = 20,
         progress: float = 0,
+        watch: Callable[[Moved], None] | None = None,
     ) -> LongRun:
-        """Reset the unit, offer every input, and wait for everything expected.
+        """Offer every input, and wait for everything expected.
 
         Parameters
         ----------
@@ -225,16 +219,16 @@ class Harness:
             Bits of plain inputs, one item a cycle, of which the last stays; others are zero.
         record : Sequence[str]
             Outputs that are kept in every cycle.
-        memories : Sequence[BurstMemory]
-            What stands behind which streams.
-        seed : int
-            Of the pauses of every stream, in half of all cycles; 0 for none.
+        store : Store, optional
+            What stands between two streams.
         patience : int
             Cycles without any transfer after which the unit is stuck.
         trail : int
             Cycles behind the last item expected, in which too many would come.
         progress : float
-            Seconds from one line on the standard error, of cycles and cycles a second, to the next.
+            Seconds from one report to the next.
+        watch : Callable[[Moved], None], optional
+            Who is told; without one a line goes to the standard error.
 
         Raises
         ------
@@ -244,91 +238,122 @@ class Harness:
             If a name is none of the unit's, or bits are not as wide as their port.
         """
         driven = driven or {}
-        streams = self.streams
-        behind = {name for m in memories for name in (m.reads, m.words, m.writes) if name}
-        widths = {port.name: port.width for port in self.ports}
+        streams = self.harness.streams
+        behind = {name for m in self.memories for name in (m.reads, m.words, m.writes) if name}
+        if store is not None:
+            behind |= {store.given, store.taken}
+        by_name = {port.name: port for port in self.harness.ports}
         sinks = [n for n, (way, _) in streams.items() if way == "output" and n not in behind]
         sources = [n for n, (way, _) in streams.items() if way == "input" and n not in behind]
         for name in inputs:
             require(name in sources, f"inputs must be of {sources}", name)
         for name in expected:
             require(name in sinks, f"outputs must be of {sinks}", name)
-        with tempfile.TemporaryDirectory() as scratch:
-            directory = Path(scratch)
-            lines: list[str] = []
-            for name in sources:
-                payload = streams[name][1]
-                bits = inputs.get(name, np.zeros((0, payload.width), np.uint8))
-                _store(directory / f"{name}.in", bits, payload)
-                lines.append(f"source {self._signals(name)} {name} {name}.in")
-            for name in sinks:
-                count = expected.get(name, 0)
-                lines.append(f"sink {self._signals(name)} {name} {name}.out {count}")
-            for name, bits in driven.items():
-                require(name in widths, f"driven ports must be of {sorted(widths)}", name)
-                port = next(port for port in self.ports if port.name == name)
-                _store(directory / f"{name}.in", bits, port)
-                lines.append(f"drive {port.name} {name}.in")
-            for name in record:
-                port = next(port for port in self.ports if port.name == name)
-                lines.append(f"record {port.name} {name}.out")
-            signals = {name: self._signals(name) for name in streams}
-            for memory in memories:
-                lines += memory.settings(signals)
-            ended, seconds, rate = self._call(
-                directory,
-                lines,
-                patience=patience,
-                trail=trail,
-                seed=seed,
-                progress=progress,
-            )
-            outputs = {
-                name: _load(directory / f"{name}.out", width)
-                for name, width in [
-                    *((name, streams[name][1].width) for name in sinks),
-                    *((name, widths[name]) for name in record),
-                ]
-            }
-            cycles = {
-                name: np.fromfile(directory / f"{name}.out.cycles", np.uint64).astype(np.int64)
-                for name in sinks
-            }
+        lines: list[str] = []
+        for name in sources:
+            payload = streams[name][1]
+            bits = inputs.get(name, np.zeros((0, payload.width), np.uint8))
+            _store(self.directory / f"{name}.in", bits, payload)
+            lines.append(f"source {self.harness.signals(name)} {name} {name}.in")
+        for name in sinks:
+            count = expected.get(name, 0)
+            lines.append(f"sink {self.harness.signals(name)} {name} {name}.out {count}")
+        for name, bits in driven.items():
+            require(name in by_name, f"driven ports must be of {sorted(by_name)}", name)
+            _store(self.directory / f"{name}.in", bits, by_name[name])
+            lines.append(f"drive {name} {name}.in")
+        lines += [f"record {name} {name}.out" for name in record]
+        kept, octets = self.directory / "store", 0
+        if store is not None:
+            octets = _octets(streams[store.given][1])
+            store.write(kept, octets)
+            ways = " ".join(self.harness.signals(name) for name in (store.given, store.taken))
+            lines.append(f"store {ways} {store.given} store")
+            lines += [f"step {key} {gives} {takes}" for key, gives, takes in store.steps]
+        settings = self.settings(lines, patience=patience, trail=trail, progress=progress)
+        done = self.call(settings, watch)
+        if store is not None:
+            store.read(kept, octets)
+        widths = {name: streams[name][1].width for name in sinks}
+        widths |= {name: by_name[name].width for name in record}
         return LongRun(
-            outputs=outputs, cycles=cycles, cycle=ended, seconds=seconds, cycles_per_second=rate
+            outputs={
+                name: _load(self.directory / f"{name}.out", width) for name, width in widths.items()
+            },
+            cycles={name: _integers(self.directory / f"{name}.out.cycles") for name in sinks},
+            cycle=done.cycle,
+            seconds=done.seconds,
+            cycles_per_second=done.cycles_per_second,
+            counts=done.counts,
+            writes=np.concatenate(
+                [_integers(self.directory / f"{memory.words}.writes") for memory in self.memories]
+                or [np.zeros(0, np.int64)]
+            ).reshape(-1, 2),
         )
 
-    def _signals(self, stream: str) -> str:
-        by_name = {port.name: port for port in self.ports}
-        return " ".join(by_name[f"{stream}_{signal}"].name for signal in SIGNALS)
-
-    def _call(
+    def settings(
         self,
-        directory: Path,
         lines: Sequence[str],
         *,
         patience: int = 0,
         trail: int = 0,
-        seed: int = 0,
         progress: float = 0,
         limit: int = 0,
-    ) -> tuple[int, float, float]:
-        """Run the program; return the cycles until the end, the seconds, and cycles a second."""
-        first = f"settings {RESET_CYCLES} {patience} {trail} {seed} {progress} {limit}"
-        (directory / "settings").write_text("\n".join([first, *lines, ""]))
-        shown = None if progress else subprocess.PIPE
-        done = subprocess.run(
-            [self.program, "settings"],
-            cwd=directory,
-            stdout=subprocess.PIPE,
-            stderr=shown,
-            text=True,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise UserError((done.stderr or f"{self.program} stopped").strip())
-        ended, total, seconds = done.stdout.split()
-        return int(ended), float(seconds), int(total) / float(seconds)
+    ) -> str:
+        """Return what the program reads of a round; the first begins with its memories."""
+        first = f"settings {RESET_CYCLES} {patience} {trail} {self.seed} {progress} {limit}"
+        memories: list[str] = []
+        if self.program is None:
+            signals = {name: self.harness.signals(name) for name in self.harness.streams}
+            memories = [line for memory in self.memories for line in memory.settings(signals)]
+        return "\n".join([first, *lines, *memories, ""])
+
+    def call(self, settings: str, watch: Callable[[Moved], None] | None) -> LongRun:
+        """Let the program do a round."""
+        (self.directory / "settings").write_text(settings)
+        begin = self.cycle
+        if self.program is None:
+            self.program = subprocess.Popen(
+                [self.harness.program, "settings"],
+                cwd=self.directory,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        else:
+            with contextlib.suppress(BrokenPipeError):
+                print("settings", file=self.program.stdin, flush=True)
+        assert self.program.stdout is not None
+        for line in self.program.stdout:
+            what, *numbers = line.split()
+            counts = {
+                name: int(n) for name, n in (word.split("=") for word in numbers if "=" in word)
+            }
+            plain = [float(number) for number in numbers if "=" not in number]
+            if what == "done":
+                ended, self.cycle = int(plain[0]), int(plain[1])
+                return LongRun(
+                    outputs={},
+                    cycle=ended,
+                    seconds=plain[2],
+                    cycles_per_second=(self.cycle - begin) / plain[2],
+                    counts=counts,
+                )
+            moved = Moved(cycle=int(plain[0]), seconds=plain[1], counts=counts)
+            if watch is not None:
+                watch(moved)
+            else:
+                rate = (moved.cycle - begin) / moved.seconds
+                print(f"{moved.cycle} cycles, {rate:.0f} a second", file=sys.stderr)
+        assert self.program.stderr is not None
+        raise UserError(self.program.stderr.read().strip() or f"{self.harness.program} stopped")
+
+    def close(self) -> None:
+        """End the program."""
+        if self.program is not None:
+            self.program.kill()
+            self.program.communicate()
 
 
 def _octets(port: Port) -> int:
@@ -354,3 +379,7 @@ def _load(file: Path, width: int) -> Bits:
     octets = _octets(Port((), "output", width))
     items = np.fromfile(file, np.uint8).reshape(-1, octets)
     return np.unpackbits(items, axis=-1, count=width, bitorder="little")
+
+
+def _integers(file: Path) -> np.ndarray:
+    return np.fromfile(file, np.uint64).astype(np.int64)

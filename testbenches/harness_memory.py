@@ -1,0 +1,143 @@
+"""What stands behind a unit's ports in a long run: memory in files, and stores of sequences."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from amaranth.lib import data
+from numpy.typing import NDArray
+
+from hdl.parameters import require
+
+
+@dataclass(frozen=True, kw_only=True)
+class BurstMemory:
+    """A memory of lines behind a unit's ports, in a file that outlives the run.
+
+    Parameters
+    ----------
+    file : Path
+        Line after line, each of `line_width` / 8 octets; `create` makes one of zeros.
+    fixed : Sequence[tuple[Path, int]]
+        Files that are only read, and the address of each one's first line: there, they hide `file`.
+    reads, words, writes : str
+        Streams of bursts, of their beats, and of writes; without `writes` nothing is written.
+    channels, line_width, address_width : int
+        A beat is a line of each channel, each from an address of its own.
+    read_layout, write_layout : data.StructLayout
+        Payloads with the fields `addresses` (one a channel) and `beats`, and with `addresses`,
+        `enables` (a bit a channel) and `words`.
+    latency : int
+        Cycles from a burst to its first beat.
+    bursts : int
+        Bursts that wait at most.
+    """
+
+    file: Path
+    fixed: Sequence[tuple[Path, int]] = ()
+    reads: str
+    words: str
+    read_layout: data.StructLayout
+    writes: str = ""
+    write_layout: data.StructLayout | None = None
+    channels: int
+    line_width: int
+    address_width: int
+    latency: int = 24
+    bursts: int = 8
+
+    def __post_init__(self) -> None:
+        """Check every rule."""
+        require(self.line_width % 8 == 0, "line_width must be whole octets", self.line_width)
+        require(
+            bool(self.writes) == (self.write_layout is not None),
+            "a stream of writes must have its layout",
+            (self.writes, self.write_layout),
+        )
+
+    @property
+    def size(self) -> int:
+        """Octets of the file."""
+        return (self.line_width // 8) << self.address_width
+
+    def create(self, lines: Mapping[int, int]) -> None:
+        """Write a file with lines by address; what was never written takes no space."""
+        octets = self.line_width // 8
+        with self.file.open("wb") as file:
+            file.truncate(self.size)
+            for address, line in lines.items():
+                file.seek(address * octets)
+                file.write(line.to_bytes(octets, "little"))
+
+    def lines(self) -> np.ndarray:
+        """Map the file: uint8 [address, octet]."""
+        return np.memmap(
+            self.file,
+            np.uint8,
+            "r+",
+            shape=(self.size * 8 // self.line_width, self.line_width // 8),
+        )
+
+    def settings(self, streams: Mapping[str, str]) -> list[str]:
+        """Write what the program reads of it."""
+        bursts = dict(self.read_layout)
+        numbers = [bursts["addresses"].offset, bursts["beats"].offset, bursts["beats"].width]
+        roles = [("reads", self.reads), ("words", self.words)]
+        if self.write_layout is not None:
+            stores = dict(self.write_layout)
+            numbers += [stores[name].offset for name in ("addresses", "enables", "words")]
+            roles.append(("writes", self.writes))
+        else:
+            numbers += [0, 0, 0]
+        files = [(self.file, 0, 1), *((file, first, 0) for file, first in self.fixed)]
+        layout = [self.channels, self.line_width, self.address_width, *numbers]
+        return [
+            f"memory {self.latency} {self.bursts} {self.words}.writes",
+            *(f"file {json.dumps(str(file))} {first} {mode}" for file, first, mode in files),
+            *(f"{role} {streams[name]}" for role, name in roles),
+            "layout " + " ".join(map(str, layout)),
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Store:
+    """Sequences of items by key, between an output stream and an input stream of a unit.
+
+    Each step gives its key's sequence to `given`, zeros behind its end, and keeps what comes from
+    `taken` in its place. A step waits for those before it of the same key.
+
+    Parameters
+    ----------
+    given, taken : str
+        The streams.
+    steps : Sequence[tuple[int, int, int]]
+        Of each step its key, how many items are given, and how many are taken.
+    kept : dict[int, numpy.ndarray]
+        uint64 items by key, of at most 64 bits; a run changes them.
+    """
+
+    given: str
+    taken: str
+    steps: Sequence[tuple[int, int, int]]
+    kept: dict[int, NDArray[np.uint64]]
+
+    def write(self, file: Path, octets: int) -> None:
+        """Write what the program reads: of each key itself, the number of its items, and these."""
+        with file.open("wb") as out:
+            for key, items in self.kept.items():
+                out.write(np.array([key, len(items)], np.uint64).tobytes())
+                rows = np.asarray(items, "<u8").reshape(-1, 1).view(np.uint8)
+                out.write(np.ascontiguousarray(rows[:, :octets]).tobytes())
+
+    def read(self, file: Path, octets: int) -> None:
+        """Keep what the program wrote."""
+        content = file.read_bytes()
+        place = 0
+        while place < len(content):
+            key, count = (int(n) for n in np.frombuffer(content, np.uint64, 2, place))
+            place += 16
+            rows = np.frombuffer(content, np.uint8, count * octets, place).reshape(count, octets)
+            self.kept[key] = np.pad(rows, ((0, 0), (0, 8 - octets))).view("<u8")[:, 0]
+            place += count * octets
