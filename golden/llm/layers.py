@@ -154,7 +154,7 @@ def exact_layer(
 
 def rms_norm(x: Reals) -> Reals:
     """Return x over the root of its mean square; the weights are folded into what follows."""
-    return x / np.sqrt(np.mean(x**2) + EPSILON)
+    return x / np.sqrt(np.mean(x**2, axis=-1, keepdims=True) + EPSILON)
 
 
 def rotary_angles(positions: NDArray[Any], head_size: int, base: float) -> Reals:

@@ -116,8 +116,10 @@ def texts_of(tokens: np.ndarray) -> list[str]:
     return [tokenizer.decode(row[:end]) for row, end in zip(tokens, ends, strict=True)]
 
 
-def load_model() -> "LlamaForCausalLM":
+def load_model(file: Path | None = None) -> "LlamaForCausalLM":
     """Return a fresh float32 copy of the model on the CPU, ready for inference.
+
+    It is SmolLM2's, or that of another GGUF file or of the folder of a safetensors file.
 
     Attention is the eager implementation: scores, softmax and the weighted sum of values are
     separate float32 steps, which a fused kernel would reorder.
@@ -127,18 +129,18 @@ def load_model() -> "LlamaForCausalLM":
     DataFileError
         The model file is missing or is not the published file.
     """
-    path, transformers = _verified_gguf(), _transformers()
-    model = transformers.AutoModelForCausalLM.from_pretrained(
+    path = file or verified_gguf()
+    model = _transformers().AutoModelForCausalLM.from_pretrained(
         path.parent,
-        gguf_file=path.name,
         local_files_only=True,
         attn_implementation="eager",
         dtype="float32",
+        **_file_options(path),
     )
     return model.eval()
 
 
-def _verified_gguf() -> Path:
+def verified_gguf() -> Path:
     """Return the path of the model file after checking every byte of it."""
     path = find_gguf()
     with path.open("rb") as file:
@@ -154,10 +156,19 @@ def _verified_gguf() -> Path:
 @cache
 def _tokenizer() -> Any:
     """Load the model's tokenizer."""
-    path, transformers = _verified_gguf(), _transformers()
-    return transformers.AutoTokenizer.from_pretrained(
-        path.parent, gguf_file=path.name, local_files_only=True
+    return tokenizer_of(verified_gguf())
+
+
+def tokenizer_of(path: Path) -> Any:
+    """Load the tokenizer of a GGUF file, or the one beside a safetensors file."""
+    return _transformers().AutoTokenizer.from_pretrained(
+        path.parent, local_files_only=True, **_file_options(path)
     )
+
+
+def _file_options(path: Path) -> dict[str, str]:
+    """Return what names a GGUF file; a safetensors file is its folder's only one."""
+    return {"gguf_file": path.name} if path.suffix == ".gguf" else {}
 
 
 def _transformers() -> Any:
