@@ -14,6 +14,7 @@ from hdl.paths import BUILD, ROOT
 from hdl.target import find_target
 from systola import environment
 from systola.explore import COMMANDS as EXPLORING
+from systola.generate import COMMANDS as SPEAKING
 from systola.mutation import COMMANDS as MUTATION
 from systola.options import (
     Chosen,
@@ -159,7 +160,7 @@ def verilog(unit: Chosen, out: Path | None, target: str, sources: bool) -> None:
     console.print(f"wrote {path_shown(emitted.file_list)}")
 
 
-for command in (*SYNTHESIS, *MUTATION, *STUDIES, *PACKING, *EXPLORING, *REGRESSION):
+for command in (*SYNTHESIS, *MUTATION, *STUDIES, *SPEAKING, *PACKING, *EXPLORING, *REGRESSION):
     main.add_command(command)
 
 

@@ -1,0 +1,186 @@
+"""What a system must do to speak: the one interface between the verb and the accelerators."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.llm.language_model import LanguageModel
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a run is asked for.
+
+    Parameters
+    ----------
+    budget : int
+        Tokens that a layer caches while text is generated.
+    reserved : int
+        The first tokens of a text, which cast no votes.
+    check : bool
+        Whether the golden model computes the same beside.
+    """
+
+    budget: int
+    reserved: int
+    check: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """Tokens that go through all layers together.
+
+    Parameters
+    ----------
+    first, count : int
+        The position of the first one, and how many they are.
+    predict : bool
+        Whether the token that follows the last one is wanted.
+    plan : Any
+        What else the system knows of it.
+    """
+
+    first: int
+    count: int
+    predict: bool
+    plan: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moving:
+    """How far a block is.
+
+    Parameters
+    ----------
+    layer : int
+        The layer that is worked on, from 0 on; as many as there are layers for the vocabulary.
+    share : float
+        Of the block's work that is done.
+    cycles : int
+        Since the block's begin.
+    seconds : float
+        On the wall, of these cycles.
+    """
+
+    layer: int
+    share: float
+    cycles: int
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a block gave.
+
+    Parameters
+    ----------
+    token : int or None
+        What follows, if the block predicts.
+    cycles, bound : int
+        Cycles of the simulation, and what the system's own bound says of them.
+    octets_read, octets_written : int
+        Of the memory outside.
+    evictions : list[tuple[int, int]]
+        Layer and slot of each victim.
+    seconds : float
+        Of the simulation, on the wall.
+    """
+
+    token: int | None
+    cycles: int
+    bound: int
+    octets_read: int
+    octets_written: int
+    evictions: list[tuple[int, int]] = field(default_factory=list)
+    seconds: float
+
+
+class System(ABC):
+    """An accelerator with a model's weights in its memory.
+
+    Blocks are taken one behind the other; `state` between two of them is all that a later process
+    needs to go on.
+    """
+
+    bound: str
+    """What `Outcome.bound` counts, in a few words."""
+
+    @classmethod
+    @abstractmethod
+    def fitted(cls, model: LanguageModel, dimensions: Any) -> Any:
+        """Return the parameters for a model, from those of a preset.
+
+        Raises
+        ------
+        UserError or ValueError
+            If the accelerator cannot run the model, with the rule and the value.
+        """
+
+    @abstractmethod
+    def __init__(
+        self, model: LanguageModel, parameters: Any, settings: Settings, folder: Path
+    ) -> None:
+        """Make ready what can be refused; nothing is compiled or written."""
+
+    @property
+    @abstractmethod
+    def identity(self) -> dict[str, Any]:
+        """What a run's result depends on, beside model, prompt and settings."""
+
+    @abstractmethod
+    def prepare(self, report: Callable[[str], None]) -> None:
+        """Compile the Verilog and write the model's memory, unless both are there."""
+
+    @abstractmethod
+    def begin(self, state: dict[str, NDArray[Any]] | None) -> None:
+        """Start the simulation, from an empty cache or from a state."""
+
+    @abstractmethod
+    def prompt_blocks(self, tokens: int) -> list[Block]:
+        """Return how a prompt of so many tokens is read."""
+
+    @abstractmethod
+    def next_block(self, position: int) -> Block:
+        """Return the block of the generated token at a position."""
+
+    @abstractmethod
+    def run(self, block: Block, tokens: list[int], watch: Callable[[Moving], None]) -> Outcome:
+        """Take a block's tokens through the model.
+
+        Raises
+        ------
+        Mismatch
+            If the Verilog does not give what the golden model gives.
+        """
+
+    @abstractmethod
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return all that the next block depends on."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """End the simulation."""
+
+
+class Mismatch(Exception):
+    """The Verilog gives something else than the golden model; its words say what, and where."""
+
+
+def first_difference(
+    expected: NDArray[Any], found: NDArray[Any], names: tuple[str, ...]
+) -> tuple[str, tuple[int, ...]] | None:
+    """Return the first element that differs, in words and by its place, or None."""
+    if expected.shape != found.shape:
+        return f"shape {found.shape} instead of {expected.shape}", (0,) * expected.ndim
+    places = np.argwhere(expected != found)
+    if not len(places):
+        return None
+    place = tuple(int(number) for number in places[0])
+    where = ", ".join(f"{name} {number}" for name, number in zip(names, place, strict=True))
+    words = f"{where}: {int(found[place]):#06x} instead of {int(expected[place]):#06x}"
+    return f"{words} ({len(places)} of {expected.size} differ)", place
