@@ -1,0 +1,187 @@
+"""A small model of random numbers speaks through VEDA's Verilog, and what may go wrong does."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from golden.llm.language_model import LanguageModel
+from golden.llm.model import ModelShape
+from hdl.catalog import entry_named
+from hdl.veda.encodings import Space
+from systola.generation.run import Interrupted, Run
+from systola.generation.system import Mismatch, Settings
+from systola.generation.veda import VedaSystem
+from testbenches.veda.model_lines import address, fixed_space, octets_of_line
+
+SHAPE = ModelShape(
+    layers=2,
+    width=18,
+    heads=4,
+    kv_heads=2,
+    head_size=4,
+    feed_forward=12,
+    vocabulary=45,
+    longest_context=64,
+    rope_base=10_000.0,
+    norm_epsilon=1e-5,
+)
+"""Two heads share keys and values, and the feed-forward layer does not fill the arrays."""
+
+SETTINGS = Settings(budget=7, reserved=3)
+PROMPT = [3, 1, 4, 1, 5]
+
+
+class RandomModel(LanguageModel):
+    """A model of normal numbers, whose text is its tokens' numbers."""
+
+    def tokens_of(self, text: str) -> list[int]:
+        return [int(word) for word in text.split()]
+
+    def text_of(self, tokens: list[int]) -> str:
+        return " ".join(str(token) for token in tokens)
+
+
+def random_model(seed: int = 0, **changes: Any) -> RandomModel:
+    s = ModelShape(**(asdict(SHAPE) | changes))
+    rng = np.random.default_rng(seed)
+    inner = s.heads * s.head_size
+    shapes = {
+        "query": (inner, s.width),
+        "key": (s.kv_heads * s.head_size, s.width),
+        "value": (s.kv_heads * s.head_size, s.width),
+        "output": (s.width, inner),
+        "gate": (s.feed_forward, s.width),
+        "up": (s.feed_forward, s.width),
+        "down": (s.width, s.feed_forward),
+    }
+    tensors: dict[tuple[int | None, str], Any] = {}
+    for layer in range(s.layers):
+        for name, shape in shapes.items():
+            tensors[layer, name] = rng.normal(size=shape) / np.sqrt(shape[1])
+        for name in ("input_norm", "feed_forward_norm"):
+            tensors[layer, name] = rng.normal(1, 0.1, s.width)
+    tensors[None, "embedding"] = rng.normal(size=(s.vocabulary, s.width))
+    tensors[None, "projection"] = rng.normal(size=(s.vocabulary, s.width))
+    tensors[None, "final_norm"] = rng.normal(1, 0.1, s.width)
+    return RandomModel(
+        Path("random.gguf"),
+        f"seed {seed} " + "0" * 12,
+        s,
+        frozenset(),
+        lambda layer, name: tensors[layer, name].astype(np.float32),
+    )
+
+
+def prepared(folder: Path, model: LanguageModel, tokens: int, prompt: list[int] = PROMPT) -> Run:
+    parameters = VedaSystem.fitted(model, entry_named("veda").parameters("tiny"))
+    system = VedaSystem(model, parameters, SETTINGS, folder)
+    system.prepare(lambda words: None)
+    return Run(
+        system=system,
+        model=model,
+        prompt=prompt,
+        tokens=tokens,
+        settings=SETTINGS,
+        folder=folder,
+        about={},
+    )
+
+
+def spoken(run: Run) -> list[int]:
+    told: list[int] = []
+    run.go(told.append, lambda block, moving: None)
+    assert told == run.progress.tokens
+    return told
+
+
+def test_verilog_speaks_as_the_golden_model_does(tmp_path: Path) -> None:
+    """Layers, votes, victims and vocabulary are compared in every block, by the run itself."""
+    run = prepared(tmp_path, random_model(), 8)
+    # What a killed process left.
+    (tmp_path / "cache-999999999.memory").touch()
+    tokens = spoken(run)
+    assert len(tokens) == 8 and len(set(tokens)) > 2
+    # From the token on that fills the budget, each layer evicts one a token.
+    evicted = [len(figures["evictions"]) for figures in run.progress.figures]
+    assert evicted[-3:] == [SHAPE.layers] * 3 and evicted[0] == 0
+    for figures in run.progress.figures:
+        assert 0 < figures["bound"] < figures["cycles"]
+    record = json.loads(run.checkpoint.record.read_text())
+    assert record["finished"] and record["generated"] == tokens
+    assert not list(tmp_path.glob("cache-*"))
+
+
+def test_long_prompt_is_trimmed_to_the_budget(tmp_path: Path) -> None:
+    prompt = [int(token) for token in np.random.default_rng(1).integers(0, 45, 12)]
+    run = prepared(tmp_path, random_model(), 3, prompt)
+    spoken(run)
+    last = next(figures for figures in run.progress.figures if figures["token"] is not None)
+    assert len(last["evictions"]) == (12 + 1 - SETTINGS.budget) * SHAPE.layers
+
+
+@pytest.mark.parametrize("blocks", [1, 3, 6])
+def test_interrupted_run_goes_on_as_if_nothing_had_been(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blocks: int
+) -> None:
+    whole = spoken(prepared(tmp_path / "whole", random_model(), 7))
+    folder = tmp_path / "interrupted"
+    run = prepared(folder, random_model(), 7)
+    system: Any = run.system
+    done = 0
+
+    def interrupting(*arguments: Any) -> Any:
+        nonlocal done
+        done += 1
+        if done > blocks:
+            # In the middle of a block: the accelerator has written, and the host not yet taken.
+            system.speech.run(arguments[0].plan, system.embedding[arguments[1]])
+            raise KeyboardInterrupt
+        return own(*arguments)
+
+    own = run.system.run
+    monkeypatch.setattr(run.system, "run", interrupting)
+    with pytest.raises(Interrupted, match="the same command goes on from there"):
+        spoken(run)
+    again = prepared(folder, random_model(), 7)
+    assert spoken(again) == whole
+    assert again.resumed == run.progress.done > 0
+
+
+def test_damaged_checkpoint_begins_anew(tmp_path: Path) -> None:
+    run = prepared(tmp_path, random_model(), 2)
+    run.checkpoint.file.write_bytes(b"0" * 100)
+    spoken(run)
+    assert run.resumed == 0
+
+
+def test_damaged_lines_are_written_again(tmp_path: Path) -> None:
+    said: list[str] = []
+    system: Any = prepared(tmp_path, random_model(), 1).system
+    lines = system.lines
+    whole = lines.read_bytes()
+    system.prepare(said.append)
+    assert "checking" in said[-1]
+    lines.write_bytes(whole[:-8] + bytes(8))
+    system.prepare(said.append)
+    assert "is damaged or of another model, and is written again" in said[-1]
+    assert lines.read_bytes() == whole
+
+
+def test_a_wrong_weight_is_named(tmp_path: Path) -> None:
+    """One bit of the second layer's keys in memory: layer, element and cycle are said."""
+    run = prepared(tmp_path, random_model(), 1)
+    system: Any = run.system
+    p = system.p
+    place = address(p, Space.WEIGHTS, layer=1) - fixed_space(p)
+    with system.lines.open("r+b") as file:
+        file.seek(place * octets_of_line(p) + 1)
+        octet = file.read(1)[0]
+        file.seek(-1, 1)
+        file.write(bytes([octet ^ 0x40]))
+    words = r"layer 1, keys, KV head 0, slot 0, element \d: .* written in cycle \d+"
+    with pytest.raises(Mismatch, match=words):
+        spoken(run)

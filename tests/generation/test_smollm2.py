@@ -1,0 +1,37 @@
+"""SmolLM2 through VEDA's Verilog at full size: every block equal to the golden model."""
+
+from pathlib import Path
+
+import pytest
+
+from golden.llm.language_model import open_language_model
+from hdl.catalog import entry_named
+from systola.generation.run import Run
+from systola.generation.system import Settings
+from systola.generation.veda import VedaSystem
+
+
+@pytest.mark.full
+def test_smollm2_speaks_through_veda(tmp_path: Path) -> None:
+    """Thirty-two tokens, of which the last ones each evict a token in every layer."""
+    model = open_language_model()
+    parameters = VedaSystem.fitted(model, entry_named("veda").parameters("smollm2"))
+    assert parameters == entry_named("veda").parameters("smollm2_vocabulary")
+    settings = Settings(budget=24, reserved=8)
+    system = VedaSystem(model, parameters, settings, tmp_path)
+    system.prepare(lambda words: None)
+    prompt = model.tokens_of("The capital of France is")
+    run = Run(
+        system=system,
+        model=model,
+        prompt=prompt,
+        tokens=32,
+        settings=settings,
+        folder=tmp_path,
+        about={},
+    )
+    run.go(lambda token: None, lambda block, moving: None)
+    assert len(run.progress.tokens) == 32
+    assert run.continuation(run.progress.tokens).startswith(" Paris")
+    evictions = [len(figures["evictions"]) for figures in run.progress.figures]
+    assert evictions[-12:] == [model.shape.layers] * 12
