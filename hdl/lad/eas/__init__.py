@@ -1,0 +1,1 @@
+"""LAD's attention score module."""

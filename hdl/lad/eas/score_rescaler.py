@@ -1,0 +1,209 @@
+"""Scores of all positions from those of their centres, and the largest of them."""
+
+from typing import Any
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from hdl.arith.delay_line import delay_line
+from hdl.arith.float_compare import FloatExtreme
+from hdl.arith.float_format import BINARY16
+from hdl.arith.float_multiply import FloatMultiply
+from hdl.lad.eas.eas_parameters import AttentionScoreModuleParameters
+from hdl.lad.fp16 import FP16
+from hdl.lad.group_walk import large_modes, walk_groups
+from hdl.memory.memory import Memory
+from hdl.memory.memory_fifo import MemoryFifo
+from hdl.stream.connect import connect_streams
+from hdl.stream.fifo import Fifo
+from hdl.unit import Unit
+
+LOWEST = BINARY16.sign_mask | (BINARY16.infinity or 0)
+"""Minus infinity, below every score."""
+
+
+class ScoreRescaler(Unit):
+    """Look up the score of each position's centre, multiply, and follow the maximum (EAS.2).
+
+    Scores that were computed come by position, a step in one half of the tables, while the step
+    before is looked up in the other half. There are as many copies of a table as lanes, so that a
+    group is looked up in a cycle. A position of M stands there itself: EAS.3 needs no second pass.
+
+    **Latency** 2 + `multiply_stages` cycles from a group to its scores; the maximum comes
+    ``ceil(log2(lanes)) + 1`` cycles behind the last. **Throughput** `lanes` positions a cycle.
+
+    **Numerics** one rounding; the maximum is IEEE 754's, so NaN if any score is.
+
+    Parameters
+    ----------
+    parameters : AttentionScoreModuleParameters
+        Dimensions.
+
+    Members
+    -------
+    lengths : In(stream)
+        A step's number of positions, as it begins.
+    write : In(1)
+        A score comes.
+    position, score : In
+        Whose, and the score.
+    last : In(1)
+        It is the step's last.
+    groups : In(stream)
+        Of G, `lanes` positions; those of a step wait until its scores are there.
+    steps : Out(stream)
+        For APID: `length` and `maximum`.
+    scores : Out(stream)
+        For APID: `scores`, `modes` and `counts`.
+    """
+
+    def __init__(self, *, parameters: AttentionScoreModuleParameters) -> None:
+        self.parameters = p = parameters
+        length = p.apid.step_layout.members["length"]
+        super().__init__(
+            {
+                "lengths": In(stream.Signature(data.StructLayout({"length": length}))),
+                "write": In(1),
+                "position": In(p.position_bits),
+                "score": In(FP16),
+                "last": In(1),
+                "groups": In(stream.Signature(p.group_layout)),
+                "steps": Out(stream.Signature(p.apid.step_layout)),
+                "scores": Out(stream.Signature(p.apid.group_layout)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Choose addresses; look up, multiply; compare behind."""
+        m = Module()
+        p, apid = self.parameters, self.parameters.apid
+        levels = ceil_log2(apid.lanes)
+        # Room for a step that APID reads and one that comes, with what is still compared.
+        depth = max(2 * apid.groups, apid.groups + levels + 4)
+        m.submodules.fifo = fifo = MemoryFifo(shape=apid.group_layout, depth=depth)
+        m.submodules.headers = headers = Fifo(shape=apid.step_layout, depth=2)
+        m.submodules.begun = begun = Fifo(shape=self.lengths.payload.shape(), depth=2)
+        connect_streams(m, fifo.sink, self.scores)
+        connect_streams(m, headers.sink, self.steps)
+        connect_streams(m, self.lengths, begun.source)
+
+        move, taken, ends = Signal(), Signal(), Signal()
+        filled = Signal(range(3))
+        m.d.comb += [
+            # Both are out of registers: whoever is full stops tables, multipliers and maximum
+            # together.
+            move.eq(fifo.source.ready & headers.source.ready),
+            taken.eq(self.groups.valid & (filled != 0) & move),
+            self.groups.ready.eq((filled != 0) & move),
+            begun.sink.ready.eq(taken & ends),
+        ]
+        m.d.sync += filled.eq(filled + (self.write & self.last) - (taken & ends))
+        length = begun.sink.payload.length
+        base, present, precise = self._group(m, taken, length, ends)
+        products = self._products(m, move, taken & ends, base, precise)
+
+        late = 1 + p.multiply_stages
+        group = self.groups.payload
+        # Beside the products: whose they are, and what APID needs of G.
+        beside = Cat(present, ends, length, Value.cast(group.modes), Value.cast(group.counts))
+        waited = delay_line(m, beside, late, name="beside", enable=move)[-1]
+        valid = delay_line(m, taken, late, name="valid", enable=move, reset=True)[-1]
+        header, modes = apid.lanes + 1 + len(length), len(Value.cast(group.modes))
+        m.d.comb += [
+            fifo.source.valid.eq(valid & move),
+            Value.cast(fifo.source.payload.scores).eq(Cat(products)),
+            Value.cast(fifo.source.payload.modes).eq(waited[header : header + modes]),
+            Value.cast(fifo.source.payload.counts).eq(waited[header + modes :]),
+        ]
+        there = [Mux(waited[lane], product, LOWEST) for lane, product in enumerate(products)]
+        self._maximum(m, move, valid, waited[apid.lanes : header], there, headers.source)
+        return m
+
+    def _group(
+        self, m: Module, taken: Value, length: Value, ends: Value
+    ) -> tuple[Value, Value, list[Value]]:
+        """Return the group's first position, its lanes that are there, and those in M."""
+        apid = self.parameters.apid
+        walk = walk_groups(m, apid, length=length, taken=taken)
+        present = Signal(apid.lanes)
+        m.d.comb += [
+            ends.eq(walk.ends),
+            present.eq(Cat(walk.remaining > lane for lane in range(apid.lanes))),
+        ]
+        return walk.base, present, large_modes(apid, walk, self.groups.payload.modes)
+
+    def _products(
+        self, m: Module, move: Value, ends: Value, base: Value, precise: list[Value]
+    ) -> list[Value]:
+        """Return the lanes' scores; the tables' halves change places from step to step."""
+        p = self.parameters
+        reads, writes = Signal(), Signal()
+        m.d.sync += [reads.eq(reads ^ ends), writes.eq(writes ^ (self.write & self.last))]
+        products, group = [], self.groups.payload
+        for lane, exact in enumerate(precise):
+            # A copy a lane: any centre may be asked for by all lanes in one cycle.
+            table = Memory(depth=2 << p.position_bits, width=16)
+            m.submodules[f"table_{lane}"] = table
+            m.submodules[f"multiply_{lane}"] = multiply = FloatMultiply(
+                stages=p.multiply_stages, enable=True
+            )
+            own = Signal(p.position_bits, name=f"own_{lane}")
+            one = Const(BINARY16.one, FP16)
+            factor = Mux(exact, one, group.ratios[lane])
+            m.d.comb += [
+                own.eq(base + lane),
+                table.write_enable.eq(self.write),
+                table.write_address.eq(Cat(self.position, writes)),
+                table.write_data.eq(self.score),
+                table.read_enable.eq(move),
+                table.read_address.eq(
+                    Cat(Mux(exact, own, group.centres[lane][: p.position_bits]), reads)
+                ),
+                multiply.enable.eq(move),
+                Value.cast(multiply.a).eq(table.read_data),
+                Value.cast(multiply.b).eq(
+                    delay_line(m, factor, 1, name=f"factor_{lane}", enable=move)[-1]
+                ),
+            ]
+            products.append(Value.cast(multiply.result))
+        return products
+
+    def _maximum(
+        self, m: Module, move: Value, valid: Value, header: Value, level: list[Value], steps: Any
+    ) -> None:
+        """Compare the lanes pair by pair, then with the groups before; say a step's maximum."""
+        depth = 0
+        while len(level) > 1:
+            # A lane without a partner goes up a level as it is.
+            odd = level[len(level) & ~1 :]
+            pairs = []
+            for index in range(len(level) // 2):
+                m.submodules[f"larger_{depth}_{index}"] = larger = FloatExtreme(
+                    maximum=True, stages=1, enable=True
+                )
+                m.d.comb += [
+                    larger.enable.eq(move),
+                    Value.cast(larger.a).eq(level[2 * index]),
+                    Value.cast(larger.b).eq(level[2 * index + 1]),
+                ]
+                pairs.append(Value.cast(larger.result))
+            level = pairs + [
+                delay_line(m, one, 1, name=f"odd_{depth}", enable=move)[-1] for one in odd
+            ]
+            depth += 1
+        valid = delay_line(m, valid, depth, name="compared", enable=move, reset=True)[-1]
+        waited = delay_line(m, header, depth, name="header", enable=move)[-1]
+        ends, length = waited[0], waited[1:]
+        so_far, begins = Signal(FP16, reset_less=True), Signal(init=1)
+        m.submodules.largest = largest = FloatExtreme(maximum=True)
+        m.d.comb += [
+            Value.cast(largest.a).eq(level[0]),
+            Value.cast(largest.b).eq(Mux(begins, LOWEST, so_far)),
+            steps.valid.eq(valid & ends & move),
+            steps.payload.length.eq(length),
+            steps.payload.maximum.eq(Value.cast(largest.result)),
+        ]
+        with m.If(valid & move):
+            m.d.sync += [so_far.eq(Value.cast(largest.result)), begins.eq(ends)]
