@@ -1,0 +1,1 @@
+"""Testbenches of LAD's attention score module."""

@@ -1,0 +1,344 @@
+"""Testbench of the attention score module: SmolLM2's decoding, collinear keys, stalls, resets."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import cocotb
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.arith.float_multiply import float_multiply
+from golden.arith.float_values import codes, values
+from golden.lad.eas.attention_score_module import (
+    ONE,
+    Centre,
+    Scored,
+    attention_scores,
+    key_centre,
+    large_modes,
+)
+from hdl.arith.float_format import BINARY16
+from hdl.lad.eas.eas_parameters import AttentionScoreModuleParameters
+from testbenches.bench import Bench, catalog_parameters, context
+from testbenches.lad.vectors import LAYERS, capture, head_vectors, random_codes
+from testbenches.packing import from_integers, pack, to_integers, unpack
+from testbenches.streams import PAUSES
+
+Codes = NDArray[np.uint16]
+Integers = NDArray[np.int64]
+
+
+def prepare(p: AttentionScoreModuleParameters) -> None:
+    """Capture the tensors before the simulator starts."""
+    capture()
+
+
+@dataclass(frozen=True)
+class Step:
+    """A query [d], keys [n, d] of which the last is new, and G [n] but for its last entry."""
+
+    query: Codes
+    keys: Codes
+    centres: Integers
+    norms: Codes
+    ratios: Codes
+    modes: Integers
+    counts: Integers
+
+    @property
+    def length(self) -> int:
+        """Number of positions."""
+        return len(self.keys)
+
+    @property
+    def is_centre(self) -> NDArray[np.bool_]:
+        """Which positions before the newest are centres."""
+        return self.centres[:-1] == np.arange(self.length - 1)
+
+    def precise(self, p: AttentionScoreModuleParameters) -> NDArray[np.bool_]:
+        """Return M."""
+        return large_modes(self.modes, intervals=p.apid.table.intervals, recent=p.apid.recent)
+
+    def fetched(self, p: AttentionScoreModuleParameters) -> Integers:
+        """Return the positions before the newest whose keys are needed."""
+        return np.nonzero(self.is_centre | self.precise(p)[:-1])[0]
+
+    def answer(self, p: AttentionScoreModuleParameters) -> tuple[Scored, Centre]:
+        """Return what the module must say."""
+        rows = np.append(self.fetched(p), self.length - 1)
+        scored = attention_scores(
+            self.query, self.keys[rows], self.centres, self.ratios, self.precise(p), rows
+        )
+        centres = np.nonzero(self.is_centre)[0]
+        found = key_centre(self.keys[-1], self.keys[centres], centres, self.norms[centres])
+        return scored, found
+
+
+class EasBench:
+    """The module's six streams."""
+
+    def __init__(
+        self, dut: Any, salt: str, source: str = "none", centres: str = "none", sink: str = "none"
+    ) -> None:
+        self.p: AttentionScoreModuleParameters = catalog_parameters()
+        self.started = 0
+        self.bench = Bench(dut, salt)
+        self.steps = self.bench.source("steps", source)
+        self.keys = self.bench.source("keys", source)
+        self.groups = self.bench.source("groups", source)
+        self.headers = self.bench.sink("headers", sink)
+        self.scores = self.bench.sink("scores", sink)
+        self.centres = self.bench.sink("centres", centres)
+
+    def send(self, steps: list[Step]) -> None:
+        """Offer steps; what nobody may look at carries noise."""
+        p, rng = self.p, self.bench.numpy_rng
+        headers = {
+            "query": np.stack([step.query for step in steps]),
+            "key": np.stack([step.keys[-1] for step in steps]),
+            "length": np.array([step.length for step in steps]),
+        }
+        self.steps.send(to_integers(pack(p.step_layout, headers)))
+        for step in steps:
+            rows = step.fetched(p)
+            keys = {
+                "key": step.keys[rows],
+                "position": rows,
+                "norm": step.norms[rows],
+                "centre": step.is_centre[rows].astype(np.int64),
+                "last": (rows == rows[-1:]).astype(np.int64),
+            }
+            if len(rows):
+                self.keys.send(to_integers(pack(p.key_layout, keys)))
+            self.groups.send(to_integers(pack(p.group_layout, self._groups(step, rng))))
+
+    def _groups(self, step: Step, rng: np.random.Generator) -> dict[str, Any]:
+        lanes = self.p.apid.lanes
+        size = -(-step.length // lanes) * lanes
+        fields = {}
+        for name, limit in (
+            ("centres", 1 << 16),
+            ("ratios", 1 << 16),
+            ("modes", 16),
+            ("counts", 4096),
+        ):
+            padded = rng.integers(0, limit, size)
+            padded[: step.length] = getattr(step, name)
+            fields[name] = padded.reshape(-1, lanes)
+        return fields
+
+    async def run(self, steps: list[Step]) -> int:
+        """Run steps after a reset and compare; return the cycles to the last maximum."""
+        await self.bench.reset()
+        sinks = (self.headers, self.scores, self.centres)
+        for sink in sinks:
+            sink.received.clear()
+        self.send(steps)
+        self.started = self.bench.cycle
+        lanes = self.p.apid.lanes
+        groups = sum(-(-step.length // lanes) for step in steps)
+        wanted = (len(steps), groups, len(steps))
+        cycles = await self.bench.run(
+            until=lambda: all(
+                len(sink.received) == count for sink, count in zip(sinks, wanted, strict=True)
+            )
+        )
+        for _ in range(20):
+            await self.bench.step()
+        answers = [step.answer(self.p) for step in steps]
+        self._check_scores(steps, [scored for scored, _centre in answers])
+        self._check_centres(steps, [centre for _scored, centre in answers])
+        return cycles
+
+    def _check_scores(self, steps: list[Step], answers: list[Scored]) -> None:
+        headers = self._received(self.headers, self.p.apid.step_layout)
+        lengths = np.array([step.length for step in steps])
+        self.bench.compare("length", lengths, headers["length"])
+        maxima = np.array([answer.maximum for answer in answers])
+        self.bench.compare("maximum", maxima, headers["maximum"], show=hex)
+        got = self._received(self.scores, self.p.apid.group_layout)
+        lanes, start = self.p.apid.lanes, 0
+        for step, answer in zip(steps, answers, strict=True):
+            end = start + -(-step.length // lanes)
+            for name, expected in (
+                ("scores", answer.scores.astype(np.int64)),
+                ("modes", step.modes),
+                ("counts", step.counts),
+            ):
+                part = got[name][start:end].reshape(-1)[: step.length]
+                self.bench.compare(name, expected, part, show=hex)
+            start = end
+
+    def _check_centres(self, steps: list[Step], answers: list[Centre]) -> None:
+        got = self._received(self.centres, self.p.centre_layout)
+        own = np.array([step.length - 1 for step in steps])
+        found = np.array([answer.centre for answer in answers])
+        self.bench.compare("position", own, got["position"])
+        self.bench.compare("centre", np.where(found < 0, own, found), got["centre"])
+        for name in ("norm", "ratio"):
+            expected = np.array([getattr(answer, name) for answer in answers], np.int64)
+            self.bench.compare(name, expected, got[name], show=hex)
+
+    @staticmethod
+    def _received(sink: Any, layout: Any) -> Any:
+        return unpack(
+            layout, from_integers([payload for _cycle, payload in sink.received], layout.size)
+        )
+
+
+def real_steps(
+    p: AttentionScoreModuleParameters, layer: int, head: int, lengths: list[int]
+) -> list[Step]:
+    """Return SmolLM2's steps at some lengths, with the centres that Algorithm 1 finds until there.
+
+    Modes are drawn, the larger the rarer.
+    """
+    size = p.vector.head_size
+    queries = head_vectors("q", size, layer=layer, head=head)
+    keys = head_vectors("k", size, layer=layer, head=head)
+    rng = np.random.default_rng(layer)
+    longest = max(lengths)
+    centres, norms = np.arange(longest), np.zeros(longest, np.uint16)
+    ratios = np.full(longest, ONE, np.uint16)
+    for now in range(longest):
+        members = np.nonzero(centres[:now] == np.arange(now))[0]
+        found = key_centre(keys[now], keys[members], members, norms[members])
+        centres[now] = now if found.centre < 0 else found.centre
+        norms[now], ratios[now] = found.norm, found.ratio
+    modes = np.minimum(rng.geometric(0.5, longest) - 1, p.apid.table.intervals - 1)
+    counts = rng.integers(0, 4096, longest)
+    steps = []
+    for n in lengths:
+        query = codes(values(queries[n - 1]) / np.sqrt(size))
+        step = Step(query, keys[:n], centres[:n], norms[:n], ratios[:n], modes[:n], counts[:n])
+        steps.append(step)
+    return steps
+
+
+def random_step(p: AttentionScoreModuleParameters, rng: np.random.Generator, length: int) -> Step:
+    """Return any codes, keys that are collinear or nearly so, equal keys, zero keys."""
+    size = p.vector.head_size
+    keys = random_codes(rng, (length, size))
+    for now in range(1, length):
+        kind = rng.random()
+        if kind < 0.5:
+            scale = codes(np.array(rng.choice([1, -1, 0.5, -3, 1.1, -0.7])))
+            copied = float_multiply(
+                BINARY16, keys[rng.integers(0, now)], np.full(size, scale, np.uint16)
+            )
+            keys[now] = copied
+        elif kind < 0.6:
+            keys[now] = 0
+        elif kind < 0.7:
+            # About as far from its neighbour as the threshold.
+            near = values(codes(rng.standard_normal(size)))
+            aside = rng.standard_normal(size) * np.abs(near).max() * 0.12
+            keys[now - 1], keys[now] = codes(near), codes(near + aside)
+    members = rng.random(length) < rng.choice([0.2, 0.6, 1.0])
+    members[0] = True
+    choices = np.nonzero(members[:-1])[0] if length > 1 else np.zeros(1, np.int64)
+    centres = np.where(members, np.arange(length), rng.choice(choices, length))
+    norms = np.array(
+        [key_centre(key, keys[:0], [], np.zeros(0, np.uint16)).norm for key in keys], np.uint16
+    )
+    norms = np.where(rng.random(length) < 0.1, random_codes(rng, (length,)), norms)
+    return Step(
+        codes(rng.standard_normal(size)),
+        keys,
+        centres,
+        norms.astype(np.uint16),
+        random_codes(rng, (length,)),
+        rng.integers(0, 16, length) * (rng.random(length) < rng.choice([0.2, 1.0])),
+        rng.integers(0, 4096, length),
+    )
+
+
+def random_steps(p: AttentionScoreModuleParameters, rng: np.random.Generator) -> list[Step]:
+    """Return steps of lengths that matter: one, about the recent ones, partial groups."""
+    lanes, recent = p.apid.lanes, p.apid.recent
+    high = min(p.apid.capacity, 3 * lanes + recent)
+    lengths = [1, 1, 2, recent, recent + 1, lanes, lanes + 1, high, 1]
+    lengths += [int(length) for length in rng.integers(1, high + 1, 6)]
+    return [random_step(p, rng, int(np.clip(length, 1, p.apid.capacity))) for length in lengths]
+
+
+@cocotb.test()
+async def real_keys(dut: Any) -> None:
+    """SmolLM2's decoding: a key a cycle, and groups beside them."""
+    bench = EasBench(dut, "real_keys")
+    p = bench.p
+    high = min(p.apid.capacity, 400)
+    layers = LAYERS if context()["full"] else LAYERS[:1]
+    steps = [
+        step
+        for layer in layers
+        for step in real_steps(p, layer, layer % 9, [max(high - back, 2) for back in range(4)])
+    ]
+    await bench.run(steps)
+    # Bound: a key a cycle. Equation 7 has (2 |C| + n / 128 + |M|) / 2.
+    ideal = sum(len(step.fetched(p)) + 1 for step in steps[1:])
+    formula = sum(
+        (2 * int(step.is_centre.sum()) + step.length / 128 + int(step.precise(p).sum())) / 2
+        for step in steps[1:]
+    )
+    seen = [cycle for cycle, _payload in bench.headers.received]
+    bench.bench.record(
+        cycles=seen[-1] - seen[0],
+        ideal_cycles=ideal,
+        equation_7=round(formula),
+        centres=round(float(np.mean([step.is_centre.mean() for step in steps])), 3),
+        tensors=f"SmolLM2 layers {layers}, {len(steps)} steps of {high} keys",
+    )
+
+
+@cocotb.test()
+async def latency(dut: Any) -> None:
+    """One step of two positions by itself: to its maximum, and to its centre."""
+    bench = EasBench(dut, "latency")
+    p = bench.p
+    await bench.run(real_steps(p, LAYERS[0], 0, [2]))
+    begin = bench.bench.cycle
+    levels, groups = (p.apid.lanes - 1).bit_length(), -(-2 // p.apid.lanes)
+    # A cycle to load, the new key, the other one; the score is written, then looked up.
+    last = 2 + p.vector.scalar_latency
+    maximum = last + groups + 1 + p.multiply_stages + levels
+    centre = last + p.cosine_stages + p.divide_stages + 1
+    bench.bench.compare(
+        "cycles from the maximum to the centre",
+        np.array([centre - maximum]),
+        np.array([bench.centres.received[0][0] - bench.headers.received[0][0]]),
+    )
+    bench.bench.compare(
+        "cycles to both",
+        np.array([max(centre, maximum) + 1 + 20]),
+        np.array([begin - bench.started]),
+    )
+
+
+@cocotb.test()
+@cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
+async def stalls(dut: Any, source: str, sink: str) -> None:
+    """Any codes under every pair of pause patterns; the centres pause at random."""
+    bench = EasBench(dut, f"stalls {source} {sink}", source, "random", sink)
+    await bench.run(random_steps(bench.p, bench.bench.numpy_rng))
+
+
+@cocotb.test()
+async def back_to_back(dut: Any) -> None:
+    """Many short steps: the divider's cycle between them, their centres waiting."""
+    bench = EasBench(dut, "back_to_back", centres="bursty")
+    rng = bench.bench.numpy_rng
+    lengths = rng.integers(1, min(6, bench.p.apid.capacity) + 1, 60)
+    await bench.run([random_step(bench.p, rng, int(length)) for length in lengths])
+
+
+@cocotb.test()
+async def resets(dut: Any) -> None:
+    """Reset in the middle of work, which leaves nothing behind."""
+    bench = EasBench(dut, "resets", "random", "bursty", "random")
+    for _ in range(6):
+        await bench.bench.reset()
+        bench.send(random_steps(bench.p, bench.bench.numpy_rng))
+        for _cycle in range(bench.bench.rng.randint(1, 60)):
+            await bench.bench.step()
+    await bench.run(random_steps(bench.p, bench.bench.numpy_rng))
