@@ -1,0 +1,1 @@
+"""Models of LAD's linear layers."""

@@ -1,0 +1,1 @@
+"""LAD's linear layers."""

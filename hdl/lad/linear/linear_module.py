@@ -1,0 +1,293 @@
+"""LAD's linear layers: rows of weights stand in the vector units, samples pass by."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from hdl.arith.delay_line import delay_line
+from hdl.arith.float_add import FloatAdd
+from hdl.lad.fp16 import FP16
+from hdl.lad.vpu.vector_processing_unit import Operation, VectorProcessingUnitParameters
+from hdl.lad.vpu.vector_units import unit_members, vector_units
+from hdl.memory.memory import Memory
+from hdl.memory.memory_fifo import MemoryFifo
+from hdl.parameters import Parameters, Range, parameter_object
+from hdl.stream.connect import connect_streams
+from hdl.unit import Unit
+
+
+@parameter_object
+class LinearModuleParameters(Parameters):
+    """Dimensions of linear layers; the default stages reach 1 GHz in 45 nm.
+
+    Parameters
+    ----------
+    vector : VectorProcessingUnitParameters
+        The vector units.
+    units : int
+        How many.
+    samples : int
+        Of a batch, for which each weight is fetched once.
+    slices : int
+        Slices of an input at most.
+    groups : int
+        Groups of `units` outputs at most.
+    add_stages : int
+        Register stages of an adder.
+
+    Raises
+    ------
+    ValueError
+        If a rule above is broken, with the rule and the value.
+    """
+
+    vector: VectorProcessingUnitParameters = VectorProcessingUnitParameters()
+    units: Annotated[int, Range(2, 16, "vector units")] = 7
+    samples: Annotated[int, Range(1, 64, "samples")] = 4
+    slices: Annotated[int, Range(1, 256, "slices")] = 86
+    groups: Annotated[int, Range(1, 8192, "groups")] = 1573
+    add_stages: Annotated[int, Range(1, 4, "stages")] = 2
+
+    @property
+    def pace(self) -> int:
+        """Cycles from the product of a sum to that of the next slice, for it to be written."""
+        return self.add_stages + 2
+
+    @property
+    def in_flight(self) -> int:
+        """Results that have room when their last products begin, for one of them a cycle."""
+        return self.vector.scalar_latency + self.add_stages + 4
+
+    @property
+    def task_layout(self) -> data.StructLayout:
+        """Payload of the stream of tasks."""
+        return data.StructLayout(
+            {
+                "samples": range(self.samples + 1),
+                "slices": range(self.slices + 1),
+                "groups": range(self.groups + 1),
+            }
+        )
+
+    @property
+    def input_layout(self) -> data.StructLayout:
+        """Payload of the stream of inputs."""
+        return data.StructLayout({"slice": self.vector.vector_layout})
+
+    @property
+    def weights_layout(self) -> data.StructLayout:
+        """Payload of the stream of weights."""
+        rows = data.ArrayLayout(self.vector.vector_layout, self.units)
+        return data.StructLayout({"rows": rows})
+
+    @property
+    def output_layout(self) -> data.StructLayout:
+        """Payload of the stream of outputs."""
+        return data.StructLayout({"sums": data.ArrayLayout(FP16, self.units), "last": 1})
+
+
+@dataclass(frozen=True)
+class _Walk:
+    """Which product begins in this cycle.
+
+    Members
+    -------
+    go : Value
+        One does.
+    loads : Value
+        It is the first with its weights, which come now.
+    place : Signal
+        Of its sum among those of a slice.
+    first, last, ends : Value
+        It is of the first slice, of the last one, and the last of all.
+    """
+
+    go: Value
+    loads: Value
+    place: Signal
+    first: Value
+    last: Value
+    ends: Value
+
+
+class LinearModule(Unit):
+    """Multiply the inputs of a batch with a matrix, as many rows side by side as vector units.
+
+    The inputs wait in a memory. A transfer brings one slice of `units` rows, which the vector units
+    keep while the samples' slices pass: a weight is fetched once for the whole batch. Slice after
+    slice is added to the sums, which stand in a memory a unit; so a task's products follow each
+    other without waiting for an adder.
+
+    **Latency** ``scalar_latency + add_stages + 4`` cycles from the last weights to their outputs.
+    **Throughput** a transfer of weights in as many cycles as there are samples; behind a
+    slice of fewer than `pace` sums as many cycles pass.
+
+    **Numerics** FP16: dot products of slices as the vector unit adds; the slices' are added one
+    after the other, from 0, each sum rounded once. LAD, Section IV-B, IV-C.
+
+    Parameters
+    ----------
+    parameters : LinearModuleParameters
+        Dimensions.
+    shared : bool
+        Whether the vector units stand outside.
+
+    Members
+    -------
+    tasks : In(stream)
+        Numbers of `samples`, `slices` and `groups`, each at least 1; taken when the last product
+        has begun.
+    inputs : In(stream)
+        The first `slice` of each sample, then the second ones, and so on; zeros fill the last.
+    weights : In(stream)
+        The first slice of each group of rows, then the second ones; zeros fill the last slice, and
+        anything the rows that a last group does not have.
+    outputs : Out(stream)
+        For each group the `sums` of all samples; `last` with the task's last.
+    busy : Out(1)
+        The vector units are in use.
+    units : Out(VectorPort).array(units)
+        The vector units; only with `shared`.
+    """
+
+    def __init__(self, *, parameters: LinearModuleParameters, shared: bool = False) -> None:
+        self.parameters = p = parameters
+        self.shared = shared
+        super().__init__(
+            {
+                "tasks": In(stream.Signature(p.task_layout)),
+                "inputs": In(stream.Signature(p.input_layout)),
+                "weights": In(stream.Signature(p.weights_layout)),
+                "outputs": Out(stream.Signature(p.output_layout)),
+                "busy": Out(1),
+            }
+            | unit_members(p.vector, p.units, shared=shared)
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Fill the memory of inputs; let products begin; add up behind the vector units."""
+        m = Module()
+        p = self.parameters
+        units = vector_units(m, self, p.vector, p.units)
+        m.submodules.results = results = MemoryFifo(shape=p.output_layout, depth=p.in_flight)
+        connect_streams(m, results.sink, self.outputs)
+        m.submodules.inputs_memory = memory = Memory(
+            depth=max(p.samples * p.slices, 2), width=p.vector.vector_layout.size
+        )
+        walk = self._walk(m, memory, self._room(m))
+        # The weights stand in the units a cycle later, when the input has been read.
+        begins = delay_line(m, walk.go, 1, name="begins", reset=True)[-1]
+        for unit, row in zip(units, self._rows(), strict=True):
+            m.d.comb += [
+                unit.load.eq(walk.loads),
+                unit.i_vec1.eq(row),
+                unit.valid.eq(begins),
+                unit.operation.eq(Operation.DOT_PRODUCT),
+                Value.cast(unit.i_vec2).eq(memory.read_data),
+            ]
+        latency = p.vector.scalar_latency
+        marks = Cat(walk.first, walk.last, walk.ends)
+        read = delay_line(m, walk.go, latency, name="reads", reset=True)
+        place = delay_line(m, walk.place, latency + 1 + p.add_stages, name="place")
+        marked = delay_line(m, marks, latency + 1 + p.add_stages, name="marks")
+        added = delay_line(m, read[-1], 1 + p.add_stages, name="added", reset=True)
+        last = marked[-1]
+        m.d.comb += [
+            self.busy.eq(walk.go | Cat(read[1:]).any() | Cat(added[1:]).any()),
+            results.source.valid.eq(added[-1] & last[1]),
+            results.source.payload.last.eq(last[2]),
+        ]
+        for index, unit in enumerate(units):
+            m.submodules[f"sums_{index}"] = sums = Memory(
+                depth=max(p.samples * p.groups, 2), width=16
+            )
+            m.submodules[f"add_{index}"] = add = FloatAdd(stages=p.add_stages)
+            m.d.comb += [
+                # The sum so far stands beside the product in the cycle in which that comes.
+                sums.read_enable.eq(read[-1]),
+                sums.read_address.eq(place[latency]),
+                Value.cast(add.a).eq(Mux(marked[latency + 1][0], 0, sums.read_data)),
+                Value.cast(add.b).eq(unit.o_scal),
+                sums.write_enable.eq(added[-1]),
+                sums.write_address.eq(place[-1]),
+                sums.write_data.eq(Value.cast(add.result)),
+                results.source.payload.sums[index].eq(Value.cast(add.result)),
+            ]
+        return m
+
+    def _rows(self) -> list[Any]:
+        """Return the rows of the weights' transfer."""
+        rows = self.weights.payload["rows"]
+        return [rows[index] for index in range(self.parameters.units)]
+
+    def _room(self, m: Module) -> tuple[Value, Signal]:
+        """Return whether another result has room, and what keeps room for one."""
+        p = self.parameters
+        # Nothing behind the vector units can wait: a result has a place before it is begun.
+        pending, keeps = Signal(range(p.in_flight + 1)), Signal()
+        leaves = self.outputs.valid & self.outputs.ready
+        m.d.sync += pending.eq(pending + keeps - leaves)
+        return pending != p.in_flight, keeps
+
+    def _walk(self, m: Module, memory: Any, room: tuple[Value, Signal]) -> _Walk:
+        """Go through slices, groups and samples; read the input of each product."""
+        p = self.parameters
+        task = self.tasks.payload
+        sample, number = Signal(range(p.samples)), Signal(range(p.slices))
+        group, place = Signal(range(p.groups)), Signal(range(p.samples * p.groups))
+        base, written = (
+            Signal.like(memory.read_address, name=name) for name in ("base", "written")
+        )
+        waited = Signal(range(p.pace + 1), init=p.pace)
+        go, ends = Signal(), Signal()
+        last_sample, last_group = sample == task.samples - 1, group == task.groups - 1
+        last_slice = number == task.slices - 1
+        with m.FSM(name="walk") as fsm:
+            with m.State("FILL"):
+                m.d.comb += self.inputs.ready.eq(self.tasks.valid)
+                with m.If(self.inputs.valid & self.inputs.ready):
+                    m.d.sync += [written.eq(written + 1), sample.eq(sample + 1)]
+                    with m.If(last_sample):
+                        m.d.sync += [sample.eq(0), number.eq(number + 1)]
+                        with m.If(last_slice):
+                            m.d.sync += number.eq(0)
+                            m.next = "MULTIPLY"
+            with m.State("MULTIPLY"):
+                # A sum is written before the next slice reads it.
+                paced = (place != 0) | (waited == p.pace)
+                there = (sample != 0) | self.weights.valid
+                m.d.comb += [
+                    go.eq(paced & there & (room[0] | ~last_slice)),
+                    self.weights.ready.eq(go & (sample == 0)),
+                    ends.eq(last_sample & last_group & last_slice),
+                    self.tasks.ready.eq(go & ends),
+                ]
+                with m.If(go & ends):
+                    m.d.sync += written.eq(0)
+                    m.next = "FILL"
+        with m.If(waited != p.pace):
+            m.d.sync += waited.eq(waited + 1)
+        with m.If(go):
+            m.d.sync += [sample.eq(sample + 1), place.eq(place + 1)]
+            with m.If(last_sample):
+                m.d.sync += [sample.eq(0), group.eq(group + 1)]
+                with m.If(last_group):
+                    m.d.sync += [group.eq(0), place.eq(0), number.eq(number + 1)]
+                    m.d.sync += base.eq(base + task.samples)
+                    # So many sums between two of one place leave time to write the first.
+                    m.d.sync += waited.eq(Mux(place >= p.pace - 1, p.pace, 1))
+                    with m.If(last_slice):
+                        m.d.sync += [number.eq(0), base.eq(0)]
+        m.d.comb += [
+            room[1].eq(go & last_slice),
+            memory.write_enable.eq(fsm.ongoing("FILL") & self.inputs.valid & self.inputs.ready),
+            memory.write_address.eq(written),
+            memory.write_data.eq(Value.cast(self.inputs.payload.slice)),
+            memory.read_enable.eq(go),
+            # Inputs came slice by slice: those of a slice stand side by side.
+            memory.read_address.eq(base + sample),
+        ]
+        return _Walk(go, go & (sample == 0), place, number == 0, last_slice, ends)

@@ -1,0 +1,1 @@
+"""Testbenches of LAD's linear layers."""

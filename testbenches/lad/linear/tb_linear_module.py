@@ -1,0 +1,186 @@
+"""Testbench of linear layers: SmolLM2's projections, any shapes of matrices, stalls, resets."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import cocotb
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.arith.float_values import codes
+from golden.lad.linear.linear_module import linear, sliced
+from golden.llm import open_trace
+from hdl.lad.linear.linear_module import LinearModuleParameters
+from testbenches.bench import Bench, catalog_parameters
+from testbenches.lad.vectors import LAYERS, TOKENS, capture, random_codes
+from testbenches.packing import from_integers, pack, to_integers, unpack
+from testbenches.streams import PAUSES
+
+Codes = NDArray[np.uint16]
+
+
+def prepare(p: LinearModuleParameters) -> None:
+    """Capture the tensors before the simulator starts."""
+    capture()
+
+
+@dataclass(frozen=True)
+class Task:
+    """A matrix [rows, columns] and inputs [samples, columns]."""
+
+    weights: Codes
+    inputs: Codes
+
+    def groups(self, p: LinearModuleParameters) -> int:
+        """Return the number of groups of rows."""
+        return -(-len(self.weights) // p.units)
+
+    def slices(self, p: LinearModuleParameters) -> int:
+        """Return the number of slices of an input."""
+        return -(-self.inputs.shape[1] // p.vector.head_size)
+
+    def outputs(self, p: LinearModuleParameters) -> int:
+        """Return the number of transfers of sums."""
+        return self.groups(p) * len(self.inputs)
+
+
+class LinearBench:
+    """The module's four streams."""
+
+    def __init__(self, dut: Any, salt: str, source: str = "none", sink: str = "none") -> None:
+        self.p: LinearModuleParameters = catalog_parameters()
+        self.bench = Bench(dut, salt)
+        self.tasks, self.inputs, self.weights = (
+            self.bench.source(name, source) for name in ("tasks", "inputs", "weights")
+        )
+        self.outputs = self.bench.sink("outputs", sink)
+
+    def send(self, tasks: list[Task]) -> None:
+        """Offer tasks."""
+        for task in tasks:
+            payloads = task_payloads(self.p, task, self.bench.numpy_rng)
+            for name in ("tasks", "inputs", "weights"):
+                getattr(self, name).send(payloads[name])
+
+    async def run(self, tasks: list[Task]) -> int:
+        """Run tasks after a reset and compare; return the cycles to the last sum."""
+        await self.bench.reset()
+        self.outputs.received.clear()
+        self.send(tasks)
+        total = sum(task.outputs(self.p) for task in tasks)
+        cycles = await self.bench.run(until=lambda: len(self.outputs.received) == total)
+        for _ in range(20):
+            await self.bench.step()
+        check_sums(self.bench, self.p, tasks, self.outputs)
+        return cycles
+
+
+def task_payloads(
+    p: LinearModuleParameters, task: Task, rng: np.random.Generator
+) -> dict[str, list[int]]:
+    """Return what the three input streams carry; rows beyond a matrix's last are noise."""
+    header = {
+        "samples": np.array([len(task.inputs)]),
+        "slices": np.array([task.slices(p)]),
+        "groups": np.array([task.groups(p)]),
+    }
+    size = p.vector.head_size
+    inputs = sliced(task.inputs, size).swapaxes(0, 1).reshape(-1, size)
+    missing = -len(task.weights) % p.units
+    noise = rng.integers(0, 1 << 16, (missing, task.weights.shape[1]))
+    rows = sliced(np.concatenate([task.weights, noise]), size)
+    rows = rows.reshape(-1, p.units, *rows.shape[1:]).transpose(2, 0, 1, 3)
+    rows = rows.reshape(-1, p.units, size)
+    return {
+        "tasks": to_integers(pack(p.task_layout, header)),
+        "inputs": to_integers(pack(p.input_layout, {"slice": inputs})),
+        "weights": to_integers(pack(p.weights_layout, {"rows": rows})),
+    }
+
+
+def check_sums(bench: Bench, p: LinearModuleParameters, tasks: list[Task], sink: Any) -> None:
+    """Compare the sums that a sink has received with the model's."""
+    layout, start = p.output_layout, 0
+    received = [payload for _cycle, payload in sink.received]
+    got = unpack(layout, from_integers(received, layout.size))
+    for task in tasks:
+        end = start + task.outputs(p)
+        samples, rows = len(task.inputs), len(task.weights)
+        sums = got["sums"][start:end].reshape(-1, samples, p.units).swapaxes(0, 1)
+        expected = linear(task.weights, task.inputs, head_size=p.vector.head_size)
+        shown = sums.reshape(samples, -1)[:, :rows]
+        bench.compare("sums", expected.astype(np.int64), shown, show=hex)
+        last = np.arange(end - start) == end - start - 1
+        bench.compare("last", last.astype(np.int64), got["last"][start:end])
+        start = end
+
+
+def real_task(p: LinearModuleParameters, layer: int, name: str) -> Task:
+    """Return a part of SmolLM2's matrix and as many tokens as there may be samples."""
+    trace = open_trace(text="prose", tokens=TOKENS, layers=LAYERS).linear(layer, name)
+    columns = min(trace.weight.shape[1], p.slices * p.vector.head_size)
+    rows = min(trace.weight.shape[0], p.groups * p.units, 60 * p.units)
+    return Task(codes(trace.weight[:rows, :columns]), codes(trace.inputs[-p.samples :, :columns]))
+
+
+def random_task(p: LinearModuleParameters, rng: np.random.Generator) -> Task:
+    """Return any numbers in any shape, often the smallest or the largest one."""
+
+    def size(high: int) -> int:
+        return int(rng.choice([1, high, int(rng.integers(1, high + 1))]))
+
+    columns = size(min(p.slices, 4) * p.vector.head_size)
+    rows, samples = size(min(p.groups, 3) * p.units), size(p.samples)
+    return Task(random_codes(rng, (rows, columns)), random_codes(rng, (samples, columns)))
+
+
+@cocotb.test()
+async def real_projections(dut: Any) -> None:
+    """SmolLM2's projections: weights in as many cycles as there are samples."""
+    bench = LinearBench(dut, "real_projections")
+    p = bench.p
+    tasks = [real_task(p, layer, "q_proj") for layer in LAYERS]
+    await bench.run(tasks)
+    ideal = sum(task.outputs(p) * task.slices(p) for task in tasks)
+    # The inputs of a task come before its products.
+    filled = sum(len(task.inputs) * task.slices(p) for task in tasks)
+    first, last = bench.outputs.received[0][0], bench.outputs.received[-1][0]
+    before = tasks[0].outputs(p) * (tasks[0].slices(p) - 1)
+    bench.bench.record(
+        cycles=last - first + 1,
+        ideal_cycles=ideal - before + filled - len(tasks[0].inputs) * tasks[0].slices(p),
+        tensors=f"SmolLM2 layers {LAYERS}, q_proj {tasks[0].weights.shape}, {p.samples} tokens",
+    )
+
+
+@cocotb.test()
+async def latency(dut: Any) -> None:
+    """One product by itself."""
+    bench = LinearBench(dut, "latency")
+    p = bench.p
+    cycles = await bench.run([Task(codes(np.ones((1, 1))), codes(np.ones((1, 1))))])
+    # A cycle for the task's input.
+    expected = 1 + p.vector.scalar_latency + p.add_stages + 4
+    bench.bench.compare("cycles", np.array([expected]), np.array([cycles]))
+
+
+@cocotb.test()
+@cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
+async def stalls(dut: Any, source: str, sink: str) -> None:
+    """Any numbers and shapes under every pair of pause patterns."""
+    bench = LinearBench(dut, f"stalls {source} {sink}", source, sink)
+    rng = bench.bench.numpy_rng
+    await bench.run([random_task(bench.p, rng) for _ in range(8)])
+
+
+@cocotb.test()
+async def resets(dut: Any) -> None:
+    """Reset in the middle of work, which leaves nothing behind."""
+    bench = LinearBench(dut, "resets", "random", "bursty")
+    rng = bench.bench.numpy_rng
+    for _ in range(6):
+        await bench.bench.reset()
+        bench.send([random_task(bench.p, rng) for _ in range(4)])
+        for _cycle in range(bench.bench.rng.randint(1, 60)):
+            await bench.bench.step()
+    await bench.run([random_task(bench.p, rng) for _ in range(4)])
