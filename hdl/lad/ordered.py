@@ -9,6 +9,7 @@ SIGN = BINARY16.sign_mask
 
 def ordered(code: Value) -> Value:
     """Return an integer for an FP16 code, -0 and +0 alike; a NaN's is beyond all others'."""
+    # Codes of one sign are ordered as integers; those of the other run the other way.
     negative = code[-1] & code[:-1].any()
     return Mux(negative, ~code, code[:-1] | SIGN)
 

@@ -66,6 +66,17 @@ class AttentionComputationModuleParameters(Parameters):
         return max(self.groups, self.cache_stages + 2)
 
     @property
+    def settle_cycles(self) -> int:
+        """Cycles until the last columns' parts are there: the vector units', and the factors'."""
+        return self.vector.scalar_latency + self.factor_stages + 4
+
+    @property
+    def drain_cycles(self) -> int:
+        """Cycles until the last column is written, and the denominator's reciprocal is there."""
+        written = 2 * self.vector.multiply_stages + self.cache_stages + 3
+        return max(written, self.reciprocal_stages + 2)
+
+    @property
     def word_layout(self) -> data.ArrayLayout:
         """A column of A, and its elements of B and C; or D, E and F."""
         return data.ArrayLayout(self.cache_format.width, self.vector.head_size + 2)

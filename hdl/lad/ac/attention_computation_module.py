@@ -119,6 +119,7 @@ class AttentionComputationModule(Unit):
         divided = self._divided(m, base)
 
         now = tasks(m, self, store.walks, units[0].o_vec_valid)
+        # A factor may be there long before its vector: they meet only when both are.
         transfer = now.on("CORRECT") & factors.factors.valid & self.vectors.valid & now.turn
         begins = now.on("WAIT") & self.steps.valid
         joined = factors.factors.payload
@@ -148,6 +149,7 @@ class AttentionComputationModule(Unit):
         self._vector_units(m, now, units, store, parts, slopes, divided)
 
         output = self.outputs
+        # The query and the maximum stand at the stream until nothing reads them any more.
         m.d.comb += self.steps.ready.eq(now.on("OUTPUT") & units[0].o_vec_valid)
         with m.If(now.on("OUTPUT") & units[0].o_vec_valid):
             m.d.sync += [
@@ -179,6 +181,7 @@ class AttentionComputationModule(Unit):
         with m.If(free):
             m.d.sync += self.updated.valid.eq(stores & now.word)
         shown = delay_line(m, lane, 1, name="shown_lane", enable=now.word)[-1]
+        # A word is read as late as its update comes: two multiplications behind the element.
         before = 2 * p.vector.multiply_stages - 1
         reads = delay_line(m, store.shown, before, name="reads", reset=True)[-1]
         read_group = delay_line(m, store.group, before, name="read_group")[-1]
@@ -186,17 +189,17 @@ class AttentionComputationModule(Unit):
         for index in range(p.lanes):
             bank = Memory(depth=max(p.groups, 2), width=p.word_layout.size)
             m.submodules[f"bank_{index}"] = bank
-            mine = now.word & (lane == index)
+            selected = now.word & (lane == index)
             columns = now.on("COLUMNS") & (now.place < p.groups)
             m.d.comb += [
-                bank.read_enable.eq(columns | reads | (stores & mine)),
+                bank.read_enable.eq(columns | reads | (stores & selected)),
                 bank.read_address.eq(
                     Mux(stores, group, Mux(now.on("COLUMNS"), now.place, read_group))
                 ),
             ]
             with m.If(loads):
                 m.d.comb += [
-                    bank.write_enable.eq(mine),
+                    bank.write_enable.eq(selected),
                     bank.write_address.eq(group),
                     bank.write_data.eq(Value.cast(self.caches.payload.word)),
                 ]
@@ -224,8 +227,8 @@ class AttentionComputationModule(Unit):
         updates = delay_line(m, store.shown, 2 * delay, name="updates", reset=True)[-1]
         written = delay_line(m, updates, p.cache_stages, name="written", reset=True)[-1]
         at = delay_line(m, store.group, 2 * delay + p.cache_stages, name="written_group")[-1]
-        combine, loads = now.on("COMBINE"), now.on("LOAD")
-        first = now.rotation == 0
+        loads = now.on("LOAD")
+        # The sums start from 0 while the columns pass: nothing else has to clear them.
         zeros = now.on("COLUMNS") | now.on("WAIT")
         sums = Mux(zeros, Augend.NOTHING, Augend.RESULT)
         added = Signal(p.word_layout)
@@ -245,6 +248,7 @@ class AttentionComputationModule(Unit):
                 lane.scalars[0].eq(Mux(updates, scalars[index][1], factor)),
                 lane.scalars[1].eq(Mux(updates, scalars[index][2], 0)),
             ]
+            # The last group may have fewer columns than lanes: the others must not be written.
             holds = index + p.lanes * (p.groups - 1) < p.columns
             with m.If(~loads):
                 m.d.comb += [
@@ -254,6 +258,13 @@ class AttentionComputationModule(Unit):
                     banks[index].write_address.eq(at),
                     banks[index].write_data.eq(Value.cast(lane.result)),
                 ]
+        self._combine(m, now, lanes, added)
+        return lanes
+
+    def _combine(self, m: Module, now: Tasks, lanes: list[Any], added: Any) -> None:
+        """Join the lanes' sums and those interleaved in them, in an order that never varies."""
+        p = self.parameters
+        combine, first = now.on("COMBINE"), now.rotation == 0
         # Lanes 0 and 1, lane 2 and the caches' part; then both; then one sum after the other.
         with m.If(combine & first):
             m.d.comb += [
@@ -268,7 +279,6 @@ class AttentionComputationModule(Unit):
         later = (now.rotation >= 3) & (now.rotation <= p.cache_stages + 1)
         with m.If(combine & later & (now.slot == 0)):
             m.d.comb += [lanes[0].addend.eq(Addend.OTHER), lanes[0].other.eq(added)]
-        return lanes
 
     def _scalars(self, m: Module, index: int, store: Any) -> tuple[Value, Value, Value]:
         """Return a lane's slope, an element times alpha, and later that and the one times beta."""
@@ -282,6 +292,7 @@ class AttentionComputationModule(Unit):
                 Value.cast(multiply.b).eq(store.elements[index]),
             ]
             results.append(Value.cast(multiply.result))
+        # B and C wait as long as the column of A takes in the vector unit.
         held = delay_line(m, Cat(results), stages, name=f"scalars_{index}")[-1]
         return results[0], held[:16], held[16:]
 
@@ -358,6 +369,7 @@ class AttentionComputationModule(Unit):
         m.submodules.reciprocal = reciprocal = TakagiReciprocal(stages=p.reciprocal_stages)
         denominator = Signal(FP16)
         m.d.comb += [denominator.eq(codes[-1]), Value.cast(reciprocal.a).eq(denominator)]
+        # Where a line is below exp's 0, sums of many weights may be: then the output means nothing.
         positive = ~denominator[-1] & denominator[:-1].any() & ~is_nan(denominator)
         return _Divided(Cat(codes[:-1]), Value.cast(reciprocal.result), ~positive)
 
@@ -373,14 +385,15 @@ class AttentionComputationModule(Unit):
     ) -> None:
         """Give the vector units what the task multiplies."""
         p = self.parameters
+        # The task chooses the operands alone: never do two of them want a unit in one cycle.
         scaled = delay_line(m, store.shown, p.vector.multiply_stages, name="scaled", reset=True)[-1]
         divides = now.on("OUTPUT") & (now.place == 0)
         for index, unit in enumerate(units):
             value = Value.cast(self.vectors.payload["values"][index])
             vector, scalar = Value.cast(store.key), slopes[index]
-            mine = Const(0, 1)
+            selected = Const(0, 1)
             if index == 0:
-                mine = divides
+                selected = divides
                 vector = Mux(divides, divided.numerator, vector)
                 scalar = Mux(divides, divided.reciprocal, scalar)
             factor = store.factors.lanes[index].factor
@@ -388,7 +401,7 @@ class AttentionComputationModule(Unit):
             m.d.comb += [
                 unit.load.eq(store.clear),
                 unit.i_vec1.eq(self.steps.payload.query),
-                unit.valid.eq(parts.begins | now.transfer | scaled | mine),
+                unit.valid.eq(parts.begins | now.transfer | scaled | selected),
                 Value.cast(unit.operation).eq(dot),
                 unit.i_scal.eq(Mux(now.transfer, factor, scalar)),
                 Value.cast(unit.i_vec2).eq(

@@ -96,6 +96,7 @@ class CacheLane(Unit):
         """Widen, choose, add."""
         m = Module()
         p, size = self.parameters, self.parameters.vector.head_size
+        # Vector and scalars are one word: all d + 2 columns are added in the same way.
         narrow = [*(self.product[index] for index in range(size)), *self.scalars]
         for index, code in enumerate(narrow):
             m.submodules[f"add_{index}"] = add = FloatAdd(
@@ -108,6 +109,8 @@ class CacheLane(Unit):
                 )
                 m.d.comb += Value.cast(widen.a).eq(code)
                 wide = Value.cast(widen.result)
+            # What comes out goes round again: so a sum a stage is kept without a register of its
+            # own.
             kept = Mux(self.augend == Augend.RESULT, self.result[index], 0)
             added = Mux(self.addend == Addend.OTHER, self.other[index], 0)
             m.d.comb += [

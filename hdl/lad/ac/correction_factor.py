@@ -52,10 +52,12 @@ class CorrectionFactor(Unit):
             subtractor=True, stages=p.add_stages, enable=True
         )
         m.submodules.add = add = FloatAdd(stages=p.add_stages, enable=True)
+        # The product is needed first, so the other two operands wait for it.
         x = delay_line(m, self.x, stages, name="x", enable=self.enable)[-1]
         intercept = delay_line(
             m, self.intercept, stages + p.add_stages, name="intercept", enable=self.enable
         )[-1]
+        # One rounding each: a fused product would not be what the order of the paper's units gives.
         for operator, a, b in (
             (multiply, self.maximum, self.slope),
             (subtract, x, multiply.result),

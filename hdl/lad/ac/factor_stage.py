@@ -57,11 +57,14 @@ class FactorStage(Unit):
         taken, ended, move, opened = Signal(), Signal(), Signal(), Signal()
         payload = self.coefficients.payload
         m.d.comb += [
+            # The FIFO's ready is out of a register: the whole stage may hang on it.
             move.eq(fifo.source.ready),
             self.coefficients.ready.eq(opened & move),
             taken.eq(self.coefficients.valid & opened & move),
             ended.eq(taken & payload.last),
         ]
+        # The next step's coefficients belong to another maximum: they wait outside until it is
+        # known.
         m.d.sync += opened.eq((opened | self.begin) & ~ended)
         result = fifo.source.payload
         valid = delay_line(m, taken, p.factor_stages, name="valid", enable=move, reset=True)[-1]

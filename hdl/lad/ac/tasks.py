@@ -55,19 +55,14 @@ def tasks(m: Module, unit: Any, walks: Value, output: Value) -> Tasks:
     p = unit.parameters
     sums, delay = p.cache_stages, p.vector.multiply_stages
     place = Signal(range(p.columns + p.groups + sums + delay + 4))
-    slot, ahead = Signal(range(sums)), Signal(range(sums), init=delay % sums)
     turn, rotation = Signal(range(sums)), Signal(range(sums + 3))
     transfer, last, begin_update, word = (
         Signal(name=name) for name in ("transfer", "last", "begin_update", "word")
     )
-    # `ahead` is the slot in which what enters the vector units now will meet the adders.
-    for counter in (slot, ahead):
-        m.d.sync += counter.eq(Mux(counter == sums - 1, 0, counter + 1))
+    slot, ahead = _slots(m, sums, delay)
     with m.If(transfer):
         m.d.sync += turn.eq(Mux(turn == sums - 1, 0, turn + 1))
-    settle = p.vector.scalar_latency + p.factor_stages + 4
-    drain = max(2 * delay + sums + 3, p.reciprocal_stages + 2)
-    left = Signal(range(max(settle, drain) + 1))
+    left = Signal(range(max(p.settle_cycles, p.drain_cycles) + 1))
     idle = left == 0
     m.d.sync += [left.eq(Mux(idle, 0, left - 1)), place.eq(place + 1)]
     with m.FSM(name="tasks") as fsm:
@@ -81,7 +76,7 @@ def tasks(m: Module, unit: Any, walks: Value, output: Value) -> Tasks:
                 m.next = "COLUMNS"
         # Until the vector units are free, and zeros have come out of all adders.
         with m.State("COLUMNS"), m.If(place == max(p.groups + 2, sums) - 1):
-            m.d.sync += left.eq(settle)
+            m.d.sync += left.eq(p.settle_cycles)
             m.next = "CORRECT"
         with m.State("CORRECT"), m.If(transfer & last):
             with m.If(left < delay + 1):
@@ -95,12 +90,12 @@ def tasks(m: Module, unit: Any, walks: Value, output: Value) -> Tasks:
                 m.d.sync += rotation.eq(rotation + 1)
             with m.If((rotation == sums + 2) & (slot == 0)):
                 m.d.comb += begin_update.eq(1)
-                m.d.sync += left.eq(drain)
+                m.d.sync += left.eq(p.drain_cycles)
                 m.next = "UPDATE"
         # Until the last column is written, and the reciprocal is there.
         with m.State("UPDATE"):
             with m.If(walks):
-                m.d.sync += left.eq(drain)
+                m.d.sync += left.eq(p.drain_cycles)
             with m.Elif(idle & ~unit.outputs.valid):
                 m.d.sync += place.eq(0)
                 m.next = "OUTPUT"
@@ -113,5 +108,17 @@ def tasks(m: Module, unit: Any, walks: Value, output: Value) -> Tasks:
             with m.If(leaves & (place == p.columns)):
                 m.d.sync += place.eq(0)
                 m.next = "LOAD"
-    on = fsm.ongoing
-    return Tasks(on, place, slot, rotation, ahead == turn, transfer, last, begin_update, word)
+    return Tasks(
+        fsm.ongoing, place, slot, rotation, ahead == turn, transfer, last, begin_update, word
+    )
+
+
+def _slots(m: Module, sums: int, delay: int) -> tuple[Signal, Signal]:
+    """Count the interleaved sums as they leave the adders, and as they will meet new products.
+
+    Both run freely, whatever the task: a sum's place in the adders never stops moving.
+    """
+    slot, ahead = Signal(range(sums)), Signal(range(sums), init=delay % sums)
+    for counter in (slot, ahead):
+        m.d.sync += counter.eq(Mux(counter == sums - 1, 0, counter + 1))
+    return slot, ahead

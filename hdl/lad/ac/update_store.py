@@ -76,8 +76,10 @@ class UpdateStore(Unit):
         """Fill a pair of memories a lane; read values, and keys some cycles behind them."""
         m = Module()
         p = self.parameters
+        # A position never changes its lane: nothing has to be moved when it is kept.
         kept = [Signal(range(p.updates + 1), name=f"kept_{lane}") for lane in range(p.lanes)]
         read, lane, entry, cycle = self._walk(m, kept)
+        # Keys are needed when alpha times the element is there: they are read that much later.
         behind = p.vector.multiply_stages + 1
         key_read = delay_line(m, read, behind, name="key_read", reset=True)[-1]
         key_lane, key_entry = (
@@ -166,6 +168,7 @@ class UpdateStore(Unit):
         held = Signal(len(word))
         m.d.comb += held.eq(word)
         codes = [held[16 * index : 16 * index + 16] for index in range(size)]
+        # The element behind a value's last is 1, which makes D, E and F columns like all others.
         codes += [Const(BINARY16.one, 16)] * (p.pass_cycles * p.lanes - size)
         for lane in range(p.lanes):
             m.d.sync += self.elements[lane].eq(Array(codes[lane :: p.lanes])[cycle])

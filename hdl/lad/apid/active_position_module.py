@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value, unsigned
+from amaranth.hdl import Cat, Module, Signal, Value, unsigned
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
@@ -12,6 +12,7 @@ from hdl.lad.apid.interval_check import IntervalCheck
 from hdl.lad.apid.position_drain import PositionDrain
 from hdl.lad.exp_intervals import MODE_BITS
 from hdl.lad.fp16 import FP16
+from hdl.lad.group_walk import walk_groups
 from hdl.lad.interval_table import COUNT_BITS, FIVE, TABLES, IntervalTable
 from hdl.memory.memory_fifo import MemoryFifo
 from hdl.parameters import Named, Parameters, Range, parameter_object, require
@@ -83,7 +84,14 @@ class ActivePositionModuleParameters(Parameters):
     @property
     def counts_layout(self) -> data.StructLayout:
         """Payload of the stream of counts."""
-        return data.StructLayout({"counts": data.ArrayLayout(COUNT_BITS, self.lanes), "last": 1})
+        return data.StructLayout(
+            {
+                "counts": data.ArrayLayout(COUNT_BITS, self.lanes),
+                "modes": data.ArrayLayout(MODE_BITS, self.lanes),
+                "active": self.lanes,
+                "last": 1,
+            }
+        )
 
     @property
     def entry_layout(self) -> data.StructLayout:
@@ -93,6 +101,8 @@ class ActivePositionModuleParameters(Parameters):
                 "base": self.position_shape,
                 "active": self.lanes,
                 "recent": self.lanes,
+                "modes": data.ArrayLayout(MODE_BITS, self.lanes),
+                "counts": data.ArrayLayout(COUNT_BITS, self.lanes),
                 "graduates": 1,
                 "last": 1,
             }
@@ -102,7 +112,14 @@ class ActivePositionModuleParameters(Parameters):
     def position_layout(self) -> data.StructLayout:
         """Payload of the stream of active positions."""
         return data.StructLayout(
-            {"position": self.position_shape, "recent": 1, "graduates": 1, "last": 1}
+            {
+                "position": self.position_shape,
+                "mode": MODE_BITS,
+                "count": COUNT_BITS,
+                "recent": 1,
+                "graduates": 1,
+                "last": 1,
+            }
         )
 
 
@@ -134,12 +151,12 @@ class ActivePositionModule(Unit):
         `scores`, `modes` and `counts` of the next `lanes` positions; of the last group of a step
         only those below `length` are looked at.
     counts : Out(stream)
-        For each group the counts, one more for those of its positions that are not active; `last`
-        with a step's last.
+        For each group the counts, one more for those of its positions that are not active; the
+        `modes` as they came, which lanes are `active`, and `last` with a step's last.
     positions : Out(stream)
-        A step's active positions, ascending; whether it is among the `recent` latest, whether it
-        `graduates`, being the oldest of as many; `last` with the step's last, which is always its
-        newest position.
+        A step's active positions, ascending, with `mode` and `count`; whether it is among the
+        `recent` latest, whether it `graduates`, being the oldest of as many; `last` with the step's
+        last, which is always its newest position.
 
     Raises
     ------
@@ -169,6 +186,7 @@ class ActivePositionModule(Unit):
         connect_streams(m, fifo.sink, drain.entries)
         connect_streams(m, drain.positions, self.positions)
 
+        # A group waits as a whole: its lanes are one line of registers with one enable.
         move, taken = Signal(), Signal()
         entry, present = self._entry(m, taken)
         m.d.comb += [
@@ -179,34 +197,29 @@ class ActivePositionModule(Unit):
         outside = self._outside(m, move)
 
         # Beside the subtraction and the comparison: whose they are, and the counts as they were.
-        beside = Signal(
-            data.StructLayout(
-                {
-                    "entry": p.entry_layout,
-                    "present": p.lanes,
-                    "counts": p.counts_layout.members["counts"],
-                }
-            )
-        )
+        beside = Signal(data.StructLayout({"entry": p.entry_layout, "present": p.lanes}))
         m.d.comb += [
             beside.entry.eq(entry),
             beside.present.eq(present),
-            beside.counts.eq(self.groups.payload.counts),
         ]
         latency = p.add_stages + 1
         ended = delay_line(m, beside, latency, name="beside", enable=move)[-1]
         valid = delay_line(m, taken, latency, name="valid", enable=move, reset=True)[-1]
         active = ended.present & (ended.entry.recent | Cat(outside))
+        # A group without an active position needs no place in the FIFO.
         room = fifo.source.ready | ~active.any()
         m.d.comb += [
             move.eq(~valid | (room & self.counts.ready)),
             self.counts.valid.eq(valid & room),
             self.counts.payload.last.eq(ended.entry.last),
+            self.counts.payload.modes.eq(ended.entry.modes),
+            self.counts.payload.active.eq(active),
             fifo.source.valid.eq(valid & active.any() & self.counts.ready),
             fifo.source.payload.eq(ended.entry),
             fifo.source.payload.active.eq(active),
         ]
-        for lane, count in enumerate(ended.counts):
+        for lane, count in enumerate(ended.entry.counts):
+            # Active positions are counted by the next module, which knows their interval.
             more = ended.present[lane] & ~active[lane] & ~count.all()
             m.d.comb += self.counts.payload.counts[lane].eq(count + more)
         return m
@@ -214,24 +227,18 @@ class ActivePositionModule(Unit):
     def _entry(self, m: Module, taken: Value) -> tuple[Any, Value]:
         """Return what the group is by its place in the step, and which of its lanes are there."""
         p = self.parameters
-        # Positions from this group's first on; a step begins with all of them.
-        later, remaining = Signal(range(p.capacity + 1)), Signal(range(p.capacity + 1))
-        base, begins = Signal(p.position_shape), Signal(init=1)
+        walk = walk_groups(m, p, length=self.steps.payload.length, taken=taken)
+        remaining = walk.remaining
         entry, present = Signal(p.entry_layout), Signal(p.lanes)
         m.d.comb += [
-            remaining.eq(Mux(begins, self.steps.payload.length, later)),
-            entry.base.eq(Mux(begins, 0, base)),
-            entry.last.eq(remaining <= p.lanes),
+            entry.base.eq(walk.base),
+            entry.modes.eq(self.groups.payload.modes),
+            entry.counts.eq(self.groups.payload.counts),
+            entry.last.eq(walk.ends),
             present.eq(Cat(remaining > lane for lane in range(p.lanes))),
             entry.recent.eq(Cat(remaining <= lane + p.recent for lane in range(p.lanes)) & present),
             entry.graduates.eq((remaining >= p.recent) & (remaining < p.recent + p.lanes)),
         ]
-        with m.If(taken):
-            m.d.sync += [
-                later.eq(remaining - p.lanes),
-                base.eq(entry.base + p.lanes),
-                begins.eq(entry.last),
-            ]
         return entry, present
 
     def _outside(self, m: Module, move: Value) -> list[Value]:

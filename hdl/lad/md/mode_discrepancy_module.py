@@ -81,6 +81,7 @@ class ModeDiscrepancyModule(Unit):
         m = Module()
         p = self.parameters
         units = vector_units(m, self, p.vector, p.lanes)
+        # Vector units do not wait, so a score has a place before its key is issued.
         row = ArrayLayout(FP16, p.lanes)
         m.submodules.scores = scores = Fifo(shape=row, depth=p.in_flight)
         m.submodules.sides = sides = MemoryFifo(shape=p.side_layout, depth=p.in_flight)
@@ -136,6 +137,7 @@ class ModeDiscrepancyModule(Unit):
             scores.ready.eq(sides.valid & move),
             sides.ready.eq(scores.valid & move),
         ]
+        # Updates leave as soon as the mode is known, coefficients two operators later.
         early = p.add_stages + 2
         late = early - 1 + p.add_stages + p.multiply_stages
         flags = Signal(StructLayout({"present": p.lanes, "last": 1}))
@@ -194,6 +196,7 @@ class ModeDiscrepancyModule(Unit):
         m.submodules[f"product_{lane}"] = product = FloatMultiply(
             stages=p.multiply_stages, enable=True
         )
+        # Two lookups and a subtraction: a table of all pairs of intervals would be larger.
         results = {}
         for name, codes in (("alpha", p.table.a), ("beta", p.table.b)):
             m.submodules[f"{name}_{lane}"] = difference = FloatAdd(

@@ -96,6 +96,7 @@ class ModeUpdate(Unit):
         ]
         for index, counter in enumerate(counters):
             m.d.comb += result.counters[index].eq(Mux(self.interval == index, counted, counter))
+        # Nobody counts a young position's mode, as it has none: its counters alone are kept.
         young = mark.recent & ~mark.graduates
         own = Array(result.counters[index] for index in range(top + 1))[result.mode]
         m.d.comb += result.count.eq(Mux(young, 0, own))

@@ -1,5 +1,6 @@
 """The scalar side of a norm: the sum over a row, its mean, and the reciprocal deviation."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from amaranth.hdl import Const, Module, Mux, Signal, Value
@@ -12,6 +13,19 @@ from hdl.arith.float_sqrt import FloatReciprocalSqrt
 from hdl.lad.fp16 import FP16
 from hdl.lad.sfm.sfm_parameters import SpecialFunctionModuleParameters
 from hdl.unit import Unit
+
+
+@dataclass(frozen=True)
+class _Registers:
+    """Operands that stand for a whole step, and what the adder works for."""
+
+    total: Signal
+    first: Signal
+    second: Signal
+    product: Signal
+    square: Signal
+    floor: Signal
+    rooting: Signal
 
 
 class NormScalars(Unit):
@@ -69,17 +83,13 @@ class NormScalars(Unit):
         m.submodules.root = root = FloatReciprocalSqrt(stages=p.root_stages)
         total, product = Signal(FP16, reset_less=True), Signal(FP16, reset_less=True)
         square, floor = Signal(FP16, reset_less=True), Signal(FP16, reset_less=True)
-        left = Signal(range(max(stages, p.add_stages, p.root_stages) + 1))
-        ends = left == 0
-
-        def begin(cycles: int, state: str) -> None:
-            m.d.sync += left.eq(cycles)
-            m.next = state
-
+        first, second = Signal(FP16, reset_less=True), Signal(FP16, reset_less=True)
         summed = delay_line(m, self.term_valid, p.add_stages, name="summed", reset=True)[-1]
-        # Outside the last step the adder adds terms to the sum.
+        # One adder serves both: outside the last step it adds terms to the sum.
         rooting = Signal()
         m.d.comb += [
+            Value.cast(multiply.a).eq(first),
+            Value.cast(multiply.b).eq(second),
             Value.cast(add.a).eq(Mux(rooting, product, total)),
             Value.cast(add.b).eq(Mux(rooting, floor, self.term)),
             Value.cast(root.a).eq(square),
@@ -89,44 +99,54 @@ class NormScalars(Unit):
             m.d.sync += total.eq(0)
         with m.Elif(summed):
             m.d.sync += total.eq(Value.cast(add.result))
+        registers = _Registers(total, first, second, product, square, floor, rooting)
+        results = [Value.cast(operator.result) for operator in (multiply, add, root)]
+        self._steps(m, registers, results)
+        return m
+
+    def _steps(self, m: Module, registers: "_Registers", results: list[Value]) -> None:
+        """Use one multiplier, adder and root in turns: a row's scalars need each only rarely."""
+        p, r = self.parameters, registers
+        stages = p.vector.multiply_stages
+        multiplied, added, rooted = results
+        left = Signal(range(max(stages, p.add_stages, p.root_stages) + 1))
+        ends = left == 0
         m.d.sync += left.eq(Mux(ends, 0, left - 1))
 
-        first, second = Signal(FP16, reset_less=True), Signal(FP16, reset_less=True)
-        m.d.comb += [Value.cast(multiply.a).eq(first), Value.cast(multiply.b).eq(second)]
+        def begin(cycles: int, state: str) -> None:
+            m.d.sync += left.eq(cycles)
+            m.next = state
+
         inverse = Const(p.reciprocal_width, FP16)
         with m.FSM(name="steps"):
             with m.State("SUM"):
                 with m.If(self.begin_mean):
-                    m.d.sync += [first.eq(total), second.eq(inverse)]
+                    m.d.sync += [r.first.eq(r.total), r.second.eq(inverse)]
                     begin(stages, "MEAN")
                 with m.Elif(self.begin_deviation):
-                    m.d.sync += [first.eq(self.epsilon), second.eq(self.scale)]
+                    m.d.sync += [r.first.eq(self.epsilon), r.second.eq(self.scale)]
                     begin(stages, "SCALED")
             with m.State("MEAN"), m.If(ends):
-                m.d.sync += self.mean.eq(Value.cast(multiply.result))
+                m.d.sync += self.mean.eq(multiplied)
                 m.d.comb += self.done.eq(1)
                 m.next = "SUM"
             # Epsilon is scaled twice, as the squares that it is added to are.
             with m.State("SCALED"), m.If(ends):
-                m.d.sync += first.eq(Value.cast(multiply.result))
+                m.d.sync += r.first.eq(multiplied)
                 begin(stages, "SQUARED")
             with m.State("SQUARED"), m.If(ends):
-                m.d.sync += [
-                    floor.eq(Value.cast(multiply.result)),
-                    first.eq(total),
-                    second.eq(inverse),
-                ]
+                m.d.sync += [r.floor.eq(multiplied), r.first.eq(r.total), r.second.eq(inverse)]
                 begin(stages, "DIVIDED")
             with m.State("DIVIDED"), m.If(ends):
-                m.d.sync += product.eq(Value.cast(multiply.result))
+                m.d.sync += r.product.eq(multiplied)
                 begin(p.add_stages, "RAISED")
+            # The sum is not needed any more: its adder is free for epsilon.
             with m.State("RAISED"):
-                m.d.comb += rooting.eq(1)
+                m.d.comb += r.rooting.eq(1)
                 with m.If(ends):
-                    m.d.sync += square.eq(Value.cast(add.result))
+                    m.d.sync += r.square.eq(added)
                     begin(p.root_stages, "ROOT")
             with m.State("ROOT"), m.If(ends):
-                m.d.sync += self.deviation.eq(Value.cast(root.result))
+                m.d.sync += self.deviation.eq(rooted)
                 m.d.comb += self.done.eq(1)
                 m.next = "SUM"
-        return m

@@ -11,7 +11,7 @@ from hdl.lad.vpu.vector_processing_unit import VectorProcessingUnitParameters
 from hdl.parameters import Parameters, Range, parameter_object, require
 
 
-class Function(enum.Enum, shape=2):
+class Function(enum.Enum, shape=3):
     """What becomes of a vector or a row.
 
     Members
@@ -24,12 +24,15 @@ class Function(enum.Enum, shape=2):
         ``x * cos + turned(x) * sin``, of one vector; the factors are cos, then sin.
     SILU : int
         ``x / (1 + exp(-x)) * factor``, of one vector; the factor is the up projection.
+    ADD : int
+        ``x + addend``, of one vector: what a residual path adds.
     """
 
     LAYER_NORM = 0
     RMS_NORM = 1
     ROTARY = 2
     SILU = 3
+    ADD = 4
 
 
 @parameter_object

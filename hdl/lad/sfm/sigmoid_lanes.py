@@ -47,6 +47,7 @@ class SigmoidLanes(Unit):
 
     def elaborate(self, platform: Any) -> Module:
         """Turn the vector past the lanes, and shift their results in."""
+        # The sigmoid is the one function with an exponential: few lanes, since few rows need it.
         m = Module()
         p = self.parameters
         width = p.lanes * BINARY16.width

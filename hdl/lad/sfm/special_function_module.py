@@ -94,9 +94,11 @@ class SpecialFunctionModule(Unit):
     factors : In(stream)
         Weights of a norm, slice by slice; cosines, then sines; or the up projection.
     addends : In(stream)
-        Biases of a LayerNorm, slice by slice.
+        Biases of a LayerNorm, slice by slice; or what is added to a vector.
     results : Out(stream)
         Vectors, or a row's slices, in order.
+    busy : Out(1)
+        A row or vector is under way, or its results are.
     units : Out(VectorPort).array(1)
         The vector unit; only with `shared`.
 
@@ -118,6 +120,7 @@ class SpecialFunctionModule(Unit):
                 "factors": In(values),
                 "addends": In(values),
                 "results": Out(values),
+                "busy": Out(1),
             }
             | unit_members(parameters.vector, 1, shared=shared)
         )
@@ -135,9 +138,11 @@ class SpecialFunctionModule(Unit):
         now = self._passes(m, retire, scalars.done | sigmoid.done)
         item = Signal(p.vector.vector_layout)
         scale = self._scale(m, now)
+        # A turn is two products: the cosine's waits for the sine's, then both are added.
         first_product = Signal(p.vector.vector_layout, reset_less=True)
         with m.If(now.on("COSINE") & port.o_vec_valid):
             m.d.sync += first_product.eq(port.o_vec)
+        # Scaling by a power of two first: exact, and no square can overflow behind it.
         scalar = Mux(now.on("SCALE"), scale, scalars.deviation)
         self._vector_unit(m, port, now, item, sigmoid.sigmoids, scalar)
         sums, summed = self._adders(m, port, now, item, first_product, scalars.mean)
@@ -149,6 +154,7 @@ class SpecialFunctionModule(Unit):
             Value.cast(item).eq(rows.read_data),
             self.results.payload.values.eq(item),
             self.vectors.ready.eq(now.on("LOAD")),
+            self.busy.eq(~now.on("LOAD") | (now.done != 0)),
             self.factors.ready.eq(now.issue & now.any(WEIGHTED)),
             # A pass with biases is paced: the next one is not looked at before this one is gone.
             self.addends.ready.eq(now.shown & now.on("BIAS")),
@@ -228,6 +234,8 @@ class SpecialFunctionModule(Unit):
                 (always, "SCALE"),
                 (offered == Function.ROTARY, "COSINE"),
                 (offered == Function.SILU, "SIGMOID"),
+                # A sum alone is the last pass of a LayerNorm.
+                (offered == Function.ADD, "BIAS"),
             ],
             "SCALE": [(always, "SQUARES"), (layer_norm, "SUM")],
             "SUM": [(always, "MEAN")],

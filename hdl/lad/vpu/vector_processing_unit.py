@@ -175,6 +175,7 @@ class VectorProcessingUnit(Unit):
         # The tree runs freely beside every operation: its registers have no enable, which would
         # cost a multiplexer a bit, and what it adds up for a vector operation is not looked at.
         m.submodules.tree = tree = FloatTree(terms=p.head_size, stages=p.tree_stages)
+        # Multiplexer 1 of the paper's figure; multiplexer 0 is the register row itself.
         scale = port.operation == Operation.SCALE
         for lane in range(p.head_size):
             m.submodules[f"multiply_{lane}"] = multiply = FloatMultiply(stages=p.multiply_stages)

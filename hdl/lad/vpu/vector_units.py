@@ -26,6 +26,7 @@ def vector_units(
     ports: list[Any] = []
     for index in range(number):
         port: Any = VectorPort(parameters).create(path=(f"unit_{index}",))
+        # The module is the same either way; a tile lets others use its units in turns.
         if owner.shared:
             connect(m, flipped(owner.units[index]), port)
         else:

@@ -87,18 +87,20 @@ class ApidBench:
         )
         for _ in range(20):
             await self.bench.step()
-        self._check_positions(answers)
-        self._check_counts(answers)
+        self._check_positions(steps, answers)
+        self._check_counts(steps, answers)
         return cycles
 
-    def _check_positions(self, answers: list[Any]) -> None:
+    def _check_positions(self, steps: list[Step], answers: list[Any]) -> None:
         expected: dict[str, list[Any]] = {
-            name: [] for name in ("position", "recent", "graduates", "last")
+            name: [] for name in ("position", "mode", "count", "recent", "graduates", "last")
         }
-        for answer in answers:
+        for step, answer in zip(steps, answers, strict=True):
             length = len(answer.active)
             position = np.nonzero(answer.active)[0]
             expected["position"].append(position)
+            expected["mode"].append(step.modes[position])
+            expected["count"].append(step.counts[position])
             expected["recent"].append(position >= length - self.p.recent)
             expected["graduates"].append(position == length - self.p.recent)
             expected["last"].append(position == length - 1)
@@ -108,14 +110,19 @@ class ApidBench:
             wanted = np.concatenate(parts).astype(np.int64)
             self.bench.compare(name, wanted, got[name], cycles=cycles)
 
-    def _check_counts(self, answers: list[Any]) -> None:
+    def _check_counts(self, steps: list[Step], answers: list[Any]) -> None:
         got = self._received(self.counts, self.p.counts_layout)
-        start = 0
-        for answer in answers:
+        start, lanes = 0, self.p.lanes
+        for step, answer in zip(steps, answers, strict=True):
             length = len(answer.counts)
-            groups = -(-length // self.p.lanes)
-            part = got["counts"][start : start + groups].reshape(-1)[:length]
-            self.bench.compare("counts", answer.counts, part)
+            groups = -(-length // lanes)
+            for name, wanted in (("counts", answer.counts), ("modes", step.modes)):
+                part = got[name][start : start + groups].reshape(-1)[:length]
+                self.bench.compare(name, wanted, part)
+            padded = np.zeros(groups * lanes, np.int64)
+            padded[:length] = answer.active
+            bits = padded.reshape(groups, lanes) @ (1 << np.arange(lanes))
+            self.bench.compare("active", bits, got["active"][start : start + groups])
             last = np.arange(groups) == groups - 1
             self.bench.compare("last", last.astype(np.int64), got["last"][start : start + groups])
             start += groups

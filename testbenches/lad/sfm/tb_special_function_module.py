@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden.arith.float_values import codes
-from golden.lad.sfm.special_function_module import norm, rotary, silu
+from golden.lad.sfm.special_function_module import add, norm, rotary, silu
 from golden.llm import open_trace
 from golden.llm.model import SMOLLM2
 from hdl.lad.sfm.sfm_parameters import Function, SpecialFunctionModuleParameters
@@ -64,6 +64,11 @@ class Work:
         self._add(Function.SILU, x, 0, silu(x, up))
         self.factors.append(up[np.newaxis])
 
+    def add_sum(self, x: Codes, addend: Codes) -> None:
+        """Add a vector of a residual path."""
+        self._add(Function.ADD, x, 0, add(x, addend))
+        self.addends.append(addend[np.newaxis])
+
 
 class SfmBench:
     """The module's four streams."""
@@ -108,7 +113,7 @@ class SfmBench:
         """Return rows and vectors of any function in any order."""
         p, rng, work = self.p, self.bench.numpy_rng, Work(self.p)
         for _ in range(count):
-            function = Function(int(rng.integers(0, 4)))
+            function = Function(int(rng.integers(0, 5)))
             wide = function in (Function.LAYER_NORM, Function.RMS_NORM)
             shape = (p.width if wide else p.vector.head_size,)
             x, factor, addend = (random_codes(rng, shape) for _ in range(3))
@@ -120,8 +125,10 @@ class SfmBench:
                 work.add_norm(x, factor, addend, epsilon, rms=function is Function.RMS_NORM)
             elif function is Function.ROTARY:
                 work.add_rotary(x, factor, addend)
-            else:
+            elif function is Function.SILU:
                 work.add_silu(x, factor)
+            else:
+                work.add_sum(x, addend)
         return work
 
 
@@ -158,6 +165,7 @@ def real_work(p: SpecialFunctionModuleParameters, tokens: int) -> Work:
             trace.linear(layer, name).weight[:size] @ inputs for name in ("gate_proj", "up_proj")
         )
         work.add_silu(fitted(gate, size), fitted(up, size))
+        work.add_sum(fitted(states, size), fitted(gate, size))
     return work
 
 
@@ -172,6 +180,7 @@ async def real_rows(dut: Any) -> None:
         Function.LAYER_NORM: 5,
         Function.RMS_NORM: 4,
         Function.ROTARY: 2,
+        Function.ADD: 1,
         Function.SILU: 2 + bench.p.vector.head_size // bench.p.lanes,
     }
     ideal = sum(operations[Function(number)] for number in work.vectors["function"])
@@ -186,14 +195,15 @@ async def each_function(dut: Any) -> None:
     p, rng = bench.p, bench.bench.numpy_rng
     row, head = (codes(rng.standard_normal(size)) for size in (p.width, p.vector.head_size))
     facts = {}
-    for name, add in (
+    for name, fill in (
         ("rms_norm", lambda work: work.add_norm(row, row, row, 168, rms=True)),
         ("layer_norm", lambda work: work.add_norm(row, row, row, 168, rms=False)),
         ("rotary", lambda work: work.add_rotary(head, head, head)),
         ("silu", lambda work: work.add_silu(head, head)),
+        ("sum", lambda work: work.add_sum(head, head)),
     ):
         work = Work(p)
-        add(work)
+        fill(work)
         facts[f"{name}_cycles"] = await bench.run(work)
     bench.bench.record(cycles=0, ideal_cycles=0, **facts)
 
