@@ -1,0 +1,1 @@
+"""What links the stages of a LAD tile: fetching, regrouping, writing back."""

@@ -1,0 +1,123 @@
+"""Positions one after the other, and side by side in lanes of which the last transfer has fewer."""
+
+from typing import Any
+
+from amaranth.hdl import Cat, Const, Module, Mux, ShapeLike, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from hdl.unit import Unit
+
+
+def item_layout(shape: ShapeLike) -> data.StructLayout:
+    """Return the payload of a stream of single items."""
+    return data.StructLayout({"item": shape, "last": 1})
+
+
+def lanes_layout(shape: ShapeLike, lanes: int) -> data.StructLayout:
+    """Return the payload of a stream of items side by side."""
+    return data.StructLayout({"lanes": data.ArrayLayout(shape, lanes), "present": lanes, "last": 1})
+
+
+class LaneCollector(Unit):
+    """Put items side by side; the last ones of a step leave without waiting for more.
+
+    **Latency** 1 cycle from a transfer's last item. **Throughput** one item a cycle.
+
+    Parameters
+    ----------
+    shape : ShapeLike
+        Of an item.
+    lanes : int
+        Items of a full transfer.
+
+    Members
+    -------
+    items : In(stream)
+        An `item`, and whether it is the `last` of its step.
+    groups : Out(stream)
+        `lanes`, those `present`, and `last`.
+    """
+
+    def __init__(self, *, shape: ShapeLike, lanes: int) -> None:
+        self.shape, self.number = shape, lanes
+        super().__init__(
+            {
+                "items": In(stream.Signature(item_layout(shape))),
+                "groups": Out(stream.Signature(lanes_layout(shape, lanes))),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Fill lane after lane."""
+        m = Module()
+        groups, items = self.groups, self.items
+        count, place = Signal(range(self.number + 1)), Signal(range(self.number))
+        held = [Signal(self.shape, name=f"held_{i}", reset_less=True) for i in range(self.number)]
+        last = Signal()
+        leaves, comes = groups.valid & groups.ready, items.valid & items.ready
+        m.d.comb += [
+            groups.valid.eq((count == self.number) | last),
+            groups.payload.last.eq(last),
+            groups.payload.present.eq(Cat(count > lane for lane in range(self.number))),
+            items.ready.eq(~groups.valid | groups.ready),
+            # An item that comes while a transfer leaves is the first of the next one.
+            place.eq(Mux(leaves, 0, count)),
+        ]
+        m.d.comb += [groups.payload.lanes[i].eq(one) for i, one in enumerate(held)]
+        # Lanes beyond the count keep what they had: `present` says that nobody may look.
+        with m.If(comes):
+            m.d.sync += [count.eq(place + 1), last.eq(items.payload.last)]
+            for lane, one in enumerate(held):
+                with m.If(place == lane):
+                    m.d.sync += one.eq(items.payload["item"])
+        with m.Elif(leaves):
+            m.d.sync += [count.eq(0), last.eq(0)]
+        return m
+
+
+class LaneSpreader(Unit):
+    """Give the items of each transfer one after the other, the lowest lane first.
+
+    **Latency** 0 cycles. **Throughput** one item a cycle.
+
+    Parameters
+    ----------
+    shape : ShapeLike
+        Of an item.
+    lanes : int
+        Items of a full transfer.
+
+    Members
+    -------
+    groups : In(stream)
+        `lanes`, those `present`, at least the first, and `last`.
+    items : Out(stream)
+        An `item`, and whether it is the `last` of its step.
+    """
+
+    def __init__(self, *, shape: ShapeLike, lanes: int) -> None:
+        self.shape, self.number = shape, lanes
+        super().__init__(
+            {
+                "groups": In(stream.Signature(lanes_layout(shape, lanes))),
+                "items": Out(stream.Signature(item_layout(shape))),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Walk over the lanes that are present."""
+        m = Module()
+        groups, items = self.groups, self.items
+        lane, ends = Signal(range(self.number)), Signal()
+        m.d.comb += [
+            # Present lanes are the lower ones: the last has none above it.
+            ends.eq(~Cat(groups.payload.present[1:], Const(0, 1)).bit_select(lane, 1)),
+            items.valid.eq(groups.valid),
+            groups.ready.eq(items.ready & ends),
+            items.payload["item"].eq(groups.payload.lanes[lane]),
+            items.payload.last.eq(groups.payload.last & ends),
+        ]
+        with m.If(items.valid & items.ready):
+            m.d.sync += lane.eq(Mux(ends, 0, lane + 1))
+        return m

@@ -1,0 +1,80 @@
+"""Modes and counts behind a step: those of the groups, with those of active positions put in."""
+
+from typing import Any
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from hdl.lad.exp_intervals import MODE_BITS
+from hdl.lad.interval_table import COUNT_BITS
+from hdl.lad.lad_parameters import LadParameters
+from hdl.unit import Unit
+
+CHANGE = data.StructLayout({"mode": MODE_BITS, "count": COUNT_BITS})
+"""Of an active position."""
+
+
+class MarkMerger(Unit):
+    """Join two streams that ascend: groups of positions, and the changes of those active in them.
+
+    **Latency** 0 cycles. **Throughput** a change a cycle, or a group that has none.
+
+    Parameters
+    ----------
+    parameters : LadParameters
+        Dimensions.
+
+    Members
+    -------
+    groups : In(stream)
+        `counts`, `modes`, which lanes are `active`, `last`.
+    changes : In(stream)
+        `mode` and `count` of each active position, in order.
+    merged : Out(stream)
+        The `group`'s number in its step, `modes`, `counts` and `last`; `head` is set elsewhere.
+    """
+
+    def __init__(self, *, parameters: LadParameters) -> None:
+        self.parameters = p = parameters
+        super().__init__(
+            {
+                "groups": In(stream.Signature(p.apid.counts_layout)),
+                "changes": In(stream.Signature(CHANGE)),
+                "merged": Out(stream.Signature(p.marks_layout)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Fill in the lowest active lane; with the last one the group leaves."""
+        m = Module()
+        p, lanes = self.parameters, self.parameters.apid.lanes
+        group, change, merged = self.groups.payload, self.changes.payload, self.merged.payload
+        given, left, lowest = (Signal(lanes, name=name) for name in ("given", "left", "lowest"))
+        number, ends, leaves = Signal(p.group_shape), Signal(), Signal()
+        m.d.comb += [
+            # Both streams ascend: the next change is always the lowest active lane's.
+            left.eq(group.active & ~given),
+            lowest.eq(left & (~left + 1)),
+            ends.eq(left == lowest),
+            self.merged.valid.eq(self.groups.valid & ends & (self.changes.valid | ~left.any())),
+            leaves.eq(self.merged.valid & self.merged.ready),
+            self.groups.ready.eq(leaves),
+            self.changes.ready.eq(self.groups.valid & left.any() & (~ends | self.merged.ready)),
+            # The last change of a group passes through in the cycle in which the group leaves.
+            merged.group.eq(number),
+            merged.last.eq(group.last),
+        ]
+        for lane in range(lanes):
+            # Changes come one by one; those of a group wait here for its last.
+            held = Signal(CHANGE, name=f"held_{lane}", reset_less=True)
+            for field, whole in (("mode", "modes"), ("count", "counts")):
+                kept = Mux(given[lane], held[field], group[whole][lane])
+                m.d.comb += merged[whole][lane].eq(Mux(lowest[lane], change[field], kept))
+            with m.If(self.changes.valid & self.changes.ready & lowest[lane]):
+                m.d.sync += held.eq(change)
+        with m.If(leaves):
+            m.d.sync += [given.eq(0), number.eq(Mux(group.last, 0, number + 1))]
+        with m.Elif(self.changes.valid & self.changes.ready):
+            m.d.sync += given.eq(given | lowest)
+        return m
