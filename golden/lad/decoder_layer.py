@@ -1,0 +1,130 @@
+"""A decoder layer on LAD's tile, bit for bit: norms, projections, heads, feed-forward layer."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.arith.float_values import values
+from golden.lad.lad import LadTile
+from golden.lad.linear.linear_module import linear
+from golden.lad.sfm.special_function_module import add, norm, rotary, silu
+
+Codes = NDArray[np.uint16]
+Reals = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerWeights:
+    """FP16 codes of a layer's matrices [out, in] and norms [width].
+
+    Members
+    -------
+    input_norm, post_norm : array [width]
+        Weights of both norms.
+    query, key, value, output : array
+        Projections; the query's is divided by the root of the head size.
+    gate, up, down : array
+        The feed-forward layer.
+    epsilon : int
+        FP16 code, of both norms.
+    """
+
+    input_norm: Codes
+    post_norm: Codes
+    query: Codes
+    key: Codes
+    value: Codes
+    output: Codes
+    gate: Codes
+    up: Codes
+    down: Codes
+    epsilon: int
+
+
+def decoder_layer(
+    tile: LadTile, weights: LayerWeights, state: Codes, cosine: Codes, sine: Codes
+) -> Codes:
+    """Return a token's hidden state [width] behind the layer.
+
+    Parameters
+    ----------
+    tile : LadTile
+        Its first heads are the layer's query heads, in order.
+    weights : LayerWeights
+        The layer.
+    state : array [width]
+        FP16 codes.
+    cosine, sine : array [head_size]
+        Of the token's position.
+    """
+    size = tile.parameters.vector.head_size
+    w = weights
+    normed = _norm(state, w.input_norm, w.epsilon, size)
+    queries, keys, vectors = (
+        linear(matrix, normed[np.newaxis], head_size=size)[0].reshape(-1, size)
+        for matrix in (w.query, w.key, w.value)
+    )
+    queries, keys = (rotary(heads, cosine, sine) for heads in (queries, keys))
+    shared = len(queries) // len(keys)
+    heads = [
+        tile.step(head, query, keys[head // shared], vectors[head // shared]).output
+        for head, query in enumerate(queries)
+    ]
+    state = _joined(state, w.output, np.concatenate(heads), size)
+    normed = _norm(state, w.post_norm, w.epsilon, size)
+    gate, up = (
+        linear(matrix, normed[np.newaxis], head_size=size)[0].reshape(-1, size)
+        for matrix in (w.gate, w.up)
+    )
+    return _joined(state, w.down, silu(gate, up).reshape(-1), size)
+
+
+def _norm(state: Codes, weight: Codes, epsilon: int, size: int) -> Codes:
+    normed = norm(state, weight, weight, np.array(epsilon), head_size=size, rms=True)
+    return normed.reshape(state.shape)
+
+
+def _joined(state: Codes, matrix: Codes, inputs: Codes, size: int) -> Codes:
+    """Return the state with a projection added to it."""
+    return add(state, linear(matrix, inputs[np.newaxis], head_size=size)[0])
+
+
+def exact_layer(
+    weights: LayerWeights,
+    states: Reals,
+    cosines: Reals,
+    sines: Reals,
+    *,
+    head_size: int,
+) -> Reals:
+    """Return the states [tokens, width] behind the layer with exact attention, in float64."""
+    w = {name: values(getattr(weights, name)) for name in weights.__dataclass_fields__}
+
+    def normed(x: Reals, weight: Reals) -> Reals:
+        return x / np.sqrt(np.mean(x**2, axis=-1, keepdims=True) + w["epsilon"]) * weight
+
+    def turned(x: Reals) -> Reals:
+        lower, upper = np.split(x, 2, axis=-1)
+        other = np.concatenate([-upper, lower], axis=-1)
+        return x * cosines[:, np.newaxis] + other * sines[:, np.newaxis]
+
+    def heads(x: Reals, name: str) -> Reals:
+        return (x @ w[name].T).reshape(len(x), -1, head_size)
+
+    inner = normed(states, w["input_norm"])
+    queries, keys = turned(heads(inner, "query")), turned(heads(inner, "key"))
+    vectors = heads(inner, "value")
+    shared = queries.shape[1] // keys.shape[1]
+    keys, vectors = (np.repeat(part, shared, axis=1) for part in (keys, vectors))
+    scores = np.einsum("thd,shd->hts", queries, keys)
+    later = np.triu(np.ones(scores.shape[1:], bool), 1)
+    scores = np.where(later, -np.inf, scores)
+    weighed = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    weighed /= weighed.sum(axis=-1, keepdims=True)
+    attended = np.einsum("hts,shd->thd", weighed, vectors).reshape(len(states), -1)
+    states = states + attended @ w["output"].T
+    inner = normed(states, w["post_norm"])
+    gate = inner @ w["gate"].T
+    activated = gate / (1 + np.exp(-gate)) * (inner @ w["up"].T)
+    return states + activated @ w["down"].T
