@@ -1,0 +1,156 @@
+"""What a tile finds outside: the memory of all heads, which answers requests in order."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from golden.lad.lad import Head
+from hdl.lad.lad_parameters import LadParameters
+from testbenches.bench import Bench
+from testbenches.packing import from_integers, pack, to_integers, unpack
+
+REQUESTS = ("group_requests", "key_requests", "active_requests", "cache_requests")
+WRITES = ("appends", "centres", "marks", "counters", "columns")
+
+
+class Outside:
+    """Rows of heads behind a tile's streams.
+
+    A request is answered with what stands in the memory at that moment, and what is written in
+    the same cycle is not seen: that is the least that the tile may count on.
+
+    Parameters
+    ----------
+    bench : Bench
+        Moves the streams.
+    p : LadParameters
+        The tile's dimensions.
+    source, sink : str
+        Pauses of answers, and of requests and writes.
+    """
+
+    def __init__(self, bench: Bench, p: LadParameters, source: str, sink: str) -> None:
+        self.p, self.bench = p, bench
+        self.sources = {
+            name: bench.source(name, source) for name in ("groups", "keys", "active", "caches")
+        }
+        self.sinks = {name: bench.sink(name, sink) for name in (*REQUESTS, *WRITES)}
+        self.layouts = {
+            "group_requests": p.rows_layout,
+            "key_requests": p.place_layout,
+            "active_requests": p.place_layout,
+            "cache_requests": p.head_layout,
+            "appends": p.append_layout,
+            "centres": p.centre_layout,
+            "marks": p.marks_layout,
+            "counters": p.counters_layout,
+            "columns": p.column_layout,
+        }
+        self.heads: list[Head] = []
+        self.words = 0
+        self.clear()
+        bench.add(self)
+
+    def clear(self) -> None:
+        """Forget everything, as in a reset; what nobody has written is noise, but the caches."""
+        p, rng = self.p, self.bench.numpy_rng
+        self.seen = {name: len(sink.received) for name, sink in self.sinks.items()}
+        self.column = 0
+        self.heads = [Head.empty(p) for _ in range(p.heads)]
+        for head in self.heads:
+            for name, high in (
+                ("keys", 1 << 16),
+                ("values", 1 << 16),
+                ("centres", 1 << p.eas.position_bits),
+                ("norms", 1 << 16),
+                ("ratios", 1 << 16),
+                ("modes", 16),
+                ("counts", 4096),
+                ("counters", 4096),
+            ):
+                array = getattr(head, name)
+                array[:] = rng.integers(0, high, array.shape).astype(array.dtype)
+
+    def drive(self) -> None:
+        """Do nothing: the streams drive themselves."""
+
+    def sample(self) -> None:
+        """Answer what was asked for, then keep what was written."""
+        steps: dict[str, Callable[[Any], None]] = {
+            "group_requests": self._groups,
+            "key_requests": self._key,
+            "active_requests": self._active,
+            "cache_requests": self._caches,
+            "appends": self._append,
+            "centres": self._centre,
+            "marks": self._marks,
+            "counters": self._counters,
+            "columns": self._column,
+        }
+        for name, act in steps.items():
+            received = self.sinks[name].received
+            for _cycle, payload in received[self.seen[name] :]:
+                layout = self.layouts[name]
+                act(unpack(layout, from_integers([payload], layout.size)))
+            self.seen[name] = len(received)
+
+    def _send(self, name: str, layout: Any, value: Any) -> None:
+        payloads = to_integers(pack(layout, value))
+        self.words += len(payloads)
+        self.sources[name].send(payloads)
+
+    def _groups(self, request: Any) -> None:
+        head, lanes = self.heads[int(request["head"][0])], self.p.apid.lanes
+        size = -(-int(request["length"][0]) // lanes) * lanes
+        fields = {}
+        for name in ("centres", "ratios", "modes", "counts"):
+            padded = np.zeros(size, np.int64)
+            there = min(size, self.p.capacity)
+            padded[:there] = getattr(head, name)[:there]
+            fields[name] = padded.reshape(-1, lanes)
+        self._send("groups", self.p.eas.group_layout, fields)
+
+    def _place(self, request: Any) -> tuple[Head, slice]:
+        position = int(request["position"][0])
+        return self.heads[int(request["head"][0])], slice(position, position + 1)
+
+    def _key(self, request: Any) -> None:
+        head, at = self._place(request)
+        self._send("keys", self.p.key_layout, {"key": head.keys[at], "norm": head.norms[at]})
+
+    def _active(self, request: Any) -> None:
+        head, at = self._place(request)
+        row = {"key": head.keys[at], "value": head.values[at], "counters": head.counters[at]}
+        self._send("active", self.p.active_layout, row)
+
+    def _caches(self, request: Any) -> None:
+        head = self.heads[int(request["head"][0])]
+        self._send("caches", self.p.ac.cache_layout, {"word": head.caches})
+
+    def _append(self, row: Any) -> None:
+        head, at = self._place(row)
+        head.keys[at], head.values[at] = row["key"], row["value"]
+        head.length = at.stop
+
+    def _centre(self, row: Any) -> None:
+        head, at = self._place(row)
+        head.centres[at], head.norms[at], head.ratios[at] = (
+            row[name] for name in ("centre", "norm", "ratio")
+        )
+
+    def _marks(self, row: Any) -> None:
+        head, lanes = self.heads[int(row["head"][0])], self.p.apid.lanes
+        start = int(row["group"][0]) * lanes
+        for name in ("modes", "counts"):
+            array = getattr(head, name)
+            array[start : start + lanes] = row[name][0][: len(array) - start]
+
+    def _counters(self, row: Any) -> None:
+        head, at = self._place(row)
+        head.counters[at] = row["counters"]
+
+    def _column(self, row: Any) -> None:
+        head = self.heads[int(row["head"][0])]
+        head.caches[self.column] = row["word"][0].astype(np.uint64)
+        self.column = 0 if row["last"][0] else self.column + 1

@@ -1,0 +1,266 @@
+"""Testbench of LAD's tile: decoding of several heads in turns, with all that it writes back."""
+
+from typing import Any
+
+import cocotb
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.arith.float_values import codes, values
+from golden.lad.decoder_layer import decoder_layer as model_layer
+from golden.lad.lad import LadTile, Step
+from hdl.lad.lad_parameters import LadParameters
+from testbenches.applicable import only_if
+from testbenches.bench import Bench, catalog_parameters, context
+from testbenches.lad.layer_driver import LayerDriver, drawn_weights
+from testbenches.lad.linear.tb_linear_module import (
+    Task,
+    check_sums,
+    random_task,
+    task_payloads,
+)
+from testbenches.lad.outside import Outside
+from testbenches.lad.sfm.tb_special_function_module import angles
+from testbenches.lad.vectors import LAYERS, capture, head_vectors, random_codes
+from testbenches.packing import from_integers, pack, to_integers, unpack
+from testbenches.streams import PAUSES
+
+Codes = NDArray[np.uint16]
+Work = list[tuple[int, Codes, Codes, Codes]]
+"""Steps: a head, its query, key and value."""
+
+
+def prepare(p: LadParameters) -> None:
+    """Capture the tensors before the simulator starts."""
+    capture()
+
+
+class LadBench:
+    """The tile, the memory outside, and the model beside it."""
+
+    def __init__(self, dut: Any, salt: str, source: str = "none", sink: str = "none") -> None:
+        self.p: LadParameters = catalog_parameters()
+        self.bench = Bench(dut, salt)
+        self.steps = self.bench.source("steps", source)
+        self.outputs = self.bench.sink("outputs", sink)
+        self.linear = {
+            name: self.bench.source(name, source) for name in ("tasks", "inputs", "weights")
+        }
+        self.sums = self.bench.sink("sums", sink)
+        self.functions = {
+            name: self.bench.source(name, source) for name in ("vectors", "factors", "addends")
+        }
+        self.results = self.bench.sink("results", sink)
+        self.outside = Outside(self.bench, self.p, source, sink)
+
+    def send(self, work: Work) -> None:
+        """Offer steps from each head's first on."""
+        lengths = np.zeros(self.p.heads, np.int64)
+        for head, query, key, value in work:
+            lengths[head] += 1
+            self.send_step(head, int(lengths[head]), query, key, value)
+
+    def send_step(self, head: int, length: int, query: Codes, key: Codes, value: Codes) -> None:
+        """Offer one step."""
+        step = {
+            "head": np.array([head]),
+            "length": np.array([length]),
+            "query": query[np.newaxis],
+            "key": key[np.newaxis],
+            "value": value[np.newaxis],
+        }
+        self.steps.send(to_integers(pack(self.p.step_layout, step)))
+
+    def send_tasks(self, tasks: list[Task]) -> None:
+        """Offer linear layers."""
+        for task in tasks:
+            payloads = task_payloads(self.p.linear, task, self.bench.numpy_rng)
+            for name, source in self.linear.items():
+                source.send(payloads[name])
+
+    async def run(self, work: Work, tasks: list[Task] | None = None) -> list[Step]:
+        """Run steps after a reset; compare all outputs, and what stands outside in the end.
+
+        Linear layers, if there are any, come in between.
+        """
+        await self.bench.reset()
+        self.outputs.received.clear()
+        self.sums.received.clear()
+        self.send(work)
+        tasks = tasks or []
+        total = sum(task.outputs(self.p.linear) for task in tasks)
+        tile = LadTile(parameters=self.p)
+        answers = [tile.step(*one) for one in work]
+        # The write-back of the last step comes behind its output.
+        columns = len(work) * self.p.ac.columns
+        marks = sum(answer.moved.groups for answer in answers)
+        wrote = {"columns": columns, "marks": marks, "centres": len(work)}
+        before = {name: len(self.outside.sinks[name].received) for name in wrote}
+        for task in tasks:
+            self.send_tasks([task])
+            for _ in range(self.bench.rng.randint(1, 400)):
+                await self.bench.step()
+        await self.bench.run(
+            until=lambda: (
+                len(self.outputs.received) == len(work)
+                and len(self.sums.received) == total
+                and all(
+                    len(self.outside.sinks[name].received) == before[name] + count
+                    for name, count in wrote.items()
+                )
+            )
+        )
+        for _ in range(20):
+            await self.bench.step()
+        self._check_outputs(work, answers)
+        self._check_outside(tile)
+        if tasks:
+            check_sums(self.bench, self.p.linear, tasks, self.sums)
+        return answers
+
+    def _check_outputs(self, work: Work, answers: list[Step]) -> None:
+        layout = self.p.output_layout
+        cycles = [cycle for cycle, _payload in self.outputs.received]
+        received = [payload for _cycle, payload in self.outputs.received]
+        got = unpack(layout, from_integers(received, layout.size))
+        heads = np.array([head for head, *_ in work])
+        self.bench.compare("head", heads, got["head"], cycles=cycles)
+        expected = np.stack([answer.output for answer in answers]).astype(np.int64)
+        self.bench.compare("output", expected, got["values"], cycles=cycles, show=hex)
+        flags = np.array([answer.not_positive for answer in answers]).astype(np.int64)
+        self.bench.compare("not_positive", flags, got["not_positive"], cycles=cycles)
+
+    def _check_outside(self, tile: LadTile) -> None:
+        for ours, theirs in zip(tile.heads, self.outside.heads, strict=True):
+            n = ours.length
+            for name in ("keys", "values", "centres", "norms", "ratios", "modes", "counts"):
+                self.bench.compare(name, getattr(ours, name)[:n], getattr(theirs, name)[:n])
+            # The mode's own counter is stale outside: its truth is the count beside the mode.
+            own = np.arange(self.p.table.intervals) == ours.modes[:n, np.newaxis]
+            for_all = [np.where(own, 0, head.counters[:n]) for head in (ours, theirs)]
+            self.bench.compare("counters", *for_all)
+            self.bench.compare("caches", ours.caches, theirs.caches, show=hex)
+
+
+def real_work(p: LadParameters, length: int, *, heads: int) -> Work:
+    """Return SmolLM2's decoding of some heads in turns, each of another layer."""
+    size = p.vector.head_size
+    parts = [
+        [
+            head_vectors(name, size, layer=LAYERS[head % len(LAYERS)], head=head % 9)[:length]
+            for name in "qkv"
+        ]
+        for head in range(heads)
+    ]
+    work = []
+    for now in range(length):
+        for head, (queries, keys, vectors) in enumerate(parts):
+            query = codes(values(queries[now]) / np.sqrt(size))
+            work.append((head, query, keys[now], vectors[now]))
+    return work
+
+
+def random_work(p: LadParameters, rng: np.random.Generator, length: int) -> Work:
+    """Return steps of heads in any order, with keys that are collinear, equal, or zero."""
+    size = p.vector.head_size
+    work: Work = []
+    keys: list[list[Codes]] = [[] for _ in range(p.heads)]
+    for _ in range(length):
+        head = int(rng.integers(0, p.heads))
+        if len(keys[head]) == p.capacity:
+            continue
+        key = codes(rng.standard_normal(size) * rng.choice([0.5, 2]))
+        if keys[head] and rng.random() < 0.5:
+            key = keys[head][int(rng.integers(0, len(keys[head])))]
+            key = codes(values(key) * rng.choice([1, -1, 2, -0.5, 1.3]))
+        elif rng.random() < 0.1:
+            key = np.zeros(size, np.uint16)
+        keys[head].append(key)
+        query = codes(rng.standard_normal(size) * rng.choice([0.1, 1, 4]))
+        value = random_codes(rng, (size,)) if rng.random() < 0.2 else codes(rng.normal(size=size))
+        work.append((head, query, key, value))
+    return work
+
+
+@cocotb.test()
+async def real_decoding(dut: Any) -> None:
+    """SmolLM2's decoding from the first token on, all heads in turns."""
+    bench = LadBench(dut, "real_decoding")
+    p = bench.p
+    length = min(p.capacity, 200 if context()["full"] else 48)
+    work = real_work(p, length, heads=min(p.heads, 3))
+    answers = await bench.run(work)
+    seen = [cycle for cycle, _payload in bench.outputs.received]
+    moved = [answer.moved for answer in answers]
+    # Equation 7, the slowest of its terms, for the steps behind the first.
+    ideal = sum(equation_7(p, answer) for answer in answers[1:])
+    bench.bench.record(
+        cycles=seen[-1] - seen[0],
+        ideal_cycles=round(ideal),
+        keys=sum(one.keys for one in moved),
+        active=sum(one.active for one in moved),
+        changed=sum(len(answer.changed) for answer in answers),
+        tensors=f"SmolLM2 layers {LAYERS}, {length} steps of {min(p.heads, 3)} heads",
+    )
+
+
+def equation_7(p: LadParameters, step: Step) -> float:
+    """Return the cycles that the paper's formula gives a step."""
+    n = int(step.active[-1]) + 1
+    size, active, changed = p.vector.head_size, len(step.active), len(step.changed)
+    return max(
+        step.moved.keys + n / 256,
+        n / p.apid.lanes,
+        active / p.md.lanes,
+        (size + active + changed * size + 3 * changed) / 3,
+    )
+
+
+@cocotb.test()
+@cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
+async def stalls(dut: Any, source: str, sink: str) -> None:
+    """Any decoding, and linear layers between steps, under every pair of pause patterns."""
+    bench = LadBench(dut, f"stalls {source} {sink}", source, sink)
+    rng = bench.bench.numpy_rng
+    tasks = [random_task(bench.p.linear, rng) for _ in range(4)]
+    await bench.run(random_work(bench.p, rng, 30), tasks)
+
+
+@cocotb.test()
+async def one_head_to_the_end(dut: Any) -> None:
+    """One head alone, each step behind the one before, until its memory is full."""
+    bench = LadBench(dut, "one_head_to_the_end")
+    length = min(bench.p.capacity, 60)
+    await bench.run(real_work(bench.p, length, heads=1))
+
+
+@cocotb.test()
+@cocotb.parametrize(source=["none", "random"], sink=["none", "bursty"])
+@only_if(lambda run: run.parameters.sfm.width <= 1024, "its matrices take the model minutes")
+async def decoder_layer(dut: Any, source: str, sink: str) -> None:
+    """Hidden states through a whole decoder layer, token after token."""
+    bench = LadBench(dut, f"decoder_layer {source} {sink}", source, sink)
+    p, rng = bench.p, bench.bench.numpy_rng
+    driver = LayerDriver(bench)
+    await bench.bench.reset()
+    weights = drawn_weights(p, rng, heads=min(p.heads, 2))
+    tile = LadTile(parameters=p)
+    for token in range(12 if p.sfm.width <= 64 else 2):
+        state = codes(rng.standard_normal(p.sfm.width))
+        cosine, sine = angles(p.sfm, token)
+        expected = model_layer(tile, weights, state, cosine, sine)
+        got = await driver.layer(weights, state, cosine, sine)
+        bench.bench.compare("state", expected.astype(np.int64), got.astype(np.int64), show=hex)
+
+
+@cocotb.test()
+async def resets(dut: Any) -> None:
+    """Reset in the middle of work, which leaves nothing behind."""
+    bench = LadBench(dut, "resets", "random", "bursty")
+    for _ in range(4):
+        await bench.bench.reset()
+        bench.send(random_work(bench.p, bench.bench.numpy_rng, 12))
+        bench.send_tasks([random_task(bench.p.linear, bench.bench.numpy_rng)])
+        for _cycle in range(bench.bench.rng.randint(1, 600)):
+            await bench.bench.step()
+    await bench.run(random_work(bench.p, bench.bench.numpy_rng, 12))
