@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.arith.requantiser import scale_and_shift
+from golden.arith.requantiser import requantised, scale_and_shift
 from golden.meadow.tile.pipelined_softmax import exponential_table, softmax
 from golden.meadow.tile.requantisation import Integers, quantised, to_int8
 from golden.nonlinear import rotary_embedding
@@ -183,6 +183,8 @@ class LinearBlock:
         Whether the outputs are rotated by the tokens' positions.
     factor : tuple[int, int]
         Scale and shift of the outputs.
+    wide : bool
+        Whether the outputs have 16 bits.
     """
 
     tokens: Integers
@@ -190,17 +192,24 @@ class LinearBlock:
     context: int
     rotate: bool
     factor: tuple[int, int]
+    wide: bool = False
 
 
 def linear_of(
-    tokens: Integers, weights: Integers, p: AttentionParameters, *, context: int, rotate: bool
+    tokens: Integers,
+    weights: Integers,
+    p: AttentionParameters,
+    *,
+    context: int,
+    rotate: bool,
+    wide: bool = False,
 ) -> LinearBlock:
-    """Return a linear layer whose outputs use all of INT8."""
+    """Return a linear layer whose outputs use all of INT8, or of 16 bits."""
     block = LinearBlock(
-        tokens=tokens, weights=weights, context=context, rotate=rotate, factor=(1, 0)
+        tokens=tokens, weights=weights, context=context, rotate=rotate, factor=(1, 0), wide=wide
     )
     most = int(np.abs(wide_linear(block, p)).max()) or 1
-    return replace(block, factor=scale_and_shift(127 / most))
+    return replace(block, factor=scale_and_shift((32767 if wide else 127) / most))
 
 
 def wide_linear(block: LinearBlock, p: AttentionParameters) -> Integers:
@@ -215,8 +224,9 @@ def wide_linear(block: LinearBlock, p: AttentionParameters) -> Integers:
 
 
 def linear(block: LinearBlock, p: AttentionParameters) -> Integers:
-    """Return a linear layer's outputs in INT8, shape (tiles, tokens, size)."""
-    return to_int8(wide_linear(block, p), *block.factor)
+    """Return a linear layer's outputs, shape (tiles, tokens, size)."""
+    exit_stage = requantised if block.wide else to_int8
+    return exit_stage(wide_linear(block, p), *block.factor)
 
 
 def weight_words(query: Integers, p: AttentionParameters) -> Integers:

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from amaranth.hdl import unsigned
+from amaranth.hdl import signed, unsigned
 from amaranth.lib import data
 from amaranth.utils import bits_for, ceil_log2
 
@@ -13,6 +13,9 @@ from hdl.parameters import Parameters, Range, parameter_object, require
 
 HALVES = 2
 """Halves of a query's outputs, of a pair each one: the two are there at once, to be rotated."""
+
+RESULT = signed(16)
+"""An element of a result: INT8, or as wide as a requantiser's where a command says so."""
 
 
 @parameter_object
@@ -137,9 +140,24 @@ class AttentionParameters(Parameters):
         return data.StructLayout({"words": words, "last": 1, "end": 1})
 
     @property
+    def query_layout(self) -> data.StructLayout:
+        """What the elements that make queries make of a token."""
+        return data.StructLayout({"word": self.result_word_layout})
+
+    @property
     def output_layout(self) -> data.StructLayout:
         """A token's output of a head; `keep` if there is such a token."""
-        return data.StructLayout({"word": self.element.word_layout, "keep": 1})
+        return data.StructLayout({"word": self.result_word_layout, "keep": 1})
+
+    @property
+    def result_word_layout(self) -> data.ArrayLayout:
+        """A word of results."""
+        return data.ArrayLayout(RESULT, self.size)
+
+    @property
+    def result_layout(self) -> data.StructLayout:
+        """A word of results, and `last` with a block's last."""
+        return data.StructLayout({"word": self.result_word_layout, "last": 1})
 
     @property
     def word_layout(self) -> data.StructLayout:
@@ -162,6 +180,7 @@ class AttentionParameters(Parameters):
                 "mode": Mode,
                 "chunks": range(self.chunks + 1),
                 "rotate": 1,
+                "wide": 1,
                 "causal": 1,
                 "skip": 1,
                 **scales,

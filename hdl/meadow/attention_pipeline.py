@@ -52,12 +52,12 @@ class AttentionPipeline(Unit):
     -------
     commands : In(stream)
         A block: its `mode`; `tokens` of `chunks` words a slice, whose positions are the last of
-        `context`; `heads`, of which each
-        `members` neighbours share keys and values, or tiles of a GEMM's outputs; `rotate`, whether
-        queries, or what a GEMM makes, are rotated; `causal`, whether a token sees only what is not
-        behind it; `skip`, whether what no token of a group sees is left out; a `scale` and a
-        `shift` each of queries, scores and outputs. Tokens are at most the context, that is at most
-        `features`; heads are a multiple of members.
+        `context`; `heads`, of which each `members` neighbours share keys and values, or tiles of a
+        GEMM's outputs; `rotate`, whether queries, or what a GEMM makes, are rotated; `wide`, of a
+        GEMM alone, whether results have 16 bits instead of 8; `causal`, whether a token sees only
+        what is not behind it; `skip`, whether what no token of a group sees is left out; a `scale`
+        and a `shift` each of queries, scores and outputs. Tokens are at most the context, that is
+        at most `features`; heads are a multiple of members.
     entries : In(stream)
         For each block of attention a table of 256 exponentials.
     tokens : In(stream)
@@ -85,7 +85,7 @@ class AttentionPipeline(Unit):
                 "commands": In(stream.Signature(p.command_layout)),
                 "entries": In(stream.Signature(unsigned(EXPONENTIAL_BITS))),
                 **{name: In(stream.Signature(p.word_layout)) for name in words},
-                "results": Out(stream.Signature(p.word_layout)),
+                "results": Out(stream.Signature(p.result_layout)),
             }
         )
 

@@ -124,7 +124,8 @@ def random_linear(p: AttentionParameters, rng: np.random.Generator) -> LinearBlo
     weights = rng.integers(-128, 128, (tiles, elements, p.size))
     context = int(rng.integers(tokens, p.features + 1))
     rotate = p.rotary and bool(rng.random() < 0.5)
-    return linear_of(states, weights, p, context=context, rotate=rotate)
+    wide = bool(rng.random() < 0.5)
+    return linear_of(states, weights, p, context=context, rotate=rotate, wide=wide)
 
 
 def real_linear(
@@ -194,11 +195,12 @@ class AttentionBench:
             factors = (block.factor, (0, 0), (0, 0))
             fields |= {"heads": len(block.weights), "members": 1, "causal": 0, "skip": 0}
             fields |= {"mode": Mode.GEMM.value, "rotate": int(block.rotate)}
+            fields |= {"wide": int(block.wide)}
         else:
             factors = block.factors
             fields |= {"heads": len(block.query), "members": block.members}
             fields |= {"causal": int(block.causal), "skip": int(block.skip)}
-            fields |= {"mode": Mode.PIPELINED.value, "rotate": int(self.p.rotary)}
+            fields |= {"mode": Mode.PIPELINED.value, "rotate": int(self.p.rotary), "wide": 0}
         for name, factor in zip(("query", "score", "output"), factors, strict=True):
             fields |= {f"{name}_scale": factor[0], f"{name}_shift": factor[1]}
         payload = pack(self.p.command_layout, {name: np.array([v]) for name, v in fields.items()})
@@ -237,7 +239,7 @@ class AttentionBench:
         return cycles
 
     def _check(self, blocks: Sequence[Block]) -> None:
-        layout = self.p.word_layout
+        layout = self.p.result_layout
         packed = [payload for _cycle, payload in self.results.received]
         got = unpack(layout, from_integers(packed, layout.size))
         words, last = [], []

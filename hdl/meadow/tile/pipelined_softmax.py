@@ -7,12 +7,14 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.delay_line import delay_line
-from hdl.arith.divider import IterativeDivider
+from hdl.arith.divider import ContinuingDivider
 from hdl.arith.reciprocal import normalised
 from hdl.memory.memory import Memory
 from hdl.memory.memory_fifo import MemoryFifo
 from hdl.parameters import Parameters, Range, parameter_object
+from hdl.stream.connect import connect_registered
 from hdl.stream.fifo import Fifo
+from hdl.stream.register_slice import RegisterSlice
 from hdl.unit import Unit
 
 SCORE = signed(8)
@@ -55,11 +57,6 @@ class PipelinedSoftmaxParameters(Parameters):
         return EXPONENTIAL_BITS + self.features.bit_length()
 
     @property
-    def dividend_width(self) -> int:
-        """Bits of the constant that is divided by a normalised sum; even, for two a cycle."""
-        return (self.sum_width + RECIPROCAL_FRACTION + 1) // 2 * 2
-
-    @property
     def score_layout(self) -> data.StructLayout:
         """A score; `keep` unless it is masked; `reload` with a token's first."""
         return data.StructLayout({"value": SCORE, "keep": 1, "reload": 1, "last": 1})
@@ -90,10 +87,10 @@ class PipelinedSoftmax(Unit):
     The buffers between the stages are rings of two tokens: a stage may begin to overwrite a token
     while the next stage still reads the rest of it, so that no cycle is lost where tokens meet.
 
-    **Latency** ``F + dividend_width / 2 + 3`` cycles from a token's last score to its first
+    **Latency** ``F + 24`` cycles from a token's last score to its first
     probability, F being the scores of that token, but at least 3. **Throughput** one score in and
     one probability out a cycle, also from token to token: a token of F scores takes F cycles, or as
-    many as a division, ``dividend_width / 2 + 3``, where F is less.
+    many as a division, 21, where F is less.
 
     **Numerics** exponentials are the 16-bit entries of a table, by the distance to the maximum;
     masked scores count nothing. The sum S is exact. Its reciprocal is ``R = floor(2**(n + 17) /
@@ -149,7 +146,10 @@ class PipelinedSoftmax(Unit):
         m.submodules.reciprocals = reciprocals = Fifo(shape=p.reciprocal_layout, depth=QUEUED)
         self._max(m, scores.source, maxima.source)
         sums = self._exp(m, scores.sink, maxima.sink, exponentials.source)
-        self._reciprocal(m, sums, reciprocals.source)
+        # Between the last addition and the search for the sum's highest one.
+        held = stream.Signature(unsigned(p.sum_width)).create()
+        connect_registered(m, sums, held)
+        self._reciprocal(m, held, reciprocals.source)
         self._div(m, exponentials.sink, reciprocals.sink)
         return m
 
@@ -227,18 +227,22 @@ class PipelinedSoftmax(Unit):
     def _reciprocal(self, m: Module, sums: Any, reciprocals: Any) -> None:
         """Divide a constant by each sum, normalised; the exponent waits beside the divider."""
         p = self.parameters
-        m.submodules.divider = divider = IterativeDivider(
-            dividend_width=p.dividend_width, divisor_width=p.sum_width, digits_per_cycle=2
+        m.submodules.divider = divider = ContinuingDivider(
+            dividend_width=RECIPROCAL_FRACTION + 1, divisor_width=p.sum_width
         )
-        m.submodules.exponents = exponents = Fifo(
-            shape=unsigned((p.sum_width - 1).bit_length()), depth=QUEUED
+        # Out of registers: a FIFO would let it through to the products in the cycle in which it
+        # is found.
+        m.submodules.exponents = exponents = RegisterSlice(
+            shape=unsigned((p.sum_width - 1).bit_length())
         )
         fraction, exponent = normalised(sums.payload, p.sum_width - 1)
         operands, result = divider.operands, divider.result
         m.d.comb += [
             sums.ready.eq(operands.ready & exponents.source.ready),
             operands.valid.eq(sums.valid & exponents.source.ready),
-            operands.payload.dividend.eq(1 << p.sum_width + RECIPROCAL_FRACTION - 1),
+            # Of the dividend's digits the upper ones, above the reciprocal's, give zeros.
+            operands.payload.remainder.eq(1 << p.sum_width - 2),
+            operands.payload.dividend.eq(0),
             operands.payload.divisor.eq(Cat(fraction, Const(1, 1))),
             exponents.source.valid.eq(sums.valid & operands.ready),
             exponents.source.payload.eq(exponent),
@@ -259,20 +263,32 @@ class PipelinedSoftmax(Unit):
         product = Signal(EXPONENTIAL_BITS + RECIPROCAL_FRACTION + 1, reset_less=True)
         drop = Signal(range(p.sum_width + RECIPROCAL_FRACTION), reset_less=True)
         flags = delay_line(
-            m, Cat(taken, exponential.last), 2, name="divided", enable=move, reset=True
+            m, Cat(taken, exponential.last), 4, name="divided", enable=move, reset=True
         )[-1]
+        # By halves of the reciprocal, which are added a cycle later.
+        half = (RECIPROCAL_FRACTION + 1) // 2
+        low, high = (
+            Signal(EXPONENTIAL_BITS + half, name=f"product_{name}", reset_less=True)
+            for name in ("low", "high")
+        )
+        exponent = Signal(factor.exponent.shape(), reset_less=True)
         m.d.comb += [
             exponentials.ready.eq(move & reciprocals.valid),
             reciprocals.ready.eq(taken & exponential.last),
             output.valid.eq(flags[0]),
             output.payload.last.eq(flags[1]),
         ]
-        # One more fraction bit, by which the rounding knows the half.
-        quotient = (product >> drop) + 1 >> 1
+        # One more fraction bit, by which the rounding knows the half; on top room for a 1.
+        shifted = Signal(p.probability_bits + 2, reset_less=True)
+        quotient = shifted + 1 >> 1
         ones = (1 << p.probability_bits) - 1
         with m.If(move):
             m.d.sync += [
-                product.eq(exponential.value * factor.mantissa),
-                drop.eq(factor.exponent + (RECIPROCAL_FRACTION - 1 - p.probability_bits)),
+                low.eq(exponential.value * factor.mantissa[:half]),
+                high.eq(exponential.value * factor.mantissa[half:]),
+                exponent.eq(factor.exponent),
+                product.eq(low + (high << half)),
+                drop.eq(exponent + (RECIPROCAL_FRACTION - 1 - p.probability_bits)),
+                shifted.eq(product >> drop),
                 output.payload.value.eq(Mux(quotient > ones, ones, quotient)),
             ]

@@ -11,7 +11,7 @@ from hdl.arith.delay_line import delay_line
 from hdl.arith.requantiser import Requantiser
 from hdl.arith.saturating_add import saturate
 from hdl.arith.table_interpolation import look_up
-from hdl.meadow.attention_parameters import HALVES, AttentionParameters
+from hdl.meadow.attention_parameters import HALVES, RESULT, AttentionParameters
 from hdl.meadow.tile.element_parameters import OPERAND, Mode
 from hdl.meadow.tile.group_counter import group_counter
 from hdl.meadow.tile.parallel_processing_element import ParallelProcessingElement
@@ -24,7 +24,7 @@ REQUANTISER_STAGES = 5
 
 
 class QueryStage(Unit):
-    """A token times a head's query weights, or a GEMM's tile of them, in INT8.
+    """A token times a head's query weights, or a GEMM's tile of them, in INT8 or 16 bits.
 
     Of the inner dimension each slice has an element of its own, and of the outputs each half: the
     two elements of a pair that is rotated are there at once, as sums that nothing has rounded yet.
@@ -61,7 +61,7 @@ class QueryStage(Unit):
                 "command": In(p.command_layout),
                 "inputs": In(stream.Signature(p.inputs_layout)),
                 "weights": In(stream.Signature(p.weights_layout)),
-                "queries": Out(stream.Signature(p.element.vector_layout)),
+                "queries": Out(stream.Signature(p.query_layout)),
             }
         )
 
@@ -89,7 +89,7 @@ class QueryStage(Unit):
 
         results = [element.results for element in every_element]
         m.submodules.queries = queries = Collector(
-            shape=data.ArrayLayout(OPERAND, HALVES), items=p.size // HALVES
+            shape=data.ArrayLayout(RESULT, HALVES), items=p.size // HALVES
         )
         pair = queries.items
         move = Signal()
@@ -105,13 +105,13 @@ class QueryStage(Unit):
             m.submodules[f"requantiser_{half}"] = requantiser = Requantiser(
                 width=p.query_bits, stages=REQUANTISER_STAGES, enable=True
             )
-            clamped, _saturated = saturate(requantiser.result, OPERAND)
+            narrow, _saturated = saturate(requantiser.result, OPERAND)
             m.d.comb += [
                 requantiser.enable.eq(move),
                 requantiser.a.eq(value),
                 requantiser.scale.eq(self.command.query_scale),
                 requantiser.shift.eq(self.command.query_shift),
-                pair.payload["item"][half].eq(clamped),
+                pair.payload["item"][half].eq(Mux(self.command.wide, requantiser.result, narrow)),
             ]
         arrived = delay_line(m, valid, stages, name="valid", enable=move, reset=True)[-1]
         m.d.comb += [

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth.hdl import Module, Mux, Signal, Value, unsigned
+from amaranth.hdl import Module, Mux, Signal, unsigned
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
@@ -140,7 +140,10 @@ class TokenLane(Unit):
         gemm = command.mode == Mode.GEMM
         m.d.comb += [
             passed.valid.eq(queries.valid & ~gemm),
-            passed.payload.eq(queries.payload),
+            *(
+                own.eq(wide[: OPERAND.width])
+                for own, wide in zip(passed.payload.word, queries.payload.word, strict=True)
+            ),
             queries.ready.eq(Mux(gemm, outputs.ready, passed.ready)),
         ]
         first, _last = group_counter(
@@ -148,8 +151,11 @@ class TokenLane(Unit):
         )
         m.d.comb += [
             outputs.valid.eq(Mux(gemm, queries.valid, groups.valid)),
-            Value.cast(outputs.payload.word).eq(
-                Mux(gemm, Value.cast(queries.payload), Value.cast(groups.payload["items"]))
+            *(
+                word.eq(Mux(gemm, own, output))
+                for word, own, output in zip(
+                    outputs.payload.word, queries.payload.word, groups.payload["items"], strict=True
+                )
             ),
             # A lane beyond the last token works along, for nothing.
             outputs.payload.keep.eq(first + self.lane < command.tokens),

@@ -35,7 +35,7 @@ class PacketIntake(Unit):
     Members
     -------
     matrices : In(stream)
-        What is told of a matrix; taken when all of the one before is done.
+        What is announced of a matrix; taken when all of the one before is done.
     packets : In(stream)
         Its packets.
     payloads : Out(stream)
@@ -118,12 +118,12 @@ class PacketIntake(Unit):
         return m
 
     def _load(self, m: Module) -> None:
-        """Keep what is told of a matrix."""
-        told = self.matrices.payload
+        """Keep what is announced of a matrix."""
+        announced = self.matrices.payload
         with m.If(self.matrices.valid):
-            m.d.sync += self.matrix.eq(told)
-            for number in range(len(told.widths)):
-                width = told.widths[number]
+            m.d.sync += self.matrix.eq(announced)
+            for number in range(len(announced.widths)):
+                width = announced.widths[number]
                 m.d.sync += self.matrix.widths[number].eq(
                     Mux(width > self.parameters.id_bits, 0, width)
                 )
