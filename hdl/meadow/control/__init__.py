@@ -1,0 +1,1 @@
+"""MEADOW's control: instructions, the weight path, the activation memory."""

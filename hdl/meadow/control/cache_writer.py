@@ -1,0 +1,77 @@
+"""Keys and values on their way to the memory outside, a burst a head."""
+
+from typing import Any
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import stream
+from amaranth.lib.wiring import In, Out
+
+from hdl.meadow.control.burst_list import BurstList
+from hdl.meadow.parameters import MeadowParameters
+from hdl.stream.connect import connect_streams
+from hdl.unit import Unit
+
+
+class CacheWriter(Unit):
+    """Write a GEMM's INT8 results, tile after tile.
+
+    **Latency** 1 cycle to the first request, none of the words. **Throughput** a word a cycle.
+
+    Parameters
+    ----------
+    parameters : MeadowParameters
+        Dimensions.
+
+    Members
+    -------
+    blocks : In(stream)
+        Where the tiles go, and how many words each has.
+    results : In(stream)
+        `word` and `last` of the pipeline's results.
+    cache_writes : Out(port)
+        A burst a tile.
+    finished : Out(1)
+        The last word and the last request have left.
+    """
+
+    def __init__(self, *, parameters: MeadowParameters) -> None:
+        self.parameters = p = parameters
+        super().__init__(
+            {
+                "blocks": In(stream.Signature(p.blocks_layout)),
+                "results": In(stream.Signature(p.attention.result_layout)),
+                "cache_writes": Out(p.writes(p.element.word_layout)),
+                "finished": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Count the words of a burst."""
+        m = Module()
+        p, words, results = self.parameters, self.cache_writes.words, self.results
+        m.submodules.bursts = bursts = BurstList(parameters=p)
+        connect_streams(m, self.blocks, bursts.blocks)
+        connect_streams(m, bursts.requests, self.cache_writes.requests)
+        length, word = (Signal(range(p.features + 1), name=name) for name in ("length", "word"))
+        moves, ended = Signal(), Signal()
+        m.d.comb += [
+            moves.eq(words.valid & words.ready),
+            words.valid.eq(results.valid),
+            results.ready.eq(words.ready),
+            *(
+                narrow.eq(wide[: narrow.shape().width])
+                for narrow, wide in zip(words.payload.word, results.payload.word, strict=True)
+            ),
+            words.payload.last.eq(word + 1 == length),
+            # A word whose request has not been taken is not written yet.
+            self.finished.eq(ended & ~bursts.requests.valid),
+        ]
+        with m.If(moves & results.payload.last):
+            m.d.sync += ended.eq(1)
+        with m.Elif(self.finished):
+            m.d.sync += ended.eq(0)
+        with m.If(self.blocks.valid & self.blocks.ready):
+            m.d.sync += length.eq(self.blocks.payload.length)
+        with m.If(moves):
+            m.d.sync += word.eq(Mux(words.payload.last, 0, word + 1))
+        return m
