@@ -1,0 +1,137 @@
+"""The accelerator, bit-exact: decoder layers from hidden states to hidden states, in INT8.
+
+The model follows the equations of a layer; in what order the accelerator's instructions compute it,
+and whether attention goes through the pipeline or step by step, changes no value.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from golden.arith.requantiser import requantised
+from golden.meadow.attention_pipeline import AttentionBlock, LinearBlock, attend, linear
+from golden.meadow.layer_quantisation import IntegerLayer
+from golden.meadow.tile.requantisation import Integers
+from golden.nonlinear.activation_functions import activation
+from golden.nonlinear.rms_norm import rms_norm
+from hdl.meadow.parameters import GATE_DROP, NORM_DROP, STATE, MeadowParameters
+from hdl.nonlinear.activation_functions import ActivationFunctionsParameters, Function
+from hdl.nonlinear.row_norm import STATE as NORM_STATE
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LayerResult:
+    """What a layer makes of some tokens.
+
+    Members
+    -------
+    states : numpy.ndarray
+        Hidden states behind the layer [tokens, hidden_size].
+    keys, values : numpy.ndarray
+        The cache behind it, INT8 [kv_heads, cached, size].
+    stages : dict[str, numpy.ndarray]
+        What lies between the stages, token by token [tokens, elements].
+    """
+
+    states: Integers
+    keys: Integers
+    values: Integers
+    stages: dict[str, Integers]
+
+
+def run_layer(
+    layer: IntegerLayer, states: Integers, cache: tuple[Integers, Integers], p: MeadowParameters
+) -> LayerResult:
+    """Take tokens through a layer.
+
+    Parameters
+    ----------
+    layer : IntegerLayer
+        The layer.
+    states : numpy.ndarray
+        Hidden states [tokens, hidden_size] of 24 bits, of the positions behind the cache's.
+    cache : tuple
+        Keys and values, INT8 [kv_heads, cached, size].
+    p : MeadowParameters
+        Dimensions.
+    """
+    context = cache[0].shape[1] + len(states)
+
+    def gemm(name: str, rows: Integers, *, rotate: bool = False, wide: bool = False) -> Integers:
+        block = LinearBlock(
+            tokens=rows,
+            weights=layer.matrices[name],
+            context=context,
+            rotate=rotate,
+            factor=layer.factors[name],
+            wide=wide,
+        )
+        return linear(block, p.attention)
+
+    here = norm(states, layer.norms[0], layer.epsilon, p)
+    keys, values = (
+        np.concatenate([old, new], axis=1)
+        for old, new in zip(
+            cache, (gemm("key", here, rotate=True), gemm("value", here)), strict=True
+        )
+    )
+    block = AttentionBlock(
+        tokens=here,
+        query=layer.matrices["query"],
+        keys=keys,
+        values=values,
+        causal=True,
+        skip=False,
+        factors=tuple(layer.factors[name] for name in ("query", "score", "attended")),
+        table=layer.table,
+        steps={},
+    )
+    heads = by_token(attend(block, p.attention))
+    output = by_token(gemm("output", heads, wide=True))
+    middle = added(states, output, layer.lifts["output"])
+    there = norm(middle, layer.norms[1], layer.epsilon, p)
+    gate, up = (by_token(gemm(name, there, wide=True)) for name in ("gate", "up"))
+    product = gated(gate, up)
+    down = by_token(gemm("down", product, wide=True))
+    stages = {"input": here, "heads": heads, "states": middle, "middle": there}
+    return LayerResult(
+        states=added(middle, down, layer.lifts["down"]),
+        keys=keys,
+        values=values,
+        stages=stages | {"gate": gate, "product": product},
+    )
+
+
+def by_token(tiles: Integers) -> Integers:
+    """Put tiles [tiles, tokens, size] side by side: [tokens, tiles * size]."""
+    return tiles.swapaxes(0, 1).reshape(tiles.shape[1], -1)
+
+
+def norm(states: Integers, weights: Integers, epsilon: int, p: MeadowParameters) -> Integers:
+    """Return rows over their root mean square, times weights, in INT8.
+
+    A row is brought to 16 bits by a power of two of its own, rounded down; so is epsilon.
+    """
+    magnitudes = np.where(states < 0, ~states, states).max(axis=1)
+    # Of a row of n bits and a sign all but the upper 15 fall off.
+    exponents = np.frexp(magnitudes.astype(np.float64))[1].astype(np.int64)
+    shift = np.maximum(exponents - (NORM_STATE.width - 1), 0)
+    rows = states >> shift[:, np.newaxis]
+    normalised = rms_norm(rows, epsilon >> 2 * shift, weights, p.norm)
+    return np.clip(requantised(normalised, 1, NORM_DROP), -128, 127)
+
+
+def added(states: Integers, results: Integers, lift: int) -> Integers:
+    """Return hidden states and what is added to them, clamped."""
+    highest = (1 << STATE.width - 1) - 1
+    return np.clip(states + (results << lift), -highest - 1, highest)
+
+
+def gated(gate: Integers, up: Integers) -> Integers:
+    """Return SiLU of the gate times the other matrix's result, in INT8."""
+    passed = activation(gate, Function.SILU.value, ActivationFunctionsParameters())
+    product = passed * up
+    floor, rest = product >> GATE_DROP, product & (1 << GATE_DROP) - 1
+    half = 1 << GATE_DROP - 1
+    up_one = (rest > half) | ((rest == half) & (floor & 1 == 1))
+    return np.clip(floor + up_one, -128, 127)

@@ -1,0 +1,241 @@
+"""MEADOW: decoder layers from packed weights, by GEMM and in the token-parallel pipeline.
+
+Sections 3 to 5 and Figure 2 of the paper: the tile of token lanes, the unpacker of the weights, the
+memory on the chip, norm and activation, and the sequencer of instructions between them.
+"""
+
+from typing import Any
+
+from amaranth.hdl import Module, Mux, Value, unsigned
+from amaranth.lib import stream
+from amaranth.lib.wiring import In, Out
+
+from hdl.meadow.attention_pipeline import AttentionPipeline
+from hdl.meadow.control.activation_memory import ActivationMemory
+from hdl.meadow.control.burst_list import BurstList
+from hdl.meadow.control.cache_writer import CacheWriter
+from hdl.meadow.control.combiner import Combiner
+from hdl.meadow.control.normaliser import Normaliser
+from hdl.meadow.control.sequencer import Sequencer
+from hdl.meadow.control.weight_path import WeightPath
+from hdl.meadow.parameters import Kind, MeadowParameters, Reader
+from hdl.meadow.tile.pipelined_softmax import EXPONENTIAL_BITS
+from hdl.stream.connect import connect_streams
+from hdl.stream.serialiser import Serialiser
+from hdl.unit import Unit
+
+
+class Meadow(Unit):
+    """Take tokens through decoder layers, instruction by instruction.
+
+    Hidden states come in, and all that a layer makes of them stays in the activation memory until
+    they leave; keys and values alone are written outside. A layer is seven instructions or more:
+    norm, keys and values by GEMM into the cache, attention (`TPHS`, which makes the queries too),
+    its projection added to the states, norm, gate, up with SiLU of the gate, down added to the
+    states. A prefill's block of tokens and a decode step's one token are the same instructions.
+
+    The weights do not wait for instructions: their descriptions are a stream of their own, and
+    packets are fetched and unpacked as far ahead as the pipeline's double buffer takes them. Each
+    matrix comes in once an instruction, however many groups of tokens there are.
+
+    **Latency** of an instruction some 20 cycles beyond its work; a block of attention some 60 and
+    three groups. **Throughput** a GEMM as the attention pipeline's, ``head_size / 2 * chunks``
+    cycles a group and tile, or the weights' way in; ``head_size`` weights a cycle at most.
+
+    **Numerics** those of `AttentionPipeline`, `Normaliser` and `Combiner`: linear layers are exact
+    sums of INT8 products, requantised to INT8 or 16 bits; hidden states have 24 bits.
+
+    Parameters
+    ----------
+    parameters : MeadowParameters
+        Dimensions.
+
+    Members
+    -------
+    instructions : In(stream)
+        `kind`; `block` as a command of `AttentionPipeline`, of which `tokens` count always, and
+        `mode` follows from the kind. Of the activation memory: `source` and `words` of a token's
+        row that is read, `target` and `stride` of rows that are written. `combine` and `lift` as of
+        `Combiner`; `cached`, whether a GEMM's results go to the cache, a head a tile, rather than
+        to the memory. Addresses outside: `vectors` of hidden states, of a norm's weights, or of
+        attention's table of exponentials; `keys` and `values` of the first head's, which are
+        `spacing` apart, and there are `shared` of them; what is cached goes to `keys`. `epsilon` as
+        of `RowScaler`.
+    matrices : In(stream)
+        As of `WeightPath`, for each instruction of `GEMM` or `TPHS` in turn.
+    vector_reads, state_writes : Out(port)
+        Words of 24-bit elements: hidden states; a norm's weights and exponentials in their lower 16
+        bits. Hidden states leave by the other.
+    key_reads, value_reads, cache_writes : Out(port)
+        The cache: a word for each head and position.
+    table_reads, packet_reads : Out(port)
+        Weights.
+    idle : Out(1)
+        No instruction is under way.
+    damage, clear_flags : Out, In
+        As of `WeightPath`.
+
+    Raises
+    ------
+    ValueError
+        By `MeadowParameters`.
+    """
+
+    def __init__(self, *, parameters: MeadowParameters) -> None:
+        self.parameters = p = parameters
+        cached = p.element.word_layout
+        super().__init__(
+            {
+                "instructions": In(stream.Signature(p.instruction_layout)),
+                "matrices": In(stream.Signature(p.matrix_layout)),
+                "vector_reads": Out(p.reads(p.state_layout)),
+                "state_writes": Out(p.writes(p.state_layout)),
+                "key_reads": Out(p.reads(cached)),
+                "value_reads": Out(p.reads(cached)),
+                "cache_writes": Out(p.writes(cached)),
+                "table_reads": Out(p.reads(p.unpacker.chunk_layout)),
+                "packet_reads": Out(p.reads(p.unpacker.unpacker.packet_bits)),
+                "idle": Out(1),
+                "damage": Out(p.unpacker.result_layout),
+                "clear_flags": In(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Connect."""
+        m = Module()
+        p = self.parameters
+        m.submodules.sequencer = sequencer = Sequencer(parameters=p)
+        m.submodules.weights = weights = WeightPath(parameters=p)
+        m.submodules.memory = memory = ActivationMemory(parameters=p)
+        m.submodules.pipeline = pipeline = AttentionPipeline(parameters=p.attention)
+        m.submodules.combiner = combiner = Combiner(parameters=p)
+        m.submodules.normaliser = normaliser = Normaliser(parameters=p)
+        m.submodules.cache = cache = CacheWriter(parameters=p)
+        m.submodules.keys = keys = BurstList(parameters=p)
+        m.submodules.values = values = BurstList(parameters=p)
+        now = sequencer.now
+        for source, sink in (
+            (self.instructions, sequencer.instructions),
+            (self.matrices, weights.matrices),
+            (sequencer.commands, pipeline.commands),
+            (sequencer.reads, memory.reads),
+            (sequencer.writes, memory.writes),
+            (sequencer.keys, keys.blocks),
+            (sequencer.values, values.blocks),
+            (sequencer.cache, cache.blocks),
+            (sequencer.vectors, self.vector_reads.requests),
+            (sequencer.stores, self.state_writes.requests),
+            (keys.requests, self.key_reads.requests),
+            (values.requests, self.value_reads.requests),
+            (self.key_reads.words, pipeline.keys),
+            (self.value_reads.words, pipeline.values),
+            (weights.weights, pipeline.query_weights),
+        ):
+            connect_streams(m, source, sink)
+        for inner, outer in (
+            (weights.table_reads, self.table_reads),
+            (weights.packet_reads, self.packet_reads),
+        ):
+            connect_streams(m, inner.requests, outer.requests)
+            connect_streams(m, outer.words, inner.words)
+        connect_streams(m, cache.cache_writes.requests, self.cache_writes.requests)
+        connect_streams(m, cache.cache_writes.words, self.cache_writes.words)
+        m.d.comb += [
+            weights.clear_flags.eq(self.clear_flags),
+            self.damage.eq(weights.damage),
+            self.idle.eq(sequencer.idle),
+            combiner.combine.eq(now.combine),
+            combiner.lift.eq(now.lift),
+            normaliser.tokens.eq(now.block.tokens),
+            normaliser.epsilon.eq(now.epsilon),
+        ]
+        # Of the three ends an instruction has one.
+        stored = self._read(m, memory.words, pipeline.tokens, combiner.old, normaliser.states)
+        self._lead_results(m, now, pipeline.results, combiner.results, cache.results)
+        self._lead_vectors(m, now, normaliser.weights, pipeline.entries)
+        self._write(m, now, memory.results, combiner.combined, normaliser.results)
+        m.d.comb += sequencer.finished.eq(memory.written | cache.finished | stored)
+        return m
+
+    def _read(self, m: Module, words: Any, tokens: Any, old: Any, states: Any) -> Value:
+        """Hand words of the memory to who reads them; return whether the last is stored."""
+        word, outside = words.payload, self.state_writes.words
+        readers = {
+            Reader.PIPELINE: tokens,
+            Reader.COMBINER: old,
+            Reader.NORM: states,
+            Reader.OUTSIDE: outside,
+        }
+        for reader, sink in readers.items():
+            chosen = word.reader == reader
+            m.d.comb += sink.valid.eq(words.valid & chosen)
+            with m.If(chosen):
+                m.d.comb += words.ready.eq(sink.ready)
+        m.d.comb += [
+            tokens.payload.last.eq(word.last),
+            *(
+                token.eq(value[: token.shape().width])
+                for token, value in zip(tokens.payload.word, word.word, strict=True)
+            ),
+            old.payload.eq(word.word),
+            states.payload["values"].eq(word.word),
+            states.payload.last.eq(word.row_last),
+            outside.payload.word.eq(word.word),
+            outside.payload.last.eq(word.last),
+        ]
+        return outside.valid & outside.ready & outside.payload.last
+
+    def _lead_results(self, m: Module, now: Any, results: Any, combined: Any, cached: Any) -> None:
+        """Let a block's results go to the combiner, or to the cache."""
+        # Keys and values need no more than INT8, and are combined with nothing.
+        to_cache = (now.kind == Kind.GEMM) & now.cached
+        m.d.comb += [
+            combined.payload.eq(results.payload.word),
+            cached.payload.eq(results.payload),
+            combined.valid.eq(results.valid & ~to_cache),
+            cached.valid.eq(results.valid & to_cache),
+            results.ready.eq(Mux(to_cache, cached.ready, combined.ready)),
+        ]
+
+    def _lead_vectors(self, m: Module, now: Any, weights: Any, entries: Any) -> None:
+        """Take a norm's weights and attention's exponentials out of the words that come in."""
+        p, words = self.parameters, self.vector_reads.words
+        m.submodules.table = table = Serialiser(shape=unsigned(EXPONENTIAL_BITS), items=p.head_size)
+        # A word of the port has the hidden state's 24 bits an element; these need 16.
+        group = table.groups
+        m.d.comb += [
+            weights.valid.eq(words.valid & (now.kind == Kind.NORM)),
+            weights.payload.last.eq(words.payload.last),
+            group.valid.eq(words.valid & (now.kind == Kind.TPHS)),
+            group.payload.last.eq(words.payload.last),
+            entries.valid.eq(table.items.valid),
+            entries.payload.eq(table.items.payload["item"]),
+            table.items.ready.eq(entries.ready),
+        ]
+        for i, value in enumerate(words.payload.word):
+            m.d.comb += [
+                weights.payload["item"][i].eq(value[: len(weights.payload["item"][i])]),
+                group.payload["items"][i].eq(value[:EXPONENTIAL_BITS]),
+            ]
+        with m.Switch(now.kind):
+            for kind, sink in ((Kind.NORM, weights), (Kind.TPHS, group)):
+                with m.Case(kind):
+                    m.d.comb += words.ready.eq(sink.ready)
+
+    def _write(self, m: Module, now: Any, results: Any, combined: Any, normalised: Any) -> None:
+        """Write what comes in, is normalised, or is combined."""
+        words = self.vector_reads.words
+        with m.Switch(now.kind):
+            with m.Case(Kind.LOAD):
+                m.d.comb += [
+                    results.valid.eq(words.valid),
+                    results.payload.eq(words.payload.word),
+                    words.ready.eq(results.ready),
+                ]
+            for kinds, source in (
+                ((Kind.NORM,), normalised),
+                ((Kind.GEMM, Kind.TPHS), combined),
+            ):
+                with m.Case(*kinds):
+                    connect_streams(m, source, results)
