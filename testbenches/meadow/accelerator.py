@@ -1,0 +1,161 @@
+"""A bench around MEADOW: instructions, memories, and what they must hold in the end."""
+
+from typing import Any
+
+import numpy as np
+
+from testbenches.bench import Bench, catalog_parameters
+from testbenches.burst_memory import BurstMemory
+from testbenches.meadow.layer_program import STATE_OCTETS, LayerProgram
+from testbenches.streams import StreamSource, read
+
+
+class Clock:
+    """Keeps the cycles in which a source's payloads are taken."""
+
+    def __init__(self, bench: Bench, source: StreamSource) -> None:
+        self.bench, self.source = bench, source
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget them, as in a reset."""
+        self.cycles: list[int] = []
+
+    def drive(self) -> None:
+        """Drive nothing."""
+
+    def sample(self) -> None:
+        """Look at the source, which has sampled before."""
+        if self.source.accepted:
+            self.cycles.append(self.bench.cycle)
+
+
+class Accelerator:
+    """A bench with the accelerator's streams and memories attached.
+
+    Parameters
+    ----------
+    dut : Any
+        The design under test.
+    salt : str
+        Name of the test.
+    program : LayerProgram
+        What is to be done.
+    pauses : tuple[str, str]
+        Pause patterns of what comes in and of what goes out.
+
+    Members
+    -------
+    spent : numpy.ndarray
+        Cycles from each instruction to the next.
+    """
+
+    def __init__(
+        self,
+        dut: Any,
+        salt: str,
+        program: LayerProgram,
+        *,
+        pauses: tuple[str, str] = ("none", "none"),
+    ) -> None:
+        self.dut, self.program = dut, program
+        self.p = p = catalog_parameters()
+        # Beside instructions and matrices nothing moves that a bench counts.
+        longest = sum(program.moved.values()) // p.head_size
+        self.bench = bench = Bench(dut, salt, patience=20_000 + 12 * longest)
+        self.inputs = {name: bench.source(name, pauses[0]) for name in ("instructions", "matrices")}
+        self.clock = bench.add(Clock(bench, self.inputs["instructions"]))
+        source, sink = pauses
+        state, cached, chunk = p.state_layout, p.element.word_layout, p.unpacker.chunk_layout
+        packet = p.unpacker.unpacker.packet_bits
+        images = ("vectors", "cache", "tables", "packets")
+        self.memories = {name: BurstMemory(dut, getattr(program, name).words) for name in images}
+        self.ports: dict[str, list[Any]] = {}
+
+        def both(first: str, second: str) -> tuple[Any, Any]:
+            return bench.pauses(first), bench.pauses(second)
+
+        for name, memory, shape in (
+            ("vector", "vectors", state),
+            ("key", "cache", cached),
+            ("value", "cache", cached),
+            ("table", "tables", chunk),
+            ("packet", "packets", packet),
+        ):
+            reads = self.memories[memory].add_reads(
+                p.reads(shape),
+                f"{name}_reads_requests",
+                f"{name}_reads_words",
+                both(sink, source),
+            )
+            self.ports.setdefault(memory, []).append(reads)
+        for name, memory, shape, kind in (
+            ("state", "vectors", state, "states"),
+            ("cache", "cache", cached, "written"),
+        ):
+            writes = self.memories[memory].add_writes(
+                p.writes(shape),
+                f"{name}_writes_requests",
+                f"{name}_writes_words",
+                both(sink, sink),
+            )
+            self.ports[kind] = [writes]
+        for memory in self.memories.values():
+            for part in memory.parts:
+                bench.add(part)
+        dut.clear_flags.value = 0
+
+    def start(self) -> None:
+        """Fill the memories, and offer everything."""
+        for name, memory in self.memories.items():
+            memory.words[:] = getattr(self.program, name).words
+        self.inputs["instructions"].send(self.program.instructions)
+        self.inputs["matrices"].send(self.program.matrices)
+
+    async def run(self) -> int:
+        """Reset, run everything; return the cycles."""
+        await self.bench.reset()
+        self.start()
+        wanted = len(self.program.instructions)
+        instructions = self.inputs["instructions"]
+        cycles = await self.bench.run(
+            until=lambda: instructions.taken == wanted and bool(read(self.dut.idle))
+        )
+        self.spent = np.diff([*self.clock.cycles, self.bench.cycle])
+        for _ in range(20):
+            await self.bench.step()
+        return cycles
+
+    @property
+    def moved(self) -> dict[str, int]:
+        """Octets that have crossed the ports."""
+        octets = {"states": "vectors", "written": "cache"}
+        return {
+            name: sum(port.beats for port in ports)
+            * getattr(self.program, octets.get(name, name)).octets
+            for name, ports in self.ports.items()
+        }
+
+    def check(self) -> None:
+        """Compare hidden states, the cache, and the octets that were moved."""
+        p, program, compare = self.p, self.program, self.bench.compare
+        words = self.memories["vectors"].words
+        for number, (first, states) in enumerate(program.expected):
+            rows = words[first : first + states.size // p.head_size]
+            shown = rows.reshape(-1, STATE_OCTETS).astype(np.int64) @ (1 << 8 * np.arange(3))
+            got = (shown ^ 1 << 23) - (1 << 23)
+            compare(f"hidden states of block {number}", states, got.reshape(states.shape))
+        cache = self.memories["cache"].words.view(np.int8)
+        heads = p.kv_heads * p.features
+        for layer, caches in enumerate(program.caches):
+            for part, kept in enumerate(caches):
+                first = (2 * layer + part) * heads
+                got = cache[first : first + heads].reshape(p.kv_heads, p.features, p.head_size)
+                name = ("keys", "values")[part]
+                compare(f"{name} of layer {layer}", kept, got[:, : kept.shape[1]].astype(np.int64))
+        compare(
+            "octets at the ports",
+            np.array(list(program.moved.values())),
+            np.array([self.moved[name] for name in program.moved]),
+        )
+        compare("damage", np.array([program.damage]), np.array([read(self.dut.damage)]))

@@ -1,0 +1,182 @@
+"""Testbench of MEADOW: SmolLM2's layers in prefill and decode, stalls, resets, damaged weights."""
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import cocotb
+import numpy as np
+
+from golden.llm import open_trace
+from golden.llm.layers import LayerWeights, real_weights
+from golden.meadow.layer_quantisation import STATE_STEP, IntegerLayer, quantised_layer
+from golden.meadow.packing.weight_packer import Level
+from golden.meadow.tile.requantisation import Integers
+from hdl.meadow.parameters import MOST_LIFT, MeadowParameters
+from testbenches.applicable import Run, only_if
+from testbenches.bench import catalog_parameters
+from testbenches.meadow.accelerator import Accelerator
+from testbenches.meadow.layer_program import LayerProgram
+from testbenches.streams import PAUSES, read
+
+LAYERS = (0, 14, 29)
+TOKENS = 640
+
+
+def small(run: Run) -> bool:
+    """Return whether a layer takes seconds."""
+    return run.parameters.head_size < 64
+
+
+def most_tokens(p: MeadowParameters) -> int:
+    """Return the tokens of a block at most, as far as the activation memory holds them."""
+    return min(p.tokens, p.words // p.token_words)
+
+
+def prepare(p: MeadowParameters) -> None:
+    """Capture the tensors before the simulator starts."""
+    open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
+
+
+def real_layers(p: MeadowParameters, layers: tuple[int, ...]) -> tuple[list[IntegerLayer], Any]:
+    """Return SmolLM2's layers in integers, and the first one's hidden states."""
+    trace = open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
+    elements = np.arange(p.hidden_size) % trace.width
+    found = []
+    for layer in layers:
+        states = trace.hidden(layer)[0][: max(p.tokens, 64), elements].astype(np.float64)
+        found.append(quantised_layer(real_weights(p, trace, layer), states, p)[0])
+    states = trace.hidden(layers[0])[0][:, elements].astype(np.float64)
+    return found, np.rint(states / STATE_STEP).astype(np.int64)
+
+
+def random_layers(
+    p: MeadowParameters, rng: np.random.Generator, count: int
+) -> tuple[list[IntegerLayer], Integers]:
+    """Return layers of random weights, and random hidden states, of large and of small ones."""
+    size, inner = p.head_size, p.feed_forward_size
+    shapes = {name: (p.hidden_size, heads, size) for name, heads in (("query", p.heads),)}
+    shapes |= dict.fromkeys(("key", "value"), (p.hidden_size, p.kv_heads, size))
+    shapes |= {"output": (p.heads, size, p.hidden_size), "gate": (p.hidden_size, inner)}
+    shapes |= {"up": (p.hidden_size, inner), "down": (inner, p.hidden_size)}
+    states = rng.normal(0, 1, (p.features, p.hidden_size))
+    states *= 2.0 ** rng.uniform(-6, 12, (p.features, 1))
+    layers = []
+    for number in range(count):
+        weights = LayerWeights(
+            **{n: rng.standard_t(3, shape) / np.sqrt(shape[0]) for n, shape in shapes.items()}
+        )
+        layer = quantised_layer(weights, states[: p.tokens], p)[0]
+        # The second one's counts beside rows of all 24 bits, too; results are lifted anyhow.
+        epsilon = (7, (1 << 32) - 3)[number % 2]
+        lifts = {name: int(rng.integers(1, MOST_LIFT + 1)) for name in layer.lifts}
+        layers.append(replace(layer, epsilon=epsilon, lifts=lifts))
+    return layers, np.rint(states / STATE_STEP).astype(np.int64)
+
+
+@cocotb.test()
+async def whole_layers(dut: Any) -> None:
+    """Prefill and a decode step of SmolLM2 through layers one behind the other."""
+    p: MeadowParameters = catalog_parameters()
+    # The published unpacker takes half a million cycles for a layer of the published size.
+    narrow = p.head_size == 64 and p.unpacker_items < p.head_size
+    numbers = LAYERS if p.head_size < 64 else LAYERS[: 1 if narrow else 2]
+    layers, states = real_layers(p, numbers)
+    program = LayerProgram(p, layers)
+    tokens = min(most_tokens(p), p.features - 1, 24 if narrow else 64)
+    figures, places = [], [0, tokens, tokens + 1]
+    for first, last in itertools.pairwise(places):
+        before = [sum(program.moved.values()), program.weights, program.fetched]
+        program.add_block(states[first:last], range(len(layers)))
+        after = [sum(program.moved.values()), program.weights, program.fetched]
+        figures.append(np.subtract(after, before))
+    accelerator = Accelerator(dut, "whole_layers", program)
+    await accelerator.run()
+    accelerator.check()
+    spent, ideal = accelerator.spent.reshape(2, -1), np.reshape(program.ideal, (2, -1))
+    facts: dict[str, Any] = {
+        "tensors": f"SmolLM2 layers {numbers}, {tokens} tokens, then one by one"
+    }
+    for number, name in ((0, "prefill"), (1, "decode")):
+        octets, weights, fetched = (int(v) for v in figures[number])
+        facts[name] = {
+            "cycles": int(spent[number].sum()),
+            "ideal_cycles": int(ideal[number].sum()),
+            "octets": octets,
+            "octets_unpacked": octets - fetched + weights,
+            "first_layer": spent[number][1:10].tolist(),
+            "first_layer_ideal": ideal[number][1:10].tolist(),
+        }
+    accelerator.bench.record(cycles=spent.sum(), ideal_cycles=ideal.sum(), **facts)
+
+
+@cocotb.test()
+@cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
+@only_if(small, "whole layers of large dimensions are long")
+async def stalls(dut: Any, source: str, sink: str) -> None:
+    """Random layers packed at random levels, under pairs of pause patterns."""
+    p: MeadowParameters = catalog_parameters()
+    rng = np.random.default_rng([len(source), len(sink), ord(source[0]), ord(sink[0])])
+    layers, states = random_layers(p, rng, 2)
+    levels = [Level.NAIVE, Level.PACKET, Level.REINDEXED, Level.RAW]
+    levels += [Level.CLASSES] if p.unpacker.unpacker.classes else []
+    level = levels[rng.integers(len(levels))]
+    program = LayerProgram(p, layers, level=level, skip=bool(rng.random() < 0.5))
+    add_random(program, states, rng)
+    accelerator = Accelerator(dut, f"stalls {source} {sink}", program, pauses=(source, sink))
+    await accelerator.run()
+    accelerator.check()
+
+
+def add_random(program: LayerProgram, states: Integers, rng: np.random.Generator) -> None:
+    """Add blocks of any lengths until the cache is full."""
+    p, place = program.p, 0
+    while place < p.features:
+        tokens = min(int(rng.integers(1, most_tokens(p) + 1)), p.features - place)
+        program.add_block(states[place : place + tokens], range(len(program.layers)))
+        place += tokens
+
+
+@cocotb.test()
+@cocotb.parametrize(how=["cut", "bits", "lost", "count", "unique", "doubled", "noise"])
+@only_if(small, "whole layers of large dimensions are long")
+async def damage(dut: Any, how: str) -> None:
+    """Damaged packets: what lacks is 0, what is wrong is told, other matrices are not touched.
+
+    Before them stands an instruction of no kind.
+    """
+    p: MeadowParameters = catalog_parameters()
+    rng = np.random.default_rng(len(how))
+    layers, states = random_layers(p, rng, 2)
+    program = LayerProgram(p, layers)
+    for name in ("key", "query", "gate", "down"):
+        program.harm(0, name, rng, how)
+    program.add_unknown()
+    add_random(program, states, rng)
+    accelerator = Accelerator(dut, f"damage {how}", program, pauses=("random", "none"))
+    await accelerator.run()
+    accelerator.check()
+    dut.clear_flags.value = 1
+    await accelerator.bench.step()
+    dut.clear_flags.value = 0
+    await accelerator.bench.step()
+    assert read(dut.damage) == 0
+
+
+@cocotb.test()
+@only_if(small, "whole layers of large dimensions are long")
+async def resets(dut: Any) -> None:
+    """Reset in the middle of layers, which leaves nothing behind."""
+    p: MeadowParameters = catalog_parameters()
+    rng = np.random.default_rng(5)
+    layers, states = random_layers(p, rng, 1)
+    program = LayerProgram(p, layers)
+    program.add_block(states[: max(most_tokens(p) // 2, 1)], [0])
+    accelerator = Accelerator(dut, "resets", program, pauses=("random", "bursty"))
+    for _ in range(5):
+        await accelerator.bench.reset()
+        accelerator.start()
+        for _cycle in range(accelerator.bench.rng.randint(1, 3000)):
+            await accelerator.bench.step()
+    await accelerator.run()
+    accelerator.check()

@@ -1,0 +1,131 @@
+"""The accelerator: its parameters, and its model against the real layers in float64."""
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from golden.llm import Trace, open_trace
+from golden.llm.layers import LayerWeights, exact_layer, real_weights, rotary_angles
+from golden.meadow.layer_quantisation import (
+    STATE_STEP,
+    quantised_layer,
+    real_layer,
+    real_steps,
+    smoothed,
+)
+from golden.meadow.meadow import added, gated, norm, run_layer
+from hdl.meadow.parameters import MeadowParameters
+
+P = MeadowParameters()
+LAYERS = (0, 14, 29)
+TOKENS = 64
+NONE = np.zeros((P.kv_heads, 0, P.head_size))
+NO_CACHE = (NONE.astype(np.int64), NONE.astype(np.int64))
+
+
+@pytest.fixture(scope="module")
+def trace() -> Trace:
+    return open_trace(text="prose", tokens=640, layers=LAYERS)
+
+
+def part_of(trace: Trace, layer: int) -> tuple[LayerWeights, Any, Any]:
+    """Return a layer's matrices, and hidden states before and behind it."""
+    before, behind = (states[:TOKENS].astype(np.float64) for states in trace.hidden(layer))
+    return real_weights(P, trace, layer), before, behind
+
+
+def size_of(values: Any) -> float:
+    return float(np.sqrt(np.mean(np.square(values))))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"hidden_size": 500},
+            "hidden_size must be a multiple of slices * head_size = 192, not 500",
+        ),
+        ({"heads": 12}, "hidden_size must be heads * head_size, not 576"),
+        ({"kv_heads": 2}, "kv_heads must divide heads, not 2"),
+        ({"words": 32}, "words must hold a token's state, its norm and its gates, not 32"),
+    ],
+)
+def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        MeadowParameters(**change)
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_the_layer_in_float64_is_the_models(trace: Trace, layer: int) -> None:
+    """Against SmolLM2's own hidden states, and token by token against `exact_layer`."""
+    weights, before, behind = part_of(trace, layer)
+    positions = np.arange(TOKENS)
+    found = real_steps(real_layer(weights), before, positions, (NONE, NONE), P.base)
+    assert size_of(found["states"] - behind) < 1e-5 * size_of(behind)
+    angles = rotary_angles(positions, P.head_size, P.base)
+    past = found["keys"][:, :20], found["values"][:, :20]
+    one = exact_layer(weights, before[20], (np.cos(angles[20]), np.sin(angles[20])), past)
+    assert np.allclose(one, found["states"][20], rtol=1e-9, atol=1e-9)
+
+
+def test_smoothing_changes_nothing_in_float64(trace: Trace) -> None:
+    weights, before, _behind = part_of(trace, 14)
+    arguments = before, np.arange(TOKENS), (NONE, NONE), P.base
+    layer = real_layer(weights)
+    found = real_steps(layer, *arguments)
+    again = real_steps(smoothed(layer, found), *arguments)
+    assert size_of(again["states"] - found["states"]) < 1e-12 * size_of(found["states"])
+
+
+@pytest.mark.parametrize(
+    ("layer", "most", "unsmoothed"), [(0, 0.06, 0.08), (14, 0.13, 0.2), (29, 0.13, 0.14)]
+)
+def test_integers_are_near_float64(
+    trace: Trace, layer: int, most: float, unsmoothed: float
+) -> None:
+    """What INT8 costs, over what the layer adds to the states; without SmoothQuant it is more."""
+    weights, before, _behind = part_of(trace, layer)
+    states = np.rint(before / STATE_STEP).astype(np.int64)
+    errors = []
+    for exponent in (0.5, None):
+        integers, real = quantised_layer(weights, before, P, exponent=exponent)
+        exact = real_steps(real, before, np.arange(TOKENS), (NONE, NONE), P.base)["states"]
+        got = run_layer(integers, states, NO_CACHE, P).states * STATE_STEP
+        errors.append(size_of(got - exact) / size_of(exact - before))
+    assert errors[0] < most
+    assert errors[1] > unsmoothed
+
+
+def test_a_decode_step_is_the_last_token_of_a_prefill(trace: Trace) -> None:
+    weights, before, _behind = part_of(trace, 14)
+    integers, _real = quantised_layer(weights, before, P)
+    states = np.rint(before / STATE_STEP).astype(np.int64)
+    whole = run_layer(integers, states, NO_CACHE, P)
+    first = run_layer(integers, states[:-1], NO_CACHE, P)
+    last = run_layer(integers, states[-1:], (first.keys, first.values), P)
+    assert np.array_equal(last.states, whole.states[-1:])
+    assert np.array_equal(last.keys, whole.keys)
+    assert np.array_equal(last.values, whole.values)
+
+
+def test_a_norm_does_not_depend_on_a_rows_power_of_two() -> None:
+    """Against float64, for rows of a few steps to rows of all 24 bits."""
+    rng = np.random.default_rng(1)
+    rows = np.rint(rng.normal(0, 1, (24, P.hidden_size)) * 2.0 ** np.arange(-1, 23)[:, None] / 4)
+    rows = np.clip(rows, -(1 << 23), (1 << 23) - 1).astype(np.int64)
+    weights = np.full(P.hidden_size, 8 << P.weight_fraction)
+    got = norm(rows, weights, 9, P)
+    exact = rows / np.sqrt((np.sum(rows * rows, axis=1) + 9) / P.hidden_size)[:, None] * 8 * 4
+    assert np.abs(got - np.clip(exact, -128, 127)).max() < 0.6
+    assert np.abs(got).max() > 100
+
+
+def test_clamps() -> None:
+    top = (1 << 23) - 1
+    assert added(np.array([top, -top]), np.array([1, -3]), 8).tolist() == [top, -top - 1]
+    gate, up = np.array([20 << 10, 20 << 10, -(20 << 10)]), np.array([32767, -32768, 32767])
+    assert gated(gate, up).tolist() == [127, -128, 0]
+    # SiLU of 16 is 16: halves go to the even neighbour.
+    assert gated(np.array([16 << 10] * 4), np.array([2, 6, -2, -6])).tolist() == [0, 2, 0, -2]
