@@ -1,0 +1,257 @@
+"""A token's key and value of a head, written into the banks."""
+
+from typing import Any
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data, enum, stream
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from hdl.p3llm.control.bank_scheduler import BankScheduler
+from hdl.p3llm.control.memory_instructions import MEMORY_INSTRUCTION
+from hdl.p3llm.parameters import KEY_SET, POSITION_BITS, P3llmParameters
+from hdl.p3llm.pim.dot_product import LANES
+from hdl.p3llm.pim.pim_channel import COLUMN_BITS, ColumnOperation
+from hdl.unit import Unit
+
+
+class Part(enum.Enum, shape=3):
+    """What is written.
+
+    Members
+    -------
+    KEY_ZERO, VALUE_ZERO
+        A zero point; that of a value into every unit that has some of its channels.
+    KEY_SCALE, VALUE_SCALE
+        A scale.
+    KEY, VALUE
+        Codes: four channels of a key, a unit's channels of a value.
+    """
+
+    KEY_ZERO = 0
+    KEY_SCALE = 1
+    VALUE_SCALE = 2
+    KEY = 3
+    VALUE_ZERO = 4
+    VALUE = 5
+
+
+HALF_BYTES = (Part.KEY_ZERO, Part.VALUE_ZERO, Part.VALUE)
+"""What a mask of bytes cannot write: the column is read first."""
+
+
+class AppendSequencer(Unit):
+    """Write codes, zero points and scales to where the next product reads them.
+
+    Whole bytes are written under a mask. Of half bytes the column is read, changed and written.
+
+    **Latency** and **Throughput** a write of whole bytes a command; others wait for their read.
+
+    Parameters
+    ----------
+    parameters : P3llmParameters
+        Dimensions.
+
+    Members
+    -------
+    codes : In(stream)
+        Slices of a key, then of a value, from their quantiser.
+    instructions : In(stream)
+        An append, once the codes have come.
+    layer : In
+        Position of the layer's first column.
+    position : In
+        Of the token.
+    column, taken : Out, In
+        To and from `BankScheduler`.
+    command : Out(struct)
+        The column command of this cycle.
+    arrived, arrived_data : In
+        The column that was read.
+    idle : Out(1)
+        Nothing is under way, and nothing is offered.
+
+    Raises
+    ------
+    ValueError
+        By `P3llmParameters`.
+    """
+
+    def __init__(self, *, parameters: P3llmParameters) -> None:
+        self.parameters = p = parameters
+        self.groups = {
+            name: data.StructLayout({"codes": 4 * p.head_size, "zero_point": 4, "scale": 16})
+            for name in ("key", "value")
+        }
+        self.key, self.value = (Signal(self.groups[name], name=name) for name in self.groups)
+        self.part, self.turn = Signal(Part), Signal(range(max(p.head_size // LANES, 2)))
+        self.merged = Signal(p.channel.unit.column_bits)
+        codes = {name: field.shape for name, field in p.int4.result_layout} | {"value": 1}
+        super().__init__(
+            {
+                "codes": In(stream.Signature(data.StructLayout(codes))),
+                "instructions": In(stream.Signature(MEMORY_INSTRUCTION)),
+                "layer": In(POSITION_BITS),
+                "position": In(range(p.capacity)),
+                "column": Out(BankScheduler.column_layout(p.channel)),
+                "taken": In(1),
+                "command": Out(p.channel.column_command_layout),
+                "arrived": In(1),
+                "arrived_data": In(p.channel.unit.column_bits),
+                "idle": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Hold a key and a value; write one part behind the other."""
+        m = Module()
+        command = self.command
+        self._hold(m)
+        held = Signal(MEMORY_INSTRUCTION)
+        where, unit, mask, word = self._written(m, held)
+        partial = Signal()
+        m.d.comb += [
+            partial.eq(Cat(self.part == one for one in HALF_BYTES).any()),
+            self.column.position.eq(where),
+            self.column.unit.eq(unit),
+            command.bank.eq(Cat(where[COLUMN_BITS], unit)),
+            command.column.eq(where[:COLUMN_BITS]),
+            command.mask.eq(Cat(mask.word_select(i, 2).any() for i in range(len(mask) // 2))),
+            command.valid.eq(self.taken),
+        ]
+        wide = Cat(bit.replicate(4) for bit in mask)
+        done = Signal()
+        with m.FSM():
+            with m.State("IDLE"):
+                m.d.comb += [
+                    self.instructions.ready.eq(1),
+                    self.idle.eq(~self.instructions.valid),
+                ]
+                with m.If(self.instructions.valid):
+                    m.d.sync += [
+                        held.eq(self.instructions.payload),
+                        Value.cast(self.part).eq(0),
+                        self.turn.eq(0),
+                    ]
+                    m.next = "LOOK"
+            with m.State("LOOK"):
+                m.d.sync += self.merged.eq(word)
+                with m.If(partial):
+                    m.next = "READ"
+                with m.Else():
+                    m.next = "WRITE"
+            with m.State("READ"):
+                m.d.comb += self.column.valid.eq(1)
+                m.d.comb += Value.cast(command.operation).eq(ColumnOperation.READ)
+                with m.If(self.taken):
+                    m.next = "MERGE"
+            with m.State("MERGE"):
+                with m.If(self.arrived):
+                    m.d.sync += self.merged.eq((self.arrived_data & ~wide) | (word & wide))
+                    m.next = "WRITE"
+            with m.State("WRITE"):
+                m.d.comb += [
+                    self.column.valid.eq(1),
+                    self.column.write.eq(1),
+                    Value.cast(command.operation).eq(ColumnOperation.WRITE),
+                    Value.cast(command.data).eq(self.merged),
+                    done.eq(self.taken),
+                ]
+                with m.If(done):
+                    m.next = "LOOK"
+                    self._advance(m)
+        return m
+
+    def _hold(self, m: Module) -> None:
+        """Take slices of codes; the oldest come to the lower end."""
+        p, given = self.parameters, self.codes.payload
+        m.d.comb += self.codes.ready.eq(1)
+        for number, group in enumerate((self.key, self.value)):
+            with m.If(self.codes.valid & (given.value == number)):
+                m.d.sync += [
+                    group.codes.eq(Cat(group.codes, given.codes)[4 * p.lanes :]),
+                    group.zero_point.eq(given.zero_point),
+                    group.scale.eq(given.scale),
+                ]
+
+    def _advance(self, m: Module) -> None:
+        """Go to the next turn, or the next part; codes turn round as they are written."""
+        p = self.parameters
+        tiles = p.head_size // p.elements
+        turns = {Part.KEY: p.head_size // LANES, Part.VALUE: tiles, Part.VALUE_ZERO: tiles}
+        last = Signal(init=1)
+        m.d.comb += last.eq(1)
+        for part, count in turns.items():
+            with m.If(self.part == part):
+                m.d.comb += last.eq(self.turn == count - 1)
+        m.d.sync += self.turn.eq(Mux(last, 0, self.turn + 1))
+        with m.If(last):
+            m.d.sync += Value.cast(self.part).eq(Value.cast(self.part) + 1)
+        with m.If(self.part == Part.KEY):
+            m.d.sync += self.key.codes.eq(self.key.codes.rotate_right(4 * LANES))
+        with m.If(self.part == Part.VALUE):
+            m.d.sync += self.value.codes.eq(self.value.codes.rotate_right(4 * p.elements))
+            with m.If(last):
+                m.next = "IDLE"
+
+    def _written(self, m: Module, held: Any) -> tuple[Signal, Signal, Signal, Signal]:
+        """Return a write's position, unit, half bytes and column."""
+        p, token = self.parameters, self.position
+        elements, bits = ceil_log2(p.elements), ceil_log2(p.block)
+        element, unit_bits = token[:elements], token[elements:bits]
+        # A set of keys is some rounds, a set of values a column of every four tokens.
+        round_, key_set = token[bits : bits + 2], token[bits + 2 :]
+        lane, column = token[:2], token[2 : 2 + elements]
+        value_set = token[2 + elements :]
+        key_start, value_start = Signal(POSITION_BITS), Signal(POSITION_BITS)
+        m.d.comb += [
+            key_start.eq(self.layer + held.base + key_set * p.key_set),
+            value_start.eq(self.layer + held["values"] + value_set * p.value_set),
+        ]
+        half_bytes = LANES * p.elements
+        where, unit = Signal(POSITION_BITS), Signal(range(p.units))
+        mask, word = Signal(half_bytes), Signal(p.channel.unit.column_bits)
+        one_element = Const((1 << LANES) - 1) << Cat(Const(0, 2), element)
+        one_lane = (Const(1) << lane)[:LANES].replicate(p.elements)
+        m.d.comb += unit.eq(unit_bits)
+
+        def copies(value: Value) -> Value:
+            return value.replicate(p.channel.unit.column_bits // len(value))
+
+        with m.Switch(self.part):
+            with m.Case(Part.KEY_ZERO):
+                m.d.comb += [
+                    where.eq(key_start),
+                    mask.eq(Const(1) << Cat(element, round_)),
+                    word.eq(copies(self.key.zero_point)),
+                ]
+            with m.Case(Part.KEY_SCALE, Part.VALUE_SCALE):
+                of_value = self.part == Part.VALUE_SCALE
+                m.d.comb += [
+                    where.eq(key_start + 1 + round_ + Mux(of_value, KEY_SET, 0)),
+                    mask.eq(one_element),
+                    word.eq(copies(Mux(of_value, self.value.scale, self.key.scale))),
+                ]
+            with m.Case(Part.KEY):
+                first = key_start + (1 + 2 * KEY_SET) + round_ * (p.head_size // LANES)
+                m.d.comb += [
+                    where.eq(first + self.turn),
+                    mask.eq(one_element),
+                    word.eq(copies(self.key.codes[: 4 * LANES])),
+                ]
+            with m.Case(Part.VALUE_ZERO):
+                m.d.comb += [
+                    where.eq(value_start),
+                    unit.eq(self.turn),
+                    mask.eq(Const(1) << Cat(lane, column)),
+                    word.eq(copies(self.value.zero_point)),
+                ]
+            with m.Case(Part.VALUE):
+                codes = (self.value.codes.word_select(i, 4) for i in range(p.elements))
+                m.d.comb += [
+                    where.eq(value_start + 1 + column),
+                    unit.eq(self.turn),
+                    mask.eq(one_lane),
+                    word.eq(Cat(code.replicate(LANES) for code in codes)),
+                ]
+        return where, unit, mask, word

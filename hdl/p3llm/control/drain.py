@@ -1,0 +1,114 @@
+"""Sums leave the compute units, unit by unit, while the next ones run."""
+
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from hdl.p3llm.npu.npu_instructions import ADDRESS_BITS
+from hdl.p3llm.npu.sum_accumulator import SumAccumulator
+from hdl.p3llm.parameters import P3llmParameters
+from hdl.unit import Unit
+
+COMPLETE = 4
+"""Cycles, beside the pumps, from the command that completes sums to the first that reads them."""
+
+
+class Drain(Unit):
+    """Read the sums of all units, half of a unit's elements a command.
+
+    **Latency** ``pumps + 4`` cycles from `arm` to the first read. **Throughput** a read in every
+    cycle with `grant`.
+
+    Parameters
+    ----------
+    parameters : P3llmParameters
+        Dimensions.
+
+    Members
+    -------
+    arm : In(struct)
+        `valid`: sums will be complete. `both` inputs have some; the `last` unit that has some;
+        where they go (`places`), and what `SumAccumulator` does with them.
+    wants, grant : Out, In
+        A read may come in this cycle; it does.
+    unit, upper, advance : Out
+        Of the read.
+    tag : Out(struct)
+        What is read; valid with `grant`.
+    busy : Out(1)
+        Some sums have not left.
+
+    Raises
+    ------
+    ValueError
+        By `P3llmParameters`.
+    """
+
+    def __init__(self, *, parameters: P3llmParameters) -> None:
+        self.parameters = p = parameters
+        tag = SumAccumulator.tag_layout(p)
+        super().__init__(
+            {
+                "arm": In(self.arm_layout(p)),
+                "wants": Out(1),
+                "grant": In(1),
+                "unit": Out(range(p.units)),
+                "upper": Out(1),
+                "advance": Out(1),
+                "tag": Out(tag),
+                "busy": Out(1),
+            }
+        )
+
+    @staticmethod
+    def arm_layout(p: P3llmParameters) -> data.StructLayout:
+        """Return what is said of sums; `table` is the place of their scales but for the unit."""
+        return data.StructLayout(
+            {
+                "valid": 1,
+                "both": 1,
+                "last": range(p.units),
+                "places": data.ArrayLayout(ADDRESS_BITS, 2),
+                "weighted": 1,
+                "more": 1,
+                "table": 3,
+                "odd": 1,
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Count halves, inputs and units."""
+        m = Module()
+        p, tag = self.parameters, self.tag
+        held = Signal(self.arm_layout(p))
+        wait = Signal(range(p.channel.unit.pumps + COMPLETE))
+        upper, pump, unit = Signal(), Signal(), Signal(range(p.units))
+        m.d.comb += [
+            self.busy.eq(held.valid),
+            self.wants.eq(held.valid & (wait == 0)),
+            self.unit.eq(unit),
+            self.upper.eq(upper),
+            self.advance.eq(upper & held.both & ~pump),
+            tag.valid.eq(self.grant),
+            tag.weighted.eq(held.weighted),
+            tag.more.eq(held.more),
+            tag.place.eq(held.places[pump] + Cat(upper, unit)[: ceil_log2(p.units) + 1]),
+            tag.scales.eq(Cat(unit[: ceil_log2(p.units)], held.table)),
+            tag.part.eq(Cat(upper, held.odd)),
+        ]
+        with m.If(wait != 0):
+            m.d.sync += wait.eq(wait - 1)
+        with m.If(self.grant):
+            m.d.sync += upper.eq(~upper)
+            with m.If(upper):
+                m.d.sync += pump.eq(held.both & ~pump)
+            with m.If(upper & (pump | ~held.both)):
+                m.d.sync += unit.eq(Mux(unit == held["last"], 0, unit + 1))
+                with m.If(unit == held["last"]):
+                    m.d.sync += held.valid.eq(0)
+        with m.If(self.arm.valid):
+            m.d.sync += [held.eq(self.arm), wait.eq(p.channel.unit.pumps + COMPLETE - 1)]
+        return m

@@ -1,0 +1,80 @@
+"""One side's lines of the program, each when the other side is far enough."""
+
+from typing import Any
+
+from amaranth.hdl import Array, Const, Module, Signal
+from amaranth.lib import stream
+from amaranth.lib.wiring import In, Out
+
+from hdl.p3llm.control.program import LINE_BITS
+from hdl.unit import Unit
+
+
+class LineIssuer(Unit):
+    """Offer lines one behind the other; a line begins when the one before is done.
+
+    **Latency** 2 cycles from a line's end to the next. **Throughput** a line at a time.
+
+    Parameters
+    ----------
+    lines : tuple[int, ...]
+        Lines as bits; the lowest `LINE_BITS` say how many of the other side's must be done.
+    width : int
+        Bits of a line.
+
+    Members
+    -------
+    begin : In(1)
+        Begin with the first line.
+    others : In
+        Lines of the other side that are done.
+    instructions : Out(stream)
+        A line without what it waits for.
+    idle : In(1)
+        What takes the lines has nothing under way.
+    done : Out
+        Lines that are done.
+    ended : Out(1)
+        All are.
+    """
+
+    def __init__(self, *, lines: tuple[int, ...], width: int) -> None:
+        self.lines, self.width = lines, width
+        super().__init__(
+            {
+                "begin": In(1),
+                "others": In(LINE_BITS),
+                "instructions": Out(stream.Signature(width - LINE_BITS)),
+                "idle": In(1),
+                "done": Out(LINE_BITS),
+                "ended": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Fetch, wait for the other side, wait for the end."""
+        m = Module()
+        line = Signal(self.width)
+        lines = Array(Const(bits, self.width) for bits in self.lines)
+        instructions = self.instructions
+        m.d.comb += instructions.payload.eq(line[LINE_BITS:])
+        with m.FSM():
+            with m.State("IDLE"):
+                m.d.comb += self.ended.eq(1)
+                with m.If(self.begin):
+                    m.d.sync += self.done.eq(0)
+                    m.next = "FETCH"
+            with m.State("FETCH"):
+                m.d.sync += line.eq(lines[self.done])
+                m.next = "ISSUE"
+            with m.State("ISSUE"):
+                m.d.comb += instructions.valid.eq(self.others >= line[:LINE_BITS])
+                with m.If(instructions.valid & instructions.ready):
+                    m.next = "WAIT"
+            with m.State("WAIT"):
+                with m.If(self.idle):
+                    m.d.sync += self.done.eq(self.done + 1)
+                    m.next = "FETCH"
+                    with m.If(self.done == len(self.lines) - 1):
+                        m.next = "IDLE"
+        return m

@@ -1,0 +1,356 @@
+"""Products as commands: which columns, inputs and results come when."""
+
+from typing import Any
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from hdl.p3llm.control.bank_scheduler import BankScheduler
+from hdl.p3llm.control.drain import Drain
+from hdl.p3llm.control.memory_instructions import MEMORY_INSTRUCTION
+from hdl.p3llm.npu.npu_instructions import ADDRESS_BITS
+from hdl.p3llm.npu.sum_accumulator import SumAccumulator
+from hdl.p3llm.parameters import KEY_SET, LINEAR_SET, POSITION_BITS, P3llmParameters
+from hdl.p3llm.pim.dot_product import LANES
+from hdl.p3llm.pim.operand_decoder import Mode
+from hdl.p3llm.pim.pim_channel import COLUMN_BITS, ColumnOperation
+from hdl.unit import Unit
+
+SETTLE = 5
+"""Cycles from the last command of a product until everything that it read has its place."""
+
+
+class ProductSequencer(Unit):
+    """Go through a stream of columns, position by position.
+
+    A stream has sets: a column of metadata, columns that the NPU reads (8-bit scales of a linear
+    layer, FP16 scales of keys and values), and the columns of some rounds. Of each outer step
+    (a group of inputs, or the probabilities that the registers hold) the inputs are written first.
+    Sums leave in cycles in which no column comes, and must have left before the next are complete.
+
+    **Latency** and **Throughput** a column every second cycle; what else takes the bus is in the
+    documentation of the system.
+
+    Parameters
+    ----------
+    parameters : P3llmParameters
+        Dimensions.
+
+    Members
+    -------
+    instructions : In(stream)
+        A product; the next is taken when its last sum has left.
+    layer : In
+        Position of the layer's first column.
+    position : In
+        Of the token, which is among the cached ones.
+    column : Out(struct)
+        What is asked of `BankScheduler`.
+    taken : In(1)
+        Its answer.
+    command : Out(struct)
+        The column command of this cycle, but for `data` and `mask`.
+    word_address : Out
+        The word of inputs that a command of this cycle writes.
+    tag : Out(struct)
+        What a result of this cycle's command is to `SumAccumulator`.
+    reads : Out(struct)
+        What the column is that this cycle's command reads: `scales` at `scales_address`, or FP16
+        `numbers` at `place`.
+
+    idle : Out(1)
+        Nothing is under way, and nothing is offered.
+
+    Raises
+    ------
+    ValueError
+        By `P3llmParameters`.
+    """
+
+    def __init__(self, *, parameters: P3llmParameters) -> None:
+        self.parameters = p = parameters
+        self.held = Signal(MEMORY_INSTRUCTION)
+        self.position_now = Signal(POSITION_BITS)
+        self.outer, self.round, self.step = (
+            Signal(12, name=name) for name in ("outer", "round", "step")
+        )
+        self.table, self.unit, self.side = Signal(12), Signal(range(p.units)), Signal()
+        self.word, self.pump = Signal(8), Signal()
+        self.words = [Signal(ADDRESS_BITS, name=f"word_{i}") for i in range(2)]
+        self.columns = [Signal(ADDRESS_BITS, name=f"column_{i}") for i in range(2)]
+        self.drain = Drain(parameters=p)
+        super().__init__(
+            {
+                "instructions": In(stream.Signature(MEMORY_INSTRUCTION)),
+                "layer": In(POSITION_BITS),
+                "position": In(range(p.capacity)),
+                "column": Out(BankScheduler.column_layout(p.channel)),
+                "taken": In(1),
+                "command": Out(p.channel.column_command_layout),
+                "word_address": Out(ADDRESS_BITS),
+                "tag": Out(SumAccumulator.tag_layout(p)),
+                "reads": Out(self.reads_layout(p)),
+                "idle": Out(1),
+            }
+        )
+
+    @staticmethod
+    def reads_layout(p: P3llmParameters) -> data.StructLayout:
+        """Return what a column that is read is for."""
+        scales = ceil_log2(p.units) + 3
+        return data.StructLayout(
+            {"scales": 1, "scales_address": scales, "numbers": 1, "place": ADDRESS_BITS}
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Count positions, outer steps, rounds and steps; drain beside it."""
+        m = Module()
+        held = self.held
+        m.submodules.drain = self.drain
+        counts = self._counts(m)
+        values = held.mode == Mode.PV
+        last_outer = self.outer == counts["outers"] - 1
+        steps = Mux(values & last_outer, counts["last_steps"], counts["steps"])
+        ends = {
+            "step": self.step == steps - 1,
+            "round": self.round == counts["rounds"] - 1,
+            "outer": last_outer,
+            "set": self._set_ends(),
+        }
+        flags = {name: Signal(name=f"last_{name}") for name in ends}
+        m.d.comb += [flags[name].eq(ends[name]) for name in ends]
+        issues = Signal()
+        with m.FSM():
+            with m.State("IDLE"):
+                self._take(m)
+            with m.State("BEGIN"):
+                m.next = "INPUTS"
+                with m.If(held.outers == 0):
+                    m.next = "TAIL"
+            with m.State("INPUTS"):
+                self._inputs(m, issues, steps)
+            with m.State("METADATA"):
+                self._metadata(m, issues)
+            with m.State("TABLE"):
+                left = (counts["rounds"] - self.round + 1) >> 1
+                pairs = Mux(left > LINEAR_SET // 2, LINEAR_SET // 2, left)
+                number = Mux(held.mode == Mode.QK, 2 * KEY_SET, pairs)
+                self._reads(m, issues, self.table == number - 1, "MULTIPLY")
+            with m.State("MULTIPLY"):
+                self._multiply(m, issues, flags)
+            with m.State("TAIL"):
+                with m.If(held.tail == 0):
+                    m.next = "IDLE"
+                with m.Else():
+                    self._reads(m, issues, self.table == held.tail - 1, "IDLE")
+        self._drains(m, issues, counts)
+        m.d.comb += [
+            self.column.position.eq(self.position_now),
+            self.column.unit.eq(self._scattered()),
+            self.command.column.eq(self.position_now[:COLUMN_BITS]),
+            self.command.mode.eq(held.mode),
+            self.command.step.eq(self.step),
+            self.command.inputs.eq(held.both),
+        ]
+        return m
+
+    def _counts(self, m: Module) -> dict[str, Signal]:
+        """Return the ends of the loops: said, or by the tokens."""
+        p, held = self.parameters, self.held
+        counts = {
+            name: Signal(12, name=f"count_{name}")
+            for name in ("outers", "rounds", "steps", "last_steps")
+        }
+        full = p.channel.unit.steps
+        tokens = self.position + 1
+        columns = (tokens + LANES - 1) >> ceil_log2(LANES)
+        chunks = (tokens + p.chunk - 1) >> ceil_log2(p.chunk)
+        m.d.comb += [
+            counts["outers"].eq(held.outers),
+            counts["rounds"].eq(held.rounds),
+            counts["steps"].eq(held.steps),
+            counts["last_steps"].eq(columns - (chunks - 1) * full),
+        ]
+        with m.If(held.mode == Mode.QK):
+            rounds = (tokens + p.block - 1) >> ceil_log2(p.block)
+            m.d.comb += [counts["rounds"].eq(rounds), counts["steps"].eq(p.head_size // LANES)]
+        with m.If(held.mode == Mode.PV):
+            m.d.comb += [counts["outers"].eq(chunks), counts["steps"].eq(full)]
+        return counts
+
+    def _set_ends(self) -> Value:
+        """Return whether a set's last column, or last round, is under way."""
+        of_values = self.step[: ceil_log2(self.parameters.elements)].all()
+        of_keys, of_linear = self.round[:2].all(), self.round[:3].all()
+        mode = self.held.mode
+        return Mux(mode == Mode.PV, of_values, Mux(mode == Mode.QK, of_keys, of_linear))
+
+    def _scattered(self) -> Value:
+        """Return a unit such that neighbours in time are of different bank groups."""
+        p = self.parameters
+        within = ceil_log2(max(1, p.units // p.channel.timing.groups))
+        return Cat(self.unit[len(self.unit) - within :], self.unit[: len(self.unit) - within])
+
+    def _take(self, m: Module) -> None:
+        """Take a product once the last one's sums have arrived."""
+        given = self.instructions.payload
+        settled, settle = Signal(), Signal(3, init=SETTLE)
+        m.d.comb += [
+            settled.eq((settle == 0) & ~self.drain.busy),
+            self.idle.eq(settled & ~self.instructions.valid),
+            self.instructions.ready.eq(settled),
+        ]
+        m.d.sync += settle.eq(Mux(self.drain.busy, SETTLE, settle - (settle != 0)))
+        with m.If(self.instructions.valid & settled):
+            counters = (self.outer, self.round, self.step, self.table, self.unit)
+            m.d.sync += [
+                settle.eq(SETTLE),
+                self.held.eq(given),
+                self.position_now.eq(self.layer + given.base),
+                *(counter.eq(0) for counter in (*counters, self.word, self.pump)),
+                *(self.words[i].eq(given.inputs[i]) for i in range(2)),
+                *(self.columns[i].eq(given.columns[i]) for i in range(2)),
+            ]
+            m.next = "BEGIN"
+
+    def _inputs(self, m: Module, issues: Signal, steps: Value) -> None:
+        """Write the inputs of an outer step, of one pump after the other."""
+        p, command = self.parameters, self.command
+        in_word = ceil_log2(p.lanes)
+        last = self.word == ((steps - 1) >> in_word)
+        upper = p.channel.unit.steps >> in_word
+        m.d.comb += [
+            issues.eq(1),
+            command.valid.eq(1),
+            Value.cast(command.operation).eq(ColumnOperation.WRITE_INPUT),
+            command["all"].eq(1),
+            command.word.eq(self.word + Mux(self.pump, upper, 0)),
+        ]
+        m.d.sync += self.word.eq(self.word + 1)
+        for pump in range(2):
+            with m.If(self.pump == pump):
+                m.d.comb += self.word_address.eq(self.words[pump])
+                m.d.sync += self.words[pump].eq(self.words[pump] + 1)
+        with m.If(last):
+            m.d.sync += [self.word.eq(0), self.pump.eq(self.held.both & ~self.pump)]
+            with m.If(self.pump | ~self.held.both):
+                m.next = "METADATA"
+
+    def _metadata(self, m: Module, issues: Signal) -> None:
+        """Fill the units' metadata from a column."""
+        command = self.command
+        m.d.comb += [
+            self.column.valid.eq(1),
+            self.column.together.eq(1),
+            self.column.ahead.eq(1),
+            issues.eq(self.taken),
+            command.valid.eq(self.taken),
+            Value.cast(command.operation).eq(ColumnOperation.FILL_METADATA),
+            command.bank.eq(self.position_now[COLUMN_BITS]),
+        ]
+        with m.If(self.taken):
+            m.d.sync += [
+                self.position_now.eq(self.position_now + 1),
+                self.side.eq(~self.side),
+                self.table.eq(0),
+                self.unit.eq(0),
+            ]
+            m.next = "TABLE"
+            with m.If(self.held.mode == Mode.PV):
+                m.next = "MULTIPLY"
+
+    def _reads(self, m: Module, issues: Signal, last: Value, following: str) -> None:
+        """Read positions for the NPU, unit by unit."""
+        p, command, reads = self.parameters, self.command, self.reads
+        unit = self._scattered()
+        in_tail = following == "IDLE"
+        numbers = Const(1) if in_tail else self.held.mode == Mode.QK
+        second = Const(0) if in_tail else self.table >= KEY_SET
+        m.d.comb += [
+            self.column.valid.eq(1),
+            self.column.ahead.eq(1),
+            issues.eq(self.taken),
+            command.valid.eq(self.taken),
+            Value.cast(command.operation).eq(ColumnOperation.READ),
+            command.bank.eq(Cat(self.position_now[COLUMN_BITS], unit)),
+            reads.numbers.eq(self.taken & numbers),
+            reads.scales.eq(self.taken & ~numbers),
+            reads.scales_address.eq(Cat(unit, self.table[:2], self.side)),
+            reads.place.eq(Mux(second, self.columns[1], self.columns[0]) + unit),
+        ]
+        with m.If(self.taken):
+            m.d.sync += self.unit.eq(self.unit + 1)
+            with m.If(self.unit == p.units - 1):
+                m.d.sync += [
+                    self.position_now.eq(self.position_now + 1),
+                    self.table.eq(self.table + 1),
+                ]
+                for number, place in enumerate(self.columns):
+                    with m.If(numbers & (second == number)):
+                        m.d.sync += place.eq(place + p.units)
+                with m.If(last):
+                    m.d.sync += self.table.eq(0)
+                    m.next = following
+
+    def _multiply(self, m: Module, issues: Signal, last: dict[str, Signal]) -> None:
+        """Multiply a column; sums that it completes need the ones before to have left."""
+        p, command, mode = self.parameters, self.command, self.held.mode
+        values, keys = mode == Mode.PV, mode == Mode.QK
+        completes = last["step"] & (~values | last["outer"])
+        group = Mux(keys, self.round[:2], self.round[:3])
+        m.d.comb += [
+            self.column.valid.eq(~(completes & self.drain.busy)),
+            self.column.multiply.eq(1),
+            self.column.together.eq(1),
+            self.column.ahead.eq(1),
+            issues.eq(self.taken),
+            command.valid.eq(self.taken),
+            Value.cast(command.operation).eq(ColumnOperation.MULTIPLY),
+            command.bank.eq(self.position_now[COLUMN_BITS]),
+            command.first.eq((self.step == 0) & (~values | (self.outer == 0))),
+            command["last"].eq(completes),
+            command.group.eq(Mux(values, self.step[: ceil_log2(p.elements)], group)),
+            self.drain.arm.valid.eq(self.taken & completes),
+        ]
+        with m.If(self.taken):
+            m.d.sync += [self.position_now.eq(self.position_now + 1), self.step.eq(self.step + 1)]
+            with m.If(values & last["set"]):
+                m.next = "METADATA"
+            with m.If(last["step"]):
+                m.d.sync += [self.step.eq(0), self.round.eq(self.round + 1)]
+                with m.If(last["set"]):
+                    m.next = "METADATA"
+                with m.If(last["round"]):
+                    m.d.sync += [self.round.eq(0), self.outer.eq(self.outer + 1)]
+                    m.next = "INPUTS"
+                    with m.If(last["outer"]):
+                        m.d.sync += self.table.eq(0)
+                        m.next = "TAIL"
+
+    def _drains(self, m: Module, issues: Signal, counts: dict[str, Signal]) -> None:
+        """Read sums in cycles that nothing else needs."""
+        p, held, drain, command = self.parameters, self.held, self.drain, self.command
+        linear, values = held.mode == Mode.LINEAR, held.mode == Mode.PV
+        last_unit = Mux(values, p.head_size // p.elements - 1, p.units - 1)
+        slices = Mux(values, 0, self.round * (2 * p.units))
+        m.d.comb += [
+            drain.arm.both.eq(held.both),
+            drain.arm["last"].eq(last_unit),
+            *(drain.arm.places[i].eq(held.sums[i] + slices) for i in range(2)),
+            drain.arm.weighted.eq(linear),
+            drain.arm.more.eq(linear & (self.outer != 0)),
+            drain.arm.table.eq(Cat(self.round[1:3], self.side)),
+            drain.arm.odd.eq(self.round[0]),
+            drain.grant.eq(drain.wants & ~issues),
+            self.tag.eq(drain.tag),
+        ]
+        with m.If(drain.grant):
+            m.d.comb += [
+                command.valid.eq(1),
+                Value.cast(command.operation).eq(ColumnOperation.READ_RESULT),
+                command.bank.eq(drain.unit << 1),
+                command.upper.eq(drain.upper),
+                command.advance.eq(drain.advance),
+            ]

@@ -1,0 +1,322 @@
+"""A decoder layer of a decode step, as what memory and NPU do in their orders (Figure 6 a)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from amaranth.lib import data
+
+from hdl.p3llm.control.memory_instructions import MEMORY_INSTRUCTION, MemoryOperation
+from hdl.p3llm.npu.npu_instructions import NPU_INSTRUCTION, NpuOperation
+from hdl.p3llm.npu.places import Places
+from hdl.p3llm.parameters import P3llmParameters
+from hdl.p3llm.pim.operand_decoder import Mode
+
+LINE_BITS = 10
+"""Bits of a number of lines."""
+
+MEMORY_LINE = data.StructLayout({"after": LINE_BITS, "instruction": MEMORY_INSTRUCTION})
+NPU_LINE = data.StructLayout({"after": LINE_BITS, "instruction": NPU_INSTRUCTION})
+"""An instruction, and how many lines of the other side must be done before it begins."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """An instruction of one side.
+
+    Members
+    -------
+    instruction : dict
+        Its fields.
+    reads, writes : frozenset
+        What both sides share of that which it reads and writes.
+    after : int
+        Lines of the other side that must be done before.
+    """
+
+    instruction: dict[str, Any]
+    reads: frozenset[str]
+    writes: frozenset[str]
+    after: int
+
+
+@dataclass
+class Program:
+    """The program of a layer: two lists, one a side, each in its order.
+
+    What a line has to wait for on the other side follows from what both read and write. Attention
+    goes pair by pair of a group's heads, and the pairs overlap: while the units multiply one pair's
+    query by the keys, the NPU takes the softmax of the pair before.
+
+    Parameters
+    ----------
+    p : P3llmParameters
+        Dimensions.
+    """
+
+    p: P3llmParameters
+    memory: list[Line] = field(default_factory=list)
+    npu: list[Line] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Write it down."""
+        self.places = Places(self.p)
+        self._layer()
+
+    @staticmethod
+    def _line(
+        instruction: dict[str, Any], others: list[Line], reads: Sequence[str], writes: Sequence[str]
+    ) -> Line:
+        """Return a line that waits for the others' last one in whose way it would be."""
+        mine, changed = {*reads, *writes}, set(writes)
+        conflicts = [
+            number
+            for number, other in enumerate(others, start=1)
+            if other.writes & mine or other.reads & changed
+        ]
+        after = max(conflicts, default=0)
+        return Line(instruction, frozenset(reads), frozenset(writes), after)
+
+    def _npu(
+        self,
+        operation: NpuOperation,
+        numbers: int = 0,
+        reads: Sequence[str] = (),
+        writes: Sequence[str] = (),
+        **fields: Any,
+    ) -> None:
+        """Add an operation on a vector of some numbers."""
+        instruction = {"operation": operation, "count": numbers // self.p.lanes, **fields}
+        self.npu.append(self._line(instruction, self.memory, reads, writes))
+
+    def _product(
+        self, mode: Mode, base: int, reads: Sequence[str], writes: Sequence[str], **fields: Any
+    ) -> None:
+        """Add a product."""
+        given = {"operation": MemoryOperation.PRODUCT, "mode": mode, "base": base, **fields}
+        self.memory.append(self._line(given, self.npu, reads, writes))
+
+    def _columns(self, base: int, numbers: int, name: str, place: int) -> None:
+        """Fetch FP16 numbers from the banks: a product without columns, but for its tail."""
+        columns = [place // 2, 0]
+        self._product(
+            Mode.LINEAR, base, (), [name], tail=self.p.positions(numbers), columns=columns
+        )
+
+    def _linear(self, name: str) -> None:
+        """Add a linear layer of the inputs that stand there."""
+        matrix, places = self.p.matrices[name], self.places
+        self._product(
+            Mode.LINEAR,
+            matrix.base,
+            ["inputs"],
+            # Sums that are added up need the port at which the NPU reads any.
+            ["sums", "rows", "port"],
+            outers=matrix.outers,
+            rounds=matrix.rounds,
+            steps=matrix.steps,
+            tail=matrix.rounds,
+            inputs=[places.vector_inputs // 4, 0],
+            sums=[places.linear_sums, 0],
+            columns=[places.rows // 2, 0],
+        )
+
+    def _normalised(self, number: int) -> None:
+        """Normalise the hidden state."""
+        p, places = self.p, self.places
+        self._columns(p.norm_bases[number], p.width, "norm", places.norm)
+        self._npu(
+            NpuOperation.NORM,
+            p.width,
+            ["norm"],
+            ["inputs"],
+            source=places.state,
+            target=places.vector_inputs,
+            factors=places.norm,
+        )
+
+    def _sums(
+        self, operation: NpuOperation, first: int, count: int, writes: Sequence[str], **fields: Any
+    ) -> None:
+        """Use a linear layer's sums from the first on."""
+        places = self.places
+        skipped = places.slices(first)
+        self._npu(
+            operation,
+            count,
+            ["sums", "rows", "port"],
+            writes,
+            sums=places.linear_sums + skipped,
+            factors=places.rows + skipped,
+            **fields,
+        )
+
+    def _layer(self) -> None:
+        """Write the layer's lines."""
+        p, places = self.p, self.places
+        self._npu(NpuOperation.LOAD, p.width, target=places.state)
+        self._normalised(0)
+        self._linear("qkv")
+        self._sums(NpuOperation.SCALE, 0, p.qkv, (), target=places.projected)
+        heads = p.kv_heads * p.head_size
+        self._columns(p.factors_base, heads, "smoothing", places.smoothing)
+        for head in range(p.kv_heads):
+            self._append(head)
+        self._attention()
+        self._npu(
+            NpuOperation.ACTIVATE,
+            p.heads * p.head_size,
+            (),
+            ["inputs"],
+            source=places.attended,
+            target=places.vector_inputs,
+        )
+        self._linear("output")
+        state = {"source": places.state, "target": places.state}
+        self._sums(NpuOperation.RESIDUAL, 0, p.width, (), **state)
+        self._normalised(1)
+        self._linear("gate_up")
+        half = p.feed_forward
+        self._sums(NpuOperation.SCALE, 0, half, (), target=places.gate)
+        inner = {"source": places.gate, "target": places.vector_inputs}
+        self._sums(NpuOperation.GATED, half, half, ["inputs"], **inner)
+        self._linear("down")
+        self._sums(NpuOperation.RESIDUAL, 0, p.width, (), **state)
+        self._npu(NpuOperation.LEAVE, p.width, source=places.state)
+
+    def _append(self, head: int) -> None:
+        """Smooth and quantise a head's key, quantise its value, and write both."""
+        p, places = self.p, self.places
+        key, value = (
+            places.projected + places.slices((p.heads + skipped + head) * p.head_size)
+            for skipped in (0, p.kv_heads)
+        )
+        factors = places.smoothing + places.slices(head * p.head_size)
+        self._npu(NpuOperation.FACTORS, p.head_size, ["smoothing"], factors=factors, head=head)
+        for operation, source in ((NpuOperation.KEY, key), (NpuOperation.VALUE, value)):
+            self._npu(operation, p.head_size, (), ["codes"], source=source, head=head)
+        append = {
+            "operation": MemoryOperation.APPEND,
+            "base": p.key_base(head),
+            "values": p.value_base(head),
+        }
+        self.memory.append(self._line(append, self.npu, ["codes"], ()))
+
+    def _attention(self) -> None:
+        """Let one or two query heads of a key/value head attend, then the next ones."""
+        pairs = [
+            Pair(head, head * self.p.members + first, min(2, self.p.members - first), turn=0)
+            for head in range(self.p.kv_heads)
+            for first in range(0, self.p.members, 2)
+        ]
+        pairs = [
+            Pair(one.head, one.first, one.count, turn=number % 2)
+            for number, one in enumerate(pairs)
+        ]
+        self._queries(pairs[0])
+        self._scores(pairs[0])
+        for pair in pairs[1:2]:
+            self._queries(pair)
+        for number, pair in enumerate(pairs):
+            for following in pairs[number + 1 : number + 2]:
+                self._scores(following)
+            self._shares(pair)
+            for following in pairs[number + 2 : number + 3]:
+                self._queries(following)
+            self._weighted(pair)
+            if number > 0:
+                self._outputs(pairs[number - 1])
+        self._outputs(pairs[-1])
+
+    def _queries(self, pair: "Pair") -> None:
+        """Turn, smooth and quantise the queries."""
+        p, places = self.p, self.places
+        for pump in range(pair.count):
+            self._npu(
+                NpuOperation.QUERY,
+                p.head_size,
+                (),
+                [f"query_{pair.turn}"],
+                source=places.projected + places.slices((pair.first + pump) * p.head_size),
+                target=places.query_inputs(pair.turn, pump),
+                scalar=2 * pair.turn + pump,
+                head=pair.head,
+            )
+
+    def _scores(self, pair: "Pair") -> None:
+        """Multiply the queries by the keys."""
+        places, turn = self.places, pair.turn
+        self._product(
+            Mode.QK,
+            self.p.key_base(pair.head),
+            [f"query_{turn}"],
+            [f"scores_{turn}", f"scales_{turn}"],
+            both=pair.count - 1,
+            outers=1,
+            inputs=[places.query_inputs(turn, pump) // 4 for pump in range(2)],
+            sums=[places.scores(turn, pump) for pump in range(2)],
+            columns=[places.key_scales(turn) // 2, places.value_scales(turn) // 2],
+        )
+
+    def _shares(self, pair: "Pair") -> None:
+        """Make probabilities of scores."""
+        places, turn = self.places, pair.turn
+        for pump in range(pair.count):
+            self._npu(
+                NpuOperation.SCORES,
+                0,
+                [f"scores_{turn}", f"scales_{turn}", "port"],
+                [f"probabilities_{turn}"],
+                target=places.probability_inputs(turn, pump),
+                sums=places.scores(turn, pump),
+                factors=places.key_scales(turn),
+                value_scales=places.value_scales(turn),
+                scalar=2 * turn + pump,
+            )
+
+    def _weighted(self, pair: "Pair") -> None:
+        """Multiply the probabilities by the values."""
+        places, turn = self.places, pair.turn
+        self._product(
+            Mode.PV,
+            self.p.value_base(pair.head),
+            [f"probabilities_{turn}"],
+            [f"heads_{turn}"],
+            both=pair.count - 1,
+            outers=1,
+            rounds=1,
+            inputs=[places.probability_inputs(turn, pump) // 4 for pump in range(2)],
+            sums=[places.heads(turn, pump) for pump in range(2)],
+        )
+
+    def _outputs(self, pair: "Pair") -> None:
+        """Make numbers of the heads' sums."""
+        p, places = self.p, self.places
+        for pump in range(pair.count):
+            self._npu(
+                NpuOperation.HEAD,
+                p.head_size,
+                [f"heads_{pair.turn}", "port"],
+                (),
+                sums=places.heads(pair.turn, pump),
+                target=places.attended + places.slices((pair.first + pump) * p.head_size),
+                scalar=2 * pair.turn + pump,
+            )
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One or two query heads of a key/value head, and which of two places is theirs."""
+
+    head: int
+    first: int
+    count: int
+    turn: int
+
+
+def encoded(lines: list[Line], layout: data.StructLayout) -> tuple[int, ...]:
+    """Return a side's lines as bits."""
+    return tuple(
+        layout.const({"after": line.after, "instruction": line.instruction}).as_value().value
+        for line in lines
+    )
