@@ -1,0 +1,30 @@
+"""Vectors of binary32 as 16-bit integers with one binary point: the model."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.arith.float_to_fixed import float_to_fixed
+
+BITS = 16
+LEAST_EXPONENT = -126
+"""A vector of zeros, or of subnormal numbers, is scaled as one of the smallest normal ones is."""
+
+
+def block_fixed(
+    vectors: NDArray[np.float32], *, spare: int = 0
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return integers of ``16 - spare`` bits, and each vector's binary point.
+
+    Parameters
+    ----------
+    vectors : numpy.ndarray
+        float32, shape (vectors, elements).
+    spare : int
+        Bits that are left free.
+    """
+    largest = np.abs(vectors).max(axis=-1).astype(np.float64)
+    # The largest number is below two to the exponent.
+    exponent = np.where(largest > 0, np.frexp(largest)[1], -(1 << 20))
+    exponent = np.maximum(exponent, LEAST_EXPONENT)
+    point = BITS - 1 - spare - exponent
+    return float_to_fixed(vectors, point[..., np.newaxis]), point

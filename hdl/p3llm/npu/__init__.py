@@ -1,0 +1,1 @@
+"""The NPU: what P3-LLM computes outside of the memory."""

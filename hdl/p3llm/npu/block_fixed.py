@@ -1,0 +1,142 @@
+"""Vectors of binary32 as 16-bit integers with one binary point, as norm and rotary take them."""
+
+from typing import Annotated, Any
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from hdl.arith.delay_line import delay_line
+from hdl.arith.float_to_fixed import RESULT, FloatToFixed
+from hdl.arith.integer_to_float import POINT
+from hdl.memory.row_buffer import RowBuffer, take_slices
+from hdl.p3llm.quantisers.extreme import extreme, higher
+from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object
+from hdl.unit import Unit
+
+STAGES = 2
+"""Pipeline stages of a lane's conversion."""
+
+WHOLE_POINT = 141
+"""Binary point at which a number of exponent code 0 fills 16 bits."""
+
+
+@parameter_object
+class BlockFixedParameters(Parameters):
+    """Dimensions of the conversion.
+
+    Parameters
+    ----------
+    lanes : int
+        Elements in a slice.
+    slices : int
+        Slices of the longest vector.
+    """
+
+    lanes: Annotated[int, PowerOfTwo(1, 64, "elements")] = 8
+    slices: Annotated[int, Range(2, 4000, "slices")] = 72
+
+    @property
+    def slice_layout(self) -> data.StructLayout:
+        """A slice of a vector; with `spare` in a vector's last slice a bit is left free."""
+        return data.StructLayout(
+            {"values": data.ArrayLayout(32, self.lanes), "spare": 1, "last": 1}
+        )
+
+    @property
+    def result_layout(self) -> data.StructLayout:
+        """A slice of integers; every slice of a vector carries its binary point."""
+        return data.StructLayout(
+            {"values": data.ArrayLayout(RESULT, self.lanes), "point": POINT, "last": 1}
+        )
+
+
+class BlockFixed(Unit):
+    """Vectors over the power of two that their largest exponent asks for, as integers.
+
+    The largest magnitude fills 16 bits, or with `spare` 15: what is turned grows by up to the root
+    of two.
+
+    **Latency** 7 cycles from a vector's last slice to its first integers. **Throughput** a slice in
+    and one out a cycle; one vector is under way. **Numerics** see `FloatToFixed`.
+
+    Parameters
+    ----------
+    parameters : BlockFixedParameters
+        Dimensions.
+
+    Members
+    -------
+    vectors : In(stream)
+        `values` in binary32, finite; `spare`, `last`.
+    results : Out(stream)
+        `values`, `point`, `last`.
+
+    Raises
+    ------
+    ValueError
+        By `BlockFixedParameters`.
+    """
+
+    def __init__(self, *, parameters: BlockFixedParameters) -> None:
+        self.parameters = parameters
+        super().__init__(
+            {
+                "vectors": In(stream.Signature(parameters.slice_layout)),
+                "results": Out(stream.Signature(parameters.result_layout)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Find the largest exponent while slices wait; then shift every lane."""
+        m = Module()
+        p = self.parameters
+        m.submodules.buffer = buffer = RowBuffer(
+            data_shape=data.ArrayLayout(32, p.lanes),
+            result_shape=POINT,
+            depth=p.slices + 8,
+            rows=1,
+        )
+        slices = self.vectors.payload
+        take = take_slices(m, buffer, self.vectors)
+        in_slice, largest = Signal(8, reset_less=True), Signal(8, reset_less=True)
+        begins = Signal(init=1)
+        strobe = delay_line(m, take, 2, name="strobe", reset=True)
+        flags = delay_line(m, Cat(slices.last, slices.spare), 2, name="flags")
+        exponents = [slices["values"][i][23:31] for i in range(p.lanes)]
+        m.d.sync += in_slice.eq(extreme(m, exponents, higher, name="exponent"))
+        # A vector's first slice starts anew instead of from the vector before.
+        with m.If(strobe[1]):
+            m.d.sync += [
+                largest.eq(Mux(begins, in_slice, higher(in_slice, largest))),
+                begins.eq(flags[1][0]),
+            ]
+        m.d.comb += [
+            buffer.results.valid.eq(strobe[2] & flags[2][0]),
+            buffer.results.payload.eq(Const(WHOLE_POINT) - flags[2][1] - largest),
+        ]
+        self._shift(m, buffer)
+        return m
+
+    def _shift(self, m: Module, buffer: RowBuffer) -> None:
+        """Convert what the buffer gives; all stages move together."""
+        p, results = self.parameters, self.results
+        move = ~results.valid | results.ready
+        point, read, last = Signal(POINT), Signal(), Signal()
+        with m.If(move):
+            m.d.sync += [point.eq(buffer.result), read.eq(buffer.valid), last.eq(buffer.last)]
+        beside = {"enable": move, "cycles": STAGES}
+        m.d.comb += [
+            buffer.enable.eq(move),
+            results.valid.eq(delay_line(m, read, name="read", reset=True, **beside)[-1]),
+            results.payload.last.eq(delay_line(m, last, name="last", **beside)[-1]),
+            results.payload.point.eq(delay_line(m, point, name="point", **beside)[-1]),
+        ]
+        for i in range(p.lanes):
+            m.submodules[f"lane_{i}"] = lane = FloatToFixed(stages=STAGES, enable=True)
+            m.d.comb += [
+                lane.enable.eq(move),
+                lane.a.eq(buffer.data[i]),
+                lane.point.eq(point),
+                results.payload["values"][i].eq(lane.result),
+            ]

@@ -1,0 +1,70 @@
+"""What the NPU is told, a vector at a time."""
+
+from amaranth.lib import data, enum
+
+ADDRESS_BITS = 16
+"""Bits of a place in any of the NPU's memories."""
+
+COUNT_BITS = 13
+"""Bits of a number of slices."""
+
+
+class NpuOperation(enum.Enum, shape=4):
+    """What becomes of a vector.
+
+    Members
+    -------
+    LOAD, LEAVE
+        A hidden state comes, goes.
+    NORM
+        A hidden state is normalised, and quantised as the inputs of a linear layer.
+    SCALE, RESIDUAL
+        A linear layer's sums become numbers; they are added to a hidden state.
+    GATED
+        The sums become numbers, are multiplied by SiLU of others, and quantised.
+    FACTORS
+        Smoothing factors of a head come to the units that use them.
+    QUERY, KEY
+        A head is turned by its position and smoothed; quantised as inputs, or for the cache.
+    VALUE
+        A head is quantised for the cache.
+    SCORES
+        Sums become scores, probabilities, and with the values' scales inputs.
+    HEAD
+        A head's sums become numbers.
+    ACTIVATE
+        Numbers are quantised as inputs.
+    """
+
+    LOAD = 0
+    LEAVE = 1
+    NORM = 2
+    SCALE = 3
+    RESIDUAL = 4
+    GATED = 5
+    FACTORS = 6
+    QUERY = 7
+    KEY = 8
+    VALUE = 9
+    SCORES = 10
+    HEAD = 11
+    ACTIVATE = 12
+
+
+NPU_INSTRUCTION = data.StructLayout(
+    {
+        "operation": NpuOperation,
+        "count": COUNT_BITS,
+        "source": ADDRESS_BITS,
+        "target": ADDRESS_BITS,
+        "sums": ADDRESS_BITS,
+        "factors": ADDRESS_BITS,
+        "value_scales": ADDRESS_BITS,
+        "scalar": 2,
+        "head": 4,
+    }
+)
+"""``count`` in slices; of `SCORES` it follows from the cached tokens. ``source`` and ``target`` are
+places of numbers or, of what is quantised, ``target`` is one of inputs; ``factors`` and
+``value_scales`` places of FP16, all of them in slices. ``scalar`` is which input's scale, and which
+largest scale of values, is made or used."""

@@ -1,0 +1,210 @@
+"""Lanes between the NPU's number formats, and those that add and multiply in binary32."""
+
+from typing import Any
+
+from amaranth.hdl import Module, Mux, Signal, signed
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from hdl.arith.delay_line import delay_line
+from hdl.arith.float_add import FloatAdd
+from hdl.arith.float_convert import FloatConvert
+from hdl.arith.float_format import BINARY16, BINARY32
+from hdl.arith.float_multiply import FloatMultiply
+from hdl.arith.float_to_fixed import RESULT, FloatToFixed
+from hdl.arith.integer_to_float import POINT, IntegerToFloat
+from hdl.unit import Unit
+
+INTEGER = signed(17)
+"""Shape of what any function gives: a probability is not signed."""
+
+FIXED_FRACTION = 10
+"""Fraction bits of scores and of what SiLU takes and gives."""
+
+ADD_STAGES = 3
+
+
+def _moves(m: Module, unit: Any, stages: int) -> Any:
+    """Connect the handshake of a unit whose stages all move together; return when."""
+    source, results = unit.slices, unit.results
+    move = ~results.valid | results.ready
+    beside = {"enable": move, "cycles": stages}
+    m.d.comb += [
+        source.ready.eq(move),
+        results.valid.eq(delay_line(m, source.valid, name="valid", reset=True, **beside)[-1]),
+        results.payload.last.eq(delay_line(m, source.payload.last, name="last", **beside)[-1]),
+    ]
+    return move
+
+
+class HalfLanes(Unit):
+    """Integers with a binary point, or binary32, as FP16.
+
+    **Latency** 2 cycles. **Throughput** a slice a cycle. **Numerics** rounded once, to nearest,
+    ties to even.
+
+    Parameters
+    ----------
+    lanes : int
+        Numbers in a slice.
+
+    Members
+    -------
+    slices : In(stream)
+        With `whole` the `integers` and their `point`, else `singles`; `last`.
+    results : Out(stream)
+        `values` in FP16, `last`.
+    """
+
+    def __init__(self, *, lanes: int) -> None:
+        self.lanes = lanes
+        given = data.StructLayout(
+            {
+                "whole": 1,
+                "integers": data.ArrayLayout(INTEGER, lanes),
+                "point": POINT,
+                "singles": data.ArrayLayout(32, lanes),
+                "last": 1,
+            }
+        )
+        results = data.StructLayout({"values": data.ArrayLayout(16, lanes), "last": 1})
+        super().__init__(
+            {
+                "slices": In(stream.Signature(given)),
+                "results": Out(stream.Signature(results)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Integers have 17 bits: as binary32 they are exact."""
+        m = Module()
+        move = _moves(m, self, 2)
+        slices = self.slices.payload
+        for i in range(self.lanes):
+            number = IntegerToFloat(width=INTEGER.width)
+            half = FloatConvert(source=BINARY32, target=BINARY16, stages=1, enable=True)
+            m.submodules[f"number_{i}"], m.submodules[f"half_{i}"] = number, half
+            single = Signal(32, name=f"single_{i}")
+            with m.If(move):
+                m.d.sync += single.eq(
+                    Mux(slices.whole, number.result.as_value(), slices.singles[i])
+                )
+            m.d.comb += [
+                number.a.eq(slices.integers[i]),
+                number.point.eq(slices.point),
+                half.enable.eq(move),
+                half.a.eq(single),
+                self.results.payload["values"][i].eq(half.result),
+            ]
+        return m
+
+
+class FixedLanes(Unit):
+    """Binary32 as Q6.10.
+
+    **Latency** 2 cycles. **Throughput** a slice a cycle. **Numerics** see `FloatToFixed`.
+
+    Parameters
+    ----------
+    lanes : int
+        Numbers in a slice.
+
+    Members
+    -------
+    slices : In(stream)
+        `values` in binary32, `last`.
+    results : Out(stream)
+        `values` in Q6.10, `last`.
+    """
+
+    def __init__(self, *, lanes: int) -> None:
+        self.lanes = lanes
+        given = data.StructLayout({"values": data.ArrayLayout(32, lanes), "last": 1})
+        results = data.StructLayout({"values": data.ArrayLayout(RESULT, lanes), "last": 1})
+        super().__init__(
+            {
+                "slices": In(stream.Signature(given)),
+                "results": Out(stream.Signature(results)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Convert every lane."""
+        m = Module()
+        move = _moves(m, self, 2)
+        for i in range(self.lanes):
+            m.submodules[f"lane_{i}"] = lane = FloatToFixed(stages=2, enable=True)
+            m.d.comb += [
+                lane.enable.eq(move),
+                lane.a.eq(self.slices.payload["values"][i]),
+                lane.point.eq(FIXED_FRACTION),
+                self.results.payload["values"][i].eq(lane.result),
+            ]
+        return m
+
+
+class SingleLanes(Unit):
+    """Sums or products in binary32.
+
+    **Latency** 3 cycles. **Throughput** a slice a cycle. **Numerics** rounded to nearest, ties to
+    even. With `multiply` the second operand is Q6.10.
+
+    Parameters
+    ----------
+    lanes : int
+        Numbers in a slice.
+
+    Members
+    -------
+    slices : In(stream)
+        `values` and `addends` in binary32, or with `multiply` `factors` in Q6.10; `last`.
+    results : Out(stream)
+        `values` in binary32, `last`.
+    """
+
+    def __init__(self, *, lanes: int) -> None:
+        self.lanes = lanes
+        singles = data.ArrayLayout(32, lanes)
+        given = data.StructLayout(
+            {
+                "multiply": 1,
+                "values": singles,
+                "addends": singles,
+                "factors": data.ArrayLayout(RESULT, lanes),
+                "last": 1,
+            }
+        )
+        results = data.StructLayout({"values": singles, "last": 1})
+        super().__init__(
+            {
+                "slices": In(stream.Signature(given)),
+                "results": Out(stream.Signature(results)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Add and multiply; which of both it is comes along."""
+        m = Module()
+        move = _moves(m, self, ADD_STAGES)
+        slices = self.slices.payload
+        multiply = delay_line(m, slices.multiply, ADD_STAGES, name="multiply", enable=move)[-1]
+        options = {"number_format": BINARY32, "stages": ADD_STAGES, "enable": True}
+        for i in range(self.lanes):
+            factor = IntegerToFloat(width=RESULT.width)
+            add, product = FloatAdd(**options), FloatMultiply(**options)
+            m.submodules[f"factor_{i}"] = factor
+            m.submodules[f"add_{i}"], m.submodules[f"product_{i}"] = add, product
+            m.d.comb += [
+                factor.a.eq(slices.factors[i]),
+                factor.point.eq(FIXED_FRACTION),
+                add.enable.eq(move),
+                product.enable.eq(move),
+                add.a.eq(slices["values"][i]),
+                add.b.eq(slices.addends[i]),
+                product.a.eq(slices["values"][i]),
+                product.b.eq(factor.result),
+                self.results.payload["values"][i].eq(
+                    Mux(multiply, product.result.as_value(), add.result.as_value())
+                ),
+            ]
+        return m

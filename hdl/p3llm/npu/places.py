@@ -1,0 +1,128 @@
+"""Where vectors stand in the NPU's memories; places count slices of `lanes` elements."""
+
+from dataclasses import dataclass
+
+from hdl.p3llm.parameters import KEY_SET, P3llmParameters
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where each vector begins, and how deep the memories are.
+
+    Parameters
+    ----------
+    p : P3llmParameters
+        Dimensions.
+    """
+
+    p: P3llmParameters
+
+    def slices(self, numbers: int) -> int:
+        """Slices of a vector."""
+        return numbers // self.p.lanes
+
+    # Numbers in binary32.
+
+    @property
+    def state(self) -> int:
+        """The hidden state."""
+        return 0
+
+    @property
+    def projected(self) -> int:
+        """Queries, keys, values."""
+        return self.slices(self.p.width)
+
+    @property
+    def attended(self) -> int:
+        """What the heads give."""
+        return self.projected + self.slices(self.p.qkv)
+
+    @property
+    def gate(self) -> int:
+        """One of the feed-forward's halves."""
+        return self.attended + self.slices(self.p.heads * self.p.head_size)
+
+    @property
+    def numbers_depth(self) -> int:
+        """Slices of numbers."""
+        return self.gate + self.slices(self.p.feed_forward)
+
+    # Sums of the compute units.
+
+    @property
+    def linear_sums(self) -> int:
+        """Of a linear layer."""
+        return 0
+
+    def scores(self, turn: int, pump: int) -> int:
+        """Of a query and all keys; attention's vectors have two places, used in turns."""
+        rounds = max(matrix.rounds for matrix in self.p.matrices.values())
+        return self.slices(rounds * self.p.block + (2 * turn + pump) * self.p.capacity)
+
+    def heads(self, turn: int, pump: int) -> int:
+        """Of probabilities and values."""
+        return self.scores(2, 0) + (2 * turn + pump) * self.slices(self.p.block)
+
+    @property
+    def sums_depth(self) -> int:
+        """Slices of sums."""
+        return self.heads(2, 0)
+
+    # FP16 numbers from the banks; each begins with a column, two slices.
+
+    @property
+    def norm(self) -> int:
+        """A norm's weights."""
+        return 0
+
+    @property
+    def smoothing(self) -> int:
+        """Smoothing factors of all heads."""
+        return self.norm + self.slices(self.p.positions(self.p.width) * self.p.block)
+
+    @property
+    def rows(self) -> int:
+        """A linear layer's row scales."""
+        heads = self.p.positions(self.p.kv_heads * self.p.head_size)
+        return self.smoothing + self.slices(heads * self.p.block)
+
+    def key_scales(self, turn: int) -> int:
+        """Scales of a head's keys, and as many of its values behind them."""
+        rounds = max(matrix.rounds for matrix in self.p.matrices.values())
+        return self.rows + self.slices(rounds * self.p.block) + 2 * turn * self._scales
+
+    def value_scales(self, turn: int) -> int:
+        """Scales of a head's values."""
+        return self.key_scales(turn) + self._scales
+
+    @property
+    def _scales(self) -> int:
+        """Slices of all tokens' scales: whole sets of keys."""
+        tokens = KEY_SET * self.p.block
+        return self.slices(-(-self.p.capacity // tokens) * tokens)
+
+    @property
+    def factors_depth(self) -> int:
+        """Slices of FP16 numbers."""
+        return self.key_scales(2)
+
+    # Inputs of the compute units; each begins with a word, four slices.
+
+    @property
+    def vector_inputs(self) -> int:
+        """Of a linear layer."""
+        return 0
+
+    def query_inputs(self, turn: int, pump: int) -> int:
+        """Codes of a query."""
+        return self.slices(self.p.e4m3.width + (2 * turn + pump) * self.p.head_size)
+
+    def probability_inputs(self, turn: int, pump: int) -> int:
+        """Probabilities of a head."""
+        return self.query_inputs(2, 0) + (2 * turn + pump) * self.slices(self.p.capacity)
+
+    @property
+    def inputs_depth(self) -> int:
+        """Slices of inputs."""
+        return self.probability_inputs(2, 0)

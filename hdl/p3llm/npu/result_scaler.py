@@ -1,0 +1,123 @@
+"""Integer sums of the compute units as binary32: group and second-level scales come to them."""
+
+from typing import Annotated, Any
+
+from amaranth.hdl import Module
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from hdl.arith.delay_line import delay_line
+from hdl.arith.float_convert import FloatConvert
+from hdl.arith.float_format import BINARY16, BINARY32
+from hdl.arith.float_multiply import FloatMultiply
+from hdl.arith.integer_to_float import POINT, IntegerToFloat
+from hdl.parameters import Parameters, PowerOfTwo, parameter_object
+from hdl.unit import Unit
+
+SUM_BITS = 48
+"""Bits of a sum of group sums times 8-bit scales."""
+
+STAGES = 2
+"""Pipeline stages of each of the two steps."""
+
+
+@parameter_object
+class ResultScalerParameters(Parameters):
+    """Dimensions of the scaler.
+
+    Parameters
+    ----------
+    lanes : int
+        Sums in a slice.
+    """
+
+    lanes: Annotated[int, PowerOfTwo(1, 64, "sums")] = 8
+
+    @property
+    def slice_layout(self) -> data.StructLayout:
+        """Sums, and for each a factor in FP16."""
+        return data.StructLayout(
+            {
+                "sums": data.ArrayLayout(SUM_BITS, self.lanes),
+                "factors": data.ArrayLayout(16, self.lanes),
+                "last": 1,
+            }
+        )
+
+    @property
+    def result_layout(self) -> data.StructLayout:
+        """A slice of numbers."""
+        return data.StructLayout({"values": data.ArrayLayout(32, self.lanes), "last": 1})
+
+
+class ResultScaler(Unit):
+    """Sums times ``factor * common``, in slices.
+
+    **Latency** 4 cycles. **Throughput** a slice a cycle. **Numerics** the sum becomes binary32, and
+    so does the product of both factors, each rounded to nearest, ties to even; then their product.
+
+    Parameters
+    ----------
+    parameters : ResultScalerParameters
+        Dimensions.
+
+    Members
+    -------
+    slices : In(stream)
+        `sums` in two's complement, `factors` in FP16, `last`.
+    common : In(BINARY32.layout)
+        A factor of all sums; it stands while slices are under way.
+    point : In(POINT)
+        Binary point of the sums; it stands as well.
+    results : Out(stream)
+        `values` in binary32, `last`.
+
+    Raises
+    ------
+    ValueError
+        By `ResultScalerParameters`.
+    """
+
+    def __init__(self, *, parameters: ResultScalerParameters) -> None:
+        self.parameters = parameters
+        super().__init__(
+            {
+                "slices": In(stream.Signature(parameters.slice_layout)),
+                "common": In(BINARY32.layout),
+                "point": In(POINT),
+                "results": Out(stream.Signature(parameters.result_layout)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Convert beside the product of the factors, then multiply; all stages move together."""
+        m = Module()
+        p, results, slices = self.parameters, self.results, self.slices.payload
+        move = ~results.valid | results.ready
+        beside = {"enable": move, "cycles": 2 * STAGES}
+        valid = delay_line(m, self.slices.valid, name="valid", reset=True, **beside)
+        m.d.comb += [
+            self.slices.ready.eq(move),
+            results.valid.eq(valid[-1]),
+            results.payload.last.eq(delay_line(m, slices.last, name="last", **beside)[-1]),
+        ]
+        options = {"stages": STAGES, "enable": True}
+        for i in range(p.lanes):
+            number = IntegerToFloat(width=SUM_BITS, **options)
+            widen = FloatConvert(source=BINARY16, target=BINARY32)
+            factor = FloatMultiply(number_format=BINARY32, **options)
+            product = FloatMultiply(number_format=BINARY32, **options)
+            m.submodules[f"number_{i}"], m.submodules[f"widen_{i}"] = number, widen
+            m.submodules[f"factor_{i}"], m.submodules[f"product_{i}"] = factor, product
+            m.d.comb += [operator.enable.eq(move) for operator in (number, factor, product)]
+            m.d.comb += [
+                number.a.eq(slices.sums[i]),
+                number.point.eq(self.point),
+                widen.a.eq(slices.factors[i]),
+                factor.a.eq(widen.result),
+                factor.b.eq(self.common),
+                product.a.eq(number.result),
+                product.b.eq(factor.result),
+                results.payload["values"][i].eq(product.result),
+            ]
+        return m

@@ -1,0 +1,68 @@
+"""Slices of a vector out of a memory, one behind the other."""
+
+from typing import Any
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from hdl.p3llm.npu.npu_instructions import ADDRESS_BITS, COUNT_BITS
+from hdl.unit import Unit
+
+SLICE = data.StructLayout({"index": COUNT_BITS, "low": 1, "last": 1})
+"""A slice's number in its vector, its place's lowest bit, and whether it is the last."""
+
+
+class SliceReader(Unit):
+    """Read places one behind the other; the memory's word accompanies the stream.
+
+    **Latency** 2 cycles from `start`. **Throughput** a slice a cycle.
+
+    Members
+    -------
+    start : In(1)
+        Read `count` slices from `first` on; not while some are under way.
+    first, count : In
+        The places.
+    read_enable, read_address : Out
+        To the memory, whose word keeps until the next read.
+    slices : Out(stream)
+        What the word in the memory's output is.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "start": In(1),
+                "first": In(ADDRESS_BITS),
+                "count": In(COUNT_BITS),
+                "read_enable": Out(1),
+                "read_address": Out(ADDRESS_BITS),
+                "slices": Out(stream.Signature(SLICE)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Read the next one whenever the one before is taken."""
+        m = Module()
+        left, index = Signal(COUNT_BITS), Signal(COUNT_BITS)
+        address = Signal(ADDRESS_BITS)
+        slices = self.slices
+        move = ~slices.valid | slices.ready
+        m.d.comb += [
+            self.read_enable.eq(move & (left != 0)),
+            self.read_address.eq(address),
+        ]
+        with m.If(move):
+            m.d.sync += [
+                slices.valid.eq(left != 0),
+                slices.payload.index.eq(index),
+                slices.payload.low.eq(address[0]),
+                slices.payload.last.eq(left == 1),
+                left.eq(Mux(left == 0, 0, left - 1)),
+                index.eq(index + 1),
+                address.eq(address + 1),
+            ]
+        with m.If(self.start):
+            m.d.sync += [left.eq(self.count), index.eq(0), address.eq(self.first)]
+        return m

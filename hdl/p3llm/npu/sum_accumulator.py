@@ -1,0 +1,116 @@
+"""Sums that left the compute units, and their 8-bit group scales."""
+
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib import data
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from hdl.arith.delay_line import delay_line
+from hdl.memory.memory import Memory
+from hdl.p3llm.npu.npu_instructions import ADDRESS_BITS
+from hdl.p3llm.npu.places import Places
+from hdl.p3llm.npu.result_scaler import SUM_BITS
+from hdl.p3llm.parameters import LINEAR_SET, P3llmParameters
+from hdl.unit import Unit
+
+
+class SumAccumulator(Unit):
+    """Keep the units' sums, or add up those of a linear layer's groups times their scales.
+
+    Scales of two sets of rounds are kept: the sums of one set's last round leave when the scales of
+    the next are already here.
+
+    **Latency** 2 cycles from a result to its place. **Throughput** a slice a cycle. **Numerics**
+    exact: a row has less than ``2**48``.
+
+    Parameters
+    ----------
+    parameters : P3llmParameters
+        Dimensions.
+
+    Members
+    -------
+    coming : In(struct)
+        What the result of the next cycle is, if there is one: see `tag_layout`.
+    result : In(struct)
+        `valid` and `data` of the channel.
+    scales_write, scales_address : In
+        The result is a column of scales: of which set, position and unit.
+    read_enable, read_address, sums : In, In, Out
+        Sums for the vector unit, a cycle later; not in a cycle in which groups are added.
+
+    Raises
+    ------
+    ValueError
+        By `P3llmParameters`.
+    """
+
+    def __init__(self, *, parameters: P3llmParameters) -> None:
+        self.parameters = p = parameters
+        self.scale_bits = ceil_log2(LINEAR_SET // 2 * p.units)
+        super().__init__(
+            {
+                "coming": In(self.tag_layout(p)),
+                "result": In(p.channel.unit.column_bits),
+                "scales_write": In(1),
+                "scales_address": In(1 + self.scale_bits),
+                "read_enable": In(1),
+                "read_address": In(ADDRESS_BITS),
+                "sums": Out(data.ArrayLayout(SUM_BITS, p.lanes)),
+            }
+        )
+
+    @staticmethod
+    def tag_layout(p: P3llmParameters) -> data.StructLayout:
+        """Return what sums are: ``weighted`` by a scale, ``more`` of what is at `place`."""
+        return data.StructLayout(
+            {
+                "valid": 1,
+                "weighted": 1,
+                "more": 1,
+                "place": ADDRESS_BITS,
+                "scales": 1 + ceil_log2(LINEAR_SET // 2 * p.units),
+                "part": 2,
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Read what stands there and the scales; multiply, add, write: a cycle each."""
+        m = Module()
+        p = self.parameters
+        tag = self.coming
+        depth = Places(p).sums_depth
+        m.submodules.totals = totals = Memory(depth=depth, width=SUM_BITS * p.lanes)
+        m.submodules.scales = scales = Memory(
+            depth=2 << self.scale_bits, width=p.channel.unit.column_bits
+        )
+        adds = tag.valid & tag.weighted
+        m.d.comb += [
+            scales.read_enable.eq(1),
+            scales.read_address.eq(tag.scales),
+            scales.write_enable.eq(self.scales_write),
+            scales.write_address.eq(self.scales_address),
+            scales.write_data.eq(self.result),
+            totals.read_enable.eq(adds | self.read_enable),
+            totals.read_address.eq(Mux(adds, tag.place, self.read_address)),
+            Value.cast(self.sums).eq(totals.read_data),
+        ]
+        now, write = delay_line(m, tag, 2, name="tag", reset=True)[1:]
+        before = delay_line(m, totals.read_data, 1, name="before")[1]
+        scale = scales.read_data.word_select(now.part, 8 * p.lanes)
+        words = []
+        for i in range(p.lanes):
+            product = Signal(SUM_BITS, name=f"product_{i}", reset_less=True)
+            arrived = self.result.word_select(i, 32).as_signed()
+            factor = Mux(now.weighted, scale.word_select(i, 8), 1)
+            m.d.sync += product.eq(arrived * factor)
+            old = before.word_select(i, SUM_BITS) & write.more.replicate(SUM_BITS)
+            words.append((product + old)[:SUM_BITS])
+        m.d.comb += [
+            totals.write_enable.eq(write.valid),
+            totals.write_address.eq(write.place),
+            totals.write_data.eq(Cat(words)),
+        ]
+        return m

@@ -1,0 +1,310 @@
+"""The NPU's vector unit: one vector at a time, through the functions that its operation names."""
+
+from typing import Any
+
+import numpy as np
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from hdl.arith.float_convert import FloatConvert
+from hdl.arith.float_format import BINARY16, BINARY32
+from hdl.arith.float_multiply import FloatMultiply
+from hdl.memory.memory import Memory
+from hdl.nonlinear.activation_functions import ActivationFunctions
+from hdl.nonlinear.rms_norm import RmsNorm
+from hdl.nonlinear.rotary_embedding import RotaryEmbedding
+from hdl.nonlinear.softmax import Softmax
+from hdl.p3llm.npu.block_fixed import BlockFixed, BlockFixedParameters
+from hdl.p3llm.npu.npu_instructions import ADDRESS_BITS, NPU_INSTRUCTION, NpuOperation
+from hdl.p3llm.npu.number_lanes import FixedLanes, HalfLanes, SingleLanes
+from hdl.p3llm.npu.places import Places
+from hdl.p3llm.npu.result_scaler import SUM_BITS, ResultScaler, ResultScalerParameters
+from hdl.p3llm.npu.slice_reader import SliceReader
+from hdl.p3llm.npu.ways import Stores, Ways
+from hdl.p3llm.parameters import P3llmParameters
+from hdl.p3llm.pim.dot_product import LANES
+from hdl.p3llm.pim.operand_decoder import FRACTION_BITS, Mode
+from hdl.p3llm.quantisers.e4m3_quantiser import E4m3Quantiser
+from hdl.p3llm.quantisers.int4_quantiser import Int4Quantiser
+from hdl.p3llm.quantisers.key_smoothing import KeySmoothing
+from hdl.p3llm.quantisers.probability_quantiser import ProbabilityQuantiser
+from hdl.p3llm.quantisers.value_scaling import ValueScaling
+from hdl.unit import Unit
+
+READS_SUMS = (
+    NpuOperation.SCALE,
+    NpuOperation.RESIDUAL,
+    NpuOperation.GATED,
+    NpuOperation.SCORES,
+    NpuOperation.HEAD,
+)
+READS_FACTORS = (
+    NpuOperation.NORM,
+    NpuOperation.SCALE,
+    NpuOperation.RESIDUAL,
+    NpuOperation.GATED,
+    NpuOperation.FACTORS,
+    NpuOperation.SCORES,
+)
+READS_NUMBERS = (
+    NpuOperation.LEAVE,
+    NpuOperation.NORM,
+    NpuOperation.RESIDUAL,
+    NpuOperation.GATED,
+    NpuOperation.QUERY,
+    NpuOperation.KEY,
+    NpuOperation.VALUE,
+    NpuOperation.ACTIVATE,
+)
+
+
+class VectorUnit(Unit):
+    """Everything between two products of the compute units.
+
+    **Latency** of an operation its slices, for those that take a vector twice once more, and up to
+    80 cycles. **Throughput** a slice a cycle within an operation; operations follow one another.
+    **Numerics** those of the units that stand in an operation's way.
+
+    Parameters
+    ----------
+    parameters : P3llmParameters
+        Dimensions.
+
+    Members
+    -------
+    instructions : In(stream)
+        An operation: see `NPU_INSTRUCTION`. The next is taken when it is done.
+    position : In
+        Of the token; that many tokens are cached before it.
+    states_in, states_out : In, Out(stream)
+        Hidden states.
+    sums_read, sums_address, sums : Out, Out, In
+        A slice of sums, a cycle after its address.
+    columns_write, columns_address, columns_data : In
+        A column of FP16 numbers that came from the banks.
+    word_address, word : In, Out
+        A word of inputs, a cycle after its address.
+    codes : Out(stream)
+        Codes of keys and values for the cache; with `value` those of a value.
+    idle : Out(1)
+        Nothing is under way, and nothing is offered.
+
+    Raises
+    ------
+    ValueError
+        By `P3llmParameters`.
+    """
+
+    def __init__(self, *, parameters: P3llmParameters) -> None:
+        self.parameters = p = parameters
+        self.places = places = Places(p)
+        lanes, column = p.lanes, p.channel.unit.column_bits
+        self.held = Signal(NPU_INSTRUCTION)
+        self.numbers = Memory(depth=places.numbers_depth, width=32 * lanes)
+        self.columns = Memory(depth=places.factors_depth // 2, width=column)
+        self.inputs = Memory(depth=places.inputs_depth // 4, width=column, granularity=8 * lanes)
+        self.number_reader, self.factor_reader, self.sum_reader = (SliceReader() for _ in range(3))
+        self.scaler = ResultScaler(parameters=ResultScalerParameters(lanes=lanes))
+        slices = max(p.width, p.head_size) // lanes
+        self.block = BlockFixed(parameters=BlockFixedParameters(lanes=lanes, slices=slices))
+        self.norm, self.rotary = RmsNorm(parameters=p.norm), RotaryEmbedding(parameters=p.rotary)
+        self.softmax = Softmax(parameters=p.softmax)
+        self.activation = ActivationFunctions(parameters=p.activation)
+        self.half, self.fixed = HalfLanes(lanes=lanes), FixedLanes(lanes=lanes)
+        self.single = SingleLanes(lanes=lanes)
+        self.e4m3, self.int4 = E4m3Quantiser(parameters=p.e4m3), Int4Quantiser(parameters=p.int4)
+        self.smoothing = KeySmoothing(parameters=p.smoothing)
+        self.scaling = ValueScaling(parameters=p.scaling)
+        self.probability = ProbabilityQuantiser(parameters=p.probabilities)
+        codes = {name: field.shape for name, field in p.int4.result_layout} | {"value": 1}
+        super().__init__(
+            {
+                "instructions": In(stream.Signature(NPU_INSTRUCTION)),
+                "position": In(range(p.capacity)),
+                "states_in": In(stream.Signature(p.state_layout)),
+                "states_out": Out(stream.Signature(p.state_layout)),
+                "sums_read": Out(1),
+                "sums_address": Out(ADDRESS_BITS),
+                "sums": In(data.ArrayLayout(SUM_BITS, lanes)),
+                "columns_write": In(1),
+                "columns_address": In(ADDRESS_BITS),
+                "columns_data": In(column),
+                "word_address": In(ADDRESS_BITS),
+                "word": Out(column),
+                "codes": Out(stream.Signature(data.StructLayout(codes))),
+                "idle": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Place memories and functions; each operation is a way through them."""
+        m = Module()
+        for name, part in vars(self).items():
+            if isinstance(part, Unit):
+                m.submodules[name] = part
+        finished, fetching, running = Signal(), Signal(), Signal()
+        stores = Stores(numbers=Signal(), codes=Signal())
+        self._control(m, finished, fetching, running)
+        self._readers(m)
+        self._stores(m, stores, finished)
+        self._scalars(m)
+        ways = Ways(m, self, stores, finished, fetching, running)
+        with m.Switch(self.held.operation):
+            for operation, way in ways.table.items():
+                with m.Case(operation):
+                    way()
+        return m
+
+    def _control(self, m: Module, finished: Signal, fetching: Signal, running: Signal) -> None:
+        """Take an operation, start its readers, wait for its end."""
+        p, held = self.parameters, self.held
+        starts = Signal()
+        # A whole number of columns of values: four tokens.
+        quantum = max(LANES, p.lanes)
+        tokens = self.position + 1
+        columns = (tokens + (quantum - 1)) >> ceil_log2(quantum)
+        count = Signal.like(held.count)
+        m.d.comb += count.eq(held.count)
+        with m.If(held.operation == NpuOperation.SCORES):
+            m.d.comb += count.eq(columns << ceil_log2(quantum // p.lanes))
+        factors = self.factor_reader
+        with m.FSM():
+            with m.State("IDLE"):
+                m.d.comb += [
+                    self.instructions.ready.eq(1),
+                    self.idle.eq(~self.instructions.valid),
+                ]
+                with m.If(self.instructions.valid):
+                    m.d.sync += held.eq(self.instructions.payload)
+                    m.next = "PREPARE"
+            with m.State("PREPARE"):
+                # The common factor of the sums is made in this cycle.
+                m.next = "START"
+                with m.If(held.operation == NpuOperation.SCORES):
+                    m.d.comb += [factors.start.eq(1), factors.first.eq(held.value_scales)]
+                    m.next = "SCALES"
+            with m.State("SCALES"):
+                m.d.comb += fetching.eq(1)
+                with m.If(
+                    factors.slices.valid & factors.slices.ready & factors.slices.payload.last
+                ):
+                    m.next = "START"
+            with m.State("START"):
+                m.d.comb += [
+                    starts.eq(1),
+                    factors.start.eq(self._is_any(READS_FACTORS)),
+                    factors.first.eq(held.factors),
+                ]
+                m.next = "RUN"
+            with m.State("RUN"):
+                m.d.comb += running.eq(1)
+                with m.If(finished):
+                    m.next = "IDLE"
+        m.d.comb += [
+            factors.count.eq(count),
+            self.number_reader.start.eq(starts & self._is_any(READS_NUMBERS)),
+            self.number_reader.first.eq(held.source),
+            self.number_reader.count.eq(count),
+            self.sum_reader.start.eq(starts & self._is_any(READS_SUMS)),
+            self.sum_reader.first.eq(held.sums),
+            self.sum_reader.count.eq(count),
+        ]
+
+    def _is_any(self, operations: tuple[NpuOperation, ...]) -> Value:
+        """Return whether the operation is one of some."""
+        return Cat(self.held.operation == one for one in operations).any()
+
+    def _readers(self, m: Module) -> None:
+        """Give the memories' read ports to their readers, and to the compute units."""
+        numbers, columns, inputs = self.numbers, self.columns, self.inputs
+        m.d.comb += [
+            numbers.read_enable.eq(self.number_reader.read_enable),
+            numbers.read_address.eq(self.number_reader.read_address),
+            columns.read_enable.eq(self.factor_reader.read_enable),
+            columns.read_address.eq(self.factor_reader.read_address >> 1),
+            columns.write_enable.eq(self.columns_write),
+            columns.write_address.eq(self.columns_address),
+            columns.write_data.eq(self.columns_data),
+            self.sums_read.eq(self.sum_reader.read_enable),
+            self.sums_address.eq(self.sum_reader.read_address),
+            inputs.read_enable.eq(1),
+            inputs.read_address.eq(self.word_address),
+            self.word.eq(inputs.read_data),
+        ]
+
+    def _stores(self, m: Module, stores: Stores, finished: Signal) -> None:
+        """Write what an operation makes, a slice behind the other, and end it with its last."""
+        p, held = self.parameters, self.held
+        place, taken = Signal(ADDRESS_BITS), Signal()
+        values, last = Signal(32 * p.lanes), Signal()
+        m.d.comb += [values.eq(self.scaler.results.payload["values"]), last.eq(0)]
+        with m.Switch(held.operation):
+            with m.Case(NpuOperation.LOAD):
+                m.d.comb += [
+                    values.eq(self.states_in.payload["values"]),
+                    last.eq(self.states_in.payload.last),
+                ]
+            with m.Case(NpuOperation.RESIDUAL):
+                m.d.comb += [
+                    values.eq(self.single.results.payload["values"]),
+                    last.eq(self.single.results.payload.last),
+                ]
+            with m.Case(NpuOperation.SCALE, NpuOperation.HEAD):
+                m.d.comb += last.eq(self.scaler.results.payload.last)
+            with m.Case(NpuOperation.SCORES):
+                m.d.comb += last.eq(self.probability.results.payload.last)
+            with m.Default():
+                m.d.comb += last.eq(self.e4m3.results.payload.last)
+        codes = Mux(
+            held.operation == NpuOperation.SCORES,
+            self.probability.results.payload.codes.as_value(),
+            self.e4m3.results.payload.codes.as_value(),
+        )
+        m.d.comb += [
+            taken.eq(stores.numbers | stores.codes),
+            self.numbers.write_enable.eq(stores.numbers),
+            self.numbers.write_address.eq(place),
+            self.numbers.write_data.eq(values),
+            # A word of inputs is four slices.
+            self.inputs.write_enable.eq(stores.codes << place[:2]),
+            self.inputs.write_address.eq(place >> 2),
+            self.inputs.write_data.eq(codes.replicate(4)),
+        ]
+        with m.If(self.instructions.valid & self.instructions.ready):
+            m.d.sync += place.eq(self.instructions.payload.target)
+        with m.Elif(taken):
+            m.d.sync += place.eq(place + 1)
+        with m.If(taken & last):
+            m.d.comb += finished.eq(1)
+
+    def _scalars(self, m: Module) -> None:
+        """Keep the inputs' scales and the values' largest; make the factor of all sums."""
+        p, held = self.parameters, self.held
+        scales = Array(Signal(16, name=f"scale_{i}") for i in range(4))
+        largest = Array(Signal(16, name=f"largest_{i}") for i in range(4))
+        with m.If(self.e4m3.results.valid):
+            m.d.sync += scales[held.scalar].eq(self.e4m3.results.payload.scale)
+        with m.If(self.scaling.results.valid):
+            m.d.sync += largest[held.scalar].eq(self.scaling.results.payload.largest)
+        of_scores = held.operation == NpuOperation.SCORES
+        of_head = held.operation == NpuOperation.HEAD
+        # A score is in base 2.
+        constant = np.float32(np.log2(np.e) / np.sqrt(p.head_size)).view(np.uint32)
+        m.submodules.widen = widen = FloatConvert(source=BINARY16, target=BINARY32)
+        m.submodules.common = common = FloatMultiply(number_format=BINARY32, stages=1)
+        fractions = {mode: FRACTION_BITS[mode] for mode in Mode}
+        m.d.comb += [
+            widen.a.eq(Mux(of_head, largest[held.scalar], scales[held.scalar])),
+            common.a.eq(widen.result),
+            common.b.eq(Mux(of_scores, int(constant), BINARY32.one)),
+            self.scaler.common.eq(common.result),
+            self.scaler.point.eq(
+                Mux(
+                    of_scores,
+                    fractions[Mode.QK],
+                    Mux(of_head, fractions[Mode.PV], fractions[Mode.LINEAR]),
+                )
+            ),
+        ]

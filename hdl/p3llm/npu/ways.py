@@ -1,0 +1,380 @@
+"""The ways of vectors through the NPU's units: one for each of its operations."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+
+from hdl.arith.float_format import BINARY16
+from hdl.nonlinear.activation_functions import Function
+from hdl.nonlinear.row_norm import EPSILON_BITS
+from hdl.p3llm.npu.npu_instructions import NpuOperation
+from hdl.p3llm.npu.number_lanes import FIXED_FRACTION
+from hdl.p3llm.quantisers.key_smoothing import Operation as Smoothing
+from hdl.stream.connect import join_handshake
+
+EPSILON = 1e-5
+"""Of the norms, as the models have it."""
+
+PROBABILITY_FRACTION = 16
+"""Fraction bits of what the softmax gives."""
+
+
+def epsilon_steps(width: int) -> dict[int, int]:
+    """Return ``width * epsilon`` in squared steps of a row, by the row's binary point.
+
+    Below the points that are listed it is 0, above them all ones.
+    """
+    steps = {point: round(width * EPSILON * 4.0**point) for point in range(-10, 40)}
+    return {point: value for point, value in steps.items() if 0 < value < 1 << EPSILON_BITS}
+
+
+@dataclass(frozen=True)
+class Stores:
+    """Whether a slice is written: of `numbers`, of `codes` as inputs."""
+
+    numbers: Signal
+    codes: Signal
+
+
+@dataclass(frozen=True)
+class Ways:
+    """What is connected while an operation is under way; no two are at once.
+
+    Parameters
+    ----------
+    m : Module
+        Of the vector unit.
+    unit : VectorUnit
+        Its memories' readers and its functions.
+    stores : Stores
+        What an operation writes.
+    finished : Signal
+        An operation without a store ends.
+    fetching : Signal
+        Only the values' scales go, to the second-level scaling.
+    running : Signal
+        The operation has begun and not ended.
+    """
+
+    m: Module
+    unit: Any
+    stores: Stores
+    finished: Signal
+    fetching: Signal
+    running: Signal
+
+    @property
+    def table(self) -> dict[NpuOperation, Callable[[], None]]:
+        """The way of each operation."""
+        return {
+            NpuOperation.LOAD: self.load,
+            NpuOperation.LEAVE: self.leave,
+            NpuOperation.NORM: self.norm,
+            NpuOperation.SCALE: self.scale,
+            NpuOperation.RESIDUAL: self.residual,
+            NpuOperation.GATED: self.gated,
+            NpuOperation.FACTORS: self.factors,
+            NpuOperation.QUERY: self.query,
+            NpuOperation.KEY: self.key,
+            NpuOperation.VALUE: self.value,
+            NpuOperation.SCORES: self.scores,
+            NpuOperation.HEAD: self.scale,
+            NpuOperation.ACTIVATE: self.activate,
+        }
+
+    def load(self) -> None:
+        """Take a hidden state."""
+        states = self.unit.states_in
+        self.m.d.comb += [
+            self.stores.numbers.eq(states.valid & self.running),
+            states.ready.eq(self.running),
+        ]
+
+    def scale(self) -> None:
+        """Make numbers of sums."""
+        self._scaled()
+        results = self.unit.scaler.results
+        self.m.d.comb += [self.stores.numbers.eq(results.valid), results.ready.eq(1)]
+
+    def factors(self) -> None:
+        """Give a head's factors to the smoothing."""
+        slices = self.unit.factor_reader.slices
+        self._smoothed(slices, self._factors(), Smoothing.BEGIN)
+        ends = slices.valid & slices.payload.last
+        self.m.d.comb += self.finished.eq(ends & self.unit.smoothing.vectors.ready)
+
+    def query(self) -> None:
+        """Turn, smooth and quantise a query."""
+        self._turned(Smoothing.QUERY)
+        self._quantised(self.unit.smoothing.results)
+
+    def key(self) -> None:
+        """Turn, smooth and quantise a key."""
+        self._turned(Smoothing.KEY)
+        self._cached(self.unit.smoothing.results)
+
+    def value(self) -> None:
+        """Quantise a value."""
+        self._halved(self.unit.number_reader.slices, self._number())
+        self._cached(self.unit.half.results)
+
+    def activate(self) -> None:
+        """Quantise numbers as inputs."""
+        self._halved(self.unit.number_reader.slices, self._number())
+        self._quantised(self.unit.half.results)
+
+    def _number(self) -> Value:
+        """Return the slice of numbers that the reader shows."""
+        return self.unit.numbers.read_data
+
+    def _factors(self) -> Value:
+        """Return the slice of FP16 numbers that the reader shows: half of a column."""
+        low = self.unit.factor_reader.slices.payload.low
+        return self.unit.columns.read_data.word_select(low, 16 * self.unit.parameters.lanes)
+
+    def _scaled(self) -> None:
+        """Give sums and their factors to the scaler."""
+        sums, factors, scaler = (
+            self.unit.sum_reader.slices,
+            self.unit.factor_reader.slices,
+            self.unit.scaler,
+        )
+        alone = self.unit.held.operation == NpuOperation.HEAD
+        both = sums.valid & (factors.valid | alone) & ~self.fetching
+        one = Const(BINARY16.one, 16).replicate(self.unit.parameters.lanes)
+        self.m.d.comb += [
+            scaler.slices.valid.eq(both),
+            scaler.slices.payload.sums.eq(self.unit.sums),
+            scaler.slices.payload.factors.eq(Mux(alone, one, self._factors())),
+            scaler.slices.payload.last.eq(sums.payload.last),
+            sums.ready.eq(scaler.slices.ready & both),
+            factors.ready.eq(scaler.slices.ready & both),
+        ]
+
+    def leave(self) -> None:
+        """Give a hidden state."""
+        slices, out = self.unit.number_reader.slices, self.unit.states_out
+        self.m.d.comb += [
+            out.valid.eq(slices.valid & self.running),
+            out.payload["values"].eq(self._number()),
+            out.payload.last.eq(slices.payload.last),
+            slices.ready.eq(out.ready),
+            self.finished.eq(slices.valid & out.ready & slices.payload.last),
+        ]
+
+    def _blocked(self, *, spare: int) -> None:
+        """Give numbers to the conversion to integers."""
+        link(
+            self.m,
+            self.unit.number_reader.slices,
+            self.unit.block.vectors,
+            values=self._number(),
+            spare=spare,
+            last=self.unit.number_reader.slices.payload.last,
+        )
+
+    def norm(self) -> None:
+        """Normalise and quantise a hidden state."""
+        block, norm, factors = (
+            self.unit.block.results,
+            self.unit.norm,
+            self.unit.factor_reader.slices,
+        )
+        self._blocked(spare=0)
+        epsilon = Signal(EPSILON_BITS)
+        table = epsilon_steps(self.unit.parameters.width)
+        self.m.d.comb += epsilon.eq(
+            Mux(block.payload.point > max(table), (1 << EPSILON_BITS) - 1, 0)
+        )
+        for point, steps in table.items():
+            with self.m.If(block.payload.point == point):
+                self.m.d.comb += epsilon.eq(steps)
+        link(
+            self.m,
+            block,
+            norm.states,
+            values=block.payload["values"],
+            epsilon=epsilon,
+            last=block.payload.last,
+        )
+        self.m.d.comb += [
+            norm.weights.valid.eq(factors.valid),
+            norm.weights.payload.eq(self._factors()),
+            factors.ready.eq(norm.weights.ready),
+        ]
+        results = norm.results
+        self._halved(results, results.payload["values"], point=Const(FIXED_FRACTION))
+        self._quantised(self.unit.half.results)
+
+    def _halved(self, source: Any, values: Any, point: Any = None) -> None:
+        """Turn numbers, or integers with a binary point, into FP16."""
+        half = self.unit.half.slices
+        self.m.d.comb += half.payload.whole.eq(point is not None)
+        if point is None:
+            link(self.m, source, half, singles=values, last=source.payload.last)
+            return
+        link(self.m, source, half, point=point, last=source.payload.last)
+        self.m.d.comb += [
+            half.payload.integers[i].eq(values[i]) for i in range(self.unit.parameters.lanes)
+        ]
+
+    def _quantised(self, source: Any) -> None:
+        """Quantise FP16 as inputs."""
+        link(
+            self.m,
+            source,
+            self.unit.e4m3.vectors,
+            values=source.payload["values"],
+            last=source.payload.last,
+        )
+        self.m.d.comb += [
+            self.stores.codes.eq(self.unit.e4m3.results.valid),
+            self.unit.e4m3.results.ready.eq(1),
+        ]
+
+    def _cached(self, source: Any) -> None:
+        """Quantise FP16 for the cache."""
+        results, codes = self.unit.int4.results, self.unit.codes
+        values = source.payload["values"]
+        link(self.m, source, self.unit.int4.vectors, values=values, last=source.payload.last)
+        fields = {name: getattr(results.payload, name) for name, _ in results.payload.shape()}
+        link(self.m, results, codes, value=self.unit.held.operation == NpuOperation.VALUE, **fields)
+        self.m.d.comb += self.finished.eq(results.valid & codes.ready & results.payload.last)
+
+    def _smoothed(self, source: Any, values: Any, operation: Smoothing) -> None:
+        """Give keys, queries or factors to the smoothing."""
+        link(
+            self.m,
+            source,
+            self.unit.smoothing.vectors,
+            operation=operation,
+            head=self.unit.held.head,
+            values=values,
+            last=source.payload.last,
+        )
+
+    def _turned(self, operation: Smoothing) -> None:
+        """Turn a head by its position, and smooth it."""
+        block, rotary = self.unit.block.results, self.unit.rotary
+        self._blocked(spare=1)
+        link(
+            self.m,
+            block,
+            rotary.vectors,
+            values=block.payload["values"],
+            position=self.unit.position,
+            last=block.payload.last,
+        )
+        # The vector's binary point outlasts its way through the rotation.
+        point = Signal.like(block.payload.point, name=f"point_of_{operation.name.lower()}")
+        with self.m.If(block.valid):
+            self.m.d.sync += point.eq(block.payload.point)
+        results = rotary.rotated
+        self._halved(results, results.payload["values"], point=point)
+        self._smoothed(self.unit.half.results, self.unit.half.results.payload["values"], operation)
+
+    def residual(self) -> None:
+        """Add a linear layer's outputs to the hidden state."""
+        self._scaled()
+        scaled, numbers, single = (
+            self.unit.scaler.results,
+            self.unit.number_reader.slices,
+            self.unit.single,
+        )
+        valid = join_handshake(self.m, [scaled, numbers], single.slices.ready)
+        self.m.d.comb += [
+            single.slices.valid.eq(valid),
+            single.slices.payload["values"].eq(scaled.payload["values"]),
+            single.slices.payload.addends.eq(self._number()),
+            single.slices.payload.last.eq(scaled.payload.last),
+            self.stores.numbers.eq(single.results.valid),
+            single.results.ready.eq(1),
+        ]
+
+    def gated(self) -> None:
+        """Multiply a linear layer's outputs by SiLU of the other half's."""
+        self._scaled()
+        numbers, fixed, single = self.unit.number_reader.slices, self.unit.fixed, self.unit.single
+        link(self.m, numbers, fixed.slices, values=self._number(), last=numbers.payload.last)
+        link(
+            self.m,
+            fixed.results,
+            self.unit.activation.inputs,
+            values=fixed.results.payload["values"],
+            function=Function.SILU.value,
+            last=fixed.results.payload.last,
+        )
+        scaled, gates = self.unit.scaler.results, self.unit.activation.outputs
+        valid = join_handshake(self.m, [scaled, gates], single.slices.ready)
+        self.m.d.comb += [
+            single.slices.valid.eq(valid),
+            single.slices.payload.multiply.eq(1),
+            single.slices.payload["values"].eq(scaled.payload["values"]),
+            single.slices.payload.factors.eq(gates.payload["values"]),
+            single.slices.payload.last.eq(scaled.payload.last),
+        ]
+        self._halved(single.results, single.results.payload["values"])
+        self._quantised(self.unit.half.results)
+
+    def scores(self) -> None:
+        """Make scores, probabilities, and inputs with the values' scales in them."""
+        p, factors = self.unit.parameters, self.unit.factor_reader.slices
+        self._scaled()
+
+        def kept(index: Value) -> list[Value]:
+            """Return which tokens of a slice are there."""
+            return [index * p.lanes + i <= self.unit.position for i in range(p.lanes)]
+
+        scales = self.unit.scaling.scales
+        with self.m.If(self.fetching):
+            keep = kept(factors.payload.index)
+            link(self.m, factors, scales, last=factors.payload.last)
+            self.m.d.comb += [
+                scales.payload["values"][i].eq(
+                    self._factors().word_select(i, 16) & keep[i].replicate(16)
+                )
+                for i in range(p.lanes)
+            ]
+        link(
+            self.m,
+            self.unit.scaler.results,
+            self.unit.fixed.slices,
+            values=self.unit.scaler.results.payload["values"],
+            last=self.unit.scaler.results.payload.last,
+        )
+        index = Signal.like(factors.payload.index)
+        scores, fixed = self.unit.softmax.scores, self.unit.fixed.results
+        link(
+            self.m,
+            fixed,
+            scores,
+            values=fixed.payload["values"],
+            keep=Cat(kept(index)),
+            last=fixed.payload.last,
+        )
+        with self.m.If(scores.valid & scores.ready):
+            self.m.d.sync += index.eq(Mux(fixed.payload.last, 0, index + 1))
+        shares = self.unit.softmax.probabilities
+        self._halved(shares, shares.payload["values"], point=Const(PROBABILITY_FRACTION))
+        halves, inputs = self.unit.half.results, self.unit.scaling.probabilities
+        link(self.m, halves, inputs, values=halves.payload["values"], last=halves.payload.last)
+        products = self.unit.scaling.results
+        link(
+            self.m,
+            products,
+            self.unit.probability.probabilities,
+            values=products.payload["values"],
+            last=products.payload.last,
+        )
+        self.m.d.comb += [
+            self.stores.codes.eq(self.unit.probability.results.valid),
+            self.unit.probability.results.ready.eq(1),
+        ]
+
+
+def link(m: Module, source: Any, sink: Any, **fields: Any) -> None:
+    """Let a stream be taken by another whose payload has other fields."""
+    m.d.comb += [sink.valid.eq(source.valid), source.ready.eq(sink.ready)]
+    m.d.comb += [Value.cast(getattr(sink.payload, name)).eq(fields[name]) for name in fields]
