@@ -6,19 +6,20 @@ the other, each rounded to nearest: an integer to float32, a product, a sum, a c
 """
 
 from dataclasses import dataclass
-from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
 from golden.arith import bitmod_fp4
+from golden.arith.float_to_fixed import float_to_fixed
 from golden.arith.float_values import codes, values
 from golden.nonlinear.activation_functions import activation
 from golden.nonlinear.rms_norm import rms_norm
 from golden.nonlinear.rotary_embedding import rotate
-from golden.nonlinear.row_norm import quantise_states, quantise_weights
+from golden.nonlinear.row_norm import quantise_weights
 from golden.nonlinear.softmax import softmax
-from golden.p3llm.dram_layout import pack_columns, unpack_columns
+from golden.p3llm.dram_layout import LANES, pack_columns, unpack_columns
+from golden.p3llm.npu.block_fixed import block_fixed
 from golden.p3llm.pim.operand_decoder import real
 from golden.p3llm.pim.pim_processing_element import dot_products
 from golden.p3llm.quantisers.e4m3_quantiser import e4m3_quantiser
@@ -26,48 +27,20 @@ from golden.p3llm.quantisers.int4_quantiser import int4_quantiser
 from golden.p3llm.quantisers.key_smoothing import fused_queries, smoothed_keys, smoothing_factors
 from golden.p3llm.quantisers.probability_quantiser import probability_quantiser
 from golden.p3llm.quantisers.value_scaling import value_scaling
-from hdl.nonlinear.activation_functions import ActivationFunctionsParameters, Function
-from hdl.nonlinear.rms_norm import RmsNormParameters
-from hdl.nonlinear.rotary_embedding import RotaryEmbeddingParameters
-from hdl.nonlinear.softmax import SoftmaxParameters
+from hdl.nonlinear.activation_functions import Function
+from hdl.p3llm.parameters import P3llmParameters
 from hdl.p3llm.pim.operand_decoder import Mode
-from hdl.p3llm.quantisers.probability_quantiser import ProbabilityQuantiserParameters
-from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object
 
 Octets = NDArray[np.uint8]
 Halves = NDArray[np.uint16]
 Singles = NDArray[np.float32]
 EPSILON = 1e-5
-STEP = 1 << 10
+EPSILON_BITS = 32
+FRACTION = 10
+"""Fraction bits of Q6.10."""
+
+STEP = 1 << FRACTION
 """Steps of 1 in Q6.10."""
-
-
-@parameter_object
-class DecoderParameters(Parameters):
-    """Dimensions of a model whose layers are decoded.
-
-    Parameters
-    ----------
-    width, feed_forward : int
-        Elements of a hidden state, and between the feed-forward matrices.
-    heads, kv_heads, head_size : int
-        Query heads, key/value heads, and elements of a head.
-    base : int
-        Of the rotary embedding.
-    group : int
-        Weights in a group; halved for a matrix whose inputs it does not divide.
-    lanes : int
-        Elements a cycle of the NPU's functions: the softmax's maximum depends on it.
-    """
-
-    width: Annotated[int, Range(64, 16384, "elements")] = 576
-    feed_forward: Annotated[int, Range(64, 65536, "elements")] = 1536
-    heads: Annotated[int, Range(1, 128, "heads")] = 9
-    kv_heads: Annotated[int, Range(1, 128, "heads")] = 3
-    head_size: Annotated[int, Range(16, 256, "elements")] = 64
-    base: Annotated[int, Range(2, 10_000_000, "ratio")] = 100_000
-    group: Annotated[int, PowerOfTwo(32, 128, "weights")] = 128
-    lanes: Annotated[int, PowerOfTwo(2, 64, "elements")] = 8
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -92,14 +65,16 @@ class Matrix:
     scales: Halves
 
     @classmethod
-    def quantised(cls, weights: NDArray[np.floating], group: int) -> "Matrix":
-        """Quantise a matrix, shape (outputs, inputs)."""
+    def quantised(
+        cls, weights: NDArray[np.floating], group: int, *, elements: int = 16
+    ) -> "Matrix":
+        """Quantise a matrix, shape (outputs, inputs), for columns of some elements."""
         while weights.shape[1] % group:
             group //= 2
         groups = bitmod_fp4.quantise(weights, group_size=group)
         steps, rows = bitmod_fp4.quantise_scales(groups.scales)
         return cls(
-            columns=pack_columns(groups.codes.reshape(weights.shape)),
+            columns=pack_columns(groups.codes.reshape(weights.shape), elements=elements),
             selects=groups.selects,
             steps=steps,
             scales=codes(rows[:, 0]),
@@ -129,14 +104,15 @@ class Matrix:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Weights:
-    """A layer: its matrices, and its norms' weights in float."""
+    """A layer: its matrices, and its norms' weights in float.
 
-    query: Matrix
-    key: Matrix
-    value: Matrix
+    Matrices of the same inputs are one: that of queries, keys and values, and that of the gate and
+    what it multiplies.
+    """
+
+    qkv: Matrix
     output: Matrix
-    gate: Matrix
-    up: Matrix
+    gate_up: Matrix
     down: Matrix
     norms: tuple[NDArray[np.floating], NDArray[np.floating]]
 
@@ -199,7 +175,7 @@ class Cache:
 
 
 def decode(
-    weights: Weights, cache: Cache, state: Singles, position: int, p: DecoderParameters
+    weights: Weights, cache: Cache, state: Singles, position: int, p: P3llmParameters
 ) -> tuple[Singles, Cache]:
     """Return the hidden state behind a layer, float32, and the cache with the token in it.
 
@@ -213,45 +189,41 @@ def decode(
         Hidden state, shape (width,).
     position : int
         Of the token.
-    p : DecoderParameters
+    p : P3llmParameters
         Dimensions.
     """
     here = normed(state, weights.norms[0], p)
 
-    def heads(flat: Singles) -> Singles:
-        return flat.reshape(-1, p.head_size)
-
-    query, key = (
-        rotated(heads(matrix.product(here)), position, p) for matrix in (weights.query, weights.key)
-    )
-    cache = cache.appended(key, codes(heads(weights.value.product(here))))
-    attended = attention(query, cache, p)
+    projected = weights.qkv.product(here).reshape(-1, p.head_size)
+    turning = p.heads + p.kv_heads
+    turned = rotated(projected[:turning], position, p)
+    cache = cache.appended(turned[p.heads :], codes(projected[turning:]))
+    attended = attention(turned[: p.heads], cache, p)
     state = state + weights.output.product(codes(attended.reshape(-1)))
     here = normed(state, weights.norms[1], p)
-    gate, up = weights.gate.product(here), weights.up.product(here)
+    gate, up = np.split(weights.gate_up.product(here), 2)
     inner = silu(gate, p) * up
     return state + weights.down.product(codes(inner)), cache
 
 
-def normed(state: Singles, weight: NDArray[np.floating], p: DecoderParameters) -> Halves:
+def normed(state: Singles, weight: NDArray[np.floating], p: P3llmParameters) -> Halves:
     """Return a hidden state over its root mean square, weighted, in FP16."""
-    norm = RmsNormParameters(lanes=p.lanes, width=p.width)
-    raw, epsilon = quantise_states(state[np.newaxis], EPSILON)
-    weighted = rms_norm(raw, epsilon, quantise_weights(weight, norm), norm)[0]
+    raw, point = block_fixed(state[np.newaxis])
+    steps = np.rint(np.ldexp(p.width * EPSILON, 2 * point))
+    epsilon = np.minimum(steps, (1 << EPSILON_BITS) - 1).astype(np.int64)
+    weighted = rms_norm(raw, epsilon, quantise_weights(weight, p.norm), p.norm)[0]
     return codes(weighted / STEP)
 
 
-def rotated(heads: Singles, position: int, p: DecoderParameters) -> Halves:
+def rotated(heads: Singles, position: int, p: P3llmParameters) -> Halves:
     """Return heads turned by a position, in FP16; each has 16 bits by its own power of two."""
-    rotary = RotaryEmbeddingParameters(lanes=p.lanes, head_size=p.head_size, base=p.base)
     # One bit less than fits: turned, an element grows by up to the root of two.
-    exponent = 14 - np.frexp(np.abs(heads).max(axis=1, keepdims=True))[1]
-    raw = np.rint(np.ldexp(heads.astype(np.float64), exponent)).astype(np.int64)
-    turned = rotate(raw, np.full(len(heads), position), rotary)
-    return codes(np.ldexp(turned.astype(np.float64), -exponent))
+    raw, point = block_fixed(heads, spare=1)
+    turned = rotate(raw, np.full(len(heads), position), p.rotary)
+    return codes(np.ldexp(turned.astype(np.float64), -point[:, np.newaxis]))
 
 
-def attention(queries: Halves, cache: Cache, p: DecoderParameters) -> Singles:
+def attention(queries: Halves, cache: Cache, p: P3llmParameters) -> Singles:
     """Return the heads' outputs, float32, shape (heads, head_size)."""
     group = p.heads // p.kv_heads
     results = []
@@ -268,7 +240,7 @@ def attention(queries: Halves, cache: Cache, p: DecoderParameters) -> Singles:
         )
         shares = shared(real(Mode.QK, sums), scale, cache.key_scales[kv], p)
         fused, largest = value_scaling(cache.value_scales[kv], shares)
-        inputs = probability_quantiser(fused, ProbabilityQuantiserParameters(lanes=p.lanes))
+        inputs = probability_quantiser(fused, p.probabilities)
         vectors = unpack_columns(
             pack_columns(cache.values[kv].T), outputs=p.head_size, terms=tokens
         )
@@ -283,9 +255,7 @@ def attention(queries: Halves, cache: Cache, p: DecoderParameters) -> Singles:
     return np.stack(results)
 
 
-def shared(
-    sums: NDArray[np.float64], scale: Halves, scales: Halves, p: DecoderParameters
-) -> Halves:
+def shared(sums: NDArray[np.float64], scale: Halves, scales: Halves, p: P3llmParameters) -> Halves:
     """Return probabilities of scores, in FP16.
 
     A score is in base 2: its query's scale times ``log2(e) / sqrt(size)``, times the token's, times
@@ -294,15 +264,15 @@ def shared(
     constant = np.float32(np.log2(np.e) / np.sqrt(p.head_size))
     factor = values(scale).astype(np.float32) * constant
     scores = sums.astype(np.float32) * (values(scales).astype(np.float32) * factor)
-    raw = np.clip(np.rint(scores * np.float32(STEP)), -(1 << 15), (1 << 15) - 1).astype(np.int64)
-    beyond = -len(raw) % p.lanes
+    raw = float_to_fixed(scores, FRACTION)
+    # The last slice may be a column of values, four tokens, or more.
+    beyond = -len(raw) % max(p.lanes, LANES)
     keep = np.pad(np.ones((1, len(raw)), bool), [(0, 0), (0, beyond)])
-    shares = softmax(np.pad(raw, (0, beyond))[np.newaxis], keep, SoftmaxParameters(lanes=p.lanes))
+    shares = softmax(np.pad(raw, (0, beyond))[np.newaxis], keep, p.softmax)
     return codes(np.ldexp(shares[0, : len(raw)].astype(np.float64), -16))
 
 
-def silu(gates: Singles, p: DecoderParameters) -> Singles:
+def silu(gates: Singles, p: P3llmParameters) -> Singles:
     """Return SiLU of Q6.10, as float32."""
-    raw = np.clip(np.rint(gates * np.float32(STEP)), -(1 << 15), (1 << 15) - 1).astype(np.int64)
-    functions = ActivationFunctionsParameters(lanes=p.lanes)
-    return (activation(raw, Function.SILU.value, functions) / STEP).astype(np.float32)
+    raw = float_to_fixed(gates, FRACTION)
+    return (activation(raw, Function.SILU.value, p.activation) / STEP).astype(np.float32)

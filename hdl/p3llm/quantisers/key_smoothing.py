@@ -183,6 +183,14 @@ class KeySmoothing(Unit):
         marks = delay_line(m, beside, name="marks", **stages)[-1]
         smoothed = delay_line(m, valid & ~observes, name="smoothed", reset=True, **stages)[-1]
         m.d.comb += [results.valid.eq(smoothed), results.payload.last.eq(marks[0])]
+        self._lanes(m, memory, word, now, move, marks[1])
+        return m
+
+    def _lanes(
+        self, m: Module, memory: Memory, word: Signal, now: Any, move: Signal, divides: Any
+    ) -> None:
+        """Raise every lane's factor, divide by it, and multiply by it."""
+        p = self.parameters
         raised = []
         for i in range(p.lanes):
             factor = word.word_select(i, 15)
@@ -200,11 +208,10 @@ class KeySmoothing(Unit):
             # A product is ready sooner than a quotient.
             waiting = max(p.stages - 2, 0)
             product = delay_line(m, multiply.result, waiting, name=f"product_{i}", enable=move)[-1]
-            m.d.comb += results.payload.values[i].eq(
-                Mux(marks[1], divide.result.as_value(), product.as_value())
+            m.d.comb += self.results.payload.values[i].eq(
+                Mux(divides, divide.result.as_value(), product.as_value())
             )
         m.d.comb += memory.write_data.eq(Cat(raised))
-        return m
 
     def _raised(self, m: Module, lane: int, now: Any, factor: Any) -> Signal:
         """Return a channel's factor with one more key."""

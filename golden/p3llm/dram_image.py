@@ -1,0 +1,98 @@
+"""The banks' bytes: a layer's weights, scales, keys and values, where the system reads them.
+
+A position is a column of every unit. Positions of a row are followed by those of the next row of
+the banks of the other parity.
+"""
+
+import numpy as np
+
+from golden.nonlinear.row_norm import quantise_weights
+from golden.p3llm.dram_layout import LANES, octets, pack_columns, pack_selects
+from golden.p3llm.p3llm import Cache, Halves, Matrix, Octets, Weights
+from hdl.p3llm.parameters import KEY_SET, LINEAR_SET, MatrixPlace, P3llmParameters
+
+
+def halves(p: P3llmParameters, numbers: Halves) -> Octets:
+    """Return positions of FP16 numbers, shape (positions, units, bytes)."""
+    padded = np.pad(numbers.ravel(), (0, -numbers.size % p.block))
+    return padded.astype("<u2").view(np.uint8).reshape(-1, p.units, 2 * p.elements)
+
+
+def of_rounds(p: P3llmParameters, rounds: int, rows: np.ndarray) -> np.ndarray:
+    """Return what outputs have as (rounds, units, elements, ...), zeros behind the last."""
+    padding = [(0, rounds * p.block - len(rows)), *[(0, 0)] * (rows.ndim - 1)]
+    return np.pad(rows, padding).reshape(rounds, p.units, p.elements, *rows.shape[1:])
+
+
+def matrix_image(p: P3llmParameters, matrix: Matrix, place: MatrixPlace) -> Octets:
+    """Return a linear layer: of each group sets of rounds, then all row scales."""
+    selects = of_rounds(p, place.rounds, matrix.selects)
+    steps = of_rounds(p, place.rounds, matrix.steps)
+    size = 2 * p.elements
+    columns = matrix.columns.reshape(len(matrix.columns), place.outers, place.steps, size)
+    padding = [(0, place.rounds * p.units - len(columns)), (0, 0), (0, 0), (0, 0)]
+    columns = np.pad(columns, padding).reshape(place.rounds, p.units, *columns.shape[1:])
+    image = []
+    for outer in range(place.outers):
+        for first in range(0, place.rounds, LINEAR_SET):
+            rounds = slice(first, min(first + LINEAR_SET, place.rounds))
+            count = rounds.stop - rounds.start
+            bits = np.zeros((LINEAR_SET, p.units, p.elements), np.uint8)
+            bits[:count] = selects[rounds, ..., outer]
+            metadata = [pack_selects(bits[:, unit]) for unit in range(p.units)]
+            image.append(np.stack(metadata)[np.newaxis])
+            scales = np.zeros((count + count % 2, p.units, p.elements), np.uint8)
+            scales[:count] = steps[rounds, ..., outer]
+            pairs = scales.reshape(-1, 2, p.units, p.elements).swapaxes(1, 2)
+            image.append(pairs.reshape(-1, p.units, size))
+            of_group = columns[rounds, :, outer].swapaxes(1, 2)
+            image.append(of_group.reshape(-1, p.units, size))
+    return np.concatenate([*image, halves(p, matrix.scales)])
+
+
+def key_image(p: P3llmParameters, cache: Cache, head: int) -> Octets:
+    """Return a head's keys: sets of zero points, both scales of the tokens, keys."""
+    tokens = KEY_SET * p.block
+    sets = -(-p.capacity // tokens)
+    behind = sets * tokens - cache.keys.shape[1]
+    zeros = np.pad(cache.key_zeros[head], (0, behind))
+    zeros = zeros.reshape(sets, KEY_SET, p.units, p.elements).swapaxes(1, 2)
+    scales = [
+        halves(p, np.pad(one[head], (0, behind))).reshape(sets, KEY_SET, p.units, -1)
+        for one in (cache.key_scales, cache.value_scales)
+    ]
+    columns = pack_columns(np.pad(cache.keys[head], [(0, behind), (0, 0)]), elements=p.elements)
+    columns = columns.reshape(sets, KEY_SET, p.units, p.head_size // LANES, -1).swapaxes(2, 3)
+    parts = [octets(zeros.reshape(sets, 1, p.units, -1)), *scales]
+    parts.append(columns.reshape(sets, -1, p.units, 2 * p.elements))
+    return np.concatenate(parts, axis=1).reshape(-1, p.units, 2 * p.elements)
+
+
+def value_image(p: P3llmParameters, cache: Cache, head: int) -> Octets:
+    """Return a head's values: sets of zero points, values; of the units that have channels."""
+    tokens = LANES * p.elements
+    sets = -(-p.capacity // tokens)
+    behind = sets * tokens - cache.values.shape[1]
+    tiles = p.head_size // p.elements
+    image = np.zeros((sets, 1 + p.elements, p.units, 2 * p.elements), np.uint8)
+    zeros = np.pad(cache.value_zeros[head], (0, behind)).reshape(sets, -1)
+    image[:, 0, :tiles] = octets(zeros)[:, np.newaxis]
+    vectors = np.pad(cache.values[head], [(0, behind), (0, 0)])
+    columns = pack_columns(vectors.T, elements=p.elements)
+    columns = columns.reshape(tiles, sets, p.elements, -1)
+    image[:, 1:, :tiles] = columns.transpose(1, 2, 0, 3)
+    return image.reshape(-1, p.units, 2 * p.elements)
+
+
+def layer_image(p: P3llmParameters, weights: Weights, cache: Cache) -> Octets:
+    """Return a layer, shape (positions, units, bytes)."""
+    parts = [
+        halves(p, quantise_weights(norm, p.norm).astype(np.int16).view(np.uint16))
+        for norm in weights.norms
+    ]
+    parts.append(halves(p, cache.factors))
+    for name, place in p.matrices.items():
+        parts.append(matrix_image(p, getattr(weights, name), place))
+    for image in (key_image, value_image):
+        parts.extend(image(p, cache, head) for head in range(p.kv_heads))
+    return np.concatenate(parts)

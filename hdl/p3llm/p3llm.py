@@ -1,0 +1,189 @@
+"""P3-LLM: decoder layers of decode steps, by compute units beside DRAM banks and an NPU."""
+
+from typing import Any
+
+from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from hdl.arith.delay_line import delay_line
+from hdl.p3llm.control.append_sequencer import AppendSequencer
+from hdl.p3llm.control.bank_scheduler import BankScheduler
+from hdl.p3llm.control.line_issuer import LineIssuer
+from hdl.p3llm.control.memory_instructions import MEMORY_INSTRUCTION, MemoryOperation
+from hdl.p3llm.control.product_sequencer import ProductSequencer
+from hdl.p3llm.control.program import MEMORY_LINE, NPU_LINE, Program, encoded
+from hdl.p3llm.npu.sum_accumulator import SumAccumulator
+from hdl.p3llm.npu.vector_unit import VectorUnit
+from hdl.p3llm.parameters import POSITION_BITS, P3llmParameters
+from hdl.p3llm.pim.pim_channel import STATUS, ColumnOperation, PimChannel
+from hdl.stream.connect import connect_streams
+from hdl.unit import Unit
+
+ARRIVES = 3
+"""Cycles from the choice of a command to its result."""
+
+
+class P3llm(Unit):
+    """A hidden state through a decoder layer whose weights, keys and values are in the banks.
+
+    A program (`Program`) says what the compute units multiply, and what the NPU does with the sums:
+    norms, rotary embedding, smoothing, softmax, second-level scaling, SiLU, residual and all
+    quantisers; each side waits for what it needs of the other. The token's keys and values are
+    written into the banks before its queries meet them.
+
+    **Latency** see the documentation. **Throughput** a layer after the other.
+    **Numerics** those of `golden.p3llm.p3llm`, bit for bit: products are exact integers, the rest
+    is binary32, FP16 and fixed point, each operation rounded once.
+
+    Parameters
+    ----------
+    parameters : P3llmParameters
+        Dimensions.
+
+    Members
+    -------
+    instructions : In(stream)
+        `layer` and `position`: a layer of the token behind `position` cached ones.
+    states_in, states_out : In, Out(stream)
+        Hidden states in binary32, `lanes` elements a slice; `last`.
+    bank_command : Out(struct)
+        For the arrays of the banks, as in `PimChannel`.
+    bank_data : In(ArrayLayout)
+        What each unit's bank was told to read in the cycle before.
+    status : Out(struct)
+        As in `PimChannel`: all zero, whatever comes.
+
+    Raises
+    ------
+    ValueError
+        By `P3llmParameters`.
+    """
+
+    def __init__(self, *, parameters: P3llmParameters) -> None:
+        self.parameters = p = parameters
+        self.channel = PimChannel(parameters=p.channel)
+        self.scheduler = BankScheduler(parameters=p.channel)
+        self.products = ProductSequencer(parameters=p)
+        self.appends = AppendSequencer(parameters=p)
+        self.accumulator = SumAccumulator(parameters=p)
+        self.vectors = VectorUnit(parameters=p)
+        program = Program(p)
+        self.memory_lines, self.npu_lines = (
+            LineIssuer(lines=encoded(lines, layout), width=layout.size)
+            for lines, layout in ((program.memory, MEMORY_LINE), (program.npu, NPU_LINE))
+        )
+        super().__init__(
+            {
+                "instructions": In(stream.Signature(p.instruction_layout)),
+                "states_in": In(stream.Signature(p.state_layout)),
+                "states_out": Out(stream.Signature(p.state_layout)),
+                "bank_command": Out(p.channel.bank_command_layout),
+                "bank_data": In(data.ArrayLayout(p.channel.unit.column_bits, p.units)),
+                "status": Out(STATUS),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Connect the memory's side, the NPU's side and the program."""
+        m = Module()
+        for name, part in vars(self).items():
+            if isinstance(part, Unit):
+                m.submodules[name] = part
+        self._commands(m)
+        self._results(m)
+        self._program(m)
+        vectors, channel = self.vectors, self.channel
+        connect_streams(m, self.states_in, vectors.states_in)
+        connect_streams(m, vectors.states_out, self.states_out)
+        connect_streams(m, vectors.codes, self.appends.codes)
+        m.d.comb += [
+            self.bank_command.eq(channel.bank_command),
+            channel.bank_data.eq(self.bank_data),
+            self.status.eq(channel.status),
+            vectors.sums.eq(self.accumulator.sums),
+            self.accumulator.read_enable.eq(vectors.sums_read),
+            self.accumulator.read_address.eq(vectors.sums_address),
+        ]
+        return m
+
+    def _commands(self, m: Module) -> None:
+        """Judge the column that either sequencer asks for; send it, with its data, in registers."""
+        products, appends, scheduler = self.products, self.appends, self.scheduler
+        channel = self.channel
+        writes_input = Signal()
+        command = Signal(self.parameters.channel.column_command_layout)
+        appending = ~appends.idle
+        m.d.comb += [
+            scheduler.column.eq(Mux(appending, appends.column, products.column)),
+            products.taken.eq(scheduler.taken & ~appending),
+            appends.taken.eq(scheduler.taken & appending),
+            self.vectors.word_address.eq(products.word_address),
+            channel.row_command.eq(scheduler.row_command),
+            channel.column_command.eq(command),
+        ]
+        m.d.sync += [
+            command.eq(Mux(appending, appends.command, products.command)),
+            writes_input.eq(products.command.operation == ColumnOperation.WRITE_INPUT),
+        ]
+        # The word of inputs was asked for with the command, and comes beside its registers.
+        with m.If(writes_input & ~delay_line(m, appending, 1, name="appending")[1]):
+            m.d.comb += Value.cast(channel.column_command.data).eq(self.vectors.word)
+
+    def _results(self, m: Module) -> None:
+        """Take results to where their commands said."""
+        products, accumulator, vectors = self.products, self.accumulator, self.vectors
+        result = self.channel.result
+        tag = delay_line(m, products.tag, ARRIVES - 1, name="tag", reset=True)[-1]
+        reads = delay_line(m, products.reads, ARRIVES, name="reads", reset=True)[-1]
+        m.d.comb += [
+            accumulator.coming.eq(tag),
+            accumulator.result.eq(result.data),
+            accumulator.scales_write.eq(reads.scales),
+            accumulator.scales_address.eq(reads.scales_address),
+            vectors.columns_write.eq(reads.numbers),
+            vectors.columns_address.eq(reads.place),
+            vectors.columns_data.eq(result.data),
+            self.appends.arrived.eq(result.valid),
+            self.appends.arrived_data.eq(result.data),
+        ]
+
+    def _program(self, m: Module) -> None:
+        """Begin both sides' lines with an instruction; memory's are products or appends."""
+        p, given = self.parameters, self.instructions.payload
+        vectors, products, appends = self.vectors, self.products, self.appends
+        memory, npu = self.memory_lines, self.npu_lines
+        position, layer = Signal(range(p.capacity)), Signal(POSITION_BITS)
+        for part in (vectors, products, appends):
+            m.d.comb += part.position.eq(position)
+        ends = memory.ended & npu.ended
+        m.d.comb += [
+            products.layer.eq(layer),
+            appends.layer.eq(layer),
+            self.instructions.ready.eq(ends),
+            *(side.begin.eq(ends & self.instructions.valid) for side in (memory, npu)),
+            memory.others.eq(npu.done),
+            npu.others.eq(memory.done),
+            npu.idle.eq(vectors.idle),
+            memory.idle.eq(products.idle & appends.idle),
+        ]
+        with m.If(ends & self.instructions.valid):
+            m.d.sync += [
+                position.eq(given.position),
+                layer.eq(given.layer * p.layer_positions),
+            ]
+        m.d.comb += [
+            vectors.instructions.valid.eq(npu.instructions.valid),
+            Value.cast(vectors.instructions.payload).eq(npu.instructions.payload),
+            npu.instructions.ready.eq(vectors.instructions.ready),
+        ]
+        line = memory.instructions
+        is_append = MEMORY_INSTRUCTION(line.payload).operation == MemoryOperation.APPEND
+        for side, chosen in ((products, ~is_append), (appends, is_append)):
+            m.d.comb += [
+                side.instructions.valid.eq(line.valid & chosen),
+                Value.cast(side.instructions.payload).eq(line.payload),
+            ]
+        m.d.comb += line.ready.eq(
+            Mux(is_append, appends.instructions.ready, products.instructions.ready)
+        )

@@ -1,0 +1,316 @@
+"""Dimensions of P3-LLM's system, and where in the banks and in the NPU's memories everything is."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from amaranth.lib import data
+
+from hdl.nonlinear.activation_functions import ActivationFunctionsParameters
+from hdl.nonlinear.rms_norm import RmsNormParameters
+from hdl.nonlinear.rotary_embedding import RotaryEmbeddingParameters
+from hdl.nonlinear.softmax import SoftmaxParameters
+from hdl.p3llm.pim.dot_product import LANES
+from hdl.p3llm.pim.pim_channel import COLUMN_BITS, ROW_BITS, PimChannelParameters
+from hdl.p3llm.quantisers.e4m3_quantiser import E4m3QuantiserParameters
+from hdl.p3llm.quantisers.int4_quantiser import Int4QuantiserParameters
+from hdl.p3llm.quantisers.key_smoothing import KeySmoothingParameters
+from hdl.p3llm.quantisers.probability_quantiser import ProbabilityQuantiserParameters
+from hdl.p3llm.quantisers.value_scaling import ValueScalingParameters
+from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, require
+
+POSITION_BITS = 1 + ROW_BITS + COLUMN_BITS
+"""Bits of a position: parity, row and column, of all units at once."""
+
+LINEAR_SET = 8
+"""Rounds of a linear layer that one column of metadata serves."""
+
+KEY_SET = 4
+"""Rounds of keys that one column of metadata serves."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatrixPlace:
+    """A linear layer's dimensions in the banks.
+
+    Members
+    -------
+    inputs, outputs, group : int
+        Of the matrix; weights of a group.
+    base : int
+        Position of its first column in a layer.
+    rounds : int
+        Tiles of a unit.
+    """
+
+    inputs: int
+    outputs: int
+    group: int
+    base: int
+    rounds: int
+
+    @property
+    def outers(self) -> int:
+        """Groups of an output."""
+        return self.inputs // self.group
+
+    @property
+    def steps(self) -> int:
+        """Columns of a group."""
+        return self.group // LANES
+
+    @property
+    def tables(self) -> int:
+        """Positions of a group's metadata and 8-bit scales."""
+        whole, rest = divmod(self.rounds, LINEAR_SET)
+        return whole * (1 + LINEAR_SET // 2) + (1 + (rest + 1) // 2 if rest else 0)
+
+    @property
+    def positions(self) -> int:
+        """Columns of every unit."""
+        return self.outers * (self.tables + self.rounds * self.steps) + self.rounds
+
+
+@parameter_object
+class P3llmParameters(Parameters):
+    """Dimensions of the system: a pseudo-channel, and a model's layers in its banks.
+
+    Parameters
+    ----------
+    channel : PimChannelParameters
+        The pseudo-channel.
+    width, feed_forward : int
+        Elements of a hidden state, and between the feed-forward matrices; multiples of a word of
+        inputs, ``2 * elements``.
+    heads, kv_heads, head_size : int
+        Query heads, key/value heads, and elements of a head: those of all units at most.
+    base : int
+        Of the rotary embedding.
+    group : int
+        Weights in a group; halved for a matrix whose inputs it does not divide.
+    capacity : int
+        Tokens of the cache.
+    layers : int
+        Layers in the banks.
+
+    Raises
+    ------
+    ValueError
+        If a rule above is broken, with the rule and the value.
+    """
+
+    channel: PimChannelParameters = PimChannelParameters()
+    width: Annotated[int, Range(16, 8192, "elements")] = 576
+    feed_forward: Annotated[int, Range(16, 16384, "elements")] = 1536
+    heads: Annotated[int, Range(1, 64, "heads")] = 9
+    kv_heads: Annotated[int, Range(1, 16, "heads")] = 3
+    head_size: Annotated[int, Range(8, 128, "elements")] = 64
+    base: Annotated[int, Range(2, 10_000_000, "ratio")] = 100_000
+    group: Annotated[int, PowerOfTwo(8, 256, "weights")] = 128
+    capacity: Annotated[int, PowerOfTwo(64, 4096, "tokens")] = 1024
+    layers: Annotated[int, Range(1, 64, "layers")] = 2
+
+    def __post_init__(self) -> None:
+        """Check every rule."""
+        super().__post_init__()
+        word = self.word
+        require(self.channel.unit.pumps == 2, "unit.pumps must be 2", self.channel.unit.pumps)
+        for name in ("width", "feed_forward", "head_size"):
+            value = getattr(self, name)
+            require(value % word == 0, f"{name} must be a multiple of {word}", value)
+        require(
+            self.heads % self.kv_heads == 0,
+            f"kv_heads must divide heads {self.heads}",
+            self.kv_heads,
+        )
+        most = min(self.block, LANES * self.channel.unit.steps)
+        require(self.head_size <= most, f"head_size must be at most {most}", self.head_size)
+        most = LANES * self.channel.unit.steps
+        require(word <= self.group <= most, f"group must be from {word} to {most}", self.group)
+        require(
+            self.capacity >= 2 * self.block,
+            f"capacity must be at least {2 * self.block}",
+            self.capacity,
+        )
+        timing = self.channel.timing
+        least = 2 * (timing.rfc + timing.rp + timing.rcd + timing.ras)
+        require(timing.refi >= least, f"timing.refi must be at least {least}", timing.refi)
+        # Each part of the NPU has rules of its own.
+        for part in ("norm", "rotary", "softmax", "e4m3", "int4", "smoothing", "scaling"):
+            getattr(self, part)
+        room = 1 << POSITION_BITS
+        used = self.layers * self.layer_positions
+        require(used <= room, f"layers must fit in {room} columns of each unit", self.layers)
+
+    @property
+    def elements(self) -> int:
+        """Outputs of a column, and FP16 numbers in one."""
+        return self.channel.unit.elements
+
+    @property
+    def units(self) -> int:
+        """Compute units."""
+        return self.channel.units
+
+    @property
+    def lanes(self) -> int:
+        """Elements a cycle of the NPU: the sums that one command reads."""
+        return self.elements // 2
+
+    @property
+    def word(self) -> int:
+        """Inputs of a word of the units' registers."""
+        return 2 * self.elements
+
+    @property
+    def block(self) -> int:
+        """Outputs of a round of all units, and FP16 numbers of a position."""
+        return self.units * self.elements
+
+    @property
+    def members(self) -> int:
+        """Query heads of a key/value head."""
+        return self.heads // self.kv_heads
+
+    @property
+    def chunk(self) -> int:
+        """Probabilities that an input register holds."""
+        return LANES * self.channel.unit.steps
+
+    @property
+    def qkv(self) -> int:
+        """Outputs of the queries', keys' and values' matrix."""
+        return (self.heads + 2 * self.kv_heads) * self.head_size
+
+    # The parts of the NPU.
+
+    @property
+    def norm(self) -> RmsNormParameters:
+        """Of the norm."""
+        return RmsNormParameters(lanes=self.lanes, width=self.width, rows=1)
+
+    @property
+    def rotary(self) -> RotaryEmbeddingParameters:
+        """Of the rotary embedding."""
+        return RotaryEmbeddingParameters(lanes=self.lanes, head_size=self.head_size, base=self.base)
+
+    @property
+    def softmax(self) -> SoftmaxParameters:
+        """Of the softmax."""
+        return SoftmaxParameters(lanes=self.lanes, scores=self.capacity, rows=1)
+
+    @property
+    def activation(self) -> ActivationFunctionsParameters:
+        """Of SiLU."""
+        return ActivationFunctionsParameters(lanes=self.lanes)
+
+    @property
+    def e4m3(self) -> E4m3QuantiserParameters:
+        """Of the quantiser of activations and queries."""
+        widest = max(self.width, self.feed_forward, self.heads * self.head_size)
+        return E4m3QuantiserParameters(lanes=self.lanes, width=widest, vectors=1)
+
+    @property
+    def int4(self) -> Int4QuantiserParameters:
+        """Of the quantiser of keys and values."""
+        return Int4QuantiserParameters(lanes=self.lanes, width=self.head_size, vectors=1)
+
+    @property
+    def smoothing(self) -> KeySmoothingParameters:
+        """Of the key smoothing."""
+        return KeySmoothingParameters(
+            lanes=self.lanes, head_size=self.head_size, heads=self.kv_heads
+        )
+
+    @property
+    def scaling(self) -> ValueScalingParameters:
+        """Of the second-level scaling."""
+        return ValueScalingParameters(lanes=self.lanes, tokens=self.capacity, rows=1)
+
+    @property
+    def probabilities(self) -> ProbabilityQuantiserParameters:
+        """Of the quantiser of probabilities."""
+        return ProbabilityQuantiserParameters(lanes=self.lanes)
+
+    # A layer in the banks, in positions.
+
+    def positions(self, numbers: int) -> int:
+        """Positions of a vector of FP16 numbers."""
+        return -(-numbers // self.block)
+
+    def group_of(self, inputs: int) -> int:
+        """Weights in a group of a matrix."""
+        group = self.group
+        while inputs % group:
+            group //= 2
+        return group
+
+    @property
+    def matrices(self) -> dict[str, MatrixPlace]:
+        """Where the four matrices stand."""
+        base = 2 * self.positions(self.width) + self.positions(self.kv_heads * self.head_size)
+        places = {}
+        for name, inputs, outputs in (
+            ("qkv", self.width, self.qkv),
+            ("output", self.heads * self.head_size, self.width),
+            ("gate_up", self.width, 2 * self.feed_forward),
+            ("down", self.feed_forward, self.width),
+        ):
+            places[name] = MatrixPlace(
+                inputs=inputs,
+                outputs=outputs,
+                group=self.group_of(inputs),
+                base=base,
+                rounds=self.positions(outputs),
+            )
+            base += places[name].positions
+        return places
+
+    @property
+    def norm_bases(self) -> tuple[int, int]:
+        """Where the norms' weights stand."""
+        return 0, self.positions(self.width)
+
+    @property
+    def factors_base(self) -> int:
+        """Where the smoothing factors stand."""
+        return 2 * self.positions(self.width)
+
+    @property
+    def key_set(self) -> int:
+        """Positions of a set of keys: zero points, both scales of its tokens, keys."""
+        return 1 + 2 * KEY_SET + KEY_SET * self.head_size // LANES
+
+    @property
+    def value_set(self) -> int:
+        """Positions of a set of values: zero points, values."""
+        return 1 + self.elements
+
+    def key_base(self, head: int) -> int:
+        """Where a head's keys begin."""
+        down = self.matrices["down"]
+        sets = -(-self.capacity // (KEY_SET * self.block))
+        return down.base + down.positions + head * sets * self.key_set
+
+    def value_base(self, head: int) -> int:
+        """Where a head's values begin."""
+        sets = -(-self.capacity // (LANES * self.elements))
+        return self.key_base(self.kv_heads) + head * sets * self.value_set
+
+    @property
+    def layer_positions(self) -> int:
+        """Positions of a layer."""
+        return self.value_base(self.kv_heads)
+
+    # Streams of the system.
+
+    @property
+    def instruction_layout(self) -> data.StructLayout:
+        """A step of a layer: the token's `position`, that many tokens are cached before it."""
+        return data.StructLayout(
+            {"layer": range(max(self.layers, 2)), "position": range(self.capacity)}
+        )
+
+    @property
+    def state_layout(self) -> data.StructLayout:
+        """A slice of a hidden state in float32."""
+        return data.StructLayout({"values": data.ArrayLayout(32, self.lanes), "last": 1})
