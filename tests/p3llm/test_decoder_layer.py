@@ -3,50 +3,26 @@
 import numpy as np
 import pytest
 
-from golden.arith.float_values import codes
-from golden.llm import open_trace
 from golden.llm.trace import Trace
-from golden.nonlinear.rotary_embedding import paired
-from golden.p3llm.p3llm import Cache, DecoderParameters, Matrix, Weights, decode
+from golden.p3llm.p3llm import Cache, Matrix, Weights, decode
+from hdl.p3llm.parameters import P3llmParameters
+from testbenches.p3llm.system_models import LAYERS, real_cache, real_trace, real_weights
 
-PARAMETERS = DecoderParameters()
-TOKENS = 640
+PARAMETERS = P3llmParameters()
 PROMPT = 600
-LAYERS = (0, 14, 29)
 
 
 @pytest.fixture(scope="module")
 def trace() -> Trace:
-    return open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
+    return real_trace()
 
 
 def layer_weights(trace: Trace, layer: int) -> Weights:
-    """Quantise a layer; rows of queries and keys such that neighbours turn together."""
-
-    def matrix(name: str, *, turns: bool = False) -> Matrix:
-        weight = trace.linear(layer, name).weight
-        if turns:
-            rows = paired(np.arange(len(weight)).reshape(-1, trace.head_size)).reshape(-1)
-            weight = weight[rows]
-        return Matrix.quantised(weight, PARAMETERS.group)
-
-    return Weights(
-        query=matrix("q_proj", turns=True),
-        key=matrix("k_proj", turns=True),
-        value=matrix("v_proj"),
-        output=matrix("o_proj"),
-        gate=matrix("gate_proj"),
-        up=matrix("up_proj"),
-        down=matrix("down_proj"),
-        norms=(trace.norm(layer, "input"), trace.norm(layer, "post_attention")),
-    )
+    return real_weights(trace, layer, PARAMETERS)
 
 
 def prompt_cache(trace: Trace, layer: int) -> Cache:
-    """Quantise the keys and values of the prompt."""
-    heads = [trace.attention_trace(layer, head) for head in range(0, trace.heads, 3)]
-    keys = np.stack([codes(paired(head.k[:PROMPT])) for head in heads])
-    return Cache.of_prompt(keys, np.stack([codes(head.v[:PROMPT]) for head in heads]))
+    return real_cache(trace, layer, PROMPT, PARAMETERS)
 
 
 @pytest.mark.parametrize("layer", LAYERS)
@@ -91,7 +67,8 @@ def in_float64(weights: Weights, cache: Cache, state: np.ndarray, position: int)
         return integers * scales.view(np.float16).astype(np.float64)[..., np.newaxis]
 
     here = norm(state, weights.norms[0])
-    flat = (dequantised(weights.query) @ here).reshape(p.heads, -1, 2)
+    queries = dequantised(weights.qkv)[: p.heads * p.head_size] @ here
+    flat = queries.reshape(p.heads, -1, 2)
     turned = (flat[..., 0] + 1j * flat[..., 1]) * turn
     queries = np.stack([turned.real, turned.imag], axis=-1).reshape(p.heads, -1)
     factors = cache.factors.view(np.float16).astype(np.float64)
@@ -104,7 +81,7 @@ def in_float64(weights: Weights, cache: Cache, state: np.ndarray, position: int)
         heads.append(powers / powers.sum() @ vectors[head // 3])
     state = state + dequantised(weights.output) @ np.concatenate(heads)
     here = norm(state, weights.norms[1])
-    gate, up = dequantised(weights.gate) @ here, dequantised(weights.up) @ here
+    gate, up = np.split(dequantised(weights.gate_up) @ here, 2)
     return state + dequantised(weights.down) @ (gate / (1 + np.exp(-gate)) * up)
 
 

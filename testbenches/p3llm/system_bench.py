@@ -1,0 +1,124 @@
+"""A bench around P3-LLM: streams, banks, and what they must show in the end."""
+
+from typing import Any
+
+import numpy as np
+
+from hdl.p3llm.parameters import P3llmParameters
+from hdl.p3llm.pim.pim_channel import COLUMN_BITS
+from testbenches.bench import Bench, catalog_parameters
+from testbenches.packing import from_integers, pack, to_integers, unpack
+from testbenches.streams import Port, read
+
+KINDS = ("activate", "precharge", "refresh", "read", "write")
+"""What banks are told."""
+
+
+class Banks:
+    """The banks' arrays: positions of bytes, opened, read and written as the channel says.
+
+    Parameters
+    ----------
+    dut : Any
+        The design under test.
+    p : P3llmParameters
+        Dimensions.
+    """
+
+    def __init__(self, dut: Any, p: P3llmParameters) -> None:
+        self.p = p
+        self.told, self.data = Port(dut.bank_command), Port(dut.bank_data)
+        self.layout = p.channel.bank_command_layout
+        self.field = {name: field for name, field in self.layout}
+        self.image = np.zeros((0, p.units, 2 * p.elements), np.uint8)
+        self.clear()
+
+    def clear(self) -> None:
+        """Close all rows."""
+        self.rows = [0] * self.p.channel.timing.banks
+        self.columns = [0] * self.p.units
+        self.counts: dict[str, int] = dict.fromkeys((*KINDS, "multiplies"), 0)
+        self.data.value = 0
+
+    def drive(self) -> None:
+        """Give what was read in the cycle before."""
+        size = self.p.channel.unit.column_bits
+        self.data.value = sum(column << unit * size for unit, column in enumerate(self.columns))
+
+    def _field(self, told: int, name: str) -> int:
+        field = self.field[name]
+        return told >> field.offset & ((1 << field.width) - 1)
+
+    def sample(self) -> None:
+        """Do what is told."""
+        told = read(self.told)
+        masks = {name: self._field(told, name) for name in KINDS}
+        for name, mask in masks.items():
+            self.counts[name] += mask != 0
+        column, row = self._field(told, "column"), self._field(told, "row")
+        self.counts["multiplies"] += masks["read"].bit_count() == self.p.units
+        for bank in range(self.p.channel.timing.banks):
+            unit, side = divmod(bank, 2)
+            place = ((self.rows[bank] * 2 + side) << COLUMN_BITS) + column
+            if masks["read"] >> bank & 1:
+                inside = place < len(self.image)
+                octets = self.image[place, unit].tobytes() if inside else b""
+                self.columns[unit] = int.from_bytes(octets, "little")
+            if masks["write"] >> bank & 1:
+                size = 2 * self.p.elements
+                chosen = (self._field(told, "mask") >> np.arange(size) & 1).astype(bool)
+                octets = self._field(told, "data").to_bytes(size, "little")
+                self.image[place, unit, chosen] = np.frombuffer(octets, np.uint8)[chosen]
+            if masks["activate"] >> bank & 1:
+                self.rows[bank] = row
+
+
+class SystemBench:
+    """The system with its banks and streams.
+
+    Parameters
+    ----------
+    dut : Any
+        The design under test.
+    salt : str
+        Name of the test.
+    source, sink : str
+        Pause patterns.
+    """
+
+    def __init__(self, dut: Any, salt: str, *, source: str = "none", sink: str = "none") -> None:
+        self.p = p = catalog_parameters()
+        self.dut = dut
+        self.bench = Bench(dut, salt, patience=20_000 + 20 * p.layer_positions)
+        self.banks = self.bench.add(Banks(dut, p))
+        self.instructions = self.bench.source("instructions", source)
+        self.states_in = self.bench.source("states_in", source)
+        self.states_out = self.bench.sink("states_out", sink)
+        self.status = Port(dut.status)
+
+    def begin(self, layer: int, position: int, state: np.ndarray) -> None:
+        """Send an instruction and its hidden state."""
+        p = self.p
+        layout = p.instruction_layout
+        given = {"layer": np.array([layer]), "position": np.array([position])}
+        self.instructions.send(to_integers(pack(layout, given)))
+        values = state.view(np.uint32).reshape(-1, p.lanes).astype(np.int64)
+        last = np.arange(len(values)) == len(values) - 1
+        slices = {"values": values, "last": last.astype(np.int64)}
+        self.states_in.send(to_integers(pack(p.state_layout, slices)))
+
+    async def finish(self) -> tuple[np.ndarray, dict[str, int]]:
+        """Return the hidden state that comes, and what the layer took."""
+        p = self.p
+        count = p.width // p.lanes
+        self.states_out.received.clear()
+        start, before = self.bench.cycle, dict(self.banks.counts)
+        await self.bench.run(until=lambda: len(self.states_out.received) == count)
+        facts = {name: count - before[name] for name, count in self.banks.counts.items()}
+        facts["cycles"] = self.bench.cycle - start
+        payloads = [payload for _cycle, payload in self.states_out.received]
+        layout = p.state_layout
+        got = unpack(layout, from_integers(payloads, layout.size))
+        assert got["last"].tolist() == [0] * (count - 1) + [1]
+        self.bench.compare("status", np.zeros(1, np.int64), np.array([read(self.status)]))
+        return got["values"].reshape(-1).astype(np.uint32).view(np.float32), facts

@@ -1,0 +1,132 @@
+"""Models for P3-LLM's system: drawn layers of any dimensions, and SmolLM2's."""
+
+import numpy as np
+
+from golden.arith.float_values import codes
+from golden.llm import open_trace
+from golden.llm.trace import Trace
+from golden.nonlinear.rotary_embedding import paired
+from golden.p3llm.dram_image import layer_image
+from golden.p3llm.p3llm import Cache, Matrix, Weights, decode
+from hdl.p3llm.parameters import P3llmParameters
+
+TOKENS = 640
+LAYERS = (0, 14, 29)
+
+
+def real_trace() -> Trace:
+    """Return SmolLM2's tensors of prose."""
+    return open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
+
+
+def real_weights(trace: Trace, layer: int, p: P3llmParameters) -> Weights:
+    """Quantise a layer; rows of queries and keys such that neighbours turn together."""
+
+    def rows(name: str) -> np.ndarray:
+        weight = trace.linear(layer, name).weight
+        if name in ("q_proj", "k_proj"):
+            weight = weight[paired(np.arange(len(weight)).reshape(-1, trace.head_size)).reshape(-1)]
+        return weight
+
+    def matrix(*names: str) -> Matrix:
+        weights = np.concatenate([rows(name) for name in names])
+        return Matrix.quantised(weights, p.group, elements=p.elements)
+
+    return Weights(
+        qkv=matrix("q_proj", "k_proj", "v_proj"),
+        output=matrix("o_proj"),
+        gate_up=matrix("gate_proj", "up_proj"),
+        down=matrix("down_proj"),
+        norms=(trace.norm(layer, "input"), trace.norm(layer, "post_attention")),
+    )
+
+
+def real_cache(trace: Trace, layer: int, tokens: int, p: P3llmParameters) -> Cache:
+    """Quantise the keys and values of a prompt."""
+    heads = [trace.attention_trace(layer, head) for head in range(0, trace.heads, p.members)]
+    keys = np.stack([codes(paired(head.k[:tokens])) for head in heads])
+    return Cache.of_prompt(keys, np.stack([codes(head.v[:tokens]) for head in heads]))
+
+
+def drawn_weights(p: P3llmParameters, rng: np.random.Generator) -> Weights:
+    """Draw a layer of any dimensions."""
+
+    def matrix(outputs: int, inputs: int) -> Matrix:
+        numbers = rng.normal(size=(outputs, inputs)) / np.sqrt(inputs)
+        return Matrix.quantised(numbers.astype(np.float32), p.group, elements=p.elements)
+
+    norms = rng.uniform(0.5, 1.5, (2, p.width))
+    return Weights(
+        **{name: matrix(place.outputs, place.inputs) for name, place in p.matrices.items()},
+        norms=(norms[0], norms[1]),
+    )
+
+
+def drawn_cache(p: P3llmParameters, tokens: int, rng: np.random.Generator) -> Cache:
+    """Draw keys and values of some tokens, some channels of keys larger than others."""
+    size = (p.kv_heads, tokens, p.head_size)
+    spread = np.exp(rng.normal(size=(p.kv_heads, 1, p.head_size)))
+    keys, vectors = rng.normal(size=size) * spread, rng.normal(size=size)
+    keys, vectors = (one.astype(np.float16).view(np.uint16) for one in (keys, vectors))
+    return Cache.of_prompt(keys, vectors)
+
+
+class Model:
+    """Layers, their caches, and the banks' bytes that both make.
+
+    Behind the cached tokens stand those of an older text.
+
+    Parameters
+    ----------
+    p : P3llmParameters
+        Dimensions.
+    weights, caches : list
+        Of the layers.
+    rng : numpy.random.Generator
+        Draws the older text.
+    """
+
+    def __init__(
+        self,
+        p: P3llmParameters,
+        weights: list[Weights],
+        caches: list[Cache],
+        rng: np.random.Generator,
+    ) -> None:
+        self.p, self.weights, self.caches = p, weights, caches
+        self.older = [drawn_cache(p, p.capacity, rng) for _ in caches]
+
+    @classmethod
+    def drawn(cls, p: P3llmParameters, tokens: int, rng: np.random.Generator) -> "Model":
+        """Draw all layers."""
+        weights = [drawn_weights(p, rng) for _ in range(p.layers)]
+        return cls(p, weights, [drawn_cache(p, tokens, rng) for _ in range(p.layers)], rng)
+
+    @classmethod
+    def real(cls, p: P3llmParameters, tokens: int, rng: np.random.Generator) -> "Model":
+        """Take layers of SmolLM2 behind a prompt of real text."""
+        trace, layers = real_trace(), LAYERS[: p.layers]
+        weights = [real_weights(trace, layer, p) for layer in layers]
+        return cls(p, weights, [real_cache(trace, layer, tokens, p) for layer in layers], rng)
+
+    @property
+    def image(self) -> np.ndarray:
+        """All bytes."""
+        layers = []
+        for weights, cache, older in zip(self.weights, self.caches, self.older, strict=True):
+            tokens = cache.keys.shape[1]
+            parts = {
+                name: np.concatenate([part, getattr(older, name)[:, tokens:]], axis=1)
+                for name, part in vars(cache).items()
+                if name != "factors"
+            }
+            full = Cache(**parts, factors=cache.factors)
+            layers.append(layer_image(self.p, weights, full))
+        return np.concatenate(layers)
+
+    def step(self, layer: int, state: np.ndarray, position: int) -> np.ndarray:
+        """Return the hidden state behind a layer; its cache gets the token."""
+        state, self.caches[layer] = decode(
+            self.weights[layer], self.caches[layer], state, position, self.p
+        )
+        return state

@@ -1,0 +1,113 @@
+"""Testbench of P3-LLM's system: decode steps of whole layers from the banks' bytes."""
+
+from typing import Any
+
+import cocotb
+import numpy as np
+
+from hdl.p3llm.parameters import P3llmParameters
+from testbenches.applicable import Run, only_if
+from testbenches.p3llm.system_bench import SystemBench
+from testbenches.p3llm.system_models import LAYERS, Model, real_trace
+from testbenches.streams import four_states
+
+
+def is_small(run: Run) -> bool:
+    """Return whether a layer takes seconds."""
+    return run.parameters.width < 512
+
+
+def is_smollm2(run: Run) -> bool:
+    """Return whether the dimensions are SmolLM2's."""
+    return run.parameters.width == 576
+
+
+def prepare(p: P3llmParameters) -> None:
+    """Capture the tensors before the simulator starts."""
+    if p.width == 576:
+        real_trace()
+
+
+async def run_steps(system: SystemBench, model: Model, states: np.ndarray, position: int) -> None:
+    """Take hidden states through all layers, and compare them and the banks."""
+    compare = system.bench.compare
+    for number, state in enumerate(states):
+        for layer in range(system.p.layers):
+            system.begin(layer, position + number, state)
+            expected = model.step(layer, state, position + number)
+            got, facts = await system.finish()
+            compare(
+                f"state behind layer {layer} of token {position + number}",
+                expected.view(np.uint32),
+                got.view(np.uint32),
+            )
+            system.bench.record(
+                cycles=facts.pop("cycles"),
+                ideal_cycles=system.p.channel.unit.pumps * facts["multiplies"],
+                **facts,
+            )
+            state = expected
+    compare("bytes in the banks", model.image, system.banks.image)
+
+
+@cocotb.test()
+@only_if(lambda run: not is_smollm2(run), "real layers stand for drawn ones")
+async def drawn_layers(dut: Any) -> None:
+    """Take drawn hidden states through drawn layers: tokens and sets end at any place."""
+    system = SystemBench(dut, "drawn_layers")
+    rng = system.bench.numpy_rng
+    small = system.p.capacity <= 64
+    for cached, steps in ((37, 2), (15, 1), (1, 1)) if small and not four_states() else ((17, 1),):
+        model = Model.drawn(system.p, cached, rng)
+        await system.bench.reset()
+        system.banks.image = model.image
+        states = rng.normal(size=(steps, system.p.width)).astype(np.float32)
+        await run_steps(system, model, states, cached)
+
+
+@cocotb.test()
+@only_if(is_smollm2, "dimensions are not SmolLM2's")
+async def real_layers(dut: Any) -> None:
+    """Take a token of real text through layers of SmolLM2, over a cache of 600 tokens."""
+    system = SystemBench(dut, "real_layers")
+    cached, trace = 600, real_trace()
+    model = Model.real(system.p, cached, system.bench.numpy_rng)
+    await system.bench.reset()
+    system.banks.image = model.image
+    state = trace.hidden(LAYERS[0])[0][cached]
+    await run_steps(system, model, state[np.newaxis].astype(np.float32), cached)
+    system.bench.record(cycles=0, ideal_cycles=0, tensors=f"SmolLM2 layers {LAYERS[:2]}, prose")
+
+
+@cocotb.test()
+@cocotb.parametrize(
+    (("source", "sink"), [("random", "bursty"), ("bursty", "random"), ("adversarial", "random")])
+)
+@only_if(is_small, "a layer of large dimensions is long")
+async def stalls(dut: Any, source: str, sink: str) -> None:
+    """Let hidden states come and go with pauses."""
+    system = SystemBench(dut, f"stalls {source} {sink}", source=source, sink=sink)
+    rng = system.bench.numpy_rng
+    model = Model.drawn(system.p, 20, rng)
+    await system.bench.reset()
+    system.banks.image = model.image
+    await run_steps(system, model, rng.normal(size=(1, system.p.width)).astype(np.float32), 20)
+
+
+@cocotb.test()
+@only_if(is_small, "a layer of large dimensions is long")
+async def resets(dut: Any) -> None:
+    """Reset in the middle of layers, which leaves nothing behind."""
+    system = SystemBench(dut, "resets")
+    rng = system.bench.numpy_rng
+    model = Model.drawn(system.p, 9, rng)
+    state = rng.normal(size=(1, system.p.width)).astype(np.float32)
+    for _ in range(1 if four_states() else 4):
+        await system.bench.reset()
+        system.banks.image = model.image
+        system.begin(0, 9, state[0])
+        for _cycle in range(system.bench.rng.randint(1, 3000)):
+            await system.bench.step()
+    await system.bench.reset()
+    system.banks.image = model.image
+    await run_steps(system, model, state, 9)

@@ -1,0 +1,144 @@
+"""P3-LLM's system: its parameters, its program, and the banks' bytes read by another hand."""
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from golden.p3llm.dram_image import layer_image
+from golden.p3llm.npu.block_fixed import block_fixed
+from hdl.p3llm.control.program import MEMORY_LINE, NPU_LINE, Program, encoded
+from hdl.p3llm.npu.npu_instructions import NpuOperation
+from hdl.p3llm.npu.ways import EPSILON, epsilon_steps
+from hdl.p3llm.parameters import P3llmParameters
+from hdl.p3llm.pim.operand_decoder import Mode
+from hdl.p3llm.presets import PRESETS
+from testbenches.p3llm.system_models import drawn_cache, drawn_weights
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"width": 100}, "width must be a multiple of 32, not 100"),
+        ({"feed_forward": 1000}, "feed_forward must be a multiple of 32, not 1000"),
+        ({"kv_heads": 4}, "kv_heads must divide heads 9, not 4"),
+        ({"head_size": 8}, "head_size must be a multiple of 32, not 8"),
+        ({"group": 256}, "group must be from 32 to 128, not 256"),
+        ({"group": 16}, "group must be from 32 to 128, not 16"),
+        ({"capacity": 128}, "capacity must be at least 256, not 128"),
+        ({"capacity": 1000}, "capacity must be a power of two between 64 and 4096, not 1000"),
+    ],
+)
+def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        P3llmParameters(**change)
+
+
+@pytest.mark.parametrize("preset", list(PRESETS))
+def test_the_program_reads_each_matrix_once(preset: str) -> None:
+    """Every matrix once, keys and values once for every two of a group's heads."""
+    p = PRESETS[preset]
+    program = Program(p)
+    products = [line.instruction for line in program.memory if "mode" in line.instruction]
+    linear = [one["base"] for one in products if one["mode"] is Mode.LINEAR and "outers" in one]
+    assert linear == [place.base for place in p.matrices.values()]
+    pairs = p.kv_heads * -(-p.members // 2)
+    assert sum(one["mode"] is Mode.QK for one in products) == pairs
+    assert sum(one["mode"] is Mode.PV for one in products) == pairs
+    vectors = [line.instruction for line in program.npu]
+    queries = [one["head"] for one in vectors if one["operation"] is NpuOperation.QUERY]
+    assert queries == [head // p.members for head in range(p.heads)]
+    for lines, layout in ((program.memory, MEMORY_LINE), (program.npu, NPU_LINE)):
+        assert len(encoded(lines, layout)) == len(lines)
+
+
+@pytest.mark.parametrize("preset", list(PRESETS))
+def test_neither_side_waits_for_ever_or_too_little(preset: str) -> None:
+    """Lines done in any order that the waits allow: no two that conflict are ever under way."""
+    program = Program(PRESETS[preset])
+    sides = (program.memory, program.npu)
+    rng = np.random.default_rng(1)
+    done, under_way = [0, 0], [False, False]
+    while done != [len(side) for side in sides]:
+        able = [
+            side
+            for side in range(2)
+            if under_way[side]
+            or (done[side] < len(sides[side]) and sides[side][done[side]].after <= done[1 - side])
+        ]
+        side = int(rng.choice(able))
+        done[side] += under_way[side]
+        under_way[side] = not under_way[side]
+        if all(under_way):
+            memory, npu = (lines[count] for lines, count in zip(sides, done, strict=True))
+            assert not memory.writes & (npu.reads | npu.writes)
+            assert not memory.reads & npu.writes
+
+
+def test_the_banks_hold_what_was_put_in() -> None:
+    """Weights, keys and values from single nibbles, at places counted here."""
+    p = PRESETS["tiny"]
+    rng = np.random.default_rng(1)
+    weights, cache = drawn_weights(p, rng), drawn_cache(p, 45, rng)
+    image = layer_image(p, weights, cache)
+    assert image.shape == (p.layer_positions, 4, 8)
+
+    def nibble(position: int, unit: int, index: int) -> int:
+        return int(image[position, unit, index // 2]) >> 4 * (index % 2) & 15
+
+    # Keys: of token t, channel c; a set has 9 positions before 4 rounds of 4 columns.
+    sets = p.key_base(1)
+    for token in (0, 17, 44):
+        round_, unit, element = token // 16, token // 4 % 4, token % 4
+        for channel in (0, 6, 15):
+            place = sets + 9 + 4 * round_ + channel // 4
+            assert nibble(place, unit, 4 * element + channel % 4) == cache.keys[1, token, channel]
+        assert nibble(sets, unit, 4 * round_ + element) == cache.key_zeros[1, token]
+        for first, scales in ((1, cache.key_scales), (5, cache.value_scales)):
+            column = image[sets + first + round_, unit].view("<u2")
+            assert column[element] == scales[1, token]
+    # Values: 16 tokens a set, behind a column of zero points.
+    for token in (0, 17, 44):
+        place = p.value_base(1) + token // 16 * 5
+        for channel in (0, 6, 15):
+            unit, element = channel // 4, channel % 4
+            column = place + 1 + token // 4 % 4
+            assert nibble(column, unit, 4 * element + token % 4) == cache.values[1, token, channel]
+            assert nibble(place, unit, token % 16) == cache.value_zeros[1, token]
+    # The down projection: six groups of 16, four rounds; a group has 1 + 2 + 4 * 4 positions.
+    place, matrix = p.matrices["down"], weights.down
+    for output, group in ((0, 0), (37, 2), (63, 5)):
+        round_, unit, element = output // 16, output // 4 % 4, output % 4
+        start = place.base + group * 19
+        select = image[start, unit, round_].astype(int) >> 2 * element & 3
+        assert select == matrix.selects[output, group]
+        scale = image[start + 1 + round_ // 2, unit, 4 * (round_ % 2) + element]
+        assert scale == matrix.steps[output, group]
+        row = image[place.base + 6 * 19 + round_, unit].view("<u2")[element]
+        assert row == matrix.scales[output]
+        tile, column = output // 4, group * 4 + 3
+        octets = matrix.columns[tile, column]
+        assert image[start + 3 + 4 * round_ + 3, unit].tolist() == octets.tolist()
+
+
+@pytest.mark.parametrize("spare", [0, 1])
+def test_integers_of_a_vector_fill_their_bits(spare: int) -> None:
+    rng = np.random.default_rng(spare)
+    vectors = rng.normal(size=(50, 16)) * np.exp2(rng.integers(-30, 30, (50, 1)))
+    raw, point = block_fixed(vectors.astype(np.float32), spare=spare)
+    largest = np.abs(raw).max(axis=1)
+    assert (largest >= 1 << 14 - spare).all()
+    assert (largest <= 1 << 15 - spare).all()
+    error = np.abs(raw - np.ldexp(vectors.astype(np.float32).astype(float), point[:, np.newaxis]))
+    assert error[np.abs(raw) < (1 << 15) - 1].max() <= 0.5
+    nothing, _point = block_fixed(np.zeros((1, 4), np.float32))
+    assert nothing.tolist() == [[0, 0, 0, 0]]
+
+
+def test_epsilon_is_in_squared_steps() -> None:
+    table = epsilon_steps(576)
+    for point, steps in table.items():
+        assert steps == np.rint(np.ldexp(576 * EPSILON, 2 * point))
+    assert np.ldexp(576 * EPSILON, 2 * (min(table) - 1)) <= 0.5
+    assert np.ldexp(576 * EPSILON, 2 * (max(table) + 1)) >= (1 << 32) - 1

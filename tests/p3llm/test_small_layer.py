@@ -1,0 +1,120 @@
+"""A whole decoder layer of P3-LLM in Amaranth's simulator, at the smallest dimensions."""
+
+import numpy as np
+import pytest
+from amaranth.sim import Simulator
+
+from hdl.p3llm.p3llm import P3llm
+from hdl.p3llm.parameters import P3llmParameters
+from hdl.p3llm.pim.bank_timing import BankTimingParameters
+from hdl.p3llm.pim.pim_channel import COLUMN_BITS, PimChannelParameters
+from hdl.p3llm.pim.pim_compute_unit import PimComputeUnitParameters
+from testbenches.p3llm.system_models import Model
+
+LONGEST = 4000
+"""Cycles that no layer needs."""
+
+
+def smallest(heads: int) -> P3llmParameters:
+    """Two units of four elements; `heads` query heads share one key/value head."""
+    timing = BankTimingParameters(
+        banks=4, rcd=3, rp=2, ras=6, rtp=2, wr=4, wtr=2, rrd=2, rfc=9, refi=200
+    )
+    unit = PimComputeUnitParameters(elements=4, steps=4)
+    return P3llmParameters(
+        channel=PimChannelParameters(unit=unit, timing=timing),
+        width=16,
+        feed_forward=16,
+        heads=heads,
+        kv_heads=1,
+        head_size=8,
+        group=8,
+        capacity=64,
+        layers=1,
+    )
+
+
+class Arrays:
+    """The banks' bytes, opened, read and written as the channel says."""
+
+    def __init__(self, p: P3llmParameters, image: np.ndarray) -> None:
+        self.p, self.image = p, image
+        self.rows = [0] * p.channel.timing.banks
+        self.columns = [0] * p.units
+
+    def tell(self, told: dict[str, int]) -> None:
+        """Carry out what is told in a cycle."""
+        size = 2 * self.p.elements
+        for bank, row in enumerate(self.rows):
+            unit, side = divmod(bank, 2)
+            place = ((row * 2 + side) << COLUMN_BITS) + told["column"]
+            if told["read"] >> bank & 1:
+                self.columns[unit] = int.from_bytes(self.image[place, unit].tobytes(), "little")
+            if told["write"] >> bank & 1:
+                chosen = (told["mask"] >> np.arange(size) & 1).astype(bool)
+                octets = np.frombuffer(told["data"].to_bytes(size, "little"), np.uint8)
+                self.image[place, unit, chosen] = octets[chosen]
+            if told["activate"] >> bank & 1:
+                self.rows[bank] = told["row"]
+
+
+def run_layer(
+    p: P3llmParameters, image: np.ndarray, state: np.ndarray, position: int
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """Return the hidden state behind the layer, the banks' bytes, and the status."""
+    unit, arrays = P3llm(parameters=p), Arrays(p, image)
+    slices = state.view(np.uint32).reshape(-1, p.lanes).tolist()
+    received: list[list[int]] = []
+    statuses = []
+
+    async def bench(ctx) -> None:
+        waiting = list(slices)
+        ctx.set(unit.instructions.valid, 1)
+        ctx.set(unit.instructions.payload, {"layer": 0, "position": position})
+        ctx.set(unit.states_out.ready, 1)
+        for _cycle in range(LONGEST):
+            ctx.set(unit.states_in.valid, bool(waiting))
+            if waiting:
+                last = len(waiting) == 1
+                ctx.set(unit.states_in.payload, {"values": waiting[0], "last": last})
+                if ctx.get(unit.states_in.ready):
+                    waiting.pop(0)
+            told = ctx.get(unit.bank_command.as_value())
+            if told:
+                fields = p.channel.bank_command_layout
+                arrays.tell(
+                    {name: told >> one.offset & (1 << one.width) - 1 for name, one in fields}
+                )
+            if ctx.get(unit.states_out.valid):
+                values = unit.states_out.payload["values"]
+                received.append([ctx.get(values[i]) for i in range(p.lanes)])
+            statuses.append(ctx.get(unit.status.as_value()))
+            await ctx.tick()
+            ctx.set(unit.instructions.valid, 0)
+            if told:
+                for number, column in enumerate(arrays.columns):
+                    ctx.set(unit.bank_data[number], column)
+            if len(received) == len(slices):
+                return
+
+    simulator = Simulator(unit)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+    got = np.array(received, np.uint32).reshape(-1)
+    return got, arrays.image, max(statuses)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("heads", "cached"), [(1, 9), (3, 9), (2, 40)])
+def test_a_layer_is_equal_to_the_model(heads: int, cached: int) -> None:
+    """One head, a pair, a pair and one alone; the hidden state, and every byte in the banks."""
+    p, rng = smallest(heads), np.random.default_rng(heads)
+    model = Model.drawn(p, cached, rng)
+    image = model.image
+    state = rng.normal(size=p.width).astype(np.float32)
+    expected = model.step(0, state, cached)
+    got, after, status = run_layer(p, image, state, cached)
+    assert got.tolist() == expected.view(np.uint32).tolist()
+    assert (after == model.image).all()
+    assert status == 0
