@@ -5,7 +5,6 @@ build lacks is taken from what is kept in `docs/figures.json`, and marked.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from hdl.paths import replace_text
 from synth.cells import Cell, Read, Table
 from synth.figures import FIGURES, Figures, completed
-from synth.operators import Circuit, beside
+from synth.gallery import Gallery, Picture, explored
+from synth.operators import beside
 from synth.papers import Paper, read_papers
 from synth.plots import Bar, bars_plot, peers_plot
 from synth.results import Measured, Record
@@ -25,27 +25,6 @@ from synth.unit_rows import COLUMNS, SHOWN, by_unit, unit_row
 TEMPLATES = Path(__file__).with_name("templates")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Picture:
-    """One picture, as text of an SVG image, with what its numbers stand for."""
-
-    title: str
-    svg: str
-    circuits: Sequence[Circuit] = ()
-    formulas: Sequence[tuple[str, str, str]] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Gallery:
-    """Pictures of one kind, `columns` beside each other."""
-
-    title: str
-    note: str
-    columns: int
-    pictures: Sequence[Picture]
-    table: Table | None = None
-
-
 def write_report(
     catalog: Iterable[Any],
     results: Sequence[Measured],
@@ -54,6 +33,7 @@ def write_report(
     *,
     figures: Figures,
     studies: Mapping[str, Record],
+    sweeps: Sequence[Record] = (),
 ) -> list[Path]:
     """Write ``report.html``.
 
@@ -72,6 +52,8 @@ def write_report(
         What is kept, for what the results lack.
     studies : Mapping[str, Record]
         What `collect_studies` found.
+    sweeps : Sequence[Record]
+        What `collect_sweeps` found.
 
     Returns
     -------
@@ -90,6 +72,7 @@ def write_report(
         _shares(papers, units),
         _utilisation(entries, units),
         _cycles(papers, directory),
+        explored(sweeps, directory),
     ]
     nothing = Record(file=directory)
     environment = Environment(

@@ -71,3 +71,8 @@ def collect(build: Path) -> list[Measured]:
 def collect_studies(build: Path) -> dict[str, Record]:
     """Read the papers' studies below ``build/study``, by the papers' names."""
     return {file.stem: Record.read(file) for file in sorted((build / "study").glob("*.json"))}
+
+
+def collect_sweeps(build: Path) -> list[Record]:
+    """Read what `make explore` left below ``build/explore``, by the sweeps' names."""
+    return [Record.read(file) for file in sorted((build / "explore").glob("*/explore.json"))]

@@ -136,7 +136,9 @@ def _conclude(
         for row in rows(job, journal.results[job.key], values_of(points.legal[job.point]))
     ]
     written = write_table(table, home / "results") if table else []
-    for title, lines, files in write_front(table, home) if table else ():
+    fronts: dict[str, str] = {}
+    for title, lines, files in write_front(table, home, sweep.name) if table else ():
+        fronts[title] = files[0].stem
         if lines:
             shown = Table(*lines[0], title=title)
             for line in lines:
@@ -159,7 +161,8 @@ def _conclude(
         "seconds a job": round(fmean(seconds), 1) if seconds else "-",
         "wall seconds": round(wall, 1),
     }
-    replace_text(home / "explore.json", json.dumps({"sweep": sweep.name} | told, indent=2) + "\n")
+    values = {"sweep": sweep.name, "top": sweep.top} | told | {"fronts": fronts}
+    replace_text(home / "explore.json", json.dumps(values, indent=2) + "\n")
     summary = Table(title=f"exploring {sweep.name}", show_header=False)
     for what, value in told.items():
         summary.add_row(what, str(value))

@@ -127,7 +127,7 @@ def report(docs: bool) -> None:
     from synth.documents import write_documents
     from synth.figures import kept_figures
     from synth.report import write_report
-    from synth.results import Record, collect, collect_studies
+    from synth.results import Record, collect, collect_studies, collect_sweeps
 
     results, operators = collect(BUILD), Record.read(BUILD / OPERATORS)
     written = write_report(
@@ -137,6 +137,7 @@ def report(docs: bool) -> None:
         BUILD / "report",
         figures=kept_figures(),
         studies=collect_studies(BUILD),
+        sweeps=collect_sweeps(BUILD),
     )
     if docs:
         written += write_documents(CATALOG, results, operators)

@@ -18,9 +18,9 @@ JOBS = 10_000
 
 
 def write_front(
-    table: Sequence[Row], home: Path
+    table: Sequence[Row], home: Path, sweep: str
 ) -> Iterator[tuple[str, list[dict[str, Any]], list[Path]]]:
-    """Write the picture and the table of every front that the table has figures for.
+    """Write the picture and the table of every front that the table of a sweep has figures for.
 
     Yields
     ------
@@ -48,7 +48,7 @@ def write_front(
         writer.writerows(shown)
         picture, sheet = home / f"pareto-{name}.svg", home / f"pareto-{name}.csv"
         title = f"{x.label} against {y.label}"
-        replace_text(picture, svg(pareto_plot(lines, x, y), title))
+        replace_text(picture, svg(pareto_plot(lines, x, y), f"{sweep}: {title}"))
         replace_text(sheet, text.getvalue())
         yield title, shown, [picture, sheet]
 

@@ -14,6 +14,7 @@ from hdl.entry import Entry
 from hdl.errors import UserError, unknown
 from hdl.parameter_list import descriptions
 from hdl.parameters import Part, require_choice
+from hdl.settings import dotted
 from systola.exploration.constraint import parse_constraint
 
 VERBS = ("synth", "sim", "fpga")
@@ -213,19 +214,10 @@ def _sweep(name: str, table: Any) -> Sweep:
         plain["verbs"] = tuple(table["for"])
     return Sweep(
         name=name,
-        grid={key: _values(value) for key, value in _flat(grid)},
-        points=tuple(dict(_flat(point)) for point in points),
+        grid={key: _values(value) for key, value in dotted(grid).items()},
+        points=tuple(dotted(point) for point in points),
         **plain,
     )
-
-
-def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield what nested tables hold, by dotted names."""
-    for name, value in table.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, value
 
 
 def _values(given: Any) -> tuple[Any, ...]:

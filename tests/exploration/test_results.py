@@ -2,12 +2,15 @@
 
 import csv
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from hdl.errors import UserError
+from synth.gallery import explored
+from synth.results import collect_sweeps
 from systola.exploration.cost_model import larger, schedule
 from systola.exploration.job import Job, Result
 from systola.exploration.output import write_front
@@ -127,13 +130,30 @@ def test_pictures_have_every_point_of_the_front_labelled(tmp_path: Path) -> None
     table = [row for n in range(1, 9) for row in (
         synthesised(f"p{n}", n, 10.0 * n, 900 / n), simulated(f"p{n}", n, 1000 // n)
     )]  # fmt: skip
-    written = list(write_front(table, tmp_path))
+    written = list(write_front(table, tmp_path, "lanes"))
     assert len(written) == 2
     for _title, lines, (picture, sheet) in written:
         assert [line["point"] for line in lines] == [f"lanes={n}" for n in range(1, 9)]
         drawing = picture.read_text()
         assert all(f">{n}<" in drawing for n in range(1, 9))
         assert len(sheet.read_text().splitlines()) == 9
+
+
+def test_the_report_shows_every_front(tmp_path: Path) -> None:
+    """Two sweeps of the same figures share no name that a drawing refers to."""
+    for sweep, least in (("arrays", 10.0), ("norms", 30.0)):
+        home = tmp_path / "explore" / sweep
+        home.mkdir(parents=True)
+        table = [synthesised(f"p{n}", n, least + n, 900 / n) for n in range(1, 4)]
+        fronts = {title: files[0].stem for title, _, files in write_front(table, home, sweep)}
+        (home / "explore.json").write_text(json.dumps({"sweep": sweep, "fronts": fronts}))
+    gallery = explored(collect_sweeps(tmp_path), tmp_path / "report")
+    assert [picture.title.partition(":")[0] for picture in gallery.pictures] == ["arrays", "norms"]
+    names = [set(re.findall(r' id="(\w+)"', picture.svg)) for picture in gallery.pictures]
+    assert names[0] and names[1] and not names[0] & names[1]
+    assert gallery.table is not None
+    assert [row[3].text for row in gallery.table.rows] == ["11", "12", "13", "31", "32", "33"]
+    assert gallery.table.rows[0][3].link == "../explore/arrays/pareto-area_um2-critical_path_ps.csv"
 
 
 def test_ten_thousand_results_are_read_and_drawn(tmp_path: Path) -> None:
@@ -151,7 +171,7 @@ def test_ten_thousand_results_are_read_and_drawn(tmp_path: Path) -> None:
 
 def test_a_figure_that_a_table_lacks_has_no_picture(tmp_path: Path) -> None:
     assert not front([simulated("a", 1, 3)], AREA, CYCLES)
-    assert not list(write_front([simulated("a", 1, 3)], tmp_path))
+    assert not list(write_front([simulated("a", 1, 3)], tmp_path, "lanes"))
 
 
 @pytest.mark.parametrize(
