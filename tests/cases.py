@@ -1,5 +1,7 @@
 """Every preset of every unit, as parameters of a test."""
 
+from pathlib import Path
+
 import pytest
 
 from hdl.catalog import CATALOG
@@ -15,3 +17,6 @@ CASES = [
     for preset in entry.presets
 ]
 """Entry and preset; those that take minutes are left to the full suite."""
+
+PORTS = Path(__file__).with_name("ports.json")
+"""The ports of every unit: an interface. To change one on purpose, change it there too."""

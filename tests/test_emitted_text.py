@@ -17,8 +17,7 @@ from hdl.emitted import emit_unit
 from hdl.paths import ROOT
 from hdl.plain_names import is_plain
 from hdl.unit import Unit
-from tests.cases import CASES
-from tests.test_emit import PORTS
+from tests.cases import CASES, PORTS
 
 TINY = [(entry, "tiny") for entry in CATALOG]
 LENGTH = 100

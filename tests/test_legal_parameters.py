@@ -49,6 +49,8 @@ def test_the_ends_of_ranges_are_simulated(top: str) -> None:
         ("prefill_selector", {"eviction.popular_above": 3}),
         ("kelle", {"sinks": 0}),
         ("kelle", {"vectors": 4}),
+        ("kelle", {"layers": 2, "words": 128}),
+        ("eviction_controller", {"layers": 3}),
     ],
 )
 def test_lint_finds_nothing_at_the_ends_of_ranges(top: str, changes: dict[str, Any]) -> None:

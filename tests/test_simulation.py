@@ -1,6 +1,7 @@
 """Every preset of every unit, simulated on real tensors against its golden model."""
 
 import json
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,16 +15,22 @@ from hdl.errors import UserError
 from hdl.paths import BUILD
 from hdl.target import Target
 from synth.debian import icarus
+from testbenches import simulators
 from testbenches.runner import Request, run_testbench, simulate
-from tests.cases import CASES
+from tests.cases import CASES, PORTS
 
 
 @pytest.mark.parametrize(("entry", "preset"), CASES)
 def test_unit_equals_its_golden_model(entry: Entry, preset: str) -> None:
-    result = simulate(entry, preset, Request(seed=20260, full=False))
+    """What is simulated is the Verilog that a user gets: its ports stay, lint finds nothing."""
+    result = simulate(entry, preset, Request(seed=20260, full=False, lint=True))
     assert result.passed, result.first_failure
     assert result.values_checked > 0
     assert result.mismatches == 0
+    verilog = (BUILD / entry.top / preset / "rtl" / f"{entry.top}.v").read_text()
+    ports = re.findall(r"^  (input|output) (?:\[(\d+):0\] )?(\w+);$", verilog, re.M)
+    shown = [f"{way} {int(last or 0) + 1} {name}" for way, last, name in ports]
+    assert shown == json.loads(PORTS.read_text())[entry.top][preset]
     written = json.loads((BUILD / entry.top / preset / "sim.json").read_text())
     assert written["passed"] and written["tests"] == result.tests
 
@@ -110,6 +117,32 @@ def test_a_testbench_that_cannot_start_is_refused(tmp_path: Path) -> None:
 def test_coverage_needs_verilator() -> None:
     with pytest.raises(ValueError, match="COVERAGE=1 needs SIM=verilator, not 'icarus'"):
         Request(simulator="icarus", coverage=True)
+
+
+def test_a_warning_ends_a_run_that_is_linted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("testbenches.simulators.BUILD", tmp_path)
+    verilog = tmp_path / "top.v"
+    verilog.write_text("module top(input clk, output undriven);\nendmodule\n")
+    with pytest.raises(UserError, match="verilator refused the design"):
+        simulators.build(
+            simulator="verilator",
+            top="top",
+            ports=(),
+            verilog=[verilog],
+            waves=False,
+            coverage=False,
+            lint=True,
+        )
+    (log,) = (tmp_path / "simulators").glob("*.log")
+    assert "UNDRIVEN" in log.read_text()
+
+
+@pytest.mark.parametrize("other", [{"simulator": "icarus"}, {"netlist": True}])
+def test_lint_is_of_rtl_in_verilator(other: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="lint must be of RTL in Verilator"):
+        Request(lint=True, **other)
 
 
 def test_a_netlist_of_cells_is_not_for_an_fpga() -> None:
