@@ -270,16 +270,11 @@ class RefreshWalker(Unit):
         record = data.View(p.known_layout, known.read_data)
         was_hst = groups.read_data
 
-        # The threshold is held, so that an address once offered stays offered.
-        threshold = Signal(p.score_bits, reset_less=True)
-        quota = Signal(p.quota_bits, reset_less=True)
-        tied = record.score == threshold
+        self._divide(m, record, start)
         last_word = self.word == p.words - 1
         taken = self.refresh.valid & self.refresh.ready
         in_sweep = Mux(self.hst, self.sweeps["hst"], self.sweeps["lst"])
         m.d.comb += [
-            # An entry keeps its group while it waits: the quota falls when the sweep moves on.
-            self.hst.eq((record.score > threshold) | (tied & (quota != 0))),
             self.due.eq(self.walking & record.valid & (in_sweep | (self.hst != was_hst))),
             self.advance.eq(self.walking & (~self.due | (taken & last_word))),
             self.refresh.valid.eq(self.due),
@@ -291,16 +286,12 @@ class RefreshWalker(Unit):
             m.d.sync += [
                 self.walking.eq(1),
                 self.entry.eq(0),
-                threshold.eq(self.threshold),
-                quota.eq(self.quota),
                 *(self.sweeps[name].eq(expired[name]) for name in GROUPS),
             ]
         with m.Elif(self.advance):
             m.d.sync += self.entry.eq(next_entry)
             with m.If(last):
                 m.d.sync += self.walking.eq(0)
-            with m.If(record.valid & tied & (quota != 0)):
-                m.d.sync += quota.eq(quota - 1)
         # Words of an entry follow each other; it is one decision for all.
         with m.If(taken):
             m.d.sync += [
@@ -310,6 +301,20 @@ class RefreshWalker(Unit):
             ]
         self._remember_group(m, groups, taken & last_word)
         return m
+
+    def _divide(self, m: Module, record: data.View, start: Signal) -> None:
+        """Say whether the entry that the sweep has come to has a high score."""
+        p = self.parameters
+        # Both are held, so that an address once offered stays offered.
+        threshold = Signal(p.score_bits, reset_less=True)
+        quota = Signal(p.quota_bits, reset_less=True)
+        tied = record.score == threshold
+        # An entry keeps its group while it waits: the quota falls when the sweep moves on.
+        m.d.comb += self.hst.eq((record.score > threshold) | (tied & (quota != 0)))
+        with m.If(self.advance & record.valid & tied & (quota != 0)):
+            m.d.sync += quota.eq(quota - 1)
+        with m.If(start):
+            m.d.sync += [threshold.eq(self.threshold), quota.eq(self.quota)]
 
     def _count_ticks(self, m: Module) -> dict[str, Signal]:
         """Return for each group whether its interval ends with this tick."""
