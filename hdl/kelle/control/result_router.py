@@ -14,9 +14,13 @@ from amaranth.lib.wiring import In, Out
 from hdl.kelle.layouts import computed_layout, member_layout, slice_write
 from hdl.kelle.parameters import KelleParameters, Operation
 from hdl.memory.memory import Memory
+from hdl.memory.memory_fifo import MemoryFifo
 from hdl.nonlinear.rotary_embedding import RotaryEmbedding
 from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
+
+REGISTERS = 64
+"""Members whose headers wait in registers; those of more wait in a memory."""
 
 IN_FLIGHT = 8
 """Vectors in the rotary embedding at most: it has four stages."""
@@ -146,7 +150,8 @@ class ResultRouter(Unit):
         m.submodules.straight = straight = Memory(
             depth=max(p.members * p.slices, 2), width=p.slice_layout.size
         )
-        m.submodules.pending = pending = Fifo(shape=layout, depth=p.members)
+        queue = Fifo if p.members <= REGISTERS else MemoryFifo
+        m.submodules.pending = pending = queue(shape=layout, depth=p.members)
         m.submodules.rotating = rotating = Fifo(shape=layout, depth=IN_FLIGHT)
         m.submodules.rotary = rotary = RotaryEmbedding(parameters=p.rotary)
 
