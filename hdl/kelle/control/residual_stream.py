@@ -135,7 +135,8 @@ class ResidualStream(Unit):
         """Return how many slices are there of all sequences, of either block's sums."""
         p = self.parameters
         # Slices of one place come from all sequences in turn, the last one's last.
-        ends = total.strobe & (total.address >= (p.sequences - 1) * p.inputs)
+        first = (p.sequences - 1) * p.inputs
+        ends = total.strobe & (total.address >= first if first else 1)
         counts = []
         for name, whose in (("kept", ~total.leaves), ("left", total.leaves)):
             count = Signal(range(p.inputs + 1), name=name)
