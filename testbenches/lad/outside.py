@@ -5,13 +5,16 @@ from typing import Any
 
 import numpy as np
 
-from golden.lad.lad import Head
-from hdl.lad.lad_parameters import LadParameters
+from golden.lad.lad_tile import Head
+from hdl.lad.lad_tile_parameters import LadTileParameters
 from testbenches.bench import Bench
 from testbenches.packing import from_integers, pack, to_integers, unpack
 
 REQUESTS = ("group_requests", "key_requests", "active_requests", "cache_requests")
 WRITES = ("appends", "centres", "marks", "counters", "columns")
+
+ROWS = ("keys", "values", "centres", "norms", "ratios", "modes", "counts")
+"""What there is of each position, beside its counters."""
 
 
 class Outside:
@@ -24,13 +27,13 @@ class Outside:
     ----------
     bench : Bench
         Moves the streams.
-    p : LadParameters
+    p : LadTileParameters
         The tile's dimensions.
     source, sink : str
         Pauses of answers, and of requests and writes.
     """
 
-    def __init__(self, bench: Bench, p: LadParameters, source: str, sink: str) -> None:
+    def __init__(self, bench: Bench, p: LadTileParameters, source: str, sink: str) -> None:
         self.p, self.bench = p, bench
         self.sources = {
             name: bench.source(name, source) for name in ("groups", "keys", "active", "caches")
@@ -71,6 +74,26 @@ class Outside:
             ):
                 array = getattr(head, name)
                 array[:] = rng.integers(0, high, array.shape).astype(array.dtype)
+
+    def load(self, heads: list[Head]) -> None:
+        """Let heads go on where a model's are."""
+        for ours, theirs in zip(self.heads, heads, strict=True):
+            n = ours.length = theirs.length
+            for name in (*ROWS, "counters"):
+                getattr(ours, name)[:n] = getattr(theirs, name)[:n]
+            ours.caches[:] = theirs.caches
+
+    def check(self, heads: list[Head]) -> None:
+        """Compare what stands here with a model's heads."""
+        for ours, theirs in zip(heads, self.heads, strict=True):
+            n = ours.length
+            for name in ROWS:
+                self.bench.compare(name, getattr(ours, name)[:n], getattr(theirs, name)[:n])
+            # The mode's own counter is stale outside: its truth is the count beside the mode.
+            own = np.arange(self.p.table.intervals) == ours.modes[:n, np.newaxis]
+            for_all = [np.where(own, 0, head.counters[:n]) for head in (ours, theirs)]
+            self.bench.compare("counters", *for_all)
+            self.bench.compare("caches", ours.caches, theirs.caches, show=hex)
 
     def drive(self) -> None:
         """Do nothing: the streams drive themselves."""

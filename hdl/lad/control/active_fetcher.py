@@ -7,7 +7,7 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.lad.control.lane_groups import LaneCollector
-from hdl.lad.lad_parameters import LadParameters
+from hdl.lad.lad_tile_parameters import LadTileParameters
 from hdl.memory.memory_fifo import MemoryFifo
 from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
@@ -27,7 +27,7 @@ class ActiveFetcher(Unit):
 
     Parameters
     ----------
-    parameters : LadParameters
+    parameters : LadTileParameters
         Dimensions.
 
     Members
@@ -46,7 +46,7 @@ class ActiveFetcher(Unit):
         For the attention computation module.
     """
 
-    def __init__(self, *, parameters: LadParameters) -> None:
+    def __init__(self, *, parameters: LadTileParameters) -> None:
         self.parameters = p = parameters
         super().__init__(
             {

@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.lad.exp_intervals import MODE_BITS
 from hdl.lad.interval_table import COUNT_BITS
-from hdl.lad.lad_parameters import LadParameters
+from hdl.lad.lad_tile_parameters import LadTileParameters
 from hdl.unit import Unit
 
 CHANGE = data.StructLayout({"mode": MODE_BITS, "count": COUNT_BITS})
@@ -22,7 +22,7 @@ class MarkMerger(Unit):
 
     Parameters
     ----------
-    parameters : LadParameters
+    parameters : LadTileParameters
         Dimensions.
 
     Members
@@ -35,7 +35,7 @@ class MarkMerger(Unit):
         The `group`'s number in its step, `modes`, `counts` and `last`; `head` is set elsewhere.
     """
 
-    def __init__(self, *, parameters: LadParameters) -> None:
+    def __init__(self, *, parameters: LadTileParameters) -> None:
         self.parameters = p = parameters
         super().__init__(
             {

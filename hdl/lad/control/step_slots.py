@@ -5,7 +5,7 @@ from typing import Any
 from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
 
-from hdl.lad.lad_parameters import LadParameters
+from hdl.lad.lad_tile_parameters import LadTileParameters
 from hdl.unit import Unit
 
 SLOTS = 8
@@ -23,7 +23,7 @@ class StepSlots(Unit):
 
     Parameters
     ----------
-    parameters : LadParameters
+    parameters : LadTileParameters
         Dimensions.
 
     Members
@@ -42,7 +42,7 @@ class StepSlots(Unit):
         The head whose part each works for.
     """
 
-    def __init__(self, *, parameters: LadParameters) -> None:
+    def __init__(self, *, parameters: LadTileParameters) -> None:
         self.parameters = p = parameters
         super().__init__(
             {

@@ -9,7 +9,7 @@ from golden.lad.ac.attention_computation_module import Corrections, attention
 from golden.lad.apid.active_position_module import identify
 from golden.lad.eas.attention_score_module import attention_scores, key_centre, large_modes
 from golden.lad.md.mode_discrepancy_module import Positions, discrepancies
-from hdl.lad.lad_parameters import LadParameters
+from hdl.lad.lad_tile_parameters import LadTileParameters
 
 Codes = NDArray[np.uint16]
 Integers = NDArray[np.int64]
@@ -45,7 +45,7 @@ class Head:
     length: int = 0
 
     @classmethod
-    def empty(cls, p: LadParameters) -> "Head":
+    def empty(cls, p: LadTileParameters) -> "Head":
         """Return a head without positions."""
         size, capacity = p.vector.head_size, p.capacity
         return cls(
@@ -110,13 +110,25 @@ class Step:
     moved: Moved
 
 
+def equation_7(p: LadTileParameters, step: Step) -> float:
+    """Return the cycles that the paper's formula gives a step."""
+    n = int(step.active[-1]) + 1
+    size, active, changed = p.vector.head_size, len(step.active), len(step.changed)
+    return max(
+        step.moved.keys + n / 256,
+        n / p.apid.lanes,
+        active / p.md.lanes,
+        (size + active + changed * size + 3 * changed) / 3,
+    )
+
+
 @dataclass(kw_only=True, eq=False)
 class LadTile:
     """A tile and the heads that it serves.
 
     Parameters
     ----------
-    parameters : LadParameters
+    parameters : LadTileParameters
         Dimensions.
 
     Members
@@ -125,7 +137,7 @@ class LadTile:
         One for each head of each sample.
     """
 
-    parameters: LadParameters
+    parameters: LadTileParameters
     heads: list[Head] = field(default_factory=list)
 
     def __post_init__(self) -> None:

@@ -7,12 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden.arith.float_values import codes, values
-from golden.lad.decoder_layer import decoder_layer as model_layer
-from golden.lad.lad import LadTile, Step
-from hdl.lad.lad_parameters import LadParameters
-from testbenches.applicable import only_if
+from golden.lad.lad_tile import LadTile, Step, equation_7
+from hdl.lad.lad_tile_parameters import LadTileParameters
 from testbenches.bench import Bench, catalog_parameters, context
-from testbenches.lad.layer_driver import LayerDriver, drawn_weights
 from testbenches.lad.linear.tb_linear_module import (
     Task,
     check_sums,
@@ -20,7 +17,6 @@ from testbenches.lad.linear.tb_linear_module import (
     task_payloads,
 )
 from testbenches.lad.outside import Outside
-from testbenches.lad.sfm.tb_special_function_module import angles
 from testbenches.lad.vectors import LAYERS, capture, head_vectors, random_codes
 from testbenches.packing import from_integers, pack, to_integers, unpack
 from testbenches.streams import PAUSES
@@ -30,16 +26,16 @@ Work = list[tuple[int, Codes, Codes, Codes]]
 """Steps: a head, its query, key and value."""
 
 
-def prepare(p: LadParameters) -> None:
+def prepare(p: LadTileParameters) -> None:
     """Capture the tensors before the simulator starts."""
     capture()
 
 
-class LadBench:
+class LadTileBench:
     """The tile, the memory outside, and the model beside it."""
 
     def __init__(self, dut: Any, salt: str, source: str = "none", sink: str = "none") -> None:
-        self.p: LadParameters = catalog_parameters()
+        self.p: LadTileParameters = catalog_parameters()
         self.bench = Bench(dut, salt)
         self.steps = self.bench.source("steps", source)
         self.outputs = self.bench.sink("outputs", sink)
@@ -113,7 +109,7 @@ class LadBench:
         for _ in range(20):
             await self.bench.step()
         self._check_outputs(work, answers)
-        self._check_outside(tile)
+        self.outside.check(tile.heads)
         if tasks:
             check_sums(self.bench, self.p.linear, tasks, self.sums)
         return answers
@@ -130,19 +126,8 @@ class LadBench:
         flags = np.array([answer.not_positive for answer in answers]).astype(np.int64)
         self.bench.compare("not_positive", flags, got["not_positive"], cycles=cycles)
 
-    def _check_outside(self, tile: LadTile) -> None:
-        for ours, theirs in zip(tile.heads, self.outside.heads, strict=True):
-            n = ours.length
-            for name in ("keys", "values", "centres", "norms", "ratios", "modes", "counts"):
-                self.bench.compare(name, getattr(ours, name)[:n], getattr(theirs, name)[:n])
-            # The mode's own counter is stale outside: its truth is the count beside the mode.
-            own = np.arange(self.p.table.intervals) == ours.modes[:n, np.newaxis]
-            for_all = [np.where(own, 0, head.counters[:n]) for head in (ours, theirs)]
-            self.bench.compare("counters", *for_all)
-            self.bench.compare("caches", ours.caches, theirs.caches, show=hex)
 
-
-def real_work(p: LadParameters, length: int, *, heads: int) -> Work:
+def real_work(p: LadTileParameters, length: int, *, heads: int) -> Work:
     """Return SmolLM2's decoding of some heads in turns, each of another layer."""
     size = p.vector.head_size
     parts = [
@@ -160,7 +145,7 @@ def real_work(p: LadParameters, length: int, *, heads: int) -> Work:
     return work
 
 
-def random_work(p: LadParameters, rng: np.random.Generator, length: int) -> Work:
+def random_work(p: LadTileParameters, rng: np.random.Generator, length: int) -> Work:
     """Return steps of heads in any order, with keys that are collinear, equal, or zero."""
     size = p.vector.head_size
     work: Work = []
@@ -185,7 +170,7 @@ def random_work(p: LadParameters, rng: np.random.Generator, length: int) -> Work
 @cocotb.test()
 async def real_decoding(dut: Any) -> None:
     """SmolLM2's decoding from the first token on, all heads in turns."""
-    bench = LadBench(dut, "real_decoding")
+    bench = LadTileBench(dut, "real_decoding")
     p = bench.p
     length = min(p.capacity, 200 if context()["full"] else 48)
     work = real_work(p, length, heads=min(p.heads, 3))
@@ -204,23 +189,11 @@ async def real_decoding(dut: Any) -> None:
     )
 
 
-def equation_7(p: LadParameters, step: Step) -> float:
-    """Return the cycles that the paper's formula gives a step."""
-    n = int(step.active[-1]) + 1
-    size, active, changed = p.vector.head_size, len(step.active), len(step.changed)
-    return max(
-        step.moved.keys + n / 256,
-        n / p.apid.lanes,
-        active / p.md.lanes,
-        (size + active + changed * size + 3 * changed) / 3,
-    )
-
-
 @cocotb.test()
 @cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
 async def stalls(dut: Any, source: str, sink: str) -> None:
     """Any decoding, and linear layers between steps, under every pair of pause patterns."""
-    bench = LadBench(dut, f"stalls {source} {sink}", source, sink)
+    bench = LadTileBench(dut, f"stalls {source} {sink}", source, sink)
     rng = bench.bench.numpy_rng
     tasks = [random_task(bench.p.linear, rng) for _ in range(4)]
     await bench.run(random_work(bench.p, rng, 30), tasks)
@@ -229,34 +202,15 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
 @cocotb.test()
 async def one_head_to_the_end(dut: Any) -> None:
     """One head alone, each step behind the one before, until its memory is full."""
-    bench = LadBench(dut, "one_head_to_the_end")
+    bench = LadTileBench(dut, "one_head_to_the_end")
     length = min(bench.p.capacity, 60)
     await bench.run(real_work(bench.p, length, heads=1))
 
 
 @cocotb.test()
-@cocotb.parametrize(source=["none", "random"], sink=["none", "bursty"])
-@only_if(lambda run: run.parameters.sfm.width <= 1024, "its matrices take the model minutes")
-async def decoder_layer(dut: Any, source: str, sink: str) -> None:
-    """Hidden states through a whole decoder layer, token after token."""
-    bench = LadBench(dut, f"decoder_layer {source} {sink}", source, sink)
-    p, rng = bench.p, bench.bench.numpy_rng
-    driver = LayerDriver(bench)
-    await bench.bench.reset()
-    weights = drawn_weights(p, rng, heads=min(p.heads, 2))
-    tile = LadTile(parameters=p)
-    for token in range(12 if p.sfm.width <= 64 else 2):
-        state = codes(rng.standard_normal(p.sfm.width))
-        cosine, sine = angles(p.sfm, token)
-        expected = model_layer(tile, weights, state, cosine, sine)
-        got = await driver.layer(weights, state, cosine, sine)
-        bench.bench.compare("state", expected.astype(np.int64), got.astype(np.int64), show=hex)
-
-
-@cocotb.test()
 async def resets(dut: Any) -> None:
     """Reset in the middle of work, which leaves nothing behind."""
-    bench = LadBench(dut, "resets", "random", "bursty")
+    bench = LadTileBench(dut, "resets", "random", "bursty")
     for _ in range(4):
         await bench.bench.reset()
         bench.send(random_work(bench.p, bench.bench.numpy_rng, 12))

@@ -21,7 +21,7 @@ SCORING_UNITS = 2
 
 
 @parameter_object
-class LadParameters(Parameters):
+class LadTileParameters(Parameters):
     """Dimensions of a tile.
 
     Parameters

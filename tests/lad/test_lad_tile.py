@@ -8,33 +8,29 @@ import numpy as np
 import pytest
 
 from golden.arith.float_values import codes, values
-from golden.lad.decoder_layer import LayerWeights, decoder_layer, exact_layer
-from golden.lad.lad import LadTile
+from golden.lad.lad_tile import LadTile
 from golden.lad.locality_aware_attention import LocalityAwareHead
-from golden.llm import open_trace
 from hdl.catalog import entry_named
 from hdl.lad.ac.ac_parameters import AttentionComputationModuleParameters
 from hdl.lad.apid.active_position_module import ActivePositionModuleParameters
 from hdl.lad.eas.eas_parameters import AttentionScoreModuleParameters
 from hdl.lad.exp_intervals import IntervalParameters
 from hdl.lad.interval_table import EIGHT, TWELVE
-from hdl.lad.lad_parameters import LadParameters
+from hdl.lad.lad_tile_parameters import LadTileParameters
 from hdl.lad.linear.linear_module import LinearModuleParameters
 from hdl.lad.md.md_parameters import ModeDiscrepancyModuleParameters
 from hdl.lad.sfm.sfm_parameters import SpecialFunctionModuleParameters
 from hdl.lad.vpu.vector_processing_unit import VectorProcessingUnitParameters
-from testbenches.lad.layer_driver import drawn_weights
-from testbenches.lad.sfm.tb_special_function_module import angles
-from testbenches.lad.vectors import LAYERS, TOKENS, head_vectors
+from testbenches.lad.vectors import LAYERS, head_vectors
 
 STEPS = 200
 
 
-def parameters() -> LadParameters:
+def parameters() -> LadTileParameters:
     """Return SmolLM2's head, with room for some hundred positions."""
     vector = VectorProcessingUnitParameters(head_size=64)
     apid = ActivePositionModuleParameters(capacity=256, table=TWELVE)
-    return LadParameters(
+    return LadTileParameters(
         heads=1,
         eas=AttentionScoreModuleParameters(vector=vector, apid=apid),
         md=ModeDiscrepancyModuleParameters(vector=vector, capacity=256, table=TWELVE),
@@ -69,7 +65,7 @@ def parameters() -> LadParameters:
 )
 def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
-        LadParameters(**change)
+        LadTileParameters(**change)
 
 
 def test_modules_share_the_vector_unit_and_recent_positions() -> None:
@@ -115,7 +111,7 @@ def test_decoding_is_float64_s(layer: int) -> None:
     _check_caches(p, head)
 
 
-def _check_caches(p: LadParameters, head: Any) -> None:
+def _check_caches(p: LadTileParameters, head: Any) -> None:
     """A to F are what the modes say, built at once in float64; the latest are in none of them."""
     # The graduate of the last step is in the caches, with the interval that it had then.
     old = np.arange(STEPS) <= STEPS - p.recent
@@ -139,7 +135,7 @@ def _check_caches(p: LadParameters, head: Any) -> None:
 
 
 def test_heads_do_not_touch_each_other() -> None:
-    p = entry_named("lad").parameters("tiny")
+    p = entry_named("lad_tile").parameters("tiny")
     rng = np.random.default_rng(4)
     work = codes(rng.standard_normal((2, 30, 3, p.vector.head_size)))
     alone = [LadTile(parameters=p) for _ in range(2)]
@@ -152,7 +148,7 @@ def test_heads_do_not_touch_each_other() -> None:
 
 def test_a_whole_memory_may_be_active() -> None:
     """Queries that leave every mode: J is all positions, step after step."""
-    p = entry_named("lad").parameters("tiny")
+    p = entry_named("lad_tile").parameters("tiny")
     tile, rng = LadTile(parameters=p), np.random.default_rng(2)
     active = 0
     for now in range(p.capacity):
@@ -163,49 +159,3 @@ def test_a_whole_memory_may_be_active() -> None:
         active = max(active, len(step.active))
         assert len(step.active) <= now + 1
     assert active > p.capacity // 2
-
-
-def error_of_layer(p: LadParameters, weights: LayerWeights, states: Any) -> float:
-    """Return the model's largest error over the largest element, against exact attention."""
-    tile = LadTile(parameters=p)
-    turns = [angles(p.sfm, token) for token in range(len(states))]
-    got = np.stack(
-        [
-            decoder_layer(tile, weights, state, *turn)
-            for state, turn in zip(states, turns, strict=True)
-        ]
-    )
-    cosines, sines = (np.stack([values(turn[part]) for turn in turns]) for part in range(2))
-    exact = exact_layer(weights, values(states), cosines, sines, head_size=p.vector.head_size)
-    return float(np.abs(values(got) - exact).max() / np.abs(exact).max())
-
-
-def test_a_layer_of_drawn_weights_is_float64_s() -> None:
-    p = entry_named("lad").parameters("tiny")
-    rng = np.random.default_rng(1)
-    weights = drawn_weights(p, rng, heads=2)
-    assert error_of_layer(p, weights, codes(rng.standard_normal((20, 8)))) < 0.03
-
-
-def test_a_layer_of_smollm2_is_float64_s() -> None:
-    """All matrices of a layer, nine heads on three: piecewise linear attention and FP16 sums."""
-    p = replace(parameters(), heads=9)
-    layer = LAYERS[1]
-    trace = open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
-
-    def matrix(name: str) -> Any:
-        return codes(trace.linear(layer, f"{name}_proj").weight)
-
-    weights = LayerWeights(
-        input_norm=codes(trace.norm(layer, "input")),
-        post_norm=codes(trace.norm(layer, "post_attention")),
-        query=codes(trace.linear(layer, "q_proj").weight / 8),
-        key=matrix("k"),
-        value=matrix("v"),
-        output=matrix("o"),
-        gate=matrix("gate"),
-        up=matrix("up"),
-        down=matrix("down"),
-        epsilon=int(codes(1e-5)),
-    )
-    assert error_of_layer(p, weights, codes(trace.hidden(layer)[0][1:4])) < 0.03

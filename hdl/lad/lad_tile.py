@@ -16,7 +16,7 @@ from hdl.lad.control.step_slots import ENDS, SLOTS, StepSlots
 from hdl.lad.control.unit_pool import Turn, UnitPool
 from hdl.lad.eas.attention_score_module import AttentionScoreModule
 from hdl.lad.fp16 import FP16
-from hdl.lad.lad_parameters import LadParameters
+from hdl.lad.lad_tile_parameters import LadTileParameters
 from hdl.lad.linear.linear_module import LinearModule
 from hdl.lad.md.mode_discrepancy_module import ModeDiscrepancyModule
 from hdl.lad.sfm.special_function_module import SpecialFunctionModule
@@ -26,7 +26,7 @@ from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
 
 
-class Lad(Unit):
+class LadTile(Unit):
     """Decode steps of head-samples through the six stages of Section IV-C.
 
     Stages 1 and 4 ask for rows and take them as streams; what a step changes leaves as streams
@@ -41,7 +41,7 @@ class Lad(Unit):
 
     Parameters
     ----------
-    parameters : LadParameters
+    parameters : LadTileParameters
         Dimensions.
 
     Members
@@ -87,10 +87,10 @@ class Lad(Unit):
     Raises
     ------
     ValueError
-        By `LadParameters`.
+        By `LadTileParameters`.
     """
 
-    def __init__(self, *, parameters: LadParameters) -> None:
+    def __init__(self, *, parameters: LadTileParameters) -> None:
         self.parameters = p = parameters
         sent = {
             "outputs": p.output_layout,
