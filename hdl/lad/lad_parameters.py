@@ -1,0 +1,160 @@
+"""What the parts of LAD share: layers, their dimensions, the payloads of hidden states."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from amaranth.hdl import unsigned
+from amaranth.lib import data
+
+from hdl.lad.lad_tile_parameters import LadTileParameters
+from hdl.parameters import Parameters, Range, parameter_object, require
+
+
+@dataclass(frozen=True)
+class Areas:
+    """First slices of the areas of the memory on chip.
+
+    A slice is a head's size of FP16 numbers; in each area the slices of all samples stand side by
+    side, so that a walk over all slices of all samples is one count.
+
+    Members
+    -------
+    state : int
+        The hidden states.
+    inputs : int
+        What the next linear layer multiplies.
+    sums : int
+        What it gives.
+    factors : int
+        Weights of a norm, the same for all samples.
+    angles : int
+        Cosines of all samples, then sines.
+    end : int
+        Slices of all.
+    """
+
+    state: int
+    inputs: int
+    sums: int
+    factors: int
+    angles: int
+    end: int
+
+
+@parameter_object
+class LadParameters(Parameters):
+    """Dimensions of an accelerator for decoder layers.
+
+    Parameters
+    ----------
+    tile : LadTileParameters
+        The tile; the hidden state's width is that of its norms.
+    layers : int
+        Decoder layers.
+    heads : int
+        Query heads of a layer.
+    kv_heads : int
+        Key/value heads of a layer, a divisor of the heads.
+    feed_forward : int
+        Elements of the gated layer, a multiple of the head size.
+    batch : int
+        Samples that pass a layer together.
+    epsilon : int
+        FP16 code of what norms add to the mean square; the default is 1e-5.
+
+    Raises
+    ------
+    ValueError
+        If a rule above is broken, or the tile has too few head-samples or too small linear layers;
+        with the rule and the value.
+    """
+
+    tile: LadTileParameters = LadTileParameters()
+    layers: Annotated[int, Range(1, 128, "layers")] = 1
+    heads: Annotated[int, Range(1, 256, "heads")] = 32
+    kv_heads: Annotated[int, Range(1, "heads", "heads")] = 32
+    feed_forward: Annotated[int, Range(2, 32768, "elements")] = 11008
+    batch: Annotated[int, Range(1, "tile.linear.samples", "samples")] = 1
+    epsilon: Annotated[int, Range(1, 0x7BFF, "FP16 code")] = 0x00A8
+
+    def __post_init__(self) -> None:
+        """Check the rules between the parameters."""
+        super().__post_init__()
+        require(
+            self.heads % self.kv_heads == 0, "kv_heads must be a divisor of heads", self.kv_heads
+        )
+        whole = self.feed_forward % self.head_size == 0
+        require(whole, "feed_forward must be a multiple of head_size", self.feed_forward)
+        tile, linear = self.tile, self.tile.linear
+        samples = self.layers * self.heads * self.batch
+        rule = f"tile.heads must be at least layers * heads * batch, {samples}"
+        require(tile.heads >= samples, rule, tile.heads)
+        for name, least in (("slices", self.most_inputs), ("groups", self._groups)):
+            there = getattr(linear, name)
+            require(there >= least, f"tile.linear.{name} must be at least {least}", there)
+
+    @property
+    def head_size(self) -> int:
+        """Elements of a slice."""
+        return self.tile.vector.head_size
+
+    @property
+    def shared(self) -> int:
+        """Query heads that share a key/value head."""
+        return self.heads // self.kv_heads
+
+    @property
+    def width(self) -> int:
+        """Slices of a hidden state."""
+        return self.tile.sfm.slices
+
+    @property
+    def gated(self) -> int:
+        """Slices of the gated layer."""
+        return self.feed_forward // self.head_size
+
+    @property
+    def projected(self) -> int:
+        """Slices of queries, keys and values."""
+        return self.heads + 2 * self.kv_heads
+
+    @property
+    def most_inputs(self) -> int:
+        """Slices of a linear layer's input at most."""
+        return max(self.width, self.heads, self.gated)
+
+    @property
+    def most_sums(self) -> int:
+        """Slices of a linear layer's output at most."""
+        return max(self.width, self.projected, 2 * self.gated)
+
+    @property
+    def _groups(self) -> int:
+        """Groups of outputs of a linear layer at most."""
+        return -(-self.most_sums * self.head_size // self.tile.linear.units)
+
+    @property
+    def areas(self) -> Areas:
+        """Where everything stands on chip."""
+        inputs = self.width * self.batch
+        sums = inputs + self.most_inputs * self.batch
+        factors = sums + self.most_sums * self.batch
+        angles = factors + self.width
+        return Areas(0, inputs, sums, factors, angles, angles + 2 * self.batch)
+
+    @property
+    def place_shape(self) -> Any:
+        """Shape of a slice's place on chip, and of a number of slices."""
+        return unsigned(self.areas.end.bit_length())
+
+    @property
+    def slice_layout(self) -> data.StructLayout:
+        """Payload of the stream of slices from outside."""
+        values = self.tile.vector.vector_layout
+        return data.StructLayout({"values": values, "length": self.tile.length_shape})
+
+    @property
+    def state_layout(self) -> data.StructLayout:
+        """Payload of the stream of hidden states."""
+        values = self.tile.vector.vector_layout
+        return data.StructLayout({"values": values, "not_positive": 1})
