@@ -1,0 +1,106 @@
+"""LAD: hidden states through decoder layers, with attention of head-samples in one tile."""
+
+from typing import Any
+
+from amaranth.hdl import Module
+from amaranth.lib import stream
+from amaranth.lib.wiring import In, Out
+
+from hdl.lad.control.layer_sequencer import LayerSequencer
+from hdl.lad.lad_parameters import LadParameters
+from hdl.lad.lad_tile import LadTile
+from hdl.stream.connect import connect_streams
+from hdl.unit import Unit
+
+MEMORY = (
+    "appends",
+    "group_requests",
+    "key_requests",
+    "active_requests",
+    "cache_requests",
+    "centres",
+    "marks",
+    "counters",
+    "columns",
+)
+"""Streams of a tile to the memory outside."""
+
+FETCHED = ("weights", "groups", "keys", "active", "caches")
+"""Streams of a tile from there."""
+
+LED = ("tasks", "inputs", "vectors", "factors", "addends", "steps")
+"""Streams of a tile that the sequencer leads; the others are its answers."""
+
+
+class Lad(Unit):
+    """Take the hidden states of a batch through all decoder layers, token after token.
+
+    The sequencer leads RMSNorm, projections, rotary embedding, all heads' attention with its
+    write-back, gated layer and residual sums; what it needs from outside comes in the program's
+    order. A head-sample's number is ``((layer * kv_heads + kv_head) * batch + sample) * shared``
+    and the query head's place among the `shared` ones of its key/value head.
+
+    **Latency** that of its operations, one behind the other; see the page. **Throughput** a token
+    of each sample at a time.
+
+    **Numerics** those of the modules. LAD, Section IV, Figures 4 and 5.
+
+    Parameters
+    ----------
+    parameters : LadParameters
+        Dimensions.
+
+    Members
+    -------
+    slices : In(stream)
+        `values` from outside, a head's size of FP16 numbers each: cosines of all samples, sines of
+        all samples, each with its sample's `length` from 1 on; the hidden states, slice by slice of
+        all samples; of each layer the weights of the first norm, then those of the second one.
+    weights : In(stream)
+        As of the linear module: in each layer the rows of queries, keys and values as one matrix,
+        the output's, gate and up as one, down. Queries are divided by the root of the head size.
+    states : Out(stream)
+        The hidden states behind the last layer, as they came, and whether any denominator of the
+        token was `not_positive`.
+    groups, keys, active, caches : In(stream)
+        As of the tile.
+    appends, group_requests, key_requests, active_requests, cache_requests : Out(stream)
+        As of the tile.
+    centres, marks, counters, columns : Out(stream)
+        As of the tile.
+
+    Raises
+    ------
+    ValueError
+        By `LadParameters`.
+    """
+
+    def __init__(self, *, parameters: LadParameters) -> None:
+        self.parameters = p = parameters
+        self.tile = LadTile(parameters=p.tile)
+        self.sequencer = LayerSequencer(parameters=p)
+        # The tile's own members say what passes through.
+        members = self.tile.signature.members
+        super().__init__(
+            {
+                "slices": In(stream.Signature(p.slice_layout)),
+                "states": Out(stream.Signature(p.state_layout)),
+            }
+            | {name: members[name] for name in (*FETCHED, *MEMORY)}
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Connect the sequencer with the tile, and both with what is outside."""
+        m = Module()
+        m.submodules.tile, m.submodules.sequencer = tile, sequencer = self.tile, self.sequencer
+        for name in LED:
+            connect_streams(m, getattr(sequencer, name), getattr(tile, name))
+        for name in ("sums", "results", "outputs"):
+            connect_streams(m, getattr(tile, name), getattr(sequencer, name))
+        for name in FETCHED:
+            connect_streams(m, getattr(self, name), getattr(tile, name))
+        for name in MEMORY:
+            connect_streams(m, getattr(tile, name), getattr(self, name))
+        connect_streams(m, self.slices, sequencer.slices)
+        connect_streams(m, sequencer.states, self.states)
+        return m
