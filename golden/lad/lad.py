@@ -1,14 +1,16 @@
-"""A decoder layer on LAD's tile, bit for bit: norms, projections, heads, feed-forward layer."""
+"""Decoder layers on LAD, bit for bit: norms, projections, heads, feed-forward layer."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from golden.arith.float_values import values
-from golden.lad.lad import LadTile
+from golden.lad.lad_tile import LadTile, Step
 from golden.lad.linear.linear_module import linear
 from golden.lad.sfm.special_function_module import add, norm, rotary, silu
+from hdl.lad.lad_parameters import LadParameters
 
 Codes = NDArray[np.uint16]
 Reals = NDArray[np.float64]
@@ -43,20 +45,28 @@ class LayerWeights:
 
 
 def decoder_layer(
-    tile: LadTile, weights: LayerWeights, state: Codes, cosine: Codes, sine: Codes
-) -> Codes:
-    """Return a token's hidden state [width] behind the layer.
+    tile: LadTile,
+    weights: LayerWeights,
+    state: Codes,
+    cosine: Codes,
+    sine: Codes,
+    *,
+    numbers: Sequence[int],
+) -> tuple[Codes, list[Step]]:
+    """Return a token's hidden state [width] behind the layer, and its heads' steps.
 
     Parameters
     ----------
     tile : LadTile
-        Its first heads are the layer's query heads, in order.
+        Has the heads.
     weights : LayerWeights
         The layer.
     state : array [width]
         FP16 codes.
     cosine, sine : array [head_size]
         Of the token's position.
+    numbers : Sequence[int]
+        Of each query head, which of the tile's heads it is.
     """
     size = tile.parameters.vector.head_size
     w = weights
@@ -67,17 +77,80 @@ def decoder_layer(
     )
     queries, keys = (rotary(heads, cosine, sine) for heads in (queries, keys))
     shared = len(queries) // len(keys)
-    heads = [
-        tile.step(head, query, keys[head // shared], vectors[head // shared]).output
-        for head, query in enumerate(queries)
+    steps = [
+        tile.step(number, query, keys[head // shared], vectors[head // shared])
+        for head, (number, query) in enumerate(zip(numbers, queries, strict=True))
     ]
-    state = _joined(state, w.output, np.concatenate(heads), size)
+    state = _joined(state, w.output, np.concatenate([step.output for step in steps]), size)
     normed = _norm(state, w.post_norm, w.epsilon, size)
     gate, up = (
         linear(matrix, normed[np.newaxis], head_size=size)[0].reshape(-1, size)
         for matrix in (w.gate, w.up)
     )
-    return _joined(state, w.down, silu(gate, up).reshape(-1), size)
+    state = _joined(state, w.down, silu(gate, up).reshape(-1), size)
+    return state, steps
+
+
+@dataclass(frozen=True)
+class Lad:
+    """An accelerator: its tile's heads are all layers' heads of all samples.
+
+    Parameters
+    ----------
+    p : LadParameters
+        Dimensions.
+    tile : LadTile
+        What stands outside.
+    """
+
+    p: LadParameters
+    tile: LadTile
+
+    def numbers(self, layer: int, sample: int) -> list[int]:
+        """Return which heads a sample's query heads of a layer are."""
+        p = self.p
+        groups = layer * p.kv_heads + np.arange(p.kv_heads)
+        first = (groups * p.batch + sample) * p.shared
+        return (first[:, np.newaxis] + np.arange(p.shared)).reshape(-1).tolist()
+
+    def token(
+        self, layers: Sequence[LayerWeights], states: Codes, cosines: Codes, sines: Codes
+    ) -> tuple[Codes, list[Step]]:
+        """Return the hidden states [batch, width] behind all layers, and all steps.
+
+        Parameters
+        ----------
+        layers : Sequence[LayerWeights]
+            As many as there are.
+        states : array [batch, width]
+            FP16 codes.
+        cosines, sines : array [batch, head_size]
+            Of each sample's position.
+        """
+        outputs, steps = [], []
+        for sample, (state, cosine, sine) in enumerate(zip(states, cosines, sines, strict=True)):
+            for layer, weights in enumerate(layers):
+                numbers = self.numbers(layer, sample)
+                state, done = decoder_layer(
+                    self.tile, weights, state, cosine, sine, numbers=numbers
+                )
+                steps += done
+            outputs.append(state)
+        return np.stack(outputs), steps
+
+    def products(self, weights: LayerWeights) -> int:
+        """Return how many products of slices a layer's matrices need of each vector unit."""
+        linear = self.p.tile.linear
+        matrices = (
+            np.concatenate([weights.query, weights.key, weights.value]),
+            weights.output,
+            np.concatenate([weights.gate, weights.up]),
+            weights.down,
+        )
+        return self.p.batch * sum(
+            -(-rows // linear.units) * -(-columns // self.p.head_size)
+            for rows, columns in (matrix.shape for matrix in matrices)
+        )
 
 
 def _norm(state: Codes, weight: Codes, epsilon: int, size: int) -> Codes:

@@ -1,0 +1,144 @@
+"""Testbench of LAD: hidden states in, hidden states behind all layers out, token after token."""
+
+from fractions import Fraction
+from typing import Any
+
+import cocotb
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.arith.float_values import codes
+from golden.lad.lad import Lad
+from golden.lad.lad_tile import LadTile, Step, equation_7
+from hdl.lad.lad_parameters import LadParameters
+from testbenches.applicable import only_if
+from testbenches.bench import Bench, catalog_parameters
+from testbenches.lad.layer_driver import LayerDriver, real_states, real_weights
+from testbenches.lad.outside import Outside
+from testbenches.lad.sfm.tb_special_function_module import angles
+from testbenches.lad.vectors import LAYERS, capture
+
+Codes = NDArray[np.uint16]
+
+
+def prepare(p: LadParameters) -> None:
+    """Capture the tensors before the simulator starts."""
+    capture()
+
+
+class LadBench:
+    """The accelerator, all that lies outside, and the model beside it."""
+
+    def __init__(self, dut: Any, salt: str, source: str = "none", sink: str = "none") -> None:
+        self.p: LadParameters = catalog_parameters()
+        self.bench = Bench(dut, salt)
+        self.slices, self.weights = (
+            self.bench.source(name, source) for name in ("slices", "weights")
+        )
+        self.states = self.bench.sink("states", sink)
+        self.driver = LayerDriver(self, self.p)
+        self.outside = Outside(self.bench, self.p.tile, source, sink)
+        self.rng = self.bench.numpy_rng
+        self.layers = [
+            real_weights(self.p, LAYERS[layer % len(LAYERS)]) for layer in range(self.p.layers)
+        ]
+
+    async def begin(self) -> Lad:
+        """Reset; let each sample have some positions more than the one before."""
+        p, rng = self.p, self.rng
+        await self.bench.reset()
+        self.states.received.clear()
+        model = Lad(p, LadTile(parameters=p.tile))
+        for layer in range(p.layers):
+            for sample in range(p.batch):
+                for head in model.numbers(layer, sample):
+                    for _ in range(3 * sample):
+                        vectors = codes(rng.standard_normal((3, p.head_size)))
+                        model.tile.step(head, *vectors)
+        # The first head's denominator begins below 0, and grows with its positions.
+        model.tile.heads[0].caches[-1, -1] = p.tile.ac.cache_format.from_fraction(Fraction(-3, 2))
+        self.outside.load(model.tile.heads)
+        return model
+
+    def offer(self, model: Lad, token: int) -> tuple[Codes, list[Step]]:
+        """Offer a token of each sample; return what the model gives."""
+        p = self.p
+        first = 1 + token * p.batch
+        states = real_states(p, LAYERS[0], range(first, first + p.batch))
+        lengths = [model.tile.heads[model.numbers(0, one)[0]].length + 1 for one in range(p.batch)]
+        turns = [angles(p.tile.sfm, length - 1) for length in lengths]
+        cosines, sines = (np.stack([turn[part] for turn in turns]) for part in range(2))
+        self.driver.send(self.layers, states, cosines, sines, lengths)
+        return model.token(self.layers, states, cosines, sines)
+
+    async def run(self, tokens: int) -> tuple[int, int]:
+        """Take tokens through all layers; compare the states, and what stands outside.
+
+        Return the cycles, and those that products and Equation 7 leave no way around.
+        """
+        p, model = self.p, await self.begin()
+        start = self.bench.cycle
+        answers = [self.offer(model, token) for token in range(tokens)]
+        slices = p.width * p.batch
+        await self.bench.run(until=lambda: len(self.states.received) == tokens * slices)
+        for _ in range(20):
+            await self.bench.step()
+        cycles, payloads = zip(*self.states.received, strict=True)
+        got, flags = self.driver.received(list(payloads))
+        self.bench.compare(
+            "states",
+            np.stack([states for states, _steps in answers]).astype(np.int64),
+            got.astype(np.int64),
+            cycles=list(cycles[::slices]),
+            show=hex,
+        )
+        flagged = [any(step.not_positive for step in steps) for _states, steps in answers]
+        shown = np.repeat(np.array(flagged, np.int64)[:, np.newaxis], slices, axis=1)
+        self.bench.compare("not_positive", shown, flags)
+        self.outside.check(model.tile.heads)
+        products = tokens * sum(model.products(weights) for weights in self.layers)
+        steps = sum(equation_7(p.tile, step) for _states, steps in answers for step in steps)
+        return cycles[-1] - start, round(products + steps)
+
+
+TOKENS = 20
+"""Enough for positions to leave the latest ones."""
+
+
+PAIRS = [("random", "bursty"), ("adversarial", "random"), ("bursty", "adversarial")]
+"""Pauses of all streams in, and of all streams out."""
+
+
+@cocotb.test()
+async def tokens(dut: Any) -> None:
+    """Token after token, of all samples, through all layers."""
+    bench = LadBench(dut, "tokens")
+    p = bench.p
+    number = min(TOKENS, p.tile.capacity - 3 * p.batch) if p.tile.sfm.width < 100 else 1
+    cycles, ideal = await bench.run(number)
+    bench.bench.record(
+        cycles=cycles,
+        ideal_cycles=ideal,
+        tensors=f"SmolLM2 layers {LAYERS[: p.layers]}, {number} tokens of {p.batch} samples",
+    )
+
+
+@cocotb.test()
+@cocotb.parametrize((("source", "sink"), PAIRS))
+@only_if(lambda run: run.parameters.tile.sfm.width < 100, "weights take the model minutes")
+async def stalls(dut: Any, source: str, sink: str) -> None:
+    """Pauses of every stream."""
+    await LadBench(dut, f"stalls {source} {sink}", source, sink).run(3)
+
+
+@cocotb.test()
+@only_if(lambda run: run.parameters.tile.sfm.width < 100, "weights take the model minutes")
+async def resets(dut: Any) -> None:
+    """Reset in the middle of a token, which leaves nothing behind."""
+    bench = LadBench(dut, "resets", "random", "bursty")
+    for _ in range(4):
+        model = await bench.begin()
+        bench.offer(model, 0)
+        for _cycle in range(bench.bench.rng.randint(1, 4000)):
+            await bench.bench.step()
+    await bench.run(2)
