@@ -1,0 +1,121 @@
+"""LAD's model: whole layers against exact attention in float64; its program; its parameters."""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from golden.arith.float_values import values
+from golden.lad.lad import Lad, LayerWeights, exact_layer
+from golden.lad.lad_tile import LadTile
+from hdl.catalog import entry_named
+from hdl.lad.control.layer_program import LayerProgram, Source, Walk, Way
+from hdl.lad.lad_parameters import LadParameters
+from testbenches.lad.layer_driver import real_states, real_weights
+from testbenches.lad.sfm.tb_special_function_module import angles
+from testbenches.lad.vectors import LAYERS
+
+Codes = Any
+
+
+def preset(name: str) -> LadParameters:
+    return entry_named("lad").parameters(name)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"kv_heads": 3}, "kv_heads must be an integer from 1 to 2, not 3"),
+        ({"heads": 3, "kv_heads": 2}, "kv_heads must be a divisor of heads, not 2"),
+        ({"feed_forward": 10}, "feed_forward must be a multiple of head_size, not 10"),
+        ({"batch": 4}, "batch must be an integer from 1 to 3, not 4"),
+        ({"layers": 3}, "tile.heads must be at least layers * heads * batch, 12, not 8"),
+        ({"feed_forward": 20}, "tile.linear.slices must be at least 5, not 4"),
+        ({"feed_forward": 16}, "tile.linear.groups must be at least 5, not 4"),
+    ],
+)
+def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        replace(preset("tiny"), **change)
+
+
+def visited(walk: Walk) -> list[int]:
+    """Return the places of a walk, loop in loop."""
+    loops = [range(rounds) for rounds, _stride in (walk.outer, walk.middle, walk.inner)]
+    return [
+        walk.base + a * walk.outer[1] + b * walk.middle[1] + c * walk.inner[1]
+        for a in loops[0]
+        for b in loops[1]
+        for c in loops[2]
+    ]
+
+
+@pytest.mark.parametrize("name", ["tiny", "smollm2", "paper"])
+def test_the_program_reads_what_was_written(name: str) -> None:
+    """Every slice that an operation reads was written before, and none is written twice in one."""
+    p = preset(name)
+    program = LayerProgram(p)
+    written: set[int] = set()
+    # The layer's part twice: what it reads of the layer before must be there too.
+    part = list(program.layer)
+    for line in [*range(part[-1] + 1), *part, len(program.operations) - 1]:
+        operation = program.operations[line]
+        for way, walk in operation.moves:
+            assert way is Way.TASK or written.issuperset(visited(walk)), operation
+        for _source, walk in operation.writes:
+            assert len(set(visited(walk))) == len(visited(walk))
+            assert max(visited(walk)) < p.areas.end
+            written.update(visited(walk))
+
+
+def test_every_head_takes_its_keys_and_values() -> None:
+    """Queries of a group meet the key and the value that were projected for their sample."""
+    tiny = preset("tiny")
+    linear = replace(tiny.tile.linear, slices=6, groups=6)
+    p = replace(tiny, tile=replace(tiny.tile, heads=24, linear=linear), heads=6, kv_heads=2)
+    (steps,) = (
+        one
+        for one in LayerProgram(p).operations
+        if (one.writes or [(None,)])[0][0] is Source.OUTPUTS
+    )
+    keys, vectors, queries = (visited(walk) for _way, walk in steps.moves)
+    number = 0
+    for group in range(p.kv_heads):
+        for sample in range(p.batch):
+            pair = group * p.batch + sample
+            assert keys[pair] == p.areas.sums + (p.heads + group) * p.batch + sample
+            assert vectors[pair] == keys[pair] + p.kv_heads * p.batch
+            for member in range(p.shared):
+                head = group * p.shared + member
+                assert queries[number] == p.areas.sums + head * p.batch + sample
+                assert Lad(p, LadTile(parameters=p.tile)).numbers(0, sample)[head] == number
+                number += 1
+
+
+def error_of_layers(p: LadParameters, layers: list[LayerWeights], states: Codes) -> float:
+    """Return the model's largest error over the largest element, against exact attention."""
+    model = Lad(p, LadTile(parameters=p.tile))
+    turns = [angles(p.tile.sfm, token) for token in range(len(states))]
+    cosines, sines = (np.stack([turn[part] for turn in turns]) for part in range(2))
+    got = []
+    for token, state in enumerate(states):
+        rows = (np.tile(row, (p.batch, 1)) for row in (state, cosines[token], sines[token]))
+        behind, steps = model.token(layers, *rows)
+        assert not any(step.not_positive for step in steps)
+        assert np.array_equal(behind, np.tile(behind[0], (p.batch, 1)))
+        got.append(behind[0])
+    exact = values(states)
+    for weights in layers:
+        exact = exact_layer(weights, exact, values(cosines), values(sines), head_size=p.head_size)
+    return float(np.abs(values(np.stack(got)) - exact).max() / np.abs(exact).max())
+
+
+@pytest.mark.parametrize("name", ["tiny", "smollm2"])
+def test_a_layer_of_smollm2_is_float64_s(name: str) -> None:
+    """Parts of the matrices of a layer, and all of them: nine heads on three."""
+    p = replace(preset(name), layers=1)
+    layer = LAYERS[1]
+    states = real_states(p, layer, range(1, 21 if name == "tiny" else 4))
+    assert error_of_layers(p, [real_weights(p, layer)], states) < 0.03
