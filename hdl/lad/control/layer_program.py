@@ -140,6 +140,7 @@ class LayerProgram:
         self._gate()
         self._linear(p.gated, p.width)
         self._residual(states)
+        # Lines from here are repeated for each layer.
         self.layer = range(first, len(self.operations))
         self.operations.append(Operation(((Way.STATES, states),)))
 
@@ -189,6 +190,7 @@ class LayerProgram:
     def _attention(self) -> None:
         """Begin the steps of a key/value head's query heads, one sample behind the other."""
         p, at = self.p, self.p.areas
+        # Rows of the one matrix: queries, keys, values.
         keys = at.sums + p.heads * p.batch
         values = keys + p.kv_heads * p.batch
         queries, outputs = (
@@ -248,6 +250,7 @@ class LayerProgram:
         units, rows = self.p.tile.linear.units, operation.outputs * self.p.head_size
         groups = -(-rows // units)
         nowhere = Walk(0)
+        # Every line of the table has all fields; what is not used is never looked at.
         missing = MOVES - len(operation.moves)
         moves = (*operation.moves, *[(Way.TASK, nowhere)] * missing)
         ((source, target),) = operation.writes or ((Source.OUTSIDE, nowhere),)

@@ -115,6 +115,7 @@ class ScoreFetcher(Unit):
     def _list(self, m: Module, taken: Value, wanted: Any) -> None:
         """Say which positions of a group are centres or in M; the newest comes with the step."""
         apid = self.parameters.apid
+        # The same walk as the modules behind have: all see the same lanes.
         walk = walk_groups(m, apid, length=self.steps.payload.length, taken=taken)
         base, remaining = walk.base, walk.remaining
         m.d.comb += self.steps.ready.eq(taken & walk.ends)

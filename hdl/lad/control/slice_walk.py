@@ -74,6 +74,7 @@ class SliceWalk(Unit):
             for name in ("outer", "inner")
         }
         last = {name: Signal(name=f"{name}_last") for name in LOOPS}
+        # Rounds are compared one by one: none of the three loops knows the others' lengths.
         for name in LOOPS:
             m.d.comb += last[name].eq(rounds[name] == self.walk[name].rounds - 1)
         m.d.comb += [

@@ -67,6 +67,7 @@ class SumSlices(Unit):
         for sample, box in enumerate(boxes):
             m.submodules[f"sample_{sample}"] = box
             m.d.comb += [
+                # Items go to all; valid says whose they are.
                 box.source.payload["items"].eq(self.sums.payload.sums),
                 box.source.payload.last.eq(last),
                 box.source.payload.count.eq(self.rest),
@@ -75,6 +76,7 @@ class SumSlices(Unit):
             ]
             with m.If(emptied == sample):
                 m.d.comb += self.slices.payload["values"].eq(box.sink.payload["items"])
+        # Samples fill alike: their slices are complete one behind the other.
         for turn, moves in ((filled, comes), (emptied, leaves)):
             with m.If(moves):
                 m.d.sync += turn.eq(Mux(turn == self.batch - 1, 0, turn + 1))
