@@ -31,6 +31,8 @@ class Head:
         A to F as the attention computation module has them.
     length : int
         Positions.
+    latest : array
+        Positions that were active in the last step.
     """
 
     keys: Codes
@@ -43,6 +45,7 @@ class Head:
     counters: Integers
     caches: NDArray[np.uint64]
     length: int = 0
+    latest: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
 
     @classmethod
     def empty(cls, p: LadTileParameters) -> "Head":
@@ -99,6 +102,8 @@ class Step:
         Positions whose keys the scores needed, J and U; ascending.
     moved : Moved
         Traffic.
+    ahead, hits : int
+        Positions that can be fetched ahead, the last step's J; and those of them in J.
     """
 
     output: Codes
@@ -108,6 +113,8 @@ class Step:
     active: Integers
     changed: Integers
     moved: Moved
+    ahead: int
+    hits: int
 
 
 def equation_7(p: LadTileParameters, step: Step) -> float:
@@ -218,6 +225,7 @@ class LadTile:
             interleaved=p.ac.cache_stages,
         )
         head.caches = computed.caches
+        ahead, head.latest = head.latest, active
         moved = Moved(-(-n // p.apid.lanes), len(fetched), len(active), p.ac.columns)
         return Step(
             computed.output,
@@ -227,4 +235,6 @@ class LadTile:
             active,
             active[changes.update],
             moved,
+            len(ahead),
+            len(np.intersect1d(active, ahead)),
         )

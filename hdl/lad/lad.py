@@ -31,6 +31,9 @@ FETCHED = ("weights", "groups", "keys", "active", "caches")
 LED = ("tasks", "inputs", "vectors", "factors", "addends", "steps")
 """Streams of a tile that the sequencer leads; the others are its answers."""
 
+COUNTED = ("hits", "misses")
+"""Counters of a tile that fetches ahead."""
+
 
 class Lad(Unit):
     """Take the hidden states of a batch through all decoder layers, token after token.
@@ -68,6 +71,8 @@ class Lad(Unit):
         As of the tile.
     centres, marks, counters, columns : Out(stream)
         As of the tile.
+    hits, misses : Out(32)
+        As of the tile.
 
     Raises
     ------
@@ -87,6 +92,7 @@ class Lad(Unit):
                 "states": Out(stream.Signature(p.state_layout)),
             }
             | {name: members[name] for name in (*FETCHED, *MEMORY)}
+            | ({name: members[name] for name in COUNTED} if p.tile.prefetched else {})
         )
 
     def elaborate(self, platform: Any) -> Module:
@@ -101,6 +107,9 @@ class Lad(Unit):
             connect_streams(m, getattr(self, name), getattr(tile, name))
         for name in MEMORY:
             connect_streams(m, getattr(tile, name), getattr(self, name))
+        if self.parameters.tile.prefetched:
+            connect_streams(m, sequencer.coming, tile.coming)
+            m.d.comb += [getattr(self, name).eq(getattr(tile, name)) for name in COUNTED]
         connect_streams(m, self.slices, sequencer.slices)
         connect_streams(m, sequencer.states, self.states)
         return m

@@ -11,6 +11,7 @@ from hdl.lad.apid.active_position_module import ActivePositionModule
 from hdl.lad.control.active_fetcher import ActiveFetcher
 from hdl.lad.control.lane_groups import LaneCollector, LaneSpreader
 from hdl.lad.control.mark_merger import MarkMerger
+from hdl.lad.control.position_prefetcher import COUNTER_BITS, fetch_active
 from hdl.lad.control.score_fetcher import ScoreFetcher
 from hdl.lad.control.step_slots import ENDS, SLOTS, StepSlots
 from hdl.lad.control.unit_pool import Turn, UnitPool
@@ -83,6 +84,11 @@ class LadTile(Unit):
         An active position's counters behind the step.
     columns : Out(stream)
         The caches behind the step, in order; `last` with a step's last.
+    coming : In(stream)
+        The `head` of each step, in their order, as early as you like; only with `prefetched`. What
+        stands outside of a head may then change by its steps alone, until reset.
+    hits, misses : Out(32)
+        Active positions that were on chip when they were asked for, or not; only with `prefetched`.
 
     Raises
     ------
@@ -119,9 +125,15 @@ class LadTile(Unit):
             "active": p.active_layout,
             "caches": p.ac.cache_layout,
         }
+        ahead = {
+            "coming": In(stream.Signature(p.head_layout)),
+            "hits": Out(COUNTER_BITS),
+            "misses": Out(COUNTER_BITS),
+        }
         super().__init__(
             {name: In(stream.Signature(layout)) for name, layout in taken.items()}
             | {name: Out(stream.Signature(layout)) for name, layout in sent.items()}
+            | (ahead if p.prefetched else {})
         )
 
     def elaborate(self, platform: Any) -> Module:
@@ -135,7 +147,9 @@ class LadTile(Unit):
         m.submodules.active_fetcher = actives = ActiveFetcher(parameters=p)
         m.submodules.md = md = ModeDiscrepancyModule(parameters=p.md, shared=True)
         m.submodules.ac = ac = AttentionComputationModule(parameters=p.ac, shared=True)
+        record = Signal(p.record_layout)
         may_begin = self._units(m, slots, [*eas.units, *md.units, *ac.units])
+        may_begin &= fetch_active(m, self, slots, actives, record)
         self._begin(m, may_begin, slots, scores, eas, (md, ac))
 
         # Stage 1 to stage 3, where the active positions are known.
@@ -147,8 +161,6 @@ class LadTile(Unit):
         connect_streams(m, eas.scores, apid.groups)
         # Stage 4 to stage 6; what is regrouped on its way waits in the collectors.
         connect_streams(m, apid.positions, actives.positions)
-        connect_streams(m, actives.requests, self.active_requests)
-        connect_streams(m, self.active, actives.fetched)
         connect_streams(m, actives.active, md.active)
         connect_streams(m, actives.vectors, ac.vectors)
         connect_streams(m, self.caches, ac.caches)
@@ -165,7 +177,7 @@ class LadTile(Unit):
             "centres": self._centres(m, slots, eas.centres),
             "outputs": self._outputs(m, slots, ac.outputs),
             "columns": self._columns(m, slots, ac.updated),
-        } | self._marks(m, slots, apid.counts, md.updates)
+        } | self._marks(m, slots, apid.counts, md.updates, record)
         m.d.comb += [
             slots.ended.eq(Cat(ends[name] for name in ENDS)),
             actives.head.eq(slots.heads[ENDS.index("positions")]),
@@ -222,11 +234,13 @@ class LadTile(Unit):
                     m.d.sync += turn.eq(Turn.LINEAR)
                 with m.Elif(self.vectors.valid):
                     m.d.sync += turn.eq(Turn.FUNCTION)
+            # A task's turn ends when its last sum is behind the adders.
             with m.Case(Turn.LINEAR):
                 with m.If(self.tasks.valid & self.tasks.ready):
                     m.d.sync += over.eq(1)
                 with m.If(over & ~linear.busy):
                     m.d.sync += turn.eq(Turn.ATTENTION)
+            # A row's, when its last result is gone.
             with m.Case(Turn.FUNCTION):
                 with m.If(self.vectors.valid & self.vectors.ready):
                     m.d.sync += begun.eq(1)
@@ -302,6 +316,7 @@ class LadTile(Unit):
         m.submodules.headers = headers = Fifo(shape=self.parameters.apid.step_layout, depth=SLOTS)
         connect_streams(m, headers.sink, m.submodules.apid.steps)
         sinks = [headers.source, *maxima]
+        # All who need the maximum take it in the same cycle, each into a place of its own.
         m.d.comb += eas.headers.ready.eq(fork_handshake(m, eas.headers.valid, sinks))
         m.d.comb += headers.source.payload.eq(eas.headers.payload)
         m.d.comb += [one.payload.maximum.eq(eas.headers.payload.maximum) for one in maxima]
@@ -333,6 +348,7 @@ class LadTile(Unit):
     def _columns(self, m: Module, slots: Any, updated: Any) -> Value:
         """Name the head of a column, and a step's last; return when that leaves."""
         p = self.parameters
+        # Columns leave without numbers: the last one is known by counting.
         column, last = Signal(range(p.ac.columns)), Signal()
         moves = updated.valid & updated.ready
         m.d.comb += [
@@ -349,7 +365,9 @@ class LadTile(Unit):
                 m.d.sync += column.eq(0)
         return moves & last
 
-    def _marks(self, m: Module, slots: Any, groups: Any, updates: Any) -> dict[str, Value]:
+    def _marks(
+        self, m: Module, slots: Any, groups: Any, updates: Any, record: Any
+    ) -> dict[str, Value]:
         """Send counters out, and modes and counts behind them; return when a step's last leave."""
         p = self.parameters
         m.submodules.merger = merger = MarkMerger(parameters=p)
@@ -378,5 +396,12 @@ class LadTile(Unit):
             counters.counters.eq(update.counters),
         ]
         connect_streams(m, merger.merged, self.marks)
-        m.d.comb += marks.head.eq(slots.heads[ENDS.index("marks")])
+        m.d.comb += [
+            marks.head.eq(slots.heads[ENDS.index("marks")]),
+            record.head.eq(marks.head),
+            record.group.eq(marks.group),
+            record.active.eq(merger.active),
+            record.last.eq(marks.last),
+            record.enable.eq(self.marks.valid & self.marks.ready),
+        ]
         return {"counters": self._last(item), "marks": self._last(self.marks)}

@@ -14,6 +14,7 @@ from hdl.lad.linear.linear_module import LinearModuleParameters
 from hdl.lad.md.md_parameters import ModeDiscrepancyModuleParameters
 from hdl.lad.sfm.sfm_parameters import SpecialFunctionModuleParameters
 from hdl.lad.vpu.vector_processing_unit import VectorProcessingUnitParameters
+from hdl.memory.memory import LARGEST_DEPTH
 from hdl.parameters import Parameters, Range, parameter_object, require
 
 SCORING_UNITS = 2
@@ -40,6 +41,9 @@ class LadTileParameters(Parameters):
         Norms, rotary embedding, SiLU and sums, on the first of them.
     waiting : int
         Active positions whose keys and values wait on chip for the last stage.
+    prefetched : int
+        Active positions of earlier steps that are fetched ahead and wait on chip; 0: none, or 2 at
+        least.
 
     Raises
     ------
@@ -54,6 +58,7 @@ class LadTileParameters(Parameters):
     linear: LinearModuleParameters = LinearModuleParameters()
     sfm: SpecialFunctionModuleParameters = SpecialFunctionModuleParameters()
     waiting: Annotated[int, Range(4, 1 << 16, "positions")] = 1024
+    prefetched: Annotated[int, Range(0, 1 << 16, "positions")] = 0
 
     def __post_init__(self) -> None:
         """Check the rules between the parameters."""
@@ -65,6 +70,11 @@ class LadTileParameters(Parameters):
         units = SCORING_UNITS + self.md.lanes + self.ac.lanes
         all_work = self.linear.units == units
         require(all_work, f"linear.units must be those of all modules, {units}", self.linear.units)
+        require(self.prefetched != 1, "prefetched must be 0 or at least 2", self.prefetched)
+        # A bit for each position of each head, twice, says who is fetched ahead.
+        records = self.heads << self.group_shape.width + 1 if self.prefetched else 0
+        rule = f"groups of all heads' records must be at most {LARGEST_DEPTH}"
+        require(records <= LARGEST_DEPTH, rule, records)
         md, recent = self.md, self.recent
         require(md.table == self.table, "md.table must be that of eas.apid", md.table)
         same = md.capacity == self.capacity
@@ -144,6 +154,17 @@ class LadTileParameters(Parameters):
     def place_layout(self) -> data.StructLayout:
         """Payload of the streams of requests for what belongs to a position."""
         return data.StructLayout({"head": self.head_shape, "position": self.apid.position_shape})
+
+    @property
+    def asked_layout(self) -> data.StructLayout:
+        """Payload of the stream of a step's active positions, the `last` being its newest."""
+        return data.StructLayout(dict(self.place_layout.members) | {"last": 1})
+
+    @property
+    def record_layout(self) -> data.StructLayout:
+        """Which positions of a group were active in a step."""
+        place = {"head": self.head_shape, "group": self.group_shape}
+        return data.StructLayout(place | {"active": self.apid.lanes, "last": 1, "enable": 1})
 
     @property
     def key_layout(self) -> data.StructLayout:

@@ -45,9 +45,12 @@ TINY_TILE = LadTileParameters(
     linear=replace(TINY_LINEAR, units=7, groups=3),
     sfm=TINY_SFM,
     waiting=6,
+    prefetched=5,
 )
+"""Fewer active positions have room on chip than a step has."""
+
 TINY = LadParameters(
-    tile=replace(TINY_TILE, heads=8, linear=replace(TINY_TILE.linear, groups=4)),
+    tile=replace(TINY_TILE, heads=8, prefetched=40, linear=replace(TINY_TILE.linear, groups=4)),
     layers=2,
     heads=2,
     kv_heads=1,
@@ -70,6 +73,7 @@ SMOLLM2_TILE = LadTileParameters(
     ac=SMOLLM2_AC,
     linear=SMOLLM2_LINEAR,
     sfm=SMOLLM2_SFM,
+    prefetched=2048,
 )
 SMOLLM2 = LadParameters(
     tile=replace(SMOLLM2_TILE, heads=3 * 9, linear=replace(SMOLLM2_LINEAR, groups=439)),
@@ -81,7 +85,7 @@ SMOLLM2 = LadParameters(
 """Three of the model's thirty layers."""
 
 PAPER_AC = AttentionComputationModuleParameters(cache_format=BINARY16, cache_stages=2)
-PAPER_TILE = LadTileParameters(ac=PAPER_AC)
+PAPER_TILE = LadTileParameters(ac=PAPER_AC, prefetched=2048)
 PAPER = LadParameters(
     tile=replace(PAPER_TILE, heads=128, linear=LinearModuleParameters(groups=3146)), batch=4
 )

@@ -37,7 +37,7 @@ class ActiveFetcher(Unit):
     positions : In(stream)
         From the active position module.
     requests : Out(stream)
-        `head` and `position`.
+        `head` and `position`; `last`.
     fetched : In(stream)
         Their `key`, `value` and `counters`, in order.
     active : Out(stream)
@@ -52,7 +52,7 @@ class ActiveFetcher(Unit):
             {
                 "head": In(p.head_shape),
                 "positions": In(stream.Signature(p.apid.position_layout)),
-                "requests": Out(stream.Signature(p.place_layout)),
+                "requests": Out(stream.Signature(p.asked_layout)),
                 "fetched": In(stream.Signature(p.active_layout)),
                 "active": Out(stream.Signature(p.md.active_layout)),
                 "vectors": Out(stream.Signature(p.ac.vectors_layout)),
@@ -75,6 +75,7 @@ class ActiveFetcher(Unit):
         m.submodules.pairs = pairs = LaneCollector(shape=pair, lanes=p.ac.lanes)
         connect_streams(m, waiting.sink, pairs.items)
 
+        # What is known of a position waits for its row.
         named, known = self.positions, requested.sink.payload
         comes = Signal()
         m.d.comb += [
@@ -82,6 +83,7 @@ class ActiveFetcher(Unit):
             self.requests.valid.eq(named.valid & requested.source.ready),
             self.requests.payload.head.eq(self.head),
             self.requests.payload.position.eq(named.payload.position),
+            self.requests.payload.last.eq(named.payload.last),
             named.ready.eq(self.requests.ready & requested.source.ready),
             requested.source.valid.eq(named.valid & self.requests.ready),
             requested.source.payload.eq(named.payload),

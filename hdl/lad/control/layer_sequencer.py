@@ -64,6 +64,8 @@ class LayerSequencer(Unit):
         From linear module, special function module and attention.
     tasks, inputs, vectors, factors, addends, steps : Out(stream)
         To them.
+    coming : Out(stream)
+        The head-samples of a token's steps, as soon as it is there.
     states : Out(stream)
         Hidden states behind the last layer, slice by slice, of all samples; and whether any
         denominator on the way was `not_positive`.
@@ -86,6 +88,7 @@ class LayerSequencer(Unit):
             "factors": tile.sfm.values_layout,
             "addends": tile.sfm.values_layout,
             "steps": tile.step_layout,
+            "coming": tile.head_layout,
             "states": p.state_layout,
         }
         super().__init__(
@@ -100,11 +103,13 @@ class LayerSequencer(Unit):
         m.submodules.memory = memory = Memory(
             depth=p.areas.end, width=p.tile.vector.vector_layout.size
         )
+        # The operation stands in registers: the table is read once for it.
         operation = Signal(self.program.layout, reset_less=True)
         begin, writing = Signal(), Signal()
         shown = self._read(m, operation, begin, memory)
         self._write(m, operation, begin, memory, writing)
         first, ended = self._advance(m, operation, begin, shown.busy | writing)
+        self._name_heads(m, first & writing)
         self._hand_out(m, operation, shown, memory.read_data)
         self._begin_steps(m, shown, memory.read_data, ended)
 
@@ -132,9 +137,11 @@ class LayerSequencer(Unit):
         table = Array(Const(bits, self.program.layout.size) for bits in lines)
         line, number, ended = Signal(range(len(lines))), Signal(range(p.layers)), Signal()
         with m.FSM(name="operations"):
+            # The table is a multiplexer of constants: it has a cycle to itself.
             with m.State("FETCH"):
                 m.d.sync += Value.cast(operation).eq(table[line])
                 m.next = "BEGIN"
+            # All four walks take their first place.
             with m.State("BEGIN"):
                 m.d.comb += begin.eq(1)
                 m.next = "MOVE"
@@ -156,6 +163,7 @@ class LayerSequencer(Unit):
         p = self.parameters
         shape = p.place_shape
         walks = [SliceWalk(place=shape) for _ in range(MOVES)]
+        # One read port: moves have it in turns, and the order of slices is theirs.
         turn, left, issue = Signal(range(MOVES)), Signal(), Signal()
         shown = _Shown(
             Signal(name="shown"),
@@ -185,6 +193,7 @@ class LayerSequencer(Unit):
             m.d.sync += [left.eq(operation.number != 0), turn.eq(0)]
         with m.If(issue):
             m.d.sync += [
+                # The way goes with the slice: the next one may be another move's.
                 shown.way.eq(Array(move.way for move in operation.moves)[turn]),
                 shown.sample.eq(Array(walk.middle for walk in walks)[turn]),
             ]
@@ -214,6 +223,7 @@ class LayerSequencer(Unit):
             Source.RESULTS: self.results,
             Source.OUTPUTS: self.outputs,
         }
+        # The memory is always ready to write: sources wait only for their operation.
         with m.Switch(operation.source):
             for source, port in sources.items():
                 with m.Case(source):
@@ -253,6 +263,7 @@ class LayerSequencer(Unit):
                         port.valid.eq(shown.valid),
                         shown.taken.eq(shown.valid & port.ready),
                     ]
+            # Keys and values go into registers, which never wait.
             with m.Default():
                 m.d.comb += shown.taken.eq(shown.valid)
         for payload in (self.vectors, self.factors, self.addends, self.states):
@@ -265,6 +276,20 @@ class LayerSequencer(Unit):
             self.vectors.payload.function.eq(operation.function),
             self.vectors.payload.epsilon.eq(p.epsilon),
         ]
+
+    def _name_heads(self, m: Module, arrives: Value) -> None:
+        """Name all head-samples of a token that has arrived, in the order of their steps."""
+        p = self.parameters
+        # Steps of all layers are known as soon as the token is there.
+        head, names, arrived = Signal(p.tile.head_shape), Signal(), Signal()
+        m.d.sync += arrived.eq(arrives)
+        m.d.comb += [self.coming.valid.eq(names), self.coming.payload.head.eq(head)]
+        with m.If(arrived & ~arrives):
+            m.d.sync += [names.eq(1), head.eq(0)]
+        with m.Elif(names & self.coming.ready):
+            m.d.sync += head.eq(head + 1)
+            with m.If(head == p.layers * p.heads * p.batch - 1):
+                m.d.sync += names.eq(0)
 
     def _begin_steps(self, m: Module, shown: _Shown, content: Value, ended: Value) -> None:
         """Keep key and value for the steps of their queries; number the head-samples."""

@@ -33,6 +33,8 @@ class MarkMerger(Unit):
         `mode` and `count` of each active position, in order.
     merged : Out(stream)
         The `group`'s number in its step, `modes`, `counts` and `last`; `head` is set elsewhere.
+    active : Out(lanes)
+        Which of the group's lanes were active.
     """
 
     def __init__(self, *, parameters: LadTileParameters) -> None:
@@ -42,6 +44,7 @@ class MarkMerger(Unit):
                 "groups": In(stream.Signature(p.apid.counts_layout)),
                 "changes": In(stream.Signature(CHANGE)),
                 "merged": Out(stream.Signature(p.marks_layout)),
+                "active": Out(p.apid.lanes),
             }
         )
 
@@ -64,6 +67,7 @@ class MarkMerger(Unit):
             # The last change of a group passes through in the cycle in which the group leaves.
             merged.group.eq(number),
             merged.last.eq(group.last),
+            self.active.eq(group.active),
         ]
         for lane in range(lanes):
             # Changes come one by one; those of a group wait here for its last.
