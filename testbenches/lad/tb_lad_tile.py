@@ -6,8 +6,9 @@ import cocotb
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.arith.float_values import codes, values
-from golden.lad.lad_tile import LadTile, Step, equation_7
+from golden.arith.float_values import ONE, codes, values
+from golden.lad.lad_tile import Head, LadTile, Step, equation_7
+from golden.lad.traffic import WORD_BITS
 from hdl.lad.lad_tile_parameters import LadTileParameters
 from testbenches.bench import Bench, catalog_parameters, context
 from testbenches.lad.linear.tb_linear_module import (
@@ -17,18 +18,14 @@ from testbenches.lad.linear.tb_linear_module import (
     task_payloads,
 )
 from testbenches.lad.outside import Outside
-from testbenches.lad.vectors import LAYERS, capture, head_vectors, random_codes
+from testbenches.lad.vectors import LAYERS, head_vectors, random_codes
+from testbenches.lad.vectors import prepare as prepare
 from testbenches.packing import from_integers, pack, to_integers, unpack
 from testbenches.streams import PAUSES
 
 Codes = NDArray[np.uint16]
 Work = list[tuple[int, Codes, Codes, Codes]]
 """Steps: a head, its query, key and value."""
-
-
-def prepare(p: LadTileParameters) -> None:
-    """Capture the tensors before the simulator starts."""
-    capture()
 
 
 class LadTileBench:
@@ -48,13 +45,17 @@ class LadTileBench:
         }
         self.results = self.bench.sink("results", sink)
         self.outside = Outside(self.bench, self.p, source, sink)
+        self.coming = self.bench.source("coming", source) if self.p.prefetched else None
 
     def send(self, work: Work) -> None:
-        """Offer steps from each head's first on."""
-        lengths = np.zeros(self.p.heads, np.int64)
+        """Offer steps behind those of each head that stand outside."""
+        lengths = np.array([head.length for head in self.outside.heads])
         for head, query, key, value in work:
             lengths[head] += 1
             self.send_step(head, int(lengths[head]), query, key, value)
+        if self.coming:
+            heads = {"head": np.array([head for head, *_ in work])}
+            self.coming.send(to_integers(pack(self.p.head_layout, heads)))
 
     def send_step(self, head: int, length: int, query: Codes, key: Codes, value: Codes) -> None:
         """Offer one step."""
@@ -74,18 +75,21 @@ class LadTileBench:
             for name, source in self.linear.items():
                 source.send(payloads[name])
 
-    async def run(self, work: Work, tasks: list[Task] | None = None) -> list[Step]:
+    async def run(
+        self, work: Work, tasks: list[Task] | None = None, *, heads: list[Head] | None = None
+    ) -> list[Step]:
         """Run steps after a reset; compare all outputs, and what stands outside in the end.
 
-        Linear layers, if there are any, come in between.
+        Linear layers, if there are any, come in between; heads may have begun.
         """
         await self.bench.reset()
+        tile = LadTile(parameters=self.p, heads=heads or [])
+        self.outside.load(tile.heads)
         self.outputs.received.clear()
         self.sums.received.clear()
         self.send(work)
         tasks = tasks or []
         total = sum(task.outputs(self.p.linear) for task in tasks)
-        tile = LadTile(parameters=self.p)
         answers = [tile.step(*one) for one in work]
         # The write-back of the last step comes behind its output.
         columns = len(work) * self.p.ac.columns
@@ -109,7 +113,7 @@ class LadTileBench:
         for _ in range(20):
             await self.bench.step()
         self._check_outputs(work, answers)
-        self.outside.check(tile.heads)
+        self.outside.check(tile.heads, answers)
         if tasks:
             check_sums(self.bench, self.p.linear, tasks, self.sums)
         return answers
@@ -185,6 +189,7 @@ async def real_decoding(dut: Any) -> None:
         keys=sum(one.keys for one in moved),
         active=sum(one.active for one in moved),
         changed=sum(len(answer.changed) for answer in answers),
+        words={what: bits / WORD_BITS for what, bits in bench.outside.carried.items()},
         tensors=f"SmolLM2 layers {LAYERS}, {length} steps of {min(p.heads, 3)} heads",
     )
 
@@ -205,6 +210,32 @@ async def one_head_to_the_end(dut: Any) -> None:
     bench = LadTileBench(dut, "one_head_to_the_end")
     length = min(bench.p.capacity, 60)
     await bench.run(real_work(bench.p, length, heads=1))
+
+
+@cocotb.test()
+@cocotb.parametrize((("source", "sink"), [("none", "none"), ("bursty", "random")]))
+async def all_active(dut: Any, source: str, sink: str) -> None:
+    """Every position is active in every step: more than has room on chip."""
+    bench = LadTileBench(dut, f"all_active {source} {sink}", source, sink)
+    p, rng = bench.p, bench.bench.numpy_rng
+    size, length = p.vector.head_size, p.capacity - 8
+    # Equal scores are in the top interval; modes are another, and their counters out of reach.
+    keys = np.zeros((p.capacity, size), np.uint16)
+    work = [
+        (head, codes(rng.standard_normal(size)), keys[0], codes(rng.standard_normal(size)))
+        for _ in range(6)
+        for head in range(min(p.heads, 2))
+    ]
+    heads = [Head.empty(p) for _ in range(p.heads)]
+    for head in heads[:2]:
+        head.length, head.counts[:length] = length, 4000
+        head.centres[:length] = np.arange(length)
+        head.norms[:length] = head.ratios[:length] = ONE
+        head.values[:length] = codes(rng.standard_normal((length, size)))
+    answers = await bench.run(work, heads=heads)
+    # Later those that leave the latest ones take the mode of their score.
+    for answer in answers[: min(p.heads, 2)]:
+        assert len(answer.active) == length + 1
 
 
 @cocotb.test()

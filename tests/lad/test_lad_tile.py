@@ -10,6 +10,7 @@ import pytest
 from golden.arith.float_values import codes, values
 from golden.lad.lad_tile import LadTile
 from golden.lad.locality_aware_attention import LocalityAwareHead
+from golden.lad.traffic import traffic
 from hdl.catalog import entry_named
 from hdl.lad.ac.ac_parameters import AttentionComputationModuleParameters
 from hdl.lad.apid.active_position_module import ActivePositionModuleParameters
@@ -45,6 +46,7 @@ def parameters() -> LadTileParameters:
     [
         ({"heads": 0}, "heads must be an integer from 1 to 1024, not 0"),
         ({"waiting": 3}, "waiting must be an integer from 4 to 65536, not 3"),
+        ({"prefetched": 1}, "prefetched must be 0 or at least 2, not 1"),
         (
             {"md": ModeDiscrepancyModuleParameters(table=EIGHT)},
             "md.table must be that of eas.apid",
@@ -159,3 +161,18 @@ def test_a_whole_memory_may_be_active() -> None:
         active = max(active, len(step.active))
         assert len(step.active) <= now + 1
     assert active > p.capacity // 2
+
+
+def test_all_may_be_fetched_ahead_but_of_a_first_step() -> None:
+    """What is active in a step is what can be fetched ahead of the next; nothing more is moved."""
+    p = entry_named("lad_tile").parameters("tiny")
+    tile, rng = LadTile(parameters=p), np.random.default_rng(3)
+    active: set[int] = set()
+    for _ in range(20):
+        step = tile.step(0, *codes(rng.standard_normal((3, p.vector.head_size))))
+        assert step.ahead == len(active)
+        assert step.hits == len(active.intersection(step.active.tolist()))
+        moved = [traffic(replace(p, prefetched=rows), [step])["K, V of J"] for rows in (0, 2)]
+        vain = step.ahead - step.hits
+        assert moved[1] - moved[0] == vain * 2 * p.vector.head_size * 16
+        active = set(step.active.tolist())
