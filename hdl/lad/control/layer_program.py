@@ -255,7 +255,7 @@ class LayerProgram:
         moves = (*operation.moves, *[(Way.TASK, nowhere)] * missing)
         ((source, target),) = operation.writes or ((Source.OUTSIDE, nowhere),)
         inputs = [walk for way, walk in operation.moves if way is Way.INPUTS]
-        fields = {
+        fields: dict[int | str, Any] = {
             "moves": [{"way": way, "walk": walk.record} for way, walk in moves],
             "number": len(operation.moves),
             "source": source,

@@ -35,7 +35,7 @@ class _Shown:
 
     valid: Signal
     taken: Signal
-    way: Signal
+    way: Any
     sample: Signal
     busy: Signal
 
