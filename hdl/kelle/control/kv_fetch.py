@@ -189,10 +189,8 @@ class KvFetch(Unit):
         computed = self._read_computed(m, walk, chosen, issues, own)
         self._access_edram(m, walk, chosen.source, room, slot, placement, computed)
         self._hand_on(m, walk, stager, chosen.source, issues, computed)
-        with m.If(ahead.asked):
-            m.d.sync += [tail[i].eq(formats[p.rows - 2 + i]) for i in range(2)]
         self._sequence(m, walk, ahead, formats, issues, own)
-        self._look_ahead(m, walk, ahead, issues)
+        self._look_ahead(m, walk, ahead, formats, tail, issues)
         return m
 
     def _choose_source(
@@ -311,7 +309,9 @@ class KvFetch(Unit):
             stager.write.row.eq(Mux(nothing, 0, Mux(walk.side, values, keys))),
         ]
 
-    def _look_ahead(self, m: Module, walk: Walk, ahead: Ahead, issues: Signal) -> None:
+    def _look_ahead(
+        self, m: Module, walk: Walk, ahead: Ahead, formats: Array, tail: Array, issues: Signal
+    ) -> None:
         """Ask for the next tile's slots while the last two rows of a tile are read.
 
         So a tile follows the one before without a pause, unless the table has no time.
@@ -319,6 +319,8 @@ class KvFetch(Unit):
         p = self.parameters
         last_word = walk.word == p.memory.edram.entry_words - 1
         leaves = issues & last_word & (walk.row == p.rows - 1)
+        with m.If(ahead.asked):
+            m.d.sync += [tail[i].eq(formats[p.rows - 2 + i]) for i in range(2)]
         m.d.comb += ahead.wants.eq(
             (walk.state == State.ROWS)
             & last_word
