@@ -161,9 +161,28 @@ def _tokenizer() -> Any:
 
 def tokenizer_of(path: Path) -> Any:
     """Load the tokenizer of a GGUF file, or the one beside a safetensors file."""
-    return _transformers().AutoTokenizer.from_pretrained(
+    tokenizer = _transformers().AutoTokenizer.from_pretrained(
         path.parent, local_files_only=True, **_file_options(path)
     )
+    if path.suffix == ".gguf" and _splits_digits(path):
+        # `transformers` keeps the merges of a GGUF file, but not how text is cut before them.
+        from tokenizers import pre_tokenizers
+
+        tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Digits(individual_digits=True),
+                pre_tokenizers.ByteLevel(add_prefix_space=False),
+            ]
+        )
+    return tokenizer
+
+
+def _splits_digits(gguf_file: Path) -> bool:
+    """Whether a GGUF file names SmolLM's rule: each digit by itself, then GPT-2's pieces."""
+    from gguf import GGUFReader
+
+    field = GGUFReader(gguf_file).get_field("tokenizer.ggml.pre")
+    return field is not None and field.contents() == "smollm"
 
 
 def _file_options(path: Path) -> dict[str, str]:

@@ -204,7 +204,7 @@ def test_missing_package_is_named(package: str, monkeypatch: pytest.MonkeyPatch)
         ({"text": "poem"}, "text must be one of news, prose, not poem"),
         ({"tokens": 0}, "tokens must be between 1 and 8192, not 0"),
         ({"tokens": 8193}, "tokens must be between 1 and 8192, not 8193"),
-        ({"tokens": 8000}, "tokens must be at most 1434, the length of the text, not 8000"),
+        ({"tokens": 8000}, "tokens must be at most 1433, the length of the text, not 8000"),
         ({"layers": ()}, "layers must name at least one layer"),
         ({"layers": (3, 30)}, "layers must be between 0 and 29, not 30"),
         ({"layers": (-1,)}, "layers must be between 0 and 29, not -1"),
