@@ -81,9 +81,9 @@ class MeadowSystem(System):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The parameters and the compiled program, which is named by all that it is made of."""
+        """The parameters, and program and packed model, named by all that they are made of."""
         program = f"{self.harness.program.parent.name}/{self.harness.program.name}"
-        return {"parameters": repr(self.p), "program": program, "calibration": CALIBRATION}
+        return {"parameters": repr(self.p), "program": program, "packed": self.file.name}
 
     def prepare(self, report: Callable[[str], None]) -> None:
         """Compile, bring the model to INT8, and pack it."""
@@ -92,8 +92,8 @@ class MeadowSystem(System):
         tokens = min(CALIBRATION, self.longest)
         text = self.model.tokens_of(text_named("prose"))[:tokens]
         depends = sha256(f"{self.model.digest} {self.p!r} {text}".encode()).hexdigest()
-        file = self.folder / f"packed-{depends[:12]}.model"
-        self.packed = opened_model(file, self.model, text, self.p, report)
+        self.file = self.folder / f"packed-{depends[:12]}.model"
+        self.packed = opened_model(self.file, self.model, text, self.p, report)
         self.golden = WholeModel(self.p, self.packed.integers)
 
     def begin(self, state: dict[str, NDArray[Any]] | None) -> None:
