@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from golden.llm.language_model import LanguageModel
+from golden.meadow.whole_model import embedded
 from hdl.catalog import entry_named
 from systola.generation.meadow import MeadowSystem
 from systola.generation.run import Interrupted, Run
 from systola.generation.system import Mismatch, Settings
+from testbenches.meadow.speech import Speech
 from tests.generation.test_generate import RandomModel, random_model, spoken
 
 SETTINGS = Settings(budget=128, reserved=32)
@@ -125,6 +127,28 @@ def test_long_prompt_comes_in_blocks(tmp_path: Path) -> None:
     spoken(run)
     assert [figures["count"] for figures in run.progress.figures] == [14, 1]
     assert [figures["token"] is None for figures in run.progress.figures] == [True, False]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_pauses_at_every_port_change_nothing(tmp_path: Path, seed: int) -> None:
+    """Of requests and words alike, in half of all cycles."""
+    system: Any = prepared(tmp_path, 1).system
+    speech = Speech(system.p, system.packed, tmp_path, system.harness, seed)
+    try:
+        for tokens, predict in ((PROMPT, False), ([7, 7], True), ([40], True)):
+            states = embedded(system.model.embedding, tokens)
+            run = speech.run(states, predict=predict)
+            expected = system.golden.step(states)
+            assert run.cycle > 1.2 * sum(speech.writer.ideal)
+            if predict:
+                wanted = expected.token, int(expected.sums[expected.token])
+                assert speech.prediction == wanted
+            for layer, cache in enumerate(system.golden.caches):
+                for name, own in zip(("keys", "values"), cache, strict=True):
+                    assert np.array_equal(speech.heads(layer, name), own)
+            assert speech.moved == speech.writer.moved
+    finally:
+        speech.close()
 
 
 @pytest.mark.parametrize(
