@@ -35,6 +35,14 @@ _FIRST_NUMBER = "autoidx 1000000000"
 digits in every number the order is that of the making, whichever modules came before."""
 
 
+_CONSTANT_BITS = re.compile(
+    r"^  always @\*\n(?P<line>    (?P<name>\w+)\[[\d:]+\] = \d+'h\w+;\n)", re.M
+)
+_BLOCK = re.compile(
+    r"^  always @\* begin\n    if \(_start_\) begin end\n(?P<body>.*?)^  end\n", re.M | re.S
+)
+
+
 @dataclass(frozen=True)
 class Port:
     """One port of an emitted module.
@@ -267,10 +275,28 @@ def _finish(text: str) -> str:
     text = re.sub(r"^(?:  \(\*.*\*\)\n)?  (?:wire|reg) \[-1:0\].*\n", "", text, flags=re.M)
     # This register lets blocks that read nothing but constants run once.
     text = re.sub(r"\\\$auto\$verilog_backend\S+ ?", "_start_", text)
+    text = _constants_joined(text)
     text = re.sub(r"(?<='h)0+(?=[0-9a-f])", "", text)
     # Connections come last, and in no order.
     text = re.sub(r"(?:^  assign .*\n)+(?=endmodule$)", _sorted_lines, text, flags=re.M)
     return "".join(_broken(line) for line in text.splitlines(keepends=True))
+
+
+def _constants_joined(text: str) -> str:
+    """Give bits of a variable that no condition drives to the block that drives its others.
+
+    Alone they would wait for ever: nothing that such a block reads changes.
+    """
+    for constant in _CONSTANT_BITS.finditer(text):
+        name, line = constant["name"], constant["line"]
+        drives = re.compile(rf"^ +[^=\n]*\b{re.escape(name)}\b[^=\n]* = ", re.M)
+        blocks = (one for one in _BLOCK.finditer(text) if drives.search(one["body"]))
+        block = next(blocks, None)
+        if block is None:
+            continue
+        text = text[: block.start("body")] + line + text[block.start("body") :]
+        text = text.replace(constant[0], "", 1)
+    return text
 
 
 def _sorted_lines(match: re.Match[str]) -> str:

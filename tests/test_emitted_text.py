@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from amaranth.hdl import Module, Signal, signed
+from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
 from hdl.catalog import CATALOG
@@ -47,6 +48,21 @@ class Mixed(Unit):
             self.plain.eq(self.value.as_unsigned() + self.value.as_unsigned()),
             self.sign.eq(self.value + self.value),
         ]
+        return m
+
+
+class Partly(Unit):
+    """A struct of which a condition drives one field, a signal another, and nothing the third."""
+
+    def __init__(self) -> None:
+        fields = data.StructLayout({"driven": 4, "never": 2, "always": 4})
+        super().__init__({"choose": In(1), "value": In(4), "fields": Out(fields)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        with m.If(self.choose):
+            m.d.comb += self.fields.driven.eq(self.value)
+        m.d.comb += self.fields.always.eq(self.value)
         return m
 
 
@@ -143,6 +159,15 @@ def test_a_signed_port_can_be_read_as_unsigned(tmp_path: Path) -> None:
     assert "signed [" not in text
     assert "$signed(value) + $signed(value)" in text
     assert "unread" not in text
+
+
+def test_a_block_that_reads_only_constants_is_none(tmp_path: Path) -> None:
+    """Such a block never runs in four states, and what it drives stays unknown."""
+    file, *_rest = write_verilog(Emission(top=Partly(), name="partly"), tmp_path / "rtl")
+    text = file.read_text()
+    (block,) = re.findall(r"  always @\* begin\n.*?\n  end\n", text, re.S)
+    assert "fields[5:4] = 2'h0;" in block and "if (choose)" in block
+    assert not re.search(r"always @\*\n .* = \d+'h", text)
 
 
 PLAIN = """

@@ -113,6 +113,7 @@ class P3llm(Unit):
         channel = self.channel
         writes_input = Signal()
         command = Signal(self.parameters.channel.column_command_layout)
+        # One side at a time: lines are issued one behind the other.
         appending = ~appends.idle
         m.d.comb += [
             scheduler.column.eq(Mux(appending, appends.column, products.column)),
@@ -134,6 +135,7 @@ class P3llm(Unit):
         """Take results to where their commands said."""
         products, accumulator, vectors = self.products, self.accumulator, self.vectors
         result = self.channel.result
+        # The accumulator looks a cycle ahead, as its memories are read before the sum comes.
         tag = delay_line(m, products.tag, ARRIVES - 1, name="tag", reset=True)[-1]
         reads = delay_line(m, products.reads, ARRIVES, name="reads", reset=True)[-1]
         m.d.comb += [
@@ -156,6 +158,7 @@ class P3llm(Unit):
         position, layer = Signal(range(p.capacity)), Signal(POSITION_BITS)
         for part in (vectors, products, appends):
             m.d.comb += part.position.eq(position)
+        # The next layer's lines begin together: each side counts the other's from 0.
         ends = memory.ended & npu.ended
         m.d.comb += [
             products.layer.eq(layer),
@@ -170,6 +173,7 @@ class P3llm(Unit):
         with m.If(ends & self.instructions.valid):
             m.d.sync += [
                 position.eq(given.position),
+                # Layers stand one behind the other, all alike.
                 layer.eq(given.layer * p.layer_positions),
             ]
         m.d.comb += [
@@ -178,6 +182,7 @@ class P3llm(Unit):
             npu.instructions.ready.eq(vectors.instructions.ready),
         ]
         line = memory.instructions
+        # One list of lines serves two sequencers.
         is_append = MEMORY_INSTRUCTION(line.payload).operation == MemoryOperation.APPEND
         for side, chosen in ((products, ~is_append), (appends, is_append)):
             m.d.comb += [

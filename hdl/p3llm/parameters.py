@@ -61,6 +61,7 @@ class MatrixPlace:
     @property
     def tables(self) -> int:
         """Positions of a group's metadata and 8-bit scales."""
+        # A set's column of special values, and a position of scales for every two rounds.
         whole, rest = divmod(self.rounds, LINEAR_SET)
         return whole * (1 + LINEAR_SET // 2) + (1 + (rest + 1) // 2 if rest else 0)
 
@@ -240,6 +241,7 @@ class P3llmParameters(Parameters):
     def group_of(self, inputs: int) -> int:
         """Weights in a group of a matrix."""
         group = self.group
+        # Groups must end with the matrix: SmolLM2's 576 inputs have nine of 64.
         while inputs % group:
             group //= 2
         return group

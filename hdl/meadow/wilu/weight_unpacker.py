@@ -110,7 +110,7 @@ class WeightUnpacker(Unit):
         Chunks in the matrix's order, the first in lane 0; `count` of them are there, and the
         others are 0; `last` with the matrix's last.
     results : Out(stream)
-        What was wrong with a matrix, behind its last weights.
+        What was wrong with a matrix, offered when its last weights are, or later.
 
     Raises
     ------

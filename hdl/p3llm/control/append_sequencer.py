@@ -116,12 +116,19 @@ class AppendSequencer(Unit):
             self.column.unit.eq(unit),
             command.bank.eq(Cat(where[COLUMN_BITS], unit)),
             command.column.eq(where[:COLUMN_BITS]),
+            # The mask counts half bytes, the banks' one counts bytes.
             command.mask.eq(Cat(mask.word_select(i, 2).any() for i in range(len(mask) // 2))),
             command.valid.eq(self.taken),
         ]
+        self._write(m, held, partial, mask, word)
+        return m
+
+    def _write(self, m: Module, held: Signal, partial: Signal, mask: Signal, word: Signal) -> None:
+        """Take an append; look, read where a mask of bytes is not enough, write, advance."""
+        command = self.command
         wide = Cat(bit.replicate(4) for bit in mask)
-        done = Signal()
         with m.FSM():
+            # An append comes when both codes are held.
             with m.State("IDLE"):
                 m.d.comb += [
                     self.instructions.ready.eq(1),
@@ -134,33 +141,35 @@ class AppendSequencer(Unit):
                         self.turn.eq(0),
                     ]
                     m.next = "LOOK"
+            # Where the part goes is settled; the word is kept, as codes turn round behind it.
             with m.State("LOOK"):
                 m.d.sync += self.merged.eq(word)
                 with m.If(partial):
                     m.next = "READ"
                 with m.Else():
                     m.next = "WRITE"
+            # Half a byte shares its byte with a neighbour, which must stay.
             with m.State("READ"):
                 m.d.comb += self.column.valid.eq(1)
                 m.d.comb += Value.cast(command.operation).eq(ColumnOperation.READ)
                 with m.If(self.taken):
                     m.next = "MERGE"
+            # Three cycles later the column comes back.
             with m.State("MERGE"):
                 with m.If(self.arrived):
                     m.d.sync += self.merged.eq((self.arrived_data & ~wide) | (word & wide))
                     m.next = "WRITE"
+            # Bytes under the mask change; the others of a column of codes stay.
             with m.State("WRITE"):
                 m.d.comb += [
                     self.column.valid.eq(1),
                     self.column.write.eq(1),
                     Value.cast(command.operation).eq(ColumnOperation.WRITE),
                     Value.cast(command.data).eq(self.merged),
-                    done.eq(self.taken),
                 ]
-                with m.If(done):
+                with m.If(self.taken):
                     m.next = "LOOK"
                     self._advance(m)
-        return m
 
     def _hold(self, m: Module) -> None:
         """Take slices of codes; the oldest come to the lower end."""
@@ -187,6 +196,7 @@ class AppendSequencer(Unit):
         m.d.sync += self.turn.eq(Mux(last, 0, self.turn + 1))
         with m.If(last):
             m.d.sync += Value.cast(self.part).eq(Value.cast(self.part) + 1)
+        # What stands lowest is written: codes turn by as many as went.
         with m.If(self.part == Part.KEY):
             m.d.sync += self.key.codes.eq(self.key.codes.rotate_right(4 * LANES))
         with m.If(self.part == Part.VALUE):
@@ -200,52 +210,49 @@ class AppendSequencer(Unit):
         elements, bits = ceil_log2(p.elements), ceil_log2(p.block)
         element, unit_bits = token[:elements], token[elements:bits]
         # A set of keys is some rounds, a set of values a column of every four tokens.
-        round_, key_set = token[bits : bits + 2], token[bits + 2 :]
-        lane, column = token[:2], token[2 : 2 + elements]
-        value_set = token[2 + elements :]
-        key_start, value_start = Signal(POSITION_BITS), Signal(POSITION_BITS)
-        m.d.comb += [
-            key_start.eq(self.layer + held.base + key_set * p.key_set),
-            value_start.eq(self.layer + held["values"] + value_set * p.value_set),
-        ]
+        round_, lane, column = token[bits : bits + 2], token[:2], token[2 : 2 + elements]
+        key_start, value_start = self._starts(m, held)
         half_bytes = LANES * p.elements
         where, unit = Signal(POSITION_BITS), Signal(range(p.units))
         mask, word = Signal(half_bytes), Signal(p.channel.unit.column_bits)
+        # An element has four lanes, a half byte each.
         one_element = Const((1 << LANES) - 1) << Cat(Const(0, 2), element)
         one_lane = (Const(1) << lane)[:LANES].replicate(p.elements)
         m.d.comb += unit.eq(unit_bits)
 
-        def copies(value: Value) -> Value:
-            return value.replicate(p.channel.unit.column_bits // len(value))
-
         with m.Switch(self.part):
+            # A set's zero points: a half byte a token, round by round.
             with m.Case(Part.KEY_ZERO):
                 m.d.comb += [
                     where.eq(key_start),
                     mask.eq(Const(1) << Cat(element, round_)),
-                    word.eq(copies(self.key.zero_point)),
+                    word.eq(self._copies(self.key.zero_point)),
                 ]
+            # FP16 of a token: an element's two bytes, a position a round.
             with m.Case(Part.KEY_SCALE, Part.VALUE_SCALE):
                 of_value = self.part == Part.VALUE_SCALE
                 m.d.comb += [
                     where.eq(key_start + 1 + round_ + Mux(of_value, KEY_SET, 0)),
                     mask.eq(one_element),
-                    word.eq(copies(Mux(of_value, self.value.scale, self.key.scale))),
+                    word.eq(self._copies(Mux(of_value, self.value.scale, self.key.scale))),
                 ]
+            # Four channels of a token are an element's two bytes.
             with m.Case(Part.KEY):
                 first = key_start + (1 + 2 * KEY_SET) + round_ * (p.head_size // LANES)
                 m.d.comb += [
                     where.eq(first + self.turn),
                     mask.eq(one_element),
-                    word.eq(copies(self.key.codes[: 4 * LANES])),
+                    word.eq(self._copies(self.key.codes[: 4 * LANES])),
                 ]
+            # Every unit with channels of the head has the zero points of all tokens.
             with m.Case(Part.VALUE_ZERO):
                 m.d.comb += [
                     where.eq(value_start),
                     unit.eq(self.turn),
                     mask.eq(Const(1) << Cat(lane, column)),
-                    word.eq(copies(self.value.zero_point)),
+                    word.eq(self._copies(self.value.zero_point)),
                 ]
+            # A token is a lane: the same half byte of every element.
             with m.Case(Part.VALUE):
                 codes = (self.value.codes.word_select(i, 4) for i in range(p.elements))
                 m.d.comb += [
@@ -255,3 +262,19 @@ class AppendSequencer(Unit):
                     word.eq(Cat(code.replicate(LANES) for code in codes)),
                 ]
         return where, unit, mask, word
+
+    def _starts(self, m: Module, held: Any) -> tuple[Signal, Signal]:
+        """Return where the token's sets of keys and of values begin."""
+        p, token = self.parameters, self.position
+        key_set = token[ceil_log2(p.block) + 2 :]
+        value_set = token[ceil_log2(p.elements) + 2 :]
+        key_start, value_start = Signal(POSITION_BITS), Signal(POSITION_BITS)
+        m.d.comb += [
+            key_start.eq(self.layer + held.base + key_set * p.key_set),
+            value_start.eq(self.layer + held["values"] + value_set * p.value_set),
+        ]
+        return key_start, value_start
+
+    def _copies(self, value: Value) -> Value:
+        """Return a column of copies: the mask says which of them is written."""
+        return value.replicate(self.parameters.channel.unit.column_bits // len(value))

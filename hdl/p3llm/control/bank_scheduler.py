@@ -74,6 +74,7 @@ class BankScheduler(Unit):
         p, column = self.parameters, self.column
         timing = p.timing
         m.submodules.judge = judge = BankTiming(parameters=timing)
+        # The lowest bit of a row's number is the parity of its banks.
         number = column.position[COLUMN_BITS:]
         following = Signal.like(number)
         m.d.comb += following.eq(number + 1)
@@ -94,6 +95,7 @@ class BankScheduler(Unit):
         ]
         of_parity = Array(parities)
         m.d.comb += [
+            # A refresh that is due stops columns, or their banks would never close.
             judge.column.valid.eq(
                 column.valid
                 & is_open(number)
@@ -110,6 +112,7 @@ class BankScheduler(Unit):
             ),
             self.taken.eq(judge.column_legal),
         ]
+        # Due at fixed intervals, however long the last one was put off.
         with m.If(since == timing.refi - 1):
             m.d.sync += due.eq(1)
         self._rows(m, judge, number, following, opened, rows, of_parity, due)
@@ -136,12 +139,14 @@ class BankScheduler(Unit):
         row = judge.row
         m.d.comb += target.eq(Mux(is_open(number), following, number))
         with m.If(due):
+            # Both parities close, the one behind the other, then all banks refresh.
             closes = opened[0] | opened[1]
             m.d.comb += [
                 target.eq(~opened[0]),
                 row.valid.eq(1),
                 row.operation.eq(Mux(closes, RowOperation.PRECHARGE, RowOperation.REFRESH)),
             ]
+        # The row of now goes first; while it is used, the other parity opens the next.
         with m.Elif(column.valid & (~is_open(number) | (column.ahead & ~is_open(following)))):
             m.d.comb += [
                 row.valid.eq(1),
@@ -150,6 +155,7 @@ class BankScheduler(Unit):
                 ),
             ]
         m.d.comb += row.banks.eq(of_parity[target[0]])
+        # What is kept of the rows follows what the judge let pass.
         legal = judge.row_legal
         with m.Switch(row.operation):
             with m.Case(RowOperation.ACTIVATE):
@@ -161,6 +167,7 @@ class BankScheduler(Unit):
             with m.Case(RowOperation.REFRESH):
                 with m.If(legal):
                     m.d.sync += due.eq(0)
+        # A register, as for column commands: both leave a cycle after they were judged.
         command = self.row_command
         m.d.sync += [
             command.valid.eq(legal),

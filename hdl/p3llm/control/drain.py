@@ -88,15 +88,19 @@ class Drain(Unit):
         upper, pump, unit = Signal(), Signal(), Signal(range(p.units))
         m.d.comb += [
             self.busy.eq(held.valid),
+            # Sums are complete once they have left the units' pipelines.
             self.wants.eq(held.valid & (wait == 0)),
             self.unit.eq(unit),
             self.upper.eq(upper),
+            # The unit shows the second input's sums behind the first one's last half.
             self.advance.eq(upper & held.both & ~pump),
             tag.valid.eq(self.grant),
             tag.weighted.eq(held.weighted),
             tag.more.eq(held.more),
+            # Two slices a unit, lower elements first.
             tag.place.eq(held.places[pump] + Cat(upper, unit)[: ceil_log2(p.units) + 1]),
             tag.scales.eq(Cat(unit[: ceil_log2(p.units)], held.table)),
+            # A column of scales is of two rounds, each in two halves.
             tag.part.eq(Cat(upper, held.odd)),
         ]
         with m.If(wait != 0):
@@ -105,10 +109,12 @@ class Drain(Unit):
             m.d.sync += upper.eq(~upper)
             with m.If(upper):
                 m.d.sync += pump.eq(held.both & ~pump)
+            # All of a unit's sums are read: on to the next one.
             with m.If(upper & (pump | ~held.both)):
                 m.d.sync += unit.eq(Mux(unit == held["last"], 0, unit + 1))
                 with m.If(unit == held["last"]):
                     m.d.sync += held.valid.eq(0)
+        # Never while busy: the sequencer holds back a round's last column.
         with m.If(self.arm.valid):
             m.d.sync += [held.eq(self.arm), wait.eq(p.channel.unit.pumps + COMPLETE - 1)]
         return m

@@ -59,18 +59,22 @@ class LineIssuer(Unit):
         instructions = self.instructions
         m.d.comb += instructions.payload.eq(line[LINE_BITS:])
         with m.FSM():
+            # All lines are done, and `done` stays at their number: the other side may wait for it.
             with m.State("IDLE"):
                 m.d.comb += self.ended.eq(1)
                 with m.If(self.begin):
                     m.d.sync += self.done.eq(0)
                     m.next = "FETCH"
+            # The program is a table of constants.
             with m.State("FETCH"):
                 m.d.sync += line.eq(lines[self.done])
                 m.next = "ISSUE"
+            # What this line reads must be there, what it overwrites read.
             with m.State("ISSUE"):
                 m.d.comb += instructions.valid.eq(self.others >= line[:LINE_BITS])
                 with m.If(instructions.valid & instructions.ready):
                     m.next = "WAIT"
+            # One line at a time: the next one may need what this one writes.
             with m.State("WAIT"):
                 with m.If(self.idle):
                     m.d.sync += self.done.eq(self.done + 1)

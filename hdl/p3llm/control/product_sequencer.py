@@ -123,23 +123,30 @@ class ProductSequencer(Unit):
         m.d.comb += [flags[name].eq(ends[name]) for name in ends]
         issues = Signal()
         with m.FSM():
+            # The last product's sums leave before the next begins.
             with m.State("IDLE"):
                 self._take(m)
+            # The instruction is held now; without groups it is a fetch of numbers only.
             with m.State("BEGIN"):
                 m.next = "INPUTS"
                 with m.If(held.outers == 0):
                     m.next = "TAIL"
+            # A group's inputs go to all units, before its first column.
             with m.State("INPUTS"):
                 self._inputs(m, issues, steps)
+            # A set begins with what its codes mean: special values, zero points.
             with m.State("METADATA"):
                 self._metadata(m, issues)
+            # Scales of the set: two rounds of 8-bit ones a position, or FP16 of keys and values.
             with m.State("TABLE"):
                 left = (counts["rounds"] - self.round + 1) >> 1
                 pairs = Mux(left > LINEAR_SET // 2, LINEAR_SET // 2, left)
                 number = Mux(held.mode == Mode.QK, 2 * KEY_SET, pairs)
                 self._reads(m, issues, self.table == number - 1, "MULTIPLY")
+            # Columns of products, one every second cycle.
             with m.State("MULTIPLY"):
                 self._multiply(m, issues, flags)
+            # Row scales behind a matrix, or the numbers of a fetch.
             with m.State("TAIL"):
                 with m.If(held.tail == 0):
                     m.next = "IDLE"
@@ -163,6 +170,7 @@ class ProductSequencer(Unit):
             name: Signal(12, name=f"count_{name}")
             for name in ("outers", "rounds", "steps", "last_steps")
         }
+        # A register holds so many columns' inputs; probabilities of more tokens come in turns.
         full = p.channel.unit.steps
         tokens = self.position + 1
         columns = (tokens + LANES - 1) >> ceil_log2(LANES)
@@ -196,6 +204,7 @@ class ProductSequencer(Unit):
     def _take(self, m: Module) -> None:
         """Take a product once the last one's sums have arrived."""
         given = self.instructions.payload
+        # The last commands' results are still under way when the last column is taken.
         settled, settle = Signal(), Signal(3, init=SETTLE)
         m.d.comb += [
             settled.eq((settle == 0) & ~self.drain.busy),
@@ -220,6 +229,7 @@ class ProductSequencer(Unit):
         p, command = self.parameters, self.command
         in_word = ceil_log2(p.lanes)
         last = self.word == ((steps - 1) >> in_word)
+        # The second input's words stand behind the first one's in the unit's registers.
         upper = p.channel.unit.steps >> in_word
         m.d.comb += [
             issues.eq(1),
@@ -253,11 +263,13 @@ class ProductSequencer(Unit):
         with m.If(self.taken):
             m.d.sync += [
                 self.position_now.eq(self.position_now + 1),
+                # Two tables by turns: sums of the last set still wait for theirs.
                 self.side.eq(~self.side),
                 self.table.eq(0),
                 self.unit.eq(0),
             ]
             m.next = "TABLE"
+            # Values have their scales in the probabilities.
             with m.If(self.held.mode == Mode.PV):
                 m.next = "MULTIPLY"
 
@@ -266,7 +278,9 @@ class ProductSequencer(Unit):
         p, command, reads = self.parameters, self.command, self.reads
         unit = self._scattered()
         in_tail = following == "IDLE"
+        # FP16 goes to the vector unit, 8-bit scales to the accumulator.
         numbers = Const(1) if in_tail else self.held.mode == Mode.QK
+        # Of a set of keys, scales of the keys come first, then those of the values.
         second = Const(0) if in_tail else self.table >= KEY_SET
         m.d.comb += [
             self.column.valid.eq(1),
@@ -298,7 +312,9 @@ class ProductSequencer(Unit):
         """Multiply a column; sums that it completes need the ones before to have left."""
         p, command, mode = self.parameters, self.command, self.held.mode
         values, keys = mode == Mode.PV, mode == Mode.QK
+        # Sums over tokens go on through all inputs; others end with their group.
         completes = last["step"] & (~values | last["outer"])
+        # Which of the unit's metadata belong to the column.
         group = Mux(keys, self.round[:2], self.round[:3])
         m.d.comb += [
             self.column.valid.eq(~(completes & self.drain.busy)),
@@ -316,6 +332,7 @@ class ProductSequencer(Unit):
         ]
         with m.If(self.taken):
             m.d.sync += [self.position_now.eq(self.position_now + 1), self.step.eq(self.step + 1)]
+            # Values count sets by columns, the others by rounds.
             with m.If(values & last["set"]):
                 m.next = "METADATA"
             with m.If(last["step"]):
@@ -333,6 +350,7 @@ class ProductSequencer(Unit):
         """Read sums in cycles that nothing else needs."""
         p, held, drain, command = self.parameters, self.held, self.drain, self.command
         linear, values = held.mode == Mode.LINEAR, held.mode == Mode.PV
+        # A head's channels may fill some units only.
         last_unit = Mux(values, p.head_size // p.elements - 1, p.units - 1)
         slices = Mux(values, 0, self.round * (2 * p.units))
         m.d.comb += [
@@ -340,12 +358,14 @@ class ProductSequencer(Unit):
             drain.arm["last"].eq(last_unit),
             *(drain.arm.places[i].eq(held.sums[i] + slices) for i in range(2)),
             drain.arm.weighted.eq(linear),
+            # The first group begins a row's sum, the next ones are added to it.
             drain.arm.more.eq(linear & (self.outer != 0)),
             drain.arm.table.eq(Cat(self.round[1:3], self.side)),
             drain.arm.odd.eq(self.round[0]),
             drain.grant.eq(drain.wants & ~issues),
             self.tag.eq(drain.tag),
         ]
+        # A result is read in the half of a column's time that no column uses.
         with m.If(drain.grant):
             m.d.comb += [
                 command.valid.eq(1),

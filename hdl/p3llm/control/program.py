@@ -98,6 +98,7 @@ class Program:
 
     def _columns(self, base: int, numbers: int, name: str, place: int) -> None:
         """Fetch FP16 numbers from the banks: a product without columns, but for its tail."""
+        # A position is a column a unit, two slices of numbers.
         columns = [place // 2, 0]
         self._product(
             Mode.LINEAR, base, (), [name], tail=self.p.positions(numbers), columns=columns
@@ -105,6 +106,7 @@ class Program:
 
     def _linear(self, name: str) -> None:
         """Add a linear layer of the inputs that stand there."""
+        # Its row scales are the tail behind its last group.
         matrix, places = self.p.matrices[name], self.places
         self._product(
             Mode.LINEAR,
@@ -140,6 +142,7 @@ class Program:
     ) -> None:
         """Use a linear layer's sums from the first on."""
         places = self.places
+        # Matrices of the same inputs are one; each part is used by itself.
         skipped = places.slices(first)
         self._npu(
             operation,
@@ -160,6 +163,7 @@ class Program:
         self._sums(NpuOperation.SCALE, 0, p.qkv, (), target=places.projected)
         heads = p.kv_heads * p.head_size
         self._columns(p.factors_base, heads, "smoothing", places.smoothing)
+        # Keys and values of the token come first: its queries meet them as well.
         for head in range(p.kv_heads):
             self._append(head)
         self._attention()
@@ -213,6 +217,7 @@ class Program:
             Pair(one.head, one.first, one.count, turn=number % 2)
             for number, one in enumerate(pairs)
         ]
+        # Vectors of two pairs have places: one pair's scores are made while the other's wait.
         self._queries(pairs[0])
         self._scores(pairs[0])
         for pair in pairs[1:2]:
@@ -221,9 +226,11 @@ class Program:
             for following in pairs[number + 1 : number + 2]:
                 self._scores(following)
             self._shares(pair)
+            # Queries of the pair after next: the place of this one's is free.
             for following in pairs[number + 2 : number + 3]:
                 self._queries(following)
             self._weighted(pair)
+            # A pair late, so that the NPU never waits for sums that were just begun.
             if number > 0:
                 self._outputs(pairs[number - 1])
         self._outputs(pairs[-1])

@@ -112,6 +112,7 @@ class BlockFixed(Unit):
                 begins.eq(flags[1][0]),
             ]
         m.d.comb += [
+            # The exponent is known a slice after the last one: the row's slices may leave.
             buffer.results.valid.eq(strobe[2] & flags[2][0]),
             buffer.results.payload.eq(Const(WHOLE_POINT) - flags[2][1] - largest),
         ]
@@ -123,6 +124,7 @@ class BlockFixed(Unit):
         p, results = self.parameters, self.results
         move = ~results.valid | results.ready
         point, read, last = Signal(POINT), Signal(), Signal()
+        # A binary point belongs to all slices of its vector.
         with m.If(move):
             m.d.sync += [point.eq(buffer.result), read.eq(buffer.valid), last.eq(buffer.last)]
         beside = {"enable": move, "cycles": STAGES}

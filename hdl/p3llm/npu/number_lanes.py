@@ -27,6 +27,7 @@ ADD_STAGES = 3
 def _moves(m: Module, unit: Any, stages: int) -> Any:
     """Connect the handshake of a unit whose stages all move together; return when."""
     source, results = unit.slices, unit.results
+    # Nothing is held back inside: the whole pipeline stands, or all of it moves.
     move = ~results.valid | results.ready
     beside = {"enable": move, "cycles": stages}
     m.d.comb += [
@@ -85,6 +86,7 @@ class HalfLanes(Unit):
             half = FloatConvert(source=BINARY32, target=BINARY16, stages=1, enable=True)
             m.submodules[f"number_{i}"], m.submodules[f"half_{i}"] = number, half
             single = Signal(32, name=f"single_{i}")
+            # One rounding only: integers are exact in binary32.
             with m.If(move):
                 m.d.sync += single.eq(
                     Mux(slices.whole, number.result.as_value(), slices.singles[i])
@@ -187,9 +189,11 @@ class SingleLanes(Unit):
         m = Module()
         move = _moves(m, self, ADD_STAGES)
         slices = self.slices.payload
+        # Both operators work all the time; the slice says whose result counts.
         multiply = delay_line(m, slices.multiply, ADD_STAGES, name="multiply", enable=move)[-1]
         options = {"number_format": BINARY32, "stages": ADD_STAGES, "enable": True}
         for i in range(self.lanes):
+            # A factor of 16 bits is exact in binary32.
             factor = IntegerToFloat(width=RESULT.width)
             add, product = FloatAdd(**options), FloatMultiply(**options)
             m.submodules[f"factor_{i}"] = factor

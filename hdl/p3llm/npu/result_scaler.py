@@ -101,6 +101,7 @@ class ResultScaler(Unit):
             results.valid.eq(valid[-1]),
             results.payload.last.eq(delay_line(m, slices.last, name="last", **beside)[-1]),
         ]
+        # The sum is converted beside the product of its factors: two stages, then two more.
         options = {"stages": STAGES, "enable": True}
         for i in range(p.lanes):
             number = IntegerToFloat(width=SUM_BITS, **options)
@@ -113,6 +114,7 @@ class ResultScaler(Unit):
             m.d.comb += [
                 number.a.eq(slices.sums[i]),
                 number.point.eq(self.point),
+                # FP16 is exact in binary32.
                 widen.a.eq(slices.factors[i]),
                 factor.a.eq(widen.result),
                 factor.b.eq(self.common),

@@ -48,6 +48,7 @@ class SliceReader(Unit):
         left, index = Signal(COUNT_BITS), Signal(COUNT_BITS)
         address = Signal(ADDRESS_BITS)
         slices = self.slices
+        # The memory keeps its word until the next read, so that the stream may stand.
         move = ~slices.valid | slices.ready
         m.d.comb += [
             self.read_enable.eq(move & (left != 0)),
@@ -63,6 +64,7 @@ class SliceReader(Unit):
                 index.eq(index + 1),
                 address.eq(address + 1),
             ]
+        # A start comes when nothing is left, and wins over what moves.
         with m.If(self.start):
             m.d.sync += [left.eq(self.count), index.eq(0), address.eq(self.first)]
         return m

@@ -86,6 +86,7 @@ class SumAccumulator(Unit):
         m.submodules.scales = scales = Memory(
             depth=2 << self.scale_bits, width=p.channel.unit.column_bits
         )
+        # One port reads for both: groups are added only while the NPU reads no sums.
         adds = tag.valid & tag.weighted
         m.d.comb += [
             scales.read_enable.eq(1),
@@ -97,6 +98,7 @@ class SumAccumulator(Unit):
             totals.read_address.eq(Mux(adds, tag.place, self.read_address)),
             Value.cast(self.sums).eq(totals.read_data),
         ]
+        # In the first cycle both memories are read, in the second products made, then added.
         now, write = delay_line(m, tag, 2, name="tag", reset=True)[1:]
         before = delay_line(m, totals.read_data, 1, name="before")[1]
         scale = scales.read_data.word_select(now.part, 8 * p.lanes)
@@ -106,6 +108,7 @@ class SumAccumulator(Unit):
             arrived = self.result.word_select(i, 32).as_signed()
             factor = Mux(now.weighted, scale.word_select(i, 8), 1)
             m.d.sync += product.eq(arrived * factor)
+            # The first group's sums replace what an earlier product left.
             old = before.word_select(i, SUM_BITS) & write.more.replicate(SUM_BITS)
             words.append((product + old)[:SUM_BITS])
         m.d.comb += [

@@ -166,11 +166,13 @@ class VectorUnit(Unit):
         tokens = self.position + 1
         columns = (tokens + (quantum - 1)) >> ceil_log2(quantum)
         count = Signal.like(held.count)
+        # Scores are as many as there are tokens, filled up to whole columns of values.
         m.d.comb += count.eq(held.count)
         with m.If(held.operation == NpuOperation.SCORES):
             m.d.comb += count.eq(columns << ceil_log2(quantum // p.lanes))
         factors = self.factor_reader
         with m.FSM():
+            # Nothing is under way: memories and functions are all free.
             with m.State("IDLE"):
                 m.d.comb += [
                     self.instructions.ready.eq(1),
@@ -185,12 +187,14 @@ class VectorUnit(Unit):
                 with m.If(held.operation == NpuOperation.SCORES):
                     m.d.comb += [factors.start.eq(1), factors.first.eq(held.value_scales)]
                     m.next = "SCALES"
+            # The largest scale of the values is known before the first probability is weighed.
             with m.State("SCALES"):
                 m.d.comb += fetching.eq(1)
                 with m.If(
                     factors.slices.valid & factors.slices.ready & factors.slices.payload.last
                 ):
                     m.next = "START"
+            # All readers that the operation needs begin together.
             with m.State("START"):
                 m.d.comb += [
                     starts.eq(1),
@@ -198,6 +202,7 @@ class VectorUnit(Unit):
                     factors.first.eq(held.factors),
                 ]
                 m.next = "RUN"
+            # Its end is its last store, or a handshake of its own.
             with m.State("RUN"):
                 m.d.comb += running.eq(1)
                 with m.If(finished):
@@ -240,6 +245,7 @@ class VectorUnit(Unit):
         place, taken = Signal(ADDRESS_BITS), Signal()
         values, last = Signal(32 * p.lanes), Signal()
         m.d.comb += [values.eq(self.scaler.results.payload["values"]), last.eq(0)]
+        # Whose results are stored, and which of them is the last.
         with m.Switch(held.operation):
             with m.Case(NpuOperation.LOAD):
                 m.d.comb += [
@@ -272,6 +278,7 @@ class VectorUnit(Unit):
             self.inputs.write_address.eq(place >> 2),
             self.inputs.write_data.eq(codes.replicate(4)),
         ]
+        # Slices are stored one behind the other, from the operation's target on.
         with m.If(self.instructions.valid & self.instructions.ready):
             m.d.sync += place.eq(self.instructions.payload.target)
         with m.Elif(taken):
@@ -282,6 +289,7 @@ class VectorUnit(Unit):
     def _scalars(self, m: Module) -> None:
         """Keep the inputs' scales and the values' largest; make the factor of all sums."""
         p, held = self.parameters, self.held
+        # Two pairs of heads may be under way, with a scale a head.
         scales = Array(Signal(16, name=f"scale_{i}") for i in range(4))
         largest = Array(Signal(16, name=f"largest_{i}") for i in range(4))
         with m.If(self.e4m3.results.valid):

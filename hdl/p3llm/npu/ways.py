@@ -86,6 +86,7 @@ class Ways:
 
     def load(self) -> None:
         """Take a hidden state."""
+        # A state waits outside until its operation runs.
         states = self.unit.states_in
         self.m.d.comb += [
             self.stores.numbers.eq(states.valid & self.running),
@@ -102,6 +103,7 @@ class Ways:
         """Give a head's factors to the smoothing."""
         slices = self.unit.factor_reader.slices
         self._smoothed(slices, self._factors(), Smoothing.BEGIN)
+        # Factors go into a memory, nothing comes out: the last one ends it.
         ends = slices.valid & slices.payload.last
         self.m.d.comb += self.finished.eq(ends & self.unit.smoothing.vectors.ready)
 
@@ -131,6 +133,7 @@ class Ways:
 
     def _factors(self) -> Value:
         """Return the slice of FP16 numbers that the reader shows: half of a column."""
+        # A column of FP16 is two slices.
         low = self.unit.factor_reader.slices.payload.low
         return self.unit.columns.read_data.word_select(low, 16 * self.unit.parameters.lanes)
 
@@ -141,6 +144,7 @@ class Ways:
             self.unit.factor_reader.slices,
             self.unit.scaler,
         )
+        # A head's sums have only one factor, the largest of its values' scales.
         alone = self.unit.held.operation == NpuOperation.HEAD
         both = sums.valid & (factors.valid | alone) & ~self.fetching
         one = Const(BINARY16.one, 16).replicate(self.unit.parameters.lanes)
@@ -188,6 +192,7 @@ class Ways:
         self.m.d.comb += epsilon.eq(
             Mux(block.payload.point > max(table), (1 << EPSILON_BITS) - 1, 0)
         )
+        # Epsilon is a number, the row counts in steps: it comes in the row's squared steps.
         for point, steps in table.items():
             with self.m.If(block.payload.point == point):
                 self.m.d.comb += epsilon.eq(steps)
@@ -204,6 +209,7 @@ class Ways:
             norm.weights.payload.eq(self._factors()),
             factors.ready.eq(norm.weights.ready),
         ]
+        # What the norm gives is Q6.10, and its way on is that of any FP16 vector.
         results = norm.results
         self._halved(results, results.payload["values"], point=Const(FIXED_FRACTION))
         self._quantised(self.unit.half.results)
@@ -239,6 +245,7 @@ class Ways:
         results, codes = self.unit.int4.results, self.unit.codes
         values = source.payload["values"]
         link(self.m, source, self.unit.int4.vectors, values=values, last=source.payload.last)
+        # Codes of keys and values have one port, and a mark which they are.
         fields = {name: getattr(results.payload, name) for name, _ in results.payload.shape()}
         link(self.m, results, codes, value=self.unit.held.operation == NpuOperation.VALUE, **fields)
         self.m.d.comb += self.finished.eq(results.valid & codes.ready & results.payload.last)
@@ -327,6 +334,7 @@ class Ways:
             """Return which tokens of a slice are there."""
             return [index * p.lanes + i <= self.unit.position for i in range(p.lanes)]
 
+        # First the scales alone, of tokens that are there: the buffer finds the largest.
         scales = self.unit.scaling.scales
         with self.m.If(self.fetching):
             keep = kept(factors.payload.index)
@@ -354,12 +362,14 @@ class Ways:
             keep=Cat(kept(index)),
             last=fixed.payload.last,
         )
+        # Scores come in order; their number says whether their tokens are there.
         with self.m.If(scores.valid & scores.ready):
             self.m.d.sync += index.eq(Mux(fixed.payload.last, 0, index + 1))
         shares = self.unit.softmax.probabilities
         self._halved(shares, shares.payload["values"], point=Const(PROBABILITY_FRACTION))
         halves, inputs = self.unit.half.results, self.unit.scaling.probabilities
         link(self.m, halves, inputs, values=halves.payload["values"], last=halves.payload.last)
+        # Products of probabilities and scales are at most 1, and become codes of inputs.
         products = self.unit.scaling.results
         link(
             self.m,

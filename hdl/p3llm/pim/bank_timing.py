@@ -145,6 +145,7 @@ class BankTiming(Unit):
         activates, precharges, refreshes = (
             row.valid & (row.operation == one) for one in RowOperation
         )
+        # A command for many banks is legal if it is for each of them.
         closed = column.valid & (column.banks & ~self.open).any()
         opened = (activates & (row.banks & self.open).any()) | (refreshes & self.open.any())
 
@@ -215,6 +216,7 @@ class BankTiming(Unit):
         mine = self.row.banks[bank]
         used = self.column_legal & self.column.banks[bank]
         opens, closes = activates & mine, precharges & mine & self.open[bank]
+        # A row and a column command may come together: each counter follows its own.
         with m.If(opens):
             m.d.sync += self.open[bank].eq(1)
         with m.Elif(closes):
@@ -231,6 +233,7 @@ class BankTiming(Unit):
         with m.Elif(close != 0):
             m.d.sync += close.eq(close - 1)
 
+        # A refresh keeps all banks as a precharge keeps one.
         wait = self.until_activate[bank]
         with m.If(closes):
             m.d.sync += wait.eq(p.rp - 1)

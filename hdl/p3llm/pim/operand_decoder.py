@@ -96,6 +96,7 @@ class InputDecoder(Operator):
         m = Module()
         m.submodules.e4m3 = e4m3 = E4m3Operand()
         m.submodules.s0e4m4 = s0e4m4 = S0e4m4Operand()
+        # Only probabilities are S0E4M4; it has no NaN.
         probability = self.mode == Mode.PV
         m.d.comb += [e4m3.a.eq(self.code), s0e4m4.a.eq(self.code)]
         significand, shift, nan = self.pipeline(m, cuts=1).cut(
@@ -153,6 +154,7 @@ class WeightDecoder(Operator):
         m.submodules.int4 = int4 = Int4AsymOperand()
         m.d.comb += [
             bitmod.code.eq(self.code),
+            # The same bits are a special value's number or a zero point.
             bitmod.select.eq(self.group_bits[:2]),
             int4.code.eq(self.code),
             int4.zero_point.eq(self.group_bits),

@@ -209,6 +209,7 @@ class PimChannel(Unit):
             timing.row.valid.eq(row.valid),
             timing.row.operation.eq(row.operation),
             timing.row.banks.eq(Mux(row.all, parity_of_row, Const(1) << row.bank)),
+            # Inputs, metadata and results are the units' own: no bank is asked.
             timing.column.valid.eq(alone | (together & ready)),
             timing.column.write.eq(is_[ColumnOperation.WRITE]),
             timing.column.banks.eq(Mux(together, parity, Const(1) << column.bank)),
@@ -219,6 +220,7 @@ class PimChannel(Unit):
         self._result(m, timing, is_, results)
 
         busy = is_[ColumnOperation.READ_RESULT] & ~results[0]
+        # What stays remembered, in the order of the status.
         broken = Cat(
             timing.violations,
             is_[ColumnOperation.MULTIPLY] & ~ready,
@@ -278,6 +280,7 @@ class PimChannel(Unit):
         for number in range(p.units):
             unit = PimComputeUnit(parameters=p.unit)
             m.submodules[f"unit_{number}"] = unit
+            # Two banks a unit: the upper bits of a bank say which.
             mine = column.bank[1:] == number
             m.d.comb += [
                 getattr(unit.commands.payload, name).eq(getattr(column, name))
@@ -321,6 +324,7 @@ class PimChannel(Unit):
         """Give results in the order of their commands, two cycles after each."""
         column = self.column_command
         reads = is_[ColumnOperation.READ] & timing.column_legal
+        # The array answers a cycle after the command, which then is another one.
         unit = delay_line(m, column.bank[1:], 1, name="unit")[1]
         from_array = delay_line(m, reads, 1, name="from_array", reset=True)[1]
         from_unit = delay_line(m, results[0], 1, name="from_unit", reset=True)[1]

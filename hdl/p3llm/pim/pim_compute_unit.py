@@ -169,6 +169,7 @@ class PimComputeUnit(Unit):
         p = self.parameters
         command = self.commands.payload
         takes = {one: Signal(name=f"takes_{one.name.lower()}") for one in Operation}
+        # A command is what it is only in the cycle in which it is taken.
         taken = self.commands.valid & self.commands.ready
         m.d.comb += [takes[one].eq(taken & (command.operation == one)) for one in Operation]
         multiply = takes[Operation.MULTIPLY]
@@ -182,6 +183,7 @@ class PimComputeUnit(Unit):
         with m.If(multiply):
             m.d.sync += Cat(self._kept(held)).eq(Cat(self._kept(command)))
         begun = delay_line(m, multiply, p.pumps, name="begun", reset=True)
+        # The second pump reads its own word of the same step.
         step = Mux(multiply, command.step, held.step)
 
         inputs = self._inputs(m, takes[Operation.WRITE_INPUT], pump, step)
@@ -191,6 +193,7 @@ class PimComputeUnit(Unit):
         codes, group_bits, mode = self._column(m, takes, held, begun[1])
 
         turn = multiply | (begun[-2] if p.pumps > 1 else 0)
+        # Both pumps of a column begin or complete their sums.
         current = Mux(multiply, Cat(command.first, command.last), Cat(held.first, held.last))
         first_last = delay_line(m, current & turn.replicate(2), 4, name="ends", reset=True)
         # A result waits for all sums before it, so that its offer stands.
@@ -198,6 +201,7 @@ class PimComputeUnit(Unit):
         finished = self._elements(
             m, mode, codes, group_bits, decoded, first_last[4], takes[Operation.READ_RESULT]
         )
+        # A result is a column wide: eight of sixteen sums of 32 bits.
         half = p.elements // 2
         reads = command.operation == Operation.READ_RESULT
         m.d.comb += [
@@ -205,6 +209,7 @@ class PimComputeUnit(Unit):
             self.results.payload.eq(Mux(command.upper, Cat(finished[half:]), Cat(finished[:half]))),
         ]
         with m.Switch(command.operation):
+            # A column lasts as long as its pumps, and begins with the first.
             with m.Case(Operation.MULTIPLY):
                 m.d.comb += self.commands.ready.eq(pump == 0)
             with m.Case(Operation.READ_RESULT):
@@ -277,10 +282,12 @@ class PimComputeUnit(Unit):
         mode = Signal(Mode, reset_less=True)
         of_element = [Signal(4, name=f"of_element_{i}", reset_less=True) for i in range(p.elements)]
         of_lane = [Signal(4, name=f"of_lane_{i}", reset_less=True) for i in range(LANES)]
+        # Metadata by what they belong to: outputs, tokens as outputs, tokens as lanes.
         linear = held.mode == Mode.LINEAR
         selects = metadata.word_select(held.group[:3], 2 * p.elements)
         zero_points = metadata.word_select(held.group[:2], 4 * p.elements)
         tokens = metadata.word_select(held.group[: ceil_log2(p.elements)], 4 * LANES)
+        # The bank's data come a cycle behind the command; they stand until the last pump.
         with m.If(begun):
             m.d.sync += [codes.eq(self.column), mode.eq(held.mode)]
             m.d.sync += [
@@ -288,6 +295,7 @@ class PimComputeUnit(Unit):
                 for i, bits in enumerate(of_element)
             ]
             m.d.sync += [bits.eq(tokens.word_select(i, 4)) for i, bits in enumerate(of_lane)]
+        # Of values a lane is a token; else an element has one group or token.
         tokens_in_lanes = mode == Mode.PV
         group_bits = [
             [Mux(tokens_in_lanes, lane, element) for lane in of_lane] for element in of_element
@@ -307,6 +315,7 @@ class PimComputeUnit(Unit):
         """Return the elements' finished sums."""
         p = self.parameters
         parameters = PimProcessingElementParameters(pumps=p.pumps)
+        # Products are shifted a cycle after they are made.
         shifts = delay_line(m, Cat(one.shift for one in decoded), 1, name="shifts")[1]
         finished = []
         for number in range(p.elements):

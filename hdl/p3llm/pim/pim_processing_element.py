@@ -86,6 +86,7 @@ class PimProcessingElement(Unit):
     def elaborate(self, platform: Any) -> Module:
         """Put a decoder before every lane of the dot product."""
         m = Module()
+        # Inputs come decoded, as all elements of a unit share them; codes are each element's own.
         m.submodules.dot_product = dot_product = DotProduct(pumps=self.parameters.pumps)
         for lane in range(LANES):
             m.submodules[f"decoder_{lane}"] = decoder = WeightDecoder()

@@ -107,6 +107,7 @@ class E4m3Quantiser(Unit):
         begins = Signal(init=1)
         strobe = delay_line(m, take, 1, name="strobe", reset=True)[-1]
         last = delay_line(m, vectors.last, 1, name="last")[-1]
+        # Codes of magnitudes have the order of the magnitudes: no float is compared.
         magnitudes = [finite_magnitude(vectors.values[i]) for i in range(p.lanes)]
         m.d.sync += in_slice.eq(extreme(m, magnitudes, higher, name="magnitude"))
         # A vector's first slice starts anew instead of from the vector before.
@@ -117,6 +118,7 @@ class E4m3Quantiser(Unit):
             ]
         m.submodules.widen = widen = FloatConvert(source=BINARY16, target=BINARY32)
         m.submodules.scale = scale = GroupScale(divisor=448, stages=p.scale_stages)
+        # The scale is ready so many cycles behind the last slice: the buffer lets the vector go.
         ended = delay_line(m, strobe & last, 1 + p.scale_stages, name="ended", reset=True)[-1]
         m.d.comb += [
             widen.a.eq(largest),

@@ -118,6 +118,7 @@ class Int4Quantiser(Unit):
         last = delay_line(m, vectors.last, 1, name="last")[-1]
         with m.If(strobe):
             m.d.sync += begins.eq(last)
+        # As integers in the order of the floats, both ends are found without any.
         ordered = [ordered_code(vectors.values[i]) for i in range(p.lanes)]
         ends = []
         for name, chosen in (("high", higher), ("low", lower)):
@@ -144,6 +145,7 @@ class Int4Quantiser(Unit):
             m.submodules[f"widen_{name}"] = widen = FloatConvert(source=BINARY16, target=BINARY32)
             m.d.comb += [widen.a.eq(float_code(end)), operand.eq(widen.result)]
         m.submodules.scale = scale = GroupScale(divisor=15, stages=p.scale_stages)
+        # The zero point is the minimum as any element is quantised, with its sign turned.
         m.submodules.zero = zero = ScaledQuotient(steps=INT4_STEPS, stages=p.quotient_stages)
         minimum = delay_line(m, low, RANGE_STAGES + p.scale_stages, name="minimum")[-1]
         m.d.comb += [

@@ -156,6 +156,7 @@ class KeySmoothing(Unit):
             memory.read_enable.eq(take),
             memory.read_address.eq(address),
         ]
+        # Slices of a head come in their order: a counter says which channels.
         with m.If(take):
             m.d.sync += place.eq(Mux(vectors.last, 0, place + 1))
 
@@ -195,6 +196,7 @@ class KeySmoothing(Unit):
         for i in range(p.lanes):
             factor = word.word_select(i, 15)
             raised.append(self._raised(m, i, now, factor))
+            # A channel that was zero in the whole prompt is left as it is.
             guarded = Mux(factor.any(), factor, Const(BINARY16.one, 15))
             divide = FloatDivide(stages=p.stages, enable=True)
             multiply = FloatMultiply(stages=min(p.stages, 2), enable=True)
@@ -217,6 +219,7 @@ class KeySmoothing(Unit):
         """Return a channel's factor with one more key."""
         magnitude = Signal(15, name=f"magnitude_{lane}")
         raised = Signal(15, name=f"raised_{lane}")
+        # A prompt's first key stands for itself, whatever the memory had.
         fresh = now.operation == Operation.BEGIN
         m.d.comb += [
             magnitude.eq(finite_magnitude(now.values[lane])),

@@ -82,6 +82,7 @@ class ProbabilityQuantiser(Unit):
         """Round every lane, register once."""
         m = Module()
         source, results = self.probabilities, self.results
+        # One register: a slice may come in the cycle in which the last one leaves.
         free = ~results.valid | results.ready
         m.d.comb += source.ready.eq(free)
         with m.If(free):

@@ -125,6 +125,7 @@ class ResidualToken(Unit):
             return m
         m.submodules.held = held = Memory(depth=p.slices, width=16 * p.lanes)
         place = Signal(ceil_log2(p.slices))
+        # All tokens come in one order, so that one counter finds the token before.
         with m.If(take):
             m.d.sync += [
                 place.eq(Mux(place == p.slices - 1, 0, place + 1)),

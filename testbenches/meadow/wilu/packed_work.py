@@ -13,7 +13,9 @@ from golden.meadow.packing.weight_packer import Level, PackedMatrix, pack_encode
 from golden.meadow.wilu.mode_aware_unpacker import PackedIds, of_matrix
 from hdl.meadow.wilu.packet_format import LONGEST_ID, MODE_BITS, MODES, PacketKind, ids_in
 from hdl.meadow.wilu.unpacker_parameters import UnpackerParameters
+from testbenches.bench import Bench
 from testbenches.packing import pack, to_integers
+from testbenches.streams import StreamSink
 
 LAYERS = (0, 14, 29)
 TOKENS = 640
@@ -173,6 +175,24 @@ def matrix_items(p: UnpackerParameters, matrices: Sequence[PackedIds]) -> list[i
     told = [matrix.told(p.id_bits) for matrix in matrices]
     rows = {name: np.array([one[name] for one in told]) for name in told[0]}
     return to_integers(pack(p.matrix_layout, rows))
+
+
+async def run_to_end(
+    bench: Bench, results: StreamSink, groups: StreamSink, layout: Any, count: int
+) -> int:
+    """Pass cycles until so many results and ends of matrices came, and some more; return the first.
+
+    A result may be taken before the matrix's last group: each stream has its own pauses.
+    """
+
+    def ended() -> bool:
+        ends = (payload >> (layout.size - 1) for _cycle, payload in groups.received)
+        return len(results.received) == count and sum(ends) >= count
+
+    cycles = await bench.run(until=ended)
+    for _ in range(20):
+        await bench.step()
+    return cycles
 
 
 def ideal_cycles(p: UnpackerParameters, matrix: PackedIds) -> int:

@@ -19,6 +19,7 @@ from testbenches.meadow.wilu.packed_work import (
     prepare_weights,
     random_ids,
     real_matrices,
+    run_to_end,
     uniform,
 )
 from testbenches.packing import from_integers
@@ -51,9 +52,8 @@ class UnpackerBench:
         self.groups.received.clear()
         self.results.received.clear()
         self.offer(matrices)
-        cycles = await self.bench.run(until=lambda: len(self.results.received) == len(matrices))
-        for _ in range(20):
-            await self.bench.step()
+        layout = self.p.group_layout
+        cycles = await run_to_end(self.bench, self.results, self.groups, layout, len(matrices))
         self.check(matrices)
         return cycles
 

@@ -28,6 +28,7 @@ from testbenches.meadow.wilu.packed_work import (
     prepare_weights,
     random_matrix,
     real_matrices,
+    run_to_end,
 )
 from testbenches.packing import from_integers, pack, to_integers
 from testbenches.packing import unpack as fields_of
@@ -96,9 +97,8 @@ class WeightsBench:
         self.weights.received.clear()
         self.results.received.clear()
         self.offer(given)
-        cycles = await self.bench.run(until=lambda: len(self.results.received) == len(given))
-        for _ in range(20):
-            await self.bench.step()
+        layout = self.p.weights_layout
+        cycles = await run_to_end(self.bench, self.results, self.weights, layout, len(given))
         self.check(given)
         return cycles
 

@@ -1,0 +1,167 @@
+"""Rows for columns: every command judged by the data sheet's rules, every column in its row."""
+
+import random
+from dataclasses import dataclass, fields
+from itertools import pairwise
+
+import pytest
+from amaranth.sim import Simulator
+
+from golden.p3llm.pim.bank_timing import Event, Judge
+from hdl.p3llm.control.bank_scheduler import BankScheduler
+from hdl.p3llm.pim.bank_timing import BankTimingParameters, RowOperation
+from hdl.p3llm.pim.pim_channel import COLUMN_BITS, PimChannelParameters
+from hdl.p3llm.pim.pim_compute_unit import PimComputeUnitParameters
+
+TINY = PimChannelParameters(
+    unit=PimComputeUnitParameters(elements=4, steps=8),
+    timing=BankTimingParameters(
+        banks=8, rcd=3, rp=2, ras=6, rtp=2, wr=4, wtr=2, rrd=2, rfc=9, refi=200
+    ),
+)
+COLUMNS = 1 << COLUMN_BITS
+KINDS = {
+    RowOperation.ACTIVATE: "activate",
+    RowOperation.PRECHARGE: "precharge",
+    RowOperation.REFRESH: "refresh",
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """What is asked for, after a pause."""
+
+    position: int
+    multiply: bool = False
+    together: bool = False
+    write: bool = False
+    ahead: bool = False
+    unit: int = 0
+    pause: int = 0
+
+
+def swept(first: int, count: int) -> list[Column]:
+    """Return a product's columns, one behind the other."""
+    return [Column(first + i, multiply=True, together=True, ahead=True) for i in range(count)]
+
+
+def drawn(count: int, units: int, seed: int) -> list[Column]:
+    """Draw columns of one unit or all, near and far, read and written, with pauses or without."""
+    rng = random.Random(seed)
+    columns, position = [], 0
+    for _ in range(count):
+        position = rng.choice([position, position + 1, position ^ COLUMNS, rng.randrange(1 << 12)])
+        together = rng.random() < 0.3
+        columns.append(
+            Column(
+                position,
+                multiply=together and rng.random() < 0.5,
+                together=together,
+                write=not together and rng.random() < 0.4,
+                ahead=rng.random() < 0.5,
+                unit=rng.randrange(units),
+                pause=rng.choice([0, 0, 0, 1, 7]),
+            )
+        )
+    return columns
+
+
+class Arrays:
+    """The banks as the data sheet has them: what is legal, and which row is open."""
+
+    def __init__(self, p: PimChannelParameters) -> None:
+        self.p = p
+        times = {
+            field.name: getattr(p.timing, field.name)
+            for field in fields(p.timing)
+            if field.name != "banks"
+        }
+        self.judge = Judge(p.timing.banks, times)
+        self.rows: dict[int, int] = {}
+        self.refreshes: list[int] = []
+
+    def take(self, cycle: int, column: Column | None, row: tuple[str, int, int] | None) -> None:
+        """Require that what a cycle brings is legal, and that the column is in its row."""
+        events = []
+        if column:
+            number = column.position // COLUMNS
+            side, wanted = number % 2, number // 2
+            banks = [2 * column.unit + side]
+            if column.together:
+                banks = list(range(side, self.p.timing.banks, 2))
+            assert [self.rows.get(bank) for bank in banks] == [wanted] * len(banks), cycle
+            kind = "write" if column.write else "read"
+            events.append(Event(cycle=cycle, kind=kind, banks=frozenset(banks)))
+        if row:
+            kind, side, number = row
+            sides = range(side, self.p.timing.banks, 2)
+            banks = range(self.p.timing.banks) if kind == "refresh" else sides
+            events.append(Event(cycle=cycle, kind=kind, banks=frozenset(banks)))
+            if kind == "activate":
+                self.rows |= dict.fromkeys(banks, number)
+            if kind == "refresh":
+                self.refreshes.append(cycle)
+        assert self.judge.judge(events) == set(), f"cycle {cycle}: {events}"
+
+
+def run(p: PimChannelParameters, columns: list[Column]) -> tuple[Arrays, list[int]]:
+    """Ask for columns one behind the other; return the banks, and when each was taken."""
+    unit, arrays = BankScheduler(parameters=p), Arrays(p)
+    taken: list[int] = []
+
+    async def bench(ctx) -> None:
+        cycle, waiting, before = 0, list(columns), None
+        pause = 0
+        while waiting or before:
+            column = waiting[0] if waiting and not pause else None
+            pause = max(pause - 1, 0)
+            ctx.set(unit.column.valid, column is not None)
+            if column:
+                for name in ("multiply", "together", "write", "ahead", "unit", "position"):
+                    ctx.set(getattr(unit.column, name), getattr(column, name))
+            done = bool(ctx.get(unit.taken))
+            assert not done or column
+            await ctx.tick()
+            row = None
+            if ctx.get(unit.row_command.valid):
+                kind = KINDS[ctx.get(unit.row_command.operation)]
+                row = (kind, ctx.get(unit.row_command.bank), ctx.get(unit.row_command.row))
+            arrays.take(cycle, column if done else None, row)
+            before = None
+            if column and done:
+                if column.multiply:
+                    assert cycle % p.unit.pumps == p.unit.pumps - 1
+                taken.append(cycle)
+                pause = column.pause
+                before = waiting.pop(0)
+            cycle += 1
+            assert cycle < 40 * len(columns) + 1000
+
+    simulator = Simulator(unit)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+    return arrays, taken
+
+
+@pytest.mark.parametrize("p", [TINY, PimChannelParameters()], ids=["tiny", "smollm2"])
+def test_a_product_waits_for_refreshes_alone(p: PimChannelParameters) -> None:
+    """Eight rows: the next one is open in time, so that all columns are two cycles apart."""
+    arrays, taken = run(p, swept(5, 8 * COLUMNS))
+    gaps = [later - earlier for earlier, later in pairwise(taken)]
+    timing = p.timing
+    # Both parities close, the second as soon as its times let it; one opens before the next column.
+    longest = timing.ras + timing.rp + timing.rfc + timing.rcd + 2 * timing.rrd + 4
+    waits = [gap for gap in gaps if gap != 2]
+    assert len(waits) <= 2 * len(arrays.refreshes)
+    assert sum(waits) <= len(arrays.refreshes) * longest
+    assert len(arrays.refreshes) >= (taken[-1] - taken[0]) // timing.refi
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_any_columns_are_legal(seed: int) -> None:
+    """Jumps, writes before reads, single units: late perhaps, but never against a rule."""
+    arrays, taken = run(TINY, drawn(400, TINY.units, seed))
+    assert len(taken) == 400
+    between = [b - a for a, b in pairwise(arrays.refreshes)]
+    assert max(between) <= 2 * TINY.timing.refi

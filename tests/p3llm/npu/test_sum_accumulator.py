@@ -1,0 +1,85 @@
+"""Group sums times their scales, added up as integers, beside Python's."""
+
+import random
+
+import pytest
+from amaranth.sim import Simulator
+
+from hdl.p3llm.npu.sum_accumulator import SumAccumulator
+from hdl.p3llm.presets import PRESETS
+
+TINY = PRESETS["tiny"]
+
+
+def signed(value: int, width: int) -> int:
+    return value - (value >> width - 1 << width)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_sums_are_exact(seed: int) -> None:
+    """Sums of all sizes to drawn places: plain, scaled, added to what is there."""
+    p, rng = TINY, random.Random(seed)
+    unit = SumAccumulator(parameters=p)
+    scales = [rng.getrandbits(16 * p.elements) for _ in range(2 << unit.scale_bits)]
+    places = 24
+    totals: dict[int, list[int]] = {}
+    commands, before = [], [-1, -1]
+    for _ in range(300):
+        place = rng.randrange(places)
+        # What is read must not be under way: a round's sums have places of their own.
+        valid = place not in before and rng.random() < 0.8
+        more = place in totals and rng.random() < 0.7
+        commands.append(
+            {
+                "valid": valid,
+                "weighted": more or rng.random() < 0.7,
+                "more": more,
+                "place": place,
+                "scales": rng.randrange(len(scales)),
+                "part": rng.randrange(4),
+                "sums": [rng.getrandbits(32) >> rng.randrange(32) for _ in range(p.lanes)],
+            }
+        )
+        before = [before[1], place if valid else -1]
+        if not valid:
+            continue
+        now = commands[-1]
+        old = totals.get(place, [0] * p.lanes) if more else [0] * p.lanes
+        factors = [
+            scales[now["scales"]] >> 8 * (now["part"] * p.lanes + lane) & 255
+            for lane in range(p.lanes)
+        ]
+        totals[place] = [
+            old[lane] + signed(now["sums"][lane], 32) * (factors[lane] if now["weighted"] else 1)
+            for lane in range(p.lanes)
+        ]
+    got: dict[int, list[int]] = {}
+
+    async def bench(ctx) -> None:
+        ctx.set(unit.scales_write, 1)
+        for number, column in enumerate(scales):
+            ctx.set(unit.scales_address, number)
+            ctx.set(unit.result, column)
+            await ctx.tick()
+        ctx.set(unit.scales_write, 0)
+        for now in [*commands, None, None]:
+            ctx.set(unit.coming.valid, bool(now and now["valid"]))
+            if now:
+                for name in ("weighted", "more", "place", "scales", "part"):
+                    ctx.set(getattr(unit.coming, name), now[name])
+            await ctx.tick()
+            if now:
+                # The result comes a cycle behind what is said of it; what else is there, is noise.
+                word = sum(one << 32 * lane for lane, one in enumerate(now["sums"]))
+                ctx.set(unit.result, word)
+        ctx.set(unit.read_enable, 1)
+        for place in totals:
+            ctx.set(unit.read_address, place)
+            await ctx.tick()
+            got[place] = [signed(ctx.get(unit.sums[lane]), 48) for lane in range(p.lanes)]
+
+    simulator = Simulator(unit)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+    assert got == totals
