@@ -2,6 +2,7 @@
 
 from hdl.arith.fp8_s0e4m4 import Round
 from hdl.entry import Entry
+from hdl.p3llm.p3llm import P3llm
 from hdl.p3llm.pim.bank_timing import BankTimingParameters
 from hdl.p3llm.pim.pim_channel import PimChannel, PimChannelParameters
 from hdl.p3llm.pim.pim_compute_unit import PimComputeUnit, PimComputeUnitParameters
@@ -9,6 +10,7 @@ from hdl.p3llm.pim.pim_processing_element import (
     PimProcessingElement,
     PimProcessingElementParameters,
 )
+from hdl.p3llm.presets import PRESETS
 from hdl.p3llm.quantisers.e4m3_quantiser import E4m3Quantiser, E4m3QuantiserParameters
 from hdl.p3llm.quantisers.int4_quantiser import Int4Quantiser, Int4QuantiserParameters
 from hdl.p3llm.quantisers.key_smoothing import KeySmoothing, KeySmoothingParameters
@@ -144,6 +146,15 @@ UNITS: tuple[Entry, ...] = (
             "smollm2": ResidualTokenParameters(lanes=8, head_size=64, heads=3),
             "paper": ResidualTokenParameters(),
         },
+    ),
+    Entry(
+        summary="runs decoder layers of decode steps by compute units beside DRAM banks and an NPU",
+        source="Sections IV to VI, Figure 6",
+        latency="two cycles a column of all units + what else the banks and the NPU take",
+        throughput="a layer after the other",
+        unit=P3llm,
+        presets=PRESETS,
+        long=("smollm2", "paper"),
     ),
 )
 """Every unit of the paper."""

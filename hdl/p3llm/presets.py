@@ -19,7 +19,7 @@ PRESETS = {
         kv_heads=2,
         head_size=16,
         group=16,
-        capacity=64,
+        capacity=128,
     ),
     "smollm2": P3llmParameters(),
     "paper": P3llmParameters(
