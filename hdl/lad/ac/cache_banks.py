@@ -53,6 +53,8 @@ class CacheBanks(Unit):
     def __init__(self, *, parameters: AttentionComputationModuleParameters) -> None:
         self.parameters = p = parameters
         words = data.ArrayLayout(p.word_layout.size, p.lanes)
+        # One group alone has a number too: a port has a bit at least.
+        group = range(max(p.groups, 2))
         super().__init__(
             {
                 "caches": In(stream.Signature(p.cache_layout)),
@@ -60,10 +62,10 @@ class CacheBanks(Unit):
                 "loaded": Out(1),
                 "done": In(1),
                 "read": In(1),
-                "read_group": In(range(p.groups)),
+                "read_group": In(group),
                 "words": Out(words),
                 "write": In(p.lanes),
-                "write_group": In(range(p.groups)),
+                "write_group": In(group),
                 "written": In(words),
             }
         )

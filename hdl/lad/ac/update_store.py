@@ -63,7 +63,7 @@ class UpdateStore(Unit):
                 "vectors": In(p.vectors_layout),
                 "begin": In(1),
                 "walks": Out(1),
-                "group": Out(range(p.groups)),
+                "group": Out(range(max(p.groups, 2))),
                 "shown": Out(1),
                 "elements": Out(data.ArrayLayout(FP16, p.lanes)),
                 "alpha": Out(FP16),
