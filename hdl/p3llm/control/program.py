@@ -163,9 +163,6 @@ class Program:
         self._sums(NpuOperation.SCALE, 0, p.qkv, (), target=places.projected)
         heads = p.kv_heads * p.head_size
         self._columns(p.factors_base, heads, "smoothing", places.smoothing)
-        # Keys and values of the token come first: its queries meet them as well.
-        for head in range(p.kv_heads):
-            self._append(head)
         self._attention()
         self._npu(
             NpuOperation.ACTIVATE,
@@ -188,9 +185,11 @@ class Program:
         self._sums(NpuOperation.RESIDUAL, 0, p.width, (), **state)
         self._npu(NpuOperation.LEAVE, p.width, source=places.state)
 
-    def _append(self, head: int) -> None:
-        """Smooth and quantise a head's key, quantise its value, and write both."""
-        p, places = self.p, self.places
+    def _codes(self, pair: "Pair") -> None:
+        """Smooth and quantise a new head's key, quantise its value."""
+        p, places, head = self.p, self.places, pair.head
+        if pair.first % p.members:
+            return
         key, value = (
             places.projected + places.slices((p.heads + skipped + head) * p.head_size)
             for skipped in (0, p.kv_heads)
@@ -199,10 +198,15 @@ class Program:
         self._npu(NpuOperation.FACTORS, p.head_size, ["smoothing"], factors=factors, head=head)
         for operation, source in ((NpuOperation.KEY, key), (NpuOperation.VALUE, value)):
             self._npu(operation, p.head_size, (), ["codes"], source=source, head=head)
+
+    def _append(self, pair: "Pair") -> None:
+        """Write a new head's key and value: the token's queries meet them as well."""
+        if pair.first % self.p.members:
+            return
         append = {
             "operation": MemoryOperation.APPEND,
-            "base": p.key_base(head),
-            "values": p.value_base(head),
+            "base": self.p.key_base(pair.head),
+            "values": self.p.value_base(pair.head),
         }
         self.memory.append(self._line(append, self.npu, ["codes"], ()))
 
@@ -218,18 +222,24 @@ class Program:
             for number, one in enumerate(pairs)
         ]
         # Vectors of two pairs have places: one pair's scores are made while the other's wait.
-        self._queries(pairs[0])
-        self._scores(pairs[0])
-        for pair in pairs[1:2]:
+        for number, pair in enumerate(pairs[:2]):
+            self._codes(pair)
             self._queries(pair)
+            self._append(pair)
+            if number == 0:
+                self._scores(pair)
         for number, pair in enumerate(pairs):
             for following in pairs[number + 1 : number + 2]:
                 self._scores(following)
             self._shares(pair)
-            # Queries of the pair after next: the place of this one's is free.
+            # Queries of the pair after next: the place of this one's is free. A new head's token is
+            # written behind this pair's products, while the NPU goes on.
             for following in pairs[number + 2 : number + 3]:
+                self._codes(following)
                 self._queries(following)
             self._weighted(pair)
+            for following in pairs[number + 2 : number + 3]:
+                self._append(following)
             # A pair late, so that the NPU never waits for sums that were just begun.
             if number > 0:
                 self._outputs(pairs[number - 1])
