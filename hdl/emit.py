@@ -290,7 +290,10 @@ def _constants_joined(text: str) -> str:
     for constant in _CONSTANT_BITS.finditer(text):
         name, line = constant["name"], constant["line"]
         drives = re.compile(rf"^ +[^=\n]*\b{re.escape(name)}\b[^=\n]* = ", re.M)
-        block = next(one for one in _BLOCK.finditer(text) if drives.search(one["body"]))
+        blocks = (one for one in _BLOCK.finditer(text) if drives.search(one["body"]))
+        block = next(blocks, None)
+        if block is None:
+            continue
         text = text[: block.start("body")] + line + text[block.start("body") :]
         text = text.replace(constant[0], "", 1)
     return text

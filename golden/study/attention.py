@@ -18,10 +18,12 @@ from golden.study.policies import (
     Replay,
     ScorePolicy,
     ScoreReplay,
+    Unit,
     VotingPolicy,
     VotingReplay,
 )
 from golden.study.retention import Retention
+from hdl.parameters import require
 
 BLOCK = 128
 NAME = "systola_replayed"
@@ -85,9 +87,15 @@ class ReplayedAttention:
         **_: Any,
     ) -> tuple[Tensor, None]:
         """Attend: query [lanes, heads, tokens, size]; key, value with fewer heads."""
+        shared = 1
+        if any(isinstance(p, ScorePolicy) and p.unit is Unit.QUERY_HEAD for p in self.policies):
+            # Every query head has a cache of its own: it sees its own copy of the keys.
+            require(self._retention is None, "bit errors must be of shared caches", "query heads")
+            shared = query.shape[1] // key.shape[1]
+            key, value = (part.repeat_interleave(shared, 1) for part in (key, value))
         lanes, kv_heads, tokens, size = key.shape
         queries = (query * scaling).view(lanes, kv_heads, -1, tokens, size)
-        self.replays = begin(self.policies, kv_heads, tokens, query.dtype)
+        self.replays = begin(self.policies, kv_heads, tokens, query.dtype, shared)
         alive = torch.ones(lanes, kv_heads, tokens, dtype=torch.bool)
         if self._retention:
             stored = self._retention.read(module.layer_idx, key, value)
@@ -151,7 +159,9 @@ class ReplayedAttention:
         return shares
 
 
-def begin(policies: Sequence[Policy], kv_heads: int, tokens: int, dtype: torch.dtype) -> Replays:
+def begin(
+    policies: Sequence[Policy], kv_heads: int, tokens: int, dtype: torch.dtype, shared: int = 1
+) -> Replays:
     """Return fresh replays, one for each run of policies of a kind, and their lanes."""
     replays: Replays = []
     first = 0
@@ -161,7 +171,7 @@ def begin(policies: Sequence[Policy], kv_heads: int, tokens: int, dtype: torch.d
         first = lanes.stop
         if kind is ScorePolicy:
             scored = [policy for policy in members if isinstance(policy, ScorePolicy)]
-            replays.append((lanes, ScoreReplay(scored, kv_heads, tokens, dtype)))
+            replays.append((lanes, ScoreReplay(scored, kv_heads, tokens, dtype, shared)))
         else:
             voted = [policy for policy in members if isinstance(policy, VotingPolicy)]
             replays.append((lanes, VotingReplay(voted, tokens, dtype)))

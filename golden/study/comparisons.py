@@ -85,3 +85,18 @@ def verdicts(comparisons: Sequence[Comparison]) -> list[str]:
             break
         result[number] = "yes" if comparison.difference > 0 else "no"
     return result
+
+
+def decided(pairs: dict[str, tuple[np.ndarray, np.ndarray]]) -> dict[str, tuple[str, str]]:
+    """Return for each named pair whether its first losses are lower, all decided together.
+
+    Returns
+    -------
+    dict
+        The verdict, and the second's change of perplexity with its standard error.
+    """
+    comparisons = [compared(name, *losses) for name, losses in pairs.items()]
+    return {
+        comparison.name: (verdict, comparison.shown())
+        for comparison, verdict in zip(comparisons, verdicts(comparisons), strict=True)
+    }

@@ -4,6 +4,7 @@ A lane is one sequence under one policy. Lanes share every matrix product of the
 differs is which cached tokens each of their queries sees. Tokens keep their positions in the text.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -17,6 +18,8 @@ from hdl.parameters import require, require_choice, require_range
 LONGEST = 1 << 20
 SINKS = 10
 STREAMING_SINKS = 4
+SCORE_BITS, SCORE_FRACTION, SCORE_SHIFT = 16, 10, 2
+"""Kelle's scores, and the bits that one loses before it is added, in all presets of the model."""
 
 
 class Source(Enum):
@@ -25,11 +28,20 @@ class Source(Enum):
     NONE = "nothing"
     RAW = "raw scores"
     PROB = "probabilities"
+    INTEGER = "raw scores in the accelerator's integers"
+
+
+class Unit(Enum):
+    """Who evicts together: scores are added within a unit, and one token goes from all of it."""
+
+    QUERY_HEAD = "query head"
+    KV_HEAD = "key/value head"
+    LAYER = "layer"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScorePolicy:
-    """Evict the least important token outside sinks and window, for each key/value head.
+    """Evict the least important token outside sinks and window, for each key/value head or unit.
 
     Parameters
     ----------
@@ -45,6 +57,8 @@ class ScorePolicy:
     prefill : int
         First tokens of the text that all see each other; the cache is cut to its budget when the
         last of them has been seen. 0 evicts as soon as the cache is full.
+    unit : Unit
+        Who evicts together.
 
     Raises
     ------
@@ -57,6 +71,7 @@ class ScorePolicy:
     window: int
     source: Source
     prefill: int = 0
+    unit: Unit = Unit.KV_HEAD
 
     def __post_init__(self) -> None:
         """Check every rule."""
@@ -65,6 +80,7 @@ class ScorePolicy:
         require_range("window", self.window, 1, LONGEST)
         require_choice("source", self.source, list(Source))
         require_range("prefill", self.prefill, 0, LONGEST)
+        require_choice("unit", self.unit, list(Unit))
         least = self.sinks + self.window + 1
         require(self.budget >= least, f"budget must be at least {least}", self.budget)
 
@@ -79,9 +95,9 @@ def streaming_llm(budget: int) -> ScorePolicy:
     return ScorePolicy(budget=budget, sinks=STREAMING_SINKS, window=1, source=Source.NONE)
 
 
-def h2o(budget: int) -> ScorePolicy:
+def h2o(budget: int, unit: Unit = Unit.KV_HEAD) -> ScorePolicy:
     """Keep heavy hitters by accumulated probability, and a recent half."""
-    return ScorePolicy(budget=budget, sinks=0, window=budget // 2, source=Source.PROB)
+    return ScorePolicy(budget=budget, sinks=0, window=budget // 2, source=Source.PROB, unit=unit)
 
 
 def aerp(budget: int, source: Source, prefill: int = 0) -> ScorePolicy:
@@ -176,10 +192,22 @@ class ScoreReplay:
         Dimensions.
     dtype : torch.dtype
         Of importance.
+    shared : int
+        Where heads are query heads instead: how many of them share a key/value head.
+
+    Raises
+    ------
+    ValueError
+        If a policy evicts for each query head, and heads are not query heads.
     """
 
     def __init__(
-        self, policies: Sequence[ScorePolicy], kv_heads: int, tokens: int, dtype: torch.dtype
+        self,
+        policies: Sequence[ScorePolicy],
+        kv_heads: int,
+        tokens: int,
+        dtype: torch.dtype,
+        shared: int = 1,
     ) -> None:
         def each(values: list[int] | list[bool]) -> Tensor:
             return torch.tensor(values)[:, None, None]
@@ -190,7 +218,10 @@ class ScoreReplay:
         self._policies = tuple(policies)
         self._sinks = each([policy.sinks for policy in policies])
         self._window = each([policy.window for policy in policies])
+        self._shared = shared
         self._raw = each([policy.source is Source.RAW for policy in policies])
+        self._integer = each([policy.source is Source.INTEGER for policy in policies])
+        self._units = [policy.unit for policy in policies]
         self._none = each([policy.source is Source.NONE for policy in policies])
         self._positions = torch.arange(tokens)
         self.importance = torch.zeros(len(policies), kv_heads, tokens, dtype=dtype)
@@ -198,8 +229,11 @@ class ScoreReplay:
     def step(self, now: int, alive: Tensor, raw: Tensor, prob: Tensor) -> None:
         """Add scores to importance; evict the least important unprotected token."""
         importance = self.importance[..., : now + 1]
-        given = torch.where(self._raw, raw.sum(2), prob.sum(2)).masked_fill_(~alive, 0)
-        importance += given.masked_fill_(self._none, 0)
+        given = torch.where(self._raw, raw.sum(2), prob.sum(2))
+        if self._integer.any():
+            given = torch.where(self._integer, accelerator_scores(raw).sum(2), given)
+        given = given.masked_fill_(~alive, 0).masked_fill_(self._none, 0)
+        importance += self._together(given)
         for lane, policy in enumerate(self._policies):
             if now + 1 == policy.prefill > policy.budget:
                 _keep_best(policy, importance[lane], alive[lane])
@@ -211,10 +245,30 @@ class ScoreReplay:
         victim = cost.argmin(-1, keepdim=True)
         alive.scatter_(-1, victim, alive.gather(-1, victim) & (now < self._full))
 
+    def _together(self, given: Tensor) -> Tensor:
+        """Add up scores [lanes, heads, tokens] within each lane's units, and give all the sum."""
+        together = given
+        if self._shared > 1:
+            groups = given.unflatten(1, (-1, self._shared))
+            together = groups.sum(2, keepdim=True).expand_as(groups).flatten(1, 2)
+        for lane, unit in enumerate(self._units):
+            if unit is Unit.LAYER:
+                together[lane] = given[lane].sum(0, keepdim=True)
+            elif unit is Unit.QUERY_HEAD:
+                together[lane] = given[lane]
+        return together
+
     def important(self, alive: Tensor) -> Tensor:
         """Split at the median of importance."""
         importance = self.importance[..., : alive.shape[-1]].masked_fill(~alive, torch.nan)
         return importance > importance.nanmedian(-1, keepdim=True).values
+
+
+def accelerator_scores(raw: Tensor) -> Tensor:
+    """Return what Kelle's evictor adds for scores: Q6.10 in base 2, less the bits that it drops."""
+    scores = (raw * (math.log2(math.e) * (1 << SCORE_FRACTION))).round()
+    limit = 1 << SCORE_BITS - 1
+    return (scores.clamp(-limit, limit - 1) / (1 << SCORE_SHIFT)).floor()
 
 
 def _keep_best(policy: ScorePolicy, importance: Tensor, alive: Tensor) -> None:

@@ -1,8 +1,8 @@
 """Bit errors of an embedded DRAM in cached keys and values (Kelle, Sections 4.2 and 7.1).
 
-A word holds two's complement integers of 16 bits with one scale a head, as the hardware does, or
-FP16. Each stored bit is wrong independently, with a probability that depends on its half of the
-word and on whether its token is among the more important half of its head's.
+A word holds two's complement integers of 16 bits, with a scale a layer as the accelerator has, a
+head or a channel, or FP16. Each stored bit is wrong independently, with a probability that depends
+on its half of the word and on whether its token is among the more important half of its head's.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,17 @@ class WordFormat(Enum):
     """How a value is stored."""
 
     INT16 = "int16"
+    INT16_LAYER = "int16, a scale a layer"
+    INT16_CHANNEL = "int16, a scale a channel"
     FP16 = "fp16"
+
+
+SCALED_OVER = {
+    WordFormat.INT16: (1, 2),
+    WordFormat.INT16_LAYER: (0, 1, 2),
+    WordFormat.INT16_CHANNEL: (1,),
+}
+"""Dimensions of [heads, tokens, size] over which integers have one scale."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +76,7 @@ def uniform(rate: float, word: WordFormat = WordFormat.INT16) -> FlipRates:
     return FlipRates(hst_msb=rate, hst_lsb=rate, lst_msb=rate, lst_lsb=rate, format=word)
 
 
-def two_dimensional(mean: float) -> FlipRates:
+def two_dimensional(mean: float, word: WordFormat = WordFormat.INT16) -> FlipRates:
     """Give each group a rate in proportion to its refresh interval, `mean` on average.
 
     The paper's failure curve (Figure 4) is a picture; proportional is an assumption.
@@ -78,6 +88,7 @@ def two_dimensional(mean: float) -> FlipRates:
         hst_lsb=rates["hst_lsb"],
         lst_msb=rates["lst_msb"],
         lst_lsb=rates["lst_lsb"],
+        format=word,
     )
 
 
@@ -127,15 +138,24 @@ class Retention:
                         masks[group, lane] |= (draw < rate).to(torch.int16) * weight
         read = torch.empty(2, *stored.shape, dtype=stored.dtype)
         for lane, rates in enumerate(self.rates):
-            flip = flip_int16 if rates.format is WordFormat.INT16 else flip_fp16
             for group in range(2):
-                read[group, lane] = flip(stored[lane], masks[group, lane])
+                read[group, lane] = flipped(stored[lane], masks[group, lane], rates.format)
         return list(read)
 
 
-def flip_int16(values: Tensor, mask: Tensor) -> Tensor:
-    """Store `values` [heads, tokens, size] as integers, a scale a head, and flip bits of `mask`."""
-    scale = values.abs().amax((1, 2), keepdim=True).clamp_min(torch.finfo(values.dtype).tiny)
+def flipped(values: Tensor, mask: Tensor, word: WordFormat) -> Tensor:
+    """Store `values` [heads, tokens, size] as words of a format, and flip bits of `mask`."""
+    if word is WordFormat.FP16:
+        return flip_fp16(values, mask)
+    return flip_int16(values, mask, SCALED_OVER[word])
+
+
+def flip_int16(values: Tensor, mask: Tensor, over: tuple[int, ...] = (1, 2)) -> Tensor:
+    """Store `values` [heads, tokens, size] as integers, and flip bits of `mask`.
+
+    What differs only in the dimensions `over` has one scale: by default each head.
+    """
+    scale = values.abs().amax(over, keepdim=True).clamp_min(torch.finfo(values.dtype).tiny)
     scale = scale / 32767
     words = (values / scale).round().to(torch.int16)
     return (words ^ mask) * scale

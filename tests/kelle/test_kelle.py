@@ -21,7 +21,7 @@ from hdl.emit import Emission, write_verilog
 from hdl.kelle.parameters import KelleParameters, Operation
 from hdl.paths import BUILD
 from testbenches.kelle.edram.retention import with_fading_banks
-from testbenches.kelle.tb_kelle_retention import RETENTION
+from testbenches.kelle.tb_kelle_retention import WALKS, retention
 from testbenches.runner import Request, prepare, run_testbench, simulate
 
 ENTRY = entry_named("kelle")
@@ -144,24 +144,29 @@ def test_prefill_keeps_sinks_window_and_the_best(layer: DecoderLayer) -> None:
         assert max(mine) == 199
 
 
-def test_fading_banks() -> None:
-    """Put behavioural eDRAM in the swap point; the design around it is as emitted."""
-    prepare(ENTRY, TINY)
-    home = BUILD / "kelle" / "tiny_retention"
-    emission = Emission(top=ENTRY.build("tiny"), name="kelle")
+@pytest.mark.parametrize("preset", ["tiny", pytest.param("smollm2", marks=pytest.mark.full)])
+def test_fading_banks(preset: str) -> None:
+    """Put behavioural eDRAM in the swap point; the design around it is as emitted.
+
+    Cycles of a step hardly depend on how many sweeps fall into it.
+    """
+    parameters: KelleParameters = ENTRY.parameters(preset)
+    prepare(ENTRY, parameters)
+    home = BUILD / "kelle" / f"{preset}_retention"
+    emission = Emission(top=ENTRY.build(preset), name="kelle")
     files = write_verilog(emission, home / "rtl")
-    edram = TINY.memory.edram
+    edram = parameters.memory.edram
     verilog = with_fading_banks(
         files,
         home / "fading",
         depth=edram.words,
         width=8 * edram.word_bytes,
-        retention=RETENTION,
+        retention=retention(parameters),
     )
     result = run_testbench(
         top="kelle",
-        preset="tiny",
-        parameters=TINY,
+        preset=preset,
+        parameters=parameters,
         testbench="testbenches.kelle.tb_kelle_retention",
         ports=emission.modules[-1].ports,
         verilog=verilog,
@@ -170,6 +175,9 @@ def test_fading_banks() -> None:
     )
     assert result.passed, result.first_failure
     assert result.values_checked > 0
+    cycles = result.facts["cycles_by_walks_between_sweeps"]
+    print(cycles)
+    assert cycles[str(WALKS[-1])] <= 1.02 * cycles["none"]
 
 
 @pytest.mark.full

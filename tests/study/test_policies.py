@@ -8,13 +8,16 @@ import torch
 
 from golden.kelle.eviction.aerp import EMPTY, AerpParameters
 from golden.kelle.eviction.aerp import replay as replay_aerp
+from golden.kelle.eviction.systolic_evictor import accumulate
 from golden.study.policies import (
     Policy,
     ScorePolicy,
     ScoreReplay,
     Source,
+    Unit,
     VotingPolicy,
     VotingReplay,
+    accelerator_scores,
     aerp,
     full_cache,
     h2o,
@@ -22,7 +25,7 @@ from golden.study.policies import (
 )
 from golden.veda.voting.voting_policy import VotingPolicy as GoldenVoting
 from golden.veda.voting.voting_policy import replay as replay_voting
-from hdl.kelle.eviction.systolic_evictor import ScoreSource
+from hdl.kelle.eviction.systolic_evictor import ScoreSource, SystolicEvictorParameters
 
 HEADS, TOKENS = 3, 96
 
@@ -108,6 +111,41 @@ def test_h2o_keeps_a_recent_half() -> None:
     for now, tokens in enumerate(replayed(scores, h2o(24))):
         assert set(range(max(0, now - 11), now + 1)) <= set(tokens.tolist())
         assert len(tokens) == min(now + 1, 25)
+
+
+def kept_by(scores: np.ndarray, policy: ScorePolicy, rows: int, shared: int) -> np.ndarray:
+    """Return which tokens are cached at the end, bool [rows, tokens]; scores are of query heads."""
+    replay = ScoreReplay([policy], rows, TOKENS, torch.float64, shared)
+    alive = torch.ones(1, rows, TOKENS, dtype=torch.bool)
+    for now in range(TOKENS):
+        known = alive[..., : now + 1]
+        raw = torch.tensor(scores[:, now, : now + 1]).reshape(1, rows, -1, now + 1)
+        raw = raw.masked_fill(~known[:, :, None], -torch.inf)
+        replay.step(now, known, raw, raw.softmax(-1))
+    return alive[0].numpy()
+
+
+def test_units_evict_together() -> None:
+    """Six query heads of two key/value heads: each unit is what its heads alone would do."""
+    scores = np.concatenate([raw_scores(8), raw_scores(9)])
+    lanes = {unit: kept_by(scores, h2o(24, unit), 6, 3) for unit in Unit}
+    for head in range(6):
+        alone = kept_by(scores[head : head + 1], h2o(24), 1, 1)
+        assert np.array_equal(lanes[Unit.QUERY_HEAD][head], alone[0])
+    pairs = kept_by(scores, h2o(24), 2, 1)
+    assert np.array_equal(lanes[Unit.KV_HEAD], pairs.repeat(3, axis=0))
+    whole = kept_by(scores, h2o(24), 1, 1)
+    assert np.array_equal(lanes[Unit.LAYER], whole.repeat(6, axis=0))
+    assert np.array_equal(kept_by(scores, h2o(24, Unit.LAYER), 2, 1), whole.repeat(2, axis=0))
+
+
+def test_accelerator_scores_are_the_evictors() -> None:
+    """Q6.10 in base 2, saturating, and rounded down by two bits, as `accumulate` has them."""
+    p = SystolicEvictorParameters(shift=2, score_width=26)
+    raw = np.random.default_rng(3).normal(0, 12, 4000)
+    words = np.clip(np.rint(raw * np.log2(np.e) * 1024), -(1 << 15), (1 << 15) - 1)
+    wanted = accumulate(np.zeros(4000, np.int64), words.astype(np.int64), p)[0]
+    assert np.array_equal(accelerator_scores(torch.tensor(raw)).numpy(), wanted)
 
 
 def test_full_cache_keeps_everything() -> None:

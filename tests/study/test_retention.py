@@ -6,8 +6,10 @@ import torch
 from golden.study.retention import (
     FlipRates,
     Retention,
+    WordFormat,
     flip_fp16,
     flip_int16,
+    flipped,
     two_dimensional,
     uniform,
 )
@@ -17,6 +19,21 @@ def test_a_flipped_bit_changes_an_integer_by_its_weight() -> None:
     values = torch.tensor([[[32767.0, 1.0, -2.0]]], dtype=torch.float64)
     mask = torch.tensor([[[1, 256, -32768]]], dtype=torch.int16)
     assert flip_int16(values, mask)[0, 0].tolist() == [32766.0, 257.0, 32766.0]
+
+
+def test_scales_over_a_layer_a_head_and_a_channel() -> None:
+    """The lowest bit is worth the largest number of what shares its scale."""
+    values = torch.tensor([[[8.0, 1.0], [2.0, 0.5]], [[4.0, 2.0], [1.0, 1.0]]])
+    mask = torch.ones(values.shape, dtype=torch.int16)
+    for word, largest in (
+        (WordFormat.INT16_LAYER, [[[8, 8], [8, 8]], [[8, 8], [8, 8]]]),
+        (WordFormat.INT16, [[[8, 8], [8, 8]], [[4, 4], [4, 4]]]),
+        (WordFormat.INT16_CHANNEL, [[[8, 1], [8, 1]], [[4, 2], [4, 2]]]),
+    ):
+        step = torch.tensor(largest) / 32767
+        error = (flipped(values, mask, word) - values).abs()
+        # A flipped bit and half a step of rounding at most.
+        assert bool(((error - step).abs() <= 0.51 * step).all())
 
 
 def test_a_flipped_exponent_changes_an_fp16_number_by_powers() -> None:

@@ -16,6 +16,14 @@ def median_threshold(scores: Integers, valid: Flags, score_bits: int) -> int:
     return max(t for t, count in enumerate(reached) if 2 * count >= np.count_nonzero(valid))
 
 
+def high_scores(scores: Integers, valid: Flags) -> Flags:
+    """Return which entries are the better half: of equal scores, those that come first."""
+    rank = np.argsort(-scores[valid], kind="stable")
+    high = np.zeros(len(scores), bool)
+    high[np.flatnonzero(valid)[rank[: (len(rank) + 1) // 2]]] = True
+    return high
+
+
 class RefreshModel:
     """The refresh controllers between sweeps: what they know of each entry.
 
@@ -63,7 +71,7 @@ class RefreshModel:
             Addresses refreshed in the MSB banks and in the LSB banks, in order.
         """
         self.ticks += 1
-        hst = self.scores >= self.threshold
+        hst = high_scores(self.scores, self.valid)
         words = np.arange(self.parameters.words)
         refreshed = []
         for half in range(2):

@@ -126,6 +126,7 @@ class RefreshController(Unit):
                 walker.update_valid.eq(update_valid),
                 walker.clear.eq(~cleared),
                 walker.threshold.eq(threshold.threshold),
+                walker.quota.eq(threshold.quota),
                 walker.tick.eq(tick),
                 walker.elapsed.eq(elapsed),
                 walker.patience.eq(self.settings.patience),

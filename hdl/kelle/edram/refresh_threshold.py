@@ -20,8 +20,8 @@ class RefreshThreshold(Unit):
     """Keep a histogram of all scores, and find its median.
 
     The threshold is the largest score t for which at least half of the valid entries have a score
-    of t or more. Entries with equal scores are in the same group, so that the halves are equal
-    only as far as the scores can tell them apart.
+    of t or more. Few bits give many entries the same score: of those with just t, `quota` complete
+    the half.
 
     **Latency** the threshold is exact `settle_cycles` of the parameters after the last change.
     **Throughput** one change a cycle.
@@ -39,6 +39,8 @@ class RefreshThreshold(Unit):
         With `update_valid`: what was known of the entry does not count.
     threshold : Out(score_bits)
         Smallest score of the HST group.
+    quota : Out
+        How many entries with that score belong to it.
     """
 
     def __init__(self, *, parameters: RefreshParameters) -> None:
@@ -49,6 +51,7 @@ class RefreshThreshold(Unit):
                 "update_valid": In(1),
                 "clear": In(1),
                 "threshold": Out(parameters.score_bits),
+                "quota": Out(parameters.quota_bits),
             }
         )
 
@@ -92,8 +95,15 @@ class RefreshThreshold(Unit):
         above = Signal(count)
         reached = Signal(count)
         m.d.comb += reached.eq(above + histogram[score])
-        with m.If((reached << 1 >= total) | (score == 0)):
-            m.d.sync += [self.threshold.eq(score), score.eq(bins - 1), above.eq(0)]
+        half = Signal(count)
+        m.d.comb += half.eq((total + 1) >> 1)
+        with m.If((reached >= half) | (score == 0)):
+            m.d.sync += [
+                self.threshold.eq(score),
+                self.quota.eq(half - above),
+                score.eq(bins - 1),
+                above.eq(0),
+            ]
         with m.Else():
             m.d.sync += [score.eq(score - 1), above.eq(reached)]
         return m

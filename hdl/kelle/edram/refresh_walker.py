@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import ceil_log2
+from amaranth.utils import bits_for, ceil_log2
 
 from hdl.memory.memory import Memory
 from hdl.parameters import Parameters, Range, parameter_object, require, require_range
@@ -68,6 +68,11 @@ class RefreshParameters(Parameters):
     def address_bits(self) -> int:
         """Bits of a word address."""
         return ceil_log2(self.entries * self.words)
+
+    @property
+    def quota_bits(self) -> int:
+        """Bits of a number of entries."""
+        return bits_for(self.entries)
 
     @property
     def walk_cycles(self) -> int:
@@ -174,6 +179,9 @@ class RefreshWalker(Unit):
     the next LST sweep, what was refreshed as HST in the next HST sweep, whatever its score does in
     between.
 
+    In the high-score group are the entries above the threshold, and of those with just that score
+    the first `quota` that the sweep comes to.
+
     **Latency** the first address in the cycle after the tick. **Throughput** one entry a cycle that
     is not due, one word a cycle that is due and granted.
 
@@ -190,6 +198,8 @@ class RefreshWalker(Unit):
         With `update_valid`: forget also the entry's group.
     threshold : In(score_bits)
         Smallest score of the HST group; read when a sweep starts.
+    quota : In
+        How many entries with that score belong to it; read when a sweep starts.
     tick : In(1)
         One pulse a tick.
     elapsed : In(tick_bits)
@@ -214,6 +224,7 @@ class RefreshWalker(Unit):
                 "update_valid": In(1),
                 "clear": In(1),
                 "threshold": In(p.score_bits),
+                "quota": In(p.quota_bits),
                 "tick": In(1),
                 "elapsed": In(p.tick_bits),
                 "patience": In(p.tick_bits),
@@ -259,13 +270,11 @@ class RefreshWalker(Unit):
         record = data.View(p.known_layout, known.read_data)
         was_hst = groups.read_data
 
-        # The threshold is held, so that an address once offered stays offered.
-        threshold = Signal(p.score_bits, reset_less=True)
+        self._divide(m, record, start)
         last_word = self.word == p.words - 1
         taken = self.refresh.valid & self.refresh.ready
         in_sweep = Mux(self.hst, self.sweeps["hst"], self.sweeps["lst"])
         m.d.comb += [
-            self.hst.eq(record.score >= threshold),
             self.due.eq(self.walking & record.valid & (in_sweep | (self.hst != was_hst))),
             self.advance.eq(self.walking & (~self.due | (taken & last_word))),
             self.refresh.valid.eq(self.due),
@@ -274,8 +283,11 @@ class RefreshWalker(Unit):
         ]
         # A sweep ends within its tick, so that a start never cuts one short.
         with m.If(start):
-            m.d.sync += [self.walking.eq(1), self.entry.eq(0), threshold.eq(self.threshold)]
-            m.d.sync += [self.sweeps[name].eq(expired[name]) for name in GROUPS]
+            m.d.sync += [
+                self.walking.eq(1),
+                self.entry.eq(0),
+                *(self.sweeps[name].eq(expired[name]) for name in GROUPS),
+            ]
         with m.Elif(self.advance):
             m.d.sync += self.entry.eq(next_entry)
             with m.If(last):
@@ -289,6 +301,20 @@ class RefreshWalker(Unit):
             ]
         self._remember_group(m, groups, taken & last_word)
         return m
+
+    def _divide(self, m: Module, record: data.View, start: Signal) -> None:
+        """Say whether the entry that the sweep has come to has a high score."""
+        p = self.parameters
+        # Both are held, so that an address once offered stays offered.
+        threshold = Signal(p.score_bits, reset_less=True)
+        quota = Signal(p.quota_bits, reset_less=True)
+        tied = record.score == threshold
+        # An entry keeps its group while it waits: the quota falls when the sweep moves on.
+        m.d.comb += self.hst.eq((record.score > threshold) | (tied & (quota != 0)))
+        with m.If(self.advance & record.valid & tied & (quota != 0)):
+            m.d.sync += quota.eq(quota - 1)
+        with m.If(start):
+            m.d.sync += [threshold.eq(self.threshold), quota.eq(self.quota)]
 
     def _count_ticks(self, m: Module) -> dict[str, Signal]:
         """Return for each group whether its interval ends with this tick."""

@@ -39,6 +39,7 @@ class RefreshBound(Elaboratable):
         self.update = Signal(p.score_layout)
         self.update_valid = Signal()
         self.threshold = Signal(p.score_bits)
+        self.quota = Signal(p.quota_bits)
         self.ready = Signal()
         self.choice = Signal(p.settings_layout)
         self.chosen_entry = Signal(p.entry_bits)
@@ -46,7 +47,14 @@ class RefreshBound(Elaboratable):
     @property
     def inputs(self) -> list[Value]:
         """Everything that is free."""
-        signals = (self.update, self.update_valid, self.threshold, self.ready, self.choice)
+        signals = (
+            self.update,
+            self.update_valid,
+            self.threshold,
+            self.quota,
+            self.ready,
+            self.choice,
+        )
         return [Value.cast(signal) for signal in (*signals, self.chosen_entry)]
 
     def elaborate(self, platform: Any) -> Module:
@@ -77,6 +85,7 @@ class RefreshBound(Elaboratable):
             walker.update.eq(self.update),
             walker.update_valid.eq(self.update_valid & begun),
             walker.threshold.eq(self.threshold),
+            walker.quota.eq(self.quota),
             walker.tick.eq(tick),
             walker.elapsed.eq(elapsed),
             walker.patience.eq(patience),

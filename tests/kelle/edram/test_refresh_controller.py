@@ -8,9 +8,12 @@ import pytest
 from golden.kelle.edram.refresh_controller import (
     RefreshModel,
     flip_bits,
+    high_scores,
     median_threshold,
     uniform_operations,
 )
+from golden.kelle.edram.score_groups import groups, saving
+from hdl.catalog import entry_named
 from hdl.kelle.edram.refresh_walker import RefreshParameters, RefreshSettings
 from testbenches.formal import MemoryRegisters, ProofError, prove
 from testbenches.kelle.edram.refresh_properties import RefreshBound
@@ -81,6 +84,23 @@ def test_median_splits_distinct_scores_in_half() -> None:
     assert median_threshold(scores, scores < 8, 4) == 4
     assert median_threshold(scores * 0 + 5, valid, 4) == 5
     assert median_threshold(scores, ~valid, 4) == 15
+
+
+def test_equal_scores_complete_the_half_in_order() -> None:
+    scores, valid = np.array([5, 7, 5, 5, 5, 9, 3]), np.ones(7, bool)
+    assert np.flatnonzero(high_scores(scores, valid)).tolist() == [0, 1, 2, 5]
+    # Entries without a token take no place, whatever their score was.
+    valid[[0, 5]] = False
+    assert np.flatnonzero(high_scores(scores, valid)).tolist() == [1, 2, 3]
+
+
+def test_half_of_a_real_decode_counts_as_high() -> None:
+    """By the bits that the hardware has; against exact sums of the same scores."""
+    found = groups(entry_named("kelle").parameters("smollm2"), 29, 4, steps=12)
+    assert found.threshold_share > 0.6
+    assert 0.5 <= found.share < 0.503
+    assert 23.3 < saving(found.share) < 23.42
+    assert found.agreement > 0.7
 
 
 def test_operations_against_a_uniform_sweep() -> None:
