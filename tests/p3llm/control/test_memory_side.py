@@ -38,7 +38,7 @@ def memory_side(p: P3llmParameters, position: int) -> list[tuple[dict[str, Any],
     async def bench(ctx) -> None:
         ctx.set(sequencer.position, position)
         for line in lines:
-            word = MEMORY_INSTRUCTION.const(line).as_value().value
+            word = MEMORY_INSTRUCTION.const({**line}).as_value().value
             ctx.set(Value.cast(sequencer.instructions.payload), word)
             ctx.set(sequencer.instructions.valid, 1)
             counts: Counter[str] = Counter()
