@@ -262,32 +262,35 @@ class Program:
 
     def _scores(self, pair: "Pair") -> None:
         """Multiply the queries by the keys."""
-        places, turn = self.places, pair.turn
+        places, turn, side = self.places, pair.turn, pair.head % 2
+        # The scales stay for a head's other pairs; the next head's have a place of their own.
+        again = pair.first % self.p.members > 0
         self._product(
             Mode.QK,
             self.p.key_base(pair.head),
             [f"query_{turn}"],
-            [f"scores_{turn}", f"scales_{turn}"],
+            [f"scores_{turn}"] + [f"scales_{side}"] * (not again),
             both=pair.count - 1,
+            scaled=again,
             outers=1,
             inputs=[places.query_inputs(turn, pump) // 4 for pump in range(2)],
             sums=[places.scores(turn, pump) for pump in range(2)],
-            columns=[places.key_scales(turn) // 2, places.value_scales(turn) // 2],
+            columns=[places.key_scales(side) // 2, places.value_scales(side) // 2],
         )
 
     def _shares(self, pair: "Pair") -> None:
         """Make probabilities of scores."""
-        places, turn = self.places, pair.turn
+        places, turn, side = self.places, pair.turn, pair.head % 2
         for pump in range(pair.count):
             self._npu(
                 NpuOperation.SCORES,
                 0,
-                [f"scores_{turn}", f"scales_{turn}", "port"],
+                [f"scores_{turn}", f"scales_{side}", "port"],
                 [f"probabilities_{turn}"],
                 target=places.probability_inputs(turn, pump),
                 sums=places.scores(turn, pump),
-                factors=places.key_scales(turn),
-                value_scales=places.value_scales(turn),
+                factors=places.key_scales(side),
+                value_scales=places.value_scales(side),
                 scalar=2 * turn + pump,
             )
 
