@@ -12,6 +12,7 @@ from typing import Any
 
 from hdl.errors import UserError
 from hdl.paths import ROOT, replace_text
+from synth import comparison
 from synth.figures import DEVICES, FIGURES, LIBRARIES, Figures, kept_figures, merged
 from synth.operators import Costs, beside, operators_of_pages, short_name
 from synth.plots import all_peers_plot
@@ -40,6 +41,7 @@ def pages(catalog: Iterable[Any], figures: Figures) -> dict[Path, dict[str, str]
     return {
         ROOT / "README.md": {"units": _units(entries, figures["nangate45"])},
         docs / "peers.md": {"peers": _peers(costs)},
+        comparison.PAGE: comparison.tables(comparison.kept()),
         **{
             docs / f"{page}.md": {"cost": _operators(units, costs)}
             for page, units in operators_of_pages().items()
@@ -87,6 +89,7 @@ def write_documents(
     groups = beside(figures["operators"].get("costs", {}))
     plot = svg(all_peers_plot(groups), "Area and delay of circuits that do the same work")
     files = {FIGURES: json.dumps(figures, indent=1) + "\n", PEERS_PLOT: plot, **texts}
+    files[comparison.PLOT] = comparison.drawing(comparison.kept())
     for file, text in files.items():
         replace_text(file, text)
     return list(files)

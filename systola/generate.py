@@ -18,16 +18,21 @@ from hdl.paths import BUILD
 from systola import environment
 from systola.options import choose, console, parameters_option, path_shown, settings_option
 
-SYSTEMS = {"veda": ("systola.generation.veda", "VedaSystem")}
+SYSTEMS = {
+    "veda": ("systola.generation.veda", "VedaSystem"),
+    "meadow": ("systola.generation.meadow", "MeadowSystem"),
+}
 """Accelerators that speak: where their adapters are. Another one joins by a line here."""
+
+BUDGET, RESERVED = 128, 32
 
 
 @click.command()
 @click.option("--top", required=True, help=f"Accelerator: {', '.join(SYSTEMS)}.")
 @click.option("--prompt", required=True, help="Text that is continued.")
 @click.option("--tokens", type=int, default=16, help="Tokens to generate at most, 16 if absent.")
-@click.option("--budget", type=int, default=128, help="Tokens that a layer caches, 128 if absent.")
-@click.option("--reserved", type=int, default=32, help="First tokens of a text, without a vote.")
+@click.option("--budget", type=int, help=f"Tokens that a layer caches, {BUDGET} if absent.")
+@click.option("--reserved", type=int, help=f"First tokens, without a vote, {RESERVED} if absent.")
 @click.option("--model", type=click.Path(path_type=Path), help="GGUF or safetensors file.")
 @click.option("--preset", help="Dimensions where the model does not decide.")
 @parameters_option
@@ -38,8 +43,8 @@ def generate(
     top: str,
     prompt: str,
     tokens: int,
-    budget: int,
-    reserved: int,
+    budget: int | None,
+    reserved: int | None,
     model: Path | None,
     preset: str | None,
     parameters: Path | None,
@@ -54,7 +59,7 @@ def generate(
         raise UserError("PROMPT must hold at least one token, and is empty")
     if tokens < 1:
         raise UserError(f"TOKENS must be at least 1, not {tokens}")
-    if reserved < 0:
+    if reserved is not None and reserved < 0:
         raise UserError(f"RESERVED must be at least 0, not {reserved}")
     if problem := environment.first_problem(
         environment.check_host() + environment.check_packages()
@@ -66,9 +71,17 @@ def generate(
     from systola.generation.system import Mismatch, Settings
 
     chosen = choose(top, preset, parameters, settings)
-    wanted = Settings(budget=budget, reserved=reserved, check=check)
+    module, name = SYSTEMS[top]
+    system = getattr(import_module(module), name)
+    if not system.evicts and (budget, reserved) != (None, None):
+        raise UserError(f"BUDGET and RESERVED are for systems that evict, which {top} does not")
+    wanted = Settings(
+        budget=BUDGET if budget is None else budget,
+        reserved=RESERVED if reserved is None else reserved,
+        check=check,
+    )
     try:
-        _generate(chosen, prompt, tokens, model, wanted, compare)
+        _generate(system, chosen, prompt, tokens, model, wanted, compare)
     except (Interrupted, DataFileError) as error:
         raise UserError(str(error)) from error
     except Mismatch as error:
@@ -84,14 +97,18 @@ def generate(
 
 
 def _generate(
-    chosen: Any, prompt: str, tokens: int, file: Path | None, settings: Any, compare: bool
+    system_class: Any,
+    chosen: Any,
+    prompt: str,
+    tokens: int,
+    file: Path | None,
+    settings: Any,
+    compare: bool,
 ) -> None:
     """Prepare, run, and print what came of it."""
     from golden.llm.language_model import open_language_model
     from systola.generation.run import Run, require_tokens
 
-    module, name = SYSTEMS[chosen.top]
-    system_class = getattr(import_module(module), name)
     with console.status("opening the model") as status:
         model = open_language_model(file)
         text = model.tokens_of(prompt)
@@ -208,7 +225,10 @@ def _summary(run: Any, theirs: list[int] | None) -> Table:
         f"{cycles:,.0f}; {run.system.bound}: {bound:,.0f} ({bound / cycles:.1%})",
     )
     table.add_row("off-chip octets a token", f"{octets:,.0f}")
-    table.add_row("evictions", f"{sum(len(f['evictions']) for f in figures):,}")
+    if unpacked := sum(f["octets_unpacked"] for f in steps) / len(steps):
+        table.add_row("with weights unpacked", f"{unpacked:,.0f}: {unpacked / octets:.2f} times")
+    if run.system.evicts:
+        table.add_row("evictions", f"{sum(len(f['evictions']) for f in figures):,}")
     table.add_row(
         "simulation",
         f"{sum(f['cycles'] for f in figures) / seconds:,.0f} cycles a second, "
@@ -217,7 +237,7 @@ def _summary(run: Any, theirs: list[int] | None) -> Table:
     if run.resumed:
         table.add_row("interrupted", f"behind {run.resumed} tokens, and gone on from there")
     if run.settings.check:
-        table.add_row("golden model", "tokens, caches, votes and victims are equal")
+        table.add_row("golden model", f"{run.system.compared} are equal")
     if theirs is not None:
         place = parting(run.progress.tokens, theirs)
         same = "the same tokens" if place is None else f"parts at token {place + 1}"

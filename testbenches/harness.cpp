@@ -14,6 +14,8 @@
 //   memory LATENCY BURSTS TRACE                     offer a memory behind the ports that follow
 //   file FILE FIRST WRITABLE                        its lines from one address on
 //   reads VALID READY PAYLOAD / words VALID READY PAYLOAD / writes VALID READY PAYLOAD
+//   bank LATENCY BURSTS OCTETS FILE WRITABLE        offer a memory of words behind the ports that follow
+//   read_port / write_port VALID READY PAYLOAD VALID READY PAYLOAD NAME ADDRESS LENGTH WORD [TRACE]
 //   layout CHANNELS LINE ADDRESS R_ADDRESSES R_BEATS BEATS W_ADDRESSES W_ENABLES W_WORDS   in bits
 // When all that is expected has come, a line on the standard output says when. Each line on the
 // standard input then names the settings of a further round, in which the design and its memories
@@ -31,7 +33,7 @@
 #include "Vtop.h"
 #include "verilated.h"
 #include PORTS
-#include "harness_parts.h"
+#include "harness_banks.h"
 
 using Parts = std::vector<std::unique_ptr<Part>>;
 
@@ -42,6 +44,7 @@ struct Run {
     double progress = 0;
     // Of this round, and those that stay.
     Parts parts, memories;
+    std::vector<std::unique_ptr<Bank>> banks;
     std::vector<FILE*> written, read;
     std::chrono::steady_clock::time_point started;
 
@@ -55,6 +58,7 @@ struct Run {
     void configure(const std::string& path);
     void add_stream(const std::string& role, std::istream& line);
     void add_memory(const std::string& role, std::istream& line);
+    void add_bank(const std::string& role, std::istream& line);
     Memory& memory() { return static_cast<Memory&>(*memories.back()); }
 
     template <typename Act>
@@ -171,6 +175,35 @@ void Run::add_memory(const std::string& role, std::istream& line) {
     }
 }
 
+void Run::add_bank(const std::string& role, std::istream& line) {
+    if (role == "bank") {
+        std::string path;
+        bool writable;
+        auto bank = std::make_unique<Bank>();
+        line >> bank->latency >> bank->limit >> bank->octets >> std::quoted(path) >> writable;
+        bank->file = map_file(path, writable);
+        banks.push_back(std::move(bank));
+        return;
+    }
+    const auto fill = [&](BankPort& part) {
+        part.requests = stream(line);
+        part.words = stream(line);
+        line >> part.name >> part.address >> part.length >> part.width;
+        part.pauses = pauses();
+        part.word_pauses = pauses();
+    };
+    if (role == "read_port") {
+        auto part = std::make_unique<ReadPort>(*banks.back(), cycle);
+        fill(*part);
+        memories.push_back(std::move(part));
+    } else {
+        auto part = std::make_unique<WritePort>(*banks.back(), cycle);
+        fill(*part);
+        line >> part->trace;
+        memories.push_back(std::move(part));
+    }
+}
+
 void Run::configure(const std::string& path) {
     parts.clear();
     std::ifstream settings(path);
@@ -183,6 +216,8 @@ void Run::configure(const std::string& path) {
         else if (role == "memory" || role == "file" || role == "reads" || role == "words" ||
                  role == "writes" || role == "layout")
             add_memory(role, line);
+        else if (role == "bank" || role == "read_port" || role == "write_port")
+            add_bank(role, line);
         else
             add_stream(role, line);
     }
@@ -220,9 +255,7 @@ void Run::close() {
     for (FILE* file : read) std::fclose(file);
     written.clear();
     read.clear();
-    for (const auto& part : parts)
-        if (const auto* store = dynamic_cast<const Store*>(part.get())) store->save();
-    for (const auto& part : memories) static_cast<Memory&>(*part).save();
+    all([](Part& part) { part.save(); });
 }
 
 int main(int, char** argv) {

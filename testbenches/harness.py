@@ -24,7 +24,7 @@ from hdl.parameters import require
 from hdl.paths import BUILD, locked
 from hdl.target import Target
 from testbenches import simulators
-from testbenches.harness_memory import BurstMemory, Store
+from testbenches.harness_memory import Bank, BurstMemory, Store
 from testbenches.packing import Bits
 
 PROGRAM = Path(__file__).with_suffix(".cpp")
@@ -43,7 +43,8 @@ class Moved:
     seconds : float
         Time on the wall since this round's.
     counts : dict[str, int]
-        Items that each input stream took; `beats` and `writes` of the memory since its begin.
+        Items that each input stream took; since its begin, `beats` and `writes` of a memory, or
+        words of each port of a bank.
     """
 
     cycle: int
@@ -149,12 +150,14 @@ class Harness:
         return done.cycle / done.seconds
 
     @contextlib.contextmanager
-    def session(self, memories: Sequence[BurstMemory] = (), seed: int = 0) -> "Iterator[Session]":
+    def session(
+        self, memories: Sequence[BurstMemory | Bank] = (), seed: int = 0
+    ) -> "Iterator[Session]":
         """Start the program; what is run in it, round after round, finds the unit as it was.
 
         Parameters
         ----------
-        memories : Sequence[BurstMemory]
+        memories : Sequence[BurstMemory | Bank]
             What stands behind which streams.
         seed : int
             Of the pauses of every stream, in half of all cycles; 0 for none.
@@ -171,7 +174,7 @@ class Harness:
         inputs: Mapping[str, Bits],
         expected: Mapping[str, int],
         *,
-        memories: Sequence[BurstMemory] = (),
+        memories: Sequence[BurstMemory | Bank] = (),
         seed: int = 0,
         **options: Any,
     ) -> LongRun:
@@ -187,7 +190,7 @@ class Session:
     """A program under way, begun with the first round."""
 
     def __init__(
-        self, harness: Harness, directory: Path, memories: Sequence[BurstMemory], seed: int
+        self, harness: Harness, directory: Path, memories: Sequence[BurstMemory | Bank], seed: int
     ) -> None:
         self.harness, self.directory = harness, directory
         self.memories, self.seed = memories, seed
@@ -239,7 +242,7 @@ class Session:
         """
         driven = driven or {}
         streams = self.harness.streams
-        behind = {name for m in self.memories for name in (m.reads, m.words, m.writes) if name}
+        behind = {name for memory in self.memories for name in memory.streams}
         if store is not None:
             behind |= {store.given, store.taken}
         by_name = {port.name: port for port in self.harness.ports}
@@ -286,8 +289,10 @@ class Session:
             cycles_per_second=done.cycles_per_second,
             counts=done.counts,
             writes=np.concatenate(
-                [_integers(self.directory / f"{memory.words}.writes") for memory in self.memories]
-                or [np.zeros(0, np.int64)]
+                [
+                    np.zeros(0, np.int64),
+                    *(_integers(self.directory / f) for m in self.memories for f in m.traces),
+                ]
             ).reshape(-1, 2),
         )
 

@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from amaranth.lib import data
@@ -58,6 +59,16 @@ class BurstMemory:
         )
 
     @property
+    def streams(self) -> list[str]:
+        """What stands before it."""
+        return [name for name in (self.reads, self.words, self.writes) if name]
+
+    @property
+    def traces(self) -> list[str]:
+        """Files that say which lines a round wrote."""
+        return [f"{self.words}.writes"]
+
+    @property
     def size(self) -> int:
         """Octets of the file."""
         return (self.line_width // 8) << self.address_width
@@ -99,6 +110,58 @@ class BurstMemory:
             *(f"{role} {streams[name]}" for role, name in roles),
             "layout " + " ".join(map(str, layout)),
         ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bank:
+    """A memory of words behind ports of `hdl.memory.burst_port`, in a file that outlives the run.
+
+    Parameters
+    ----------
+    file : Path
+        Word after word.
+    octets : int
+        Of a word.
+    reads, writes : Mapping[str, Any]
+        The unit's ports by their names; without `writes` nothing is written.
+    traced : str
+        The one of `writes` whose words `LongRun.writes` lists.
+    latency, bursts : int
+        As of `BurstMemory`.
+    """
+
+    file: Path
+    octets: int
+    reads: Mapping[str, Any] = field(default_factory=dict)
+    writes: Mapping[str, Any] = field(default_factory=dict)
+    traced: str = ""
+    latency: int = 24
+    bursts: int = 8
+
+    @property
+    def streams(self) -> list[str]:
+        """What stands before it."""
+        ports = [*self.reads, *self.writes]
+        return [f"{port}_{part}" for port in ports for part in ("requests", "words")]
+
+    @property
+    def traces(self) -> list[str]:
+        """Files that say which words a round wrote."""
+        return [f"{self.traced}.writes"] if self.traced else []
+
+    def settings(self, streams: Mapping[str, str]) -> list[str]:
+        """Write what the program reads of it; a burst sees what is written in the same cycle."""
+        where = f"{self.octets} {json.dumps(str(self.file))} {int(bool(self.writes))}"
+        lines = [f"bank {self.latency} {self.bursts} {where}"]
+        for role, ports in (("write_port", self.writes), ("read_port", self.reads)):
+            for name, port in ports.items():
+                fields = dict(port.request_layout)
+                widths = [fields["address"].width, fields["length"].width]
+                widths.append(dict(port.word_layout)["word"].width)
+                ways = [streams[f"{name}_{part}"] for part in ("requests", "words")]
+                trace = f"{name}.writes" if name == self.traced else ""
+                lines.append(" ".join(map(str, [role, *ways, name, *widths, trace])))
+        return lines
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -46,6 +46,12 @@ static FILE* open(const std::string& path, const char* mode) {
     return file;
 }
 
+static void write_numbers(const std::string& path, const std::vector<uint64_t>& numbers) {
+    FILE* to = open(path, "wb");
+    std::fwrite(numbers.data(), sizeof numbers[0], numbers.size(), to);
+    if (std::fclose(to)) refuse("cannot write " + path);
+}
+
 // Little-endian bit fields of a payload.
 static uint64_t field(const uint8_t* bits, size_t offset, size_t width) {
     uint64_t value = 0;
@@ -99,6 +105,8 @@ struct Part {
     virtual bool done() const { return true; }
     virtual std::string status() const { return ""; }
     virtual std::string counts() const { return ""; }
+    // What a round leaves in files.
+    virtual void save() {}
 };
 
 struct Source : Part {
@@ -221,10 +229,8 @@ struct Memory : Part {
     std::vector<uint64_t> traced;
 
     explicit Memory(const uint64_t& now) : cycle(now) {}
-    void save() {
-        FILE* to = open(trace, "wb");
-        std::fwrite(traced.data(), sizeof traced[0], traced.size(), to);
-        if (std::fclose(to)) refuse("cannot write " + trace);
+    void save() override {
+        write_numbers(trace, traced);
         traced.clear();
     }
 
@@ -320,7 +326,7 @@ struct Store : Part {
         }
         std::fclose(from);
     }
-    void save() const {
+    void save() override {
         FILE* to = open(file, "wb");
         for (const auto& [key, items] : kept) {
             const uint64_t head[2] = {key, items.size()};

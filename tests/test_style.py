@@ -13,7 +13,7 @@ from hdl.paths import ROOT
 BIN = Path(sys.executable).parent
 LONGEST_FILE = 420
 LONGEST_BODY = 59
-HELD = ("arith", "stream", "memory", "nonlinear", "kelle", "veda", "p3llm")
+HELD = ("arith", "stream", "memory", "nonlinear", "kelle", "veda", "p3llm", "meadow", "lad")
 """Folders of hardware whose bodies and comments are counted: a paper joins when it is complete."""
 
 LEAST_COMMENTS = 0.03

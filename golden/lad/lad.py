@@ -1,218 +1,203 @@
-"""LAD's tile, bit for bit: decoding steps of a head, module after module, and what they move."""
+"""Decoder layers on LAD, bit for bit: norms, projections, heads, feed-forward layer."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.lad.ac.attention_computation_module import Corrections, attention
-from golden.lad.apid.active_position_module import identify
-from golden.lad.eas.attention_score_module import attention_scores, key_centre, large_modes
-from golden.lad.md.mode_discrepancy_module import Positions, discrepancies
+from golden.arith.float_values import values
+from golden.lad.lad_tile import LadTile, Step
+from golden.lad.linear.linear_module import linear
+from golden.lad.sfm.special_function_module import add, norm, rotary, silu
 from hdl.lad.lad_parameters import LadParameters
 
 Codes = NDArray[np.uint16]
-Integers = NDArray[np.int64]
+Reals = NDArray[np.float64]
 
 
-@dataclass(kw_only=True, eq=False)
-class Head:
-    """What the memory outside holds of one head's decoding.
-
-    Members
-    -------
-    keys, values : array [capacity, d]
-        FP16 codes of the KV cache.
-    centres, norms, ratios, modes, counts : array [capacity]
-        G.
-    counters : array [capacity, intervals]
-        How often a position was in each interval; the mode's is stale.
-    caches : array [d + 1, d + 2]
-        A to F as the attention computation module has them.
-    length : int
-        Positions.
-    """
-
-    keys: Codes
-    values: Codes
-    centres: Integers
-    norms: Codes
-    ratios: Codes
-    modes: Integers
-    counts: Integers
-    counters: Integers
-    caches: NDArray[np.uint64]
-    length: int = 0
-
-    @classmethod
-    def empty(cls, p: LadParameters) -> "Head":
-        """Return a head without positions."""
-        size, capacity = p.vector.head_size, p.capacity
-        return cls(
-            keys=np.zeros((capacity, size), np.uint16),
-            values=np.zeros((capacity, size), np.uint16),
-            centres=np.zeros(capacity, np.int64),
-            norms=np.zeros(capacity, np.uint16),
-            ratios=np.zeros(capacity, np.uint16),
-            modes=np.zeros(capacity, np.int64),
-            counts=np.zeros(capacity, np.int64),
-            counters=np.zeros((capacity, p.table.intervals), np.int64),
-            caches=np.zeros((size + 1, size + 2), np.uint64),
-        )
-
-
-@dataclass(frozen=True)
-class Moved:
-    """Rows that a step reads and writes outside.
+@dataclass(frozen=True, kw_only=True)
+class LayerWeights:
+    """FP16 codes of a layer's matrices [out, in] and norms [width].
 
     Members
     -------
-    groups : int
-        Of G, read and written.
-    keys : int
-        Keys of centres and of M, but for the new one.
-    active : int
-        Keys, values and counters of J, read; counters written.
-    caches : int
-        Columns of the caches, read and written.
+    input_norm, post_norm : array [width]
+        Weights of both norms.
+    query, key, value, output : array
+        Projections; the query's is divided by the root of the head size.
+    gate, up, down : array
+        The feed-forward layer.
+    epsilon : int
+        FP16 code, of both norms.
     """
 
-    groups: int
-    keys: int
-    active: int
-    caches: int
-
-
-@dataclass(frozen=True)
-class Step:
-    """What a step gives.
-
-    Members
-    -------
-    output : array [d]
-        FP16 codes.
-    not_positive : bool
-        Whether the denominator was not above 0.
-    maximum : int
-        FP16 code of m.
-    fetched, active, changed : array
-        Positions whose keys the scores needed, J and U; ascending.
-    moved : Moved
-        Traffic.
-    """
-
+    input_norm: Codes
+    post_norm: Codes
+    query: Codes
+    key: Codes
+    value: Codes
     output: Codes
-    not_positive: bool
-    maximum: int
-    fetched: Integers
-    active: Integers
-    changed: Integers
-    moved: Moved
+    gate: Codes
+    up: Codes
+    down: Codes
+    epsilon: int
 
 
-@dataclass(kw_only=True, eq=False)
-class LadTile:
-    """A tile and the heads that it serves.
+def decoder_layer(
+    tile: LadTile,
+    weights: LayerWeights,
+    state: Codes,
+    cosine: Codes,
+    sine: Codes,
+    *,
+    numbers: Sequence[int],
+) -> tuple[Codes, list[Step]]:
+    """Return a token's hidden state [width] behind the layer, and its heads' steps.
 
     Parameters
     ----------
-    parameters : LadParameters
-        Dimensions.
+    tile : LadTile
+        Has the heads.
+    weights : LayerWeights
+        The layer.
+    state : array [width]
+        FP16 codes.
+    cosine, sine : array [head_size]
+        Of the token's position.
+    numbers : Sequence[int]
+        Of each query head, which of the tile's heads it is.
+    """
+    size = tile.parameters.vector.head_size
+    w = weights
+    normed = _norm(state, w.input_norm, w.epsilon, size)
+    queries, keys, vectors = (
+        linear(matrix, normed[np.newaxis], head_size=size)[0].reshape(-1, size)
+        for matrix in (w.query, w.key, w.value)
+    )
+    queries, keys = (rotary(heads, cosine, sine) for heads in (queries, keys))
+    shared = len(queries) // len(keys)
+    steps = [
+        tile.step(number, query, keys[head // shared], vectors[head // shared])
+        for head, (number, query) in enumerate(zip(numbers, queries, strict=True))
+    ]
+    state = _joined(state, w.output, np.concatenate([step.output for step in steps]), size)
+    normed = _norm(state, w.post_norm, w.epsilon, size)
+    gate, up = (
+        linear(matrix, normed[np.newaxis], head_size=size)[0].reshape(-1, size)
+        for matrix in (w.gate, w.up)
+    )
+    state = _joined(state, w.down, silu(gate, up).reshape(-1), size)
+    return state, steps
 
-    Members
-    -------
-    heads : list of Head
-        One for each head of each sample.
+
+@dataclass(frozen=True)
+class Lad:
+    """An accelerator: its tile's heads are all layers' heads of all samples.
+
+    Parameters
+    ----------
+    p : LadParameters
+        Dimensions.
+    tile : LadTile
+        What stands outside.
     """
 
-    parameters: LadParameters
-    heads: list[Head] = field(default_factory=list)
+    p: LadParameters
+    tile: LadTile
 
-    def __post_init__(self) -> None:
-        """Begin with empty heads unless there are some."""
-        p = self.parameters
-        self.heads = self.heads or [Head.empty(p) for _ in range(p.heads)]
+    def numbers(self, layer: int, sample: int) -> list[int]:
+        """Return which heads a sample's query heads of a layer are."""
+        p = self.p
+        groups = layer * p.kv_heads + np.arange(p.kv_heads)
+        first = (groups * p.batch + sample) * p.shared
+        return (first[:, np.newaxis] + np.arange(p.shared)).reshape(-1).tolist()
 
-    def step(self, number: int, query: Codes, key: Codes, value: Codes) -> Step:
-        """Decode one token of a head: stages 1 to 6, and the write-back.
+    def token(
+        self, layers: Sequence[LayerWeights], states: Codes, cosines: Codes, sines: Codes
+    ) -> tuple[Codes, list[Step]]:
+        """Return the hidden states [batch, width] behind all layers, and all steps.
 
         Parameters
         ----------
-        number : int
-            Which head.
-        query, key, value : array [d]
-            FP16 codes; the query is divided by the root of d.
+        layers : Sequence[LayerWeights]
+            As many as there are.
+        states : array [batch, width]
+            FP16 codes.
+        cosines, sines : array [batch, head_size]
+            Of each sample's position.
         """
-        p, head = self.parameters, self.heads[number]
-        new = head.length
-        n = head.length = new + 1
-        head.keys[new], head.values[new] = key, value
-        head.modes[new] = head.counts[new] = 0
-        head.counters[new] = 0
-        intervals, recent = p.table.intervals, p.recent
+        outputs, steps = [], []
+        for sample, (state, cosine, sine) in enumerate(zip(states, cosines, sines, strict=True)):
+            for layer, weights in enumerate(layers):
+                numbers = self.numbers(layer, sample)
+                state, done = decoder_layer(
+                    self.tile, weights, state, cosine, sine, numbers=numbers
+                )
+                steps += done
+            outputs.append(state)
+        return np.stack(outputs), steps
 
-        # Stages 1 and 2: the keys of C and M, scores, the new key's centre.
-        precise = large_modes(head.modes[:n], intervals=intervals, recent=recent)
-        centres = np.nonzero(head.centres[:new] == np.arange(new))[0]
-        fetched = np.union1d(centres, np.nonzero(precise[:-1])[0]).astype(np.int64)
-        rows = np.append(fetched, new)
-        scored = attention_scores(
-            query, head.keys[rows], head.centres[:n], head.ratios[:n], precise, rows
+    def products(self, weights: LayerWeights) -> int:
+        """Return how many products of slices a layer's matrices need of each vector unit."""
+        linear = self.p.tile.linear
+        matrices = (
+            np.concatenate([weights.query, weights.key, weights.value]),
+            weights.output,
+            np.concatenate([weights.gate, weights.up]),
+            weights.down,
         )
-        found = key_centre(key, head.keys[centres], centres, head.norms[centres])
-        head.centres[new] = new if found.centre < 0 else found.centre
-        head.norms[new], head.ratios[new] = found.norm, found.ratio
+        return self.p.batch * sum(
+            -(-rows // linear.units) * -(-columns // self.p.head_size)
+            for rows, columns in (matrix.shape for matrix in matrices)
+        )
 
-        # Stage 3: who left its mode's interval; all others count.
-        identified = identify(
-            scored.scores,
-            scored.maximum,
-            head.modes[:n],
-            head.counts[:n],
-            table=p.table,
-            recent=recent,
-        )
-        active = np.nonzero(identified.active)[0]
-        head.counts[:n] = identified.counts
 
-        # Stages 4 and 5: exact scores, counters, modes, coefficients.
-        before = Positions(
-            head.modes[active],
-            head.counts[active],
-            head.counters[active],
-            active >= n - recent,
-            active == n - recent,
-        )
-        changes = discrepancies(query, head.keys[active], scored.maximum, before, table=p.table)
-        head.modes[active], head.counts[active] = changes.mode, changes.count
-        head.counters[active] = changes.counters
+def _norm(state: Codes, weight: Codes, epsilon: int, size: int) -> Codes:
+    normed = norm(state, weight, weight, np.array(epsilon), head_size=size, rms=True)
+    return normed.reshape(state.shape)
 
-        # Stage 6: the output, and the caches behind the step.
-        corrections = Corrections(
-            changes.alpha_score,
-            changes.alpha,
-            changes.beta,
-            changes.update,
-            head.keys[active],
-            head.values[active],
-        )
-        computed = attention(
-            head.caches,
-            query,
-            scored.maximum,
-            corrections,
-            cache_format=p.ac.cache_format,
-            lanes=p.ac.lanes,
-            interleaved=p.ac.cache_stages,
-        )
-        head.caches = computed.caches
-        moved = Moved(-(-n // p.apid.lanes), len(fetched), len(active), p.ac.columns)
-        return Step(
-            computed.output,
-            computed.not_positive,
-            scored.maximum,
-            fetched,
-            active,
-            active[changes.update],
-            moved,
-        )
+
+def _joined(state: Codes, matrix: Codes, inputs: Codes, size: int) -> Codes:
+    """Return the state with a projection added to it."""
+    return add(state, linear(matrix, inputs[np.newaxis], head_size=size)[0])
+
+
+def exact_layer(
+    weights: LayerWeights,
+    states: Reals,
+    cosines: Reals,
+    sines: Reals,
+    *,
+    head_size: int,
+) -> Reals:
+    """Return the states [tokens, width] behind the layer with exact attention, in float64."""
+    w = {name: values(getattr(weights, name)) for name in weights.__dataclass_fields__}
+
+    def normed(x: Reals, weight: Reals) -> Reals:
+        return x / np.sqrt(np.mean(x**2, axis=-1, keepdims=True) + w["epsilon"]) * weight
+
+    def turned(x: Reals) -> Reals:
+        lower, upper = np.split(x, 2, axis=-1)
+        other = np.concatenate([-upper, lower], axis=-1)
+        return x * cosines[:, np.newaxis] + other * sines[:, np.newaxis]
+
+    def heads(x: Reals, name: str) -> Reals:
+        return (x @ w[name].T).reshape(len(x), -1, head_size)
+
+    inner = normed(states, w["input_norm"])
+    queries, keys = turned(heads(inner, "query")), turned(heads(inner, "key"))
+    vectors = heads(inner, "value")
+    shared = queries.shape[1] // keys.shape[1]
+    keys, vectors = (np.repeat(part, shared, axis=1) for part in (keys, vectors))
+    scores = np.einsum("thd,shd->hts", queries, keys)
+    later = np.triu(np.ones(scores.shape[1:], bool), 1)
+    scores = np.where(later, -np.inf, scores)
+    weighed = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    weighed /= weighed.sum(axis=-1, keepdims=True)
+    attended = np.einsum("hts,shd->thd", weighed, vectors).reshape(len(states), -1)
+    states = states + attended @ w["output"].T
+    inner = normed(states, w["post_norm"])
+    gate = inner @ w["gate"].T
+    activated = gate / (1 + np.exp(-gate)) * (inner @ w["up"].T)
+    return states + activated @ w["down"].T

@@ -212,9 +212,19 @@ def linear_of(
     return replace(block, factor=scale_and_shift((32767 if wide else 127) / most))
 
 
+def exact_products(tokens: Integers, weights: Integers) -> Integers:
+    """Return the products of matrices of INT8.
+
+    Of many rows they are made in float64, which is faster and holds all such sums exactly.
+    """
+    if len(tokens) < 4:
+        return np.matmul(tokens, weights, dtype=np.int64)
+    return np.matmul(tokens.astype(np.float64), weights.astype(np.float64)).astype(np.int64)
+
+
 def wide_linear(block: LinearBlock, p: AttentionParameters) -> Integers:
     """Return a linear layer's outputs as sums, shape (tiles, tokens, size)."""
-    sums = np.matmul(block.tokens, block.weights)
+    sums = exact_products(block.tokens, block.weights)
     if not block.rotate:
         return sums
     positions = np.arange(block.context - len(block.tokens), block.context)

@@ -99,7 +99,7 @@ def real_steps(
     """
     w, size = layer.weights, layer.weights.query.shape[2]
     angles = rotary_angles(positions, size, base)[np.newaxis]
-    found = {"input": _normalised(states) * layer.norms[0]}
+    found = {"input": normalised(states) * layer.norms[0]}
     for name, matrix in (("query", w.query), ("key", w.key), ("value", w.value)):
         found[name] = np.einsum("td,dhs->hts", found["input"], matrix)
     for name in ("query", "key"):
@@ -117,15 +117,21 @@ def real_steps(
     found["attended"] = np.matmul(shares, np.repeat(values, members, axis=0))
     found["output"] = np.einsum("hts,hsd->td", found["attended"], w.output)
     middle = states + found["output"]
-    found["middle"] = _normalised(middle) * layer.norms[1]
+    found["middle"] = normalised(middle) * layer.norms[1]
     found["gate"], found["up"] = found["middle"] @ w.gate, found["middle"] @ w.up
     found["product"] = silu(found["gate"]) * found["up"]
     found["down"] = found["product"] @ w.down
     return found | {"keys": keys, "values": values, "states": middle + found["down"]}
 
 
-def _normalised(states: Reals) -> Reals:
+def normalised(states: Reals) -> Reals:
+    """Return rows over their root mean square."""
     return states / np.sqrt(np.mean(states**2, axis=-1, keepdims=True) + EPSILON)
+
+
+def smoothing_ratio(inputs: Reals, weights: Reals, exponent: float = 0.5) -> Reals:
+    """Return by how much each channel's weights grow, from the largest input and weight of each."""
+    return np.maximum(inputs, 1e-5) ** exponent / np.maximum(weights, 1e-5) ** (1 - exponent)
 
 
 def smoothed(layer: RealLayer, found: dict[str, Reals], exponent: float = 0.5) -> RealLayer:
@@ -143,7 +149,7 @@ def smoothed(layer: RealLayer, found: dict[str, Reals], exponent: float = 0.5) -
     w = layer.weights
 
     def ratio(inputs: Reals, weights: Reals) -> Reals:
-        return np.maximum(inputs, 1e-5) ** exponent / np.maximum(weights, 1e-5) ** (1 - exponent)
+        return smoothing_ratio(inputs, weights, exponent)
 
     def largest(*matrices: Reals) -> Reals:
         return np.max([np.abs(one).reshape(len(one), -1).max(1) for one in matrices], axis=0)

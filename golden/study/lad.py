@@ -9,6 +9,9 @@ from golden.study.lad_fidelity import predictions, scheme, texts
 from golden.study.lad_locality import Source, locality, synthetic
 from golden.study.lad_machines import machines
 from golden.study.lad_measured import Laboratory
+from golden.study.lad_traffic import real as real_head
+from golden.study.lad_traffic import synthetic as synthetic_head
+from golden.study.lad_traffic import traffic_table
 from golden.study.outcome import Outcome
 from golden.study.subject import Subject
 from hdl.paths import BUILD
@@ -32,6 +35,7 @@ def study(subject: Subject, *, full: bool) -> Outcome:
     sources = [*real, made]
     locality_tables, locality_claims, locality_plot = locality(sources)
     machine_tables, machine_claims, machine_plots = machines(sources)
+    streams = traffic_table([real_head(640), synthetic_head(traced)])
     return Outcome(
         paper="lad",
         settings={
@@ -41,7 +45,7 @@ def study(subject: Subject, *, full: bool) -> Outcome:
             "traced": traced,
         },
         claims=[*rouge_claims, *perplexity_claims, *locality_claims, *machine_claims],
-        tables=[generated, predicted, *locality_tables, *machine_tables],
+        tables=[generated, predicted, *locality_tables, *machine_tables, streams],
         plots=[locality_plot, *machine_plots],
         figures={"rouge1": scores, "perplexity": perplexities},
     )

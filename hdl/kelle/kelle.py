@@ -6,7 +6,7 @@ Section 5, Figure 9 and Section 6 of the paper.
 from dataclasses import fields
 from typing import Any
 
-from amaranth.hdl import Array, Const, Module, Mux, Signal
+from amaranth.hdl import Array, Module, Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
@@ -15,7 +15,7 @@ from hdl.kelle.control.wavefronts import announce_wavefronts
 from hdl.kelle.edram.kv_edram import SIDES
 from hdl.kelle.edram.refresh_controller import COUNTS
 from hdl.kelle.eviction.eviction_parameters import placement_layout, prefill_layout, vector_layout
-from hdl.kelle.layouts import placement_record, row_write
+from hdl.kelle.layouts import placement_record, row_write, store_layout
 from hdl.kelle.parameters import KelleParameters, Operation
 from hdl.kelle.parts import Parts
 from hdl.nonlinear.row_norm import EPSILON_BITS
@@ -24,20 +24,22 @@ from hdl.unit import Unit
 
 
 class Kelle(Unit):
-    """Take one token after another through a decoder layer.
+    """Take one token after another through a decoder layer, or a batch of tokens of as many texts.
 
     A step: a position is given to `tokens`, the hidden state before the layer to `hidden`, and the
     weights, in the order of the program (`control.scheduler.Scheduler`), to `weights`. The hidden
-    state behind the layer leaves by `outputs`. Meanwhile in every key/value head the
-    arriving token takes the slot of the least important one. What a prefill keeps is given before
-    the first step: the prefill's scores to `prefill_scores`, by which tokens are selected, or
-    tokens that have been selected elsewhere to `prefill`; then, as the slots show them, their rows
-    of the KV eDRAM to `rows`. A token that becomes
-    popular appears in `vector_stores`; its input, which has left by `normalised` when the token
-    came, is then given to `rows`, and in later steps its keys and values are recomputed.
+    state behind the layer leaves by `outputs`. With several `sequences` each of them gives one
+    position and one state, in their order; the weights come once. Meanwhile in every key/value
+    head the arriving token takes the slot of the least important one. What a prefill keeps is given
+    before the first step: the prefill's scores to `prefill_scores`, by which tokens are selected,
+    or tokens that have been selected elsewhere to `prefill`; then, as the slots show them, their
+    rows of the KV eDRAM to `rows`. A token that becomes popular appears in `vector_stores`; its
+    input, which has left by `normalised` when the token came, is then given to `rows`, and in later
+    steps its keys and values are recomputed.
 
     **Latency** of a step about that of its loads: ``load_cycles`` cycles a tile of weights, and as
-    many a byte of a tile of keys or values. **Throughput** one step at a time.
+    many a byte of a tile of keys or values; a tile of weights takes a cycle a token if that is
+    more. **Throughput** one step at a time.
 
     **Numerics** 8-bit weights, 16-bit activations, exact sums, each requantised once (rounded to
     nearest, ties to even, saturating) by the scale and shift of its output channel; rotary
@@ -58,6 +60,8 @@ class Kelle(Unit):
         Of the norms, as in `RmsNorm`; not changed during a step.
     layer : In
         The layer of the token, prefill or kept tokens on offer, until they have been taken.
+    sequence_number : In
+        With several sequences, that of the prefill or kept tokens on offer.
     scales : In(stream)
         Words of scales, as `KelleParameters.scale` places them; always ready, not during a step.
     prefill_scores : In(stream)
@@ -68,13 +72,13 @@ class Kelle(Unit):
         `address`, `keys`, `values`: rows of the KV eDRAM. All rows that `vector_stores` asks for
         are needed before the next step begins.
     tokens, hidden, weights : In(stream)
-        A step's position, its hidden state in slices of `rows` elements, its beats of weights.
+        A step's positions, its hidden states in slices of `rows` elements, its beats of weights.
     outputs : Out(stream)
-        Slices of the hidden state behind the layer.
+        Slices of the hidden states behind the layer.
     normalised : Out(stream)
-        Slices of the attention block's input.
+        Slices of the attention block's inputs.
     vector_stores : Out(stream)
-        As in `EvictionController`.
+        As in `EvictionController`, and of which sequence.
     placed : Out
         `placement` of a head's arriving token, and `valid` for the cycle in which it is made.
     lookup_request, lookup_response, filled, vectors, no_victim : In(stream), Out
@@ -92,11 +96,13 @@ class Kelle(Unit):
         p = self.parameters = parameters
         eviction = p.eviction
         placed = {"placement": placement_layout(eviction), "valid": 1}
+        several = {"sequence_number": In(p.sequence_bits)} if p.sequences > 1 else {}
         super().__init__(
-            {
+            several
+            | {
                 "settings": In(p.memory.refresh.settings_layout),
                 "epsilon": In(EPSILON_BITS),
-                "layer": In(eviction.layer_bits),
+                "layer": In(p.layer_bits),
                 "scales": In(stream.Signature(p.array.scales_layout)),
                 "prefill_scores": In(stream.Signature(p.selector.scores_layout)),
                 "prefill": In(stream.Signature(prefill_layout(eviction))),
@@ -106,12 +112,12 @@ class Kelle(Unit):
                 "weights": In(stream.Signature(p.array.array.weights_layout)),
                 "outputs": Out(stream.Signature(p.slice_layout)),
                 "normalised": Out(stream.Signature(p.slice_layout)),
-                "vector_stores": Out(stream.Signature(eviction.promoted_layout)),
+                "vector_stores": Out(stream.Signature(store_layout(p))),
                 "placed": Out(data.StructLayout(placed)),
                 "lookup_request": In(stream.Signature(eviction.address_bits)),
                 "lookup_response": Out(data.ArrayLayout(eviction.token_layout, p.rows)),
                 "filled": Out(data.ArrayLayout(bits_for(p.slots), eviction.cached_heads)),
-                "vectors": Out(data.ArrayLayout(vector_layout(eviction), p.layers * p.vectors)),
+                "vectors": Out(data.ArrayLayout(vector_layout(eviction), p.layers * p.stored)),
                 "no_victim": Out(1),
                 "threshold": Out(p.memory.score_bits),
                 "counts": Out(COUNTS),
@@ -144,6 +150,7 @@ class Kelle(Unit):
         p, ended, start = self.parameters, parts.router.ended, parts.control.accepts
         progress = parts.scheduler.progress
         scored, finished = Signal(p.count_shape), Signal(p.count_shape)
+        attends = ended[Operation.ATTEND.value] & parts.router.last_sequence
         # Heads are done in ascending order: a count says which.
         strobes = (
             (progress.queries, ended[Operation.QUERY.value]),
@@ -151,8 +158,8 @@ class Kelle(Unit):
             (progress["values"], ended[Operation.VALUE.value]),
             (progress.placed, self.placed.valid),
             (progress.weighted, parts.softmax.ended),
-            (parts.vector_issue.attended, ended[Operation.ATTEND.value]),
-            (parts.vector_issue.multiplied, parts.products.products.strobe),
+            (parts.vector_issue.attended, attends),
+            (parts.vector_issue.multiplied, parts.products.last_sequence),
             (scored, ended[Operation.OWN.value]),
             (finished, ended[Operation.DOWN.value]),
         )
@@ -165,6 +172,8 @@ class Kelle(Unit):
                 m.d.sync += count.eq(0)
         m.d.comb += [
             progress.loaded.eq(parts.control.loaded),
+            progress.begun.eq(parts.turns.begun),
+            parts.turns.scored.eq(scored),
             parts.scheduler.start.eq(start),
             parts.softmax.start.eq(start),
             parts.softmax.scored.eq(scored),
@@ -252,25 +261,30 @@ class Kelle(Unit):
     def _choose_layer(self, m: Module, parts: Parts) -> Signal:
         """Let the layer change between steps, and show the control that layer's vectors."""
         p, controller, control = self.parameters, parts.controller, parts.control
-        layer, held = Signal(p.eviction.layer_bits), Signal(p.eviction.layer_bits)
+        layer, held = Signal(p.layer_bits), Signal(p.layer_bits)
         # What a step has begun it also ends: the layer is free when the controller is done.
         free = control.rests & controller.tokens.ready
         m.d.comb += layer.eq(Mux(free, self.layer, held))
         m.d.sync += held.eq(layer)
-        for unit in (controller, control, parts.fetch, parts.vector_issue):
+        for unit in (control, parts.fetch, parts.vector_issue):
             m.d.comb += unit.layer.eq(layer)
-        vectors = Array(controller.vectors[n].as_value() for n in range(p.layers * p.vectors))
-        for v in range(p.vectors):
-            number = p.eviction.cached_vector(layer, Const(v))
-            m.d.comb += control.vectors[v].eq(vectors[number])
+        # To the controller every sequence of a layer is a layer of its own.
+        sequence = parts.turns.turn
+        if p.sequences > 1:
+            sequence = Mux(free, self.sequence_number, sequence)
+        m.d.comb += controller.layer.eq(p.cache(layer, sequence))
+        vectors = Array(controller.vectors[n].as_value() for n in range(p.layers * p.stored))
+        first = layer * p.stored if p.layers > 1 else 0
+        for v in range(p.stored):
+            m.d.comb += control.vectors[v].eq(vectors[first + v])
         return layer
 
     def _record_placements(self, m: Module, parts: Parts) -> list[Any]:
         """Keep where each head's arriving token goes, and how its victim was stored."""
         p, controller = self.parameters, parts.controller
         placements = [
-            Signal(placement_record(p), name=f"placement_{h}", reset_less=True)
-            for h in range(p.heads)
+            Signal(placement_record(p), name=f"placement_{n}", reset_less=True)
+            for n in range(p.items)
         ]
         made = controller.placements.payload
         m.d.comb += [
@@ -281,7 +295,7 @@ class Kelle(Unit):
             self.placed.valid.eq(controller.placements.valid),
         ]
         with m.If(self.placed.valid):
-            record = Array(placements)[made.head]
+            record = Array(placements)[p.item(parts.turns.turn, made.head)]
             m.d.sync += [
                 record.slot.eq(made.slot),
                 record.recomputed.eq(made.evicts & made.evicted.recomputed),
@@ -295,30 +309,32 @@ class Kelle(Unit):
         """Hold how many slots were in use before the arriving token had one."""
         p = self.parameters
         # The search and the softmax are about the cache as it was: counts may change in the step.
-        residents = [Signal(bits_for(p.slots), name=f"residents_{h}") for h in range(p.heads)]
+        residents = [Signal(bits_for(p.slots), name=f"residents_{n}") for n in range(p.items)]
         filled = Array(parts.controller.filled[n] for n in range(p.eviction.cached_heads))
-        for h, count in enumerate(residents):
+        first = layer * p.items if p.layers > 1 else 0
+        for n, count in enumerate(residents):
             with m.If(parts.control.accepts):
-                m.d.sync += count.eq(filled[p.eviction.cached_head(layer, Const(h))])
+                m.d.sync += count.eq(filled[first + n])
             m.d.comb += [
-                parts.fetch.residents[h].eq(count),
-                parts.softmax.residents[h].eq(count),
-                parts.fetch.placements[h].eq(placements[h]),
+                parts.fetch.residents[n].eq(count),
+                parts.softmax.residents[n].eq(count),
+                parts.fetch.placements[n].eq(placements[n]),
             ]
 
     def _connect_prefill(self, m: Module, parts: Parts) -> None:
         """Let tokens in that were selected here, or elsewhere."""
         controller, selector = parts.controller, parts.selector
         connect_streams(m, self.prefill_scores, selector.scores)
-        # The selector's tokens first: it cannot begin with another head while they wait.
-        selected = selector.prefill
+        # The selector's tokens first: it cannot begin with another head while they wait. None
+        # comes in a step, whose layer and sequence are others.
+        selected, rests = selector.prefill, parts.control.rests
         m.d.comb += [
-            controller.prefill.valid.eq(selected.valid | self.prefill.valid),
+            controller.prefill.valid.eq((selected.valid | self.prefill.valid) & rests),
             controller.prefill.payload.eq(
                 Mux(selected.valid, selected.payload.as_value(), self.prefill.payload.as_value())
             ),
-            selected.ready.eq(controller.prefill.ready),
-            self.prefill.ready.eq(controller.prefill.ready & ~selected.valid),
+            selected.ready.eq(controller.prefill.ready & rests),
+            self.prefill.ready.eq(controller.prefill.ready & ~selected.valid & rests),
         ]
 
     def _connect_lookups(self, m: Module, parts: Parts) -> None:
@@ -341,8 +357,9 @@ class Kelle(Unit):
 
     def _begin_steps(self, m: Module, parts: Parts) -> None:
         """Let a step begin when nothing of the one before is left."""
-        controller, control = parts.controller, parts.control
+        controller, control, turns = parts.controller, parts.control, parts.turns
         connect_streams(m, self.tokens, control.tokens)
+        connect_streams(m, turns.tokens, controller.tokens)
         pending_rows = self._request_vectors(m, parts)
         residual = parts.residual
         connect_streams(m, self.hidden, residual.hidden)
@@ -352,10 +369,15 @@ class Kelle(Unit):
         # Controller and eDRAM also refuse a step until what they keep is in order after a reset.
         ready = controller.tokens.ready & parts.memory.scores.ready & (pending_rows == 0)
         # A prefill comes first: from its first scores on until the controller has its last token.
-        prefills = self.prefill_scores.valid | parts.selector.busy | controller.prefill.valid
+        chosen = parts.selector.busy | parts.selector.prefill.valid
+        prefills = self.prefill_scores.valid | chosen | self.prefill.valid
         m.d.comb += [
-            controller.tokens.payload.eq(self.tokens.payload),
-            controller.tokens.valid.eq(control.accepts),
+            turns.start.eq(control.accepts),
+            turns.last_position.eq(self.tokens.payload),
+            *(
+                turns.positions[s].eq(control.members[s].position)
+                for s in range(self.parameters.sequences)
+            ),
             residual.start.eq(control.accepts),
             residual.epsilon.eq(self.epsilon),
             residual.sums.eq(parts.router.sums),
@@ -365,14 +387,21 @@ class Kelle(Unit):
 
     def _request_vectors(self, m: Module, parts: Parts) -> Signal:
         """Ask for a promoted token's input; return how many of its rows have not come."""
-        edram = self.parameters.memory.edram
+        p, stores, asked = self.parameters, self.vector_stores, parts.controller.vector_stores
+        edram = p.memory.edram
         vector_rows = edram.vector_entries * edram.entry_words
-        connect_streams(m, parts.controller.vector_stores, self.vector_stores)
-        pending_rows = Signal(bits_for(vector_rows))
-        # The input comes from outside, row by row: the token was promoted steps after it arrived.
-        requests = self.vector_stores.valid & self.vector_stores.ready
-        with m.If(requests):
-            m.d.sync += pending_rows.eq(vector_rows)
-        with m.Elif(self.rows.valid & self.rows.ready & (pending_rows != 0)):
-            m.d.sync += pending_rows.eq(pending_rows - 1)
+        m.d.comb += [
+            stores.valid.eq(asked.valid),
+            asked.ready.eq(stores.ready),
+            stores.payload.position.eq(asked.payload.position),
+            stores.payload.vector.eq(asked.payload.vector),
+            stores.payload.valid.eq(asked.payload.valid),
+            stores.payload.sequence.eq(parts.turns.turn),
+        ]
+        pending_rows = Signal(bits_for(p.sequences * vector_rows))
+        # The inputs come from outside, row by row: the tokens were promoted steps after they
+        # arrived. A sequence's request may find rows of another's still missing.
+        comes = self.rows.valid & self.rows.ready & (pending_rows != 0)
+        requested = Mux(stores.valid & stores.ready, vector_rows, 0)
+        m.d.sync += pending_rows.eq(pending_rows + requested - comes)
         return pending_rows

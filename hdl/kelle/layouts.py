@@ -8,15 +8,23 @@ from hdl.kelle.parameters import KelleParameters, Operation
 
 def operation_layout(p: KelleParameters) -> data.StructLayout:
     """Return an entry of the step's program."""
-    return data.StructLayout({"operation": Operation, "head": p.head_bits})
+    return data.StructLayout(
+        {"operation": Operation, "sequence": p.sequence_bits, "head": p.head_bits}
+    )
 
 
 def member_layout(p: KelleParameters) -> data.StructLayout:
     """Return a row of the combined matrix: where its token's vector is, and its position.
 
-    The arriving token's vector is behind all stored ones.
+    The stored vectors are those of all sequences, one after the other; behind them are those of the
+    arriving tokens.
     """
-    return data.StructLayout({"vector": bits_for(p.vectors), "position": p.position_bits})
+    return data.StructLayout({"vector": bits_for(p.members - 1), "position": p.position_bits})
+
+
+def store_layout(p: KelleParameters) -> data.StructLayout:
+    """Return a token that became popular in the step before, and in which sequence."""
+    return data.StructLayout(p.eviction.promoted_layout.members | {"sequence": p.sequence_bits})
 
 
 def placement_record(p: KelleParameters) -> data.StructLayout:
@@ -38,11 +46,11 @@ def slice_write(p: KelleParameters, depth: int) -> data.StructLayout:
 
 
 def computed_layout(p: KelleParameters) -> data.StructLayout:
-    """Return a slice of a key or value just computed; the last vector is the arriving token's."""
+    """Return a slice of a key or value just computed; its vector is as in `member_layout`."""
     return data.StructLayout(
         {
             "strobe": 1,
-            "vector": bits_for(p.vectors),
+            "vector": bits_for(p.members - 1),
             "head": p.head_bits,
             "part": bits_for(p.slices - 1),
             "values": p.slice_layout,

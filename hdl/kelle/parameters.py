@@ -1,6 +1,6 @@
 """Dimensions of the Kelle accelerator, and what its parts tell each other."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from amaranth.hdl import Shape, Value, signed
 from amaranth.lib import data, enum
@@ -84,6 +84,9 @@ class KelleParameters(Parameters):
         Channels of a head: a multiple of `rows`, and of `banks` * `word_bytes`.
     layers : int
         Layers whose keys, values, slots and scales are kept, one of which a step goes through.
+    sequences : int
+        Texts whose tokens go through a layer together (the paper's batch is 16), each with keys,
+        values and slots of its own.
     heads : int
         Key/value heads of a layer.
     queries : int
@@ -98,7 +101,7 @@ class KelleParameters(Parameters):
     context : int
         As in `PrefillSelectorParameters`.
     vectors : int
-        Input vectors stored at most for each layer, for tokens that are recomputed.
+        Input vectors stored at most for each layer and sequence, for tokens that are recomputed.
     popular_above : int, optional
         As in `EvictionParameters`.
     score_shift : int
@@ -126,7 +129,8 @@ class KelleParameters(Parameters):
     word_bytes: Annotated[int, As(KvEdramParameters)] = 8
     words: Annotated[int, As(KvEdramParameters)] = 16384
     head_size: Annotated[int, Range(2, 256, "channels")] = 64
-    layers: Annotated[int, As(EvictionParameters)] = 1
+    layers: Annotated[int, Range(1, 32, "layers")] = 1
+    sequences: Annotated[int, Range(1, 64, "sequences")] = 1
     heads: Annotated[int, Range(1, 64, "heads")] = 3
     queries: Annotated[int, Range(1, 16, "heads")] = 3
     feed_forward: Annotated[int, Range(2, 65536, "elements")] = 1536
@@ -227,9 +231,32 @@ class KelleParameters(Parameters):
         return self.slots // self.rows
 
     @property
+    def items(self) -> int:
+        """Key/value heads of all sequences: how often a layer's attention is computed."""
+        return self.sequences * self.heads
+
+    @property
+    def caches(self) -> int:
+        """How many sets of slots there are: one for each layer and sequence."""
+        return self.layers * self.sequences
+
+    @property
+    def stored(self) -> int:
+        """Input vectors stored at most for a layer."""
+        return self.sequences * self.vectors
+
+    @property
     def members(self) -> int:
-        """Rows of the combined matrix at most: the arriving token and the recomputed ones."""
-        return self.vectors + 1
+        """Rows of the combined matrix at most: the arriving tokens and the recomputed ones."""
+        return self.sequences + self.stored
+
+    def item(self, sequence: Any, head: Any) -> Any:
+        """Return the number of a sequence's head among those of all sequences."""
+        return sequence * self.heads + head if self.sequences > 1 else head
+
+    def cache(self, layer: Any, sequence: Any) -> Any:
+        """Return the number of a set of slots, the eviction controller's layer."""
+        return layer * self.sequences + sequence if self.sequences > 1 else layer
 
     @property
     def eviction(self) -> EvictionParameters:
@@ -243,7 +270,7 @@ class KelleParameters(Parameters):
                 score_width=self.score_width,
             ),
             heads=self.heads,
-            layers=self.layers,
+            layers=self.caches,
             window=self.window,
             sinks=self.sinks,
             position_bits=self.position_bits,
@@ -267,9 +294,9 @@ class KelleParameters(Parameters):
                 words=self.words,
                 head_size=self.head_size,
                 slots=self.slots,
-                heads=self.layers * self.heads,
+                heads=self.caches * self.heads,
                 vector_size=self.width,
-                vectors=self.layers * self.vectors,
+                vectors=self.caches * self.vectors,
             ),
             tick_bits=self.tick_bits,
             interval_bits=self.interval_bits,
@@ -294,7 +321,7 @@ class KelleParameters(Parameters):
     @property
     def norm(self) -> RmsNormParameters:
         """The norms before either block, whose weights belong into the matrices behind them."""
-        return RmsNormParameters(lanes=self.rows, width=self.width, rows=1)
+        return RmsNormParameters(lanes=self.rows, width=self.width, rows=min(self.sequences, 4))
 
     @property
     def activation(self) -> ActivationFunctionsParameters:
@@ -321,11 +348,12 @@ class KelleParameters(Parameters):
         """What accompanies a result: whose it is, which slice or tile, whether it is the last.
 
         `index` is the member of the combined matrix, the query head among those that share a key,
-        or with `ATTEND` that query head's slice.
+        or with `ATTEND` that query head's slice; `sequence` is whose keys or values they are.
         """
         return data.StructLayout(
             {
                 "operation": Operation,
+                "sequence": self.sequence_bits,
                 "head": self.head_bits,
                 "part": bits_for(max(self.slices - 1, self.tiles)),
                 "index": ceil_log2(max(self.members, self.queries * self.slices, 2)),
@@ -339,9 +367,19 @@ class KelleParameters(Parameters):
         return ceil_log2(max(self.query_heads, self.feed_heads))
 
     @property
+    def layer_bits(self) -> int:
+        """Bits of a layer's number."""
+        return max(ceil_log2(self.layers), 1)
+
+    @property
+    def sequence_bits(self) -> int:
+        """Bits of a sequence's number; none, if there is one."""
+        return ceil_log2(self.sequences)
+
+    @property
     def count_shape(self) -> Shape:
-        """A number of heads."""
-        return Shape.cast(range(self.query_heads + 1))
+        """A number of heads, or of those of all sequences."""
+        return Shape.cast(range(max(self.query_heads, self.items) + 1))
 
     @property
     def scales(self) -> int:

@@ -9,6 +9,7 @@ from hdl.kelle.control.load_issue import LoadIssue
 from hdl.kelle.control.residual_stream import ResidualStream
 from hdl.kelle.control.result_router import ResultRouter
 from hdl.kelle.control.scheduler import Scheduler
+from hdl.kelle.control.sequence_turns import SequenceTurns
 from hdl.kelle.control.softmax_rows import SoftmaxRows
 from hdl.kelle.control.step_control import StepControl
 from hdl.kelle.control.vector_issue import VectorIssue
@@ -33,6 +34,7 @@ class Parts:
     softmax: SoftmaxRows
     scheduler: Scheduler
     control: StepControl
+    turns: SequenceTurns
     products: GatedProducts
     residual: ResidualStream
 
@@ -51,6 +53,7 @@ class Parts:
             softmax=SoftmaxRows(parameters=p),
             scheduler=Scheduler(parameters=p),
             control=StepControl(parameters=p),
+            turns=SequenceTurns(parameters=p),
             products=GatedProducts(parameters=p),
             residual=ResidualStream(parameters=p),
         )

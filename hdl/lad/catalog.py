@@ -2,6 +2,7 @@
 
 from hdl.arith.float_format import BINARY16
 from hdl.entry import Entry
+from hdl.lad import presets
 from hdl.lad.ac.ac_parameters import AttentionComputationModuleParameters
 from hdl.lad.ac.attention_computation_module import AttentionComputationModule
 from hdl.lad.apid.active_position_module import (
@@ -10,9 +11,9 @@ from hdl.lad.apid.active_position_module import (
 )
 from hdl.lad.eas.attention_score_module import AttentionScoreModule
 from hdl.lad.eas.eas_parameters import AttentionScoreModuleParameters
-from hdl.lad.interval_table import EIGHT, TWELVE
+from hdl.lad.interval_table import EIGHT
 from hdl.lad.lad import Lad
-from hdl.lad.lad_parameters import LadParameters
+from hdl.lad.lad_tile import LadTile
 from hdl.lad.linear.linear_module import LinearModule, LinearModuleParameters
 from hdl.lad.md.md_parameters import ModeDiscrepancyModuleParameters
 from hdl.lad.md.mode_discrepancy_module import ModeDiscrepancyModule
@@ -20,8 +21,6 @@ from hdl.lad.piecewise_linear_exp import PiecewiseLinearExp, PiecewiseLinearExpP
 from hdl.lad.sfm.sfm_parameters import SpecialFunctionModuleParameters
 from hdl.lad.sfm.special_function_module import SpecialFunctionModule
 from hdl.lad.vpu.vector_processing_unit import VectorProcessingUnit, VectorProcessingUnitParameters
-
-TINY_VECTOR = VectorProcessingUnitParameters(head_size=4, multiply_stages=1, add_stages=1)
 
 UNITS: tuple[Entry, ...] = (
     Entry(
@@ -43,9 +42,9 @@ UNITS: tuple[Entry, ...] = (
         throughput="one operation a cycle",
         unit=VectorProcessingUnit,
         presets={
-            "tiny": VectorProcessingUnitParameters(head_size=4, multiply_stages=1, add_stages=1),
+            "tiny": presets.TINY_VECTOR,
             "tiny_odd": VectorProcessingUnitParameters(head_size=5),
-            "smollm2": VectorProcessingUnitParameters(head_size=64),
+            "smollm2": presets.SMOLLM2_VECTOR,
             "paper": VectorProcessingUnitParameters(),
         },
         long=("paper",),
@@ -57,21 +56,11 @@ UNITS: tuple[Entry, ...] = (
         throughput="one row or vector at a time",
         unit=SpecialFunctionModule,
         presets={
-            "tiny": SpecialFunctionModuleParameters(
-                vector=VectorProcessingUnitParameters(head_size=4, multiply_stages=1, add_stages=1),
-                width=8,
-                lanes=2,
-                add_stages=1,
-                exp_stages=1,
-                reciprocal_stages=1,
-                root_stages=1,
-            ),
+            "tiny": presets.TINY_SFM,
             "tiny_one_slice": SpecialFunctionModuleParameters(
                 vector=VectorProcessingUnitParameters(head_size=6), width=6, lanes=1
             ),
-            "smollm2": SpecialFunctionModuleParameters(
-                vector=VectorProcessingUnitParameters(head_size=64), width=576, lanes=4
-            ),
+            "smollm2": presets.SMOLLM2_SFM,
             "paper": SpecialFunctionModuleParameters(),
         },
         long=("smollm2", "paper"),
@@ -83,21 +72,12 @@ UNITS: tuple[Entry, ...] = (
         throughput="one key a cycle, 12 positions a cycle beside it",
         unit=AttentionScoreModule,
         presets={
-            "tiny": AttentionScoreModuleParameters(
-                vector=VectorProcessingUnitParameters(head_size=4, multiply_stages=1, add_stages=1),
-                apid=ActivePositionModuleParameters(lanes=3, capacity=20, recent=4, add_stages=1),
-                multiply_stages=1,
-                root_stages=1,
-                divide_stages=2,
-            ),
+            "tiny": presets.TINY_EAS,
             "tiny_one_lane": AttentionScoreModuleParameters(
                 vector=VectorProcessingUnitParameters(head_size=5),
                 apid=ActivePositionModuleParameters(lanes=1, capacity=9, recent=2),
             ),
-            "smollm2": AttentionScoreModuleParameters(
-                vector=VectorProcessingUnitParameters(head_size=64),
-                apid=ActivePositionModuleParameters(capacity=2048, table=EIGHT),
-            ),
+            "smollm2": presets.SMOLLM2_EAS,
             "paper": AttentionScoreModuleParameters(),
         },
         long=("smollm2", "paper"),
@@ -109,9 +89,9 @@ UNITS: tuple[Entry, ...] = (
         throughput="12 positions a cycle in, one active position a cycle out",
         unit=ActivePositionModule,
         presets={
-            "tiny": ActivePositionModuleParameters(lanes=3, capacity=20, recent=4, add_stages=1),
+            "tiny": presets.TINY_APID,
             "tiny_one_lane": ActivePositionModuleParameters(lanes=1, capacity=9, recent=2),
-            "smollm2": ActivePositionModuleParameters(capacity=2048, table=EIGHT),
+            "smollm2": presets.SMOLLM2_APID,
             "paper": ActivePositionModuleParameters(),
         },
     ),
@@ -122,18 +102,11 @@ UNITS: tuple[Entry, ...] = (
         throughput="two active positions a cycle, and a cycle a step",
         unit=ModeDiscrepancyModule,
         presets={
-            "tiny": ModeDiscrepancyModuleParameters(
-                vector=VectorProcessingUnitParameters(head_size=4, multiply_stages=1, add_stages=1),
-                capacity=20,
-                add_stages=1,
-                multiply_stages=1,
-            ),
+            "tiny": presets.TINY_MD,
             "tiny_three_lanes": ModeDiscrepancyModuleParameters(
                 vector=VectorProcessingUnitParameters(head_size=3), lanes=3, table=EIGHT
             ),
-            "smollm2": ModeDiscrepancyModuleParameters(
-                vector=VectorProcessingUnitParameters(head_size=64), capacity=2048, table=EIGHT
-            ),
+            "smollm2": presets.SMOLLM2_MD,
             "paper": ModeDiscrepancyModuleParameters(),
         },
         long=("smollm2", "paper"),
@@ -145,23 +118,15 @@ UNITS: tuple[Entry, ...] = (
         throughput="one step at a time",
         unit=AttentionComputationModule,
         presets={
-            "tiny": AttentionComputationModuleParameters(
-                vector=VectorProcessingUnitParameters(head_size=4, multiply_stages=1, add_stages=1),
-                updates=4,
-                cache_stages=2,
-                add_stages=1,
-                reciprocal_stages=1,
-            ),
+            "tiny": presets.TINY_AC,
             "tiny_half": AttentionComputationModuleParameters(
                 vector=VectorProcessingUnitParameters(head_size=6),
                 updates=8,
                 cache_format=BINARY16,
                 cache_stages=1,
             ),
-            "smollm2": AttentionComputationModuleParameters(
-                vector=VectorProcessingUnitParameters(head_size=64), updates=683
-            ),
-            "paper": AttentionComputationModuleParameters(cache_format=BINARY16, cache_stages=2),
+            "smollm2": presets.SMOLLM2_AC,
+            "paper": presets.PAPER_AC,
         },
         long=("smollm2", "paper"),
     ),
@@ -172,9 +137,7 @@ UNITS: tuple[Entry, ...] = (
         throughput="7 dot products a cycle",
         unit=LinearModule,
         presets={
-            "tiny": LinearModuleParameters(
-                vector=TINY_VECTOR, units=3, samples=3, slices=4, groups=6, add_stages=1
-            ),
+            "tiny": presets.TINY_LINEAR,
             "tiny_alone": LinearModuleParameters(
                 vector=VectorProcessingUnitParameters(head_size=5),
                 units=2,
@@ -182,9 +145,7 @@ UNITS: tuple[Entry, ...] = (
                 slices=1,
                 groups=2,
             ),
-            "smollm2": LinearModuleParameters(
-                vector=VectorProcessingUnitParameters(head_size=64), slices=24, groups=220
-            ),
+            "smollm2": presets.SMOLLM2_LINEAR,
             "paper": LinearModuleParameters(),
         },
         long=("smollm2", "paper"),
@@ -194,68 +155,21 @@ UNITS: tuple[Entry, ...] = (
         source="Section IV-C, Figures 4 to 6",
         latency="that of the six stages, one after the other",
         throughput="a step in the cycles of its slowest stage, heads in turns",
-        unit=Lad,
+        unit=LadTile,
         presets={
-            "tiny": LadParameters(
-                heads=3,
-                eas=AttentionScoreModuleParameters(
-                    vector=TINY_VECTOR,
-                    apid=ActivePositionModuleParameters(
-                        lanes=3, capacity=40, recent=4, add_stages=1
-                    ),
-                    multiply_stages=1,
-                    root_stages=1,
-                    divide_stages=2,
-                ),
-                md=ModeDiscrepancyModuleParameters(
-                    vector=TINY_VECTOR, capacity=40, add_stages=1, multiply_stages=1
-                ),
-                ac=AttentionComputationModuleParameters(
-                    vector=TINY_VECTOR,
-                    updates=14,
-                    cache_stages=2,
-                    add_stages=1,
-                    reciprocal_stages=1,
-                ),
-                linear=LinearModuleParameters(
-                    vector=TINY_VECTOR, samples=3, slices=4, groups=3, add_stages=1
-                ),
-                sfm=SpecialFunctionModuleParameters(
-                    vector=TINY_VECTOR,
-                    width=8,
-                    lanes=2,
-                    add_stages=1,
-                    exp_stages=1,
-                    reciprocal_stages=1,
-                    root_stages=1,
-                ),
-                waiting=6,
-            ),
-            "smollm2": LadParameters(
-                heads=9,
-                eas=AttentionScoreModuleParameters(
-                    vector=VectorProcessingUnitParameters(head_size=64),
-                    apid=ActivePositionModuleParameters(capacity=2048, table=TWELVE),
-                ),
-                md=ModeDiscrepancyModuleParameters(
-                    vector=VectorProcessingUnitParameters(head_size=64),
-                    capacity=2048,
-                    table=TWELVE,
-                ),
-                ac=AttentionComputationModuleParameters(
-                    vector=VectorProcessingUnitParameters(head_size=64), updates=683
-                ),
-                linear=LinearModuleParameters(
-                    vector=VectorProcessingUnitParameters(head_size=64), slices=24, groups=220
-                ),
-                sfm=SpecialFunctionModuleParameters(
-                    vector=VectorProcessingUnitParameters(head_size=64), width=576, lanes=4
-                ),
-            ),
-            "paper": LadParameters(
-                ac=AttentionComputationModuleParameters(cache_format=BINARY16, cache_stages=2)
-            ),
+            "tiny": presets.TINY_TILE,
+            "smollm2": presets.SMOLLM2_TILE,
+            "paper": presets.PAPER_TILE,
         },
+        long=("smollm2", "paper"),
+    ),
+    Entry(
+        summary="takes tokens through decoder layers, attention with locality in each head",
+        source="Section IV, Figures 4 to 6",
+        latency="that of a layer's operations, one behind the other",
+        throughput="a token of each sample of a batch at a time; each weight is fetched once",
+        unit=Lad,
+        presets={"tiny": presets.TINY, "smollm2": presets.SMOLLM2, "paper": presets.PAPER},
         long=("smollm2", "paper"),
     ),
 )

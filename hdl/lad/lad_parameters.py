@@ -1,203 +1,160 @@
-"""What the parts of LAD's tile share: dimensions and payloads."""
+"""What the parts of LAD share: layers, their dimensions, the payloads of hidden states."""
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from amaranth.hdl import unsigned
 from amaranth.lib import data
 
-from hdl.lad.ac.ac_parameters import AttentionComputationModuleParameters
-from hdl.lad.apid.active_position_module import ActivePositionModuleParameters
-from hdl.lad.eas.eas_parameters import AttentionScoreModuleParameters
-from hdl.lad.fp16 import FP16
-from hdl.lad.interval_table import IntervalTable
-from hdl.lad.linear.linear_module import LinearModuleParameters
-from hdl.lad.md.md_parameters import ModeDiscrepancyModuleParameters
-from hdl.lad.sfm.sfm_parameters import SpecialFunctionModuleParameters
-from hdl.lad.vpu.vector_processing_unit import VectorProcessingUnitParameters
+from hdl.lad.lad_tile_parameters import LadTileParameters
 from hdl.parameters import Parameters, Range, parameter_object, require
 
-SCORING_UNITS = 2
-"""Vector units of the attention score module."""
+
+@dataclass(frozen=True)
+class Areas:
+    """First slices of the areas of the memory on chip.
+
+    A slice is a head's size of FP16 numbers; in each area the slices of all samples stand side by
+    side, so that a walk over all slices of all samples is one count.
+
+    Members
+    -------
+    state : int
+        The hidden states.
+    inputs : int
+        What the next linear layer multiplies.
+    sums : int
+        What it gives.
+    factors : int
+        Weights of a norm, the same for all samples.
+    angles : int
+        Cosines of all samples, then sines.
+    end : int
+        Slices of all.
+    """
+
+    state: int
+    inputs: int
+    sums: int
+    factors: int
+    angles: int
+    end: int
 
 
 @parameter_object
 class LadParameters(Parameters):
-    """Dimensions of a tile.
+    """Dimensions of an accelerator for decoder layers.
 
     Parameters
     ----------
+    tile : LadTileParameters
+        The tile; the hidden state's width is that of its norms.
+    layers : int
+        Decoder layers.
     heads : int
-        Head-samples in the memory outside: heads, times samples of a batch.
-    eas : AttentionScoreModuleParameters
-        Stage 2, with the vector units of all modules and the dimensions of stage 3.
-    md : ModeDiscrepancyModuleParameters
-        Stage 5; of the same vector units, capacity and intervals.
-    ac : AttentionComputationModuleParameters
-        Stage 6; of the same vector units.
-    linear : LinearModuleParameters
-        Linear layers, on the vector units of all three modules.
-    sfm : SpecialFunctionModuleParameters
-        Norms, rotary embedding, SiLU and sums, on the first of them.
-    waiting : int
-        Active positions whose keys and values wait on chip for the last stage.
+        Query heads of a layer.
+    kv_heads : int
+        Key/value heads of a layer, a divisor of the heads.
+    feed_forward : int
+        Elements of the gated layer, a multiple of the head size.
+    batch : int
+        Samples that pass a layer together.
+    epsilon : int
+        FP16 code of what norms add to the mean square; the default is 1e-5.
 
     Raises
     ------
     ValueError
-        If a rule above is broken, with the rule and the value.
+        If a rule above is broken, or the tile has too few head-samples or too small linear layers;
+        with the rule and the value.
     """
 
-    heads: Annotated[int, Range(1, 1024, "head-samples")] = 32
-    eas: AttentionScoreModuleParameters = AttentionScoreModuleParameters()
-    md: ModeDiscrepancyModuleParameters = ModeDiscrepancyModuleParameters()
-    ac: AttentionComputationModuleParameters = AttentionComputationModuleParameters()
-    linear: LinearModuleParameters = LinearModuleParameters()
-    sfm: SpecialFunctionModuleParameters = SpecialFunctionModuleParameters()
-    waiting: Annotated[int, Range(4, 1 << 16, "positions")] = 1024
+    tile: LadTileParameters = LadTileParameters()
+    layers: Annotated[int, Range(1, 128, "layers")] = 1
+    heads: Annotated[int, Range(1, 256, "heads")] = 32
+    kv_heads: Annotated[int, Range(1, "heads", "heads")] = 32
+    feed_forward: Annotated[int, Range(2, 32768, "elements")] = 11008
+    batch: Annotated[int, Range(1, "tile.linear.samples", "samples")] = 1
+    epsilon: Annotated[int, Range(1, 0x7BFF, "FP16 code")] = 0x00A8
 
     def __post_init__(self) -> None:
         """Check the rules between the parameters."""
         super().__post_init__()
-        for name in ("md", "ac", "linear", "sfm"):
-            part = getattr(self, name)
-            require(part.vector == self.vector, f"{name}.vector must be that of eas", part.vector)
-        # Linear layers use what the pipeline has, and nothing of their own.
-        units = SCORING_UNITS + self.md.lanes + self.ac.lanes
-        all_work = self.linear.units == units
-        require(all_work, f"linear.units must be those of all modules, {units}", self.linear.units)
-        md, recent = self.md, self.recent
-        require(md.table == self.table, "md.table must be that of eas.apid", md.table)
-        same = md.capacity == self.capacity
-        require(same, "md.capacity must be that of eas.apid", md.capacity)
-        # The last key that is fetched is the newest but one.
-        require(recent >= 2, "eas.apid.recent must be at least 2", recent)
-        room = self.ac.updates * self.ac.lanes >= self.capacity
-        require(room, "ac.updates must hold a third of eas.apid.capacity", self.ac.updates)
-
-    @property
-    def apid(self) -> ActivePositionModuleParameters:
-        """Stage 3."""
-        return self.eas.apid
-
-    @property
-    def vector(self) -> VectorProcessingUnitParameters:
-        """The vector units."""
-        return self.eas.vector
-
-    @property
-    def table(self) -> IntervalTable:
-        """The intervals."""
-        return self.apid.table
-
-    @property
-    def capacity(self) -> int:
-        """Positions of a head at most."""
-        return self.apid.capacity
-
-    @property
-    def recent(self) -> int:
-        """Latest positions, which are in no cache."""
-        return self.apid.recent
-
-    @property
-    def head_shape(self) -> Any:
-        """Shape of a head-sample's number."""
-        return unsigned(max((self.heads - 1).bit_length(), 1))
-
-    @property
-    def length_shape(self) -> Any:
-        """Shape of a number of positions."""
-        return unsigned(self.capacity.bit_length())
-
-    @property
-    def group_shape(self) -> Any:
-        """Shape of a group's number."""
-        return unsigned(max((self.apid.groups - 1).bit_length(), 1))
-
-    @property
-    def step_layout(self) -> data.StructLayout:
-        """Payload of the stream of steps."""
-        vector = self.vector.vector_layout
-        return data.StructLayout(
-            {
-                "head": self.head_shape,
-                "length": self.length_shape,
-                "query": vector,
-                "key": vector,
-                "value": vector,
-            }
+        require(
+            self.heads % self.kv_heads == 0, "kv_heads must be a divisor of heads", self.kv_heads
         )
+        whole = self.feed_forward % self.head_size == 0
+        require(whole, "feed_forward must be a multiple of head_size", self.feed_forward)
+        tile, linear = self.tile, self.tile.linear
+        samples = self.layers * self.heads * self.batch
+        rule = f"tile.heads must be at least layers * heads * batch, {samples}"
+        require(tile.heads >= samples, rule, tile.heads)
+        for name, least in (("slices", self.most_inputs), ("groups", self._groups)):
+            there = getattr(linear, name)
+            require(there >= least, f"tile.linear.{name} must be at least {least}", there)
 
     @property
-    def append_layout(self) -> data.StructLayout:
-        """Payload of the stream of new keys and values."""
-        vector = self.vector.vector_layout
-        place = {"head": self.head_shape, "position": self.apid.position_shape}
-        return data.StructLayout(place | {"key": vector, "value": vector})
+    def head_size(self) -> int:
+        """Elements of a slice."""
+        return self.tile.vector.head_size
 
     @property
-    def rows_layout(self) -> data.StructLayout:
-        """Payload of the stream of requests for G: of a head's positions below `length`."""
-        return data.StructLayout({"head": self.head_shape, "length": self.length_shape})
+    def shared(self) -> int:
+        """Query heads that share a key/value head."""
+        return self.heads // self.kv_heads
 
     @property
-    def place_layout(self) -> data.StructLayout:
-        """Payload of the streams of requests for what belongs to a position."""
-        return data.StructLayout({"head": self.head_shape, "position": self.apid.position_shape})
+    def width(self) -> int:
+        """Slices of a hidden state."""
+        return self.tile.sfm.slices
 
     @property
-    def key_layout(self) -> data.StructLayout:
-        """Payload of the stream of keys."""
-        return data.StructLayout({"key": self.vector.vector_layout, "norm": FP16})
+    def gated(self) -> int:
+        """Slices of the gated layer."""
+        return self.feed_forward // self.head_size
 
     @property
-    def active_layout(self) -> data.StructLayout:
-        """Payload of the stream of active positions."""
-        vector = self.vector.vector_layout
-        return data.StructLayout(
-            {"key": vector, "value": vector, "counters": self.md.counters_layout}
-        )
+    def projected(self) -> int:
+        """Slices of queries, keys and values."""
+        return self.heads + 2 * self.kv_heads
 
     @property
-    def head_layout(self) -> data.StructLayout:
-        """Payload of the stream of requests for caches."""
-        return data.StructLayout({"head": self.head_shape})
+    def most_inputs(self) -> int:
+        """Slices of a linear layer's input at most."""
+        return max(self.width, self.heads, self.gated)
 
     @property
-    def centre_layout(self) -> data.StructLayout:
-        """Payload of the stream of new positions' part of G."""
-        return data.StructLayout(
-            {"head": self.head_shape, "position": self.apid.position_shape}
-            | {"centre": self.eas.position_bits, "norm": FP16, "ratio": FP16}
-        )
+    def most_sums(self) -> int:
+        """Slices of a linear layer's output at most."""
+        return max(self.width, self.projected, 2 * self.gated)
 
     @property
-    def marks_layout(self) -> data.StructLayout:
-        """Payload of the stream of modes and counts of a group behind a step."""
-        members = self.apid.counts_layout.members
-        return data.StructLayout(
-            {
-                "head": self.head_shape,
-                "group": self.group_shape,
-                "modes": members["modes"],
-                "counts": members["counts"],
-                "last": 1,
-            }
-        )
+    def _groups(self) -> int:
+        """Groups of outputs of a linear layer at most."""
+        return -(-self.most_sums * self.head_size // self.tile.linear.units)
 
     @property
-    def counters_layout(self) -> data.StructLayout:
-        """Payload of the stream of an active position's counters behind a step."""
-        place = {"head": self.head_shape, "position": self.apid.position_shape}
-        return data.StructLayout(place | {"counters": self.md.counters_layout})
+    def areas(self) -> Areas:
+        """Where everything stands on chip."""
+        inputs = self.width * self.batch
+        sums = inputs + self.most_inputs * self.batch
+        factors = sums + self.most_sums * self.batch
+        angles = factors + self.width
+        return Areas(0, inputs, sums, factors, angles, angles + 2 * self.batch)
 
     @property
-    def column_layout(self) -> data.StructLayout:
-        """Payload of the stream of a head's caches behind a step."""
-        return data.StructLayout({"head": self.head_shape, "word": self.ac.word_layout, "last": 1})
+    def place_shape(self) -> Any:
+        """Shape of a slice's place on chip, and of a number of slices."""
+        return unsigned(self.areas.end.bit_length())
 
     @property
-    def output_layout(self) -> data.StructLayout:
-        """Payload of the stream of outputs."""
-        vector = self.vector.vector_layout
-        return data.StructLayout({"head": self.head_shape, "values": vector, "not_positive": 1})
+    def slice_layout(self) -> data.StructLayout:
+        """Payload of the stream of slices from outside."""
+        values = self.tile.vector.vector_layout
+        return data.StructLayout({"values": values, "length": self.tile.length_shape})
+
+    @property
+    def state_layout(self) -> data.StructLayout:
+        """Payload of the stream of hidden states."""
+        values = self.tile.vector.vector_layout
+        return data.StructLayout({"values": values, "not_positive": 1})

@@ -160,6 +160,12 @@ class AttentionParameters(Parameters):
         return data.StructLayout({"word": self.result_word_layout, "last": 1})
 
     @property
+    def sums_layout(self) -> data.StructLayout:
+        """A pair of neighbouring outputs before anything rounds them; `strobe` when it is new."""
+        pair = data.ArrayLayout(signed(self.query_bits), HALVES)
+        return data.StructLayout({"pair": pair, "strobe": 1})
+
+    @property
     def word_layout(self) -> data.StructLayout:
         """A word of the memory outside, and `last` with a block's last."""
         return self.element.block_layout

@@ -70,6 +70,9 @@ class AttentionPipeline(Unit):
         For each key-value head a word for each token of the context; `last` with a head's last.
     results : Out(stream)
         For each head or tile, for each token its output; `last` with a block's last.
+    sums : Out(struct)
+        What the first lane's queries or results are made of: each `pair` of neighbours as exact
+        sums, with a `strobe`, long before the word that they become part of. They do not wait.
 
     Raises
     ------
@@ -86,6 +89,7 @@ class AttentionPipeline(Unit):
                 "entries": In(stream.Signature(unsigned(EXPONENTIAL_BITS))),
                 **{name: In(stream.Signature(p.word_layout)) for name in words},
                 "results": Out(stream.Signature(p.result_layout)),
+                "sums": Out(p.sums_layout),
             }
         )
 
@@ -93,8 +97,10 @@ class AttentionPipeline(Unit):
         """Connect buffers and lanes; one block at a time."""
         m = Module()
         p = self.parameters
+        # The command stands in a register: all stages read it for as long as the block lasts.
         command, busy, start = Signal(p.command_layout, reset_less=True), Signal(), Signal()
         taken = self.commands.valid & self.commands.ready
+        # One cycle lies between a command and its start, so that no stage sees an old one.
         m.d.comb += self.commands.ready.eq(~busy & ~start)
         m.d.sync += start.eq(taken)
         with m.If(taken):
@@ -106,6 +112,7 @@ class AttentionPipeline(Unit):
         connect_streams(m, self.tokens, store.tokens)
         for number, lane in enumerate(lanes):
             m.submodules[f"lane_{number}"] = lane
+            # A lane's number is an input and no parameter: the lanes stay one module.
             m.d.comb += [lane.lane.eq(number), lane.command.eq(command)]
             connect_streams(m, getattr(store, f"lane_{number}"), lane.inputs)
 
@@ -118,12 +125,14 @@ class AttentionPipeline(Unit):
             words.items.payload.last.eq(self.query_weights.payload.last),
             self.query_weights.ready.eq(words.items.ready),
         ]
+        # Keys and values outlive a head that shares them; weights are one head's.
         sources = {"keys": self.keys, "values": self.values, "weights": words.groups}
         for name, source in sources.items():
             shared = name != "weights"
             buffer = self._buffer(m, name, source, command, start, shared=shared)
             self._multicast(m, buffer.sink, [getattr(lane, name) for lane in lanes])
         self._multicast(m, self.entries, [lane.entries for lane in lanes])
+        m.d.comb += self.sums.eq(lanes[0].sums)
         done = self._results(m, command, [lane.outputs for lane in lanes])
         with m.If(done):
             m.d.sync += busy.eq(0)
@@ -141,6 +150,7 @@ class AttentionPipeline(Unit):
         m.submodules[f"{name}_passes"], m.submodules[f"{name}_buffer"] = sequencer, buffer
         m.d.comb += [
             sequencer.command.eq(command),
+            # A GEMM has no keys: their passes would wait for ever.
             sequencer.start.eq(start & (command.mode == Mode.PIPELINED) if shared else start),
             buffer.source.valid.eq(source.valid),
             buffer.source.payload.word.eq(Value.cast(payload)),
@@ -152,6 +162,7 @@ class AttentionPipeline(Unit):
 
     def _multicast(self, m: Module, source: Any, sinks: list[Any]) -> None:
         """Hand each word to all lanes at once."""
+        # Each lane takes a word when it can; the next one follows when all have it.
         m.d.comb += source.ready.eq(fork_handshake(m, source.valid, sinks))
         for sink in sinks:
             m.d.comb += Value.cast(sink.payload).eq(Value.cast(source.payload))
@@ -166,6 +177,7 @@ class AttentionPipeline(Unit):
             m, "first", command.tokens, p.lanes, ends=passes & lane_last
         )
         m.d.comb += [
+            # Lanes of a last group that have no token give an output too, which goes nowhere.
             keep.eq(Array(output.payload.keep for output in outputs)[lane]),
             results.valid.eq(Array(output.valid for output in outputs)[lane] & keep),
             Value.cast(results.payload.word).eq(

@@ -144,6 +144,7 @@ UNITS: tuple[Entry, ...] = (
                     unpacker=UnpackerParameters(lanes=3, packet_bits=64, classes=False),
                     entries=512,
                 ),
+                vocabulary=45,
                 words=512,
             ),
             "smollm2": MeadowParameters(
@@ -162,6 +163,7 @@ UNITS: tuple[Entry, ...] = (
                 unpacker=WeightUnpackerParameters(
                     unpacker=UnpackerParameters(classes=False), entries=2048
                 ),
+                vocabulary=50_272,
                 words=1 << 15,
             ),
         },

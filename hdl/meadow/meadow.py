@@ -10,6 +10,8 @@ from amaranth.hdl import Module, Mux, Value, unsigned
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
+from hdl.arith.running_argmax import RunningArgmax
+from hdl.meadow.attention_parameters import HALVES
 from hdl.meadow.attention_pipeline import AttentionPipeline
 from hdl.meadow.control.activation_memory import ActivationMemory
 from hdl.meadow.control.burst_list import BurstList
@@ -18,7 +20,7 @@ from hdl.meadow.control.combiner import Combiner
 from hdl.meadow.control.normaliser import Normaliser
 from hdl.meadow.control.sequencer import Sequencer
 from hdl.meadow.control.weight_path import WeightPath
-from hdl.meadow.parameters import Kind, MeadowParameters, Reader
+from hdl.meadow.parameters import Combine, Kind, MeadowParameters, Reader
 from hdl.meadow.tile.pipelined_softmax import EXPONENTIAL_BITS
 from hdl.stream.connect import connect_streams
 from hdl.stream.serialiser import Serialiser
@@ -33,6 +35,8 @@ class Meadow(Unit):
     norm, keys and values by GEMM into the cache, attention (`TPHS`, which makes the queries too),
     its projection added to the states, norm, gate, up with SiLU of the gate, down added to the
     states. A prefill's block of tokens and a decode step's one token are the same instructions.
+    Behind the last layer a norm and the vocabulary's matrices by GEMM, whose results go nowhere
+    (`COMPARE`): the largest sum of all leaves with `PREDICT`.
 
     The weights do not wait for instructions: their descriptions are a stream of their own, and
     packets are fetched and unpacked as far ahead as the pipeline's double buffer takes them. Each
@@ -43,7 +47,8 @@ class Meadow(Unit):
     cycles a group and tile, or the weights' way in; ``head_size`` weights a cycle at most.
 
     **Numerics** those of `AttentionPipeline`, `Normaliser` and `Combiner`: linear layers are exact
-    sums of INT8 products, requantised to INT8 or 16 bits; hidden states have 24 bits.
+    sums of INT8 products, requantised to INT8 or 16 bits; hidden states have 24 bits. What is
+    compared are the sums themselves; of equal ones the first.
 
     Parameters
     ----------
@@ -60,7 +65,7 @@ class Meadow(Unit):
         to the memory. Addresses outside: `vectors` of hidden states, of a norm's weights, or of
         attention's table of exponentials; `keys` and `values` of the first head's, which are
         `spacing` apart, and there are `shared` of them; what is cached goes to `keys`. `epsilon` as
-        of `RowScaler`.
+        of `RowScaler`. A GEMM that compares has one token, and is not `cached`.
     matrices : In(stream)
         As of `WeightPath`, for each instruction of `GEMM` or `TPHS` in turn.
     vector_reads, state_writes : Out(port)
@@ -70,6 +75,10 @@ class Meadow(Unit):
         The cache: a word for each head and position.
     table_reads, packet_reads : Out(port)
         Weights.
+    predictions : Out(stream)
+        Of each `PREDICT` the `token` with the largest `sum`: which of all outputs since the
+        prediction before, counted from 0. What fills a vocabulary's last tile must repeat its first
+        row, which stands before it.
     idle : Out(1)
         No instruction is under way.
     damage, clear_flags : Out, In
@@ -95,6 +104,7 @@ class Meadow(Unit):
                 "cache_writes": Out(p.writes(cached)),
                 "table_reads": Out(p.reads(p.unpacker.chunk_layout)),
                 "packet_reads": Out(p.reads(p.unpacker.unpacker.packet_bits)),
+                "predictions": Out(stream.Signature(p.prediction_layout)),
                 "idle": Out(1),
                 "damage": Out(p.unpacker.result_layout),
                 "clear_flags": In(1),
@@ -114,6 +124,7 @@ class Meadow(Unit):
         m.submodules.cache = cache = CacheWriter(parameters=p)
         m.submodules.keys = keys = BurstList(parameters=p)
         m.submodules.values = values = BurstList(parameters=p)
+        # What stands in the sequencer steers the ways between the parts until the last result.
         now = sequencer.now
         for source, sink in (
             (self.instructions, sequencer.instructions),
@@ -150,13 +161,34 @@ class Meadow(Unit):
             normaliser.tokens.eq(now.block.tokens),
             normaliser.epsilon.eq(now.epsilon),
         ]
-        # Of the three ends an instruction has one.
+        # Of the four ends an instruction has one; a prediction needs none.
         stored = self._read(m, memory.words, pipeline.tokens, combiner.old, normaliser.states)
         self._lead_results(m, now, pipeline.results, combiner.results, cache.results)
         self._lead_vectors(m, now, normaliser.weights, pipeline.entries)
         self._write(m, now, memory.results, combiner.combined, normaliser.results)
-        m.d.comb += sequencer.finished.eq(memory.written | cache.finished | stored)
+        compared = self._compare(m, now, pipeline, sequencer)
+        m.d.comb += sequencer.finished.eq(memory.written | cache.finished | stored | compared)
         return m
+
+    def _compare(self, m: Module, now: Any, pipeline: Any, sequencer: Sequencer) -> Value:
+        """Look for the largest sum; return whether the last result of a block is dropped."""
+        p, results = self.parameters, pipeline.results
+        layout = p.prediction_layout
+        m.submodules.argmax = argmax = RunningArgmax(
+            lanes=HALVES, width=layout["sum"].width, number_bits=layout["token"].width
+        )
+        compares = (now.kind == Kind.GEMM) & (now.combine == Combine.COMPARE)
+        # A block's last result leaves many cycles behind its sums: none is under way any more.
+        m.d.comb += [
+            argmax.values.eq(pipeline.sums.pair),
+            argmax.strobe.eq(pipeline.sums.strobe & compares),
+            argmax.clear.eq(sequencer.predicted),
+            self.predictions.valid.eq(sequencer.predict),
+            self.predictions.payload.token.eq(argmax.number),
+            self.predictions.payload.sum.eq(argmax.largest),
+            sequencer.predicted.eq(sequencer.predict & self.predictions.ready),
+        ]
+        return results.valid & results.payload.last & compares
 
     def _read(self, m: Module, words: Any, tokens: Any, old: Any, states: Any) -> Value:
         """Hand words of the memory to who reads them; return whether the last is stored."""
@@ -187,15 +219,16 @@ class Meadow(Unit):
         return outside.valid & outside.ready & outside.payload.last
 
     def _lead_results(self, m: Module, now: Any, results: Any, combined: Any, cached: Any) -> None:
-        """Let a block's results go to the combiner, or to the cache."""
+        """Let a block's results go to the combiner, to the cache, or nowhere."""
         # Keys and values need no more than INT8, and are combined with nothing.
         to_cache = (now.kind == Kind.GEMM) & now.cached
+        nowhere = now.combine == Combine.COMPARE
         m.d.comb += [
             combined.payload.eq(results.payload.word),
             cached.payload.eq(results.payload),
-            combined.valid.eq(results.valid & ~to_cache),
+            combined.valid.eq(results.valid & ~to_cache & ~nowhere),
             cached.valid.eq(results.valid & to_cache),
-            results.ready.eq(Mux(to_cache, cached.ready, combined.ready)),
+            results.ready.eq(Mux(to_cache, cached.ready, combined.ready | nowhere)),
         ]
 
     def _lead_vectors(self, m: Module, now: Any, weights: Any, entries: Any) -> None:
@@ -218,6 +251,7 @@ class Meadow(Unit):
                 weights.payload["item"][i].eq(value[: len(weights.payload["item"][i])]),
                 group.payload["items"][i].eq(value[:EXPONENTIAL_BITS]),
             ]
+        # Only one kind of vector is under way: whose it is, the instruction says.
         with m.Switch(now.kind):
             for kind, sink in ((Kind.NORM, weights), (Kind.TPHS, group)):
                 with m.Case(kind):
@@ -233,6 +267,7 @@ class Meadow(Unit):
                     results.payload.eq(words.payload.word),
                     words.ready.eq(results.ready),
                 ]
+            # A store writes nothing, and a GEMM that caches or compares has no write walk.
             for kinds, source in (
                 ((Kind.NORM,), normalised),
                 ((Kind.GEMM, Kind.TPHS), combined),

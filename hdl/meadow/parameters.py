@@ -40,6 +40,8 @@ class Kind(enum.Enum, shape=unsigned(3)):
     """A linear layer, tile after tile."""
     TPHS = 4
     """Attention, from tokens to heads' outputs, in the token-parallel head-sequential pipeline."""
+    PREDICT = 5
+    """The number of the largest sum leaves, and the next one is looked for."""
 
 
 class Reader(enum.Enum, shape=unsigned(2)):
@@ -64,6 +66,8 @@ class Combine(enum.Enum, shape=unsigned(2)):
     """It is added to the hidden state that was there."""
     GATE = 2
     """SiLU of what was there is multiplied by it, and becomes INT8."""
+    COMPARE = 3
+    """It goes nowhere; the sum that it is made of is compared with the largest so far."""
 
 
 @parameter_object
@@ -94,6 +98,8 @@ class MeadowParameters(Parameters):
         Of every processing element; `multipliers` is the `size` of a head.
     unpacker : WeightUnpackerParameters
         Of the weight path.
+    vocabulary : int
+        Tokens that a prediction tells apart.
     words : int
         Words of the activation memory, of `size` elements each.
     weight_fraction : int
@@ -119,6 +125,7 @@ class MeadowParameters(Parameters):
     base: Annotated[int, Range(2, 10_000_000, "ratio")] = 100_000
     element: ElementParameters = ElementParameters()
     unpacker: WeightUnpackerParameters = WeightUnpackerParameters()
+    vocabulary: Annotated[int, Range(2, 1 << 20, "tokens")] = 49_152
     words: Annotated[int, PowerOfTwo(2, 1 << 16, "words")] = 4096
     weight_fraction: Annotated[int, Range(10, 15, "bits")] = 10
     address_bits: Annotated[int, Range(20, 48, "bits")] = 32
@@ -166,6 +173,11 @@ class MeadowParameters(Parameters):
         return 2 * self.state_words + self.feed_forward_words
 
     @property
+    def most_tokens(self) -> int:
+        """Tokens of a block at most, as far as the activation memory holds them."""
+        return min(self.tokens, self.words // self.token_words)
+
+    @property
     def unpacker_items(self) -> int:
         """Weights of a cycle at most."""
         return self.unpacker.unpacker.lanes * self.unpacker.chunk
@@ -194,6 +206,17 @@ class MeadowParameters(Parameters):
         return RmsNormParameters(
             lanes=self.head_size, width=self.hidden_size, weight_fraction=self.weight_fraction
         )
+
+    @property
+    def vocabulary_tiles(self) -> int:
+        """Tiles of the vocabulary's projection."""
+        return -(-self.vocabulary // self.head_size)
+
+    @property
+    def prediction_layout(self) -> data.StructLayout:
+        """A token of the vocabulary, tiles filled up, and its sum, which nothing has rounded."""
+        tokens = self.vocabulary_tiles * self.head_size
+        return data.StructLayout({"token": range(tokens), "sum": signed(self.attention.query_bits)})
 
     @property
     def longest_burst(self) -> int:

@@ -85,6 +85,8 @@ class Outcome:
         Cycles of the simulation, and what the system's own bound says of them.
     octets_read, octets_written : int
         Of the memory outside.
+    octets_unpacked : int
+        What would cross the memory's ports if packed weights were not packed; 0 without such.
     evictions : list[tuple[int, int]]
         Layer and slot of each victim.
     seconds : float
@@ -96,6 +98,7 @@ class Outcome:
     bound: int
     octets_read: int
     octets_written: int
+    octets_unpacked: int = 0
     evictions: list[tuple[int, int]] = field(default_factory=list)
     seconds: float
 
@@ -109,6 +112,12 @@ class System(ABC):
 
     bound: str
     """What `Outcome.bound` counts, in a few words."""
+
+    compared: str
+    """What is equal when the golden model has computed the same."""
+
+    evicts: bool
+    """Whether a budget of cached tokens can be kept."""
 
     @classmethod
     @abstractmethod

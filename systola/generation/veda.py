@@ -41,6 +41,8 @@ class VedaSystem(System):
     """VEDA with all layers of a model; `prompt_blocks` and `next_block` are its schedule."""
 
     bound = "lines that the arrays meet"
+    compared = "tokens, caches, votes and victims"
+    evicts = True
 
     @classmethod
     def fitted(cls, model: LanguageModel, dimensions: Any) -> VedaParameters:

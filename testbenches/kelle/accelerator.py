@@ -16,7 +16,7 @@ from golden.kelle.kelle import KelleModel
 from hdl.kelle.edram.refresh_controller import COUNTS
 from hdl.kelle.edram.refresh_walker import RefreshSettings
 from hdl.kelle.eviction.eviction_parameters import placement_layout, prefill_layout, vector_layout
-from hdl.kelle.layouts import row_write
+from hdl.kelle.layouts import row_write, store_layout
 from hdl.kelle.parameters import PROJECTIONS, KelleParameters, Operation
 from testbenches.bench import Bench
 from testbenches.kelle.array.tile_passes import pack_weights
@@ -39,6 +39,9 @@ PROGRAM = (
 )
 """Projections in the scheduler's order; those of a group take turns, head by head."""
 
+AFTER_ATTENTION = 3
+"""The first group that needs the attention."""
+
 
 FETCH_LATENCY, HEAD_LATENCY = 4, 64
 """Cycles of a block's lookup, and of a head's way through everything, beside its work."""
@@ -56,7 +59,7 @@ def step_bound(p: KelleParameters) -> int:
 
     Nothing overlaps in it that the accelerator overlaps; refreshes do not count.
     """
-    load = p.array.array.load_cycles
+    load = max(p.array.array.load_cycles, p.sequences)
     projection = p.slices * p.inputs
     block = max(
         2 * p.slices * max(load, p.queries), p.memory.edram.entry_words * (p.rows + FETCH_LATENCY)
@@ -66,8 +69,9 @@ def step_bound(p: KelleParameters) -> int:
         feed_forward
         + 2 * p.query_heads * projection * load
         + 2 * p.heads * projection * max(load, p.members)
-        + p.heads * (2 * p.tiles + 2) * block
-        + (p.heads + 2) * (HEAD_LATENCY + 16 * p.rows)
+        + p.items * (2 * p.tiles + 2) * block
+        + (p.items + p.sequences + 1) * (HEAD_LATENCY + 16 * p.rows)
+        + 4 * p.sequences * p.inputs
     )
 
 
@@ -118,47 +122,58 @@ class Accelerator:
 
     @property
     def load_beats(self) -> int:
-        """Beats of all loads of a step: the bound on its cycles."""
+        """Beats of all loads of a step, a tile of weights as many as the tokens that meet it."""
         p = self.p
-        block = 2 * p.slices * p.array.array.load_cycles
-        return len(self.programs[0]) + p.heads * (2 * p.tiles + 2) * block
+        load = p.array.array.load_cycles
+        block = 2 * p.slices * load
+        weights = len(self.programs[0]) // load * max(load, p.sequences)
+        return weights + p.items * (2 * p.tiles + 2) * block
 
     def clear(self) -> None:
         """Forget what was seen."""
         self.placed: list[int] = []
         self.decoded: list[tuple[int, int]] = []
-        self.begun_steps = self.misled_steps = 0
+        self.begun_tokens = self.misled_tokens = 0
         self.asking: list[int] = []
         self.answered = 0
+        self.beats = 0
+        self.weight_cycles: dict[int, int] = {}
         for sink in self.sinks.values():
             sink.received.clear()
 
     def drive(self) -> None:
         """Answer requests for input vectors; name another layer as soon as a token is taken."""
-        if self.misled_steps != self.begun_steps:
-            self.misled_steps = self.begun_steps
-            layer, _position = self.decoded[self.begun_steps - 1]
+        whole = self.begun_tokens - self.begun_tokens % self.p.sequences
+        if self.misled_tokens != whole:
+            self.misled_tokens = whole
+            layer = self.decoded[whole - 1][0] // self.p.sequences
             self.dut.layer.value = (layer + 1) % self.p.layers
         for cycle, request in self.sinks["vector_stores"].received[self.answered :]:
             if self.bench.cycle < cycle + self.answer_after:
                 break
-            asked = self._unpack(self.p.eviction.promoted_layout, [request])
+            asked = self._unpack(store_layout(self.p), [request])
             vector, position = int(asked["vector"][0]), int(asked["position"][0])
-            layer = self.asking[self.answered]
-            self.send_vector(layer, vector, self.input_of(layer, position))
+            cache = self.asking[self.answered]
+            if self.p.sequences > 1:
+                cache += int(asked["sequence"][0])
+            self.send_vector(cache, vector, self.input_of(cache, position))
             self.answered += 1
 
-    def input_of(self, layer: int, position: int) -> Integers:
+    def input_of(self, cache: int, position: int) -> Integers:
         """Return a token's input: what came out when it was decoded, or what a prefill made."""
-        if (layer, position) not in self.decoded:
-            return self.layers[layer].quantised[position]
-        return self._states("normalised")[self.decoded.index((layer, position))]
+        if (cache, position) not in self.decoded:
+            return self.layers[cache // self.p.sequences].quantised[position]
+        return self._states("normalised")[self.decoded.index((cache, position))]
 
     def sample(self) -> None:
-        """Note placements, and of which layer the step is that asks for an input vector."""
-        self.begun_steps += self.sources["tokens"].accepted
+        """Note placements, beats of weights, and whose step asks for an input vector."""
+        self.begun_tokens += self.sources["tokens"].accepted
+        if self.sources["weights"].accepted:
+            self.weight_cycles[self.beats % len(self.programs[0])] = self.bench.cycle
+            self.beats += 1
         while len(self.asking) < len(self.sinks["vector_stores"].received):
-            self.asking.append(self.decoded[self.begun_steps - 1][0])
+            first = (self.begun_tokens - 1) // self.p.sequences * self.p.sequences
+            self.asking.append(self.decoded[first][0])
         placed = read(self.dut.placed)
         if placed >> self.placed_layout.size - 1:
             self.placed.append(placed)
@@ -188,9 +203,11 @@ class Accelerator:
         self.send("scales", self.p.array.scales_layout, {"address": address, "values": values})
         await self.run("scales")
 
-    def choose(self, layer: int) -> None:
-        """Choose the layer of what is offered next."""
+    def choose(self, layer: int, sequence: int = 0) -> None:
+        """Choose the layer of what is offered next, and the sequence of a prefill."""
         self.dut.layer.value = layer
+        if self.p.sequences > 1:
+            self.dut.sequence_number.value = sequence
         self.dut.epsilon.value = self.layers[layer].epsilon
 
     async def fill(self, model: KelleModel, prefill: Prefill, select: bool) -> None:
@@ -198,13 +215,13 @@ class Accelerator:
 
         What is selected is compared with the model, slot by slot, with all else when it is checked.
         """
-        self.choose(model.eviction.layer)
+        cache = model.eviction.layer
+        self.choose(*divmod(cache, self.p.sequences))
         if select:
             # Rows follow: those of slots that are not in use yet are not refreshed.
             self.send_scores(prefill)
             await self.run("prefill_scores")
-            layer = model.eviction.layer
-            await self.bench.run(until=lambda: self.filled()[layer].sum() >= len(prefill.kept))
+            await self.bench.run(until=lambda: self.filled()[cache].sum() >= len(prefill.kept))
         else:
             for token in prefill.kept:
                 self.send_kept(token)
@@ -246,18 +263,19 @@ class Accelerator:
         }
         self.send("prefill", prefill_layout(self.p.eviction), arrays(values))
 
-    async def step(self, now: int, x: Integers, layer: int = 0) -> int:
-        """Decode a token; return the cycles until its output is complete."""
-        done = len(self.sinks["outputs"].received) + self.p.inputs
-        self.offer(now, x, layer)
+    async def step(self, positions: list[int], states: Integers, layer: int = 0) -> int:
+        """Decode a token of each sequence; return the cycles until their outputs are complete."""
+        done = len(self.sinks["outputs"].received) + self.p.sequences * self.p.inputs
+        self.offer(positions, states, layer)
         return await self.bench.run(until=lambda: len(self.sinks["outputs"].received) >= done)
 
-    def offer(self, now: int, x: Integers, layer: int = 0) -> None:
-        """Offer a token, its hidden state, and a step's weights."""
+    def offer(self, positions: list[int], states: Integers, layer: int = 0) -> None:
+        """Offer tokens, their hidden states [sequences, width], and a step's weights."""
         self.choose(layer)
-        self.decoded.append((layer, now))
-        self.sources["tokens"].send([now])
-        self.send("hidden", self.p.slice_layout, x.reshape(-1, self.p.rows))
+        first = layer * self.p.sequences
+        self.decoded += [(first + sequence, now) for sequence, now in enumerate(positions)]
+        self.sources["tokens"].send(positions)
+        self.send("hidden", self.p.slice_layout, states.reshape(-1, self.p.rows))
         self.sources["weights"].send(self.programs[layer])
 
     async def run(self, *names: str) -> None:
@@ -268,10 +286,10 @@ class Accelerator:
         """Offer values to a stream."""
         self.sources[name].send(to_integers(pack(layout, values)))
 
-    def send_vector(self, layer: int, vector: int, values: Integers) -> None:
+    def send_vector(self, cache: int, vector: int, values: Integers) -> None:
         """Offer the rows of an input vector."""
         edram = self.p.memory.edram
-        entry = edram.vector_entry(layer * self.p.vectors + vector)
+        entry = edram.vector_entry(cache * self.p.vectors + vector)
         self.send_rows(entry, *vector_rows(values, edram))
 
     def send_noise(self, head: int, slot: int) -> None:
@@ -290,6 +308,23 @@ class Accelerator:
         """Return the outputs [steps, width], and the cycle of each one's last slice."""
         cycles = [cycle for cycle, _payload in self.sinks["outputs"].received]
         return self._states("outputs"), cycles[self.p.inputs - 1 :: self.p.inputs]
+
+    def weight_utilisation(self, ended: int) -> float:
+        """Return the multipliers' use in a step's weight passes behind the attention.
+
+        From the first beat of W_O to the step's last output, norm and ways through the array
+        included. Each beat is `bands` rows of weights, which every sequence's vector meets.
+        """
+        behind = [which for group in PROGRAM[AFTER_ATTENTION:] for which in group]
+        tiles = sum(
+            self.p.operations(which) * self.p.slices * self._inputs(which) for which in behind
+        )
+        first = len(self.programs[0]) - tiles * self.p.array.array.load_cycles
+        return tiles * self.p.sequences / (ended - self.weight_cycles[first] + 1)
+
+    def _inputs(self, which: Operation) -> int:
+        """Return the slices that a projection's vectors have."""
+        return self.p.products if which is Operation.DOWN else self.p.inputs
 
     def normalised(self) -> Integers:
         """Return the inputs of attention blocks, [steps, width]."""
@@ -319,11 +354,11 @@ class Accelerator:
     def stores(self) -> Integers:
         """Return position and vector of all requests for input vectors."""
         payloads = [payload for _cycle, payload in self.sinks["vector_stores"].received]
-        asked = self._unpack(self.p.eviction.promoted_layout, payloads)
+        asked = self._unpack(store_layout(self.p), payloads)
         return np.stack([asked["position"], asked["vector"]], axis=-1)
 
     async def slots(self) -> tuple[Integers, Integers]:
-        """Return the position, and the vector or -1, of every slot, [layer, head, slot]."""
+        """Return the position, and the vector or -1, of every slot, [cache, head, slot]."""
         layout = data.ArrayLayout(self.p.eviction.token_layout, self.p.rows)
         seen = []
         for address in range(self.p.eviction.cached_heads * self.p.tiles):
@@ -332,17 +367,17 @@ class Accelerator:
             seen.append(read(self.dut.lookup_response))
         shown = self._unpack(layout, seen)
         vectors = np.where(shown["recomputed"] == 1, shown["vector"], KEPT)
-        shape = (self.p.layers, self.p.heads, self.p.slots)
+        shape = (self.p.caches, self.p.heads, self.p.slots)
         return shown["position"].reshape(shape), vectors.reshape(shape)
 
     def filled(self) -> Integers:
-        """Return the slots in use, [layer, head]."""
+        """Return the slots in use, [cache, head]."""
         counts = data.ArrayLayout(self.p.slots.bit_length(), self.p.eviction.cached_heads)
-        return self._unpack(counts, [int(self.dut.filled.value)]).reshape(self.p.layers, -1)
+        return self._unpack(counts, [int(self.dut.filled.value)]).reshape(self.p.caches, -1)
 
     def vectors(self) -> Integers:
-        """Return the position of each stored vector, or -1; layer by layer."""
-        count = self.p.layers * self.p.vectors
+        """Return the position of each stored vector, or -1, in the order of the caches."""
+        count = self.p.layers * self.p.stored
         layout = data.ArrayLayout(vector_layout(self.p.eviction), count)
         shown = self._unpack(layout, [read(self.dut.vectors)])
         return np.where(shown["valid"] == 1, shown["position"], -1)[0]

@@ -66,6 +66,11 @@ def small(run: Run) -> bool:
     return run.parameters.slots <= 16
 
 
+def alone(run: Run) -> bool:
+    """Return whether a small cache is that of one sequence."""
+    return small(run) and run.parameters.sequences == 1
+
+
 def step_fits_a_tick(run: Run) -> bool:
     """Return whether a tick can be as long as a step."""
     return step_tick(run.parameters) < 1 << run.parameters.tick_bits
@@ -96,15 +101,19 @@ class Decode:
         self, settings: RefreshSettings, prefilled: int = 0, select: bool = True
     ) -> None:
         """Reset, load scales, and fill the cache; select its tokens in the hardware or outside."""
-        self.models = [KelleModel(self.p, layer, n) for n, layer in enumerate(self.layers)]
+        # A model for every set of slots: a layer's sequences, then the next layer's.
+        sequences = range(self.p.sequences)
+        self.of = [layer for layer in self.layers for _sequence in sequences]
+        self.models = [KelleModel(self.p, layer, n) for n, layer in enumerate(self.of)]
         self.model = self.models[0]
         self.refresh = RefreshModel(self.p.memory.refresh, settings)
         self.steps: list[Step] = []
-        self.inputs = [layer.quantised.copy() for layer in self.layers]
+        self.inputs = [layer.quantised.copy() for layer in self.of]
         await self.accelerator.start(settings)
         if prefilled:
-            for model in self.models:
-                made = prefill(model, prefilled)
+            for number, model in enumerate(self.models):
+                # The sequences are of different lengths: none can be taken for another.
+                made = prefill(model, prefilled + number % self.p.sequences)
                 self.learn(made.score_updates)
                 await self.accelerator.fill(model, made, select)
 
@@ -113,17 +122,30 @@ class Decode:
         for entry, score, valid in score_updates:
             self.refresh.change(entry, score, bool(valid))
 
-    async def step(self, now: int, layer: int = 0, state: Integers | None = None) -> int:
-        """Decode a token of the text in both; return the accelerator's cycles."""
-        model, inputs = self.models[layer], self.inputs[layer]
-        before = self.layers[layer].quantised_states[now] if state is None else state
-        step = model.step(now, before)
-        inputs[now] = step.normalised
-        if step.store:
-            model.inputs[step.store[1]] = inputs[step.store[0]]
-        self.learn(step.score_updates)
-        self.steps.append(step)
-        return await self.accelerator.step(now, before, layer)
+    def states(self, now: int, layer: int = 0) -> Integers:
+        """Return the hidden states of a step's tokens, [sequences, width]."""
+        return self.layers[layer].quantised_states[now : now + self.p.sequences]
+
+    async def step(self, now: int, layer: int = 0, states: Integers | None = None) -> int:
+        """Decode a token of each sequence in both; return the accelerator's cycles."""
+        p = self.p
+        before = self.states(now, layer) if states is None else states
+        positions = [now + sequence for sequence in range(p.sequences)]
+        for sequence, position in enumerate(positions):
+            cache = layer * p.sequences + sequence
+            model, inputs = self.models[cache], self.inputs[cache]
+            step = model.step(position, before[sequence])
+            inputs[position] = step.normalised
+            if step.store:
+                model.inputs[step.store[1]] = inputs[step.store[0]]
+            self.learn(step.score_updates)
+            self.steps.append(step)
+        return await self.accelerator.step(positions, before, layer)
+
+    @property
+    def members(self) -> int:
+        """Rows of the last step's combined matrix."""
+        return sum(step.members for step in self.steps[-self.p.sequences :])
 
     async def spoil(self) -> None:
         """Overwrite the rows of all slots whose tokens are recomputed: nothing may read them."""
@@ -178,13 +200,15 @@ async def real_decode(dut: Any) -> None:
     await decode.start(intervals(p, tick), decode.full, select=p.slots <= 16)
     begun = accelerator.begun
     cycles: dict[int, list[int]] = {}
+    used: list[float] = []
     while begun + sweep < bench.cycle:
         begun += tick
         decode.refresh.tick()
     for now in range(decode.full, decode.full + steps):
         await bench.wait(begun + sweep)
         taken = await decode.step(now)
-        cycles.setdefault(decode.steps[-1].members, []).append(taken)
+        cycles.setdefault(decode.members, []).append(taken)
+        used.append(accelerator.weight_utilisation(bench.cycle))
         begun += tick
         assert bench.cycle < begun - 64, f"a step must end before its tick: {bench.cycle}, {begun}"
         await bench.wait(begun + sweep)
@@ -202,7 +226,8 @@ async def real_decode(dut: Any) -> None:
         evictions=sum(placement.evicted >= 0 for placement in placements),
         recomputed_victims=sum(placement.vector != KEPT for placement in placements),
         refreshed_words=int(decode.refresh.counts.sum()),
-        tensors=f"SmolLM2 layer {layer_numbers(p)[0]}, {steps} tokens",
+        weight_pass_utilisation=f"{np.mean(used):.1%}",
+        tensors=f"SmolLM2 layer {layer_numbers(p)[0]}, {steps} tokens of {p.sequences} sequences",
     )
 
 
@@ -218,7 +243,7 @@ async def selected_prefill(dut: Any) -> None:
 
 @cocotb.test()
 @cocotb.parametrize(select=[True, False])
-@only_if(small, "the order of two streams, which large dimensions share")
+@only_if(alone, "the order of two streams, which large dimensions and batches share")
 async def token_behind_its_prefill(dut: Any, select: bool) -> None:
     """Offer a token in the cycle in which its prefill's first scores or tokens come: it waits."""
     decode = Decode(dut, f"token behind its prefill {select}")
@@ -258,13 +283,14 @@ async def layers_one_behind_the_other(dut: Any) -> None:
     decode = Decode(dut, "layers one behind the other")
     await decode.start(longest(decode.p), decode.full)
     for now in range(decode.full, decode.full + (4 if decode.p.slots <= 16 else 1)):
-        state = decode.layers[0].quantised_states[now]
+        states = decode.states(now)
         for number, layer in enumerate(decode.layers):
             if number:
                 before = decode.layers[number - 1].steps[Operation.DOWN]
                 factor = scale_and_shift(before / layer.steps[Operation.DOWN])
-                state = requantised(decode.steps[-1].output, *factor)
-            await decode.step(now, number, state)
+                outputs = [step.output for step in decode.steps[-decode.p.sequences :]]
+                states = requantised(np.stack(outputs), *factor)
+            await decode.step(now, number, states)
     await decode.check()
 
 
@@ -310,7 +336,7 @@ async def crowded_banks(dut: Any) -> None:
         await decode.step(now)
     await decode.check()
     # A recomputed token's input was read as late as ever.
-    assert decode.steps[-1].members > 1
+    assert decode.members > p.sequences
 
 
 @cocotb.test()
@@ -321,7 +347,8 @@ async def resets(dut: Any) -> None:
     p, bench = decode.p, decode.bench
     for _ in range(1 if four_states() else 4):
         await decode.start(longest(p), decode.full, select=False)
-        decode.accelerator.offer(decode.full, decode.layers[0].quantised_states[decode.full])
+        positions = [decode.full + sequence for sequence in range(p.sequences)]
+        decode.accelerator.offer(positions, decode.states(decode.full))
         for _cycle in range(bench.rng.randint(1, decode.accelerator.load_beats)):
             await bench.step()
     await decode.start(longest(p), decode.full, select=False)

@@ -1,4 +1,4 @@
-"""What leads a decoder layer through a tile: it carries numbers to and fro, and computes none."""
+"""What lies outside LAD beside its heads' rows: weights, norms, angles, hidden states."""
 
 from typing import Any
 
@@ -6,119 +6,116 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden.arith.float_values import codes
-from golden.lad.decoder_layer import LayerWeights
+from golden.lad.lad import LayerWeights
+from golden.llm import open_trace
 from hdl.lad.lad_parameters import LadParameters
-from hdl.lad.sfm.sfm_parameters import Function
-from testbenches.lad.linear.tb_linear_module import Task, task_payloads
+from testbenches.lad.linear.tb_linear_module import weight_payloads
+from testbenches.lad.vectors import LAYERS, TOKENS
 from testbenches.packing import from_integers, pack, to_integers, unpack
 
 Codes = NDArray[np.uint16]
 
 
-def drawn_weights(p: LadParameters, rng: np.random.Generator, *, heads: int) -> LayerWeights:
-    """Return the weights of a layer as wide as the norms, with one key/value head."""
-    width, size = p.sfm.width, p.vector.head_size
-    middle = 3 * size
+def real_weights(p: LadParameters, layer: int) -> LayerWeights:
+    """Return a layer of SmolLM2, of which smaller matrices have a part and larger ones repeats.
 
-    def matrix(rows: int, columns: int, scale: float = 1.0) -> Codes:
-        return codes(scale * rng.standard_normal((rows, columns)) / np.sqrt(columns))
+    Parts are scaled so that sums keep their size.
+    """
+    trace = open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
+    width, heads, shared = p.tile.sfm.width, p.heads * p.head_size, p.kv_heads * p.head_size
+
+    def matrix(name: str, rows: int, columns: int, scale: float = 1.0) -> Codes:
+        whole = trace.linear(layer, f"{name}_proj").weight
+        part = resized(resized(whole, rows, axis=0), columns, axis=1)
+        return codes(scale * part * np.sqrt(whole.shape[1] / columns))
 
     return LayerWeights(
-        input_norm=codes(rng.uniform(0.5, 1.5, width)),
-        post_norm=codes(rng.uniform(0.5, 1.5, width)),
-        query=matrix(heads * size, width, size**-0.5),
-        key=matrix(size, width),
-        value=matrix(size, width),
-        output=matrix(width, heads * size),
-        gate=matrix(middle, width),
-        up=matrix(middle, width),
-        down=matrix(width, middle),
-        epsilon=int(codes(1e-5)),
+        input_norm=codes(resized(trace.norm(layer, "input"), width)),
+        post_norm=codes(resized(trace.norm(layer, "post_attention"), width)),
+        query=matrix("q", heads, width, p.head_size**-0.5),
+        key=matrix("k", shared, width),
+        value=matrix("v", shared, width),
+        output=matrix("o", width, heads),
+        gate=matrix("gate", p.feed_forward, width),
+        up=matrix("up", p.feed_forward, width),
+        down=matrix("down", width, p.feed_forward),
+        epsilon=p.epsilon,
     )
 
 
+def real_states(p: LadParameters, layer: int, tokens: range) -> Codes:
+    """Return the hidden states [tokens, width] that come into a layer of SmolLM2."""
+    trace = open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
+    states = trace.hidden(layer)[0][tokens.start : tokens.stop]
+    return codes(resized(states, p.tile.sfm.width, axis=1))
+
+
+def resized(array: Any, size: int, *, axis: int = 0) -> Any:
+    """Return the first elements along an axis, which begins anew where it ends."""
+    return np.take(array, np.arange(size), axis=axis, mode="wrap")
+
+
 class LayerDriver:
-    """A tile's streams, used one after the other as a layer needs them.
+    """The streams of slices and weights, filled in the program's order.
 
     Parameters
     ----------
-    bench : LadBench
-        The tile and its streams.
+    bench : Any
+        Has the streams `slices`, `weights` and `states`.
+    p : LadParameters
+        Dimensions.
     """
 
-    def __init__(self, bench: Any) -> None:
-        self.tile, self.p = bench, bench.p
-        self.length = 0
+    def __init__(self, bench: Any, p: LadParameters) -> None:
+        self.streams, self.p = bench, p
 
-    async def layer(self, w: LayerWeights, state: Codes, cosine: Codes, sine: Codes) -> Codes:
-        """Return a token's hidden state behind the layer."""
-        size = self.p.vector.head_size
-        normed = await self._special(Function.RMS_NORM, state, w.input_norm, w.epsilon)
-        queries, keys, vectors = [
-            (await self._linear(matrix, normed)).reshape(-1, size)
-            for matrix in (w.query, w.key, w.value)
-        ]
-        angles = np.concatenate([cosine, sine])
-        queries, keys = [
-            [await self._special(Function.ROTARY, head, angles) for head in heads]
-            for heads in (queries, keys)
-        ]
-        attended = await self._attend(queries, keys, list(vectors))
-        state = await self._add(state, await self._linear(w.output, attended))
-        normed = await self._special(Function.RMS_NORM, state, w.post_norm, w.epsilon)
-        gate, up = [
-            (await self._linear(matrix, normed)).reshape(-1, size) for matrix in (w.gate, w.up)
-        ]
-        activated = [
-            await self._special(Function.SILU, one, other)
-            for one, other in zip(gate, up, strict=True)
-        ]
-        return await self._add(state, await self._linear(w.down, np.concatenate(activated)))
+    def send(
+        self,
+        layers: list[LayerWeights],
+        states: Codes,
+        cosines: Codes,
+        sines: Codes,
+        lengths: list[int],
+    ) -> None:
+        """Offer what a token of each sample needs.
 
-    async def _add(self, state: Codes, change: Codes) -> Codes:
-        size = self.p.vector.head_size
-        parts = zip(state.reshape(-1, size), change.reshape(-1, size), strict=True)
-        return np.concatenate([await self._special(Function.ADD, *part) for part in parts])
+        Parameters
+        ----------
+        layers : list[LayerWeights]
+            All layers.
+        states : array [batch, width]
+            Hidden states.
+        cosines, sines : array [batch, head_size]
+            Of each sample's position.
+        lengths : list[int]
+            Of each sample, with this token.
+        """
+        size = self.p.head_size
+        self._slices(np.concatenate([cosines, sines]), np.tile(lengths, 2))
+        # Slice by slice of all samples.
+        self._slices(states.reshape(len(states), -1, size).swapaxes(0, 1))
+        for w in layers:
+            for norm in (w.input_norm, w.post_norm):
+                self._slices(norm)
+            self._matrix(np.concatenate([w.query, w.key, w.value]))
+            self._matrix(w.output)
+            self._matrix(np.concatenate([w.gate, w.up]))
+            self._matrix(w.down)
 
-    async def _special(self, function: Function, x: Codes, other: Codes, epsilon: int = 0) -> Codes:
-        """Return a row or vector behind the special function module."""
-        p = self.p.sfm
-        size = p.vector.head_size
-        slices = x.reshape(-1, size)
-        fields = {
-            "values": slices,
-            "function": np.full(len(slices), function.value),
-            "epsilon": np.full(len(slices), epsilon),
-        }
-        name = "addends" if function is Function.ADD else "factors"
-        packed = pack(p.values_layout, {"values": other.reshape(-1, size)})
-        self.tile.functions[name].send(to_integers(packed))
-        self.tile.functions["vectors"].send(to_integers(pack(p.vector_layout, fields)))
-        got = await self._received(self.tile.results, p.values_layout, len(slices))
-        return got["values"].reshape(-1).astype(np.uint16)
+    def received(self, payloads: list[int]) -> tuple[Codes, NDArray[Any]]:
+        """Return hidden states [tokens, batch, width] and each slice's flag [tokens, slices]."""
+        p, layout = self.p, self.p.state_layout
+        got = unpack(layout, from_integers(payloads, layout.size))
+        shape = (-1, p.width, p.batch, p.head_size)
+        values = got["values"].astype(np.uint16).reshape(shape)
+        states = values.swapaxes(1, 2).reshape(len(values), p.batch, -1)
+        return states, got["not_positive"].reshape(len(values), -1)
 
-    async def _linear(self, matrix: Codes, x: Codes) -> Codes:
-        """Return a projection of a row."""
-        task, p = Task(matrix, x[np.newaxis]), self.p.linear
-        payloads = task_payloads(p, task, self.tile.bench.numpy_rng)
-        for name, source in self.tile.linear.items():
-            source.send(payloads[name])
-        got = await self._received(self.tile.sums, p.output_layout, task.outputs(p))
-        return got["sums"].reshape(-1)[: len(matrix)].astype(np.uint16)
+    def _slices(self, values: Codes, lengths: Any = None) -> None:
+        values = values.reshape(-1, self.p.head_size)
+        fields = {"values": values, "length": np.zeros(len(values)) if lengths is None else lengths}
+        self.streams.slices.send(to_integers(pack(self.p.slice_layout, fields)))
 
-    async def _attend(self, queries: list[Codes], keys: list[Codes], vectors: list[Codes]) -> Codes:
-        """Return the heads' outputs, side by side."""
-        self.length += 1
-        shared = len(queries) // len(keys)
-        for head, query in enumerate(queries):
-            group = head // shared
-            self.tile.send_step(head, self.length, query, keys[group], vectors[group])
-        got = await self._received(self.tile.outputs, self.p.output_layout, len(queries))
-        return got["values"].reshape(-1).astype(np.uint16)
-
-    async def _received(self, sink: Any, layout: Any, count: int) -> Any:
-        """Wait for some payloads of a stream, and return them."""
-        before = len(sink.received)
-        await self.tile.bench.run(until=lambda: len(sink.received) == before + count)
-        payloads = [payload for _cycle, payload in sink.received[before:]]
-        return unpack(layout, from_integers(payloads, layout.size))
+    def _matrix(self, matrix: Codes) -> None:
+        payloads = weight_payloads(self.p.tile.linear, matrix, self.streams.bench.numpy_rng)
+        self.streams.weights.send(payloads)

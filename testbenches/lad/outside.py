@@ -1,17 +1,37 @@
 """What a tile finds outside: the memory of all heads, which answers requests in order."""
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from amaranth.hdl import Shape
 
-from golden.lad.lad import Head
-from hdl.lad.lad_parameters import LadParameters
+from golden.lad.lad_tile import Head, Step
+from golden.lad.traffic import CLASSES, traffic
+from hdl.lad.lad_tile_parameters import LadTileParameters
 from testbenches.bench import Bench
 from testbenches.packing import from_integers, pack, to_integers, unpack
+from testbenches.streams import read
 
 REQUESTS = ("group_requests", "key_requests", "active_requests", "cache_requests")
 WRITES = ("appends", "centres", "marks", "counters", "columns")
+
+CARRIED = {
+    "groups": {"G read": ("centres", "ratios", "modes", "counts")},
+    "keys": {"K of C and M": ("key",), "G read": ("norm",)},
+    "active": {"K, V of J": ("key", "value"), "CNT read": ("counters",)},
+    "caches": {"A to F read": ("word",)},
+    "appends": {"appends": ("key", "value")},
+    "centres": {"G written": ("centre", "norm", "ratio")},
+    "marks": {"G written": ("modes", "counts")},
+    "counters": {"CNT written": ("counters",)},
+    "columns": {"A to F written": ("word",)},
+}
+"""What each stream carries beside places, by what it is for."""
+
+ROWS = ("keys", "values", "centres", "norms", "ratios", "modes", "counts")
+"""What there is of each position, beside its counters."""
 
 
 class Outside:
@@ -24,13 +44,13 @@ class Outside:
     ----------
     bench : Bench
         Moves the streams.
-    p : LadParameters
+    p : LadTileParameters
         The tile's dimensions.
     source, sink : str
         Pauses of answers, and of requests and writes.
     """
 
-    def __init__(self, bench: Bench, p: LadParameters, source: str, sink: str) -> None:
+    def __init__(self, bench: Bench, p: LadTileParameters, source: str, sink: str) -> None:
         self.p, self.bench = p, bench
         self.sources = {
             name: bench.source(name, source) for name in ("groups", "keys", "active", "caches")
@@ -46,9 +66,12 @@ class Outside:
             "marks": p.marks_layout,
             "counters": p.counters_layout,
             "columns": p.column_layout,
+            "groups": p.eas.group_layout,
+            "keys": p.key_layout,
+            "active": p.active_layout,
+            "caches": p.ac.cache_layout,
         }
         self.heads: list[Head] = []
-        self.words = 0
         self.clear()
         bench.add(self)
 
@@ -56,6 +79,7 @@ class Outside:
         """Forget everything, as in a reset; what nobody has written is noise, but the caches."""
         p, rng = self.p, self.bench.numpy_rng
         self.seen = {name: len(sink.received) for name, sink in self.sinks.items()}
+        self.before = dict(self.seen)
         self.column = 0
         self.heads = [Head.empty(p) for _ in range(p.heads)]
         for head in self.heads:
@@ -71,6 +95,53 @@ class Outside:
             ):
                 array = getattr(head, name)
                 array[:] = rng.integers(0, high, array.shape).astype(array.dtype)
+
+    def load(self, heads: list[Head]) -> None:
+        """Let heads go on where a model's are."""
+        for ours, theirs in zip(self.heads, heads, strict=True):
+            n = ours.length = theirs.length
+            for name in (*ROWS, "counters"):
+                getattr(ours, name)[:n] = getattr(theirs, name)[:n]
+            ours.caches[:] = theirs.caches
+
+    @property
+    def carried(self) -> Counter[str]:
+        """Bits that were handed over since the last reset, by what they are for."""
+        bits = Counter[str]()
+        for name, parts in CARRIED.items():
+            if name in self.sources:
+                payloads = self.sources[name].taken
+            else:
+                payloads = len(self.sinks[name].received) - self.before[name]
+            for what, fields in parts.items():
+                shapes = [self.layouts[name].members[field] for field in fields]
+                bits[what] += payloads * sum(Shape.cast(shape).width for shape in shapes)
+        return bits
+
+    def check(self, heads: list[Head], steps: list[Step]) -> None:
+        """Compare what stands here with a model's heads, and the traffic with its steps'."""
+        carried, expected = self.carried, traffic(self.p, steps)
+        for what in CLASSES:
+            self.bench.compare(what, np.array([expected[what]]), np.array([carried[what]]))
+        self._check_hits(steps)
+        for ours, theirs in zip(heads, self.heads, strict=True):
+            n = ours.length
+            for name in ROWS:
+                self.bench.compare(name, getattr(ours, name)[:n], getattr(theirs, name)[:n])
+            # The mode's own counter is stale outside: its truth is the count beside the mode.
+            own = np.arange(self.p.table.intervals) == ours.modes[:n, np.newaxis]
+            for_all = [np.where(own, 0, head.counters[:n]) for head in (ours, theirs)]
+            self.bench.compare("counters", *for_all)
+            self.bench.compare("caches", ours.caches, theirs.caches, show=hex)
+
+    def _check_hits(self, steps: list[Step]) -> None:
+        """Compare the counters of what was on chip when it was asked for, and what was not."""
+        if not self.p.prefetched:
+            return
+        hits = sum(step.hits for step in steps)
+        expected = np.array([hits, sum(len(step.active) for step in steps) - hits])
+        shown = np.array([read(getattr(self.bench.dut, name)) for name in ("hits", "misses")])
+        self.bench.compare("hits and misses", expected, shown)
 
     def drive(self) -> None:
         """Do nothing: the streams drive themselves."""
@@ -96,9 +167,7 @@ class Outside:
             self.seen[name] = len(received)
 
     def _send(self, name: str, layout: Any, value: Any) -> None:
-        payloads = to_integers(pack(layout, value))
-        self.words += len(payloads)
-        self.sources[name].send(payloads)
+        self.sources[name].send(to_integers(pack(layout, value)))
 
     def _groups(self, request: Any) -> None:
         head, lanes = self.heads[int(request["head"][0])], self.p.apid.lanes

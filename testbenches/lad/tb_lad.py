@@ -1,266 +1,150 @@
-"""Testbench of LAD's tile: decoding of several heads in turns, with all that it writes back."""
+"""Testbench of LAD: hidden states in, hidden states behind all layers out, token after token."""
 
+from fractions import Fraction
 from typing import Any
 
 import cocotb
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.arith.float_values import codes, values
-from golden.lad.decoder_layer import decoder_layer as model_layer
-from golden.lad.lad import LadTile, Step
+from golden.arith.float_values import codes
+from golden.lad.lad import Lad
+from golden.lad.lad_tile import LadTile, Step, equation_7
 from hdl.lad.lad_parameters import LadParameters
 from testbenches.applicable import only_if
-from testbenches.bench import Bench, catalog_parameters, context
-from testbenches.lad.layer_driver import LayerDriver, drawn_weights
-from testbenches.lad.linear.tb_linear_module import (
-    Task,
-    check_sums,
-    random_task,
-    task_payloads,
-)
+from testbenches.bench import Bench, catalog_parameters
+from testbenches.lad.layer_driver import LayerDriver, real_states, real_weights
 from testbenches.lad.outside import Outside
 from testbenches.lad.sfm.tb_special_function_module import angles
-from testbenches.lad.vectors import LAYERS, capture, head_vectors, random_codes
-from testbenches.packing import from_integers, pack, to_integers, unpack
-from testbenches.streams import PAUSES
+from testbenches.lad.vectors import LAYERS
+from testbenches.lad.vectors import prepare as prepare
+from testbenches.streams import four_states
 
 Codes = NDArray[np.uint16]
-Work = list[tuple[int, Codes, Codes, Codes]]
-"""Steps: a head, its query, key and value."""
-
-
-def prepare(p: LadParameters) -> None:
-    """Capture the tensors before the simulator starts."""
-    capture()
 
 
 class LadBench:
-    """The tile, the memory outside, and the model beside it."""
+    """The accelerator, all that lies outside, and the model beside it."""
 
     def __init__(self, dut: Any, salt: str, source: str = "none", sink: str = "none") -> None:
         self.p: LadParameters = catalog_parameters()
         self.bench = Bench(dut, salt)
-        self.steps = self.bench.source("steps", source)
-        self.outputs = self.bench.sink("outputs", sink)
-        self.linear = {
-            name: self.bench.source(name, source) for name in ("tasks", "inputs", "weights")
-        }
-        self.sums = self.bench.sink("sums", sink)
-        self.functions = {
-            name: self.bench.source(name, source) for name in ("vectors", "factors", "addends")
-        }
-        self.results = self.bench.sink("results", sink)
-        self.outside = Outside(self.bench, self.p, source, sink)
-
-    def send(self, work: Work) -> None:
-        """Offer steps from each head's first on."""
-        lengths = np.zeros(self.p.heads, np.int64)
-        for head, query, key, value in work:
-            lengths[head] += 1
-            self.send_step(head, int(lengths[head]), query, key, value)
-
-    def send_step(self, head: int, length: int, query: Codes, key: Codes, value: Codes) -> None:
-        """Offer one step."""
-        step = {
-            "head": np.array([head]),
-            "length": np.array([length]),
-            "query": query[np.newaxis],
-            "key": key[np.newaxis],
-            "value": value[np.newaxis],
-        }
-        self.steps.send(to_integers(pack(self.p.step_layout, step)))
-
-    def send_tasks(self, tasks: list[Task]) -> None:
-        """Offer linear layers."""
-        for task in tasks:
-            payloads = task_payloads(self.p.linear, task, self.bench.numpy_rng)
-            for name, source in self.linear.items():
-                source.send(payloads[name])
-
-    async def run(self, work: Work, tasks: list[Task] | None = None) -> list[Step]:
-        """Run steps after a reset; compare all outputs, and what stands outside in the end.
-
-        Linear layers, if there are any, come in between.
-        """
-        await self.bench.reset()
-        self.outputs.received.clear()
-        self.sums.received.clear()
-        self.send(work)
-        tasks = tasks or []
-        total = sum(task.outputs(self.p.linear) for task in tasks)
-        tile = LadTile(parameters=self.p)
-        answers = [tile.step(*one) for one in work]
-        # The write-back of the last step comes behind its output.
-        columns = len(work) * self.p.ac.columns
-        marks = sum(answer.moved.groups for answer in answers)
-        wrote = {"columns": columns, "marks": marks, "centres": len(work)}
-        before = {name: len(self.outside.sinks[name].received) for name in wrote}
-        for task in tasks:
-            self.send_tasks([task])
-            for _ in range(self.bench.rng.randint(1, 400)):
-                await self.bench.step()
-        await self.bench.run(
-            until=lambda: (
-                len(self.outputs.received) == len(work)
-                and len(self.sums.received) == total
-                and all(
-                    len(self.outside.sinks[name].received) == before[name] + count
-                    for name, count in wrote.items()
-                )
-            )
+        self.slices, self.weights = (
+            self.bench.source(name, source) for name in ("slices", "weights")
         )
+        self.states = self.bench.sink("states", sink)
+        self.driver = LayerDriver(self, self.p)
+        self.outside = Outside(self.bench, self.p.tile, source, sink)
+        self.rng = self.bench.numpy_rng
+        self.layers = [
+            real_weights(self.p, LAYERS[layer % len(LAYERS)]) for layer in range(self.p.layers)
+        ]
+
+    async def begin(self) -> Lad:
+        """Reset; let each sample have some positions more than the one before."""
+        p, rng = self.p, self.rng
+        await self.bench.reset()
+        self.states.received.clear()
+        model = Lad(p, LadTile(parameters=p.tile))
+        for layer in range(p.layers):
+            for sample in range(p.batch):
+                for head in model.numbers(layer, sample):
+                    for _ in range(self.begun(sample)):
+                        vectors = codes(rng.standard_normal((3, p.head_size)))
+                        model.tile.step(head, *vectors)
+        # What is not on chip yet: who was active.
+        for head in model.tile.heads:
+            head.latest = head.latest[:0]
+        # The first head's denominator begins below 0, and grows with its positions.
+        model.tile.heads[0].caches[-1, -1] = p.tile.ac.cache_format.from_fraction(Fraction(-3, 2))
+        self.outside.load(model.tile.heads)
+        return model
+
+    def begun(self, sample: int) -> int:
+        """Return how many positions a sample has before its first token."""
+        return min(3 * sample, max(self.p.tile.capacity - 3, 0))
+
+    def offer(self, model: Lad, token: int) -> tuple[Codes, list[Step]]:
+        """Offer a token of each sample; return what the model gives."""
+        p = self.p
+        first = 1 + token * p.batch
+        states = real_states(p, LAYERS[0], range(first, first + p.batch))
+        lengths = [model.tile.heads[model.numbers(0, one)[0]].length + 1 for one in range(p.batch)]
+        turns = [angles(p.tile.sfm, length - 1) for length in lengths]
+        cosines, sines = (np.stack([turn[part] for turn in turns]) for part in range(2))
+        self.driver.send(self.layers, states, cosines, sines, lengths)
+        return model.token(self.layers, states, cosines, sines)
+
+    async def run(self, tokens: int) -> tuple[int, int]:
+        """Take tokens through all layers; compare the states, and what stands outside.
+
+        Return the cycles, and those that products and Equation 7 leave no way around.
+        """
+        p, model = self.p, await self.begin()
+        tokens = min(tokens, p.tile.capacity - self.begun(p.batch - 1))
+        start = self.bench.cycle
+        answers = [self.offer(model, token) for token in range(tokens)]
+        slices = p.width * p.batch
+        await self.bench.run(until=lambda: len(self.states.received) == tokens * slices)
         for _ in range(20):
             await self.bench.step()
-        self._check_outputs(work, answers)
-        self._check_outside(tile)
-        if tasks:
-            check_sums(self.bench, self.p.linear, tasks, self.sums)
-        return answers
-
-    def _check_outputs(self, work: Work, answers: list[Step]) -> None:
-        layout = self.p.output_layout
-        cycles = [cycle for cycle, _payload in self.outputs.received]
-        received = [payload for _cycle, payload in self.outputs.received]
-        got = unpack(layout, from_integers(received, layout.size))
-        heads = np.array([head for head, *_ in work])
-        self.bench.compare("head", heads, got["head"], cycles=cycles)
-        expected = np.stack([answer.output for answer in answers]).astype(np.int64)
-        self.bench.compare("output", expected, got["values"], cycles=cycles, show=hex)
-        flags = np.array([answer.not_positive for answer in answers]).astype(np.int64)
-        self.bench.compare("not_positive", flags, got["not_positive"], cycles=cycles)
-
-    def _check_outside(self, tile: LadTile) -> None:
-        for ours, theirs in zip(tile.heads, self.outside.heads, strict=True):
-            n = ours.length
-            for name in ("keys", "values", "centres", "norms", "ratios", "modes", "counts"):
-                self.bench.compare(name, getattr(ours, name)[:n], getattr(theirs, name)[:n])
-            # The mode's own counter is stale outside: its truth is the count beside the mode.
-            own = np.arange(self.p.table.intervals) == ours.modes[:n, np.newaxis]
-            for_all = [np.where(own, 0, head.counters[:n]) for head in (ours, theirs)]
-            self.bench.compare("counters", *for_all)
-            self.bench.compare("caches", ours.caches, theirs.caches, show=hex)
+        cycles, payloads = zip(*self.states.received, strict=True)
+        got, flags = self.driver.received(list(payloads))
+        self.bench.compare(
+            "states",
+            np.stack([states for states, _steps in answers]).astype(np.int64),
+            got.astype(np.int64),
+            cycles=list(cycles[::slices]),
+            show=hex,
+        )
+        flagged = [any(step.not_positive for step in steps) for _states, steps in answers]
+        shown = np.repeat(np.array(flagged, np.int64)[:, np.newaxis], slices, axis=1)
+        self.bench.compare("not_positive", shown, flags)
+        self.outside.check(model.tile.heads, [step for _states, steps in answers for step in steps])
+        products = tokens * sum(model.products(weights) for weights in self.layers)
+        steps = sum(equation_7(p.tile, step) for _states, steps in answers for step in steps)
+        return cycles[-1] - start, round(products + steps)
 
 
-def real_work(p: LadParameters, length: int, *, heads: int) -> Work:
-    """Return SmolLM2's decoding of some heads in turns, each of another layer."""
-    size = p.vector.head_size
-    parts = [
-        [
-            head_vectors(name, size, layer=LAYERS[head % len(LAYERS)], head=head % 9)[:length]
-            for name in "qkv"
-        ]
-        for head in range(heads)
-    ]
-    work = []
-    for now in range(length):
-        for head, (queries, keys, vectors) in enumerate(parts):
-            query = codes(values(queries[now]) / np.sqrt(size))
-            work.append((head, query, keys[now], vectors[now]))
-    return work
+TOKENS = 20
+"""Enough for positions to leave the latest ones."""
 
 
-def random_work(p: LadParameters, rng: np.random.Generator, length: int) -> Work:
-    """Return steps of heads in any order, with keys that are collinear, equal, or zero."""
-    size = p.vector.head_size
-    work: Work = []
-    keys: list[list[Codes]] = [[] for _ in range(p.heads)]
-    for _ in range(length):
-        head = int(rng.integers(0, p.heads))
-        if len(keys[head]) == p.capacity:
-            continue
-        key = codes(rng.standard_normal(size) * rng.choice([0.5, 2]))
-        if keys[head] and rng.random() < 0.5:
-            key = keys[head][int(rng.integers(0, len(keys[head])))]
-            key = codes(values(key) * rng.choice([1, -1, 2, -0.5, 1.3]))
-        elif rng.random() < 0.1:
-            key = np.zeros(size, np.uint16)
-        keys[head].append(key)
-        query = codes(rng.standard_normal(size) * rng.choice([0.1, 1, 4]))
-        value = random_codes(rng, (size,)) if rng.random() < 0.2 else codes(rng.normal(size=size))
-        work.append((head, query, key, value))
-    return work
+PAIRS = [("random", "bursty"), ("adversarial", "random"), ("bursty", "adversarial")]
+"""Pauses of all streams in, and of all streams out."""
 
 
 @cocotb.test()
-async def real_decoding(dut: Any) -> None:
-    """SmolLM2's decoding from the first token on, all heads in turns."""
-    bench = LadBench(dut, "real_decoding")
+async def tokens(dut: Any) -> None:
+    """Token after token, of all samples, through all layers."""
+    bench = LadBench(dut, "tokens")
     p = bench.p
-    length = min(p.capacity, 200 if context()["full"] else 48)
-    work = real_work(p, length, heads=min(p.heads, 3))
-    answers = await bench.run(work)
-    seen = [cycle for cycle, _payload in bench.outputs.received]
-    moved = [answer.moved for answer in answers]
-    # Equation 7, the slowest of its terms, for the steps behind the first.
-    ideal = sum(equation_7(p, answer) for answer in answers[1:])
+    number = TOKENS if p.tile.sfm.width < 100 else 1
+    cycles, ideal = await bench.run(number)
     bench.bench.record(
-        cycles=seen[-1] - seen[0],
-        ideal_cycles=round(ideal),
-        keys=sum(one.keys for one in moved),
-        active=sum(one.active for one in moved),
-        changed=sum(len(answer.changed) for answer in answers),
-        tensors=f"SmolLM2 layers {LAYERS}, {length} steps of {min(p.heads, 3)} heads",
-    )
-
-
-def equation_7(p: LadParameters, step: Step) -> float:
-    """Return the cycles that the paper's formula gives a step."""
-    n = int(step.active[-1]) + 1
-    size, active, changed = p.vector.head_size, len(step.active), len(step.changed)
-    return max(
-        step.moved.keys + n / 256,
-        n / p.apid.lanes,
-        active / p.md.lanes,
-        (size + active + changed * size + 3 * changed) / 3,
+        cycles=cycles,
+        ideal_cycles=ideal,
+        tensors=f"SmolLM2 layers {LAYERS[: p.layers]}, up to {number} tokens of {p.batch} samples",
     )
 
 
 @cocotb.test()
-@cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
+@cocotb.parametrize((("source", "sink"), PAIRS))
+@only_if(lambda run: run.parameters.tile.sfm.width < 100, "weights take the model minutes")
 async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Any decoding, and linear layers between steps, under every pair of pause patterns."""
-    bench = LadBench(dut, f"stalls {source} {sink}", source, sink)
-    rng = bench.bench.numpy_rng
-    tasks = [random_task(bench.p.linear, rng) for _ in range(4)]
-    await bench.run(random_work(bench.p, rng, 30), tasks)
+    """Pauses of every stream."""
+    await LadBench(dut, f"stalls {source} {sink}", source, sink).run(3)
 
 
 @cocotb.test()
-async def one_head_to_the_end(dut: Any) -> None:
-    """One head alone, each step behind the one before, until its memory is full."""
-    bench = LadBench(dut, "one_head_to_the_end")
-    length = min(bench.p.capacity, 60)
-    await bench.run(real_work(bench.p, length, heads=1))
-
-
-@cocotb.test()
-@cocotb.parametrize(source=["none", "random"], sink=["none", "bursty"])
-@only_if(lambda run: run.parameters.sfm.width <= 1024, "its matrices take the model minutes")
-async def decoder_layer(dut: Any, source: str, sink: str) -> None:
-    """Hidden states through a whole decoder layer, token after token."""
-    bench = LadBench(dut, f"decoder_layer {source} {sink}", source, sink)
-    p, rng = bench.p, bench.bench.numpy_rng
-    driver = LayerDriver(bench)
-    await bench.bench.reset()
-    weights = drawn_weights(p, rng, heads=min(p.heads, 2))
-    tile = LadTile(parameters=p)
-    for token in range(12 if p.sfm.width <= 64 else 2):
-        state = codes(rng.standard_normal(p.sfm.width))
-        cosine, sine = angles(p.sfm, token)
-        expected = model_layer(tile, weights, state, cosine, sine)
-        got = await driver.layer(weights, state, cosine, sine)
-        bench.bench.compare("state", expected.astype(np.int64), got.astype(np.int64), show=hex)
-
-
-@cocotb.test()
+@only_if(lambda run: run.parameters.tile.sfm.width < 100, "weights take the model minutes")
 async def resets(dut: Any) -> None:
-    """Reset in the middle of work, which leaves nothing behind."""
+    """Reset in the middle of a token, which leaves nothing behind."""
     bench = LadBench(dut, "resets", "random", "bursty")
-    for _ in range(4):
-        await bench.bench.reset()
-        bench.send(random_work(bench.p, bench.bench.numpy_rng, 12))
-        bench.send_tasks([random_task(bench.p.linear, bench.bench.numpy_rng)])
-        for _cycle in range(bench.bench.rng.randint(1, 600)):
+    rounds, longest, tokens = (1, 800, 1) if four_states() else (4, 4000, 2)
+    for _ in range(rounds):
+        model = await bench.begin()
+        bench.offer(model, 0)
+        for _cycle in range(bench.bench.rng.randint(1, longest)):
             await bench.bench.step()
-    await bench.run(random_work(bench.p, bench.bench.numpy_rng, 12))
+    await bench.run(tokens)

@@ -9,17 +9,12 @@ from numpy.typing import NDArray
 from golden.lad.piecewise_linear_exp import look_up
 from golden.llm import open_trace
 from testbenches.bench import catalog_parameters
+from testbenches.lad.vectors import LAYERS, TOKENS
+from testbenches.lad.vectors import prepare as prepare
 from testbenches.stream_bench import Fields, StreamBench
 from testbenches.streams import PAUSES, four_states
 
-LAYERS = (0, 14, 29)
-TOKENS = 640
 HEAD = 4
-
-
-def prepare(p: Any) -> None:
-    """Capture the tensors before the simulator starts."""
-    open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
 
 
 def fp16(values: NDArray[Any]) -> NDArray[np.int64]:

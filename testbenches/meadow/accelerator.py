@@ -6,7 +6,9 @@ import numpy as np
 
 from testbenches.bench import Bench, catalog_parameters
 from testbenches.burst_memory import BurstMemory
-from testbenches.meadow.layer_program import STATE_OCTETS, LayerProgram
+from testbenches.meadow.layer_program import LayerProgram
+from testbenches.meadow.memory_images import states_of
+from testbenches.packing import from_integers, unpack
 from testbenches.streams import StreamSource, read
 
 
@@ -61,15 +63,18 @@ class Accelerator:
         self.dut, self.program = dut, program
         self.p = p = catalog_parameters()
         # Beside instructions and matrices nothing moves that a bench counts.
-        longest = sum(program.moved.values()) // p.head_size
+        longest = sum(program.writer.moved.values()) // p.head_size
         self.bench = bench = Bench(dut, salt, patience=20_000 + 12 * longest)
         self.inputs = {name: bench.source(name, pauses[0]) for name in ("instructions", "matrices")}
+        self.predictions = bench.sink("predictions", pauses[1])
         self.clock = bench.add(Clock(bench, self.inputs["instructions"]))
         source, sink = pauses
         state, cached, chunk = p.state_layout, p.element.word_layout, p.unpacker.chunk_layout
         packet = p.unpacker.unpacker.packet_bits
         images = ("vectors", "cache", "tables", "packets")
-        self.memories = {name: BurstMemory(dut, getattr(program, name).words) for name in images}
+        self.memories = {
+            name: BurstMemory(dut, getattr(program.images, name).words) for name in images
+        }
         self.ports: dict[str, list[Any]] = {}
 
         def both(first: str, second: str) -> tuple[Any, Any]:
@@ -108,15 +113,16 @@ class Accelerator:
     def start(self) -> None:
         """Fill the memories, and offer everything."""
         for name, memory in self.memories.items():
-            memory.words[:] = getattr(self.program, name).words
-        self.inputs["instructions"].send(self.program.instructions)
-        self.inputs["matrices"].send(self.program.matrices)
+            memory.words[:] = getattr(self.program.images, name).words
+        self.predictions.received.clear()
+        self.inputs["instructions"].send(self.program.writer.instructions)
+        self.inputs["matrices"].send(self.program.writer.matrices)
 
     async def run(self) -> int:
         """Reset, run everything; return the cycles."""
         await self.bench.reset()
         self.start()
-        wanted = len(self.program.instructions)
+        wanted = len(self.program.writer.instructions)
         instructions = self.inputs["instructions"]
         cycles = await self.bench.run(
             until=lambda: instructions.taken == wanted and bool(read(self.dut.idle))
@@ -132,19 +138,23 @@ class Accelerator:
         octets = {"states": "vectors", "written": "cache"}
         return {
             name: sum(port.beats for port in ports)
-            * getattr(self.program, octets.get(name, name)).octets
+            * getattr(self.program.images, octets.get(name, name)).octets
             for name, ports in self.ports.items()
         }
 
     def check(self) -> None:
-        """Compare hidden states, the cache, and the octets that were moved."""
+        """Compare hidden states, predictions, the cache, and the octets that were moved."""
         p, program, compare = self.p, self.program, self.bench.compare
         words = self.memories["vectors"].words
         for number, (first, states) in enumerate(program.expected):
-            rows = words[first : first + states.size // p.head_size]
-            shown = rows.reshape(-1, STATE_OCTETS).astype(np.int64) @ (1 << 8 * np.arange(3))
-            got = (shown ^ 1 << 23) - (1 << 23)
+            got = states_of(words[first : first + states.size // p.head_size])
             compare(f"hidden states of block {number}", states, got.reshape(states.shape))
+        packed = [payload for _cycle, payload in self.predictions.received]
+        layout = p.prediction_layout
+        found = unpack(layout, from_integers(packed, layout.size))
+        for place, name in enumerate(("token", "sum")):
+            predicted = [prediction[place] for prediction in program.predictions]
+            compare(f"{name} of predictions", np.array(predicted, np.int64), found[name])
         cache = self.memories["cache"].words.view(np.int8)
         heads = p.kv_heads * p.features
         for layer, caches in enumerate(program.caches):
@@ -155,7 +165,7 @@ class Accelerator:
                 compare(f"{name} of layer {layer}", kept, got[:, : kept.shape[1]].astype(np.int64))
         compare(
             "octets at the ports",
-            np.array(list(program.moved.values())),
-            np.array([self.moved[name] for name in program.moved]),
+            np.array(list(program.writer.moved.values())),
+            np.array([self.moved[name] for name in program.writer.moved]),
         )
         compare("damage", np.array([program.damage]), np.array([read(self.dut.damage)]))

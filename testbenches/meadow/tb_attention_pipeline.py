@@ -25,7 +25,7 @@ from hdl.meadow.tile.element_parameters import Mode
 from testbenches.applicable import only_if
 from testbenches.bench import Bench, catalog_parameters, context
 from testbenches.packing import from_integers, pack, to_integers, unpack
-from testbenches.streams import PAUSES
+from testbenches.streams import PAUSES, read
 
 Reals = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -145,6 +145,37 @@ def real_linear(
     return linear_of(states, weights, p, context=len(states), rotate=rotate)
 
 
+class Sums:
+    """Keeps the first lane's sums.
+
+    Parameters
+    ----------
+    bench : Bench
+        Of the design.
+    """
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench, self.layout = bench, catalog_parameters().sums_layout
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget them, as in a reset."""
+        self.packed: list[int] = []
+
+    def drive(self) -> None:
+        """Drive nothing."""
+
+    def sample(self) -> None:
+        """Look for the strobe."""
+        packed = read(self.bench.dut.sums)
+        if packed >> self.layout["strobe"].offset & 1:
+            self.packed.append(packed)
+
+    def found(self) -> Integers:
+        """Return pairs, shape (pairs, 2)."""
+        return unpack(self.layout, from_integers(self.packed, self.layout.size))["pair"]
+
+
 class AttentionBench:
     """The pipeline's seven streams.
 
@@ -165,6 +196,7 @@ class AttentionBench:
         names = ("commands", "entries", "tokens", "query_weights", "keys", "values")
         self.sources = {name: self.bench.source(name, pauses[0]) for name in names}
         self.results = self.bench.sink("results", pauses[1])
+        self.sums = self.bench.add(Sums(self.bench))
 
     def words(self, blocks: list[Any]) -> list[int]:
         """Pack blocks of words, each with its end."""
@@ -216,6 +248,7 @@ class AttentionBench:
         """Run blocks one behind the other and compare; return the cycles."""
         await self.bench.reset()
         self.results.received.clear()
+        self.sums.clear()
         for block in blocks:
             self.load(block)
         # A head's weights and a table come in before the first command.
@@ -250,6 +283,12 @@ class AttentionBench:
         seen = [cycle for cycle, _payload in self.results.received]
         self.bench.compare("word", np.concatenate(words), got["word"], cycles=seen)
         self.bench.compare("last", np.concatenate(last).astype(int), got["last"], cycles=seen)
+        self.bench.compare("sums", np.concatenate(list(map(self._sums, blocks))), self.sums.found())
+
+    def _sums(self, block: Block) -> Integers:
+        """Return the first lane's sums of a block, shape (pairs, 2)."""
+        weights = block.weights if isinstance(block, LinearBlock) else block.query
+        return np.matmul(block.tokens[:: self.p.lanes], weights).reshape(-1, 2)
 
     def moved(self) -> int:
         """Return the bytes that went over the streams of words."""

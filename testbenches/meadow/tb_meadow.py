@@ -12,6 +12,7 @@ from golden.llm.layers import LayerWeights, real_weights
 from golden.meadow.layer_quantisation import STATE_STEP, IntegerLayer, quantised_layer
 from golden.meadow.packing.weight_packer import Level
 from golden.meadow.tile.requantisation import Integers
+from golden.meadow.whole_model import IntegerVocabulary, integer_vocabulary
 from hdl.meadow.parameters import MOST_LIFT, MeadowParameters
 from testbenches.applicable import Run, only_if
 from testbenches.bench import catalog_parameters
@@ -26,11 +27,6 @@ TOKENS = 640
 def small(run: Run) -> bool:
     """Return whether a layer takes seconds."""
     return run.parameters.head_size < 64
-
-
-def most_tokens(p: MeadowParameters) -> int:
-    """Return the tokens of a block at most, as far as the activation memory holds them."""
-    return min(p.tokens, p.words // p.token_words)
 
 
 def prepare(p: MeadowParameters) -> None:
@@ -74,6 +70,15 @@ def random_layers(
     return layers, np.rint(states / STATE_STEP).astype(np.int64)
 
 
+def random_vocabulary(p: MeadowParameters, rng: np.random.Generator) -> IntegerVocabulary:
+    """Return a vocabulary of random numbers, half of whose tokens have the sums of others."""
+    states = rng.normal(0, 1, (4, p.hidden_size))
+    projection = rng.normal(0, 1, (p.hidden_size, p.vocabulary))
+    twins = rng.integers(0, p.vocabulary, p.vocabulary // 2)
+    projection[:, rng.permutation(p.vocabulary)[: len(twins)]] = projection[:, twins]
+    return integer_vocabulary(projection, states, p)
+
+
 @cocotb.test()
 async def whole_layers(dut: Any) -> None:
     """Prefill and a decode step of SmolLM2 through layers one behind the other."""
@@ -83,17 +88,18 @@ async def whole_layers(dut: Any) -> None:
     numbers = LAYERS if p.head_size < 64 else LAYERS[: 1 if narrow else 2]
     layers, states = real_layers(p, numbers)
     program = LayerProgram(p, layers)
-    tokens = min(most_tokens(p), p.features - 1, 24 if narrow else 64)
+    tokens = min(p.most_tokens, p.features - 1, 24 if narrow else 64)
     figures, places = [], [0, tokens, tokens + 1]
     for first, last in itertools.pairwise(places):
-        before = [sum(program.moved.values()), program.weights, program.fetched]
+        writer = program.writer
+        before = [sum(writer.moved.values()), writer.weights, writer.fetched]
         program.add_block(states[first:last], range(len(layers)))
-        after = [sum(program.moved.values()), program.weights, program.fetched]
+        after = [sum(writer.moved.values()), writer.weights, writer.fetched]
         figures.append(np.subtract(after, before))
     accelerator = Accelerator(dut, "whole_layers", program)
     await accelerator.run()
     accelerator.check()
-    spent, ideal = accelerator.spent.reshape(2, -1), np.reshape(program.ideal, (2, -1))
+    spent, ideal = accelerator.spent.reshape(2, -1), np.reshape(program.writer.ideal, (2, -1))
     facts: dict[str, Any] = {
         "tensors": f"SmolLM2 layers {numbers}, {tokens} tokens, then one by one"
     }
@@ -121,7 +127,13 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
     levels = [Level.NAIVE, Level.PACKET, Level.REINDEXED, Level.RAW]
     levels += [Level.CLASSES] if p.unpacker.unpacker.classes else []
     level = levels[rng.integers(len(levels))]
-    program = LayerProgram(p, layers, level=level, skip=bool(rng.random() < 0.5))
+    program = LayerProgram(
+        p,
+        layers,
+        vocabulary=random_vocabulary(p, rng),
+        level=level,
+        skip=bool(rng.random() < 0.5),
+    )
     add_random(program, states, rng)
     accelerator = Accelerator(dut, f"stalls {source} {sink}", program, pauses=(source, sink))
     await accelerator.run()
@@ -132,8 +144,9 @@ def add_random(program: LayerProgram, states: Integers, rng: np.random.Generator
     """Add blocks of any lengths until the cache is full."""
     p, place = program.p, 0
     while place < p.features:
-        tokens = min(int(rng.integers(1, most_tokens(p) + 1)), p.features - place)
-        program.add_block(states[place : place + tokens], range(len(program.layers)))
+        tokens = min(int(rng.integers(1, p.most_tokens + 1)), p.features - place)
+        block = states[place : place + tokens]
+        program.add_block(block, range(len(program.layers)), predict=bool(rng.random() < 0.7))
         place += tokens
 
 
@@ -151,7 +164,7 @@ async def damage(dut: Any, how: str) -> None:
     program = LayerProgram(p, layers)
     for name in ("key", "query", "gate", "down"):
         program.harm(0, name, rng, how)
-    program.add_unknown()
+    program.writer.add_unknown()
     add_random(program, states, rng)
     accelerator = Accelerator(dut, f"damage {how}", program, pauses=("random", "none"))
     await accelerator.run()
@@ -170,8 +183,8 @@ async def resets(dut: Any) -> None:
     p: MeadowParameters = catalog_parameters()
     rng = np.random.default_rng(5)
     layers, states = random_layers(p, rng, 1)
-    program = LayerProgram(p, layers)
-    program.add_block(states[: max(most_tokens(p) // 2, 1)], [0])
+    program = LayerProgram(p, layers, vocabulary=random_vocabulary(p, rng))
+    program.add_block(states[: max(p.most_tokens // 2, 1)], [0], predict=True)
     accelerator = Accelerator(dut, "resets", program, pauses=("random", "bursty"))
     for _ in range(5):
         await accelerator.bench.reset()

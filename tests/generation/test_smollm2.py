@@ -1,11 +1,13 @@
-"""SmolLM2 through VEDA's Verilog at full size: every block equal to the golden model."""
+"""SmolLM2 through the systems' Verilog: every block equal to the golden model."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from golden.llm.language_model import open_language_model
 from hdl.catalog import entry_named
+from systola.generation.meadow import MeadowSystem
 from systola.generation.run import Run
 from systola.generation.system import Settings
 from systola.generation.veda import VedaSystem
@@ -35,3 +37,26 @@ def test_smollm2_speaks_through_veda(tmp_path: Path) -> None:
     assert run.continuation(run.progress.tokens).startswith(" Paris")
     evictions = [len(figures["evictions"]) for figures in run.progress.figures]
     assert evictions[-12:] == [model.shape.layers] * 12
+
+
+@pytest.mark.full
+def test_smollm2_speaks_through_meadow(tmp_path: Path) -> None:
+    """Thirty-two tokens, by one lane of the twelve: each token is one lane's."""
+    model = open_language_model()
+    parameters = MeadowSystem.fitted(model, entry_named("meadow").parameters("smollm2"))
+    assert parameters == entry_named("meadow").parameters("smollm2")
+    settings = Settings(budget=128, reserved=32)
+    system = MeadowSystem(model, replace(parameters, lanes=1), settings, tmp_path)
+    system.prepare(lambda words: None)
+    run = Run(
+        system=system,
+        model=model,
+        prompt=model.tokens_of("The capital of France is"),
+        tokens=32,
+        settings=settings,
+        folder=tmp_path,
+        about={},
+    )
+    run.go(lambda token: None, lambda block, moving: None)
+    assert len(run.progress.tokens) == 32
+    assert run.continuation(run.progress.tokens).startswith(" Paris")

@@ -1,4 +1,4 @@
-"""The tile's model: against float64, against caches built anew, and its counters; parameters."""
+"""LAD's model: whole layers against exact attention in float64; its program; its parameters."""
 
 import re
 from dataclasses import replace
@@ -7,205 +7,115 @@ from typing import Any
 import numpy as np
 import pytest
 
-from golden.arith.float_values import codes, values
-from golden.lad.decoder_layer import LayerWeights, decoder_layer, exact_layer
-from golden.lad.lad import LadTile
-from golden.lad.locality_aware_attention import LocalityAwareHead
-from golden.llm import open_trace
+from golden.arith.float_values import values
+from golden.lad.lad import Lad, LayerWeights, exact_layer
+from golden.lad.lad_tile import LadTile
 from hdl.catalog import entry_named
-from hdl.lad.ac.ac_parameters import AttentionComputationModuleParameters
-from hdl.lad.apid.active_position_module import ActivePositionModuleParameters
-from hdl.lad.eas.eas_parameters import AttentionScoreModuleParameters
-from hdl.lad.exp_intervals import IntervalParameters
-from hdl.lad.interval_table import EIGHT, TWELVE
+from hdl.lad.control.layer_program import LayerProgram, Source, Walk, Way
 from hdl.lad.lad_parameters import LadParameters
-from hdl.lad.linear.linear_module import LinearModuleParameters
-from hdl.lad.md.md_parameters import ModeDiscrepancyModuleParameters
-from hdl.lad.sfm.sfm_parameters import SpecialFunctionModuleParameters
-from hdl.lad.vpu.vector_processing_unit import VectorProcessingUnitParameters
-from testbenches.lad.layer_driver import drawn_weights
+from testbenches.lad.layer_driver import real_states, real_weights
 from testbenches.lad.sfm.tb_special_function_module import angles
-from testbenches.lad.vectors import LAYERS, TOKENS, head_vectors
+from testbenches.lad.vectors import LAYERS
 
-STEPS = 200
+Codes = Any
 
 
-def parameters() -> LadParameters:
-    """Return SmolLM2's head, with room for some hundred positions."""
-    vector = VectorProcessingUnitParameters(head_size=64)
-    apid = ActivePositionModuleParameters(capacity=256, table=TWELVE)
-    return LadParameters(
-        heads=1,
-        eas=AttentionScoreModuleParameters(vector=vector, apid=apid),
-        md=ModeDiscrepancyModuleParameters(vector=vector, capacity=256, table=TWELVE),
-        ac=AttentionComputationModuleParameters(vector=vector, updates=86),
-        linear=LinearModuleParameters(vector=vector),
-        sfm=SpecialFunctionModuleParameters(vector=vector, width=576, lanes=4),
-    )
+def preset(name: str) -> LadParameters:
+    return entry_named("lad").parameters(name)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"heads": 0}, "heads must be an integer from 1 to 1024, not 0"),
-        ({"waiting": 3}, "waiting must be an integer from 4 to 65536, not 3"),
-        (
-            {"md": ModeDiscrepancyModuleParameters(table=EIGHT)},
-            "md.table must be that of eas.apid",
-        ),
-        (
-            {"md": ModeDiscrepancyModuleParameters(capacity=64)},
-            "md.capacity must be that of eas.apid, not 64",
-        ),
-        (
-            {"linear": LinearModuleParameters(units=6)},
-            "linear.units must be those of all modules, 7, not 6",
-        ),
-        (
-            {"ac": AttentionComputationModuleParameters(updates=9)},
-            "ac.updates must hold a third of eas.apid.capacity, not 9",
-        ),
+        ({"kv_heads": 3}, "kv_heads must be an integer from 1 to 2, not 3"),
+        ({"heads": 3, "kv_heads": 2}, "kv_heads must be a divisor of heads, not 2"),
+        ({"feed_forward": 10}, "feed_forward must be a multiple of head_size, not 10"),
+        ({"batch": 4}, "batch must be an integer from 1 to 3, not 4"),
+        ({"layers": 3}, "tile.heads must be at least layers * heads * batch, 12, not 8"),
+        ({"feed_forward": 20}, "tile.linear.slices must be at least 5, not 4"),
+        ({"feed_forward": 16}, "tile.linear.groups must be at least 5, not 4"),
     ],
 )
 def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
-        LadParameters(**change)
+        replace(preset("tiny"), **change)
 
 
-def test_modules_share_the_vector_unit_and_recent_positions() -> None:
-    p = parameters()
-    other = VectorProcessingUnitParameters(head_size=32)
-    with pytest.raises(ValueError, match=re.escape("ac.vector must be that of eas")):
-        replace(p, ac=replace(p.ac, vector=other))
-    apid = replace(p.apid, recent=1)
-    with pytest.raises(ValueError, match=re.escape("eas.apid.recent must be at least 2, not 1")):
-        replace(p, eas=replace(p.eas, apid=apid))
+def visited(walk: Walk) -> list[int]:
+    """Return the places of a walk, loop in loop."""
+    loops = [range(rounds) for rounds, _stride in (walk.outer, walk.middle, walk.inner)]
+    return [
+        walk.base + a * walk.outer[1] + b * walk.middle[1] + c * walk.inner[1]
+        for a in loops[0]
+        for b in loops[1]
+        for c in loops[2]
+    ]
 
 
-@pytest.mark.parametrize("layer", LAYERS)
-def test_decoding_is_float64_s(layer: int) -> None:
-    """Every step of SmolLM2's decoding: active positions, modes, centres and outputs."""
-    p = parameters()
-    tile = LadTile(parameters=p)
-    exact = LocalityAwareHead(intervals=IntervalParameters(intervals=12), size=64)
-    queries, keys, vectors = (head_vectors(name, 64, layer=layer) for name in "qkv")
-    errors, differ, positions = [], 0, 0
-    for now in range(STEPS):
-        query = codes(values(queries[now]) / 8)
-        step = tile.step(0, query, keys[now], vectors[now])
-        truth = exact.step(values(query), values(keys[now]), values(vectors[now]))
-        differ += len(np.setxor1d(step.active, truth.active))
-        positions += now + 1
-        size = np.abs(truth.output).max()
-        errors.append(np.abs(values(step.output) - truth.output).max() / size)
-        assert not step.not_positive
-    head = tile.heads[0]
-    same = head.centres[:STEPS] == np.array(exact.centres.centre)
-    # A score within FP16's rounding of a bound may be on its other side, and stay there.
-    assert differ < 0.01 * positions
-    assert same.mean() > 0.98
-    assert np.mean(head.modes[:STEPS] == np.array(exact.modes)) > 0.97
-    assert np.median(errors) < 0.01
-    # A position's counters add up to its age, whatever its modes were.
-    counters = head.counters[:STEPS].copy()
-    kept = np.arange(STEPS) < STEPS - p.recent + 1
-    rows = np.nonzero(kept)[0]
-    counters[rows, head.modes[rows]] = head.counts[rows]
-    assert np.array_equal(counters.sum(axis=1), STEPS - np.arange(STEPS))
-    _check_caches(p, head)
+@pytest.mark.parametrize("name", ["tiny", "smollm2", "paper"])
+def test_the_program_reads_what_was_written(name: str) -> None:
+    """Every slice that an operation reads was written before, and none is written twice in one."""
+    p = preset(name)
+    program = LayerProgram(p)
+    written: set[int] = set()
+    # The layer's part twice: what it reads of the layer before must be there too.
+    part = list(program.layer)
+    for line in [*range(part[-1] + 1), *part, len(program.operations) - 1]:
+        operation = program.operations[line]
+        for way, walk in operation.moves:
+            assert way is Way.TASK or written.issuperset(visited(walk)), operation
+        for _source, walk in operation.writes:
+            assert len(set(visited(walk))) == len(visited(walk))
+            assert max(visited(walk)) < p.areas.end
+            written.update(visited(walk))
 
 
-def _check_caches(p: LadParameters, head: Any) -> None:
-    """A to F are what the modes say, built at once in float64; the latest are in none of them."""
-    # The graduate of the last step is in the caches, with the interval that it had then.
-    old = np.arange(STEPS) <= STEPS - p.recent
-    modes = head.modes[:STEPS]
-    slopes, intercepts = (
-        np.where(old, values(np.array(line))[modes], 0) for line in (p.table.a, p.table.b)
+def test_every_head_takes_its_keys_and_values() -> None:
+    """Queries of a group meet the key and the value that were projected for their sample."""
+    tiny = preset("tiny")
+    linear = replace(tiny.tile.linear, slices=6, groups=6)
+    p = replace(tiny, tile=replace(tiny.tile, heads=24, linear=linear), heads=6, kv_heads=2)
+    (steps,) = (
+        one
+        for one in LayerProgram(p).operations
+        if (one.writes or [(None,)])[0][0] is Source.OUTPUTS
     )
-    keys = np.concatenate([values(head.keys[:STEPS]), np.ones((STEPS, 1))], axis=1)
-    extended = np.concatenate([values(head.values[:STEPS]), np.ones((STEPS, 1))], axis=1)
-    expected = np.concatenate(
-        [
-            np.einsum("n,nr,nk->rk", slopes, extended, keys),
-            (intercepts @ extended)[:, np.newaxis],
-        ],
-        axis=1,
-    )
-    shown = head.caches.astype(np.uint32).view(np.float32).astype(np.float64)
-    # Slopes and products are rounded to FP16 before they are added up in FP32.
-    bound = np.einsum("n,nr,nk->rk", np.abs(slopes), np.abs(extended), np.abs(keys)).max()
-    assert np.abs(shown - expected).max() < 2.0**-8 * bound
+    keys, vectors, queries = (visited(walk) for _way, walk in steps.moves)
+    number = 0
+    for group in range(p.kv_heads):
+        for sample in range(p.batch):
+            pair = group * p.batch + sample
+            assert keys[pair] == p.areas.sums + (p.heads + group) * p.batch + sample
+            assert vectors[pair] == keys[pair] + p.kv_heads * p.batch
+            for member in range(p.shared):
+                head = group * p.shared + member
+                assert queries[number] == p.areas.sums + head * p.batch + sample
+                assert Lad(p, LadTile(parameters=p.tile)).numbers(0, sample)[head] == number
+                number += 1
 
 
-def test_heads_do_not_touch_each_other() -> None:
-    p = entry_named("lad").parameters("tiny")
-    rng = np.random.default_rng(4)
-    work = codes(rng.standard_normal((2, 30, 3, p.vector.head_size)))
-    alone = [LadTile(parameters=p) for _ in range(2)]
-    both = LadTile(parameters=p)
-    for now in range(30):
-        for head in range(2):
-            one = alone[head].step(head, *work[head, now])
-            assert np.array_equal(one.output, both.step(head, *work[head, now]).output)
-
-
-def test_a_whole_memory_may_be_active() -> None:
-    """Queries that leave every mode: J is all positions, step after step."""
-    p = entry_named("lad").parameters("tiny")
-    tile, rng = LadTile(parameters=p), np.random.default_rng(2)
-    active = 0
-    for now in range(p.capacity):
-        sign = 1 if now % 2 else -1
-        query = codes(np.full(p.vector.head_size, 3.0 * sign))
-        key = codes(rng.uniform(-1, 1, p.vector.head_size))
-        step = tile.step(0, query, key, key)
-        active = max(active, len(step.active))
-        assert len(step.active) <= now + 1
-    assert active > p.capacity // 2
-
-
-def error_of_layer(p: LadParameters, weights: LayerWeights, states: Any) -> float:
+def error_of_layers(p: LadParameters, layers: list[LayerWeights], states: Codes) -> float:
     """Return the model's largest error over the largest element, against exact attention."""
-    tile = LadTile(parameters=p)
-    turns = [angles(p.sfm, token) for token in range(len(states))]
-    got = np.stack(
-        [
-            decoder_layer(tile, weights, state, *turn)
-            for state, turn in zip(states, turns, strict=True)
-        ]
-    )
-    cosines, sines = (np.stack([values(turn[part]) for turn in turns]) for part in range(2))
-    exact = exact_layer(weights, values(states), cosines, sines, head_size=p.vector.head_size)
-    return float(np.abs(values(got) - exact).max() / np.abs(exact).max())
+    model = Lad(p, LadTile(parameters=p.tile))
+    turns = [angles(p.tile.sfm, token) for token in range(len(states))]
+    cosines, sines = (np.stack([turn[part] for turn in turns]) for part in range(2))
+    got = []
+    for token, state in enumerate(states):
+        rows = (np.tile(row, (p.batch, 1)) for row in (state, cosines[token], sines[token]))
+        behind, steps = model.token(layers, *rows)
+        assert not any(step.not_positive for step in steps)
+        assert np.array_equal(behind, np.tile(behind[0], (p.batch, 1)))
+        got.append(behind[0])
+    exact = values(states)
+    for weights in layers:
+        exact = exact_layer(weights, exact, values(cosines), values(sines), head_size=p.head_size)
+    return float(np.abs(values(np.stack(got)) - exact).max() / np.abs(exact).max())
 
 
-def test_a_layer_of_drawn_weights_is_float64_s() -> None:
-    p = entry_named("lad").parameters("tiny")
-    rng = np.random.default_rng(1)
-    weights = drawn_weights(p, rng, heads=2)
-    assert error_of_layer(p, weights, codes(rng.standard_normal((20, 8)))) < 0.03
-
-
-def test_a_layer_of_smollm2_is_float64_s() -> None:
-    """All matrices of a layer, nine heads on three: piecewise linear attention and FP16 sums."""
-    p = replace(parameters(), heads=9)
+@pytest.mark.parametrize("name", ["tiny", "smollm2"])
+def test_a_layer_of_smollm2_is_float64_s(name: str) -> None:
+    """Parts of the matrices of a layer, and all of them: nine heads on three."""
+    p = replace(preset(name), layers=1)
     layer = LAYERS[1]
-    trace = open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
-
-    def matrix(name: str) -> Any:
-        return codes(trace.linear(layer, f"{name}_proj").weight)
-
-    weights = LayerWeights(
-        input_norm=codes(trace.norm(layer, "input")),
-        post_norm=codes(trace.norm(layer, "post_attention")),
-        query=codes(trace.linear(layer, "q_proj").weight / 8),
-        key=matrix("k"),
-        value=matrix("v"),
-        output=matrix("o"),
-        gate=matrix("gate"),
-        up=matrix("up"),
-        down=matrix("down"),
-        epsilon=int(codes(1e-5)),
-    )
-    assert error_of_layer(p, weights, codes(trace.hidden(layer)[0][1:4])) < 0.03
+    states = real_states(p, layer, range(1, 21 if name == "tiny" else 4))
+    assert error_of_layers(p, [real_weights(p, layer)], states) < 0.03

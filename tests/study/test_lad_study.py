@@ -14,6 +14,8 @@ from golden.study.lad_locality import Source, locality
 from golden.study.lad_machines import machines
 from golden.study.lad_measured import Laboratory
 from golden.study.lad_rivals import HeavyHitters
+from golden.study.lad_traffic import synthetic as synthetic_head
+from golden.study.lad_traffic import traffic_table
 
 
 def sizes(**counts: float) -> Sizes:
@@ -110,3 +112,15 @@ def test_generation_is_the_model_s_own(model: Any, windows: np.ndarray) -> None:
     assert np.array_equal(tokens, expected[:, 40:].numpy())
     roomy = HeavyHitters(heavy=0.5, recent=0.5)
     assert np.array_equal(generate(model, prompts, 1, roomy), tokens[:, :1])
+
+
+def test_words_at_the_streams_of_a_short_decoding() -> None:
+    """A key is read for each centre and each of M; what is fetched ahead is read once more."""
+    table = traffic_table([synthetic_head(40)])
+    assert [len(row) for row in table.rows] == [len(table.columns)] * 3
+    alone, ahead, full = (dict(zip(table.columns, row, strict=True)) for row in table.rows)
+    size = 128
+    assert alone["appends"] == full["appends"] == f"{2 * size}"
+    assert alone["A to F read"] == alone["A to F written"] == f"{size**2 + 3 * size + 2:,}"
+    assert int(ahead["K, V of J"].replace(",", "")) > int(alone["K, V of J"].replace(",", ""))
+    assert full["all"] == f"{2 * size * 21.5:,.0f}"

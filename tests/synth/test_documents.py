@@ -9,6 +9,7 @@ from hdl.emit import Emission, write_verilog
 from hdl.errors import UserError
 from hdl.paths import ROOT
 from hdl.target import Target
+from synth import comparison
 from synth.documents import PEERS_PLOT, pages, renewed
 from synth.figures import (
     DEVICES,
@@ -54,6 +55,14 @@ def test_the_pages_show_the_figures_that_are_kept() -> None:
     for page, tables in pages(CATALOG, json.loads(FIGURES.read_text())).items():
         text = page.read_text()
         assert renewed(text, tables, page.name) == text, "run make report DOCS=1"
+
+
+def test_the_comparison_is_of_the_figures_that_are_kept() -> None:
+    """The page's tables are held by the test above."""
+    data = comparison.kept()
+    assert comparison.PLOT.read_text() == comparison.drawing(data), "run make report DOCS=1"
+    for system in data["systems"].values():
+        assert bool(system["figures"]) == bool(system["commands"])
 
 
 def test_the_plot_is_of_the_figures_that_are_kept() -> None:

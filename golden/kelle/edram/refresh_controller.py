@@ -16,7 +16,7 @@ def median_threshold(scores: Integers, valid: Flags, score_bits: int) -> int:
     return max(t for t, count in enumerate(reached) if 2 * count >= np.count_nonzero(valid))
 
 
-def high_scores(scores: Integers, valid: Flags) -> Flags:
+def high_scores(scores: Integers | NDArray[np.float64], valid: Flags) -> Flags:
     """Return which entries are the better half: of equal scores, those that come first."""
     rank = np.argsort(-scores[valid], kind="stable")
     high = np.zeros(len(scores), bool)

@@ -11,6 +11,7 @@ from golden.arith.float_divide import divide
 from golden.arith.float_multiply import float_multiply
 from golden.arith.float_sqrt import sqrt
 from golden.arith.float_values import ONE, codes, values
+from golden.lad.locality_aware_attention import LARGE_MODES
 from golden.lad.vpu.vector_processing_unit import dot_product
 from hdl.arith.float_format import BINARY16
 
@@ -22,8 +23,6 @@ THRESHOLD = int(codes(0.98))
 """Above which |cos| two keys count as collinear."""
 LEAST_NORM = int(codes(2.0**-14))
 """Taken for a norm of 0."""
-LARGE_MODES = 2
-"""As many top intervals are large modes."""
 
 
 def large_modes(modes: Any, *, intervals: int, recent: int) -> Flags:

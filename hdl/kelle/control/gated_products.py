@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -38,22 +38,31 @@ class GatedProducts(Unit):
     Members
     -------
     ups, gates : In
-        Slices of either.
+        Slices of either; where there are several sequences, of all of them in turn.
     products : Out
         Slices on their way, in the gates' order.
+    last_sequence : Out(1)
+        A slice is on its way that all other sequences have already.
     """
 
     def __init__(self, *, parameters: KelleParameters) -> None:
         p = self.parameters = parameters
-        slices = slice_write(p, p.products)
-        super().__init__({"ups": In(slices), "gates": In(slices), "products": Out(slices)})
+        slices = slice_write(p, p.sequences * p.products)
+        super().__init__(
+            {
+                "ups": In(slices),
+                "gates": In(slices),
+                "products": Out(slices),
+                "last_sequence": Out(1),
+            }
+        )
 
     def elaborate(self, platform: Any) -> Module:
         """Read up when its gate's SiLU comes."""
         m = Module()
         p = self.parameters
         # A head being written and one being read: neighbours never share a place.
-        places = ceil_log2(2 * p.slices)
+        places = ceil_log2(2 * p.slices * p.sequences)
         m.submodules.held = held = Memory(depth=1 << places, width=p.slice_layout.size)
         m.submodules.activation = activation = ActivationFunctions(parameters=p.activation)
         came = Signal(data.StructLayout({"strobe": 1, "address": self.gates.address.shape()}))
@@ -74,6 +83,12 @@ class GatedProducts(Unit):
             self.products.strobe.eq(flags[-1].strobe),
             self.products.address.eq(flags[-1].address),
         ]
+        # Of each slice the sequences come in turn.
+        sequence = Signal(range(p.sequences))
+        last = sequence == p.sequences - 1
+        with m.If(self.products.strobe):
+            m.d.sync += sequence.eq(Mux(last, 0, sequence + 1))
+        m.d.comb += self.last_sequence.eq(self.products.strobe & last)
         ups = data.View(p.slice_layout, held.read_data)
         for i in range(p.rows):
             rounding = Requantiser(width=PRODUCT_BITS, scale_width=1, stages=ROUNDING_STAGES)

@@ -48,12 +48,22 @@ class Walk:
     """Where the fetch is in an operation."""
 
     state: enum.EnumView
+    sequence: Signal
     head: Signal
     side: Signal  # Keys or values, as in `SIDES`.
     tile: Signal
     word: Signal  # Which eDRAM row of an entry.
     row: Signal  # Which slot of the tile.
     begun: Signal  # The block has its place in the stager.
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """How far the lookup of the next tile is while the last rows of one are read."""
+
+    wants: Signal  # It is asked for in this cycle, if the table has time.
+    asked: Signal  # The answer comes in this cycle.
+    latched: Signal  # The next tile's formats are there, all but two of this one's replaced.
 
 
 @dataclass(frozen=True)
@@ -88,9 +98,9 @@ class KvFetch(Unit):
     computed_keys, computed_values : In
         A slice of a key or value just computed: `vector`, `head`, `part`.
     residents : In
-        For each head, how many slots hold a token.
+        For each head of all sequences, how many slots hold a token.
     placements : In
-        For each head, where the arriving token goes.
+        For each of them, where the arriving token goes.
     lookup_request : Out(stream), lookup_response : In
         The slot table's, as in `EvictionController`.
     keys_read, values_read, keys_write, values_write : Out(stream)
@@ -105,11 +115,11 @@ class KvFetch(Unit):
         p = self.parameters = parameters
         edram = p.memory.edram
         ports: dict[str, Any] = {
-            "layer": In(p.eviction.layer_bits),
+            "layer": In(p.layer_bits),
             "operations": In(stream.Signature(operation_layout(p))),
             **{f"computed_{side}": In(computed_layout(p)) for side in SIDES},
-            "residents": In(data.ArrayLayout(bits_for(p.slots), p.heads)),
-            "placements": In(data.ArrayLayout(placement_record(p), p.heads)),
+            "residents": In(data.ArrayLayout(bits_for(p.slots), p.items)),
+            "placements": In(data.ArrayLayout(placement_record(p), p.items)),
             "lookup_request": Out(stream.Signature(p.eviction.address_bits)),
             "lookup_response": In(data.ArrayLayout(p.eviction.token_layout, p.rows)),
             "beats": Out(stream.Signature(p.array.array.weights_layout)),
@@ -130,6 +140,7 @@ class KvFetch(Unit):
         # Registers of the walk; what the tile's slots hold is latched beside them.
         walk = Walk(
             state=Signal(State),
+            sequence=Signal(p.sequence_bits, reset_less=True),
             head=Signal(p.head_bits, reset_less=True),
             side=Signal(reset_less=True),
             tile=Signal(range(p.tiles + 1)),
@@ -138,27 +149,38 @@ class KvFetch(Unit):
             begun=Signal(),
         )
         slot = Signal(range(p.slots))
-        placement = Array(self.placements[h] for h in range(p.heads))[walk.head]
+        item = p.item(walk.sequence, walk.head)
+        placement = Array(self.placements[n] for n in range(p.items))[item]
         formats = Array(
             Signal(p.eviction.token_layout, name=f"format_{i}", reset_less=True)
             for i in range(p.rows)
         )
         m.d.comb += slot.eq(Cat(walk.row, walk.tile))
-        chosen = self._choose_source(m, walk, slot, formats[walk.row], placement)
+        ahead = Ahead(wants=Signal(), asked=Signal(), latched=Signal())
+        # The last two rows' formats are put aside: they are read when the others are replaced.
+        tail = Array(
+            Signal(p.eviction.token_layout, name=f"tail_{i}", reset_less=True) for i in range(2)
+        )
+        format_ = Mux(
+            ahead.latched,
+            Array(token.as_value() for token in tail)[walk.row[0]],
+            Array(token.as_value() for token in formats)[walk.row],
+        )
+        chosen = self._choose_source(m, walk, slot, format_, placement)
 
         # What a block's first row takes, its others find.
         room = walk.begun | stager.room
         ready = Mux(walk.side, self.values_read.ready, self.keys_read.ready)
+        from_edram = chosen.source == Source.EDRAM
         issues, own = Signal(name="issues"), Signal(name="own")
         m.d.comb += [
-            issues.eq(
-                (walk.state == State.ROWS) & room & ((chosen.source != Source.EDRAM) | ready)
-            ),
+            issues.eq((walk.state == State.ROWS) & room & (~from_edram | ready)),
             own.eq((walk.state == State.OWN_READ) & stager.room),
             stager.take.eq((issues & ~walk.begun) | own),
-            self.lookup_request.valid.eq(walk.state == State.LOOKUP),
+            self.lookup_request.valid.eq((walk.state == State.LOOKUP) | ahead.wants),
             self.lookup_request.payload.eq(
-                p.eviction.cached_head(self.layer, walk.head) * p.tiles + walk.tile
+                p.eviction.cached_head(p.cache(self.layer, walk.sequence), walk.head) * p.tiles
+                + Mux(ahead.wants, walk.tile + 1, walk.tile)
             ),
             self.operations.ready.eq(walk.state == State.IDLE),
         ]
@@ -167,7 +189,8 @@ class KvFetch(Unit):
         computed = self._read_computed(m, walk, chosen, issues, own)
         self._access_edram(m, walk, chosen.source, room, slot, placement, computed)
         self._hand_on(m, walk, stager, chosen.source, issues, computed)
-        self._sequence(m, walk, formats, issues, own)
+        self._sequence(m, walk, ahead, formats, issues, own)
+        self._look_ahead(m, walk, ahead, formats, tail, issues)
         return m
 
     def _choose_source(
@@ -178,13 +201,16 @@ class KvFetch(Unit):
         The victim of this step is still attended to, although its slot is the arriving token's.
         """
         p = self.parameters
-        chosen = Chosen(source=Signal(Source), vector=Signal(bits_for(p.vectors)))
-        residents = Array(self.residents[h] for h in range(p.heads))[walk.head]
+        chosen = Chosen(source=Signal(Source), vector=Signal(bits_for(p.members - 1)))
+        item = p.item(walk.sequence, walk.head)
+        residents = Array(self.residents[n] for n in range(p.items))[item]
         held = Signal(p.eviction.token_layout)
         is_victim = walk.side & placement.recomputed & (slot == placement.slot)
         m.d.comb += [
             held.eq(format_),
-            chosen.vector.eq(Mux(is_victim, placement.vector, held.vector)),
+            chosen.vector.eq(
+                walk.sequence * p.vectors + Mux(is_victim, placement.vector, held.vector)
+            ),
         ]
         # A slot without a token must give zeros: what the eDRAM holds there is unknown.
         with m.If(slot >= residents):
@@ -208,8 +234,8 @@ class KvFetch(Unit):
                 granularity=p.slice_layout.size,
             )
             m.submodules[f"computed_{name}"] = memory
-            # The arriving token's vector is behind all stored ones.
-            vector = Mux(own, p.vectors, chosen.vector)
+            # The arriving tokens' vectors are behind all stored ones.
+            vector = Mux(own, p.stored + walk.sequence, chosen.vector)
             selected = walk.side == number
             m.d.comb += [
                 memory.read_enable.eq(
@@ -242,7 +268,8 @@ class KvFetch(Unit):
         p = self.parameters
         words = p.memory.edram.entry_words
         # Keys and values lie at the same address, each on its side.
-        first = p.eviction.cached_head(self.layer, walk.head) * p.slots
+        cache = p.cache(self.layer, walk.sequence)
+        first = p.eviction.cached_head(cache, walk.head) * p.slots
         for number, name in enumerate(SIDES):
             selected = walk.side == number
             read, write = getattr(self, f"{name}_read"), getattr(self, f"{name}_write")
@@ -282,7 +309,40 @@ class KvFetch(Unit):
             stager.write.row.eq(Mux(nothing, 0, Mux(walk.side, values, keys))),
         ]
 
-    def _sequence(self, m: Module, walk: Walk, formats: Array, issues: Signal, own: Signal) -> None:
+    def _look_ahead(
+        self, m: Module, walk: Walk, ahead: Ahead, formats: Array, tail: Array, issues: Signal
+    ) -> None:
+        """Ask for the next tile's slots while the last two rows of a tile are read.
+
+        So a tile follows the one before without a pause, unless the table has no time.
+        """
+        p = self.parameters
+        last_word = walk.word == p.memory.edram.entry_words - 1
+        leaves = issues & last_word & (walk.row == p.rows - 1)
+        with m.If(ahead.asked):
+            m.d.sync += [tail[i].eq(formats[p.rows - 2 + i]) for i in range(2)]
+        m.d.comb += ahead.wants.eq(
+            (walk.state == State.ROWS)
+            & last_word
+            & (walk.row >= p.rows - 2)
+            & (walk.tile != p.tiles - 1)
+            & ~ahead.asked
+            & ~ahead.latched
+        )
+        m.d.sync += [
+            ahead.asked.eq(ahead.wants & self.lookup_request.ready & ~leaves),
+            ahead.latched.eq((ahead.latched | ahead.asked) & ~leaves),
+        ]
+
+    def _sequence(
+        self,
+        m: Module,
+        walk: Walk,
+        ahead: Ahead,
+        formats: Array,
+        issues: Signal,
+        own: Signal,
+    ) -> None:
         """Go through an operation: its tiles, their words, the slots; then the arriving token."""
         p = self.parameters
         state, side, tile, word, row = walk.state, walk.side, walk.tile, walk.word, walk.row
@@ -290,10 +350,15 @@ class KvFetch(Unit):
         last_row = row == p.rows - 1
         last_word = word == p.memory.edram.entry_words - 1
         next_word = Mux(last_word, 0, word + 1)
+        granted = ahead.wants & self.lookup_request.ready
+        latches = (state == State.LATCH) | ahead.asked
+        with m.If(latches):
+            m.d.sync += [formats[i].eq(self.lookup_response[i]) for i in range(p.rows)]
         with m.Switch(state):
             # The arriving token alone needs no lookup.
             with m.Case(State.IDLE):
                 m.d.sync += [
+                    walk.sequence.eq(offered.sequence),
                     walk.head.eq(offered.head),
                     side.eq(offered.operation == Operation.ATTEND),
                     tile.eq(0),
@@ -307,10 +372,7 @@ class KvFetch(Unit):
                     m.d.sync += state.eq(State.LATCH)
             # The response is held: others may look up while the rows are read.
             with m.Case(State.LATCH):
-                m.d.sync += [
-                    *(formats[i].eq(self.lookup_response[i]) for i in range(p.rows)),
-                    state.eq(State.ROWS),
-                ]
+                m.d.sync += state.eq(State.ROWS)
             # A block is one word of the entries of all slots of a tile.
             with m.Case(State.ROWS):
                 with m.If(issues):
@@ -318,7 +380,9 @@ class KvFetch(Unit):
                     with m.If(last_row):
                         m.d.sync += word.eq(next_word)
                         with m.If(last_word):
-                            m.d.sync += [tile.eq(tile + 1), state.eq(State.LOOKUP)]
+                            asked = Mux(granted, State.LATCH, State.LOOKUP)
+                            there = ahead.latched | ahead.asked
+                            m.d.sync += [tile.eq(tile + 1), state.eq(Mux(there, State.ROWS, asked))]
                             # Scores leave the arriving token to an operation of its own.
                             with m.If(tile == p.tiles - 1):
                                 m.d.sync += state.eq(Mux(side, State.OWN_READ, State.IDLE))

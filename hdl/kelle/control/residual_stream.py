@@ -1,11 +1,11 @@
-"""A token's hidden state on its way through a layer: normalised before each block, grown behind it.
+"""Hidden states on their way through a layer: normalised before each block, grown behind it.
 
 Section 2.1 of the paper: a layer is two blocks, each between a norm and a sum.
 """
 
 from typing import Any
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
@@ -22,10 +22,10 @@ from hdl.unit import Unit
 
 
 class ResidualStream(Unit):
-    """Hold a hidden state, add what the blocks make of it, and give it normalised to each.
+    """Hold hidden states, add what the blocks make of them, and give them normalised to each.
 
-    **Latency** 2 cycles from a sum to the state, and those of `RmsNorm`. **Throughput** one slice a
-    cycle.
+    **Latency** 2 cycles from a sum to the state, 2 to the norm, and those of `RmsNorm`.
+    **Throughput** one slice a cycle in, and one out as far as the norm overlaps rows.
 
     **Numerics** those of `RmsNorm` with weights of 1; the state saturates at 16 bits.
 
@@ -41,18 +41,18 @@ class ResidualStream(Unit):
     epsilon : In
         As in `RmsNorm`; the same all through a step.
     hidden : In(stream)
-        The state before the layer, slice by slice.
+        The states before the layer, slice by slice, one sequence's after the other.
     sums : In
-        Slices of a block's output, in the order of their addresses: the attention block's, and
-        when its `normalised` slices have all been taken, the feed-forward block's.
+        Slices of a block's output, each of all sequences in turn: the attention block's, and when
+        its `normalised` slices have all been taken, the feed-forward block's.
     leaves : In(1)
         The slice is the feed-forward block's.
     inputs : Out(stream)
-        The state, normalised: before the attention block, then before the feed-forward block.
+        The states, normalised: before the attention block, then before the feed-forward block.
     normalised : Out(stream)
         The former once more, for who recomputes the token later; each is taken with the other.
     outputs : Out(stream)
-        The state behind the layer.
+        The states behind the layer.
     pending : Out(1)
         Slices are held that have not been on offer.
     """
@@ -65,7 +65,7 @@ class ResidualStream(Unit):
                 "start": In(1),
                 "epsilon": In(EPSILON_BITS),
                 "hidden": In(slices),
-                "sums": In(slice_write(p, p.inputs)),
+                "sums": In(slice_write(p, p.sequences * p.inputs)),
                 "leaves": In(1),
                 "inputs": Out(slices),
                 "normalised": Out(slices),
@@ -75,35 +75,30 @@ class ResidualStream(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Take the state, then the sums; what is held is what the norm is given."""
+        """Take the states, then the sums; the norm follows what is written."""
         m = Module()
         p = self.parameters
+        depth = p.sequences * p.inputs
         m.submodules.norm = norm = RmsNorm(parameters=p.norm)
-        m.submodules.held = held = Memory(depth=p.inputs, width=p.slice_layout.size)
-        taking, taken = Signal(), Signal(range(p.inputs))
-        last_taken = taken == p.inputs - 1
+        m.submodules.held = held = Memory(depth=depth, width=p.slice_layout.size)
+        taking, taken = Signal(), Signal(range(depth))
         takes = self.hidden.valid & self.hidden.ready
-        m.d.comb += self.hidden.ready.eq(taking & norm.states.ready)
+        m.d.comb += self.hidden.ready.eq(taking)
         with m.If(takes):
-            m.d.sync += [taken.eq(Mux(last_taken, 0, taken + 1)), taking.eq(~last_taken)]
+            last = taken == depth - 1
+            m.d.sync += [taken.eq(Mux(last, 0, taken + 1)), taking.eq(~last)]
         with m.If(self.start):
             m.d.sync += [taking.eq(1), taken.eq(0)]
 
         total, values = self._add(m, held)
         stays = total.strobe & ~total.leaves
-        # A sum cannot wait, and need not: the row before it has left the norm, which has room.
         m.d.comb += [
             held.write_enable.eq(takes | stays),
             held.write_address.eq(Mux(taking, taken, total.address)),
             held.write_data.eq(Mux(taking, self.hidden.payload.as_value(), values.as_value())),
-            norm.states.valid.eq((taking & self.hidden.valid) | stays),
-            norm.states.payload["values"].eq(held.write_data),
-            norm.states.payload.epsilon.eq(self.epsilon),
-            norm.states.payload.last.eq(Mux(taking, last_taken, total.address == p.inputs - 1)),
-            norm.weights.valid.eq(1),
         ]
-        for weight in norm.weights.payload:
-            m.d.comb += weight.eq(1 << p.norm.weight_fraction)
+        kept, left = self._count_sums(m, total)
+        self._normalise(m, norm, held, Mux(taking, taken, depth), kept)
         self._give(m, norm)
         m.submodules.leaving = leaving = OutputBuffer(parameters=p)
         connect_streams(m, leaving.outputs, self.outputs)
@@ -112,6 +107,7 @@ class ResidualStream(Unit):
             leaving.slices.strobe.eq(total.strobe & total.leaves),
             leaving.slices.address.eq(total.address),
             leaving.slices["values"].eq(values),
+            leaving.complete.eq(left),
             self.pending.eq(leaving.pending | self.outputs.valid),
         ]
         return m
@@ -135,9 +131,64 @@ class ResidualStream(Unit):
             m.d.sync += values[i].eq(saturate(state[i] + block[i], STATE)[0])
         return delay_line(m, coming, 2, name="coming", reset=True)[-1], values
 
+    def _count_sums(self, m: Module, total: data.View) -> tuple[Signal, Signal]:
+        """Return how many slices are there of all sequences, of either block's sums."""
+        p = self.parameters
+        # Slices of one place come from all sequences in turn, the last one's last.
+        first = (p.sequences - 1) * p.inputs
+        ends = total.strobe & (total.address >= first if first else 1)
+        counts = []
+        for name, whose in (("kept", ~total.leaves), ("left", total.leaves)):
+            count = Signal(range(p.inputs + 1), name=name)
+            m.d.sync += count.eq(Mux(self.start, 0, count + (ends & whose)))
+            counts.append(count)
+        return counts[0], counts[1]
+
+    def _normalise(
+        self, m: Module, norm: RmsNorm, held: Memory, written: Value, kept: Signal
+    ) -> None:
+        """Give the norm the states before the attention block, then those behind it, row by row."""
+        p = self.parameters
+        depth = p.sequences * p.inputs
+        # A copy of what is held: sums read the other one, and can wait no more than the norm.
+        m.submodules.waiting = waiting = Memory(depth=depth, width=p.slice_layout.size)
+        # Between steps all have been given.
+        given = Signal(range(depth + 1), init=depth)
+        grown, slice_ = Signal(), Signal(range(p.inputs))
+        there, reads = Signal(), Signal()
+        states, last = norm.states, slice_ == p.inputs - 1
+        move = ~states.valid | states.ready
+        m.d.comb += [
+            there.eq((given != depth) & Mux(grown, slice_ < kept, given < written)),
+            reads.eq(move & there),
+            waiting.write_enable.eq(held.write_enable),
+            waiting.write_address.eq(held.write_address),
+            waiting.write_data.eq(held.write_data),
+            waiting.read_enable.eq(reads),
+            waiting.read_address.eq(given),
+            states.payload["values"].eq(waiting.read_data),
+            states.payload.epsilon.eq(self.epsilon),
+            norm.weights.valid.eq(1),
+        ]
+        for weight in norm.weights.payload:
+            m.d.comb += weight.eq(1 << p.norm.weight_fraction)
+        with m.If(move):
+            m.d.sync += states.valid.eq(there)
+        with m.If(reads):
+            m.d.sync += [
+                states.payload.last.eq(last),
+                slice_.eq(Mux(last, 0, slice_ + 1)),
+                given.eq(given + 1),
+            ]
+            with m.If(~grown & (given == depth - 1)):
+                m.d.sync += [given.eq(0), grown.eq(1)]
+        with m.If(self.start):
+            m.d.sync += [given.eq(0), grown.eq(0)]
+
     def _give(self, m: Module, norm: RmsNorm) -> None:
         """Give normalised slices to the blocks, and those of the attention block outside, too."""
-        results, first = norm.results, Signal()
+        p = self.parameters
+        results, first, row = norm.results, Signal(), Signal(range(p.sequences))
         slice_ = results.payload["values"]
         # The one inside takes slices in its own time, whether they are on offer or not.
         m.d.comb += [
@@ -148,6 +199,7 @@ class ResidualStream(Unit):
             results.ready.eq(self.inputs.ready & (~first | self.normalised.ready)),
         ]
         with m.If(results.valid & results.ready & results.payload.last):
-            m.d.sync += first.eq(0)
+            last = row == p.sequences - 1
+            m.d.sync += [row.eq(Mux(last, 0, row + 1)), first.eq(first & ~last)]
         with m.If(self.start):
             m.d.sync += first.eq(1)

@@ -14,9 +14,13 @@ from amaranth.lib.wiring import In, Out
 from hdl.kelle.layouts import computed_layout, member_layout, slice_write
 from hdl.kelle.parameters import KelleParameters, Operation
 from hdl.memory.memory import Memory
+from hdl.memory.memory_fifo import MemoryFifo
 from hdl.nonlinear.rotary_embedding import RotaryEmbedding
 from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
+
+REGISTERS = 64
+"""Members whose headers wait in registers; those of more wait in a memory."""
 
 IN_FLIGHT = 8
 """Vectors in the rotary embedding at most: it has four stages."""
@@ -67,6 +71,8 @@ class ResultRouter(Unit):
         A slice of a key, and one of a value; both may come in one cycle.
     ended : Out
         A bit an operation: its last result is being written.
+    last_sequence : Out
+        The result is the last sequence's.
     """
 
     def __init__(self, *, parameters: KelleParameters) -> None:
@@ -75,16 +81,17 @@ class ResultRouter(Unit):
             {
                 "results": In(p.array.result_layout),
                 "members": In(data.ArrayLayout(member_layout(p), p.members)),
-                "queries": Out(slice_write(p, p.query_heads * p.slices)),
-                "scores": Out(slice_write(p, p.query_heads * (p.tiles + 1))),
-                "contexts": Out(slice_write(p, p.inputs)),
-                "ups": Out(slice_write(p, p.products)),
-                "gates": Out(slice_write(p, p.products)),
-                "sums": Out(slice_write(p, p.inputs)),
+                "queries": Out(slice_write(p, p.sequences * p.query_heads * p.slices)),
+                "scores": Out(slice_write(p, p.sequences * p.query_heads * (p.tiles + 1))),
+                "contexts": Out(slice_write(p, p.sequences * p.inputs)),
+                "ups": Out(slice_write(p, p.sequences * p.products)),
+                "gates": Out(slice_write(p, p.sequences * p.products)),
+                "sums": Out(slice_write(p, p.sequences * p.inputs)),
                 "leaves": Out(1),
                 "computed_keys": Out(computed_layout(p)),
                 "computed_values": Out(computed_layout(p)),
                 "ended": Out(len(Operation)),
+                "last_sequence": Out(1),
             }
         )
 
@@ -96,9 +103,13 @@ class ResultRouter(Unit):
         header = data.View(p.header_layout, self.results.user)
         valid = {which: self.results.valid & (header.operation == which) for which in Operation}
         # With scores, `index` is the query head within the group of its key/value head.
-        query = header.head * p.queries + header.index
+        query = p.item(header.sequence, header.head) * p.queries + header.index
         # Nothing waits here: these are written in the cycle in which they come.
+        # Of other results it is the sequence: vectors lie one after the other, but what is gated
+        # slice by slice, as it comes.
         slice_ = header.head * p.slices + header.part
+        place = header.index * p.inputs + slice_
+        gated = slice_ * p.sequences + header.index
         direct = (
             (
                 self.scores,
@@ -108,11 +119,11 @@ class ResultRouter(Unit):
             (
                 self.contexts,
                 valid[Operation.ATTEND],
-                header.head * (p.queries * p.slices) + header.index,
+                p.item(header.sequence, header.head) * (p.queries * p.slices) + header.index,
             ),
-            (self.ups, valid[Operation.UP], slice_),
-            (self.gates, valid[Operation.GATE], slice_),
-            (self.sums, valid[Operation.OUTPUT] | valid[Operation.DOWN], slice_),
+            (self.ups, valid[Operation.UP], gated),
+            (self.gates, valid[Operation.GATE], gated),
+            (self.sums, valid[Operation.OUTPUT] | valid[Operation.DOWN], place),
         )
         for port, strobe, address in direct:
             m.d.comb += [
@@ -120,32 +131,16 @@ class ResultRouter(Unit):
                 port.address.eq(address),
                 port["values"].eq(self.results["values"]),
             ]
-        m.d.comb += self.leaves.eq(valid[Operation.DOWN])
+        m.d.comb += [
+            self.leaves.eq(valid[Operation.DOWN]),
+            self.last_sequence.eq(header.sequence == p.sequences - 1),
+        ]
         for which in set(Operation) - {Operation.QUERY, Operation.KEY}:
             m.d.comb += self.ended[which.value].eq(valid[which] & header.ends)
         rotated = self._rotate(m, header, valid[Operation.QUERY] | valid[Operation.KEY])
         self._send_rotated(m, rotated)
 
-        # Values come as they are, keys rotated, each to a memory of its own.
-        members = Array(self.members[i] for i in range(p.members))
-        rotated_key = rotated.valid & (rotated.header.operation == Operation.KEY)
-        for port, strobe, whose, part, values in (
-            (self.computed_keys, rotated_key, rotated.header, rotated.part, rotated.slice),
-            (
-                self.computed_values,
-                valid[Operation.VALUE],
-                header,
-                header.part,
-                self.results["values"],
-            ),
-        ):
-            m.d.comb += [
-                port.strobe.eq(strobe),
-                port.vector.eq(members[whose.index].vector),
-                port.head.eq(whose.head),
-                port.part.eq(part),
-                port["values"].eq(values),
-            ]
+        self._send_computed(m, header, valid[Operation.VALUE], rotated)
         return m
 
     def _rotate(self, m: Module, header: data.View, valid: Value) -> Rotated:
@@ -155,7 +150,8 @@ class ResultRouter(Unit):
         m.submodules.straight = straight = Memory(
             depth=max(p.members * p.slices, 2), width=p.slice_layout.size
         )
-        m.submodules.pending = pending = Fifo(shape=layout, depth=p.members)
+        queue = Fifo if p.members <= REGISTERS else MemoryFifo
+        m.submodules.pending = pending = queue(shape=layout, depth=p.members)
         m.submodules.rotating = rotating = Fifo(shape=layout, depth=IN_FLIGHT)
         m.submodules.rotary = rotary = RotaryEmbedding(parameters=p.rotary)
 
@@ -208,6 +204,32 @@ class ResultRouter(Unit):
             slice=rotated.payload["values"],
         )
 
+    def _send_computed(
+        self, m: Module, header: data.View, is_value: Value, rotated: Rotated
+    ) -> None:
+        """Send keys and values to whoever fetches them, with the vector that each is of."""
+        p = self.parameters
+        # Values come as they are, keys rotated, each to a memory of its own.
+        members = Array(self.members[i] for i in range(p.members))
+        rotated_key = rotated.valid & (rotated.header.operation == Operation.KEY)
+        for port, strobe, whose, part, values in (
+            (self.computed_keys, rotated_key, rotated.header, rotated.part, rotated.slice),
+            (
+                self.computed_values,
+                is_value,
+                header,
+                header.part,
+                self.results["values"],
+            ),
+        ):
+            m.d.comb += [
+                port.strobe.eq(strobe),
+                port.vector.eq(members[whose.index].vector),
+                port.head.eq(whose.head),
+                port.part.eq(part),
+                port["values"].eq(values),
+            ]
+
     def _send_rotated(self, m: Module, rotated: Rotated) -> None:
         """Write queries; say which query heads and keys are complete."""
         p, header = self.parameters, rotated.header
@@ -215,7 +237,9 @@ class ResultRouter(Unit):
         ends = rotated.valid & rotated.last & header.ends
         m.d.comb += [
             self.queries.strobe.eq(rotated.valid & is_query),
-            self.queries.address.eq(header.head * p.slices + rotated.part),
+            self.queries.address.eq(
+                (header.index * p.query_heads + header.head) * p.slices + rotated.part
+            ),
             self.queries["values"].eq(rotated.slice),
             self.ended[Operation.QUERY.value].eq(ends & is_query),
             self.ended[Operation.KEY.value].eq(ends & is_key),

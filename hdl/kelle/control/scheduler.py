@@ -42,7 +42,17 @@ class Phase(enum.Enum, shape=4):
 def progress_layout(p: KelleParameters) -> data.StructLayout:
     """Return how far a step has come: what is loaded, and the heads that have been done."""
     heads = ("queries", "keys", "values", "placed", "weighted")
-    return data.StructLayout({"loaded": 1} | {name: p.count_shape for name in heads})
+    begun = {"loaded": 1, "begun": range(p.sequences + 1)}
+    return data.StructLayout(begun | {name: p.count_shape for name in heads})
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """Which head of which sequence a phase of the stages is at."""
+
+    sequence: Signal
+    head: Signal  # Behind a sequence's last head comes a stage without one.
+    active: Signal  # There is a head for this phase in this stage.
 
 
 @dataclass(frozen=True)
@@ -52,6 +62,7 @@ class Program:
     phase: enum.EnumView
     head: Signal  # Of what lies before and behind the stages.
     stage: Signal  # Of what lies between.
+    cursors: dict[Phase, Cursor]  # Of scores, own scores and attention.
 
 
 @dataclass(frozen=True)
@@ -69,12 +80,15 @@ class Scheduler(Unit):
     The program with H key/value heads: all queries; then for j from 0 to 2H the projection j of
     the keys and then the values, the scores of head j - 1, the arriving token's own of head j - 2,
     and the attention of head j - H - 1, so far as there are such; then the outputs. Each operation
-    thus has another one between itself and what it waits for. Every consumer takes its operations
-    in this order; an operation is offered when what it needs is there:
+    thus has another one between itself and what it waits for. The heads of further sequences
+    follow those of the first, behind a stage in which nobody is scored: then the eviction
+    controller is done with one sequence before the next one's scores come. Every consumer takes
+    its operations in this order; an operation is offered when what it needs is there:
 
     - queries: the arriving input, which they wait for slice by slice;
     - keys and values: also the recomputed tokens' inputs;
-    - scores: all queries; their blocks: the head's keys;
+    - scores: all queries, and that the controller has the sequence's token; their blocks: the
+      head's keys;
     - own scores and their block: the head's placement;
     - attention: the head's probabilities; its blocks: the head's values;
     - outputs: the heads' attention, which they wait for slice by slice;
@@ -92,7 +106,8 @@ class Scheduler(Unit):
     start : In(1)
         A step begins.
     progress : In
-        How far it has come; `keys` and `values` of all members, `weighted` by the softmax.
+        How far it has come; `keys` and `values` of all members, `weighted` by the softmax; `begun`
+        are the sequences whose token the eviction controller has taken.
     fetches, loads, vectors : Out(stream)
         The program of each consumer.
     issued : Out(1)
@@ -118,8 +133,13 @@ class Scheduler(Unit):
         m = Module()
         p = self.parameters
         program = Program(
-            phase=Signal(Phase), head=Signal(p.head_bits), stage=Signal(range(2 * p.heads + 1))
+            phase=Signal(Phase),
+            head=Signal(p.head_bits),
+            stage=Signal(range(self._stages)),
+            cursors={},
         )
+        for phase, first in self._first_stages.items():
+            program.cursors[phase] = self._cursor(m, program, phase, first)
         entry = self._entry(m, program)
         consumers = {}
         for name in ("fetches", "loads", "vectors"):
@@ -148,7 +168,32 @@ class Scheduler(Unit):
                 may_start.eq(self._may_start(name, pending)),
             ]
         self._advance(m, program, moves)
+        self._advance_cursors(m, program, moves)
         return m
+
+    @property
+    def _first_stages(self) -> dict[Phase, int]:
+        """The stage in which a phase has its first head."""
+        return {Phase.SCORE: 1, Phase.OWN: 2, Phase.ATTEND: self.parameters.heads + 1}
+
+    @property
+    def _stages(self) -> int:
+        """Stages until the attention of the last sequence's last head."""
+        p = self.parameters
+        return p.sequences * (p.heads + 1) + p.heads
+
+    def _cursor(self, m: Module, program: Program, phase: Phase, first: int) -> Cursor:
+        """Return a phase's place among the heads of all sequences."""
+        p, name = self.parameters, phase.name.lower()
+        cursor = Cursor(
+            sequence=Signal(range(p.sequences + 1), name=f"{name}_sequence"),
+            head=Signal(range(p.heads + 1), name=f"{name}_head"),
+            active=Signal(name=f"{name}_active"),
+        )
+        m.d.comb += cursor.active.eq(
+            (program.stage >= first) & (cursor.head != p.heads) & (cursor.sequence != p.sequences)
+        )
+        return cursor
 
     def _entry(self, m: Module, program: Program) -> Entry:
         """Return the program's current entry.
@@ -172,7 +217,7 @@ class Scheduler(Unit):
                     m.d.comb += [offer.operation.eq(operation), offer.head.eq(head)]
             # All keys, then all values; the last stage has only attention.
             with m.Case(Phase.PROJECT):
-                m.d.comb += skip.eq(stage == 2 * p.heads)
+                m.d.comb += skip.eq(stage >= 2 * p.heads)
                 with m.If(stage < p.heads):
                     m.d.comb += [offer.operation.eq(Operation.KEY), offer.head.eq(stage)]
                 with m.Else():
@@ -180,16 +225,18 @@ class Scheduler(Unit):
                         offer.operation.eq(Operation.VALUE),
                         offer.head.eq(stage - p.heads),
                     ]
-            for which, operation, first in (
-                (Phase.SCORE, Operation.SCORE, 1),
-                (Phase.OWN, Operation.OWN, 2),
-                (Phase.ATTEND, Operation.ATTEND, p.heads + 1),
+            for which, operation in (
+                (Phase.SCORE, Operation.SCORE),
+                (Phase.OWN, Operation.OWN),
+                (Phase.ATTEND, Operation.ATTEND),
             ):
+                cursor = program.cursors[which]
                 with m.Case(which):
                     m.d.comb += [
                         offer.operation.eq(operation),
-                        offer.head.eq(stage - first),
-                        skip.eq((stage < first) | (stage >= first + p.heads)),
+                        offer.sequence.eq(cursor.sequence),
+                        offer.head.eq(cursor.head),
+                        skip.eq(~cursor.active),
                         entry.fetched.eq(1),
                     ]
         return entry
@@ -229,13 +276,29 @@ class Scheduler(Unit):
                     m.d.sync += phase.eq(Phase.ATTEND)
                 with m.Case(Phase.ATTEND):
                     m.d.sync += [stage.eq(stage + 1), phase.eq(Phase.PROJECT)]
-                    with m.If(stage == 2 * p.heads):
+                    with m.If(stage == self._stages - 1):
                         m.d.sync += phase.eq(Phase.OUTPUTS)
+
+    def _advance_cursors(self, m: Module, program: Program, moves: Signal) -> None:
+        """Let each phase of a stage go to its next head when the stage has passed it."""
+        p = self.parameters
+        for which, first in self._first_stages.items():
+            cursor = program.cursors[which]
+            begun = (program.stage >= first) & (cursor.sequence != p.sequences)
+            with m.If(moves & (program.phase == which) & begun):
+                last = cursor.head == p.heads
+                m.d.sync += [
+                    cursor.head.eq(Mux(last, 0, cursor.head + 1)),
+                    cursor.sequence.eq(cursor.sequence + last),
+                ]
+            with m.If(self.start):
+                m.d.sync += [cursor.head.eq(0), cursor.sequence.eq(0)]
 
     def _may_start(self, name: str, pending: data.View) -> Any:
         """Return whether what a consumer's pending operation needs is there."""
         p, done = self.parameters, self.progress
         which, head = pending.operation, pending.head
+        item = p.item(pending.sequence, head)
         # Loads wait for their weights or blocks by themselves.
         if name == "loads":
             return 1
@@ -243,7 +306,7 @@ class Scheduler(Unit):
             # A fetch reads what is computed in this step: it must be complete.
             needs = {
                 Operation.SCORE: done.keys > head,
-                Operation.OWN: done.placed > head,
+                Operation.OWN: done.placed > item,
                 Operation.ATTEND: done["values"] > head,
             }
         else:
@@ -252,9 +315,11 @@ class Scheduler(Unit):
             needs = {
                 Operation.KEY: done.loaded,
                 Operation.VALUE: done.loaded,
-                Operation.SCORE: (done.queries == p.query_heads) & (done.placed + UNPLACED > head),
-                Operation.OWN: done.placed > head,
-                Operation.ATTEND: done.weighted > head,
+                Operation.SCORE: (done.queries == p.query_heads)
+                & (done.begun > pending.sequence)
+                & (done.placed + UNPLACED > item),
+                Operation.OWN: done.placed > item,
+                Operation.ATTEND: done.weighted > item,
             }
         lacks = ((which == operation) & ~need for operation, need in needs.items())
         return ~Cat(*lacks).any()

@@ -37,9 +37,9 @@ class SoftmaxRows(Unit):
     scores : In
         Slices to hold.
     scored : In
-        Key/value heads whose scores are complete.
+        Key/value heads whose scores are complete, sequence by sequence.
     residents : In
-        For each key/value head, how many slots hold a token.
+        For each of them, how many slots hold a token.
     probabilities : Out
         Slices on their way, in the order of their addresses.
     ended : Out(1)
@@ -48,13 +48,13 @@ class SoftmaxRows(Unit):
 
     def __init__(self, *, parameters: KelleParameters) -> None:
         p = self.parameters = parameters
-        depth = p.query_heads * (p.tiles + 1)
+        depth = p.items * p.queries * (p.tiles + 1)
         super().__init__(
             {
                 "start": In(1),
                 "scores": In(slice_write(p, depth)),
                 "scored": In(p.count_shape),
-                "residents": In(data.ArrayLayout(bits_for(p.slots), p.heads)),
+                "residents": In(data.ArrayLayout(bits_for(p.slots), p.items)),
                 "probabilities": Out(slice_write(p, depth)),
                 "ended": Out(1),
             }
@@ -64,7 +64,7 @@ class SoftmaxRows(Unit):
         """Read in order, mask what holds no token, count what comes back."""
         m = Module()
         p = self.parameters
-        depth = p.query_heads * (p.tiles + 1)
+        depth = p.items * p.queries * (p.tiles + 1)
         m.submodules.scores = memory = Memory(depth=depth, width=p.slice_layout.size)
         m.submodules.softmax = softmax = Softmax(parameters=p.softmax)
         into = softmax.scores
@@ -77,7 +77,7 @@ class SoftmaxRows(Unit):
         last = Signal(reset_less=True)
         move = ~into.valid | into.ready
         reads, own, last_query = Signal(), Signal(), Signal()
-        residents = Array(self.residents[h] for h in range(p.heads))[head]
+        residents = Array(self.residents[n] for n in range(p.items))[head]
         # Slots fill in order: those that hold a token come first.
         used = [part * p.rows + row < residents for row in range(p.rows)]
         m.d.comb += [

@@ -1,4 +1,4 @@
-"""The course of a decode step: its token, its combined matrix, and what it still has to wait for.
+"""The course of a decode step: its tokens, its combined matrix, and what it still has to wait for.
 
 Section 4.1 and Figure 11 (b) of the paper: the arriving token's input and those of the tokens that
 are recomputed become one matrix. The latter come from the KV eDRAM.
@@ -23,8 +23,8 @@ class State(enum.Enum, shape=3):
     """What the step waits for."""
 
     TOKEN = 0
-    MEMBERS = 1
-    INPUT = 2
+    INPUT = 1
+    MEMBERS = 2
     READ = 3
     ROW = 4
     SLICES = 5
@@ -45,11 +45,11 @@ class Course:
 
 
 class StepControl(Unit):
-    """Take a token, list the members of its combined matrix, and load their input vectors.
+    """Take a token of each sequence, list the combined matrix, and load its input vectors.
 
-    **Latency** 1 + `vectors` + ``width / rows`` cycles from a token to its input's arrival, if the
-    input does not wait; then for each recomputed token 2 cycles a row of the eDRAM and 1 a slice.
-    **Throughput** one step at a time.
+    **Latency** 1 + ``width / rows`` cycles from a token to its input's arrival, if the input does
+    not wait; `vectors` to list those that are stored; then for each recomputed token 2 cycles a row
+    of the eDRAM and 1 a slice. **Throughput** one step at a time.
 
     Parameters
     ----------
@@ -61,19 +61,19 @@ class StepControl(Unit):
     layer : In
         The step's layer.
     tokens : In(stream)
-        Position of the arriving token.
+        Positions of the arriving tokens, sequence by sequence.
     hidden : In(stream)
-        Its input, slice by slice; then, in its place, that of the feed-forward block.
+        Their inputs, slice by slice; then, in their places, those of the feed-forward block.
     may_start : In(1)
         Nothing of the step before is left.
     accepts : Out(1)
-        A token is taken in this cycle.
+        The last token is taken in this cycle.
     vectors : In
-        The stored input vectors, as the eviction controller shows them.
+        The layer's stored input vectors, as the eviction controller shows them.
     members, count : Out
-        The combined matrix: the arriving token, then those recomputed in this step.
+        The combined matrix: the arriving tokens, then those recomputed in this step.
     arrived, renewed : Out
-        How many slices of the arriving input are held, and of the feed-forward block's.
+        How many slices of the last arriving input are held, and of the feed-forward block's.
     loaded : Out(1)
         All inputs are held.
     finished : In(1)
@@ -94,12 +94,12 @@ class StepControl(Unit):
         p = self.parameters = parameters
         edram = p.memory.edram
         ports: dict[str, Any] = {
-            "layer": In(p.eviction.layer_bits),
+            "layer": In(p.layer_bits),
             "tokens": In(stream.Signature(p.position_bits)),
             "hidden": In(stream.Signature(p.slice_layout)),
             "may_start": In(1),
             "accepts": Out(1),
-            "vectors": In(data.ArrayLayout(vector_layout(p.eviction), p.vectors)),
+            "vectors": In(data.ArrayLayout(vector_layout(p.eviction), p.stored)),
             "members": Out(data.ArrayLayout(member_layout(p), p.members)),
             "count": Out(bits_for(p.members)),
             "arrived": Out(bits_for(p.inputs)),
@@ -136,18 +136,18 @@ class StepControl(Unit):
         current = Array(members)[course.member]
         row = Signal(data.ArrayLayout(p.slice_layout, p.row_slices), reset_less=True)
         # Slices of a row are delivered one a cycle, while the eDRAM may refresh.
-        looked = Signal(range(max(p.vectors, 2)))
+        looked = Signal(range(max(p.stored, 2)))
         self._connect_ports(m, course, members, current, row)
         with m.Switch(course.state):
             # Until a token comes its registers are set over and over, which costs nothing.
             with m.Case(State.TOKEN):
-                self._begin(m, course, members[0], looked)
+                self._begin(m, course, current, looked)
+            # The arriving inputs are first, so that the queries can begin.
+            with m.Case(State.INPUT):
+                self._take_inputs(m, course, State.MEMBERS)
             # Which tokens are recomputed is known: nobody is promoted or freed meanwhile.
             with m.Case(State.MEMBERS):
                 self._list_members(m, course, members, looked)
-            # The arriving input is first, so that the queries can begin.
-            with m.Case(State.INPUT):
-                self._take_input(m, course)
             # The fetch may have the ports first, and a refresh before either.
             with m.Case(State.READ):
                 ready = Mux(course.side, self.values_read.ready, self.keys_read.ready)
@@ -159,12 +159,13 @@ class StepControl(Unit):
             # A row is several slices, and the memory of inputs takes one a cycle.
             with m.Case(State.SLICES):
                 self._deliver_row(m, course)
-            # The blocks run by themselves; what the attention has added comes back normalised.
+            # The blocks run by themselves; what the attention has added comes back normalised, and
+            # takes the place of what nobody needs any more.
             with m.Case(State.ATTENTION):
-                self._renew_input(m, course)
+                self._take_inputs(m, course, State.FEED_FORWARD)
             with m.Case(State.FEED_FORWARD):
                 with m.If(self.finished):
-                    m.d.sync += course.state.eq(State.TOKEN)
+                    m.d.sync += [course.state.eq(State.TOKEN), course.member.eq(0)]
         return m
 
     def _connect_ports(
@@ -174,7 +175,7 @@ class StepControl(Unit):
         p = self.parameters
         edram, state = p.memory.edram, course.state
         # Behind the entries of all slots lie those of the input vectors.
-        vector = p.eviction.cached_vector(self.layer, current.vector)
+        vector = self.layer * p.stored + current.vector if p.layers > 1 else current.vector
         first = (edram.heads * p.slots + vector * edram.vector_entries) * edram.entry_words
         for number, name in enumerate(SIDES):
             read = getattr(self, f"{name}_read")
@@ -182,17 +183,18 @@ class StepControl(Unit):
                 read.valid.eq((state == State.READ) & (course.side == number)),
                 read.payload.eq(first + course.word),
             ]
-        # The queries need the arriving input only; they begin while it comes, and go on while the
-        # others are read. Up and gate begin likewise.
+        # The queries need the arriving inputs only; they begin while the last one comes, and go on
+        # while the others are read. Up and gate begin likewise.
+        last_arriving = course.member == p.sequences - 1
         for count, taking in ((self.arrived, State.INPUT), (self.renewed, State.ATTENTION)):
             with m.If(state == taking):
-                m.d.comb += count.eq(course.slice)
+                m.d.comb += count.eq(Mux(last_arriving, course.slice, 0))
             with m.Elif(state.as_value() > taking.value):
                 m.d.comb += count.eq(p.inputs)
         m.d.comb += [
             *(self.members[i].eq(members[i]) for i in range(p.members)),
             self.tokens.ready.eq((state == State.TOKEN) & self.may_start),
-            self.accepts.eq(self.tokens.valid & self.tokens.ready),
+            self.accepts.eq(self.tokens.valid & self.tokens.ready & last_arriving),
             self.hidden.ready.eq((state == State.INPUT) | (state == State.ATTENTION)),
             self.rests.eq(state == State.TOKEN),
             self.reading.eq((state == State.READ) | (state == State.ROW)),
@@ -210,25 +212,26 @@ class StepControl(Unit):
             ),
         ]
 
-    def _begin(self, m: Module, course: Course, arriving: data.View, looked: Signal) -> None:
-        """Make the arriving token the first member; its vector is behind all stored ones."""
+    def _begin(self, m: Module, course: Course, arriving: Any, looked: Signal) -> None:
+        """Make the arriving tokens the first members; their vectors are behind all stored ones."""
         p = self.parameters
         m.d.sync += [
-            arriving.vector.eq(p.vectors),
+            arriving.vector.eq(p.stored + course.member),
             arriving.position.eq(self.tokens.payload),
-            self.count.eq(1),
+            self.count.eq(p.sequences),
             looked.eq(0),
-            course.member.eq(0),
             course.slice.eq(0),
         ]
+        with m.If(self.tokens.valid & self.tokens.ready):
+            m.d.sync += course.member.eq(Mux(self.accepts, 0, course.member + 1))
         with m.If(self.accepts):
-            m.d.sync += course.state.eq(State.MEMBERS)
+            m.d.sync += course.state.eq(State.INPUT)
 
     def _list_members(self, m: Module, course: Course, members: list[Any], looked: Signal) -> None:
         """Look at one stored vector a cycle, and list those in use without gaps."""
         p = self.parameters
         # The list is dense: the count says how many vectors meet each tile of keys and values.
-        stored = Array(self.vectors[v] for v in range(p.vectors))[looked]
+        stored = Array(self.vectors[v] for v in range(p.stored))[looked]
         with m.If(stored.valid):
             new = Array(members)[self.count]
             m.d.sync += [
@@ -237,28 +240,23 @@ class StepControl(Unit):
                 self.count.eq(self.count + 1),
             ]
         m.d.sync += looked.eq(looked + 1)
-        with m.If(looked == p.vectors - 1):
-            m.d.sync += course.state.eq(State.INPUT)
+        with m.If(looked == p.stored - 1):
+            nobody = (self.count == p.sequences) & ~stored.valid
+            m.d.sync += [
+                course.member.eq(Mux(nobody, 0, p.sequences)),
+                course.state.eq(Mux(nobody, State.ATTENTION, State.READ)),
+            ]
 
-    def _take_input(self, m: Module, course: Course) -> None:
-        """Hold the arriving token's input; then read the others', if there are any."""
+    def _take_inputs(self, m: Module, course: Course, following: State) -> None:
+        """Hold the arriving tokens' inputs, or in their places the feed-forward block's."""
         p = self.parameters
         with m.If(self.hidden.valid):
             m.d.sync += course.slice.eq(course.slice + 1)
             with m.If(course.slice == p.inputs - 1):
-                alone = self.count == 1
-                m.d.sync += [
-                    course.slice.eq(0),
-                    course.member.eq(Mux(alone, 0, 1)),
-                    course.state.eq(Mux(alone, State.ATTENTION, State.READ)),
-                ]
-
-    def _renew_input(self, m: Module, course: Course) -> None:
-        """Hold the feed-forward block's input where nobody needs the attention block's any more."""
-        with m.If(self.hidden.valid):
-            m.d.sync += course.slice.eq(course.slice + 1)
-            with m.If(course.slice == self.parameters.inputs - 1):
-                m.d.sync += course.state.eq(State.FEED_FORWARD)
+                last = course.member == p.sequences - 1
+                m.d.sync += [course.slice.eq(0), course.member.eq(Mux(last, 0, course.member + 1))]
+                with m.If(last):
+                    m.d.sync += course.state.eq(following)
 
     def _hold_row(self, m: Module, course: Course, row: data.View) -> None:
         """Hold a row of the eDRAM: a refresh may follow at once, it is there for one cycle."""

@@ -53,7 +53,7 @@ class VectorIssue(Unit):
     operations : In(stream)
         The program; what an operation needs is there, or is waited for slice by slice.
     members : In
-        The rows of the combined matrix, the arriving token first.
+        The rows of the combined matrix, the arriving tokens first.
     count : In
         How many they are.
     inputs, queries, probabilities, contexts, products : In
@@ -61,7 +61,7 @@ class VectorIssue(Unit):
         attention gives, of what the feed-forward matrices have between them.
     arrived, renewed, attended, multiplied : In
         How many slices of either block's input, how many key/value heads' contexts, and how many
-        slices of products are held.
+        slices of products are held, of all sequences.
     vectors : Out(stream)
         The array's.
     """
@@ -70,14 +70,14 @@ class VectorIssue(Unit):
         p = self.parameters = parameters
         self.depths = {
             "inputs": p.members * p.inputs,
-            "queries": p.query_heads * p.slices,
-            "probabilities": p.query_heads * (p.tiles + 1),
-            "contexts": p.inputs,
-            "products": p.products,
+            "queries": p.sequences * p.query_heads * p.slices,
+            "probabilities": p.sequences * p.query_heads * (p.tiles + 1),
+            "contexts": p.sequences * p.inputs,
+            "products": p.sequences * p.products,
         }
         super().__init__(
             {
-                "layer": In(p.eviction.layer_bits),
+                "layer": In(p.layer_bits),
                 "operations": In(stream.Signature(operation_layout(p))),
                 "members": In(data.ArrayLayout(member_layout(p), p.members)),
                 "count": In(bits_for(p.members)),
@@ -147,8 +147,8 @@ class VectorIssue(Unit):
         m.d.comb += [
             outer_last.eq(p.slices - 1),
             middle_last.eq(Mux(outside, p.inputs - 1, p.slices - 1)),
-            # A projection is of the arriving token only, or of all that have keys and values.
-            inner_last.eq(Mux(outside, 0, p.queries - 1)),
+            # A projection is of the arriving tokens only, or of all that have keys and values.
+            inner_last.eq(Mux(outside, p.sequences - 1, p.queries - 1)),
         ]
         with m.Switch(operation):
             with m.Case(Operation.KEY, Operation.VALUE):
@@ -190,6 +190,7 @@ class VectorIssue(Unit):
         header = Signal(p.header_layout)
         m.d.comb += [
             header.operation.eq(operation),
+            header.sequence.eq(self.operations.payload.sequence),
             header.head.eq(head),
             header.part.eq(Mux(operation == Operation.OWN, p.tiles, outer)),
             header.index.eq(Mux(attends, inner * p.slices + middle, inner)),
@@ -223,13 +224,13 @@ class VectorIssue(Unit):
         operation, head = self.operations.payload.operation, self.operations.payload.head
         part = Mux(operation == Operation.OWN, p.tiles, place.outer)
         member = Array(self.members[i] for i in range(p.members))[place.inner]
-        query = head * p.queries + place.inner
+        query = p.item(self.operations.payload.sequence, head) * p.queries + place.inner
         addresses = {
             "inputs": member.vector * p.inputs + place.middle,
             "queries": query * p.slices + place.middle,
             "probabilities": query * (p.tiles + 1) + part,
-            "contexts": place.middle,
-            "products": place.middle,
+            "contexts": place.inner * p.inputs + place.middle,
+            "products": place.middle * p.sequences + place.inner,
         }
         came_from = Signal(range(len(addresses)), reset_less=True)
         # Projections read inputs.

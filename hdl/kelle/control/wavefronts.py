@@ -25,14 +25,14 @@ def announce_wavefronts(
     coming : View
         `valid` and `user` of the result that is at lane 0 in the next cycle.
     placements : list
-        For each head, a `placement_record`.
+        For each head of all sequences, a `placement_record`.
     wavefronts : stream
         As in `EvictionController`.
     """
     header = data.View(p.header_layout, coming.user)
     scores = header.operation == Operation.SCORE
     own = header.operation == Operation.OWN
-    placement = Array(placements)[header.head]
+    placement = Array(placements)[p.item(header.sequence, header.head)]
     wavefront = wavefronts.payload
     # The last query head of a group completes a token's score.
     compare = header.index == p.queries - 1

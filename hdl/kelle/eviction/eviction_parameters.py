@@ -50,7 +50,7 @@ class EvictionParameters(Parameters):
 
     evictor: SystolicEvictorParameters = field(default_factory=SystolicEvictorParameters)
     heads: Annotated[int, Range(1, 64, "heads")] = 32
-    layers: Annotated[int, Range(1, 32, "layers")] = 1
+    layers: Annotated[int, Range(1, 1024, "layers")] = 1
     window: Annotated[int, Range(2, 4096, "tokens")] = 1024
     sinks: Annotated[int, Range(0, 4096, "tokens")] = 10
     position_bits: Annotated[int, Range(4, 24, "bits")] = 16

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
@@ -13,6 +13,7 @@ from hdl.arith.float_format import BINARY16
 from hdl.arith.float_multiply import FloatMultiply
 from hdl.arith.takagi_reciprocal import TakagiReciprocal
 from hdl.lad.ac.ac_parameters import AttentionComputationModuleParameters
+from hdl.lad.ac.cache_banks import CacheBanks
 from hdl.lad.ac.cache_lane import Addend, Augend, CacheLane
 from hdl.lad.ac.correction_factor import CorrectionFactor
 from hdl.lad.ac.factor_stage import FactorStage
@@ -22,7 +23,6 @@ from hdl.lad.fp16 import FP16
 from hdl.lad.ordered import is_nan
 from hdl.lad.vpu.vector_processing_unit import Operation
 from hdl.lad.vpu.vector_units import unit_members, vector_units
-from hdl.memory.memory import Memory
 from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
 
@@ -56,7 +56,8 @@ class AttentionComputationModule(Unit):
 
     **Latency** with G groups of columns, ceil(|J| / 3) transfers of active positions and |U|
     updated positions: ``G + ceil(|J| / 3) + |U| * G`` cycles and what the page lists beside them.
-    **Throughput** one step at a time; the caches come and go in ``head_size + 1`` cycles each.
+    **Throughput** one step at a time; beside it the caches of the one before leave, then those of
+    the next come, in ``head_size + 1`` cycles each.
 
     **Numerics** vector units and factors in FP16; caches and all sums over positions in
     `cache_format`. Position i of a step is added in lane ``i % 3``, to one of `cache_stages` sums
@@ -112,16 +113,18 @@ class AttentionComputationModule(Unit):
         m = Module()
         p = self.parameters
         units = vector_units(m, self, p.vector, p.lanes)
+        # Factors run ahead of their vectors; what must be kept for the update goes to the store.
         m.submodules.factors = factors = FactorStage(parameters=p)
         m.submodules.store = store = UpdateStore(parameters=p)
         connect_streams(m, self.coefficients, factors.coefficients)
         base = Signal(data.ArrayLayout(p.cache_format.width, p.columns), reset_less=True)
         divided = self._divided(m, base)
 
-        now = tasks(m, self, store.walks, units[0].o_vec_valid)
+        m.submodules.banks = banks = CacheBanks(parameters=p)
+        now = tasks(m, self, banks.loaded, store.walks, units[0].o_vec_valid)
         # A factor may be there long before its vector: they meet only when both are.
         transfer = now.on("CORRECT") & factors.factors.valid & self.vectors.valid & now.turn
-        begins = now.on("WAIT") & self.steps.valid
+        begins = now.begins
         joined = factors.factors.payload
         m.d.comb += [
             now.transfer.eq(transfer),
@@ -140,10 +143,11 @@ class AttentionComputationModule(Unit):
             ),
             store.begin.eq(now.begin_update),
         ]
-        banks = self._banks(m, now, store)
+        # The same lanes serve columns, corrections and updates, a task at a time.
+        words = self._banks(m, now, store, banks)
         scalars = [self._scalars(m, index, store) for index in range(p.lanes)]
-        lanes = self._lanes(m, now, units, store, base, banks, scalars)
-        parts = self._columns(m, now, units, banks)
+        lanes = self._lanes(m, now, units, store, base, words, banks, scalars)
+        parts = self._columns(m, now, units, words)
         self._base(m, now, base, lanes[0], parts)
         slopes = [slope for slope, _, _ in scalars]
         self._vector_units(m, now, units, store, parts, slopes, divided)
@@ -151,6 +155,7 @@ class AttentionComputationModule(Unit):
         output = self.outputs
         # The query and the maximum stand at the stream until nothing reads them any more.
         m.d.comb += self.steps.ready.eq(now.on("OUTPUT") & units[0].o_vec_valid)
+        # The output leaves out of registers, while the caches are stored.
         with m.If(now.on("OUTPUT") & units[0].o_vec_valid):
             m.d.sync += [
                 output.valid.eq(1),
@@ -161,52 +166,22 @@ class AttentionComputationModule(Unit):
             m.d.sync += output.valid.eq(0)
         return m
 
-    def _banks(self, m: Module, now: Tasks, store: Any) -> list[Any]:
-        """Return the lanes' memories; words come, are read by task, and leave in order."""
+    def _banks(self, m: Module, now: Tasks, store: Any, banks: Any) -> list[Value]:
+        """Read the columns by task; return the lanes' words."""
         p = self.parameters
-        loads, stores = now.on("LOAD"), now.on("STORE")
-        # The word's lane and place there: a column's number, divided by the number of lanes.
-        lane, group = Signal(range(p.lanes)), Signal(range(p.groups + 1))
-        with m.If(now.word):
-            m.d.sync += lane.eq(Mux(lane == p.lanes - 1, 0, lane + 1))
-            with m.If(lane == p.lanes - 1):
-                m.d.sync += group.eq(group + 1)
-        with m.If(~(loads | stores) | (stores & (now.place == p.columns))):
-            m.d.sync += [lane.eq(0), group.eq(0)]
-        free = ~self.updated.valid | self.updated.ready
-        m.d.comb += [
-            self.caches.ready.eq(loads),
-            now.word.eq((loads & self.caches.valid) | (stores & free & (now.place != p.columns))),
-        ]
-        with m.If(free):
-            m.d.sync += self.updated.valid.eq(stores & now.word)
-        shown = delay_line(m, lane, 1, name="shown_lane", enable=now.word)[-1]
+        connect_streams(m, self.caches, banks.caches)
+        connect_streams(m, banks.updated, self.updated)
         # A word is read as late as its update comes: two multiplications behind the element.
         before = 2 * p.vector.multiply_stages - 1
         reads = delay_line(m, store.shown, before, name="reads", reset=True)[-1]
         read_group = delay_line(m, store.group, before, name="read_group")[-1]
-        banks = []
-        for index in range(p.lanes):
-            bank = Memory(depth=max(p.groups, 2), width=p.word_layout.size)
-            m.submodules[f"bank_{index}"] = bank
-            selected = now.word & (lane == index)
-            columns = now.on("COLUMNS") & (now.place < p.groups)
-            m.d.comb += [
-                bank.read_enable.eq(columns | reads | (stores & selected)),
-                bank.read_address.eq(
-                    Mux(stores, group, Mux(now.on("COLUMNS"), now.place, read_group))
-                ),
-            ]
-            with m.If(loads):
-                m.d.comb += [
-                    bank.write_enable.eq(selected),
-                    bank.write_address.eq(group),
-                    bank.write_data.eq(Value.cast(self.caches.payload.word)),
-                ]
-            banks.append(bank)
-        words = Array(bank.read_data for bank in banks)
-        m.d.comb += Value.cast(self.updated.payload.word).eq(words[shown])
-        return banks
+        columns = now.on("COLUMNS") & (now.place < p.groups)
+        m.d.comb += [
+            banks.done.eq(now.done),
+            banks.read.eq(columns | reads),
+            banks.read_group.eq(Mux(now.on("COLUMNS"), now.place, read_group)),
+        ]
+        return [Value.cast(banks.words[lane]) for lane in range(p.lanes)]
 
     def _lanes(
         self,
@@ -215,19 +190,21 @@ class AttentionComputationModule(Unit):
         units: list[Any],
         store: Any,
         base: Any,
-        banks: list[Any],
+        words: list[Value],
+        banks: Any,
         scalars: list[tuple[Value, Value, Value]],
     ) -> list[Any]:
         """Return the adders, which add corrections up, join the sums, and update the columns."""
         p = self.parameters
         delay = p.vector.multiply_stages
         lanes = [CacheLane(parameters=p) for _ in range(p.lanes)]
+        # Products of corrections and of updates come out of the same multipliers.
         corrections = delay_line(m, now.transfer, delay, name="corrections", reset=True)[-1]
         joined = store.factors
         updates = delay_line(m, store.shown, 2 * delay, name="updates", reset=True)[-1]
         written = delay_line(m, updates, p.cache_stages, name="written", reset=True)[-1]
+        # The word goes back where it was read, as many cycles later as it was worked on.
         at = delay_line(m, store.group, 2 * delay + p.cache_stages, name="written_group")[-1]
-        loads = now.on("LOAD")
         # The sums start from 0 while the columns pass: nothing else has to clear them.
         zeros = now.on("COLUMNS") | now.on("WAIT")
         sums = Mux(zeros, Augend.NOTHING, Augend.RESULT)
@@ -243,21 +220,18 @@ class AttentionComputationModule(Unit):
                 lane.addend.eq(
                     Mux((corrections & there) | updates, Addend.PRODUCT, Addend.NOTHING)
                 ),
-                Value.cast(lane.word).eq(banks[index].read_data),
+                Value.cast(lane.word).eq(words[index]),
                 lane.product.eq(units[index].o_vec),
                 lane.scalars[0].eq(Mux(updates, scalars[index][1], factor)),
                 lane.scalars[1].eq(Mux(updates, scalars[index][2], 0)),
             ]
             # The last group may have fewer columns than lanes: the others must not be written.
             holds = index + p.lanes * (p.groups - 1) < p.columns
-            with m.If(~loads):
-                m.d.comb += [
-                    banks[index].write_enable.eq(
-                        written & (Const(int(holds)) | (at != p.groups - 1))
-                    ),
-                    banks[index].write_address.eq(at),
-                    banks[index].write_data.eq(Value.cast(lane.result)),
-                ]
+            m.d.comb += [
+                banks.write[index].eq(written & (Const(int(holds)) | (at != p.groups - 1))),
+                m.submodules.banks.written[index].eq(Value.cast(lane.result)),
+            ]
+        m.d.comb += banks.write_group.eq(at)
         self._combine(m, now, lanes, added)
         return lanes
 
@@ -296,17 +270,18 @@ class AttentionComputationModule(Unit):
         held = delay_line(m, Cat(results), stages, name=f"scalars_{index}")[-1]
         return results[0], held[:16], held[16:]
 
-    def _columns(self, m: Module, now: Tasks, units: list[Any], banks: list[Any]) -> _Parts:
+    def _columns(self, m: Module, now: Tasks, units: list[Any], words: list[Value]) -> _Parts:
         """Return the caches' part of numerator and denominator, a group of columns a cycle."""
         p = self.parameters
         size = p.vector.head_size
         reads = now.on("COLUMNS") & (now.place < p.groups)
         shown = delay_line(m, Cat(reads, now.place), 2, name="column", reset=True)[-1]
         results, narrowed = [], []
-        for index, bank in enumerate(banks):
+        # Columns are rounded to FP16 before the vector units see them; the caches stay as they are.
+        for index, cached in enumerate(words):
             codes = []
             for element in range(size + 2):
-                code: Any = bank.read_data.word_select(element, p.cache_format.width)
+                code: Any = cached.word_select(element, p.cache_format.width)
                 if p.cache_format != BINARY16:
                     narrow = FloatConvert(source=p.cache_format, target=BINARY16)
                     m.submodules[f"narrow_{index}_{element}"] = narrow
@@ -327,6 +302,7 @@ class AttentionComputationModule(Unit):
             ]
             results.append(part.result)
             narrowed.append(word[: 16 * size])
+        # A group's number travels with it: parts come back while later columns are read.
         latency = p.vector.scalar_latency + p.factor_stages
         ended = delay_line(m, shown, latency, name="part", reset=True)[-1]
         return _Parts(shown[0], narrowed, ended[0], ended[1:], results)
@@ -348,6 +324,7 @@ class AttentionComputationModule(Unit):
                 code = Value.cast(widen.result)
             wide.append(code)
         for column in range(p.columns):
+            # Each column's part has a place of its own until the sums are joined.
             with m.If(parts.ends & (parts.group == column // p.lanes)):
                 m.d.sync += base[column].eq(wide[column % p.lanes])
         with m.If(combine & ((takes & (now.slot == now.rotation - 1)) | ends)):
@@ -387,6 +364,7 @@ class AttentionComputationModule(Unit):
         p = self.parameters
         # The task chooses the operands alone: never do two of them want a unit in one cycle.
         scaled = delay_line(m, store.shown, p.vector.multiply_stages, name="scaled", reset=True)[-1]
+        # AC.4 is one more scaling: the first unit multiplies by the reciprocal.
         divides = now.on("OUTPUT") & (now.place == 0)
         for index, unit in enumerate(units):
             value = Value.cast(self.vectors.payload["values"][index])

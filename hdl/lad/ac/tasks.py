@@ -16,7 +16,7 @@ class Tasks:
     on : Callable[[str], Value]
         Whether it is the one of a name.
     place : Signal
-        Its cycles; or the words that it has handed over.
+        Its cycles.
     slot, rotation : Signal
         Which of the interleaved sums comes out of the adders, and how often all have been joined.
     turn : Value
@@ -25,8 +25,8 @@ class Tasks:
         Positions are taken, and they are the last.
     begin_update : Signal
         The updates begin.
-    word : Signal
-        A word of the caches comes, or is read to leave.
+    begins, done : Signal
+        A step begins; it is done, and its caches can leave.
     """
 
     on: Callable[[str], Value]
@@ -37,16 +37,19 @@ class Tasks:
     transfer: Signal
     last: Signal
     begin_update: Signal
-    word: Signal
+    begins: Signal
+    done: Signal
 
 
-def tasks(m: Module, unit: Any, walks: Value, output: Value) -> Tasks:
+def tasks(m: Module, unit: Any, loaded: Value, walks: Value, output: Value) -> Tasks:
     """Go from task to task; say whose turn the interleaved sums are.
 
     Parameters
     ----------
     unit : AttentionComputationModule
         Its streams and parameters.
+    loaded : Value
+        The caches of the next step are there.
     walks : Value
         The stored positions still go over the columns.
     output : Value
@@ -56,35 +59,38 @@ def tasks(m: Module, unit: Any, walks: Value, output: Value) -> Tasks:
     sums, delay = p.cache_stages, p.vector.multiply_stages
     place = Signal(range(p.columns + p.groups + sums + delay + 4))
     turn, rotation = Signal(range(sums)), Signal(range(sums + 3))
-    transfer, last, begin_update, word = (
-        Signal(name=name) for name in ("transfer", "last", "begin_update", "word")
+    transfer, last, begin_update, begins, done = (
+        Signal(name=name) for name in ("transfer", "last", "begin_update", "begins", "done")
     )
+    # Sums go round in the adders: who adds to one waits for its slot.
     slot, ahead = _slots(m, sums, delay)
     with m.If(transfer):
         m.d.sync += turn.eq(Mux(turn == sums - 1, 0, turn + 1))
+    # Counts what pipelines still hold when their task has taken its last operand.
     left = Signal(range(max(p.settle_cycles, p.drain_cycles) + 1))
     idle = left == 0
     m.d.sync += [left.eq(Mux(idle, 0, left - 1)), place.eq(place + 1)]
     with m.FSM(name="tasks") as fsm:
-        with m.State("LOAD"):
-            m.d.sync += place.eq(place + word)
-            with m.If(word & (place == p.columns - 1)):
-                m.next = "WAIT"
+        # The maximum comes from stage 2, the caches from outside: whichever is later.
         with m.State("WAIT"):
             m.d.sync += [place.eq(0), turn.eq(0)]
-            with m.If(unit.steps.valid):
+            m.d.comb += begins.eq(unit.steps.valid & loaded)
+            with m.If(begins):
                 m.next = "COLUMNS"
         # Until the vector units are free, and zeros have come out of all adders.
         with m.State("COLUMNS"), m.If(place == max(p.groups + 2, sums) - 1):
             m.d.sync += left.eq(p.settle_cycles)
             m.next = "CORRECT"
+        # AC.3, as positions come; the last one names the step's end.
         with m.State("CORRECT"), m.If(transfer & last):
             with m.If(left < delay + 1):
                 m.d.sync += left.eq(delay + 1)
             m.next = "SETTLE"
+        # Until the last product is in its sum.
         with m.State("SETTLE"), m.If(idle & (slot == sums - 1)):
             m.d.sync += rotation.eq(0)
             m.next = "COMBINE"
+        # One sum of each lane joins the caches' part in every rotation.
         with m.State("COMBINE"):
             with m.If(slot == sums - 1):
                 m.d.sync += rotation.eq(rotation + 1)
@@ -99,18 +105,13 @@ def tasks(m: Module, unit: Any, walks: Value, output: Value) -> Tasks:
             with m.Elif(idle & ~unit.outputs.valid):
                 m.d.sync += place.eq(0)
                 m.next = "OUTPUT"
+        # AC.4: numerator times reciprocal.
         with m.State("OUTPUT"), m.If(output):
-            m.d.sync += place.eq(0)
-            m.next = "STORE"
-        with m.State("STORE"):
-            m.d.sync += place.eq(place + word)
-            leaves = unit.updated.valid & unit.updated.ready
-            with m.If(leaves & (place == p.columns)):
-                m.d.sync += place.eq(0)
-                m.next = "LOAD"
-    return Tasks(
-        fsm.ongoing, place, slot, rotation, ahead == turn, transfer, last, begin_update, word
-    )
+            m.d.comb += done.eq(1)
+            m.next = "WAIT"
+    met = ahead == turn
+    strobes = (transfer, last, begin_update, begins, done)
+    return Tasks(fsm.ongoing, place, slot, rotation, met, *strobes)
 
 
 def _slots(m: Module, sums: int, delay: int) -> tuple[Signal, Signal]:

@@ -104,6 +104,7 @@ class UpdateStore(Unit):
                     memory.read_enable.eq(enable),
                     memory.read_address.eq(address),
                 ]
+            # Only counters are cleared: what stands behind them is never read.
             with m.If(self.clear):
                 m.d.sync += kept[index].eq(0)
             with m.Elif(self.store[index]):
@@ -157,6 +158,7 @@ class UpdateStore(Unit):
                     with m.If(lane == p.lanes - 1):
                         m.next = "IDLE"
         m.d.comb += self.walks.eq(self.begin | ~fsm.ongoing("IDLE"))
+        # A pass may be longer than there are groups, for the adders to write before the next reads.
         shown = fsm.ongoing("WALK") & (cycle < p.groups)
         m.d.sync += [self.shown.eq(shown), self.group.eq(cycle)]
         return read, lane, next_entry, cycle
@@ -173,6 +175,7 @@ class UpdateStore(Unit):
         for lane in range(p.lanes):
             m.d.sync += self.elements[lane].eq(Array(codes[lane :: p.lanes])[cycle])
         m.d.sync += [
+            # Both coefficients stand behind the value in its word.
             self.alpha.eq(held[16 * size : 16 * size + 16]),
             self.beta.eq(held[16 * size + 16 :]),
         ]

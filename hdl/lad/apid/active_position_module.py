@@ -183,6 +183,7 @@ class ActivePositionModule(Unit):
         m.submodules.drain = drain = PositionDrain(
             lanes=p.lanes, entry=p.entry_layout, position=p.position_layout
         )
+        # Groups go in at full rate, positions come out one by one.
         connect_streams(m, fifo.sink, drain.entries)
         connect_streams(m, drain.positions, self.positions)
 
@@ -192,6 +193,7 @@ class ActivePositionModule(Unit):
         m.d.comb += [
             taken.eq(self.steps.valid & self.groups.valid & move),
             self.groups.ready.eq(self.steps.valid & move),
+            # The step's length and maximum stand until its last group.
             self.steps.ready.eq(taken & entry.last),
         ]
         outside = self._outside(m, move)
@@ -205,6 +207,7 @@ class ActivePositionModule(Unit):
         latency = p.add_stages + 1
         ended = delay_line(m, beside, latency, name="beside", enable=move)[-1]
         valid = delay_line(m, taken, latency, name="valid", enable=move, reset=True)[-1]
+        # The latest positions are in no cache: active whatever was compared.
         active = ended.present & (ended.entry.recent | Cat(outside))
         # A group without an active position needs no place in the FIFO.
         room = fifo.source.ready | ~active.any()
@@ -250,6 +253,7 @@ class ActivePositionModule(Unit):
                 subtractor=True, stages=p.add_stages, enable=True
             )
             m.submodules[f"check_{lane}"] = check = IntervalCheck(table=p.table)
+            # The table is asked when the difference is there.
             mode = delay_line(m, group.modes[lane], p.add_stages, name=f"mode_{lane}", enable=move)
             m.d.comb += [
                 Value.cast(subtract.a).eq(group.scores[lane]),

@@ -7,7 +7,7 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.lad.control.lane_groups import LaneCollector
-from hdl.lad.lad_parameters import LadParameters
+from hdl.lad.lad_tile_parameters import LadTileParameters
 from hdl.memory.memory_fifo import MemoryFifo
 from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
@@ -27,7 +27,7 @@ class ActiveFetcher(Unit):
 
     Parameters
     ----------
-    parameters : LadParameters
+    parameters : LadTileParameters
         Dimensions.
 
     Members
@@ -37,7 +37,7 @@ class ActiveFetcher(Unit):
     positions : In(stream)
         From the active position module.
     requests : Out(stream)
-        `head` and `position`.
+        `head` and `position`; `last`.
     fetched : In(stream)
         Their `key`, `value` and `counters`, in order.
     active : Out(stream)
@@ -46,13 +46,13 @@ class ActiveFetcher(Unit):
         For the attention computation module.
     """
 
-    def __init__(self, *, parameters: LadParameters) -> None:
+    def __init__(self, *, parameters: LadTileParameters) -> None:
         self.parameters = p = parameters
         super().__init__(
             {
                 "head": In(p.head_shape),
                 "positions": In(stream.Signature(p.apid.position_layout)),
-                "requests": Out(stream.Signature(p.place_layout)),
+                "requests": Out(stream.Signature(p.asked_layout)),
                 "fetched": In(stream.Signature(p.active_layout)),
                 "active": Out(stream.Signature(p.md.active_layout)),
                 "vectors": Out(stream.Signature(p.ac.vectors_layout)),
@@ -75,6 +75,7 @@ class ActiveFetcher(Unit):
         m.submodules.pairs = pairs = LaneCollector(shape=pair, lanes=p.ac.lanes)
         connect_streams(m, waiting.sink, pairs.items)
 
+        # What is known of a position waits for its row.
         named, known = self.positions, requested.sink.payload
         comes = Signal()
         m.d.comb += [
@@ -82,6 +83,7 @@ class ActiveFetcher(Unit):
             self.requests.valid.eq(named.valid & requested.source.ready),
             self.requests.payload.head.eq(self.head),
             self.requests.payload.position.eq(named.payload.position),
+            self.requests.payload.last.eq(named.payload.last),
             named.ready.eq(self.requests.ready & requested.source.ready),
             requested.source.valid.eq(named.valid & self.requests.ready),
             requested.source.payload.eq(named.payload),

@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.lad.exp_intervals import MODE_BITS
 from hdl.lad.interval_table import COUNT_BITS
-from hdl.lad.lad_parameters import LadParameters
+from hdl.lad.lad_tile_parameters import LadTileParameters
 from hdl.unit import Unit
 
 CHANGE = data.StructLayout({"mode": MODE_BITS, "count": COUNT_BITS})
@@ -22,7 +22,7 @@ class MarkMerger(Unit):
 
     Parameters
     ----------
-    parameters : LadParameters
+    parameters : LadTileParameters
         Dimensions.
 
     Members
@@ -33,15 +33,18 @@ class MarkMerger(Unit):
         `mode` and `count` of each active position, in order.
     merged : Out(stream)
         The `group`'s number in its step, `modes`, `counts` and `last`; `head` is set elsewhere.
+    active : Out(lanes)
+        Which of the group's lanes were active.
     """
 
-    def __init__(self, *, parameters: LadParameters) -> None:
+    def __init__(self, *, parameters: LadTileParameters) -> None:
         self.parameters = p = parameters
         super().__init__(
             {
                 "groups": In(stream.Signature(p.apid.counts_layout)),
                 "changes": In(stream.Signature(CHANGE)),
                 "merged": Out(stream.Signature(p.marks_layout)),
+                "active": Out(p.apid.lanes),
             }
         )
 
@@ -64,6 +67,7 @@ class MarkMerger(Unit):
             # The last change of a group passes through in the cycle in which the group leaves.
             merged.group.eq(number),
             merged.last.eq(group.last),
+            self.active.eq(group.active),
         ]
         for lane in range(lanes):
             # Changes come one by one; those of a group wait here for its last.

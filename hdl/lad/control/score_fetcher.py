@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.lad.apid.position_drain import PositionDrain
 from hdl.lad.group_walk import large_modes, walk_groups
-from hdl.lad.lad_parameters import LadParameters
+from hdl.lad.lad_tile_parameters import LadTileParameters
 from hdl.memory.memory_fifo import MemoryFifo
 from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
@@ -25,7 +25,7 @@ class ScoreFetcher(Unit):
 
     Parameters
     ----------
-    parameters : LadParameters
+    parameters : LadTileParameters
         Dimensions.
 
     Members
@@ -44,7 +44,7 @@ class ScoreFetcher(Unit):
         For the attention score module.
     """
 
-    def __init__(self, *, parameters: LadParameters) -> None:
+    def __init__(self, *, parameters: LadTileParameters) -> None:
         self.parameters = p = parameters
         super().__init__(
             {
@@ -115,6 +115,7 @@ class ScoreFetcher(Unit):
     def _list(self, m: Module, taken: Value, wanted: Any) -> None:
         """Say which positions of a group are centres or in M; the newest comes with the step."""
         apid = self.parameters.apid
+        # The same walk as the modules behind have: all see the same lanes.
         walk = walk_groups(m, apid, length=self.steps.payload.length, taken=taken)
         base, remaining = walk.base, walk.remaining
         m.d.comb += self.steps.ready.eq(taken & walk.ends)

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal
+from amaranth.hdl import Array, Cat, Module, Signal
 from amaranth.lib.wiring import In, Out
 
-from hdl.lad.lad_parameters import LadParameters
+from hdl.lad.lad_tile_parameters import LadTileParameters
 from hdl.unit import Unit
 
 SLOTS = 8
@@ -23,7 +23,7 @@ class StepSlots(Unit):
 
     Parameters
     ----------
-    parameters : LadParameters
+    parameters : LadTileParameters
         Dimensions.
 
     Members
@@ -40,9 +40,13 @@ class StepSlots(Unit):
         Of a step, the part of that place in `ENDS` ends in this cycle.
     heads : Out.array(len(ENDS))
         The head whose part each works for.
+    freed : Out(1)
+        A step has ended, all of it.
+    freed_head : Out
+        Whose it was.
     """
 
-    def __init__(self, *, parameters: LadParameters) -> None:
+    def __init__(self, *, parameters: LadTileParameters) -> None:
         self.parameters = p = parameters
         super().__init__(
             {
@@ -52,6 +56,8 @@ class StepSlots(Unit):
                 "idle": Out(1),
                 "ended": In(len(ENDS)),
                 "heads": Out(p.head_shape).array(len(ENDS)),
+                "freed": Out(1),
+                "freed_head": Out(p.head_shape),
             }
         )
 
@@ -75,6 +81,7 @@ class StepSlots(Unit):
             self.idle.eq(~Cat(taken).any()),
         ]
 
+        # Parts end at different times, but each in the order of the steps.
         pointers = [Signal(range(SLOTS), name=f"at_{name}") for name in ENDS]
         for index, pointer in enumerate(pointers):
             m.d.comb += self.heads[index].eq(Array(heads)[pointer])
@@ -92,6 +99,9 @@ class StepSlots(Unit):
             with m.Elif(taken[slot] & (oldest == slot) & (left[slot] == 0)):
                 m.d.sync += taken[slot].eq(0)
         m.d.sync += newest.eq(newest + self.begin)
-        ends = Array(taken)[oldest] & (Array(left)[oldest] == 0)
-        m.d.sync += oldest.eq(Mux(ends, oldest + 1, oldest))
+        m.d.comb += [
+            self.freed.eq(Array(taken)[oldest] & (Array(left)[oldest] == 0)),
+            self.freed_head.eq(Array(heads)[oldest]),
+        ]
+        m.d.sync += oldest.eq(oldest + self.freed)
         return m

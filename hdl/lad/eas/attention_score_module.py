@@ -95,6 +95,7 @@ class AttentionScoreModule(Unit):
         connect_streams(m, found.sink, self.centres)
 
         item = self._keys(m, units, rescaler.lengths, found)
+        # Whose product it is comes out of the units' pipeline with it.
         ended = delay_line(m, item, p.vector.scalar_latency, name="item")[-1]
         m.d.comb += [
             rescaler.write.eq(units[0].o_scal_valid),
@@ -121,16 +122,19 @@ class AttentionScoreModule(Unit):
         taken = found.sink.valid & found.sink.ready
         m.d.sync += pending.eq(pending + loads - taken)
         with m.FSM(name="keys") as fsm:
+            # Query and new key into the two register rows.
             with m.State("LOAD"):
                 m.d.comb += loads.eq(self.steps.valid & lengths.ready & (pending != IN_FLIGHT))
                 with m.If(loads):
                     m.next = "NEWEST"
+            # The new key first: its norm is needed by every cosine behind it.
             with m.State("NEWEST"):
                 m.d.comb += [issue.eq(free), self.steps.ready.eq(free)]
                 with m.If(free):
                     m.next = "KEYS"
                     with m.If(item.last):
                         m.next = "LOAD"
+            # EAS.1, EAS.3 and EAS.5 at once: each key passes both units.
             with m.State("KEYS"):
                 m.d.comb += [issue.eq(self.keys.valid & free), self.keys.ready.eq(free)]
                 with m.If(issue & item.last):

@@ -84,6 +84,7 @@ class CentreUpdater(Unit):
 
         m.submodules.multiply = multiply = FloatMultiply(stages=p.multiply_stages)
         m.submodules.divide = divide = FloatDivide(stages=p.divide_stages)
+        # The product of both norms is the divisor; the dot product waits for it.
         dividend = delay_line(m, product, p.multiply_stages, name="dividend")[-1]
         stages = p.multiply_stages + p.divide_stages
         item = delay_line(m, measured, stages, name="measured")[-1]
@@ -138,6 +139,7 @@ class CentreUpdater(Unit):
         decision = Cat(near.less, best["cosine"][-1], best["own"], best["centre"], best["own_norm"])
         waited = delay_line(m, decision, p.divide_stages, name="decision")[-1]
         bits = p.position_bits
+        # The decision waits for the quotient that goes with it.
         own, centre = waited[2 : 2 + bits], waited[2 + bits : 2 + 2 * bits]
         one = Const(BINARY16.one, FP16)
         # A negative cosine's ratio is negative; both norms' quotient is not.

@@ -90,6 +90,7 @@ class ScoreRescaler(Unit):
         connect_streams(m, self.lengths, begun.source)
 
         move, taken, ends = Signal(), Signal(), Signal()
+        # Halves of the tables that hold a step's scores, complete.
         filled = Signal(range(3))
         m.d.comb += [
             # Both are out of registers: whoever is full stops tables, multipliers and maximum
@@ -110,6 +111,7 @@ class ScoreRescaler(Unit):
         beside = Cat(present, ends, length, Value.cast(group.modes), Value.cast(group.counts))
         waited = delay_line(m, beside, late, name="beside", enable=move)[-1]
         valid = delay_line(m, taken, late, name="valid", enable=move, reset=True)[-1]
+        # Where the step's end and length stand in what waited.
         header, modes = apid.lanes + 1 + len(length), len(Value.cast(group.modes))
         m.d.comb += [
             fifo.source.valid.eq(valid & move),
@@ -117,6 +119,7 @@ class ScoreRescaler(Unit):
             Value.cast(fifo.source.payload.modes).eq(waited[header : header + modes]),
             Value.cast(fifo.source.payload.counts).eq(waited[header + modes :]),
         ]
+        # Lanes beyond the length must not win the maximum.
         there = [Mux(waited[lane], product, LOWEST) for lane, product in enumerate(products)]
         self._maximum(m, move, valid, waited[apid.lanes : header], there, headers.source)
         return m
@@ -149,6 +152,7 @@ class ScoreRescaler(Unit):
             m.submodules[f"multiply_{lane}"] = multiply = FloatMultiply(
                 stages=p.multiply_stages, enable=True
             )
+            # A position in M has a score of its own in the table, with factor 1.
             own = Signal(p.position_bits, name=f"own_{lane}")
             one = Const(BINARY16.one, FP16)
             factor = Mux(exact, one, group.ratios[lane])

@@ -190,6 +190,7 @@ class LinearModule(Unit):
             ]
         latency = p.vector.scalar_latency
         marks = Cat(walk.first, walk.last, walk.ends)
+        # Where a product's sum stands travels beside it through the vector units.
         read = delay_line(m, walk.go, latency, name="reads", reset=True)
         place = delay_line(m, walk.place, latency + 1 + p.add_stages, name="place")
         marked = delay_line(m, marks, latency + 1 + p.add_stages, name="marks")
@@ -228,6 +229,7 @@ class LinearModule(Unit):
         p = self.parameters
         # Nothing behind the vector units can wait: a result has a place before it is begun.
         pending, keeps = Signal(range(p.in_flight + 1)), Signal()
+        # Counted from a product's begin to its sum's leaving.
         leaves = self.outputs.valid & self.outputs.ready
         m.d.sync += pending.eq(pending + keeps - leaves)
         return pending != p.in_flight, keeps
@@ -236,6 +238,7 @@ class LinearModule(Unit):
         """Go through slices, groups and samples; read the input of each product."""
         p = self.parameters
         task = self.tasks.payload
+        # Three loops: slices outside, groups in them, samples inside, so that weights stand still.
         sample, number = Signal(range(p.samples)), Signal(range(p.slices))
         group, place = Signal(range(p.groups)), Signal(range(p.samples * p.groups))
         base, written = (
@@ -255,6 +258,7 @@ class LinearModule(Unit):
                         with m.If(last_slice):
                             m.d.sync += number.eq(0)
                             m.next = "MULTIPLY"
+            # A transfer of weights serves all samples before the next is taken.
             with m.State("MULTIPLY"):
                 # A sum is written before the next slice reads it.
                 paced = (place != 0) | (waited == p.pace)

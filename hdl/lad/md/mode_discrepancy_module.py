@@ -94,6 +94,7 @@ class ModeDiscrepancyModule(Unit):
             issue.eq(loaded & self.active.valid & (waiting != p.in_flight)),
             self.active.ready.eq(loaded & (waiting != p.in_flight)),
             self.steps.ready.eq(issue & active.last),
+            # What a position brings along waits beside its dot product, in the same order.
             sides.source.valid.eq(issue),
             sides.source.payload.marks.eq(active.marks),
             sides.source.payload.present.eq(active.present),
@@ -102,11 +103,13 @@ class ModeDiscrepancyModule(Unit):
             scores.source.valid.eq(units[0].o_scal_valid),
         ]
         m.d.sync += [
+            # A product under way has its place behind the unit, which cannot wait.
             waiting.eq(waiting + issue - used),
             loaded.eq((loaded | self.steps.valid) & ~self.steps.ready),
         ]
         for lane, unit in enumerate(units):
             m.d.comb += [
+                # The query is loaded once a step; all its keys pass by it.
                 unit.load.eq(self.steps.valid & ~loaded),
                 unit.i_vec1.eq(step.query),
                 unit.valid.eq(issue),
@@ -155,6 +158,7 @@ class ModeDiscrepancyModule(Unit):
             ]
         for lane in range(p.lanes):
             mark = sides.payload.marks[lane]
+            # Each lane is a pipeline of its own: positions of a transfer never meet.
             update, interval, mode = self._update(
                 m, lane, move, scores.payload[lane], sides.payload.maximum, mark
             )
@@ -176,6 +180,7 @@ class ModeDiscrepancyModule(Unit):
             subtractor=True, stages=p.add_stages, enable=True
         )
         m.submodules[f"update_{lane}"] = update = ModeUpdate(parameters=p)
+        # The mark is as late as the difference that it belongs to.
         waited = delay_line(m, mark, p.add_stages, name=f"mark_{lane}", enable=move)[-1]
         m.d.comb += [
             Value.cast(subtract.a).eq(score),
@@ -209,6 +214,7 @@ class ModeDiscrepancyModule(Unit):
                 difference.enable.eq(move),
             ]
             results[name] = Value.cast(difference.result)
+        # The product is the last of the three: the differences wait for it.
         held = delay_line(
             m,
             Cat(results["alpha"], results["beta"]),

@@ -55,6 +55,7 @@ class ModeUpdate(Unit):
         """Compare with all bounds; then count, and compare counts."""
         m = Module()
         p = self.parameters
+        # An order-preserving code turns every bound into one unsigned comparison.
         key, above = Signal(FP16), Signal(p.table.intervals - 1)
         number = ~is_nan(self.difference)
         m.d.comb += [
@@ -68,6 +69,7 @@ class ModeUpdate(Unit):
                 m.d.comb += found.eq(index)
 
         mark = Signal(p.mark_layout, reset_less=True)
+        # A mode has four bits, of which a short table does not use all.
         top = p.table.intervals - 1
         old_mode = Mux(self.mark.mode > top, top, self.mark.mode)
         with m.If(self.enable):
@@ -83,6 +85,7 @@ class ModeUpdate(Unit):
             # The mode's count is kept beside the mode, where non-active steps count too.
             fresh = ~mark.recent & (self.mode == index)
             m.d.comb += counter.eq(Mux(fresh, mark.count, mark.counters[index]))
+        # Both counters are read before either is written: the comparison is of this step.
         before = Array(counters)[self.interval]
         counted, update = Signal(COUNT_BITS), Signal()
         overtakes = (self.interval != self.mode) & (counted > Array(counters)[self.mode])

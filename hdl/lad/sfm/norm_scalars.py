@@ -117,8 +117,10 @@ class NormScalars(Unit):
             m.d.sync += left.eq(cycles)
             m.next = state
 
+        # The width is a constant: dividing by it is a product.
         inverse = Const(p.reciprocal_width, FP16)
         with m.FSM(name="steps"):
+            # Terms are added up until one of both results is asked for.
             with m.State("SUM"):
                 with m.If(self.begin_mean):
                     m.d.sync += [r.first.eq(r.total), r.second.eq(inverse)]
@@ -146,6 +148,7 @@ class NormScalars(Unit):
                 with m.If(ends):
                     m.d.sync += r.square.eq(added)
                     begin(p.root_stages, "ROOT")
+            # 1 over the root of mean square and epsilon.
             with m.State("ROOT"), m.If(ends):
                 m.d.sync += self.deviation.eq(rooted)
                 m.d.comb += self.done.eq(1)

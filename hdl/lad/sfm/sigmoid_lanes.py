@@ -52,6 +52,7 @@ class SigmoidLanes(Unit):
         p = self.parameters
         width = p.lanes * BINARY16.width
         groups = p.vector.head_size // p.lanes
+        # A shift register instead of a multiplexer in front of the lanes.
         turning = Signal(p.vector.head_size * BINARY16.width, reset_less=True)
         group, moves = Signal(range(groups)), Signal()
         with m.If(self.begin):

@@ -185,6 +185,7 @@ class SpecialFunctionModule(Unit):
         """Go from pass to pass; read the slices of each."""
         p = self.parameters
         offered = self.vectors.payload
+        # What the stream says of its first slice holds for the row.
         function = Signal(Function, reset_less=True)
         epsilon = Signal(FP16, reset_less=True)
         place, done = (Signal(range(p.slices + 1), name=name) for name in ("place", "done"))
@@ -199,6 +200,7 @@ class SpecialFunctionModule(Unit):
         with m.If(on("LOAD")):
             m.d.sync += [function.eq(offered.function), epsilon.eq(offered.epsilon)]
 
+        # While a row arrives its function stands on the stream, later in the register.
         latest = Mux(on("LOAD"), Value.cast(offered.function), Value.cast(function))
         count = Mux(latest <= Function.RMS_NORM.value, p.slices, 1)
         shown = delay_line(m, issue, 2, name="shown", reset=True)
@@ -207,6 +209,7 @@ class SpecialFunctionModule(Unit):
         taken = self.results.valid & self.results.ready
         needs = (~now.any(WEIGHTED) | self.factors.valid) & (~on("BIAS") | self.addends.valid)
         waits = now.any(("LOAD", "MEAN", "DEVIATION"))
+        # A slice is read only when what it meets is there: nothing behind the memory waits.
         room = Mux(on("OUT"), ~self.results.valid | self.results.ready, needs)
         m.d.comb += [
             issue.eq(more & (rest == 0) & room & ~waits),
@@ -218,6 +221,7 @@ class SpecialFunctionModule(Unit):
         with m.If(retire):
             m.d.sync += done.eq(done + 1)
         with m.If(ends):
+            # Every pass goes over the row from its begin.
             m.d.sync += [place.eq(0), done.eq(0), rest.eq(0)]
         # The memory's output is the stream's payload: it stands until the next read.
         with m.If(on("OUT") & (issue | self.results.ready)):
@@ -275,6 +279,7 @@ class SpecialFunctionModule(Unit):
         self, m: Module, port: Any, now: _Pass, item: Any, sigmoids: Any, scalar: Value
     ) -> None:
         """Give the vector unit a pass's slices; what they are multiplied by is loaded before."""
+        # A turned vector is the halves exchanged, one of them negated: wires only.
         half = self.parameters.vector.head_size // 2
         squares, scaled = now.on("SQUARES"), now.any(("SCALE", "NORMALISE"))
         operation = Mux(scaled, Operation.SCALE, Operation.ELEMENT_WISE)
@@ -307,6 +312,7 @@ class SpecialFunctionModule(Unit):
         p = self.parameters
         sums = Signal(p.vector.vector_layout)
         sine, centre = now.on("SINE"), now.on("CENTRE")
+        # Centring adds the negated mean in the adders that serve residual sums.
         negated = Cat(mean[:-1], ~mean[-1])
         for lane in range(p.vector.head_size):
             m.submodules[f"add_{lane}"] = add = FloatAdd(stages=p.add_stages)

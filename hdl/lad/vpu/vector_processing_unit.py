@@ -168,6 +168,7 @@ class VectorProcessingUnit(Unit):
         """Choose the first factors, multiply, add up."""
         m = Module()
         p, port = self.parameters, self.port
+        # One vector for many operations: only the other one has to come each cycle.
         row = Signal(p.vector_layout, reset_less=True)
         with m.If(port.load):
             m.d.sync += row.eq(port.i_vec1)

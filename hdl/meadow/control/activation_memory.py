@@ -58,6 +58,7 @@ class ActivationMemory(Unit):
         m.submodules.memory = memory = Memory(depth=p.words, width=p.state_layout.size)
         connect_streams(m, self.reads, reading.walks)
         connect_streams(m, self.writes, writing.walks)
+        # An address leaves only if what it reads can stand: there is no word to lose.
         place, target, leaves, arrives = reading.addresses, writing.addresses, Signal(), Signal()
         m.d.comb += [
             place.ready.eq(~words.valid | words.ready),

@@ -55,6 +55,7 @@ class BurstList(Unit):
         ]
         with m.If(self.blocks.valid & self.blocks.ready):
             m.d.sync += [blocks.eq(self.blocks.payload), requests.valid.eq(1)]
+        # No multiplier: each address is the one before and the spacing.
         with m.If(requests.valid & requests.ready):
             m.d.sync += [
                 blocks.address.eq(blocks.address + blocks.spacing),

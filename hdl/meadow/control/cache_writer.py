@@ -52,6 +52,7 @@ class CacheWriter(Unit):
         m.submodules.bursts = bursts = BurstList(parameters=p)
         connect_streams(m, self.blocks, bursts.blocks)
         connect_streams(m, bursts.requests, self.cache_writes.requests)
+        # The length is kept by itself, since the list counts its own bursts down.
         length, word = (Signal(range(p.features + 1), name=name) for name in ("length", "word"))
         moves, ended = Signal(), Signal()
         m.d.comb += [
@@ -59,6 +60,7 @@ class CacheWriter(Unit):
             words.valid.eq(results.valid),
             results.ready.eq(words.ready),
             *(
+                # Results are 16 bits wide and INT8 here, as the instruction says.
                 narrow.eq(wide[: narrow.shape().width])
                 for narrow, wide in zip(words.payload.word, results.payload.word, strict=True)
             ),

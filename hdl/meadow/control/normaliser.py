@@ -60,6 +60,7 @@ class Normaliser(Unit):
         m = Module()
         p = self.parameters
         m.submodules.scaler = scaler = RowScaler(parameters=p)
+        # A norm's weights come in once and are replayed for every token of the block.
         m.submodules.weights = weights = ReplayBuffer(
             shape=p.norm.values_layout, depth=p.state_words
         )
@@ -84,6 +85,7 @@ class Normaliser(Unit):
             with m.If(weights.release):
                 m.d.sync += row.eq(0)
         for narrow, value in zip(self.results.payload, norm.results.payload["values"], strict=True):
+            # All scales are in the weights, so that one constant shift is left.
             rounded = rounded_right(value, NORM_DROP, Rounding.HALF_EVEN)
             m.d.comb += narrow.eq(saturate(rounded, OPERAND)[0])
         return m

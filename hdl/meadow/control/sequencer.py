@@ -17,6 +17,7 @@ TASKS = {
     Kind.NORM: ("vectors", "read", "write"),
     Kind.GEMM: ("command", "read", "old", "write", "cache"),
     Kind.TPHS: ("vectors", "command", "read", "keys", "values", "write"),
+    Kind.PREDICT: ("predict",),
 }
 """What is handed out; of a GEMM `old` only if its results are combined, and to memory or cache."""
 
@@ -46,6 +47,8 @@ class Sequencer(Unit):
         Bursts of the cache that are read, and written.
     vectors, stores : Out(stream)
         Requests of hidden states, norms' weights and tables, and of states that leave.
+    predict : Out(1), predicted : In(1)
+        A prediction shall leave, and leaves.
     finished : In(1)
         The instruction's last result is where it belongs.
     idle : Out(1)
@@ -64,6 +67,8 @@ class Sequencer(Unit):
                 "writes": Out(stream.Signature(p.walk_layout)),
                 **{n: Out(stream.Signature(p.blocks_layout)) for n in ("keys", "values", "cache")},
                 **{n: Out(stream.Signature(request)) for n in ("vectors", "stores")},
+                "predict": Out(1),
+                "predicted": In(1),
                 "finished": In(1),
                 "idle": Out(1),
             }
@@ -83,15 +88,17 @@ class Sequencer(Unit):
         with m.If(self.instructions.valid & ~busy):
             # What is no kind has no task, and is done.
             known = Value.cast(new.kind) <= max(kind.value for kind in Kind)
-            m.d.sync += [now.eq(new), busy.eq(1), done.eq(~known)]
+            # A prediction that has left leaves nothing to wait for.
+            m.d.sync += [now.eq(new), busy.eq(1), done.eq(~known | (new.kind == Kind.PREDICT))]
             # Which of a kind's tasks an instruction has.
-            chosen = {"old": new.combine != Combine.KEEP, "cache": new.cached}
+            kept, compared = new.combine == Combine.KEEP, new.combine == Combine.COMPARE
+            chosen = {"old": ~kept & ~compared, "cache": new.cached}
             for kind, tasks in TASKS.items():
                 with m.If(new.kind == kind):
                     for name in tasks:
                         wanted = chosen.get(name, 1)
                         if kind is Kind.GEMM and name == "write":
-                            wanted = ~new.cached
+                            wanted = ~new.cached & ~compared
                         m.d.sync += waiting[name].eq(wanted)
         # A GEMM reads its tokens, then what its results are combined with.
         old = waiting["old"] & ~waiting["read"]
@@ -112,6 +119,9 @@ class Sequencer(Unit):
                 if name == "read":
                     with m.If(old):
                         m.d.sync += waiting["old"].eq(0)
+        m.d.comb += self.predict.eq(waiting["predict"])
+        with m.If(self.predicted):
+            m.d.sync += waiting["predict"].eq(0)
         # The last result may come before a task that nobody waits for is taken.
         with m.If(self.finished):
             m.d.sync += done.eq(1)

@@ -65,6 +65,7 @@ class WeightPath(Unit):
         m = Module()
         p = self.parameters
         m.submodules.unpacker = unpacker = WeightUnpacker(parameters=p.unpacker)
+        # Chunks come as many a cycle as there are lanes; words have a head's elements.
         m.submodules.gearbox = gearbox = Gearbox(
             shape=OPERAND, items_in=p.unpacker_items, items_out=p.head_size
         )

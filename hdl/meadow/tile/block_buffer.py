@@ -59,6 +59,7 @@ class BlockBuffer(Unit):
         """Write at one place, read at another."""
         m = Module()
         m.submodules.words = words = Memory(depth=2 * self.depth, width=self.width)
+        # Two banks in one memory; the upper begins at `depth`, which need be no power of two.
         filling, reading = Signal(), Signal()
         place, index = Signal(range(self.depth + 1)), Signal(range(self.depth + 1))
         full = [Signal(name=f"full_{bank}") for bank in range(2)]
@@ -76,6 +77,7 @@ class BlockBuffer(Unit):
             there.eq(whole | (index < place)),
             leaves.eq(passes.valid & there & (~sink.valid | sink.ready)),
             passes.ready.eq(leaves & ends),
+            # A bank is free with its last read: what is written next comes a cycle later.
             released.eq(leaves & ends & passes.payload.release),
             words.read_enable.eq(leaves),
             words.read_address.eq(index + Array([0, self.depth])[reading]),
@@ -85,6 +87,7 @@ class BlockBuffer(Unit):
             m.d.sync += place.eq(place + 1)
             with m.If(source.payload.last):
                 m.d.sync += [place.eq(0), filling.eq(~filling)]
+        # The memory's output is the stream's payload: it stands until the next read.
         with m.If(leaves | sink.ready):
             m.d.sync += sink.valid.eq(leaves)
         with m.If(leaves):

@@ -71,6 +71,7 @@ class BroadcastingProcessingElement(Unit):
         p = self.parameters
         m.submodules.feed = feed = OperandFeed(parameters=p, broadcasting=True)
         m.submodules.exit = exit_stage = ResultExit(parameters=p)
+        # One requantiser serves all accumulators: their sums are taken apart behind the pass.
         m.submodules.sums = sums = Serialiser(shape=p.sum_shape, items=p.multipliers)
         for name in ("inputs", "weights", "pipeline"):
             connect_streams(m, getattr(self, name), getattr(feed, name))
@@ -89,6 +90,7 @@ class BroadcastingProcessingElement(Unit):
             exit_stage.sums.payload.last.eq(sums.items.payload.last),
             sums.items.ready.eq(exit_stage.sums.ready),
         ]
+        # Flags travel beside the products' register.
         flags = Cat(feed.step, feed.first, feed.last)
         step, first, last = delay_line(m, flags, 1, name="flags", enable=move, reset=True)[-1]
         with m.If(move):
@@ -100,6 +102,7 @@ class BroadcastingProcessingElement(Unit):
             m.d.comb += sums.groups.payload["items"][i].eq(total)
             with m.If(move):
                 m.d.sync += product.eq(feed.operand * feed.weight[i])
+                # The first product of a pass replaces the sum of the pass before.
                 with m.If(step):
                     m.d.sync += total.eq(Mux(first, 0, total) + product)
         return m

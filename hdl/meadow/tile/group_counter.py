@@ -24,6 +24,7 @@ def group_counter(
         The group is done with; the next one follows, behind the last the next head's first.
     """
     first: Any = Signal(len(tokens), name=name)
+    # Tokens need be no multiple of the lanes: the last group is the first that reaches them.
     last = Signal(name=f"{name}_last")
     m.d.comb += last.eq(first + lanes >= tokens)
     with m.If(ends):

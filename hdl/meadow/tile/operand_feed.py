@@ -78,6 +78,7 @@ class OperandFeed(Unit):
         p, settings = self.parameters, self.settings
         gemm = settings.mode == Mode.GEMM
         step, ends, row_ends, input_valid = Signal(), Signal(), Signal(), Signal()
+        # A second register takes the next row in while this one is multiplied.
         pipeline = buffered(m, "pipeline", self.pipeline, depth=PIPELINE_REGISTERS)
         m.submodules.input_file = inputs = RegisterFile(width=8 * p.multipliers, depth=p.input_file)
         self._weights(m, step, ends, input_valid, step & ends & row_ends & ~settings.hold)
@@ -92,6 +93,7 @@ class OperandFeed(Unit):
             inputs.read_enable.eq(self.move),
             inputs.read_address.eq(row + chunk),
             inputs.release.eq(step & gemm & ends & row_ends),
+            # A parallel element keeps its row for a pass, a broadcasting one takes a scalar a step.
             pipeline.ready.eq(step & ~gemm & (ends | self.broadcasting)),
         ]
 
@@ -144,6 +146,7 @@ class OperandFeed(Unit):
         ]
         with m.If(step & ~streamed):
             m.d.sync += address.eq(Mux(ends, 0, address + 1))
+        # As late as a word that is read from the register file.
         with m.If(self.move):
             m.d.sync += passed.eq(word.word)
 

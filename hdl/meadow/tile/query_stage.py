@@ -51,6 +51,8 @@ class QueryStage(Unit):
         For each group the head's weights, pair after pair; `ready` does not depend on `valid`.
     queries : Out(stream)
         A query, pairs side by side.
+    sums : Out(struct)
+        Each pair of sums, neither rotated nor rounded, in the cycle after it is complete.
     """
 
     def __init__(self, *, parameters: AttentionParameters) -> None:
@@ -62,6 +64,7 @@ class QueryStage(Unit):
                 "inputs": In(stream.Signature(p.inputs_layout)),
                 "weights": In(stream.Signature(p.weights_layout)),
                 "queries": Out(stream.Signature(p.query_layout)),
+                "sums": Out(p.sums_layout),
             }
         )
 
@@ -69,37 +72,29 @@ class QueryStage(Unit):
         """Spread over the elements, add their sums, rotate, requantise, collect."""
         m = Module()
         p = self.parameters
+        # By halves: both elements of a pair are there in the same cycle.
         elements = [[self._element(m, half, part) for part in range(p.slices)] for half in range(2)]
         every_element = [element for half in elements for element in half]
-        # Multicast: a word goes to all elements at once.
-        inputs = [element.inputs for element in every_element]
-        weights = [element.weights for element in every_element]
-        m.d.comb += [
-            self.inputs.ready.eq(fork_handshake(m, self.inputs.valid, inputs)),
-            self.weights.ready.eq(fork_handshake(m, self.weights.valid, weights)),
-        ]
-        for number, element in enumerate(every_element):
-            own = self.inputs.payload.words[number % p.slices]
-            m.d.comb += [
-                element.inputs.payload.word.eq(own),
-                element.inputs.payload.last.eq(self.inputs.payload.last),
-                element.weights.payload.word.eq(self.weights.payload.word[number]),
-                element.weights.payload.last.eq(self.weights.payload.last),
-            ]
-
+        self._spread(m, every_element)
         results = [element.results for element in every_element]
         m.submodules.queries = queries = Collector(
             shape=data.ArrayLayout(RESULT, HALVES), items=p.size // HALVES
         )
         pair = queries.items
         move = Signal()
+        # All stages behind the elements move together, unless the collector is full.
         m.d.comb += move.eq(~pair.valid | pair.ready)
         valid = join_handshake(m, results, move)
         sums = [Signal(signed(p.query_bits), name=f"sum_{half}", reset_less=True) for half in "xy"]
         with m.If(move):
             for total, half in zip(sums, elements, strict=True):
                 m.d.sync += total.eq(tree_sum([element.results.payload.value for element in half]))
+        # A register that has just been written says so, however long its contents stay.
+        m.d.sync += self.sums.strobe.eq(valid & move)
+        m.d.comb += [tap.eq(total) for tap, total in zip(self.sums.pair, sums, strict=True)]
+        # A sum of another kind of GEMM goes the same way, at position 0.
         turned, stages = self._rotated(m, sums, move, valid & move, results[0].payload.last)
+        # Valid bits travel beside the register of the sums, the rotation and the requantiser.
         stages += 1 + REQUANTISER_STAGES
         for half, value in enumerate(turned):
             m.submodules[f"requantiser_{half}"] = requantiser = Requantiser(
@@ -129,11 +124,31 @@ class QueryStage(Unit):
         m.submodules[f"element_{half}_{part}"] = element
         m.d.comb += [
             element.settings.mode.eq(Mode.GEMM),
+            # Each word of weights is used once a pass, and comes from the buffer before the lanes.
             element.settings.streamed.eq(1),
             element.settings.wide.eq(1),
             element.settings.chunks.eq(self.command.chunks - 1),
         ]
         return element
+
+    def _spread(self, m: Module, elements: list[ParallelProcessingElement]) -> None:
+        """Give each element its slice of the token, and its weights."""
+        # Multicast: a word goes to all elements at once.
+        inputs = [element.inputs for element in elements]
+        weights = [element.weights for element in elements]
+        m.d.comb += [
+            self.inputs.ready.eq(fork_handshake(m, self.inputs.valid, inputs)),
+            self.weights.ready.eq(fork_handshake(m, self.weights.valid, weights)),
+        ]
+        for number, element in enumerate(elements):
+            # The halves share the token: the second one's elements get the same slices again.
+            own = self.inputs.payload.words[number % self.parameters.slices]
+            m.d.comb += [
+                element.inputs.payload.word.eq(own),
+                element.inputs.payload.last.eq(self.inputs.payload.last),
+                element.weights.payload.word.eq(self.weights.payload.word[number]),
+                element.weights.payload.last.eq(self.weights.payload.last),
+            ]
 
     def _rotated(
         self, m: Module, sums: list[Signal], move: Value, taken: Value, last: Value

@@ -68,6 +68,7 @@ class RegisterFile(Unit):
         m = Module()
         m.submodules.words = words = Memory(depth=2 * self.depth, width=self.width)
         bits = ceil_log2(self.depth)
+        # The bank is the address's highest bit.
         filling, reading, place = Signal(), Signal(), Signal(bits)
         full = [Signal(name=f"full_{bank}") for bank in range(2)]
         ends = [Signal(bits, name=f"end_{bank}", reset_less=True) for bank in range(2)]
@@ -88,9 +89,11 @@ class RegisterFile(Unit):
             m.d.sync += place.eq(place + 1)
             with m.If(source.payload.last):
                 m.d.sync += [place.eq(0), filling.eq(~filling)]
+        # The other bank is read next, whether or not it is full yet.
         with m.If(self.release):
             m.d.sync += reading.eq(~reading)
         for bank in range(2):
+            # Filled and emptied in one cycle are never the same bank.
             with m.If(self.release & (reading == bank)):
                 m.d.sync += full[bank].eq(0)
             with m.If(arrives & source.payload.last & (filling == bank)):

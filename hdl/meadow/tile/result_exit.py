@@ -59,11 +59,13 @@ class ResultExit(Unit):
         filed = Signal()
         move, valid = Signal(), Signal()
         total = self.sums.payload
+        # Sums that shall pass as they are wait beside the requantiser, so that order stays.
         flags = Cat(self.sums.valid & self.sums.ready, total.last)
         flags = delay_line(m, flags, STAGES, name="flags", enable=move, reset=True)[-1]
         wide = delay_line(m, total.value, STAGES, name="sum", enable=move)[-1]
         clamped, _saturated = saturate(requantiser.result, OPERAND)
         m.d.comb += [
+            # Only INT8 is kept: the register file has no room for sums.
             filed.eq((settings.mode == Mode.GEMM) & ~settings.wide),
             valid.eq(flags[0]),
             move.eq(~valid | Mux(filed, kept.source.ready, self.results.ready)),

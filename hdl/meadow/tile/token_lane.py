@@ -48,6 +48,8 @@ class TokenLane(Unit):
         For each group what its passes want; `ready` does not depend on `valid`.
     outputs : Out(stream)
         The token's output of a head, group after group.
+    sums : Out(struct)
+        As of `QueryStage`.
     """
 
     def __init__(self, *, parameters: AttentionParameters) -> None:
@@ -62,6 +64,7 @@ class TokenLane(Unit):
                 "keys": In(stream.Signature(p.word_layout)),
                 "values": In(stream.Signature(p.word_layout)),
                 "outputs": Out(stream.Signature(p.output_layout)),
+                "sums": Out(p.sums_layout),
             }
         )
 
@@ -69,6 +72,7 @@ class TokenLane(Unit):
         """Chain the stages."""
         m = Module()
         p, command = self.parameters, self.command
+        # Each stage has another group's token; their valid bits are the whole control.
         m.submodules.query = query = QueryStage(parameters=p)
         m.submodules.score = score = ParallelProcessingElement(parameters=p.element)
         m.submodules.softmax = softmax = PipelinedSoftmax(parameters=p.softmax)
@@ -80,7 +84,11 @@ class TokenLane(Unit):
                 element.settings.scale.eq(command[f"{name}_scale"]),
                 element.settings.shift.eq(command[f"{name}_shift"]),
             ]
-        m.d.comb += [query.lane.eq(self.lane), query.command.eq(command)]
+        m.d.comb += [
+            query.lane.eq(self.lane),
+            query.command.eq(command),
+            self.sums.eq(query.sums),
+        ]
         for source, sink in (
             (self.inputs, query.inputs),
             (self.weights, query.weights),
@@ -89,6 +97,7 @@ class TokenLane(Unit):
             (self.values, value.weights),
         ):
             connect_streams(m, source, sink)
+        # Two places each, so that a stage's ready does not reach through to the stage before.
         self._scores(m, buffered(m, "scores", score.results, depth=2), softmax.scores)
         probabilities = buffered(m, "probabilities", softmax.probabilities, depth=2)
         m.d.comb += [
@@ -102,6 +111,7 @@ class TokenLane(Unit):
     def _scores(self, m: Module, results: Any, scores: Any) -> None:
         """Mask what lies behind the token, and have the block's first score reload the table."""
         p, command = self.parameters, self.command
+        # Scores come in the order of keys: counting them says which key and whose token it is.
         feature, begins = Signal(range(p.features)), Signal(init=1)
         taken, last = results.valid & results.ready, results.payload.last
         first, group_last = group_counter(
@@ -137,6 +147,7 @@ class TokenLane(Unit):
             results.ready.eq(words.items.ready),
         ]
         groups, outputs = words.groups, self.outputs
+        # In a GEMM the first stage's word is the result; the other stages stand.
         gemm = command.mode == Mode.GEMM
         m.d.comb += [
             passed.valid.eq(queries.valid & ~gemm),

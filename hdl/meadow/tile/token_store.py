@@ -53,6 +53,7 @@ class TokenStore(Unit):
         """Collect a word of each slice, and write it to the lane whose turn it is."""
         m = Module()
         p, command = self.parameters, self.command
+        # All slices are read at once: a word of each is written together.
         m.submodules.slices = slices = Collector(shape=p.element.word_layout, items=p.slices)
         m.d.comb += [
             slices.items.valid.eq(self.tokens.valid),
@@ -63,6 +64,7 @@ class TokenStore(Unit):
         stores = [
             ReplayBuffer(shape=p.inputs_layout, depth=max(p.lane_words, 2)) for _ in range(p.lanes)
         ]
+        # Who gets the next word: whole tokens go to one lane after the other.
         active, lane, chunk = Signal(), Signal(range(p.lanes)), Signal(range(p.chunks))
         taken, absent, ready = Signal(), Signal(), Signal()
         chunk_last, lane_last = chunk + 1 == command.chunks, lane == p.lanes - 1
@@ -71,6 +73,7 @@ class TokenStore(Unit):
         )
         words, item = slices.groups, stores[0].source.payload["item"]
         m.d.comb += [
+            # A lane without a token is filled up, and computes what nobody takes.
             absent.eq(first + lane >= command.tokens),
             ready.eq(Array(store.source.ready for store in stores)[lane]),
             taken.eq(active & ready & (absent | words.valid)),
@@ -106,6 +109,7 @@ class TokenStore(Unit):
             port.valid.eq(store.sink.valid),
             port.payload.eq(store.sink.payload),
             store.sink.ready.eq(port.ready),
+            # The last head's pass sets the room free for the next block's tokens.
             store.release.eq(head_last & port.payload.end),
         ]
         with m.If(port.valid & port.ready & port.payload.end):

@@ -108,6 +108,7 @@ class ClassOffsets(Unit):
             m.d.sync += [two.eq(one), two_valid.eq(one_valid), total.eq(tree_sum(widths))]
             for lane in lanes:
                 m.d.sync += two_widths[lane].eq(widths[lane])
+                # A sum for each lane instead of a chain over the lanes.
                 m.d.sync += before[lane].eq(tree_sum(widths[:lane]) if lane else 0)
 
         window, position = self._window(m, fires, total, two_valid & two.last)
@@ -164,6 +165,7 @@ class ClassOffsets(Unit):
         m.d.sync += level.eq(stays + arrives)
         with m.If(fires & ~self.abandon):
             m.d.sync += position.eq(after)
+        # Behind the low packet's last bit the high one takes its place.
         with m.If(passed):
             m.d.sync += low.eq(high)
         with m.If(arrives):
@@ -187,6 +189,7 @@ class ClassOffsets(Unit):
         """Shift each offset to its place, and add it to its class's base."""
         p = self.parameters
         rough, fine, masks = found
+        # Fourth stage: the shift by less than 32; fifth: base and offset.
         four, four_valid = Signal(p.group_layout, reset_less=True), Signal()
         bases = Array(self.bases[number] for number in range(MOST_CLASSES))
         with m.If(moves):

@@ -55,6 +55,7 @@ class FieldExtractor(Unit):
         """Hold a payload, and shift it down by what was taken."""
         m = Module()
         p = self.parameters
+        # A packet is held until its last fields leave; the next follows without a gap.
         held, waits = Signal(p.payload_layout, reset_less=True), Signal()
         taken, moves, more = self.payloads.payload, Signal(), Signal()
         m.d.comb += [
@@ -69,10 +70,12 @@ class FieldExtractor(Unit):
                 out.number.eq(Mux(more, p.fields, held.number)),
                 out.last.eq(held.last & ~more),
             ]
+            # Every width's slice is wired, and one chosen: a shifter would be larger.
             for place in range(p.fields):
                 m.d.sync += out.ids[place].eq(self._field(held, place))
         with m.If(self.payloads.ready):
             m.d.sync += [held.eq(taken), waits.eq(self.payloads.valid)]
+        # What was taken falls off the low end, so that fields are always in the same places.
         with m.Elif(moves):
             m.d.sync += [
                 held.payload.eq(self._behind(held)),

@@ -85,6 +85,7 @@ class PacketIntake(Unit):
     def elaborate(self, platform: Any) -> Module:
         """Take a matrix, then its packets, then say how it went."""
         m = Module()
+        # Ended: the last packet came; closed: the last field was sent; gone: the last group left.
         running, ended, closed = Signal(), Signal(), Signal()
         failed, gone, found = Signal(), Signal(), Signal(RESULT)
         packet_waits, stuck = Signal(), Signal()
@@ -96,10 +97,12 @@ class PacketIntake(Unit):
                 m.d.sync += self.abandon.eq(0)
                 with m.If(self.matrices.valid):
                     m.next = "RUN"
+            # All packets are taken, also those of a matrix that has failed.
             with m.State("RUN"):
                 m.d.comb += running.eq(1)
                 with m.If(ended & closed & gone & ~packet_waits):
                     m.next = "REPORT"
+            # One report a matrix, before the next one begins.
             with m.State("REPORT"):
                 m.d.comb += self.results.valid.eq(1)
                 m.d.comb += self.results.payload.eq(found)
@@ -192,6 +195,7 @@ class PacketIntake(Unit):
                     m.d.comb += number.eq(Mux(whole, *counts))
         out, finishes = self.payloads.payload, Signal()
         m.d.comb += finishes.eq(remaining <= number)
+        # Fields are counted here: a damaged packet cannot make a matrix longer.
         free = ~self.payloads.valid | self.payloads.ready
         with m.If(free):
             m.d.sync += self.payloads.valid.eq(0)

@@ -148,6 +148,7 @@ class WeightUnpacker(Unit):
         begins = told.bypass | complete.bit_select(half, 1)
         m.d.comb += [
             unpacker.matrices.payload.eq(told.packed),
+            # An ID beyond the rows that came would read what another matrix left.
             unpacker.matrices.payload.unique.eq(Mux(~told.bypass & fewer, size, unique)),
             unpacker.matrices.valid.eq(self.matrices.valid & begins),
             self.matrices.ready.eq(unpacker.matrices.ready & begins),
@@ -180,6 +181,7 @@ class WeightUnpacker(Unit):
         p = self.parameters
         filled, row = Signal(), Signal(ceil_log2(p.entries) + 1)
         taken, fits, writes = self.tables.payload, Signal(), Signal()
+        # Rows that do not fit are taken and dropped, and the matrix is told so.
         takes = self.tables.valid & self.tables.ready
         m.d.comb += [
             self.tables.ready.eq(~complete.bit_select(filled, 1)),
@@ -206,6 +208,7 @@ class WeightUnpacker(Unit):
         p = self.parameters
         half, bypass = read
         out, group, bits = self.weights.payload, groups.payload, 8 * p.chunk
+        # Raw weights pass beside the tables, as late as what is looked up.
         passed = Signal(data.ArrayLayout(unsigned(bits), p.unpacker.lanes), reset_less=True)
         as_they_are = Signal(reset_less=True)
         moves = ~self.weights.valid | self.weights.ready

@@ -123,7 +123,7 @@ class AppendSequencer(Unit):
         self._write(m, held, partial, mask, word)
         return m
 
-    def _write(self, m: Module, held: Signal, partial: Signal, mask: Signal, word: Signal) -> None:
+    def _write(self, m: Module, held: Any, partial: Signal, mask: Signal, word: Signal) -> None:
         """Take an append; look, read where a mask of bytes is not enough, write, advance."""
         command = self.command
         wide = Cat(bit.replicate(4) for bit in mask)

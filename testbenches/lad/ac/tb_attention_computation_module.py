@@ -14,15 +14,11 @@ from golden.lad.apid.active_position_module import exact_interval
 from hdl.lad.ac.ac_parameters import AttentionComputationModuleParameters
 from hdl.lad.interval_table import EIGHT
 from testbenches.bench import Bench, catalog_parameters, context
-from testbenches.lad.vectors import LAYERS, capture, head_vectors
+from testbenches.lad.vectors import LAYERS, head_vectors
+from testbenches.lad.vectors import prepare as prepare
 from testbenches.packing import from_integers, pack, to_integers, unpack
 
 Codes = NDArray[np.uint16]
-
-
-def prepare(p: AttentionComputationModuleParameters) -> None:
-    """Capture the tensors before the simulator starts."""
-    capture()
 
 
 @dataclass(frozen=True)
@@ -87,20 +83,13 @@ class AcBench:
             vectors = {name: spread(getattr(one, name), 1 << 16) for name in ("keys", "values")}
             self.sources["vectors"].send(to_integers(pack(p.vectors_layout, vectors)))
 
-    async def run(self, steps: list[Step]) -> list[tuple[int, int]]:
-        """Run steps after a reset and compare; return when each had its caches and was done."""
+    async def run(self, steps: list[Step]) -> list[int]:
+        """Run steps after a reset and compare; return when each output came."""
         await self.bench.reset()
         for sink in self.sinks.values():
             sink.received.clear()
         self.send(steps)
-        columns, spans = self.p.columns, []
-        for number in range(len(steps)):
-            taken = (number + 1) * columns
-            await self.bench.run(until=lambda n=taken: self.sources["caches"].taken >= n)
-            begins = self.bench.cycle
-            first = number * columns + 1
-            await self.bench.run(until=lambda n=first: len(self.sinks["updated"].received) >= n)
-            spans.append((begins, self.bench.cycle))
+        columns = self.p.columns
         await self.bench.run(
             until=lambda: (
                 len(self.sinks["updated"].received) == len(steps) * columns
@@ -110,7 +99,7 @@ class AcBench:
         for _ in range(20):
             await self.bench.step()
         self._check([step.answer(self.p) for step in steps])
-        return spans
+        return [cycle for cycle, _payload in self.sinks["outputs"].received]
 
     def _check(self, answers: list[Computed]) -> None:
         p, show = self.p, "{:#x}".format
@@ -189,15 +178,16 @@ async def real_caches(dut: Any) -> None:
     """SmolLM2's attention by caches, with as many corrections and updates as were measured."""
     bench = AcBench(dut, "real_caches")
     p = bench.p
-    steps = real_steps(p, 4 if context()["full"] else 2, 60, 4)
-    spans = await bench.run(steps)
+    steps = real_steps(p, 6 if context()["full"] else 3, 60, 4)
+    outputs = await bench.run(steps)
     size = p.vector.head_size
     formula = 0.0
-    for step in steps:
+    # From output to output: what a step costs behind another.
+    for step in steps[1:]:
         updated = int(step.corrections.update.sum())
         formula += (size + len(step.corrections.alpha) + updated * size + 3 * updated) / 3
     bench.bench.record(
-        cycles=sum(ends - begins for begins, ends in spans),
+        cycles=outputs[-1] - outputs[0],
         ideal_cycles=int(np.ceil(formula)),
         tensors=f"SmolLM2 layers {LAYERS}, {len(steps)} steps",
     )

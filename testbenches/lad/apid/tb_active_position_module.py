@@ -12,16 +12,12 @@ from golden.lad.apid.active_position_module import exact_interval, identify
 from golden.llm import open_trace
 from hdl.lad.apid.active_position_module import ActivePositionModuleParameters
 from testbenches.bench import Bench, catalog_parameters, context
-from testbenches.lad.vectors import LAYERS, TOKENS, capture, random_codes
+from testbenches.lad.vectors import LAYERS, TOKENS, random_codes
+from testbenches.lad.vectors import prepare as prepare
 from testbenches.packing import from_integers, pack, to_integers, unpack
 from testbenches.streams import PAUSES
 
 Codes = NDArray[np.uint16]
-
-
-def prepare(p: ActivePositionModuleParameters) -> None:
-    """Capture the tensors before the simulator starts."""
-    capture()
 
 
 @dataclass(frozen=True)

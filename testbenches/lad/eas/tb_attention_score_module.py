@@ -20,17 +20,13 @@ from golden.lad.eas.attention_score_module import (
 from hdl.arith.float_format import BINARY16
 from hdl.lad.eas.eas_parameters import AttentionScoreModuleParameters
 from testbenches.bench import Bench, catalog_parameters, context
-from testbenches.lad.vectors import LAYERS, capture, head_vectors, random_codes
+from testbenches.lad.vectors import LAYERS, head_vectors, random_codes
+from testbenches.lad.vectors import prepare as prepare
 from testbenches.packing import from_integers, pack, to_integers, unpack
 from testbenches.streams import PAUSES
 
 Codes = NDArray[np.uint16]
 Integers = NDArray[np.int64]
-
-
-def prepare(p: AttentionScoreModuleParameters) -> None:
-    """Capture the tensors before the simulator starts."""
-    capture()
 
 
 @dataclass(frozen=True)

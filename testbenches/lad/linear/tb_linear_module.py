@@ -12,16 +12,12 @@ from golden.lad.linear.linear_module import linear, sliced
 from golden.llm import open_trace
 from hdl.lad.linear.linear_module import LinearModuleParameters
 from testbenches.bench import Bench, catalog_parameters
-from testbenches.lad.vectors import LAYERS, TOKENS, capture, random_codes
+from testbenches.lad.vectors import LAYERS, TOKENS, random_codes
+from testbenches.lad.vectors import prepare as prepare
 from testbenches.packing import from_integers, pack, to_integers, unpack
 from testbenches.streams import PAUSES
 
 Codes = NDArray[np.uint16]
-
-
-def prepare(p: LinearModuleParameters) -> None:
-    """Capture the tensors before the simulator starts."""
-    capture()
 
 
 @dataclass(frozen=True)
@@ -86,16 +82,23 @@ def task_payloads(
     }
     size = p.vector.head_size
     inputs = sliced(task.inputs, size).swapaxes(0, 1).reshape(-1, size)
-    missing = -len(task.weights) % p.units
-    noise = rng.integers(0, 1 << 16, (missing, task.weights.shape[1]))
-    rows = sliced(np.concatenate([task.weights, noise]), size)
-    rows = rows.reshape(-1, p.units, *rows.shape[1:]).transpose(2, 0, 1, 3)
-    rows = rows.reshape(-1, p.units, size)
     return {
         "tasks": to_integers(pack(p.task_layout, header)),
         "inputs": to_integers(pack(p.input_layout, {"slice": inputs})),
-        "weights": to_integers(pack(p.weights_layout, {"rows": rows})),
+        "weights": weight_payloads(p, task.weights, rng),
     }
+
+
+def weight_payloads(
+    p: LinearModuleParameters, matrix: Codes, rng: np.random.Generator
+) -> list[int]:
+    """Return what the stream of weights carries of a matrix [rows, columns]."""
+    size = p.vector.head_size
+    missing = -len(matrix) % p.units
+    noise = rng.integers(0, 1 << 16, (missing, matrix.shape[1]))
+    rows = sliced(np.concatenate([matrix, noise]), size)
+    rows = rows.reshape(-1, p.units, *rows.shape[1:]).transpose(2, 0, 1, 3)
+    return to_integers(pack(p.weights_layout, {"rows": rows.reshape(-1, p.units, size)}))
 
 
 def check_sums(bench: Bench, p: LinearModuleParameters, tasks: list[Task], sink: Any) -> None:

@@ -12,16 +12,12 @@ from golden.lad.md.mode_discrepancy_module import Discrepancies, Positions, disc
 from golden.lad.vpu.vector_processing_unit import dot_product
 from hdl.lad.md.md_parameters import ModeDiscrepancyModuleParameters
 from testbenches.bench import Bench, catalog_parameters, context
-from testbenches.lad.vectors import LAYERS, capture, head_vectors, random_codes
+from testbenches.lad.vectors import LAYERS, head_vectors, random_codes
+from testbenches.lad.vectors import prepare as prepare
 from testbenches.packing import from_integers, pack, to_integers, unpack
 from testbenches.streams import PAUSES
 
 Codes = NDArray[np.uint16]
-
-
-def prepare(p: ModeDiscrepancyModuleParameters) -> None:
-    """Capture the tensors before the simulator starts."""
-    capture()
 
 
 @dataclass(frozen=True)

@@ -13,16 +13,12 @@ from golden.llm import open_trace
 from golden.llm.model import SMOLLM2
 from hdl.lad.sfm.sfm_parameters import Function, SpecialFunctionModuleParameters
 from testbenches.bench import Bench, catalog_parameters, context
-from testbenches.lad.vectors import LAYERS, TOKENS, capture, head_vectors, random_codes
+from testbenches.lad.vectors import LAYERS, TOKENS, head_vectors, random_codes
+from testbenches.lad.vectors import prepare as prepare
 from testbenches.packing import from_integers, pack, to_integers, unpack
 
 Codes = NDArray[np.uint16]
 EPSILON = 1e-5
-
-
-def prepare(p: SpecialFunctionModuleParameters) -> None:
-    """Capture the tensors before the simulator starts."""
-    capture()
 
 
 @dataclass

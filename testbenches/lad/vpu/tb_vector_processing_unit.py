@@ -11,16 +11,12 @@ from numpy.typing import NDArray
 from golden.lad.vpu.vector_processing_unit import dot_product, element_wise
 from hdl.lad.vpu.vector_processing_unit import Operation, VectorProcessingUnitParameters
 from testbenches.bench import Bench, catalog_parameters, context
-from testbenches.lad.vectors import LAYERS, capture, head_vectors, random_codes
+from testbenches.lad.vectors import LAYERS, head_vectors, random_codes
+from testbenches.lad.vectors import prepare as prepare
 from testbenches.packing import from_integers, pack, to_integers, unpack
 from testbenches.streams import PAUSES, Port, read
 
 Codes = NDArray[np.uint16]
-
-
-def prepare(p: VectorProcessingUnitParameters) -> None:
-    """Capture the tensors before the simulator starts."""
-    capture()
 
 
 @dataclass(frozen=True)

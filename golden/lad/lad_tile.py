@@ -1,0 +1,240 @@
+"""LAD's tile, bit for bit: decoding steps of a head, module after module, and what they move."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.lad.ac.attention_computation_module import Corrections, attention
+from golden.lad.apid.active_position_module import identify
+from golden.lad.eas.attention_score_module import attention_scores, key_centre, large_modes
+from golden.lad.md.mode_discrepancy_module import Positions, discrepancies
+from hdl.lad.lad_tile_parameters import LadTileParameters
+
+Codes = NDArray[np.uint16]
+Integers = NDArray[np.int64]
+
+
+@dataclass(kw_only=True, eq=False)
+class Head:
+    """What the memory outside holds of one head's decoding.
+
+    Members
+    -------
+    keys, values : array [capacity, d]
+        FP16 codes of the KV cache.
+    centres, norms, ratios, modes, counts : array [capacity]
+        G.
+    counters : array [capacity, intervals]
+        How often a position was in each interval; the mode's is stale.
+    caches : array [d + 1, d + 2]
+        A to F as the attention computation module has them.
+    length : int
+        Positions.
+    latest : array
+        Positions that were active in the last step.
+    """
+
+    keys: Codes
+    values: Codes
+    centres: Integers
+    norms: Codes
+    ratios: Codes
+    modes: Integers
+    counts: Integers
+    counters: Integers
+    caches: NDArray[np.uint64]
+    length: int = 0
+    latest: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    @classmethod
+    def empty(cls, p: LadTileParameters) -> "Head":
+        """Return a head without positions."""
+        size, capacity = p.vector.head_size, p.capacity
+        return cls(
+            keys=np.zeros((capacity, size), np.uint16),
+            values=np.zeros((capacity, size), np.uint16),
+            centres=np.zeros(capacity, np.int64),
+            norms=np.zeros(capacity, np.uint16),
+            ratios=np.zeros(capacity, np.uint16),
+            modes=np.zeros(capacity, np.int64),
+            counts=np.zeros(capacity, np.int64),
+            counters=np.zeros((capacity, p.table.intervals), np.int64),
+            caches=np.zeros((size + 1, size + 2), np.uint64),
+        )
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Rows that a step reads and writes outside.
+
+    Members
+    -------
+    groups : int
+        Of G, read and written.
+    keys : int
+        Keys of centres and of M, but for the new one.
+    active : int
+        Keys, values and counters of J, read; counters written.
+    caches : int
+        Columns of the caches, read and written.
+    """
+
+    groups: int
+    keys: int
+    active: int
+    caches: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a step gives.
+
+    Members
+    -------
+    output : array [d]
+        FP16 codes.
+    not_positive : bool
+        Whether the denominator was not above 0.
+    maximum : int
+        FP16 code of m.
+    fetched, active, changed : array
+        Positions whose keys the scores needed, J and U; ascending.
+    moved : Moved
+        Traffic.
+    ahead, hits : int
+        Positions that can be fetched ahead, the last step's J; and those of them in J.
+    """
+
+    output: Codes
+    not_positive: bool
+    maximum: int
+    fetched: Integers
+    active: Integers
+    changed: Integers
+    moved: Moved
+    ahead: int
+    hits: int
+
+
+def equation_7(p: LadTileParameters, step: Step) -> float:
+    """Return the cycles that the paper's formula gives a step."""
+    n = int(step.active[-1]) + 1
+    size, active, changed = p.vector.head_size, len(step.active), len(step.changed)
+    return max(
+        step.moved.keys + n / 256,
+        n / p.apid.lanes,
+        active / p.md.lanes,
+        (size + active + changed * size + 3 * changed) / 3,
+    )
+
+
+@dataclass(kw_only=True, eq=False)
+class LadTile:
+    """A tile and the heads that it serves.
+
+    Parameters
+    ----------
+    parameters : LadTileParameters
+        Dimensions.
+
+    Members
+    -------
+    heads : list of Head
+        One for each head of each sample.
+    """
+
+    parameters: LadTileParameters
+    heads: list[Head] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Begin with empty heads unless there are some."""
+        p = self.parameters
+        self.heads = self.heads or [Head.empty(p) for _ in range(p.heads)]
+
+    def step(self, number: int, query: Codes, key: Codes, value: Codes) -> Step:
+        """Decode one token of a head: stages 1 to 6, and the write-back.
+
+        Parameters
+        ----------
+        number : int
+            Which head.
+        query, key, value : array [d]
+            FP16 codes; the query is divided by the root of d.
+        """
+        p, head = self.parameters, self.heads[number]
+        new = head.length
+        n = head.length = new + 1
+        head.keys[new], head.values[new] = key, value
+        head.modes[new] = head.counts[new] = 0
+        head.counters[new] = 0
+        intervals, recent = p.table.intervals, p.recent
+
+        # Stages 1 and 2: the keys of C and M, scores, the new key's centre.
+        precise = large_modes(head.modes[:n], intervals=intervals, recent=recent)
+        centres = np.nonzero(head.centres[:new] == np.arange(new))[0]
+        fetched = np.union1d(centres, np.nonzero(precise[:-1])[0]).astype(np.int64)
+        rows = np.append(fetched, new)
+        scored = attention_scores(
+            query, head.keys[rows], head.centres[:n], head.ratios[:n], precise, rows
+        )
+        found = key_centre(key, head.keys[centres], centres, head.norms[centres])
+        head.centres[new] = new if found.centre < 0 else found.centre
+        head.norms[new], head.ratios[new] = found.norm, found.ratio
+
+        # Stage 3: who left its mode's interval; all others count.
+        identified = identify(
+            scored.scores,
+            scored.maximum,
+            head.modes[:n],
+            head.counts[:n],
+            table=p.table,
+            recent=recent,
+        )
+        active = np.nonzero(identified.active)[0]
+        head.counts[:n] = identified.counts
+
+        # Stages 4 and 5: exact scores, counters, modes, coefficients.
+        before = Positions(
+            head.modes[active],
+            head.counts[active],
+            head.counters[active],
+            active >= n - recent,
+            active == n - recent,
+        )
+        changes = discrepancies(query, head.keys[active], scored.maximum, before, table=p.table)
+        head.modes[active], head.counts[active] = changes.mode, changes.count
+        head.counters[active] = changes.counters
+
+        # Stage 6: the output, and the caches behind the step.
+        corrections = Corrections(
+            changes.alpha_score,
+            changes.alpha,
+            changes.beta,
+            changes.update,
+            head.keys[active],
+            head.values[active],
+        )
+        computed = attention(
+            head.caches,
+            query,
+            scored.maximum,
+            corrections,
+            cache_format=p.ac.cache_format,
+            lanes=p.ac.lanes,
+            interleaved=p.ac.cache_stages,
+        )
+        head.caches = computed.caches
+        ahead, head.latest = head.latest, active
+        moved = Moved(-(-n // p.apid.lanes), len(fetched), len(active), p.ac.columns)
+        return Step(
+            computed.output,
+            computed.not_positive,
+            scored.maximum,
+            fetched,
+            active,
+            active[changes.update],
+            moved,
+            len(ahead),
+            len(np.intersect1d(active, ahead)),
+        )

@@ -1,0 +1,127 @@
+"""Perplexity of the golden whole models of the systems that speak, on windows of the same text.
+
+``python -m golden.study.spoken SYSTEM`` prints a JSON object: `float32` is the model itself, `veda`
+and `meadow` are the bit-exact models of what the Verilog computes.
+"""
+
+import argparse
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.arith.float_values import codes
+from golden.llm.language_model import LanguageModel, open_language_model
+from golden.llm.texts import text_named
+from golden.meadow.whole_model import WholeModel as MeadowModel
+from golden.meadow.whole_model import embedded, integer_model, vocabulary_sums
+from golden.veda.whole_model import WholeModel as VedaModel
+from golden.veda.whole_model import next_block
+from hdl.catalog import entry_named
+
+Logits = NDArray[np.floating[Any]]
+Reader = Callable[[list[int]], Logits]
+"""From a window's tokens to what each one predicts, shape (tokens, vocabulary)."""
+
+CALIBRATION = 256
+
+
+def window_loss(logits: Logits, tokens: list[int]) -> float:
+    """Return the sum of negative log-likelihoods of all tokens but the first."""
+    logits = logits[:-1] - logits[:-1].max(axis=1, keepdims=True)
+    chances = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    return float(-chances[np.arange(len(tokens) - 1), tokens[1:]].sum())
+
+
+def float_reader(model: LanguageModel, budget: int) -> Reader:
+    """Return what `transformers` computes in float32 with a full cache."""
+    import torch
+
+    from golden.llm.model import load_model
+
+    decoder = load_model(model.file)
+
+    def read(tokens: list[int]) -> Logits:
+        with torch.inference_mode():
+            return decoder(torch.tensor([tokens])).logits[0].double().numpy()
+
+    return read
+
+
+def meadow_reader(model: LanguageModel, budget: int) -> Reader:
+    """Return MEADOW's golden model: a window is one block, as a prompt's."""
+    p = entry_named("meadow").parameters("smollm2")
+    text = model.tokens_of(text_named("prose"))[:CALIBRATION]
+    integers = integer_model(model, text, p)
+
+    def read(tokens: list[int]) -> Logits:
+        result = MeadowModel(p, integers).step(embedded(model.embedding, tokens))
+        sums = vocabulary_sums(integers.vocabulary, result.states[-1], p)
+        return sums * integers.vocabulary.step
+
+    return read
+
+
+def veda_reader(model: LanguageModel, budget: int) -> Reader:
+    """Return VEDA's golden model, token by token, each of which evicts one behind the budget."""
+    p = entry_named("veda").parameters("smollm2_vocabulary")
+    weights = [model.layer(number).mapped(codes) for number in range(model.shape.layers)]
+    vocabulary, embedding = codes(model.projection()), codes(model.embedding)
+
+    def read(tokens: list[int]) -> Logits:
+        golden = VedaModel(p, weights, vocabulary, model.shape.rope_base)
+        logits, cached = [], 0
+        for position, token in enumerate(tokens):
+            block = next_block(position, cached=cached, budget=budget, reserved=32)
+            result = golden.step(block, embedding[[token]])
+            assert result.logits is not None
+            logits.append(p.array.sum_format.decode(result.logits))
+            cached += 1 - block.evictions
+        return np.stack(logits).astype(np.float64)
+
+    return read
+
+
+READERS = {"float32": float_reader, "meadow": meadow_reader, "veda": veda_reader}
+
+
+def measured(system: str, *, windows: int, context: int, budget: int) -> dict[str, Any]:
+    """Return a system's perplexity over the first windows of the news."""
+    model = open_language_model()
+    tokens = model.tokens_of(text_named("news"))
+    read = READERS[system](model, budget)
+    loss = 0.0
+    for window in range(windows):
+        own = tokens[window * context :][:context]
+        loss += window_loss(read(own), own)
+    count = windows * (context - 1)
+    return {
+        "system": system,
+        "text": "news",
+        "windows": windows,
+        "context": context,
+        "budget": budget if system == "veda" else None,
+        "tokens": count,
+        "perplexity": math.exp(loss / count),
+    }
+
+
+def main() -> None:
+    """Print what was measured."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("system", choices=READERS)
+    parser.add_argument("--windows", type=int, default=8)
+    parser.add_argument("--context", type=int, default=256)
+    parser.add_argument("--budget", type=int, default=512)
+    chosen = parser.parse_args()
+    found = measured(
+        chosen.system, windows=chosen.windows, context=chosen.context, budget=chosen.budget
+    )
+    print(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()

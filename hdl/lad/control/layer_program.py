@@ -1,0 +1,270 @@
+"""What a token's way through decoder layers consists of: a table of operations on slices."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from amaranth.hdl import unsigned
+from amaranth.lib import data, enum
+
+from hdl.lad.control.slice_walk import LOOPS, walk_layout
+from hdl.lad.lad_parameters import LadParameters
+from hdl.lad.sfm.sfm_parameters import Function
+
+MOVES = 3
+"""Walks at most that an operation's operands need."""
+
+
+class Way(enum.Enum, shape=4):
+    """What a slice that is read becomes.
+
+    Members
+    -------
+    TASK : int
+        Nothing: a task of the linear module begins.
+    INPUTS : int
+        An input of the linear module.
+    VECTORS, FACTORS, ADDENDS : int
+        Operands of the special function module.
+    KEY, VALUE : int
+        The key and the value of the steps that follow.
+    QUERY : int
+        A step's query; it begins with it.
+    STATES : int
+        A part of a hidden state that leaves.
+    """
+
+    TASK = 0
+    INPUTS = 1
+    VECTORS = 2
+    FACTORS = 3
+    ADDENDS = 4
+    KEY = 5
+    VALUE = 6
+    QUERY = 7
+    STATES = 8
+
+
+class Source(enum.Enum, shape=2):
+    """Where the slices come from that are written.
+
+    Members
+    -------
+    OUTSIDE : int
+        The stream of slices.
+    SUMS : int
+        The linear module.
+    RESULTS : int
+        The special function module.
+    OUTPUTS : int
+        The attention.
+    """
+
+    OUTSIDE = 0
+    SUMS = 1
+    RESULTS = 2
+    OUTPUTS = 3
+
+
+@dataclass(frozen=True)
+class Walk:
+    """Slices of an area: rounds and stride of the outer, the middle and the inner loop."""
+
+    base: int
+    outer: tuple[int, int] = (1, 0)
+    middle: tuple[int, int] = (1, 0)
+    inner: tuple[int, int] = (1, 0)
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """Its fields."""
+        loops = {name: getattr(self, name) for name in LOOPS}
+        return {"base": self.base} | {
+            name: {"rounds": rounds, "stride": stride} for name, (rounds, stride) in loops.items()
+        }
+
+
+@dataclass(frozen=True)
+class Operation:
+    """Operands that are read, and what is written; the next one begins behind both.
+
+    Members
+    -------
+    moves : tuple of (Way, Walk)
+        Of each in turn what its inner loop reads, as often as the loops around it say.
+    writes : tuple of (Source, Walk)
+        At most one.
+    function : Function
+        Of the special function module.
+    outputs : int
+        Slices of a linear layer's output.
+    """
+
+    moves: tuple[tuple[Way, Walk], ...] = ()
+    writes: tuple[tuple[Source, Walk], ...] = ()
+    function: Function = Function.ADD
+    outputs: int = 0
+
+
+@dataclass
+class LayerProgram:
+    """The operations of a token: its arrival, a layer as often as there are layers, its leaving.
+
+    Every linear layer goes from the area of inputs to that of sums; every function in between goes
+    back. The loops over samples are the middle ones.
+
+    Parameters
+    ----------
+    p : LadParameters
+        Dimensions.
+    """
+
+    p: LadParameters
+    operations: list[Operation] = field(default_factory=list)
+    layer: range = range(0)
+
+    def __post_init__(self) -> None:
+        """Write it down."""
+        p, at = self.p, self.p.areas
+        states = self._all(at.state, p.width)
+        self._load(Walk(at.angles, inner=(2 * p.batch, 1)))
+        self._load(states)
+        first = len(self.operations)
+        self._norm()
+        self._linear(p.width, p.projected)
+        self._rotary()
+        self._attention()
+        self._linear(p.heads, p.width)
+        self._residual(states)
+        self._norm()
+        self._linear(p.width, 2 * p.gated)
+        self._gate()
+        self._linear(p.gated, p.width)
+        self._residual(states)
+        # Lines from here are repeated for each layer.
+        self.layer = range(first, len(self.operations))
+        self.operations.append(Operation(((Way.STATES, states),)))
+
+    def _all(self, base: int, slices: int) -> Walk:
+        """Walk over the slices of all samples, one side by side with the other samples'."""
+        batch = self.p.batch
+        return Walk(base, outer=(slices, batch), middle=(batch, 1))
+
+    def _rows(self, base: int, slices: int) -> Walk:
+        """Walk over one sample's slices, then over the next one's."""
+        batch = self.p.batch
+        return Walk(base, middle=(batch, 1), inner=(slices, batch))
+
+    def _load(self, target: Walk) -> None:
+        self.operations.append(Operation(writes=((Source.OUTSIDE, target),)))
+
+    def _function(self, function: Function, target: Walk, *moves: tuple[Way, Walk]) -> None:
+        self.operations.append(Operation(moves, ((Source.RESULTS, target),), function))
+
+    def _norm(self) -> None:
+        """Normalise the states sample by sample, with weights that come from outside."""
+        p, at = self.p, self.p.areas
+        self._load(Walk(at.factors, inner=(p.width, 1)))
+        self._function(
+            Function.RMS_NORM,
+            self._rows(at.inputs, p.width),
+            (Way.VECTORS, self._rows(at.state, p.width)),
+            (Way.FACTORS, Walk(at.factors, middle=(p.batch, 0), inner=(p.width, 1))),
+        )
+
+    def _linear(self, inputs: int, outputs: int) -> None:
+        """Multiply by the next matrix."""
+        p, at = self.p, self.p.areas
+        task = (Way.TASK, Walk(at.inputs))
+        taken = (Way.INPUTS, Walk(at.inputs, inner=(inputs * p.batch, 1)))
+        given = (Source.SUMS, Walk(at.sums, inner=(outputs * p.batch, 1)))
+        self.operations.append(Operation((task, taken), (given,), outputs=outputs))
+
+    def _rotary(self) -> None:
+        """Turn queries and keys where they stand: cosine and sine are one inner loop."""
+        p, at = self.p, self.p.areas
+        heads = p.heads + p.kv_heads
+        turned = self._all(at.sums, heads)
+        angles = Walk(at.angles, outer=(heads, 0), middle=(p.batch, 1), inner=(2, p.batch))
+        self._function(Function.ROTARY, turned, (Way.VECTORS, turned), (Way.FACTORS, angles))
+
+    def _attention(self) -> None:
+        """Begin the steps of a key/value head's query heads, one sample behind the other."""
+        p, at = self.p, self.p.areas
+        # Rows of the one matrix: queries, keys, values.
+        keys = at.sums + p.heads * p.batch
+        values = keys + p.kv_heads * p.batch
+        queries, outputs = (
+            Walk(
+                base,
+                outer=(p.kv_heads, p.shared * p.batch),
+                middle=(p.batch, 1),
+                inner=(p.shared, p.batch),
+            )
+            for base in (at.sums, at.inputs)
+        )
+        moves = (
+            (Way.KEY, self._all(keys, p.kv_heads)),
+            (Way.VALUE, self._all(values, p.kv_heads)),
+            (Way.QUERY, queries),
+        )
+        self.operations.append(Operation(moves, ((Source.OUTPUTS, outputs),)))
+
+    def _residual(self, states: Walk) -> None:
+        """Add the sums to the states."""
+        sums = self._all(self.p.areas.sums, self.p.width)
+        self._function(Function.ADD, states, (Way.VECTORS, states), (Way.ADDENDS, sums))
+
+    def _gate(self) -> None:
+        """Multiply the gate's SiLU by the up projection."""
+        p, at = self.p, self.p.areas
+        gate, up = (self._all(at.sums + skipped * p.batch, p.gated) for skipped in (0, p.gated))
+        inner = self._all(at.inputs, p.gated)
+        self._function(Function.SILU, inner, (Way.VECTORS, gate), (Way.FACTORS, up))
+
+    @property
+    def layout(self) -> data.StructLayout:
+        """An operation in the table."""
+        p = self.p
+        walk = walk_layout(p.place_shape)
+        return data.StructLayout(
+            {
+                "moves": data.ArrayLayout(data.StructLayout({"way": Way, "walk": walk}), MOVES),
+                "number": range(MOVES + 1),
+                "source": Source,
+                "target": walk,
+                "writes": 1,
+                "function": Function,
+                "slices": unsigned(p.tile.linear.slices.bit_length()),
+                "groups": unsigned(p.tile.linear.groups.bit_length()),
+                "rest": range(p.tile.linear.units + 1),
+            }
+        )
+
+    @property
+    def table(self) -> tuple[int, ...]:
+        """The operations as bits."""
+        return tuple(self._bits(one) for one in self.operations)
+
+    def _bits(self, operation: Operation) -> int:
+        """Return an operation's bits."""
+        units, rows = self.p.tile.linear.units, operation.outputs * self.p.head_size
+        groups = -(-rows // units)
+        nowhere = Walk(0)
+        # Every line of the table has all fields; what is not used is never looked at.
+        missing = MOVES - len(operation.moves)
+        moves = (*operation.moves, *[(Way.TASK, nowhere)] * missing)
+        ((source, target),) = operation.writes or ((Source.OUTSIDE, nowhere),)
+        inputs = [walk for way, walk in operation.moves if way is Way.INPUTS]
+        fields: dict[int | str, Any] = {
+            "moves": [{"way": way, "walk": walk.record} for way, walk in moves],
+            "number": len(operation.moves),
+            "source": source,
+            "target": target.record,
+            "writes": bool(operation.writes),
+            "function": operation.function,
+            "slices": sum(walk.inner[0] // self.p.batch for walk in inputs),
+            "groups": groups,
+            # The last group's rows that there are.
+            "rest": rows - (groups - 1) * units if groups else 0,
+        }
+        return self.layout.const(fields).as_value().value

@@ -1,0 +1,308 @@
+"""Lead a token through decoder layers: slices between one memory and the modules of a tile."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from amaranth.hdl import Array, Cat, Const, Module, Signal, Value
+from amaranth.lib import stream
+from amaranth.lib.wiring import In, Out
+
+from hdl.lad.control.layer_program import MOVES, LayerProgram, Source, Way
+from hdl.lad.control.slice_walk import SliceWalk
+from hdl.lad.control.sum_slices import SumSlices
+from hdl.lad.lad_parameters import LadParameters
+from hdl.memory.memory import Memory
+from hdl.stream.connect import connect_streams
+from hdl.stream.fifo import Fifo
+from hdl.unit import Unit
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """The slice at the memory's output.
+
+    Members
+    -------
+    valid, taken : Signal
+        There is one; it is handed over.
+    way : Signal
+        What it becomes.
+    sample : Signal
+        Whose it is, where that matters.
+    busy : Signal
+        It is there, or another one of the operation is to come.
+    """
+
+    valid: Signal
+    taken: Signal
+    way: Any
+    sample: Signal
+    busy: Signal
+
+
+class LayerSequencer(Unit):
+    """Do the operations of a `LayerProgram`, one behind the other, with all samples of a batch.
+
+    An operation reads slices from the memory on chip for the modules that need them, and writes
+    what these give, or what comes from outside. What an operation reads is there when it begins;
+    within one, a slice is overwritten by what came of it, or not at all.
+
+    **Latency** 2 cycles from the last slice written to the next operation's first one read.
+    **Throughput** a slice a cycle in, and one out.
+
+    Parameters
+    ----------
+    parameters : LadParameters
+        Dimensions.
+
+    Members
+    -------
+    slices : In(stream)
+        What comes from outside, in the program's order: `values`; with angles their sample's
+        `length`.
+    sums, results, outputs : In(stream)
+        From linear module, special function module and attention.
+    tasks, inputs, vectors, factors, addends, steps : Out(stream)
+        To them.
+    coming : Out(stream)
+        The head-samples of a token's steps, as soon as it is there.
+    states : Out(stream)
+        Hidden states behind the last layer, slice by slice, of all samples; and whether any
+        denominator on the way was `not_positive`.
+    """
+
+    def __init__(self, *, parameters: LadParameters) -> None:
+        self.parameters = p = parameters
+        self.program = LayerProgram(p)
+        tile = p.tile
+        taken = {
+            "slices": p.slice_layout,
+            "sums": tile.linear.output_layout,
+            "results": tile.sfm.values_layout,
+            "outputs": tile.output_layout,
+        }
+        given = {
+            "tasks": tile.linear.task_layout,
+            "inputs": tile.linear.input_layout,
+            "vectors": tile.sfm.vector_layout,
+            "factors": tile.sfm.values_layout,
+            "addends": tile.sfm.values_layout,
+            "steps": tile.step_layout,
+            "coming": tile.head_layout,
+            "states": p.state_layout,
+        }
+        super().__init__(
+            {name: In(stream.Signature(layout)) for name, layout in taken.items()}
+            | {name: Out(stream.Signature(layout)) for name, layout in given.items()}
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Let the walks of an operation run beside each other; then the next one begins."""
+        m = Module()
+        p = self.parameters
+        m.submodules.memory = memory = Memory(
+            depth=p.areas.end, width=p.tile.vector.vector_layout.size
+        )
+        # The operation stands in registers: the table is read once for it.
+        operation = Signal(self.program.layout, reset_less=True)
+        begin, writing = Signal(), Signal()
+        shown = self._read(m, operation, begin, memory)
+        self._write(m, operation, begin, memory, writing)
+        first, ended = self._advance(m, operation, begin, shown.busy | writing)
+        self._name_heads(m, first & writing)
+        self._hand_out(m, operation, shown, memory.read_data)
+        self._begin_steps(m, shown, memory.read_data, ended)
+
+        # Angles come first, all samples' twice: the lengths that came last stay.
+        lengths = [Signal(p.tile.length_shape, name=f"length_{i}") for i in range(p.batch)]
+        with m.If(first & self.slices.valid & self.slices.ready):
+            m.d.sync += Cat(lengths).eq(Cat(*lengths[1:], self.slices.payload.length))
+        not_positive = Signal()
+        with m.If(ended):
+            m.d.sync += not_positive.eq(0)
+        with m.Elif(self.outputs.valid & self.outputs.ready & self.outputs.payload.not_positive):
+            m.d.sync += not_positive.eq(1)
+        m.d.comb += [
+            self.steps.payload.length.eq(Array(lengths)[shown.sample]),
+            self.states.payload.not_positive.eq(not_positive),
+        ]
+        return m
+
+    def _advance(
+        self, m: Module, operation: Any, begin: Value, busy: Value
+    ) -> tuple[Value, Signal]:
+        """Go through the table; return whether at the first line, and whether a token ends."""
+        p, layer = self.parameters, self.program.layer
+        lines = self.program.table
+        table = Array(Const(bits, self.program.layout.size) for bits in lines)
+        line, number, ended = Signal(range(len(lines))), Signal(range(p.layers)), Signal()
+        with m.FSM(name="operations"):
+            # The table is a multiplexer of constants: it has a cycle to itself.
+            with m.State("FETCH"):
+                m.d.sync += Value.cast(operation).eq(table[line])
+                m.next = "BEGIN"
+            # All four walks take their first place.
+            with m.State("BEGIN"):
+                m.d.comb += begin.eq(1)
+                m.next = "MOVE"
+            with m.State("MOVE"), m.If(~busy):
+                m.d.sync += line.eq(line + 1)
+                # All layers are one part of the table: only what comes from outside differs.
+                with m.If(line == layer.stop - 1):
+                    m.d.sync += number.eq(0)
+                    with m.If(number != p.layers - 1):
+                        m.d.sync += [number.eq(number + 1), line.eq(layer.start)]
+                with m.If(line == len(lines) - 1):
+                    m.d.sync += line.eq(0)
+                    m.d.comb += ended.eq(1)
+                m.next = "FETCH"
+        return line == 0, ended
+
+    def _read(self, m: Module, operation: Any, begin: Value, memory: Any) -> _Shown:
+        """Let an operation's moves take turns wherever an inner loop ends."""
+        p = self.parameters
+        shape = p.place_shape
+        walks = [SliceWalk(place=shape) for _ in range(MOVES)]
+        # One read port: moves have it in turns, and the order of slices is theirs.
+        turn, left, issue = Signal(range(MOVES)), Signal(), Signal()
+        shown = _Shown(
+            Signal(name="shown"),
+            Signal(name="taken"),
+            Signal(Way, name="way", reset_less=True),
+            Signal(range(p.batch), name="sample", reset_less=True),
+            Signal(name="reading"),
+        )
+        pauses, ends = (
+            Array(getattr(walk, name) for walk in walks)[turn] for name in ("pauses", "ends")
+        )
+        m.d.comb += [
+            # The memory's output is what is shown: it stands until the next read.
+            issue.eq(left & (~shown.valid | shown.taken)),
+            memory.read_enable.eq(issue),
+            memory.read_address.eq(Array(walk.place for walk in walks)[turn]),
+            shown.busy.eq(left | shown.valid),
+        ]
+        for index, walk in enumerate(walks):
+            m.submodules[f"move_{index}"] = walk
+            m.d.comb += [
+                walk.walk.eq(operation.moves[index].walk),
+                walk.begin.eq(begin),
+                walk.advance.eq(issue & (turn == index)),
+            ]
+        with m.If(begin):
+            m.d.sync += [left.eq(operation.number != 0), turn.eq(0)]
+        with m.If(issue):
+            m.d.sync += [
+                # The way goes with the slice: the next one may be another move's.
+                shown.way.eq(Array(move.way for move in operation.moves)[turn]),
+                shown.sample.eq(Array(walk.middle for walk in walks)[turn]),
+            ]
+            with m.If(pauses):
+                m.d.sync += turn.eq(turn + 1)
+                with m.If(turn == operation.number - 1):
+                    m.d.sync += [turn.eq(0), left.eq(~ends)]
+        with m.If(issue | shown.taken):
+            m.d.sync += shown.valid.eq(issue)
+        return shown
+
+    def _write(self, m: Module, operation: Any, begin: Value, memory: Any, writing: Signal) -> None:
+        """Write what comes from an operation's source, in the order of its walk."""
+        p = self.parameters
+        m.submodules.target = target = SliceWalk(place=p.place_shape)
+        m.submodules.sum_slices = sums = SumSlices(parameters=p.tile.linear, batch=p.batch)
+        connect_streams(m, self.sums, sums.sums)
+        m.d.comb += [
+            sums.groups.eq(operation.groups),
+            sums.rest.eq(operation.rest),
+            target.walk.eq(operation.target),
+            target.begin.eq(begin),
+        ]
+        sources = {
+            Source.OUTSIDE: self.slices,
+            Source.SUMS: sums.slices,
+            Source.RESULTS: self.results,
+            Source.OUTPUTS: self.outputs,
+        }
+        # The memory is always ready to write: sources wait only for their operation.
+        with m.Switch(operation.source):
+            for source, port in sources.items():
+                with m.Case(source):
+                    m.d.comb += [
+                        port.ready.eq(writing),
+                        target.advance.eq(port.valid & writing),
+                        memory.write_data.eq(Value.cast(port.payload["values"])),
+                    ]
+        m.d.comb += [
+            memory.write_enable.eq(target.advance),
+            memory.write_address.eq(target.place),
+        ]
+        with m.If(begin):
+            m.d.sync += writing.eq(operation.writes)
+        with m.Elif(target.advance & target.ends):
+            m.d.sync += writing.eq(0)
+
+    def _hand_out(self, m: Module, operation: Any, shown: _Shown, content: Value) -> None:
+        """Give the slice that is shown to whom its way says."""
+        p = self.parameters
+        # A task stands until its last product has begun; meanwhile its inputs are read.
+        m.submodules.task = task = Fifo(shape=p.tile.linear.task_layout, depth=1)
+        connect_streams(m, task.sink, self.tasks)
+        ports = {
+            Way.TASK: task.source,
+            Way.INPUTS: self.inputs,
+            Way.VECTORS: self.vectors,
+            Way.FACTORS: self.factors,
+            Way.ADDENDS: self.addends,
+            Way.QUERY: self.steps,
+            Way.STATES: self.states,
+        }
+        with m.Switch(shown.way):
+            for way, port in ports.items():
+                with m.Case(way):
+                    m.d.comb += [
+                        port.valid.eq(shown.valid),
+                        shown.taken.eq(shown.valid & port.ready),
+                    ]
+            # Keys and values go into registers, which never wait.
+            with m.Default():
+                m.d.comb += shown.taken.eq(shown.valid)
+        for payload in (self.vectors, self.factors, self.addends, self.states):
+            m.d.comb += Value.cast(payload.payload["values"]).eq(content)
+        m.d.comb += [
+            task.source.payload.samples.eq(p.batch),
+            task.source.payload.slices.eq(operation.slices),
+            task.source.payload.groups.eq(operation.groups),
+            Value.cast(self.inputs.payload["slice"]).eq(content),
+            self.vectors.payload.function.eq(operation.function),
+            self.vectors.payload.epsilon.eq(p.epsilon),
+        ]
+
+    def _name_heads(self, m: Module, arrives: Value) -> None:
+        """Name all head-samples of a token that has arrived, in the order of their steps."""
+        p = self.parameters
+        # Steps of all layers are known as soon as the token is there.
+        head, names, arrived = Signal(p.tile.head_shape), Signal(), Signal()
+        m.d.sync += arrived.eq(arrives)
+        m.d.comb += [self.coming.valid.eq(names), self.coming.payload.head.eq(head)]
+        with m.If(arrived & ~arrives):
+            m.d.sync += [names.eq(1), head.eq(0)]
+        with m.Elif(names & self.coming.ready):
+            m.d.sync += head.eq(head + 1)
+            with m.If(head == p.layers * p.heads * p.batch - 1):
+                m.d.sync += names.eq(0)
+
+    def _begin_steps(self, m: Module, shown: _Shown, content: Value, ended: Value) -> None:
+        """Keep key and value for the steps of their queries; number the head-samples."""
+        p, step = self.parameters, self.steps.payload
+        for way, part in ((Way.KEY, step.key), (Way.VALUE, step.value)):
+            held = Signal.like(part, name=f"held_{way.name.lower()}", reset_less=True)
+            m.d.comb += part.eq(held)
+            with m.If(shown.valid & (shown.way == way)):
+                m.d.sync += held.eq(content)
+        # Heads of all layers are numbered in the order of their steps.
+        head = Signal(p.tile.head_shape)
+        m.d.comb += [step.head.eq(head), Value.cast(step.query).eq(content)]
+        with m.If(ended):
+            m.d.sync += head.eq(0)
+        with m.Elif(self.steps.valid & self.steps.ready):
+            m.d.sync += head.eq(head + 1)

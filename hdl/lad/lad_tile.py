@@ -1,0 +1,407 @@
+"""LAD's tile: the attention pipeline of head-samples with its write-back, and linear layers."""
+
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Signal, Value
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out, connect
+
+from hdl.lad.ac.attention_computation_module import AttentionComputationModule
+from hdl.lad.apid.active_position_module import ActivePositionModule
+from hdl.lad.control.active_fetcher import ActiveFetcher
+from hdl.lad.control.lane_groups import LaneCollector, LaneSpreader
+from hdl.lad.control.mark_merger import MarkMerger
+from hdl.lad.control.position_prefetcher import COUNTER_BITS, fetch_active
+from hdl.lad.control.score_fetcher import ScoreFetcher
+from hdl.lad.control.step_slots import ENDS, SLOTS, StepSlots
+from hdl.lad.control.unit_pool import Turn, UnitPool
+from hdl.lad.eas.attention_score_module import AttentionScoreModule
+from hdl.lad.fp16 import FP16
+from hdl.lad.lad_tile_parameters import LadTileParameters
+from hdl.lad.linear.linear_module import LinearModule
+from hdl.lad.md.mode_discrepancy_module import ModeDiscrepancyModule
+from hdl.lad.sfm.special_function_module import SpecialFunctionModule
+from hdl.memory.memory_fifo import MemoryFifo
+from hdl.stream.connect import connect_streams, fork_handshake, join_handshake
+from hdl.stream.fifo import Fifo
+from hdl.unit import Unit
+
+
+class LadTile(Unit):
+    """Decode steps of head-samples through the six stages of Section IV-C.
+
+    Stages 1 and 4 ask for rows and take them as streams; what a step changes leaves as streams
+    too. A step whose head is still in the pipeline waits for its write-back; steps of other heads
+    follow each other through the stages. Linear layers and special functions have the vector units
+    while no step is in the pipeline; what waits of them lets no further step begin.
+
+    **Latency** of a step: that of its stages, one after the other; see the page. **Throughput** a
+    step in the cycles of the slowest stage.
+
+    **Numerics** those of the six modules. LAD, Section IV, Figures 4 to 6.
+
+    Parameters
+    ----------
+    parameters : LadTileParameters
+        Dimensions.
+
+    Members
+    -------
+    steps : In(stream)
+        A `head`'s next step: `query`, divided by the root of the head size, `key` and `value` of
+        the new position, and the `length` with it, from 1 to the capacity, one more each time.
+    outputs : Out(stream)
+        The attention's `values` and whether the denominator was `not_positive`, step by step.
+    tasks, inputs, weights : In(stream)
+        Of the linear layers, as their module has them.
+    sums : Out(stream)
+        Their outputs.
+    vectors, factors, addends : In(stream)
+        Of the special function module.
+    results : Out(stream)
+        Its results.
+    appends : Out(stream)
+        The new position's `key` and `value`, before anything of the step is asked for.
+    group_requests : Out(stream)
+        Asks for G of a head's positions below `length`.
+    groups : In(stream)
+        G without norms, `lanes` positions in a group; of the newest anything.
+    key_requests, active_requests : Out(stream)
+        Ask for a position.
+    keys : In(stream)
+        Its `key` and `norm`, in order.
+    active : In(stream)
+        Its `key`, `value` and `counters`, in order.
+    cache_requests : Out(stream)
+        Asks for a head's caches; all 0 before its first step.
+    caches : In(stream)
+        Their columns.
+    centres : Out(stream)
+        The new position's part of G.
+    marks : Out(stream)
+        Modes and counts of a group behind the step; of positions that there are not anything.
+    counters : Out(stream)
+        An active position's counters behind the step.
+    columns : Out(stream)
+        The caches behind the step, in order; `last` with a step's last.
+    coming : In(stream)
+        The `head` of each step, in their order, as early as you like; only with `prefetched`. What
+        stands outside of a head may then change by its steps alone, until reset.
+    hits, misses : Out(32)
+        Active positions that were on chip when they were asked for, or not; only with `prefetched`.
+
+    Raises
+    ------
+    ValueError
+        By `LadTileParameters`.
+    """
+
+    def __init__(self, *, parameters: LadTileParameters) -> None:
+        self.parameters = p = parameters
+        sent = {
+            "outputs": p.output_layout,
+            "sums": p.linear.output_layout,
+            "results": p.sfm.values_layout,
+            "appends": p.append_layout,
+            "group_requests": p.rows_layout,
+            "key_requests": p.place_layout,
+            "active_requests": p.place_layout,
+            "cache_requests": p.head_layout,
+            "centres": p.centre_layout,
+            "marks": p.marks_layout,
+            "counters": p.counters_layout,
+            "columns": p.column_layout,
+        }
+        taken = {
+            "steps": p.step_layout,
+            "tasks": p.linear.task_layout,
+            "inputs": p.linear.input_layout,
+            "weights": p.linear.weights_layout,
+            "vectors": p.sfm.vector_layout,
+            "factors": p.sfm.values_layout,
+            "addends": p.sfm.values_layout,
+            "groups": p.eas.group_layout,
+            "keys": p.key_layout,
+            "active": p.active_layout,
+            "caches": p.ac.cache_layout,
+        }
+        ahead = {
+            "coming": In(stream.Signature(p.head_layout)),
+            "hits": Out(COUNTER_BITS),
+            "misses": Out(COUNTER_BITS),
+        }
+        super().__init__(
+            {name: In(stream.Signature(layout)) for name, layout in taken.items()}
+            | {name: Out(stream.Signature(layout)) for name, layout in sent.items()}
+            | (ahead if p.prefetched else {})
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Connect the stages; begin steps; write back."""
+        m = Module()
+        p = self.parameters
+        m.submodules.slots = slots = StepSlots(parameters=p)
+        m.submodules.score_fetcher = scores = ScoreFetcher(parameters=p)
+        m.submodules.eas = eas = AttentionScoreModule(parameters=p.eas, shared=True)
+        m.submodules.apid = apid = ActivePositionModule(parameters=p.apid)
+        m.submodules.active_fetcher = actives = ActiveFetcher(parameters=p)
+        m.submodules.md = md = ModeDiscrepancyModule(parameters=p.md, shared=True)
+        m.submodules.ac = ac = AttentionComputationModule(parameters=p.ac, shared=True)
+        record = Signal(p.record_layout)
+        may_begin = self._units(m, slots, [*eas.units, *md.units, *ac.units])
+        may_begin &= fetch_active(m, self, slots, actives, record)
+        self._begin(m, may_begin, slots, scores, eas, (md, ac))
+
+        # Stage 1 to stage 3, where the active positions are known.
+        connect_streams(m, self.groups, scores.groups)
+        connect_streams(m, scores.requests, self.key_requests)
+        connect_streams(m, self.keys, scores.fetched)
+        connect_streams(m, scores.rows, eas.groups)
+        connect_streams(m, scores.keys, eas.keys)
+        connect_streams(m, eas.scores, apid.groups)
+        # Stage 4 to stage 6; what is regrouped on its way waits in the collectors.
+        connect_streams(m, apid.positions, actives.positions)
+        connect_streams(m, actives.active, md.active)
+        connect_streams(m, actives.vectors, ac.vectors)
+        connect_streams(m, self.caches, ac.caches)
+        # Two lanes come, three go: one by one in between, at the rate at which positions come.
+        spread = LaneSpreader(shape=p.md.coefficient_layout, lanes=p.md.lanes)
+        collect = LaneCollector(shape=p.md.coefficient_layout, lanes=p.ac.lanes)
+        m.submodules.spread_coefficients, m.submodules.collect_coefficients = spread, collect
+        connect_streams(m, md.coefficients, spread.groups)
+        connect_streams(m, spread.items, collect.items)
+        connect_streams(m, collect.groups, ac.coefficients)
+
+        ends = {
+            "positions": self._last(apid.positions),
+            "centres": self._centres(m, slots, eas.centres),
+            "outputs": self._outputs(m, slots, ac.outputs),
+            "columns": self._columns(m, slots, ac.updated),
+        } | self._marks(m, slots, apid.counts, md.updates, record)
+        m.d.comb += [
+            slots.ended.eq(Cat(ends[name] for name in ENDS)),
+            actives.head.eq(slots.heads[ENDS.index("positions")]),
+        ]
+        return m
+
+    @staticmethod
+    def _last(port: Any) -> Value:
+        """Return whether a step's last payload is handed over."""
+        return port.valid & port.ready & port.payload.last
+
+    def _units(self, m: Module, slots: Any, attention: list[Any]) -> Value:
+        """Connect the vector units to all who use them; return whether a step may begin."""
+        p = self.parameters
+        m.submodules.pool = pool = UnitPool(parameters=p.vector, number=p.linear.units)
+        m.submodules.linear = linear = LinearModule(parameters=p.linear, shared=True)
+        m.submodules.sfm = sfm = SpecialFunctionModule(parameters=p.sfm, shared=True)
+        for index, port in enumerate(attention):
+            connect(m, port, pool.attention[index])
+            connect(m, linear.units[index], pool.linear[index])
+        connect(m, sfm.units[0], pool.function)
+        for ours, theirs in ((self.inputs, linear.inputs), (self.weights, linear.weights)):
+            connect_streams(m, ours, theirs)
+        connect_streams(m, linear.outputs, self.sums)
+        for ours, theirs in ((self.factors, sfm.factors), (self.addends, sfm.addends)):
+            connect_streams(m, ours, theirs)
+        connect_streams(m, sfm.results, self.results)
+        return self._turns(m, slots, pool, linear, sfm)
+
+    def _turns(self, m: Module, slots: Any, pool: Any, linear: Any, sfm: Any) -> Value:
+        """Give turns, a task or a row at a time; return whether a step may begin."""
+        turn, begun, over, offered = Signal(Turn), Signal(), Signal(), Signal()
+        # What was offered outside stands: then that step begins before a task.
+        m.d.sync += offered.eq(self.appends.valid & ~self.appends.ready)
+        free = slots.idle & ~offered
+        # One task a turn: the next one must not begin beside the last products of this one. A row
+        # is over when its results are gone; nothing of the next one is taken in that cycle.
+        tasked = (turn == Turn.LINEAR) & ~over
+        rowed = (turn == Turn.FUNCTION) & (~begun | sfm.busy)
+        for ours, theirs, selected in (
+            (self.tasks, linear.tasks, tasked),
+            (self.vectors, sfm.vectors, rowed),
+        ):
+            m.d.comb += [
+                theirs.payload.eq(ours.payload),
+                theirs.valid.eq(ours.valid & selected),
+                ours.ready.eq(theirs.ready & selected),
+            ]
+        m.d.comb += pool.turn.eq(turn)
+        with m.Switch(turn):
+            with m.Case(Turn.ATTENTION), m.If(free):
+                m.d.sync += [begun.eq(0), over.eq(0)]
+                with m.If(self.tasks.valid):
+                    m.d.sync += turn.eq(Turn.LINEAR)
+                with m.Elif(self.vectors.valid):
+                    m.d.sync += turn.eq(Turn.FUNCTION)
+            # A task's turn ends when its last sum is behind the adders.
+            with m.Case(Turn.LINEAR):
+                with m.If(self.tasks.valid & self.tasks.ready):
+                    m.d.sync += over.eq(1)
+                with m.If(over & ~linear.busy):
+                    m.d.sync += turn.eq(Turn.ATTENTION)
+            # A row's, when its last result is gone.
+            with m.Case(Turn.FUNCTION):
+                with m.If(self.vectors.valid & self.vectors.ready):
+                    m.d.sync += begun.eq(1)
+                with m.If(begun & ~sfm.busy):
+                    m.d.sync += turn.eq(Turn.ATTENTION)
+        waits = self.tasks.valid | self.vectors.valid
+        return (turn == Turn.ATTENTION) & (~waits | offered)
+
+    def _begin(
+        self,
+        m: Module,
+        may_begin: Value,
+        slots: Any,
+        scores: Any,
+        eas: Any,
+        users: tuple[Any, Any],
+    ) -> None:
+        """Hand a step out to all that need a part of it."""
+        p = self.parameters
+        step, vector = self.steps.payload, p.vector.vector_layout
+        parts: dict[str, tuple[Any, dict[str, Any]]] = {
+            "rows": (p.rows_layout, {"head": step.head, "length": step.length}),
+            "requests": (p.rows_layout, {"head": step.head, "length": step.length}),
+            "caches": (p.head_layout, {"head": step.head}),
+            "scored": (
+                p.eas.step_layout,
+                {"query": step.query, "key": step.key, "length": step.length},
+            ),
+            "discrepancies": (data.StructLayout({"query": vector}), {"query": step.query}),
+            "computed": (data.StructLayout({"query": vector}), {"query": step.query}),
+        }
+        # Each has room for as many steps as there are slots, so that a free slot is room in all.
+        held = {}
+        for name, (layout, values) in parts.items():
+            m.submodules[f"held_{name}"] = fifo = MemoryFifo(shape=layout, depth=SLOTS)
+            held[name] = fifo.sink
+            m.d.comb += fifo.source.valid.eq(slots.begin)
+            for field, value in values.items():
+                m.d.comb += fifo.source.payload[field].eq(value)
+        # The new key and value are outside before anybody asks for them.
+        append = self.appends.payload
+        m.d.comb += [
+            slots.head.eq(step.head),
+            slots.begin.eq(self.appends.valid & self.appends.ready),
+            self.appends.valid.eq(self.steps.valid & slots.free & may_begin),
+            self.steps.ready.eq(self.appends.ready & slots.free & may_begin),
+            append.head.eq(step.head),
+            append.position.eq(step.length - 1),
+            append.key.eq(step.key),
+            append.value.eq(step.value),
+        ]
+        connect_streams(m, held["rows"], scores.steps)
+        connect_streams(m, held["requests"], self.group_requests)
+        connect_streams(m, held["caches"], self.cache_requests)
+        connect_streams(m, held["scored"], eas.steps)
+        self._give_maxima(m, held, eas, users)
+
+    def _give_maxima(
+        self, m: Module, held: dict[str, Any], eas: Any, users: tuple[Any, Any]
+    ) -> None:
+        """Give a step's maximum to APID, and with the query that waits for it to the others."""
+        maxima = []
+        for name, user in zip(("discrepancies", "computed"), users, strict=True):
+            shape = data.StructLayout({"maximum": FP16})
+            m.submodules[f"maxima_{name}"] = fifo = Fifo(shape=shape, depth=SLOTS)
+            maxima.append(fifo.source)
+            both = (held[name], fifo.sink)
+            m.d.comb += [
+                user.steps.valid.eq(join_handshake(m, both, user.steps.ready)),
+                user.steps.payload["query"].eq(held[name].payload["query"]),
+                user.steps.payload.maximum.eq(fifo.sink.payload.maximum),
+            ]
+        m.submodules.headers = headers = Fifo(shape=self.parameters.apid.step_layout, depth=SLOTS)
+        connect_streams(m, headers.sink, m.submodules.apid.steps)
+        sinks = [headers.source, *maxima]
+        # All who need the maximum take it in the same cycle, each into a place of its own.
+        m.d.comb += eas.headers.ready.eq(fork_handshake(m, eas.headers.valid, sinks))
+        m.d.comb += headers.source.payload.eq(eas.headers.payload)
+        m.d.comb += [one.payload.maximum.eq(eas.headers.payload.maximum) for one in maxima]
+
+    def _centres(self, m: Module, slots: Any, found: Any) -> Value:
+        """Name the head of a new position's centre; return when it leaves."""
+        sent = self.centres.payload
+        m.d.comb += [
+            self.centres.valid.eq(found.valid),
+            found.ready.eq(self.centres.ready),
+            sent.head.eq(slots.heads[ENDS.index("centres")]),
+        ]
+        m.d.comb += [
+            sent[name].eq(found.payload[name]) for name in ("position", "centre", "norm", "ratio")
+        ]
+        return found.valid & found.ready
+
+    def _outputs(self, m: Module, slots: Any, computed: Any) -> Value:
+        """Name the head of an output; return when it leaves."""
+        m.d.comb += [
+            self.outputs.valid.eq(computed.valid),
+            computed.ready.eq(self.outputs.ready),
+            self.outputs.payload.head.eq(slots.heads[ENDS.index("outputs")]),
+            self.outputs.payload["values"].eq(computed.payload["values"]),
+            self.outputs.payload.not_positive.eq(computed.payload.not_positive),
+        ]
+        return computed.valid & computed.ready
+
+    def _columns(self, m: Module, slots: Any, updated: Any) -> Value:
+        """Name the head of a column, and a step's last; return when that leaves."""
+        p = self.parameters
+        # Columns leave without numbers: the last one is known by counting.
+        column, last = Signal(range(p.ac.columns)), Signal()
+        moves = updated.valid & updated.ready
+        m.d.comb += [
+            last.eq(column == p.ac.columns - 1),
+            self.columns.valid.eq(updated.valid),
+            updated.ready.eq(self.columns.ready),
+            self.columns.payload.head.eq(slots.heads[ENDS.index("columns")]),
+            self.columns.payload.word.eq(updated.payload.word),
+            self.columns.payload.last.eq(last),
+        ]
+        with m.If(moves):
+            m.d.sync += column.eq(column + 1)
+            with m.If(last):
+                m.d.sync += column.eq(0)
+        return moves & last
+
+    def _marks(
+        self, m: Module, slots: Any, groups: Any, updates: Any, record: Any
+    ) -> dict[str, Value]:
+        """Send counters out, and modes and counts behind them; return when a step's last leave."""
+        p = self.parameters
+        m.submodules.merger = merger = MarkMerger(parameters=p)
+        # Groups wait for what becomes of the positions that are active in them.
+        # A whole step's groups pass before its last active position is back.
+        waiting = MemoryFifo(shape=p.apid.counts_layout, depth=2 * max(p.apid.groups, 2))
+        m.submodules.waiting_groups = waiting
+        connect_streams(m, groups, waiting.source)
+        connect_streams(m, waiting.sink, merger.groups)
+        m.submodules.spread_updates = spread = LaneSpreader(
+            shape=p.md.update_layout, lanes=p.md.lanes
+        )
+        connect_streams(m, updates, spread.groups)
+        m.submodules.changes = changes = Fifo(shape=merger.changes.payload.shape(), depth=2)
+        connect_streams(m, changes.sink, merger.changes)
+        item, update = spread.items, spread.items.payload["item"]
+        counters, marks = self.counters.payload, self.marks.payload
+        m.d.comb += [
+            self.counters.valid.eq(item.valid & changes.source.ready),
+            changes.source.valid.eq(item.valid & self.counters.ready),
+            item.ready.eq(self.counters.ready & changes.source.ready),
+            changes.source.payload.mode.eq(update.mode),
+            changes.source.payload.count.eq(update.count),
+            counters.head.eq(slots.heads[ENDS.index("counters")]),
+            counters.position.eq(update.position),
+            counters.counters.eq(update.counters),
+        ]
+        connect_streams(m, merger.merged, self.marks)
+        m.d.comb += [
+            marks.head.eq(slots.heads[ENDS.index("marks")]),
+            record.head.eq(marks.head),
+            record.group.eq(marks.group),
+            record.active.eq(merger.active),
+            record.last.eq(marks.last),
+            record.enable.eq(self.marks.valid & self.marks.ready),
+        ]
+        return {"counters": self._last(item), "marks": self._last(self.marks)}

@@ -1,0 +1,92 @@
+"""Dimensions of LAD's units that go together: what the tile is built of, its units have too."""
+
+from dataclasses import replace
+
+from hdl.arith.float_format import BINARY16
+from hdl.lad.ac.ac_parameters import AttentionComputationModuleParameters
+from hdl.lad.apid.active_position_module import ActivePositionModuleParameters
+from hdl.lad.eas.eas_parameters import AttentionScoreModuleParameters
+from hdl.lad.interval_table import EIGHT, TWELVE
+from hdl.lad.lad_parameters import LadParameters
+from hdl.lad.lad_tile_parameters import LadTileParameters
+from hdl.lad.linear.linear_module import LinearModuleParameters
+from hdl.lad.md.md_parameters import ModeDiscrepancyModuleParameters
+from hdl.lad.sfm.sfm_parameters import SpecialFunctionModuleParameters
+from hdl.lad.vpu.vector_processing_unit import VectorProcessingUnitParameters
+
+TINY_VECTOR = VectorProcessingUnitParameters(head_size=4, multiply_stages=1, add_stages=1)
+TINY_APID = ActivePositionModuleParameters(lanes=3, capacity=20, recent=4, add_stages=1)
+TINY_EAS = AttentionScoreModuleParameters(
+    vector=TINY_VECTOR, apid=TINY_APID, multiply_stages=1, root_stages=1, divide_stages=2
+)
+TINY_MD = ModeDiscrepancyModuleParameters(
+    vector=TINY_VECTOR, capacity=20, add_stages=1, multiply_stages=1
+)
+TINY_AC = AttentionComputationModuleParameters(
+    vector=TINY_VECTOR, updates=4, cache_stages=2, add_stages=1, reciprocal_stages=1
+)
+TINY_LINEAR = LinearModuleParameters(
+    vector=TINY_VECTOR, units=3, samples=3, slices=4, groups=6, add_stages=1
+)
+TINY_SFM = SpecialFunctionModuleParameters(
+    vector=TINY_VECTOR,
+    width=8,
+    lanes=2,
+    add_stages=1,
+    exp_stages=1,
+    reciprocal_stages=1,
+    root_stages=1,
+)
+TINY_TILE = LadTileParameters(
+    heads=3,
+    eas=replace(TINY_EAS, apid=replace(TINY_APID, capacity=40)),
+    md=replace(TINY_MD, capacity=40),
+    ac=replace(TINY_AC, updates=14),
+    linear=replace(TINY_LINEAR, units=7, groups=3),
+    sfm=TINY_SFM,
+    waiting=6,
+    prefetched=5,
+)
+"""Fewer active positions have room on chip than a step has."""
+
+TINY = LadParameters(
+    tile=replace(TINY_TILE, heads=8, prefetched=40, linear=replace(TINY_TILE.linear, groups=4)),
+    layers=2,
+    heads=2,
+    kv_heads=1,
+    feed_forward=12,
+    batch=2,
+)
+"""Two query heads share keys and values of each sample; the last group of sums is not full."""
+
+SMOLLM2_VECTOR = VectorProcessingUnitParameters(head_size=64)
+SMOLLM2_APID = ActivePositionModuleParameters(capacity=2048, table=EIGHT)
+SMOLLM2_EAS = AttentionScoreModuleParameters(vector=SMOLLM2_VECTOR, apid=SMOLLM2_APID)
+SMOLLM2_MD = ModeDiscrepancyModuleParameters(vector=SMOLLM2_VECTOR, capacity=2048, table=EIGHT)
+SMOLLM2_AC = AttentionComputationModuleParameters(vector=SMOLLM2_VECTOR, updates=683)
+SMOLLM2_LINEAR = LinearModuleParameters(vector=SMOLLM2_VECTOR, slices=24, groups=220)
+SMOLLM2_SFM = SpecialFunctionModuleParameters(vector=SMOLLM2_VECTOR, width=576, lanes=4)
+SMOLLM2_TILE = LadTileParameters(
+    heads=9,
+    eas=replace(SMOLLM2_EAS, apid=replace(SMOLLM2_APID, table=TWELVE)),
+    md=replace(SMOLLM2_MD, table=TWELVE),
+    ac=SMOLLM2_AC,
+    linear=SMOLLM2_LINEAR,
+    sfm=SMOLLM2_SFM,
+    prefetched=2048,
+)
+SMOLLM2 = LadParameters(
+    tile=replace(SMOLLM2_TILE, heads=3 * 9, linear=replace(SMOLLM2_LINEAR, groups=439)),
+    layers=3,
+    heads=9,
+    kv_heads=3,
+    feed_forward=1536,
+)
+"""Three of the model's thirty layers."""
+
+PAPER_AC = AttentionComputationModuleParameters(cache_format=BINARY16, cache_stages=2)
+PAPER_TILE = LadTileParameters(ac=PAPER_AC, prefetched=2048)
+PAPER = LadParameters(
+    tile=replace(PAPER_TILE, heads=128, linear=LinearModuleParameters(groups=3146)), batch=4
+)
+"""A layer of LLaMA2-7B with four samples."""

@@ -1,0 +1,176 @@
+"""MEADOW's memories: packed matrices, unique matrices, vectors, and where the cache has room."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.meadow.attention_pipeline import weight_words
+from golden.meadow.layer_quantisation import IntegerLayer
+from golden.meadow.packing.chunks import encode, reindexed
+from golden.meadow.packing.weight_packer import Level, PackedMatrix, pack_encoded, pack_matrix
+from golden.meadow.tile.requantisation import Integers
+from golden.meadow.whole_model import IntegerVocabulary
+from golden.meadow.wilu.weight_unpacker import of_weights
+from hdl.meadow.parameters import MeadowParameters
+
+Octets = NDArray[np.uint8]
+STATE_OCTETS = 3
+
+
+def octets_of(values: Integers, octets: int) -> Octets:
+    """Return the low octets of integers, side by side along the last axis."""
+    low = values.astype("<i8")[..., np.newaxis].view(np.uint8)[..., :octets]
+    return low.reshape(*values.shape[:-1], -1)
+
+
+def states_of(rows: Octets) -> Integers:
+    """Return the hidden states that octets hold, without a shape."""
+    shown = rows.reshape(-1, STATE_OCTETS).astype(np.int64) @ (1 << 8 * np.arange(STATE_OCTETS))
+    sign = 1 << 8 * STATE_OCTETS - 1
+    return (shown ^ sign) - sign
+
+
+class Image:
+    """A memory that is filled from its start.
+
+    Parameters
+    ----------
+    octets : int
+        Of a word.
+    """
+
+    def __init__(self, octets: int) -> None:
+        self.parts: list[Octets] = []
+        self.octets, self.size = octets, 0
+
+    def add(self, rows: Octets) -> int:
+        """Add words; return the first one's address."""
+        first, self.size = self.size, self.size + rows.size // self.octets
+        self.parts.append(rows.reshape(-1, self.octets))
+        return first
+
+    @property
+    def words(self) -> Octets:
+        """The whole memory, of at least one word."""
+        return np.concatenate([*self.parts, np.zeros((1, self.octets), np.uint8)])
+
+
+@dataclass(frozen=True, eq=False)
+class LayerPlace:
+    """Where a layer is.
+
+    Members
+    -------
+    vectors : dict[str, int]
+        Addresses of both norms' weights, of the exponentials, of keys and of values.
+    matrices : dict[str, dict]
+        What is told of each matrix.
+    """
+
+    vectors: dict[str, int]
+    matrices: dict[str, dict[str, Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class VocabularyPlace:
+    """Where the vocabulary is.
+
+    Members
+    -------
+    norm : int
+        Address of the final norm's weights.
+    pieces : list[dict]
+        What is told of each matrix, as many tiles as an instruction takes.
+    """
+
+    norm: int
+    pieces: list[dict[str, Any]]
+
+
+class MemoryImages:
+    """The four memories of an accelerator.
+
+    Parameters
+    ----------
+    p : MeadowParameters
+        Dimensions.
+    level : Level
+        How weights are packed.
+
+    Members
+    -------
+    vectors, cache, tables, packets : Image
+        Hidden states, norms and exponentials; keys and values; unique matrices; packets.
+    """
+
+    def __init__(self, p: MeadowParameters, level: Level = Level.REINDEXED) -> None:
+        self.p, self.level = p, level
+        # A matrix of a few hundred weights would never be smaller packed.
+        self.forced = p.head_size < 64
+        self.vectors, self.cache = Image(STATE_OCTETS * p.head_size), Image(p.head_size)
+        self.tables = Image(p.unpacker.chunk)
+        self.packets = Image(p.unpacker.unpacker.packet_bits // 8)
+
+    def packed(self, tiles: Integers) -> PackedMatrix:
+        """Pack tiles (tiles, elements, size), as the pipeline wants their words."""
+        words = np.concatenate([weight_words(tile, self.p.attention) for tile in tiles])
+        unpacker, level = self.p.unpacker, self.level
+        how = {"chunk": unpacker.chunk, "packet_bits": unpacker.unpacker.packet_bits}
+        encoded = encode(words, unpacker.chunk)
+        if level in (Level.REINDEXED, Level.CLASSES):
+            encoded = reindexed(encoded)
+        if level is Level.RAW or len(encoded.unique) > unpacker.entries:
+            return pack_matrix(words, Level.RAW, **how)
+        if self.forced:
+            return pack_encoded(encoded, words.shape, level, unpacker.unpacker.packet_bits)
+        return pack_matrix(words, level, **how)
+
+    def add_vector(self, vector: Integers) -> int:
+        """Put words of hidden states' width into memory; return the first one's address."""
+        size = self.p.head_size
+        return self.vectors.add(octets_of(vector.reshape(-1, size), STATE_OCTETS))
+
+    def add_matrix(self, tiles: Integers) -> dict[str, Any]:
+        """Put a matrix into memory; return what is told of it."""
+        return self.describe(self.packed(tiles), tiles)
+
+    def describe(self, one: PackedMatrix, tiles: Integers) -> dict[str, Any]:
+        """Put a packed matrix into memory; return what is told of it."""
+        given = of_weights(one)
+        rows = np.zeros((0, self.p.unpacker.chunk), np.int8) if given.table is None else given.table
+        words = tiles.size // self.p.head_size
+        return {
+            "packing": {
+                "packed": given.packed.told(self.p.unpacker.unpacker.id_bits),
+                "bypass": int(given.table is None),
+            },
+            "table": self.tables.add(rows.view(np.uint8)),
+            "rows": len(rows),
+            "packets": self.packets.add(one.packets.astype("<u8").view(np.uint8)),
+            "number": len(one.packets),
+            "words": words,
+            "tile": words // len(tiles),
+        }
+
+    def add_layer(self, layer: IntegerLayer) -> LayerPlace:
+        """Put norms, exponentials, matrices and room for the cache into memory."""
+        p = self.p
+        vectors = {"first": layer.norms[0], "second": layer.norms[1], "table": layer.table}
+        places = {name: self.add_vector(vector) for name, vector in vectors.items()}
+        room = np.zeros((p.kv_heads * p.features, p.head_size), np.uint8)
+        places |= {name: self.cache.add(room) for name in ("keys", "values")}
+        return LayerPlace(
+            places, {name: self.add_matrix(tiles) for name, tiles in layer.matrices.items()}
+        )
+
+    def add_vocabulary(self, vocabulary: IntegerVocabulary) -> VocabularyPlace:
+        """Put the vocabulary's norm and its pieces into memory."""
+        p = self.p
+        tiles, most = vocabulary.tiles(p.head_size), p.attention.heads
+        pieces: Sequence[Integers] = np.split(tiles, range(most, len(tiles), most))
+        return VocabularyPlace(
+            self.add_vector(vocabulary.norm), [self.add_matrix(piece) for piece in pieces]
+        )

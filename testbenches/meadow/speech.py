@@ -1,0 +1,191 @@
+"""MEADOW under way with a whole model: instructions block by block, and the memory behind it."""
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.meadow.tile.requantisation import Integers
+from hdl.meadow.parameters import MeadowParameters
+from testbenches.harness import Harness, LongRun, Moved
+from testbenches.harness_memory import Bank
+from testbenches.meadow.instruction_writer import InstructionWriter
+from testbenches.meadow.memory_images import STATE_OCTETS, octets_of
+from testbenches.meadow.packed_model import IMAGES, PackedModel
+from testbenches.packing import from_integers, unpack
+
+PATIENCE = 50_000
+"""Cycles without any transfer after which the accelerator is stuck."""
+
+PORTS = {
+    "vector_reads": "vectors",
+    "state_writes": "states",
+    "key_reads": "cache",
+    "value_reads": "cache",
+    "cache_writes": "written",
+    "table_reads": "tables",
+    "packet_reads": "packets",
+}
+"""Of each port what `InstructionWriter.moved` counts."""
+
+
+class Speech:
+    """The host of an accelerator: it owns the memory, and knows how many tokens are cached.
+
+    Parameters
+    ----------
+    p : MeadowParameters
+        Dimensions.
+    packed : PackedModel
+        The model.
+    folder : Path
+        Where the memories' files go.
+    harness : Harness
+        The compiled accelerator.
+    seed : int
+        Of the pauses of every stream; 0 for none.
+
+    Members
+    -------
+    length : int
+        Cached tokens.
+    prediction : tuple[int, int] | None
+        The token that the last block predicts, and its sum.
+    writer : InstructionWriter
+        The last block's instructions.
+    moved : dict[str, int]
+        Octets that crossed the ports in the last block, as the memories counted them.
+    packets_of_layers : list[int]
+        Packets that the block's layers fetch, then those of the vocabulary.
+    packets_before, cycle_before : int
+        Packets and cycles before the last block.
+    """
+
+    def __init__(
+        self,
+        p: MeadowParameters,
+        packed: PackedModel,
+        folder: Path,
+        harness: Harness,
+        seed: int = 0,
+    ) -> None:
+        self.p, self.packed = p, packed
+        files = {name: folder / f"{name}.memory" for name in IMAGES}
+        for name, file in files.items():
+            file.write_bytes(packed.images[name].data)
+        octets = {name: packed.images[name].shape[1] for name in IMAGES}
+        cached = p.element.word_layout
+
+        def bank(name: str, **ports: Any) -> Bank:
+            return Bank(file=files[name], octets=octets[name], **ports)
+
+        banks = [
+            bank(
+                "vectors",
+                reads={"vector_reads": p.reads(p.state_layout)},
+                writes={"state_writes": p.writes(p.state_layout)},
+            ),
+            bank(
+                "cache",
+                reads=dict.fromkeys(("key_reads", "value_reads"), p.reads(cached)),
+                writes={"cache_writes": p.writes(cached)},
+                traced="cache_writes",
+            ),
+            bank("tables", reads={"table_reads": p.reads(p.unpacker.chunk_layout)}),
+            bank("packets", reads={"packet_reads": p.reads(p.unpacker.unpacker.packet_bits)}),
+        ]
+        self._octets = {port: bank.octets for bank in banks for port in (*bank.reads, *bank.writes)}
+        self._vectors, self._cache = (
+            np.memmap(files[name], np.uint8, "r+").reshape(-1, octets[name])
+            for name in ("vectors", "cache")
+        )
+        self._open = contextlib.ExitStack()
+        self._session = self._open.enter_context(harness.session(banks, seed))
+        self._counts = dict.fromkeys(PORTS, 0)
+        self.length = 0
+        self.prediction: tuple[int, int] | None = None
+        self.writer = InstructionWriter(p)
+        self.moved: dict[str, int] = {}
+        self.packets_of_layers: list[int] = []
+        self.packets_before = self.cycle_before = 0
+
+    def close(self) -> None:
+        """End the program."""
+        self._open.close()
+
+    def run(
+        self,
+        states: Integers,
+        *,
+        predict: bool,
+        watch: Callable[[Moved], None] | None = None,
+    ) -> LongRun:
+        """Take a block's hidden states through all layers, and the vocabulary if it predicts."""
+        p, packed, tokens = self.p, self.packed, len(states)
+        rows = octets_of(states.reshape(-1, p.head_size), STATE_OCTETS)
+        self._vectors[packed.states : packed.states + len(rows)] = rows
+        writer = self.writer = InstructionWriter(p, skip=True)
+        packet, passed = p.unpacker.unpacker.packet_bits // 8, []
+        writer.load(tokens, packed.states)
+        for layer, place in zip(packed.integers.layers, packed.layers, strict=True):
+            writer.layer(layer, place, past=self.length, tokens=tokens)
+            passed.append(writer.moved["packets"] // packet)
+        if predict:
+            epsilon = packed.integers.vocabulary.epsilon
+            writer.predict(packed.vocabulary, tokens=tokens, epsilon=epsilon)
+        else:
+            writer.end()
+        passed.append(writer.moved["packets"] // packet)
+        self.packets_of_layers = np.diff([0, *passed]).tolist()
+        self.cycle_before = self._session.cycle
+        self.packets_before = self._counts["packet_reads"]
+        run = self._session.run(
+            {
+                "instructions": from_integers(writer.instructions, p.instruction_layout.size),
+                "matrices": from_integers(writer.matrices, p.matrix_layout.size),
+            },
+            {"predictions": 1},
+            patience=PATIENCE,
+            progress=0.25,
+            watch=watch,
+        )
+        self.moved = dict.fromkeys(writer.moved, 0)
+        for port, kind in PORTS.items():
+            self.moved[kind] += (run.counts[port] - self._counts[port]) * self._octets[port]
+            self._counts[port] = run.counts[port]
+        found = unpack(p.prediction_layout, run.outputs["predictions"])
+        self.prediction = (int(found["token"][0]), int(found["sum"][0])) if predict else None
+        self.length += tokens
+        return run
+
+    def heads(self, layer: int, name: str) -> NDArray[np.int8]:
+        """Return a layer's cached keys or values, shape (kv_heads, cached, head_size)."""
+        first = self.packed.layers[layer].vectors[name]
+        rows = self._cache[first : first + self.p.kv_heads * self.p.features].view(np.int8)
+        return rows.reshape(self.p.kv_heads, self.p.features, -1)[:, : self.length]
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return the caches."""
+        layers = range(len(self.packed.layers))
+        return {
+            name: np.stack([self.heads(layer, name) for layer in layers])
+            for name in ("keys", "values")
+        }
+
+    def restore(self, state: dict[str, NDArray[Any]]) -> None:
+        """Go on from a state."""
+        self.length = state["keys"].shape[2]
+        for layer in range(len(self.packed.layers)):
+            for name in ("keys", "values"):
+                self.heads(layer, name)[:] = state[name][layer]
+
+    def written_at(self, run: LongRun, layer: int, name: str, place: tuple[int, ...]) -> str:
+        """Return in words when a word of the cache was written in a run, if it was."""
+        kv_head, position, _element = place
+        first = self.packed.layers[layer].vectors[name]
+        here = first + kv_head * self.p.features + position
+        cycles = run.writes[run.writes[:, 0] == here, 1]
+        return f", written in cycle {cycles[-1]}" if len(cycles) else ", written before"

@@ -1,0 +1,164 @@
+"""A small model of random numbers speaks through MEADOW's Verilog, and what may go wrong does."""
+
+import json
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from golden.llm.language_model import LanguageModel
+from golden.meadow.whole_model import embedded
+from hdl.catalog import entry_named
+from systola.generation.meadow import MeadowSystem
+from systola.generation.run import Interrupted, Run
+from systola.generation.system import Mismatch, Settings
+from testbenches.meadow.speech import Speech
+from tests.generation.test_generate import RandomModel, random_model, spoken
+
+SETTINGS = Settings(budget=128, reserved=32)
+PROMPT = [3, 1, 4, 1, 5, 9, 2]
+SHAPE = {"width": 16, "longest_context": 16}
+
+
+class Words(RandomModel):
+    """A random model whose vocabulary has a number for each word."""
+
+    def tokens_of(self, text: str) -> list[int]:
+        return [zlib.crc32(word.encode()) % self.shape.vocabulary for word in text.split()]
+
+
+def small_model(**changes: Any) -> Words:
+    return Words(**vars(random_model(**SHAPE | changes)))
+
+
+def prepared(
+    folder: Path, tokens: int, prompt: list[int] = PROMPT, model: LanguageModel | None = None
+) -> Run:
+    model = model or small_model()
+    parameters = MeadowSystem.fitted(model, entry_named("meadow").parameters("tiny"))
+    system = MeadowSystem(model, parameters, SETTINGS, folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    system.prepare(lambda words: None)
+    return Run(
+        system=system,
+        model=model,
+        prompt=prompt,
+        tokens=tokens,
+        settings=SETTINGS,
+        folder=folder,
+        about={},
+    )
+
+
+def test_verilog_speaks_as_the_golden_model_does(tmp_path: Path) -> None:
+    """A prompt's block, then tokens up to the context; all is compared by the run itself."""
+    run = prepared(tmp_path, 8)
+    tokens = spoken(run)
+    assert len(tokens) == 8 and len(set(tokens)) > 2
+    for figures in run.progress.figures:
+        assert 0 < figures["bound"] < figures["cycles"]
+        assert figures["octets_unpacked"] > 0
+    record = json.loads(run.checkpoint.record.read_text())
+    assert record["finished"] and record["generated"] == tokens
+    assert not list(tmp_path.glob("memory-*"))
+
+
+def test_interrupted_run_goes_on_as_if_nothing_had_been(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = spoken(prepared(tmp_path, 6))
+    folder = tmp_path / "interrupted"
+    run = prepared(folder, 6)
+    system: Any = run.system
+    own, done = system.run, []
+
+    def interrupting(*arguments: Any) -> Any:
+        done.append(arguments)
+        if len(done) > 3:
+            raise KeyboardInterrupt
+        return own(*arguments)
+
+    monkeypatch.setattr(system, "run", interrupting)
+    with pytest.raises(Interrupted, match="the same command goes on from there"):
+        spoken(run)
+    again = prepared(folder, 6)
+    assert spoken(again) == whole
+    assert again.resumed == len(PROMPT) + 2
+
+
+def test_damaged_model_is_packed_again(tmp_path: Path) -> None:
+    said: list[str] = []
+    system: Any = prepared(tmp_path, 1).system
+    (file,) = tmp_path.glob("packed-*.model")
+    whole = file.read_bytes()
+    system.prepare(said.append)
+    assert said[-1].startswith("checking")
+    file.write_bytes(whole[:-9] + b"?" + whole[-8:])
+    system.prepare(said.append)
+    assert any("is damaged, and is written again" in words for words in said)
+    assert file.read_bytes() == whole
+
+
+@pytest.mark.parametrize(
+    ("memory", "words"),
+    [
+        ("packets", r"layer 0, keys, KV head \d, token \d, element \d: .* written in cycle \d+"),
+        ("vectors", r"(layer \d, (keys|values)|vocabulary, token and sum)"),
+    ],
+)
+def test_a_wrong_octet_is_named(tmp_path: Path, memory: str, words: str) -> None:
+    """Of the first layer's key matrix, or of the final norm's weights."""
+    run = prepared(tmp_path, 1)
+    system: Any = run.system
+    places = {"packets": system.packed.layers[0].matrices["key"]["packets"]}
+    places["vectors"] = system.packed.vocabulary.norm
+    place = places[memory]
+    system.packed.images[memory][place, 1] ^= 0x40
+    with pytest.raises(Mismatch, match=words):
+        spoken(run)
+
+
+def test_long_prompt_comes_in_blocks(tmp_path: Path) -> None:
+    """Of at most 14 tokens; behind those before the last nothing is predicted."""
+    prompt = np.random.default_rng(1).integers(0, 45, 15).tolist()
+    run = prepared(tmp_path, 1, prompt)
+    spoken(run)
+    assert [figures["count"] for figures in run.progress.figures] == [14, 1]
+    assert [figures["token"] is None for figures in run.progress.figures] == [True, False]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_pauses_at_every_port_change_nothing(tmp_path: Path, seed: int) -> None:
+    """Of requests and words alike, in half of all cycles."""
+    system: Any = prepared(tmp_path, 1).system
+    speech = Speech(system.p, system.packed, tmp_path, system.harness, seed)
+    try:
+        for tokens, predict in ((PROMPT, False), ([7, 7], True), ([40], True)):
+            states = embedded(system.model.embedding, tokens)
+            run = speech.run(states, predict=predict)
+            expected = system.golden.step(states)
+            assert run.cycle > 1.2 * sum(speech.writer.ideal)
+            if predict:
+                wanted = expected.token, int(expected.sums[expected.token])
+                assert speech.prediction == wanted
+            for layer, cache in enumerate(system.golden.caches):
+                for name, own in zip(("keys", "values"), cache, strict=True):
+                    assert np.array_equal(speech.heads(layer, name), own)
+            assert speech.moved == speech.writer.moved
+    finally:
+        speech.close()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"width": 18}, "hidden_size must be a multiple of slices [*] head_size = 8, not 18"),
+        ({"norm_epsilon": 1e-6}, "the norms of a model for MEADOW must add 1e-05"),
+        ({"rope_base": 10_000.5}, "the base of a rotary embedding must be whole, not 10000.5"),
+    ],
+)
+def test_dimensions_that_meadow_has_not_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(Exception, match=message):
+        MeadowSystem.fitted(small_model(**changes), entry_named("meadow").parameters("tiny"))

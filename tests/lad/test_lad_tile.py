@@ -1,0 +1,178 @@
+"""The tile's model: against float64, against caches built anew, and its counters; parameters."""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from golden.arith.float_values import codes, values
+from golden.lad.lad_tile import LadTile
+from golden.lad.locality_aware_attention import LocalityAwareHead
+from golden.lad.traffic import traffic
+from hdl.catalog import entry_named
+from hdl.lad.ac.ac_parameters import AttentionComputationModuleParameters
+from hdl.lad.apid.active_position_module import ActivePositionModuleParameters
+from hdl.lad.eas.eas_parameters import AttentionScoreModuleParameters
+from hdl.lad.exp_intervals import IntervalParameters
+from hdl.lad.interval_table import EIGHT, TWELVE
+from hdl.lad.lad_tile_parameters import LadTileParameters
+from hdl.lad.linear.linear_module import LinearModuleParameters
+from hdl.lad.md.md_parameters import ModeDiscrepancyModuleParameters
+from hdl.lad.sfm.sfm_parameters import SpecialFunctionModuleParameters
+from hdl.lad.vpu.vector_processing_unit import VectorProcessingUnitParameters
+from testbenches.lad.vectors import LAYERS, head_vectors
+
+STEPS = 200
+
+
+def parameters() -> LadTileParameters:
+    """Return SmolLM2's head, with room for some hundred positions."""
+    vector = VectorProcessingUnitParameters(head_size=64)
+    apid = ActivePositionModuleParameters(capacity=256, table=TWELVE)
+    return LadTileParameters(
+        heads=1,
+        eas=AttentionScoreModuleParameters(vector=vector, apid=apid),
+        md=ModeDiscrepancyModuleParameters(vector=vector, capacity=256, table=TWELVE),
+        ac=AttentionComputationModuleParameters(vector=vector, updates=86),
+        linear=LinearModuleParameters(vector=vector),
+        sfm=SpecialFunctionModuleParameters(vector=vector, width=576, lanes=4),
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"heads": 0}, "heads must be an integer from 1 to 1024, not 0"),
+        ({"waiting": 3}, "waiting must be an integer from 4 to 65536, not 3"),
+        ({"prefetched": 1}, "prefetched must be 0 or at least 2, not 1"),
+        (
+            {"md": ModeDiscrepancyModuleParameters(table=EIGHT)},
+            "md.table must be that of eas.apid",
+        ),
+        (
+            {"md": ModeDiscrepancyModuleParameters(capacity=64)},
+            "md.capacity must be that of eas.apid, not 64",
+        ),
+        (
+            {"linear": LinearModuleParameters(units=6)},
+            "linear.units must be those of all modules, 7, not 6",
+        ),
+        (
+            {"ac": AttentionComputationModuleParameters(updates=9)},
+            "ac.updates must hold a third of eas.apid.capacity, not 9",
+        ),
+    ],
+)
+def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        LadTileParameters(**change)
+
+
+def test_modules_share_the_vector_unit_and_recent_positions() -> None:
+    p = parameters()
+    other = VectorProcessingUnitParameters(head_size=32)
+    with pytest.raises(ValueError, match=re.escape("ac.vector must be that of eas")):
+        replace(p, ac=replace(p.ac, vector=other))
+    apid = replace(p.apid, recent=1)
+    with pytest.raises(ValueError, match=re.escape("eas.apid.recent must be at least 2, not 1")):
+        replace(p, eas=replace(p.eas, apid=apid))
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_decoding_is_float64_s(layer: int) -> None:
+    """Every step of SmolLM2's decoding: active positions, modes, centres and outputs."""
+    p = parameters()
+    tile = LadTile(parameters=p)
+    exact = LocalityAwareHead(intervals=IntervalParameters(intervals=12), size=64)
+    queries, keys, vectors = (head_vectors(name, 64, layer=layer) for name in "qkv")
+    errors, differ, positions = [], 0, 0
+    for now in range(STEPS):
+        query = codes(values(queries[now]) / 8)
+        step = tile.step(0, query, keys[now], vectors[now])
+        truth = exact.step(values(query), values(keys[now]), values(vectors[now]))
+        differ += len(np.setxor1d(step.active, truth.active))
+        positions += now + 1
+        size = np.abs(truth.output).max()
+        errors.append(np.abs(values(step.output) - truth.output).max() / size)
+        assert not step.not_positive
+    head = tile.heads[0]
+    same = head.centres[:STEPS] == np.array(exact.centres.centre)
+    # A score within FP16's rounding of a bound may be on its other side, and stay there.
+    assert differ < 0.01 * positions
+    assert same.mean() > 0.98
+    assert np.mean(head.modes[:STEPS] == np.array(exact.modes)) > 0.97
+    assert np.median(errors) < 0.01
+    # A position's counters add up to its age, whatever its modes were.
+    counters = head.counters[:STEPS].copy()
+    kept = np.arange(STEPS) < STEPS - p.recent + 1
+    rows = np.nonzero(kept)[0]
+    counters[rows, head.modes[rows]] = head.counts[rows]
+    assert np.array_equal(counters.sum(axis=1), STEPS - np.arange(STEPS))
+    _check_caches(p, head)
+
+
+def _check_caches(p: LadTileParameters, head: Any) -> None:
+    """A to F are what the modes say, built at once in float64; the latest are in none of them."""
+    # The graduate of the last step is in the caches, with the interval that it had then.
+    old = np.arange(STEPS) <= STEPS - p.recent
+    modes = head.modes[:STEPS]
+    slopes, intercepts = (
+        np.where(old, values(np.array(line))[modes], 0) for line in (p.table.a, p.table.b)
+    )
+    keys = np.concatenate([values(head.keys[:STEPS]), np.ones((STEPS, 1))], axis=1)
+    extended = np.concatenate([values(head.values[:STEPS]), np.ones((STEPS, 1))], axis=1)
+    expected = np.concatenate(
+        [
+            np.einsum("n,nr,nk->rk", slopes, extended, keys),
+            (intercepts @ extended)[:, np.newaxis],
+        ],
+        axis=1,
+    )
+    shown = head.caches.astype(np.uint32).view(np.float32).astype(np.float64)
+    # Slopes and products are rounded to FP16 before they are added up in FP32.
+    bound = np.einsum("n,nr,nk->rk", np.abs(slopes), np.abs(extended), np.abs(keys)).max()
+    assert np.abs(shown - expected).max() < 2.0**-8 * bound
+
+
+def test_heads_do_not_touch_each_other() -> None:
+    p = entry_named("lad_tile").parameters("tiny")
+    rng = np.random.default_rng(4)
+    work = codes(rng.standard_normal((2, 30, 3, p.vector.head_size)))
+    alone = [LadTile(parameters=p) for _ in range(2)]
+    both = LadTile(parameters=p)
+    for now in range(30):
+        for head in range(2):
+            one = alone[head].step(head, *work[head, now])
+            assert np.array_equal(one.output, both.step(head, *work[head, now]).output)
+
+
+def test_a_whole_memory_may_be_active() -> None:
+    """Queries that leave every mode: J is all positions, step after step."""
+    p = entry_named("lad_tile").parameters("tiny")
+    tile, rng = LadTile(parameters=p), np.random.default_rng(2)
+    active = 0
+    for now in range(p.capacity):
+        sign = 1 if now % 2 else -1
+        query = codes(np.full(p.vector.head_size, 3.0 * sign))
+        key = codes(rng.uniform(-1, 1, p.vector.head_size))
+        step = tile.step(0, query, key, key)
+        active = max(active, len(step.active))
+        assert len(step.active) <= now + 1
+    assert active > p.capacity // 2
+
+
+def test_all_may_be_fetched_ahead_but_of_a_first_step() -> None:
+    """What is active in a step is what can be fetched ahead of the next; nothing more is moved."""
+    p = entry_named("lad_tile").parameters("tiny")
+    tile, rng = LadTile(parameters=p), np.random.default_rng(3)
+    active: set[int] = set()
+    for _ in range(20):
+        step = tile.step(0, *codes(rng.standard_normal((3, p.vector.head_size))))
+        assert step.ahead == len(active)
+        assert step.hits == len(active.intersection(step.active.tolist()))
+        moved = [traffic(replace(p, prefetched=rows), [step])["K, V of J"] for rows in (0, 2)]
+        vain = step.ahead - step.hits
+        assert moved[1] - moved[0] == vain * 2 * p.vector.head_size * 16
+        active = set(step.active.tolist())
