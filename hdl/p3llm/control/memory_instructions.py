@@ -27,6 +27,7 @@ MEMORY_INSTRUCTION = data.StructLayout(
         "operation": MemoryOperation,
         "mode": Mode,
         "both": 1,
+        "scaled": 1,
         "base": POSITION_BITS,
         "values": POSITION_BITS,
         "outers": 12,
@@ -40,6 +41,7 @@ MEMORY_INSTRUCTION = data.StructLayout(
 )
 """``base`` and, of an append, ``values`` are positions in a layer. Of `Mode.LINEAR` the numbers of
 groups, tiles a unit and columns of both are said; of the others they follow from the cached tokens.
+``scaled``: the NPU has the scales of these keys and values already.
 ``tail`` positions of FP16 numbers come behind the products. ``both``: two inputs meet a column;
 ``inputs`` (in words), ``sums`` (in slices) of each; ``columns`` is where FP16 numbers go, of keys
 those of keys and those of values."""

@@ -139,10 +139,8 @@ class ProductSequencer(Unit):
                 self._metadata(m, issues)
             # Scales of the set: two rounds of 8-bit ones a position, or FP16 of keys and values.
             with m.State("TABLE"):
-                left = (counts["rounds"] - self.round + 1) >> 1
-                pairs = Mux(left > LINEAR_SET // 2, LINEAR_SET // 2, left)
-                number = Mux(held.mode == Mode.QK, 2 * KEY_SET, pairs)
-                self._reads(m, issues, self.table == number - 1, "MULTIPLY")
+                last, skipped = self._table_ends(counts["rounds"] - self.round)
+                self._reads(m, issues, last, skipped, "MULTIPLY")
             # Columns of products, one every second cycle.
             with m.State("MULTIPLY"):
                 self._multiply(m, issues, flags)
@@ -151,7 +149,7 @@ class ProductSequencer(Unit):
                 with m.If(held.tail == 0):
                     m.next = "IDLE"
                 with m.Else():
-                    self._reads(m, issues, self.table == held.tail - 1, "IDLE")
+                    self._reads(m, issues, self.table == held.tail - 1, Const(0), "IDLE")
         self._drains(m, issues, counts)
         m.d.comb += [
             self.column.position.eq(self.position_now),
@@ -272,8 +270,25 @@ class ProductSequencer(Unit):
             # Values have their scales in the probabilities.
             with m.If(self.held.mode == Mode.PV):
                 m.next = "MULTIPLY"
+            # Another pair of the head: its scales are here since the first one.
+            with m.If(self.held.scaled):
+                m.d.sync += self.position_now.eq(self.position_now + 1 + 2 * KEY_SET)
+                m.next = "MULTIPLY"
 
-    def _reads(self, m: Module, issues: Signal, last: Value, following: str) -> None:
+    def _table_ends(self, left: Value) -> tuple[Value, Value]:
+        """Return whether a position of scales is a set's last, and how many to skip behind it."""
+        halves = (left + 1) >> 1
+        pairs = Mux(halves > LINEAR_SET // 2, LINEAR_SET // 2, halves)
+        rounds = Mux(left > KEY_SET, KEY_SET, left)
+        # Scales of keys, then of values; of tokens that are not there nothing is read.
+        ends = self.table[:2] == (rounds - 1)[:2]
+        keys = self.held.mode == Mode.QK
+        last = Mux(keys, ends & (self.table >= KEY_SET), self.table == pairs - 1)
+        return last, Mux(keys & ends, KEY_SET - rounds, 0)
+
+    def _reads(
+        self, m: Module, issues: Signal, last: Value, skipped: Value, following: str
+    ) -> None:
         """Read positions for the NPU, unit by unit."""
         p, command, reads = self.parameters, self.command, self.reads
         unit = self._scattered()
@@ -298,8 +313,8 @@ class ProductSequencer(Unit):
             m.d.sync += self.unit.eq(self.unit + 1)
             with m.If(self.unit == p.units - 1):
                 m.d.sync += [
-                    self.position_now.eq(self.position_now + 1),
-                    self.table.eq(self.table + 1),
+                    self.position_now.eq(self.position_now + 1 + skipped),
+                    self.table.eq(self.table + 1 + skipped),
                 ]
                 for number, place in enumerate(self.columns):
                     with m.If(numbers & (second == number)):

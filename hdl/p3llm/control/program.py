@@ -163,9 +163,6 @@ class Program:
         self._sums(NpuOperation.SCALE, 0, p.qkv, (), target=places.projected)
         heads = p.kv_heads * p.head_size
         self._columns(p.factors_base, heads, "smoothing", places.smoothing)
-        # Keys and values of the token come first: its queries meet them as well.
-        for head in range(p.kv_heads):
-            self._append(head)
         self._attention()
         self._npu(
             NpuOperation.ACTIVATE,
@@ -188,9 +185,11 @@ class Program:
         self._sums(NpuOperation.RESIDUAL, 0, p.width, (), **state)
         self._npu(NpuOperation.LEAVE, p.width, source=places.state)
 
-    def _append(self, head: int) -> None:
-        """Smooth and quantise a head's key, quantise its value, and write both."""
-        p, places = self.p, self.places
+    def _codes(self, pair: "Pair") -> None:
+        """Smooth and quantise a new head's key, quantise its value."""
+        p, places, head = self.p, self.places, pair.head
+        if pair.first % p.members:
+            return
         key, value = (
             places.projected + places.slices((p.heads + skipped + head) * p.head_size)
             for skipped in (0, p.kv_heads)
@@ -199,10 +198,15 @@ class Program:
         self._npu(NpuOperation.FACTORS, p.head_size, ["smoothing"], factors=factors, head=head)
         for operation, source in ((NpuOperation.KEY, key), (NpuOperation.VALUE, value)):
             self._npu(operation, p.head_size, (), ["codes"], source=source, head=head)
+
+    def _append(self, pair: "Pair") -> None:
+        """Write a new head's key and value: the token's queries meet them as well."""
+        if pair.first % self.p.members:
+            return
         append = {
             "operation": MemoryOperation.APPEND,
-            "base": p.key_base(head),
-            "values": p.value_base(head),
+            "base": self.p.key_base(pair.head),
+            "values": self.p.value_base(pair.head),
         }
         self.memory.append(self._line(append, self.npu, ["codes"], ()))
 
@@ -218,18 +222,24 @@ class Program:
             for number, one in enumerate(pairs)
         ]
         # Vectors of two pairs have places: one pair's scores are made while the other's wait.
-        self._queries(pairs[0])
-        self._scores(pairs[0])
-        for pair in pairs[1:2]:
+        for number, pair in enumerate(pairs[:2]):
+            self._codes(pair)
             self._queries(pair)
+            self._append(pair)
+            if number == 0:
+                self._scores(pair)
         for number, pair in enumerate(pairs):
             for following in pairs[number + 1 : number + 2]:
                 self._scores(following)
             self._shares(pair)
-            # Queries of the pair after next: the place of this one's is free.
+            # Queries of the pair after next: the place of this one's is free. A new head's token is
+            # written behind this pair's products, while the NPU goes on.
             for following in pairs[number + 2 : number + 3]:
+                self._codes(following)
                 self._queries(following)
             self._weighted(pair)
+            for following in pairs[number + 2 : number + 3]:
+                self._append(following)
             # A pair late, so that the NPU never waits for sums that were just begun.
             if number > 0:
                 self._outputs(pairs[number - 1])
@@ -252,32 +262,35 @@ class Program:
 
     def _scores(self, pair: "Pair") -> None:
         """Multiply the queries by the keys."""
-        places, turn = self.places, pair.turn
+        places, turn, side = self.places, pair.turn, pair.head % 2
+        # The scales stay for a head's other pairs; the next head's have a place of their own.
+        again = pair.first % self.p.members > 0
         self._product(
             Mode.QK,
             self.p.key_base(pair.head),
             [f"query_{turn}"],
-            [f"scores_{turn}", f"scales_{turn}"],
+            [f"scores_{turn}"] + [f"scales_{side}"] * (not again),
             both=pair.count - 1,
+            scaled=again,
             outers=1,
             inputs=[places.query_inputs(turn, pump) // 4 for pump in range(2)],
             sums=[places.scores(turn, pump) for pump in range(2)],
-            columns=[places.key_scales(turn) // 2, places.value_scales(turn) // 2],
+            columns=[places.key_scales(side) // 2, places.value_scales(side) // 2],
         )
 
     def _shares(self, pair: "Pair") -> None:
         """Make probabilities of scores."""
-        places, turn = self.places, pair.turn
+        places, turn, side = self.places, pair.turn, pair.head % 2
         for pump in range(pair.count):
             self._npu(
                 NpuOperation.SCORES,
                 0,
-                [f"scores_{turn}", f"scales_{turn}", "port"],
+                [f"scores_{turn}", f"scales_{side}", "port"],
                 [f"probabilities_{turn}"],
                 target=places.probability_inputs(turn, pump),
                 sums=places.scores(turn, pump),
-                factors=places.key_scales(turn),
-                value_scales=places.value_scales(turn),
+                factors=places.key_scales(side),
+                value_scales=places.value_scales(side),
                 scalar=2 * turn + pump,
             )
 

@@ -178,12 +178,11 @@ def test_a_linear_layer_goes_group_by_group(seed: int) -> None:
 
 @pytest.mark.parametrize(("seed", "token"), [(0, 9), (1, 63), (2, 64), (3, 100)])
 def test_keys_meet_one_or_two_queries(seed: int, token: int) -> None:
-    """Sets of four rounds of tokens; scales of keys and of values go apart."""
+    """Sets of four rounds of tokens; scales of keys and of values go apart, once for a head."""
     p = replace(TINY, capacity=128)
-    both = seed % 2
-    said = given(
-        mode=Mode.QK.value, both=both, outers=1, inputs=[3, 8], sums=[10, 50], columns=[0, 64]
-    )
+    both, scaled = seed % 2, seed == 2
+    said = given(mode=Mode.QK.value, both=both, scaled=scaled, outers=1)
+    said |= {"inputs": [3, 8], "sums": [10, 50], "columns": [0, 64]}
     trace = run(p, said, token, seed)
     rounds, columns = token // p.block + 1, p.head_size // 4
     words = -(-p.head_size // p.word)
@@ -205,15 +204,15 @@ def test_keys_meet_one_or_two_queries(seed: int, token: int) -> None:
         for one in trace.of(Op.MULTIPLY)
     ]
     assert got == products
-    places = [one["place"] for one in trace.of(Op.READ)]
-    scales = [
-        range(first + 4 * p.units * s, first + 4 * p.units * (s + 1))
-        for s in range(len(filled))
-        for first in (0, 64)
+    wanted = [
+        (start + 1 + first + round_, place + p.units * (4 * number + round_) + unit)
+        for number, start in enumerate(filled)
+        for first, place in ((0, 0), (4, 64))
+        for round_ in range(min(4, rounds - 4 * number))
+        for unit in range(p.units)
     ]
-    size = 4 * p.units
-    for number, wanted in enumerate(scales):
-        assert sorted(places[number * size : (number + 1) * size]) == list(wanted)
+    got = [(one["position"], one["place"]) for one in trace.of(Op.READ)]
+    assert sorted(got) == ([] if scaled else sorted(wanted))
     sums = [([10 + 2 * p.units * i, 50 + 2 * p.units * i], False) for i in range(rounds)]
     check_sums(p, trace, sums, both=bool(both), units=p.units)
 

@@ -1,0 +1,84 @@
+"""The memory's side of a layer at SmolLM2's dimensions, without the NPU: where its cycles go."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from amaranth.hdl import Module, Value
+from amaranth.sim import Simulator
+
+from hdl.p3llm.control.bank_scheduler import BankScheduler
+from hdl.p3llm.control.memory_instructions import MEMORY_INSTRUCTION, MemoryOperation
+from hdl.p3llm.control.product_sequencer import ProductSequencer
+from hdl.p3llm.control.program import Program
+from hdl.p3llm.parameters import P3llmParameters
+from hdl.p3llm.pim.bank_timing import RowOperation
+from hdl.p3llm.pim.operand_decoder import Mode
+from hdl.p3llm.pim.pim_channel import ColumnOperation
+from hdl.p3llm.presets import PRESETS
+
+POSITION = 600
+COMPLETE = 6
+"""Cycles from the column that completes sums until a unit has them."""
+
+
+def memory_side(p: P3llmParameters, position: int) -> list[tuple[dict[str, Any], Counter[str]]]:
+    """Return each product of a layer with its cycles and commands; none waits for the NPU."""
+    m = Module()
+    m.submodules.sequencer = sequencer = ProductSequencer(parameters=p)
+    m.submodules.scheduler = scheduler = BankScheduler(parameters=p.channel)
+    m.d.comb += [
+        scheduler.column.eq(sequencer.column),
+        sequencer.taken.eq(scheduler.taken),
+    ]
+    lines = [line.instruction for line in Program(p).memory]
+    lines = [line for line in lines if line["operation"] is MemoryOperation.PRODUCT]
+    counted = []
+
+    async def bench(ctx) -> None:
+        ctx.set(sequencer.position, position)
+        for line in lines:
+            word = MEMORY_INSTRUCTION.const({**line}).as_value().value
+            ctx.set(Value.cast(sequencer.instructions.payload), word)
+            ctx.set(sequencer.instructions.valid, 1)
+            counts: Counter[str] = Counter()
+            waiting = True
+            while waiting or not ctx.get(sequencer.idle):
+                waiting = waiting and not ctx.get(sequencer.instructions.ready)
+                if ctx.get(sequencer.command.valid):
+                    code = ctx.get(Value.cast(sequencer.command.operation))
+                    counts[ColumnOperation(code).name] += 1
+                if ctx.get(scheduler.row_command.valid):
+                    counts[RowOperation(ctx.get(scheduler.row_command.operation)).name] += 1
+                counts["cycles"] += 1
+                await ctx.tick()
+                ctx.set(sequencer.instructions.valid, waiting)
+            counted.append((line, counts))
+
+    simulator = Simulator(m)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+    return counted
+
+
+@pytest.mark.full
+def test_every_lost_cycle_has_its_reason() -> None:
+    """Columns, scales and inputs; refreshes; rounds that are too short for their sums."""
+    p = PRESETS["smollm2"]
+    timing = p.channel.timing
+    refresh = timing.ras + timing.rp + timing.rfc + timing.rcd + 2 * timing.rrd
+    for line, counts in memory_side(p, POSITION):
+        values = line["mode"] is Mode.PV
+        steps = p.head_size // 4 if line["mode"] is Mode.QK else line.get("steps", 0)
+        reads = 2 * p.units * (1 + line.get("both", 0))
+        rounds = counts["READ_RESULT"] // reads if reads and not values else 0
+        # Sums leave between columns, but not before they are complete; nor in an odd cycle.
+        lacking = max(0, reads - (2 * steps - COMPLETE) // 2)
+        known = 2 * counts["MULTIPLY"] + 2 * counts["FILL_METADATA"]
+        known += counts["READ"] + counts["WRITE_INPUT"]
+        known += counts["REFRESH"] * refresh + rounds * (lacking + lacking % 2)
+        sets = counts["FILL_METADATA"]
+        # The first row, phases between single columns and products, the last sums.
+        rest = timing.rcd + timing.ras + timing.rp + 6 * sets + reads + 2 * COMPLETE
+        assert counts["cycles"] <= known + rest, (line, counts)
