@@ -11,6 +11,7 @@ from hdl.lad.apid.active_position_module import ActivePositionModule
 from hdl.lad.control.active_fetcher import ActiveFetcher
 from hdl.lad.control.lane_groups import LaneCollector, LaneSpreader
 from hdl.lad.control.mark_merger import MarkMerger
+from hdl.lad.control.pipeline_pause import PipelinePause
 from hdl.lad.control.position_prefetcher import COUNTER_BITS, fetch_active
 from hdl.lad.control.score_fetcher import ScoreFetcher
 from hdl.lad.control.step_slots import ENDS, SLOTS, StepSlots
@@ -33,7 +34,7 @@ class LadTile(Unit):
     Stages 1 and 4 ask for rows and take them as streams; what a step changes leaves as streams
     too. A step whose head is still in the pipeline waits for its write-back; steps of other heads
     follow each other through the stages. Linear layers and special functions have the vector units
-    while no step is in the pipeline; what waits of them lets no further step begin.
+    while the pipeline pauses: what waits of them lets no further step begin.
 
     **Latency** of a step: that of its stages, one after the other; see the page. **Throughput** a
     step in the cycles of the slowest stage.
@@ -141,6 +142,7 @@ class LadTile(Unit):
         m = Module()
         p = self.parameters
         m.submodules.slots = slots = StepSlots(parameters=p)
+        m.submodules.pause = pause = PipelinePause()
         m.submodules.score_fetcher = scores = ScoreFetcher(parameters=p)
         m.submodules.eas = eas = AttentionScoreModule(parameters=p.eas, shared=True)
         m.submodules.apid = apid = ActivePositionModule(parameters=p.apid)
@@ -148,7 +150,7 @@ class LadTile(Unit):
         m.submodules.md = md = ModeDiscrepancyModule(parameters=p.md, shared=True)
         m.submodules.ac = ac = AttentionComputationModule(parameters=p.ac, shared=True)
         record = Signal(p.record_layout)
-        may_begin = self._units(m, slots, [*eas.units, *md.units, *ac.units])
+        may_begin = self._units(m, pause, [*eas.units, *md.units, *ac.units])
         may_begin &= fetch_active(m, self, slots, actives, record)
         self._begin(m, may_begin, slots, scores, eas, (md, ac))
 
@@ -180,6 +182,10 @@ class LadTile(Unit):
         } | self._marks(m, slots, apid.counts, md.updates, record)
         m.d.comb += [
             slots.ended.eq(Cat(ends[name] for name in ENDS)),
+            pause.begun.eq(slots.begin),
+            pause.scored.eq(ends["centres"]),
+            pause.parted.eq(md.steps.valid & md.steps.ready),
+            pause.ended.eq(ac.steps.valid & ac.steps.ready),
             actives.head.eq(slots.heads[ENDS.index("positions")]),
         ]
         return m
@@ -189,7 +195,7 @@ class LadTile(Unit):
         """Return whether a step's last payload is handed over."""
         return port.valid & port.ready & port.payload.last
 
-    def _units(self, m: Module, slots: Any, attention: list[Any]) -> Value:
+    def _units(self, m: Module, pause: Any, attention: list[Any]) -> Value:
         """Connect the vector units to all who use them; return whether a step may begin."""
         p = self.parameters
         m.submodules.pool = pool = UnitPool(parameters=p.vector, number=p.linear.units)
@@ -205,14 +211,14 @@ class LadTile(Unit):
         for ours, theirs in ((self.factors, sfm.factors), (self.addends, sfm.addends)):
             connect_streams(m, ours, theirs)
         connect_streams(m, sfm.results, self.results)
-        return self._turns(m, slots, pool, linear, sfm)
+        return self._turns(m, pause, pool, linear, sfm)
 
-    def _turns(self, m: Module, slots: Any, pool: Any, linear: Any, sfm: Any) -> Value:
+    def _turns(self, m: Module, pause: Any, pool: Any, linear: Any, sfm: Any) -> Value:
         """Give turns, a task or a row at a time; return whether a step may begin."""
         turn, begun, over, offered = Signal(Turn), Signal(), Signal(), Signal()
         # What was offered outside stands: then that step begins before a task.
         m.d.sync += offered.eq(self.appends.valid & ~self.appends.ready)
-        free = slots.idle & ~offered
+        free = pause.idle & ~offered
         # One task a turn: the next one must not begin beside the last products of this one. A row
         # is over when its results are gone; nothing of the next one is taken in that cycle.
         tasked = (turn == Turn.LINEAR) & ~over
@@ -247,6 +253,7 @@ class LadTile(Unit):
                 with m.If(begun & ~sfm.busy):
                     m.d.sync += turn.eq(Turn.ATTENTION)
         waits = self.tasks.valid | self.vectors.valid
+        m.d.comb += pause.wanted.eq(waits | (turn != Turn.ATTENTION))
         return (turn == Turn.ATTENTION) & (~waits | offered)
 
     def _begin(
@@ -302,14 +309,18 @@ class LadTile(Unit):
         self, m: Module, held: dict[str, Any], eas: Any, users: tuple[Any, Any]
     ) -> None:
         """Give a step's maximum to APID, and with the query that waits for it to the others."""
-        maxima = []
-        for name, user in zip(("discrepancies", "computed"), users, strict=True):
+        maxima, pause = [], m.submodules.pause
+        stages = ((pause.identified, pause.identifies), (pause.computed, pause.computes))
+        for name, user, (there, shown) in zip(
+            ("discrepancies", "computed"), users, stages, strict=True
+        ):
             shape = data.StructLayout({"maximum": FP16})
             m.submodules[f"maxima_{name}"] = fifo = Fifo(shape=shape, depth=SLOTS)
             maxima.append(fifo.source)
             both = (held[name], fifo.sink)
             m.d.comb += [
-                user.steps.valid.eq(join_handshake(m, both, user.steps.ready)),
+                there.eq(join_handshake(m, both, user.steps.ready & shown)),
+                user.steps.valid.eq(shown),
                 user.steps.payload["query"].eq(held[name].payload["query"]),
                 user.steps.payload.maximum.eq(fifo.sink.payload.maximum),
             ]

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth.hdl import Array, Cat, Module, Signal
+from amaranth.hdl import Array, Module, Signal
 from amaranth.lib.wiring import In, Out
 
 from hdl.lad.lad_tile_parameters import LadTileParameters
@@ -34,8 +34,6 @@ class StepSlots(Unit):
         It may.
     begin : In(1)
         It does.
-    idle : Out(1)
-        No step is in the pipeline.
     ended : In(len(ENDS))
         Of a step, the part of that place in `ENDS` ends in this cycle.
     heads : Out.array(len(ENDS))
@@ -53,7 +51,6 @@ class StepSlots(Unit):
                 "head": In(p.head_shape),
                 "free": Out(1),
                 "begin": In(1),
-                "idle": Out(1),
                 "ended": In(len(ENDS)),
                 "heads": Out(p.head_shape).array(len(ENDS)),
                 "freed": Out(1),
@@ -76,10 +73,7 @@ class StepSlots(Unit):
         for one in busy:
             with m.If(one):
                 m.d.comb += waits.eq(1)
-        m.d.comb += [
-            self.free.eq(~waits & ~Array(taken)[newest]),
-            self.idle.eq(~Cat(taken).any()),
-        ]
+        m.d.comb += self.free.eq(~waits & ~Array(taken)[newest])
 
         # Parts end at different times, but each in the order of the steps.
         pointers = [Signal(range(SLOTS), name=f"at_{name}") for name in ENDS]
