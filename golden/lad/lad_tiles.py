@@ -1,0 +1,33 @@
+"""LAD's tiles, bit for bit: no head knows in which tile it is, nor of any other."""
+
+from dataclasses import dataclass
+
+from golden.lad.lad_tile import Head, LadTile
+from hdl.lad.lad_tiles_parameters import LadTilesParameters
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a head-sample is: its tile, and its number there."""
+
+    tile: int
+    head: int
+
+
+def place(p: LadTilesParameters, number: int) -> Place:
+    """Return the place of a head-sample: tiles have them in turns."""
+    return Place(number % p.tiles, number // p.tiles)
+
+
+def lad_tiles(p: LadTilesParameters, heads: list[Head] | None = None) -> LadTile:
+    """Return a model of all tiles, whose heads are numbered as `place` has them.
+
+    Parameters
+    ----------
+    p : LadTilesParameters
+        Dimensions.
+    heads : list of Head, optional
+        Those of all tiles; empty ones by themselves.
+    """
+    number = p.tile.heads * p.tiles
+    return LadTile(parameters=p.tile, heads=heads or [Head.empty(p.tile) for _ in range(number)])

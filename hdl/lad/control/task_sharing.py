@@ -1,0 +1,152 @@
+"""Linear layers on the vector units of all tiles: groups of rows in turns."""
+
+from typing import Any
+
+from amaranth.hdl import Array, Module, Mux, Signal, Value
+from amaranth.lib import stream
+from amaranth.lib.wiring import In, Out
+
+from hdl.lad.lad_tiles_parameters import LadTilesParameters
+from hdl.memory.memory_fifo import MemoryFifo
+from hdl.stream.connect import every
+from hdl.unit import Unit
+
+
+class TaskSharing(Unit):
+    """Let tiles multiply the same inputs with different rows of one matrix.
+
+    Groups of rows go to the tiles in turns, and so do the weights, slice by slice: a transfer that
+    one tile keeps for all samples of a batch is followed by the next tile's. Sums come back in the
+    order of the groups.
+
+    **Latency** 0 cycles. **Throughput** a transfer of weights a cycle.
+
+    Parameters
+    ----------
+    parameters : LadTilesParameters
+        Dimensions.
+
+    Members
+    -------
+    tasks : In(stream)
+        As the linear module's; `groups` is that of the first tile, `more` tiles behind it have as
+        many, and all others one less.
+    inputs, weights : In(stream)
+        As the linear module's of one large tile.
+    sums : Out(stream)
+        Likewise.
+    tile_tasks, tile_inputs, tile_weights : Out(stream).array(tiles)
+        To the tiles.
+    tile_sums : In(stream).array(tiles)
+        From them.
+    """
+
+    def __init__(self, *, parameters: LadTilesParameters) -> None:
+        self.parameters = p = parameters
+        linear = p.tile.linear
+        layouts = {"inputs": linear.input_layout, "weights": linear.weights_layout}
+        tile_layouts = {"tasks": linear.task_layout} | layouts
+        super().__init__(
+            {
+                "tasks": In(stream.Signature(p.task_layout)),
+                "sums": Out(stream.Signature(linear.output_layout)),
+                "tile_sums": In(stream.Signature(linear.output_layout)).array(p.tiles),
+            }
+            | {name: In(stream.Signature(layout)) for name, layout in layouts.items()}
+            | {
+                f"tile_{name}": Out(stream.Signature(layout)).array(p.tiles)
+                for name, layout in tile_layouts.items()
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Hand out the task, its inputs to all, its weights in turns; collect the sums."""
+        m = Module()
+        p = self.parameters
+        task, tasks = self.tasks.payload, self.tasks
+        # Sums are collected while the next task may already be there.
+        m.submodules.collected = collected = MemoryFifo(shape=p.task_layout, depth=2)
+        noted = Signal()
+        notes = tasks.valid & ~noted & collected.source.ready
+        m.d.comb += [
+            collected.source.valid.eq(tasks.valid & ~noted),
+            collected.source.payload.eq(task),
+        ]
+        # A task ends in each tile when its last product there has begun.
+        done = [Signal(name=f"done_{number}") for number in range(p.tiles)]
+        ends = []
+        has = [self._has(task, number) for number in range(p.tiles)]
+        for number, tile in enumerate(self.tile_tasks):
+            m.d.comb += [
+                Value.cast(tile.payload).eq(Value.cast(task)),
+                tile.payload.groups.eq(task.groups - (task.more < number)),
+                tile.valid.eq(tasks.valid & noted & has[number] & ~done[number]),
+            ]
+            ends.append(done[number] | ~has[number] | (tile.valid & tile.ready))
+        m.d.comb += tasks.ready.eq(noted & every(ends))
+        over = tasks.valid & tasks.ready
+        m.d.sync += noted.eq((noted | notes) & ~over)
+        m.d.sync += [one.eq(end & ~over & noted) for one, end in zip(done, ends, strict=True)]
+        self._inputs(m, has)
+        self._weights(m)
+        self._sums(m, collected.sink)
+        return m
+
+    def _has(self, task: Any, number: int) -> Value:
+        """Return whether a tile has a group at all."""
+        return (task.groups != 1) | (task.more >= number)
+
+    def _inputs(self, m: Module, has: list[Value]) -> None:
+        """Show an input to all tiles that work when all of them can take it."""
+        takes = [tile.ready | ~works for tile, works in zip(self.tile_inputs, has, strict=True)]
+        m.d.comb += self.inputs.ready.eq(self.tasks.valid & every(takes))
+        for number, tile in enumerate(self.tile_inputs):
+            m.d.comb += [
+                tile.payload.eq(self.inputs.payload),
+                tile.valid.eq(self.inputs.valid & self.inputs.ready & has[number]),
+            ]
+
+    def _turns(self, m: Module, name: str, task: Any, moves: Value) -> tuple[Signal, Signal]:
+        """Go from tile to tile, round by round; return whose turn it is, and whether the last."""
+        p = self.parameters
+        tile = Signal(p.tile_shape, name=f"{name}_tile")
+        left, last = Signal(p.tile.linear.groups.bit_length(), name=f"{name}_round"), Signal()
+        m.d.comb += last.eq((left == task.groups - 1) & (tile == task.more))
+        with m.If(moves):
+            m.d.sync += tile.eq(tile + 1)
+            with m.If(last):
+                m.d.sync += [tile.eq(0), left.eq(0)]
+            with m.Elif(tile == p.tiles - 1):
+                m.d.sync += [tile.eq(0), left.eq(left + 1)]
+        return tile, last
+
+    def _weights(self, m: Module) -> None:
+        """Give each group's slice to its tile; every slice begins with the first one."""
+        moves = self.weights.valid & self.weights.ready
+        turn, _last = self._turns(m, "weights", self.tasks.payload, moves)
+        ready = Array(tile.ready for tile in self.tile_weights)[turn]
+        m.d.comb += self.weights.ready.eq(self.tasks.valid & ready)
+        for number, tile in enumerate(self.tile_weights):
+            m.d.comb += [
+                tile.payload.eq(self.weights.payload),
+                tile.valid.eq(self.weights.valid & self.tasks.valid & (turn == number)),
+            ]
+
+    def _sums(self, m: Module, task: Any) -> None:
+        """Take a group's sums of all samples from its tile, then the next group's."""
+        p = self.parameters
+        sample, ends = Signal(range(p.tile.linear.samples)), Signal()
+        moves = self.sums.valid & self.sums.ready
+        m.d.comb += ends.eq(sample == task.payload.samples - 1)
+        turn, last = self._turns(m, "sums", task.payload, moves & ends)
+        payloads = Array(Value.cast(tile.payload) for tile in self.tile_sums)
+        m.d.comb += [
+            self.sums.valid.eq(task.valid & Array(tile.valid for tile in self.tile_sums)[turn]),
+            Value.cast(self.sums.payload).eq(payloads[turn]),
+            self.sums.payload.last.eq(last & ends),
+            task.ready.eq(moves & ends & last),
+        ]
+        for number, tile in enumerate(self.tile_sums):
+            m.d.comb += tile.ready.eq(self.sums.ready & task.valid & (turn == number))
+        with m.If(moves):
+            m.d.sync += sample.eq(Mux(ends, 0, sample + 1))

@@ -1,0 +1,225 @@
+"""LAD's tiles: several attention pipelines at one memory, and linear layers on all of them."""
+
+from typing import Any
+
+from amaranth.hdl import Array, Module, Signal, Value
+from amaranth.lib import stream
+from amaranth.lib.wiring import In, Out
+
+from hdl.lad.control.position_prefetcher import COUNTER_BITS
+from hdl.lad.control.shared_reads import SharedReads
+from hdl.lad.control.step_sharing import StepSharing
+from hdl.lad.control.step_slots import SLOTS
+from hdl.lad.control.task_sharing import TaskSharing
+from hdl.lad.lad_tile import LadTile
+from hdl.lad.lad_tiles_parameters import LadTilesParameters
+from hdl.stream.arbiter import Arbiter
+from hdl.stream.connect import connect_streams
+from hdl.stream.fifo import Fifo
+from hdl.unit import Unit
+
+READS = {
+    "group_requests": "groups",
+    "key_requests": "keys",
+    "active_requests": "active",
+    "cache_requests": "caches",
+}
+"""What answers each request."""
+
+WRITES = ("appends", "centres", "marks", "counters", "columns")
+"""What a tile sends to the memory."""
+
+ROWS_WAITING = 64
+"""Keys or active positions of a tile that are asked for and not taken yet, at most."""
+
+FUNCTIONS = ("vectors", "factors", "addends", "results")
+"""Streams of the special function module."""
+
+
+class LadTiles(Unit):
+    """Several tiles at one memory, each with heads of its own.
+
+    Every payload that names a tile's head names the `tile` too. Steps begin in their order, each
+    in the tile of its head, and outputs leave in that order; in between the tiles know nothing of
+    each other. Each of the memory's streams is one for all tiles, which have it in turns. Linear
+    layers are computed by all tiles, norms and other functions by the first one.
+
+    **Latency** that of a tile, and at most 8 cycles more. **Throughput** a step a tile in the
+    cycles of its slowest stage, while the memory's streams are fast enough for all.
+
+    **Numerics** those of the tile. LAD, Section IV, Figures 4 and 6.
+
+    Parameters
+    ----------
+    parameters : LadTilesParameters
+        Dimensions.
+
+    Members
+    -------
+    steps, outputs : stream
+        As the tile's.
+    tasks, inputs, weights, sums : stream
+        As the linear module's, a task being that of `TaskSharing`.
+    vectors, factors, addends, results : stream
+        As the tile's.
+    appends, group_requests, key_requests, active_requests, cache_requests : Out(stream)
+        As the tile's.
+    groups, keys, active, caches : In(stream)
+        As the tile's.
+    centres, marks, counters, columns : Out(stream)
+        As the tile's.
+    coming : In(stream)
+        As the tile's, of all tiles.
+    hits, misses : Out(32)
+        Those of all tiles.
+
+    Raises
+    ------
+    ValueError
+        By `LadTilesParameters`.
+    """
+
+    def __init__(self, *, parameters: LadTilesParameters) -> None:
+        self.parameters = p = parameters
+        self.parts = [LadTile(parameters=p.tile) for _ in range(p.tiles)]
+        members = dict(self.parts[0].signature.members)
+        # What names a head names its tile; answers come by the order of their requests.
+        for name in ("steps", "coming"):
+            if name in members:
+                layout = getattr(p.tile, {"coming": "head_layout"}.get(name, "step_layout"))
+                members[name] = In(stream.Signature(p.named(layout)))
+        for name in (*READS, *WRITES, "outputs"):
+            layout = getattr(self.parts[0], name).payload.shape()
+            members[name] = Out(stream.Signature(p.named(layout)))
+        members["tasks"] = In(stream.Signature(p.task_layout))
+        super().__init__(members)
+
+    def elaborate(self, platform: Any) -> Module:
+        """Put between tiles and outside what they share; one tile shares nothing."""
+        m = Module()
+        for number, tile in enumerate(self.parts):
+            m.submodules[f"tile_{number}"] = tile
+        if len(self.parts) == 1:
+            self._alone(m)
+            return m
+        self._steps(m)
+        self._reads(m)
+        self._writes(m)
+        self._linear(m)
+        for name in FUNCTIONS[:-1]:
+            connect_streams(m, getattr(self, name), getattr(self.parts[0], name))
+        connect_streams(m, self.parts[0].results, self.results)
+        if self.parameters.tile.prefetched:
+            self._coming(m)
+        return m
+
+    def _alone(self, m: Module) -> None:
+        """Let everything pass: a tile's number has no bits."""
+        (tile,) = self.parts
+        for name, member in tile.signature.members.items():
+            ours, theirs = getattr(self, name), getattr(tile, name)
+            if member.is_port:
+                m.d.comb += ours.eq(theirs)
+                continue
+            source, sink = (theirs, ours) if member.flow is Out else (ours, theirs)
+            m.d.comb += [
+                Value.cast(sink.payload).eq(Value.cast(source.payload)),
+                sink.valid.eq(source.valid),
+                source.ready.eq(sink.ready),
+            ]
+
+    def _steps(self, m: Module) -> None:
+        """Hand out steps, and collect outputs."""
+        m.submodules.steps = sharing = StepSharing(parameters=self.parameters)
+        connect_streams(m, self.steps, sharing.steps)
+        connect_streams(m, sharing.outputs, self.outputs)
+        for number, tile in enumerate(self.parts):
+            connect_streams(m, sharing.dealt[number], tile.steps)
+            connect_streams(m, tile.outputs, sharing.given[number])
+
+    def _coming(self, m: Module) -> None:
+        """Tell each tile its heads; add up what all count."""
+        p, coming = self.parameters, self.coming
+        ready = []
+        for number, tile in enumerate(self.parts):
+            m.submodules[f"coming_{number}"] = told = Fifo(shape=p.tile.head_layout, depth=SLOTS)
+            connect_streams(m, told.sink, tile.coming)
+            mine = coming.payload.tile == number
+            m.d.comb += [
+                told.source.payload.head.eq(coming.payload.head),
+                told.source.valid.eq(coming.valid & mine),
+            ]
+            ready.append(told.source.ready)
+        m.d.comb += coming.ready.eq(Array(ready)[coming.payload.tile])
+        for name in ("hits", "misses"):
+            counted = Signal(COUNTER_BITS, name=f"all_{name}")
+            m.d.sync += counted.eq(sum(getattr(tile, name) for tile in self.parts))
+            m.d.comb += getattr(self, name).eq(counted)
+
+    def _reads(self, m: Module) -> None:
+        """Share what is asked for, each kind for itself."""
+        p = self.parameters
+        tile, rows = p.tile, (ROWS_WAITING, 1)
+        # How many answers of a tile have room, and their parts at most.
+        rooms = ((2, tile.apid.groups), rows, rows, (1, tile.ac.columns))
+        for (request, answer), (waiting, parts) in zip(READS.items(), rooms, strict=True):
+            asks, gives = (
+                getattr(self.parts[0], name).payload.shape() for name in (request, answer)
+            )
+            # Of G a step asks for as many groups as its length needs.
+            by_length = request == "group_requests"
+            m.submodules[request] = shared = SharedReads(
+                request=asks,
+                answer=gives,
+                tiles=p.tiles,
+                waiting=waiting,
+                parts=parts,
+                step=tile.apid.lanes if by_length else 1,
+            )
+            for number, part in enumerate(self.parts):
+                asked, port = shared.asked[number], getattr(part, request)
+                m.d.comb += [
+                    asked.payload["item"].eq(port.payload),
+                    asked.payload.amount.eq(port.payload.length if by_length else parts),
+                    asked.valid.eq(port.valid),
+                    port.ready.eq(asked.ready),
+                ]
+                connect_streams(m, shared.answered[number], getattr(part, answer))
+            self._named(m, shared.requests, getattr(self, request), shared.requests.payload.tile)
+            connect_streams(m, getattr(self, answer), shared.fetched)
+
+    def _writes(self, m: Module) -> None:
+        """Share what is written."""
+        for name in WRITES:
+            # No register in between: what a tile has handed over is outside before it asks again.
+            shape = getattr(self.parts[0], name).payload.shape()
+            m.submodules[name] = turns = Arbiter(shape=shape, sources=len(self.parts))
+            for number, part in enumerate(self.parts):
+                port, source = getattr(part, name), turns.sources[number]
+                m.d.comb += [
+                    source.payload["item"].eq(port.payload),
+                    source.valid.eq(port.valid),
+                    port.ready.eq(source.ready),
+                ]
+            self._named(m, turns.sink, getattr(self, name), turns.sink.payload.source)
+
+    def _named(self, m: Module, source: Any, sink: Any, tile: Value) -> None:
+        """Connect a shared stream, its tile's number behind the tile's payload."""
+        item = source.payload["item"]
+        m.d.comb += [getattr(sink.payload, name).eq(item[name]) for name in item.shape().members]
+        m.d.comb += [
+            sink.payload.tile.eq(tile),
+            sink.valid.eq(source.valid),
+            source.ready.eq(sink.ready),
+        ]
+
+    def _linear(self, m: Module) -> None:
+        """Share linear layers."""
+        m.submodules.linear = sharing = TaskSharing(parameters=self.parameters)
+        for name in ("tasks", "inputs", "weights"):
+            connect_streams(m, getattr(self, name), getattr(sharing, name))
+            for number, tile in enumerate(self.parts):
+                connect_streams(m, getattr(sharing, f"tile_{name}")[number], getattr(tile, name))
+        for number, tile in enumerate(self.parts):
+            connect_streams(m, tile.sums, sharing.tile_sums[number])
+        connect_streams(m, sharing.sums, self.sums)
