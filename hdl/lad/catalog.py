@@ -1,5 +1,7 @@
 """The units of LAD, with the dimensions at which each is built."""
 
+from dataclasses import replace
+
 from hdl.arith.float_format import BINARY16
 from hdl.entry import Entry
 from hdl.lad import presets
@@ -14,6 +16,7 @@ from hdl.lad.eas.eas_parameters import AttentionScoreModuleParameters
 from hdl.lad.interval_table import EIGHT
 from hdl.lad.lad import Lad
 from hdl.lad.lad_tile import LadTile
+from hdl.lad.lad_tiles import LadTiles
 from hdl.lad.linear.linear_module import LinearModule, LinearModuleParameters
 from hdl.lad.md.md_parameters import ModeDiscrepancyModuleParameters
 from hdl.lad.md.mode_discrepancy_module import ModeDiscrepancyModule
@@ -164,13 +167,32 @@ UNITS: tuple[Entry, ...] = (
         long=("smollm2", "paper"),
     ),
     Entry(
+        summary="several tiles at one memory, heads and rows of matrices in turns",
+        source="Section IV, Figures 4 and 6",
+        latency="that of a tile",
+        throughput="a step a tile in the cycles of its slowest stage",
+        unit=LadTiles,
+        presets={
+            "tiny": presets.TINY_TILES,
+            "tiny_three": replace(presets.TINY_TILES, tiles=3),
+            "smollm2": presets.SMOLLM2_TILES,
+            "paper": presets.PAPER_TILES,
+        },
+        long=("tiny_three", "smollm2", "paper"),
+    ),
+    Entry(
         summary="takes tokens through decoder layers, attention with locality in each head",
         source="Section IV, Figures 4 to 6",
         latency="that of a layer's operations, one behind the other",
         throughput="a token of each sample of a batch at a time; each weight is fetched once",
         unit=Lad,
-        presets={"tiny": presets.TINY, "smollm2": presets.SMOLLM2, "paper": presets.PAPER},
-        long=("smollm2", "paper"),
+        presets={
+            "tiny": presets.TINY,
+            "tiny_turns": presets.TINY_TURNS,
+            "smollm2": presets.SMOLLM2,
+            "paper": presets.PAPER,
+        },
+        long=("tiny_turns", "smollm2", "paper"),
     ),
 )
 """Every unit of the paper."""

@@ -1,4 +1,4 @@
-"""LAD: hidden states through decoder layers, with attention of head-samples in one tile."""
+"""LAD: hidden states through decoder layers, with attention of head-samples in tiles."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.lad.control.layer_sequencer import LayerSequencer
 from hdl.lad.lad_parameters import LadParameters
-from hdl.lad.lad_tile import LadTile
+from hdl.lad.lad_tiles import LadTiles
 from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
 
@@ -82,7 +82,7 @@ class Lad(Unit):
 
     def __init__(self, *, parameters: LadParameters) -> None:
         self.parameters = p = parameters
-        self.tile = LadTile(parameters=p.tile)
+        self.tile = LadTiles(parameters=p.shared_tiles)
         self.sequencer = LayerSequencer(parameters=p)
         # The tile's own members say what passes through.
         members = self.tile.signature.members

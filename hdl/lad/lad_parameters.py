@@ -7,6 +7,7 @@ from amaranth.hdl import unsigned
 from amaranth.lib import data
 
 from hdl.lad.lad_tile_parameters import LadTileParameters
+from hdl.lad.lad_tiles_parameters import LadTilesParameters
 from hdl.parameters import Parameters, Range, parameter_object, require
 
 
@@ -23,6 +24,8 @@ class Areas:
         The hidden states.
     inputs : int
         What the next linear layer multiplies.
+    attended : int
+        What the attention of all heads gives, which the output projection multiplies.
     sums : int
         What it gives.
     factors : int
@@ -35,6 +38,7 @@ class Areas:
 
     state: int
     inputs: int
+    attended: int
     sums: int
     factors: int
     angles: int
@@ -48,7 +52,9 @@ class LadParameters(Parameters):
     Parameters
     ----------
     tile : LadTileParameters
-        The tile; the hidden state's width is that of its norms.
+        Each tile; the hidden state's width is that of its norms.
+    tiles : int
+        How many share the memory.
     layers : int
         Decoder layers.
     heads : int
@@ -59,6 +65,9 @@ class LadParameters(Parameters):
         Elements of the gated layer, a multiple of the head size.
     batch : int
         Samples that pass a layer together.
+    periods : int
+        Parts of a layer's heads of which each is projected, then attended; a divisor of the
+        key/value heads, which the paper's Figure 6 has as many of.
     epsilon : int
         FP16 code of what norms add to the mean square; the default is 1e-5.
 
@@ -70,11 +79,13 @@ class LadParameters(Parameters):
     """
 
     tile: LadTileParameters = LadTileParameters()
+    tiles: Annotated[int, Range(1, 16, "tiles")] = 1
     layers: Annotated[int, Range(1, 128, "layers")] = 1
     heads: Annotated[int, Range(1, 256, "heads")] = 32
     kv_heads: Annotated[int, Range(1, "heads", "heads")] = 32
     feed_forward: Annotated[int, Range(2, 32768, "elements")] = 11008
     batch: Annotated[int, Range(1, "tile.linear.samples", "samples")] = 1
+    periods: Annotated[int, Range(1, "kv_heads", "parts")] = 1
     epsilon: Annotated[int, Range(1, 0x7BFF, "FP16 code")] = 0x00A8
 
     def __post_init__(self) -> None:
@@ -83,15 +94,24 @@ class LadParameters(Parameters):
         require(
             self.heads % self.kv_heads == 0, "kv_heads must be a divisor of heads", self.kv_heads
         )
+        parts = self.kv_heads % self.periods == 0
+        require(parts, "periods must be a divisor of kv_heads", self.periods)
         whole = self.feed_forward % self.head_size == 0
         require(whole, "feed_forward must be a multiple of head_size", self.feed_forward)
         tile, linear = self.tile, self.tile.linear
         samples = self.layers * self.heads * self.batch
-        rule = f"tile.heads must be at least layers * heads * batch, {samples}"
-        require(tile.heads >= samples, rule, tile.heads)
-        for name, least in (("slices", self.most_inputs), ("groups", self._groups)):
+        least = -(-samples // self.tiles)
+        rule = f"tile.heads must be at least layers * heads * batch / tiles, {least}"
+        require(tile.heads >= least, rule, tile.heads)
+        slices = max(self.width, self.heads, self.gated)
+        for name, least in (("slices", slices), ("groups", -(-self.most_groups // self.tiles))):
             there = getattr(linear, name)
             require(there >= least, f"tile.linear.{name} must be at least {least}", there)
+
+    @property
+    def shared_tiles(self) -> LadTilesParameters:
+        """All tiles."""
+        return LadTilesParameters(tile=self.tile, tiles=self.tiles)
 
     @property
     def head_size(self) -> int:
@@ -115,13 +135,8 @@ class LadParameters(Parameters):
 
     @property
     def projected(self) -> int:
-        """Slices of queries, keys and values."""
-        return self.heads + 2 * self.kv_heads
-
-    @property
-    def most_inputs(self) -> int:
-        """Slices of a linear layer's input at most."""
-        return max(self.width, self.heads, self.gated)
+        """Slices of a period's queries, keys and values."""
+        return (self.heads + 2 * self.kv_heads) // self.periods
 
     @property
     def most_sums(self) -> int:
@@ -129,18 +144,19 @@ class LadParameters(Parameters):
         return max(self.width, self.projected, 2 * self.gated)
 
     @property
-    def _groups(self) -> int:
-        """Groups of outputs of a linear layer at most."""
+    def most_groups(self) -> int:
+        """Groups of outputs of a linear layer at most, of all tiles together."""
         return -(-self.most_sums * self.head_size // self.tile.linear.units)
 
     @property
     def areas(self) -> Areas:
         """Where everything stands on chip."""
         inputs = self.width * self.batch
-        sums = inputs + self.most_inputs * self.batch
+        attended = inputs + max(self.width, self.gated) * self.batch
+        sums = attended + self.heads * self.batch
         factors = sums + self.most_sums * self.batch
         angles = factors + self.width
-        return Areas(0, inputs, sums, factors, angles, angles + 2 * self.batch)
+        return Areas(0, inputs, attended, sums, factors, angles, angles + 2 * self.batch)
 
     @property
     def place_shape(self) -> Any:

@@ -9,6 +9,7 @@ from hdl.lad.eas.eas_parameters import AttentionScoreModuleParameters
 from hdl.lad.interval_table import EIGHT, TWELVE
 from hdl.lad.lad_parameters import LadParameters
 from hdl.lad.lad_tile_parameters import LadTileParameters
+from hdl.lad.lad_tiles_parameters import LadTilesParameters
 from hdl.lad.linear.linear_module import LinearModuleParameters
 from hdl.lad.md.md_parameters import ModeDiscrepancyModuleParameters
 from hdl.lad.sfm.sfm_parameters import SpecialFunctionModuleParameters
@@ -48,6 +49,7 @@ TINY_TILE = LadTileParameters(
     prefetched=5,
 )
 """Fewer active positions have room on chip than a step has."""
+TINY_TILES = LadTilesParameters(tile=TINY_TILE, tiles=2)
 
 TINY = LadParameters(
     tile=replace(TINY_TILE, heads=8, prefetched=40, linear=replace(TINY_TILE.linear, groups=4)),
@@ -58,6 +60,17 @@ TINY = LadParameters(
     batch=2,
 )
 """Two query heads share keys and values of each sample; the last group of sums is not full."""
+TINY_TURNS = replace(
+    TINY,
+    tile=replace(TINY.tile, heads=6, linear=replace(TINY.tile.linear, samples=4, groups=2)),
+    tiles=2,
+    layers=1,
+    heads=3,
+    kv_heads=3,
+    batch=4,
+    periods=3,
+)
+"""The paper's Figure 6: four samples, three heads, two tiles."""
 
 SMOLLM2_VECTOR = VectorProcessingUnitParameters(head_size=64)
 SMOLLM2_APID = ActivePositionModuleParameters(capacity=2048, table=EIGHT)
@@ -83,9 +96,11 @@ SMOLLM2 = LadParameters(
     feed_forward=1536,
 )
 """Three of the model's thirty layers."""
+SMOLLM2_TILES = LadTilesParameters(tile=replace(SMOLLM2_TILE, heads=5), tiles=2)
 
 PAPER_AC = AttentionComputationModuleParameters(cache_format=BINARY16, cache_stages=2)
 PAPER_TILE = LadTileParameters(ac=PAPER_AC, prefetched=2048)
+PAPER_TILES = LadTilesParameters(tile=replace(PAPER_TILE, heads=22))
 PAPER = LadParameters(
     tile=replace(PAPER_TILE, heads=128, linear=LinearModuleParameters(groups=3146)), batch=4
 )

@@ -45,7 +45,7 @@ class Way(enum.Enum, shape=4):
 
 
 class Source(enum.Enum, shape=2):
-    """Where the slices come from that are written.
+    """Where the slices come from that an operation writes.
 
     Members
     -------
@@ -55,14 +55,11 @@ class Source(enum.Enum, shape=2):
         The linear module.
     RESULTS : int
         The special function module.
-    OUTPUTS : int
-        The attention.
     """
 
     OUTSIDE = 0
     SUMS = 1
     RESULTS = 2
-    OUTPUTS = 3
 
 
 @dataclass(frozen=True)
@@ -97,20 +94,24 @@ class Operation:
         Of the special function module.
     outputs : int
         Slices of a linear layer's output.
+    joins : bool
+        It begins when the attention of all heads has been written.
     """
 
     moves: tuple[tuple[Way, Walk], ...] = ()
     writes: tuple[tuple[Source, Walk], ...] = ()
     function: Function = Function.ADD
     outputs: int = 0
+    joins: bool = False
 
 
 @dataclass
 class LayerProgram:
     """The operations of a token: its arrival, a layer as often as there are layers, its leaving.
 
-    Every linear layer goes from the area of inputs to that of sums; every function in between goes
-    back. The loops over samples are the middle ones.
+    A layer's projections and steps are repeated for each period. Every linear layer goes from the
+    area of inputs, or that of the attention, to that of sums; every function in between goes back.
+    The loops over samples are the middle ones.
 
     Parameters
     ----------
@@ -121,6 +122,7 @@ class LayerProgram:
     p: LadParameters
     operations: list[Operation] = field(default_factory=list)
     layer: range = range(0)
+    period: range = range(0)
 
     def __post_init__(self) -> None:
         """Write it down."""
@@ -130,10 +132,13 @@ class LayerProgram:
         self._load(states)
         first = len(self.operations)
         self._norm()
+        part = len(self.operations)
         self._linear(p.width, p.projected)
         self._rotary()
         self._attention()
-        self._linear(p.heads, p.width)
+        # Periods differ in nothing but their weights: these lines are repeated for each.
+        self.period = range(part, len(self.operations))
+        self._linear(p.heads, p.width, attended=True)
         self._residual(states)
         self._norm()
         self._linear(p.width, 2 * p.gated)
@@ -171,18 +176,20 @@ class LayerProgram:
             (Way.FACTORS, Walk(at.factors, middle=(p.batch, 0), inner=(p.width, 1))),
         )
 
-    def _linear(self, inputs: int, outputs: int) -> None:
+    def _linear(self, inputs: int, outputs: int, *, attended: bool = False) -> None:
         """Multiply by the next matrix."""
         p, at = self.p, self.p.areas
-        task = (Way.TASK, Walk(at.inputs))
-        taken = (Way.INPUTS, Walk(at.inputs, inner=(inputs * p.batch, 1)))
+        base = at.attended if attended else at.inputs
+        task = (Way.TASK, Walk(base))
+        taken = (Way.INPUTS, Walk(base, inner=(inputs * p.batch, 1)))
         given = (Source.SUMS, Walk(at.sums, inner=(outputs * p.batch, 1)))
-        self.operations.append(Operation((task, taken), (given,), outputs=outputs))
+        operation = Operation((task, taken), (given,), outputs=outputs, joins=attended)
+        self.operations.append(operation)
 
     def _rotary(self) -> None:
         """Turn queries and keys where they stand: cosine and sine are one inner loop."""
         p, at = self.p, self.p.areas
-        heads = p.heads + p.kv_heads
+        heads = (p.heads + p.kv_heads) // p.periods
         turned = self._all(at.sums, heads)
         angles = Walk(at.angles, outer=(heads, 0), middle=(p.batch, 1), inner=(2, p.batch))
         self._function(Function.ROTARY, turned, (Way.VECTORS, turned), (Way.FACTORS, angles))
@@ -191,23 +198,30 @@ class LayerProgram:
         """Begin the steps of a key/value head's query heads, one sample behind the other."""
         p, at = self.p, self.p.areas
         # Rows of the one matrix: queries, keys, values.
-        keys = at.sums + p.heads * p.batch
-        values = keys + p.kv_heads * p.batch
-        queries, outputs = (
-            Walk(
-                base,
-                outer=(p.kv_heads, p.shared * p.batch),
-                middle=(p.batch, 1),
-                inner=(p.shared, p.batch),
-            )
-            for base in (at.sums, at.inputs)
-        )
+        heads = p.kv_heads // p.periods
+        keys = at.sums + heads * p.shared * p.batch
+        values = keys + heads * p.batch
         moves = (
-            (Way.KEY, self._all(keys, p.kv_heads)),
-            (Way.VALUE, self._all(values, p.kv_heads)),
-            (Way.QUERY, queries),
+            (Way.KEY, self._all(keys, heads)),
+            (Way.VALUE, self._all(values, heads)),
+            (Way.QUERY, self._heads(at.sums, heads)),
         )
-        self.operations.append(Operation(moves, ((Source.OUTPUTS, outputs),)))
+        self.operations.append(Operation(moves))
+
+    def _heads(self, base: int, heads: int) -> Walk:
+        """Walk over slices of query heads in the order of their steps."""
+        p = self.p
+        return Walk(
+            base,
+            outer=(heads, p.shared * p.batch),
+            middle=(p.batch, 1),
+            inner=(p.shared, p.batch),
+        )
+
+    @property
+    def outputs(self) -> Walk:
+        """Where a layer's attention goes, whenever it comes."""
+        return self._heads(self.p.areas.attended, self.p.kv_heads)
 
     def _residual(self, states: Walk) -> None:
         """Add the sums to the states."""
@@ -235,7 +249,10 @@ class LayerProgram:
                 "writes": 1,
                 "function": Function,
                 "slices": unsigned(p.tile.linear.slices.bit_length()),
-                "groups": unsigned(p.tile.linear.groups.bit_length()),
+                "groups": range(p.most_groups + 1),
+                "rounds": unsigned(p.tile.linear.groups.bit_length()),
+                "more": p.shared_tiles.tile_shape,
+                "joins": 1,
                 "rest": range(p.tile.linear.units + 1),
             }
         )
@@ -249,6 +266,7 @@ class LayerProgram:
         """Return an operation's bits."""
         units, rows = self.p.tile.linear.units, operation.outputs * self.p.head_size
         groups = -(-rows // units)
+        rounds, more = divmod(max(groups - 1, 0), self.p.tiles)
         nowhere = Walk(0)
         # Every line of the table has all fields; what is not used is never looked at.
         missing = MOVES - len(operation.moves)
@@ -264,6 +282,10 @@ class LayerProgram:
             "function": operation.function,
             "slices": sum(walk.inner[0] // self.p.batch for walk in inputs),
             "groups": groups,
+            # Of the first tile; so many behind it have as many.
+            "rounds": rounds + 1 if groups else 0,
+            "more": more,
+            "joins": operation.joins,
             # The last group's rows that there are.
             "rest": rows - (groups - 1) * units if groups else 0,
         }

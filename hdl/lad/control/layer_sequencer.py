@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from amaranth.hdl import Array, Cat, Const, Module, Signal, Value
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
@@ -79,16 +79,16 @@ class LayerSequencer(Unit):
             "slices": p.slice_layout,
             "sums": tile.linear.output_layout,
             "results": tile.sfm.values_layout,
-            "outputs": tile.output_layout,
+            "outputs": p.shared_tiles.named(tile.output_layout),
         }
         given = {
-            "tasks": tile.linear.task_layout,
+            "tasks": p.shared_tiles.task_layout,
             "inputs": tile.linear.input_layout,
             "vectors": tile.sfm.vector_layout,
             "factors": tile.sfm.values_layout,
             "addends": tile.sfm.values_layout,
-            "steps": tile.step_layout,
-            "coming": tile.head_layout,
+            "steps": p.shared_tiles.named(tile.step_layout),
+            "coming": p.shared_tiles.named(tile.head_layout),
             "states": p.state_layout,
         }
         super().__init__(
@@ -107,8 +107,10 @@ class LayerSequencer(Unit):
         operation = Signal(self.program.layout, reset_less=True)
         begin, writing = Signal(), Signal()
         shown = self._read(m, operation, begin, memory)
-        self._write(m, operation, begin, memory, writing)
-        first, ended = self._advance(m, operation, begin, shown.busy | writing)
+        starts, attended = Signal(), Signal()
+        self._write(m, operation, begin, memory, writing, (starts, attended))
+        busy = shown.busy | writing
+        first, ended = self._advance(m, operation, begin, busy, (starts, attended))
         self._name_heads(m, first & writing)
         self._hand_out(m, operation, shown, memory.read_data)
         self._begin_steps(m, shown, memory.read_data, ended)
@@ -129,24 +131,30 @@ class LayerSequencer(Unit):
         return m
 
     def _advance(
-        self, m: Module, operation: Any, begin: Value, busy: Value
+        self, m: Module, operation: Any, begin: Value, busy: Value, layers: tuple[Signal, Signal]
     ) -> tuple[Value, Signal]:
         """Go through the table; return whether at the first line, and whether a token ends."""
-        p, layer = self.parameters, self.program.layer
+        p, layer, period = self.parameters, self.program.layer, self.program.period
+        starts, attended = layers
         lines = self.program.table
         table = Array(Const(bits, self.program.layout.size) for bits in lines)
         line, number, ended = Signal(range(len(lines))), Signal(range(p.layers)), Signal()
+        part = Signal(range(p.periods))
         with m.FSM(name="operations"):
             # The table is a multiplexer of constants: it has a cycle to itself.
             with m.State("FETCH"):
                 m.d.sync += Value.cast(operation).eq(table[line])
                 m.next = "BEGIN"
-            # All four walks take their first place.
-            with m.State("BEGIN"):
-                m.d.comb += begin.eq(1)
+            # All four walks take their first place; what needs the attention waits for all of it.
+            with m.State("BEGIN"), m.If(~operation.joins | attended):
+                m.d.comb += [begin.eq(1), starts.eq(line == layer.start)]
                 m.next = "MOVE"
             with m.State("MOVE"), m.If(~busy):
                 m.d.sync += line.eq(line + 1)
+                with m.If(line == period.stop - 1):
+                    m.d.sync += part.eq(0)
+                    with m.If(part != p.periods - 1):
+                        m.d.sync += [part.eq(part + 1), line.eq(period.start)]
                 # All layers are one part of the table: only what comes from outside differs.
                 with m.If(line == layer.stop - 1):
                     m.d.sync += number.eq(0)
@@ -205,11 +213,26 @@ class LayerSequencer(Unit):
             m.d.sync += shown.valid.eq(issue)
         return shown
 
-    def _write(self, m: Module, operation: Any, begin: Value, memory: Any, writing: Signal) -> None:
-        """Write what comes from an operation's source, in the order of its walk."""
+    def _write(
+        self,
+        m: Module,
+        operation: Any,
+        begin: Value,
+        memory: Any,
+        writing: Signal,
+        layers: tuple[Signal, Signal],
+    ) -> None:
+        """Write what comes from an operation's source in the order of its walk, and the attention.
+
+        A layer's outputs come while later operations are under way: they have a walk of their own.
+        """
         p = self.parameters
+        starts, attended = layers
         m.submodules.target = target = SliceWalk(place=p.place_shape)
-        m.submodules.sum_slices = sums = SumSlices(parameters=p.tile.linear, batch=p.batch)
+        m.submodules.attended = outputs = SliceWalk(place=p.place_shape)
+        m.submodules.sum_slices = sums = SumSlices(
+            parameters=p.tile.linear, batch=p.batch, most=p.most_groups
+        )
         connect_streams(m, self.sums, sums.sums)
         m.d.comb += [
             sums.groups.eq(operation.groups),
@@ -221,8 +244,19 @@ class LayerSequencer(Unit):
             Source.OUTSIDE: self.slices,
             Source.SUMS: sums.slices,
             Source.RESULTS: self.results,
-            Source.OUTPUTS: self.outputs,
         }
+        # One write port: the attention's slices take it where nothing else does.
+        m.d.comb += [
+            outputs.walk.eq(outputs.walk.shape().const(self.program.outputs.record)),
+            outputs.begin.eq(starts),
+            self.outputs.ready.eq(~target.advance),
+            outputs.advance.eq(self.outputs.valid & self.outputs.ready),
+            memory.write_data.eq(Value.cast(self.outputs.payload["values"])),
+        ]
+        with m.If(starts):
+            m.d.sync += attended.eq(0)
+        with m.Elif(outputs.advance & outputs.ends):
+            m.d.sync += attended.eq(1)
         # The memory is always ready to write: sources wait only for their operation.
         with m.Switch(operation.source):
             for source, port in sources.items():
@@ -230,11 +264,12 @@ class LayerSequencer(Unit):
                     m.d.comb += [
                         port.ready.eq(writing),
                         target.advance.eq(port.valid & writing),
-                        memory.write_data.eq(Value.cast(port.payload["values"])),
                     ]
+                    with m.If(target.advance):
+                        m.d.comb += memory.write_data.eq(Value.cast(port.payload["values"]))
         m.d.comb += [
-            memory.write_enable.eq(target.advance),
-            memory.write_address.eq(target.place),
+            memory.write_enable.eq(target.advance | outputs.advance),
+            memory.write_address.eq(Mux(target.advance, target.place, outputs.place)),
         ]
         with m.If(begin):
             m.d.sync += writing.eq(operation.writes)
@@ -245,7 +280,7 @@ class LayerSequencer(Unit):
         """Give the slice that is shown to whom its way says."""
         p = self.parameters
         # A task stands until its last product has begun; meanwhile its inputs are read.
-        m.submodules.task = task = Fifo(shape=p.tile.linear.task_layout, depth=1)
+        m.submodules.task = task = Fifo(shape=p.shared_tiles.task_layout, depth=1)
         connect_streams(m, task.sink, self.tasks)
         ports = {
             Way.TASK: task.source,
@@ -271,7 +306,8 @@ class LayerSequencer(Unit):
         m.d.comb += [
             task.source.payload.samples.eq(p.batch),
             task.source.payload.slices.eq(operation.slices),
-            task.source.payload.groups.eq(operation.groups),
+            task.source.payload.groups.eq(operation.rounds),
+            task.source.payload.more.eq(operation.more),
             Value.cast(self.inputs.payload["slice"]).eq(content),
             self.vectors.payload.function.eq(operation.function),
             self.vectors.payload.epsilon.eq(p.epsilon),
@@ -279,30 +315,39 @@ class LayerSequencer(Unit):
 
     def _name_heads(self, m: Module, arrives: Value) -> None:
         """Name all head-samples of a token that has arrived, in the order of their steps."""
-        p = self.parameters
         # Steps of all layers are known as soon as the token is there.
-        head, names, arrived = Signal(p.tile.head_shape), Signal(), Signal()
+        names, arrived, begins = Signal(), Signal(), Signal()
         m.d.sync += arrived.eq(arrives)
-        m.d.comb += [self.coming.valid.eq(names), self.coming.payload.head.eq(head)]
-        with m.If(arrived & ~arrives):
-            m.d.sync += [names.eq(1), head.eq(0)]
-        with m.Elif(names & self.coming.ready):
-            m.d.sync += head.eq(head + 1)
-            with m.If(head == p.layers * p.heads * p.batch - 1):
-                m.d.sync += names.eq(0)
+        m.d.comb += [self.coming.valid.eq(names), begins.eq(arrived & ~arrives)]
+        goes = names & self.coming.ready
+        last = self._number(m, self.coming.payload, begins, goes)
+        with m.If(begins):
+            m.d.sync += names.eq(1)
+        with m.Elif(goes & last):
+            m.d.sync += names.eq(0)
+
+    def _number(self, m: Module, payload: Any, begins: Value, goes: Value) -> Value:
+        """Count head-samples, which tiles have in turns; return whether this is a token's last."""
+        p = self.parameters
+        head, tile = Signal.like(payload.head), Signal.like(payload.tile)
+        m.d.comb += [payload.head.eq(head), payload.tile.eq(tile)]
+        with m.If(begins):
+            m.d.sync += [head.eq(0), tile.eq(0)]
+        with m.Elif(goes):
+            m.d.sync += tile.eq(tile + 1)
+            with m.If(tile == p.tiles - 1):
+                m.d.sync += [tile.eq(0), head.eq(head + 1)]
+        rounds, more = divmod(p.layers * p.heads * p.batch - 1, p.tiles)
+        return (head == rounds) & (tile == more)
 
     def _begin_steps(self, m: Module, shown: _Shown, content: Value, ended: Value) -> None:
         """Keep key and value for the steps of their queries; number the head-samples."""
-        p, step = self.parameters, self.steps.payload
+        step = self.steps.payload
         for way, part in ((Way.KEY, step.key), (Way.VALUE, step.value)):
             held = Signal.like(part, name=f"held_{way.name.lower()}", reset_less=True)
             m.d.comb += part.eq(held)
             with m.If(shown.valid & (shown.way == way)):
                 m.d.sync += held.eq(content)
+        m.d.comb += Value.cast(step.query).eq(content)
         # Heads of all layers are numbered in the order of their steps.
-        head = Signal(p.tile.head_shape)
-        m.d.comb += [step.head.eq(head), Value.cast(step.query).eq(content)]
-        with m.If(ended):
-            m.d.sync += head.eq(0)
-        with m.Elif(self.steps.valid & self.steps.ready):
-            m.d.sync += head.eq(head + 1)
+        self._number(m, step, ended, self.steps.valid & self.steps.ready)

@@ -23,6 +23,8 @@ class SumSlices(Unit):
         Of the linear module.
     batch : int
         Samples.
+    most : int
+        Transfers of a sample at most.
 
     Members
     -------
@@ -36,12 +38,12 @@ class SumSlices(Unit):
         Slices' `values`.
     """
 
-    def __init__(self, *, parameters: LinearModuleParameters, batch: int) -> None:
-        self.parameters, self.batch = parameters, batch
+    def __init__(self, *, parameters: LinearModuleParameters, batch: int, most: int) -> None:
+        self.parameters, self.batch, self.most = parameters, batch, most
         values = data.StructLayout({"values": parameters.vector.vector_layout})
         super().__init__(
             {
-                "groups": In(range(parameters.groups + 1)),
+                "groups": In(range(most + 1)),
                 "rest": In(range(parameters.units + 1)),
                 "sums": In(stream.Signature(parameters.output_layout)),
                 "slices": Out(stream.Signature(values)),
@@ -57,7 +59,7 @@ class SumSlices(Unit):
             for _ in range(self.batch)
         ]
         filled, emptied = Signal(range(self.batch)), Signal(range(self.batch))
-        group, last = Signal(range(p.groups)), Signal()
+        group, last = Signal(range(self.most)), Signal()
         comes, leaves = self.sums.valid & self.sums.ready, self.slices.valid & self.slices.ready
         m.d.comb += [
             last.eq(group == self.groups - 1),
