@@ -97,7 +97,10 @@ class LayerDriver:
         for w in layers:
             for norm in (w.input_norm, w.post_norm):
                 self._slices(norm)
-            self._matrix(np.concatenate([w.query, w.key, w.value]))
+            # Of each period its heads' rows.
+            parts = (np.split(one, self.p.periods) for one in (w.query, w.key, w.value))
+            for rows in zip(*parts, strict=True):
+                self._matrix(np.concatenate(rows))
             self._matrix(w.output)
             self._matrix(np.concatenate([w.gate, w.up]))
             self._matrix(w.down)

@@ -10,6 +10,7 @@ from amaranth.hdl import Shape
 from golden.lad.lad_tile import Head, Step
 from golden.lad.traffic import CLASSES, traffic
 from hdl.lad.lad_tile_parameters import LadTileParameters
+from hdl.lad.lad_tiles_parameters import LadTilesParameters
 from testbenches.bench import Bench
 from testbenches.packing import from_integers, pack, to_integers, unpack
 from testbenches.streams import read
@@ -48,10 +49,21 @@ class Outside:
         The tile's dimensions.
     source, sink : str
         Pauses of answers, and of requests and writes.
+    shared : LadTilesParameters, optional
+        Several tiles, whose heads are numbered in turns.
     """
 
-    def __init__(self, bench: Bench, p: LadTileParameters, source: str, sink: str) -> None:
-        self.p, self.bench = p, bench
+    def __init__(
+        self,
+        bench: Bench,
+        p: LadTileParameters,
+        source: str,
+        sink: str,
+        *,
+        shared: LadTilesParameters | None = None,
+    ) -> None:
+        self.p, self.bench, self.shared = p, bench, shared
+        self.tiles = shared.tiles if shared else 1
         self.sources = {
             name: bench.source(name, source) for name in ("groups", "keys", "active", "caches")
         }
@@ -71,6 +83,8 @@ class Outside:
             "active": p.active_layout,
             "caches": p.ac.cache_layout,
         }
+        for name in (*REQUESTS, *WRITES):
+            self.layouts[name] = self.named(self.layouts[name])
         self.heads: list[Head] = []
         self.clear()
         bench.add(self)
@@ -80,8 +94,8 @@ class Outside:
         p, rng = self.p, self.bench.numpy_rng
         self.seen = {name: len(sink.received) for name, sink in self.sinks.items()}
         self.before = dict(self.seen)
-        self.column = 0
-        self.heads = [Head.empty(p) for _ in range(p.heads)]
+        self.column = [0] * self.tiles
+        self.heads = [Head.empty(p) for _ in range(p.heads * self.tiles)]
         for head in self.heads:
             for name, high in (
                 ("keys", 1 << 16),
@@ -95,6 +109,23 @@ class Outside:
             ):
                 array = getattr(head, name)
                 array[:] = rng.integers(0, high, array.shape).astype(array.dtype)
+
+    def named(self, layout: Any) -> Any:
+        """Return a payload with what names its tile."""
+        return self.shared.named(layout) if self.shared else layout
+
+    def place(self, number: Any) -> dict[str, Any]:
+        """Return the fields that name heads."""
+        place = {"head": number // self.tiles}
+        return place | {"tile": number % self.tiles} if self.shared else place
+
+    def number(self, row: Any) -> Any:
+        """Return the numbers of the heads that rows name."""
+        return row["head"] * self.tiles + row["tile"] if self.shared else row["head"]
+
+    def head(self, row: Any) -> Head:
+        """Return the head that a row names."""
+        return self.heads[int(self.number(row)[0])]
 
     def load(self, heads: list[Head]) -> None:
         """Let heads go on where a model's are."""
@@ -170,7 +201,7 @@ class Outside:
         self.sources[name].send(to_integers(pack(layout, value)))
 
     def _groups(self, request: Any) -> None:
-        head, lanes = self.heads[int(request["head"][0])], self.p.apid.lanes
+        head, lanes = self.head(request), self.p.apid.lanes
         size = -(-int(request["length"][0]) // lanes) * lanes
         fields = {}
         for name in ("centres", "ratios", "modes", "counts"):
@@ -182,7 +213,7 @@ class Outside:
 
     def _place(self, request: Any) -> tuple[Head, slice]:
         position = int(request["position"][0])
-        return self.heads[int(request["head"][0])], slice(position, position + 1)
+        return self.head(request), slice(position, position + 1)
 
     def _key(self, request: Any) -> None:
         head, at = self._place(request)
@@ -194,7 +225,7 @@ class Outside:
         self._send("active", self.p.active_layout, row)
 
     def _caches(self, request: Any) -> None:
-        head = self.heads[int(request["head"][0])]
+        head = self.head(request)
         self._send("caches", self.p.ac.cache_layout, {"word": head.caches})
 
     def _append(self, row: Any) -> None:
@@ -209,7 +240,7 @@ class Outside:
         )
 
     def _marks(self, row: Any) -> None:
-        head, lanes = self.heads[int(row["head"][0])], self.p.apid.lanes
+        head, lanes = self.head(row), self.p.apid.lanes
         start = int(row["group"][0]) * lanes
         for name in ("modes", "counts"):
             array = getattr(head, name)
@@ -220,6 +251,7 @@ class Outside:
         head.counters[at] = row["counters"]
 
     def _column(self, row: Any) -> None:
-        head = self.heads[int(row["head"][0])]
-        head.caches[self.column] = row["word"][0].astype(np.uint64)
-        self.column = 0 if row["last"][0] else self.column + 1
+        # Columns of different tiles may come in turns.
+        tile = int(row["tile"][0]) if self.shared else 0
+        self.head(row).caches[self.column[tile]] = row["word"][0].astype(np.uint64)
+        self.column[tile] = 0 if row["last"][0] else self.column[tile] + 1

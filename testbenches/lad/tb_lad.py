@@ -9,12 +9,14 @@ from numpy.typing import NDArray
 
 from golden.arith.float_values import codes
 from golden.lad.lad import Lad
-from golden.lad.lad_tile import LadTile, Step, equation_7
+from golden.lad.lad_tile import Step, equation_7
+from golden.lad.lad_tiles import lad_tiles
 from hdl.lad.lad_parameters import LadParameters
 from testbenches.applicable import only_if
-from testbenches.bench import Bench, catalog_parameters
+from testbenches.bench import Bench, catalog_parameters, record_fact
 from testbenches.lad.layer_driver import LayerDriver, real_states, real_weights
 from testbenches.lad.outside import Outside
+from testbenches.lad.schedule import Schedule
 from testbenches.lad.sfm.tb_special_function_module import angles
 from testbenches.lad.vectors import LAYERS
 from testbenches.lad.vectors import prepare as prepare
@@ -34,7 +36,7 @@ class LadBench:
         )
         self.states = self.bench.sink("states", sink)
         self.driver = LayerDriver(self, self.p)
-        self.outside = Outside(self.bench, self.p.tile, source, sink)
+        self.outside = Outside(self.bench, self.p.tile, source, sink, shared=self.p.shared_tiles)
         self.rng = self.bench.numpy_rng
         self.layers = [
             real_weights(self.p, LAYERS[layer % len(LAYERS)]) for layer in range(self.p.layers)
@@ -45,7 +47,7 @@ class LadBench:
         p, rng = self.p, self.rng
         await self.bench.reset()
         self.states.received.clear()
-        model = Lad(p, LadTile(parameters=p.tile))
+        model = Lad(p, lad_tiles(p.shared_tiles))
         for layer in range(p.layers):
             for sample in range(p.batch):
                 for head in model.numbers(layer, sample):
@@ -103,7 +105,7 @@ class LadBench:
         self.outside.check(model.tile.heads, [step for _states, steps in answers for step in steps])
         products = tokens * sum(model.products(weights) for weights in self.layers)
         steps = sum(equation_7(p.tile, step) for _states, steps in answers for step in steps)
-        return cycles[-1] - start, round(products + steps)
+        return cycles[-1] - start, round((products + steps) / p.tiles)
 
 
 TOKENS = 20
@@ -120,7 +122,12 @@ async def tokens(dut: Any) -> None:
     bench = LadBench(dut, "tokens")
     p = bench.p
     number = TOKENS if p.tile.sfm.width < 100 else 1
+    schedule = Schedule(bench, p)
     cycles, ideal = await bench.run(number)
+    if p.periods > 1:
+        # The last token but one, between others.
+        for name, value in schedule.token(number - 2).items():
+            record_fact("schedule", name, value)
     bench.bench.record(
         cycles=cycles,
         ideal_cycles=ideal,

@@ -1,174 +1,30 @@
 """Testbench of LAD's tile: decoding of several heads in turns, with all that it writes back."""
 
+import copy
 from typing import Any
 
 import cocotb
 import numpy as np
-from numpy.typing import NDArray
 
-from golden.arith.float_values import ONE, codes, values
-from golden.lad.lad_tile import Head, LadTile, Step, equation_7
+from golden.lad.lad_tile import LadTile, equation_7
 from golden.lad.traffic import WORD_BITS
-from hdl.lad.lad_tile_parameters import LadTileParameters
-from testbenches.bench import Bench, catalog_parameters, context
-from testbenches.lad.linear.tb_linear_module import (
-    Task,
-    check_sums,
-    random_task,
-    task_payloads,
+from testbenches.applicable import only_if
+from testbenches.bench import context, record_fact
+from testbenches.lad.linear.tb_linear_module import random_task
+from testbenches.lad.tile_bench import (
+    LadTileBench,
+    Work,
+    check_all_active,
+    long_steps,
+    random_work,
+    real_work,
 )
-from testbenches.lad.outside import Outside
-from testbenches.lad.vectors import LAYERS, head_vectors, random_codes
+from testbenches.lad.vectors import LAYERS
 from testbenches.lad.vectors import prepare as prepare
-from testbenches.packing import from_integers, pack, to_integers, unpack
 from testbenches.streams import PAUSES
 
-Codes = NDArray[np.uint16]
-Work = list[tuple[int, Codes, Codes, Codes]]
-"""Steps: a head, its query, key and value."""
-
-
-class LadTileBench:
-    """The tile, the memory outside, and the model beside it."""
-
-    def __init__(self, dut: Any, salt: str, source: str = "none", sink: str = "none") -> None:
-        self.p: LadTileParameters = catalog_parameters()
-        self.bench = Bench(dut, salt)
-        self.steps = self.bench.source("steps", source)
-        self.outputs = self.bench.sink("outputs", sink)
-        self.linear = {
-            name: self.bench.source(name, source) for name in ("tasks", "inputs", "weights")
-        }
-        self.sums = self.bench.sink("sums", sink)
-        self.functions = {
-            name: self.bench.source(name, source) for name in ("vectors", "factors", "addends")
-        }
-        self.results = self.bench.sink("results", sink)
-        self.outside = Outside(self.bench, self.p, source, sink)
-        self.coming = self.bench.source("coming", source) if self.p.prefetched else None
-
-    def send(self, work: Work) -> None:
-        """Offer steps behind those of each head that stand outside."""
-        lengths = np.array([head.length for head in self.outside.heads])
-        for head, query, key, value in work:
-            lengths[head] += 1
-            self.send_step(head, int(lengths[head]), query, key, value)
-        if self.coming:
-            heads = {"head": np.array([head for head, *_ in work])}
-            self.coming.send(to_integers(pack(self.p.head_layout, heads)))
-
-    def send_step(self, head: int, length: int, query: Codes, key: Codes, value: Codes) -> None:
-        """Offer one step."""
-        step = {
-            "head": np.array([head]),
-            "length": np.array([length]),
-            "query": query[np.newaxis],
-            "key": key[np.newaxis],
-            "value": value[np.newaxis],
-        }
-        self.steps.send(to_integers(pack(self.p.step_layout, step)))
-
-    def send_tasks(self, tasks: list[Task]) -> None:
-        """Offer linear layers."""
-        for task in tasks:
-            payloads = task_payloads(self.p.linear, task, self.bench.numpy_rng)
-            for name, source in self.linear.items():
-                source.send(payloads[name])
-
-    async def run(
-        self, work: Work, tasks: list[Task] | None = None, *, heads: list[Head] | None = None
-    ) -> list[Step]:
-        """Run steps after a reset; compare all outputs, and what stands outside in the end.
-
-        Linear layers, if there are any, come in between; heads may have begun.
-        """
-        await self.bench.reset()
-        tile = LadTile(parameters=self.p, heads=heads or [])
-        self.outside.load(tile.heads)
-        self.outputs.received.clear()
-        self.sums.received.clear()
-        self.send(work)
-        tasks = tasks or []
-        total = sum(task.outputs(self.p.linear) for task in tasks)
-        answers = [tile.step(*one) for one in work]
-        # The write-back of the last step comes behind its output.
-        columns = len(work) * self.p.ac.columns
-        marks = sum(answer.moved.groups for answer in answers)
-        wrote = {"columns": columns, "marks": marks, "centres": len(work)}
-        before = {name: len(self.outside.sinks[name].received) for name in wrote}
-        for task in tasks:
-            self.send_tasks([task])
-            for _ in range(self.bench.rng.randint(1, 400)):
-                await self.bench.step()
-        await self.bench.run(
-            until=lambda: (
-                len(self.outputs.received) == len(work)
-                and len(self.sums.received) == total
-                and all(
-                    len(self.outside.sinks[name].received) == before[name] + count
-                    for name, count in wrote.items()
-                )
-            )
-        )
-        for _ in range(20):
-            await self.bench.step()
-        self._check_outputs(work, answers)
-        self.outside.check(tile.heads, answers)
-        if tasks:
-            check_sums(self.bench, self.p.linear, tasks, self.sums)
-        return answers
-
-    def _check_outputs(self, work: Work, answers: list[Step]) -> None:
-        layout = self.p.output_layout
-        cycles = [cycle for cycle, _payload in self.outputs.received]
-        received = [payload for _cycle, payload in self.outputs.received]
-        got = unpack(layout, from_integers(received, layout.size))
-        heads = np.array([head for head, *_ in work])
-        self.bench.compare("head", heads, got["head"], cycles=cycles)
-        expected = np.stack([answer.output for answer in answers]).astype(np.int64)
-        self.bench.compare("output", expected, got["values"], cycles=cycles, show=hex)
-        flags = np.array([answer.not_positive for answer in answers]).astype(np.int64)
-        self.bench.compare("not_positive", flags, got["not_positive"], cycles=cycles)
-
-
-def real_work(p: LadTileParameters, length: int, *, heads: int) -> Work:
-    """Return SmolLM2's decoding of some heads in turns, each of another layer."""
-    size = p.vector.head_size
-    parts = [
-        [
-            head_vectors(name, size, layer=LAYERS[head % len(LAYERS)], head=head % 9)[:length]
-            for name in "qkv"
-        ]
-        for head in range(heads)
-    ]
-    work = []
-    for now in range(length):
-        for head, (queries, keys, vectors) in enumerate(parts):
-            query = codes(values(queries[now]) / np.sqrt(size))
-            work.append((head, query, keys[now], vectors[now]))
-    return work
-
-
-def random_work(p: LadTileParameters, rng: np.random.Generator, length: int) -> Work:
-    """Return steps of heads in any order, with keys that are collinear, equal, or zero."""
-    size = p.vector.head_size
-    work: Work = []
-    keys: list[list[Codes]] = [[] for _ in range(p.heads)]
-    for _ in range(length):
-        head = int(rng.integers(0, p.heads))
-        if len(keys[head]) == p.capacity:
-            continue
-        key = codes(rng.standard_normal(size) * rng.choice([0.5, 2]))
-        if keys[head] and rng.random() < 0.5:
-            key = keys[head][int(rng.integers(0, len(keys[head])))]
-            key = codes(values(key) * rng.choice([1, -1, 2, -0.5, 1.3]))
-        elif rng.random() < 0.1:
-            key = np.zeros(size, np.uint16)
-        keys[head].append(key)
-        query = codes(rng.standard_normal(size) * rng.choice([0.1, 1, 4]))
-        value = random_codes(rng, (size,)) if rng.random() < 0.2 else codes(rng.normal(size=size))
-        work.append((head, query, key, value))
-    return work
+LENGTHS = (512, 1024, 2048)
+"""Positions in the steady state."""
 
 
 @cocotb.test()
@@ -201,7 +57,7 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
     bench = LadTileBench(dut, f"stalls {source} {sink}", source, sink)
     rng = bench.bench.numpy_rng
     tasks = [random_task(bench.p.linear, rng) for _ in range(4)]
-    await bench.run(random_work(bench.p, rng, 30), tasks)
+    await bench.run(random_work(bench, rng, 30), tasks)
 
 
 @cocotb.test()
@@ -216,26 +72,49 @@ async def one_head_to_the_end(dut: Any) -> None:
 @cocotb.parametrize((("source", "sink"), [("none", "none"), ("bursty", "random")]))
 async def all_active(dut: Any, source: str, sink: str) -> None:
     """Every position is active in every step: more than has room on chip."""
-    bench = LadTileBench(dut, f"all_active {source} {sink}", source, sink)
-    p, rng = bench.p, bench.bench.numpy_rng
-    size, length = p.vector.head_size, p.capacity - 8
-    # Equal scores are in the top interval; modes are another, and their counters out of reach.
-    keys = np.zeros((p.capacity, size), np.uint16)
-    work = [
-        (head, codes(rng.standard_normal(size)), keys[0], codes(rng.standard_normal(size)))
-        for _ in range(6)
-        for head in range(min(p.heads, 2))
-    ]
-    heads = [Head.empty(p) for _ in range(p.heads)]
-    for head in heads[:2]:
-        head.length, head.counts[:length] = length, 4000
-        head.centres[:length] = np.arange(length)
-        head.norms[:length] = head.ratios[:length] = ONE
-        head.values[:length] = codes(rng.standard_normal((length, size)))
-    answers = await bench.run(work, heads=heads)
-    # Later those that leave the latest ones take the mode of their score.
-    for answer in answers[: min(p.heads, 2)]:
-        assert len(answer.active) == length + 1
+    await check_all_active(LadTileBench(dut, f"all_active {source} {sink}", source, sink))
+
+
+@cocotb.test()
+@only_if(
+    lambda run: run.full and run.parameters.vector.head_size >= 64,
+    "long decodings of whole heads, in the full version",
+)
+async def steady_state(dut: Any) -> None:
+    """Decode nine heads in turns at some lengths; record the cycles from a step to the next."""
+    bench = LadTileBench(dut, "steady_state")
+    p = bench.p
+    # One head is decoded by the model, and stands outside nine times.
+    begun, heads, rounds = LadTile(parameters=p), min(p.heads, 9), 3
+    steps = long_steps(p, LAYERS[1])
+    for length in LENGTHS:
+        if length > p.capacity:
+            continue
+        for now in range(begun.heads[0].length, length - rounds):
+            begun.step(0, *steps[now])
+        there = [copy.deepcopy(begun.heads[0]) for _ in range(heads)]
+        there += bench.empty()[heads:]
+        # Who was active is on chip only behind a step here.
+        for head in there:
+            head.latest = head.latest[:0]
+        work: Work = [
+            (head, *steps[now]) for now in range(length - rounds, length) for head in range(heads)
+        ]
+        answers = await bench.run(work, heads=there)
+        # Behind the first round, until the last step begins.
+        seen = [cycle for cycle, _payload in bench.outputs.received][heads:]
+        ideal = [equation_7(p, answer) for answer in answers[heads + 1 :]]
+        record_fact(
+            "steady_state",
+            str(length),
+            {
+                "cycles": (seen[-1] - seen[0]) / len(ideal),
+                "equation_7": float(np.mean(ideal)),
+                "keys": float(np.mean([one.moved.keys for one in answers[heads + 1 :]])),
+                "active": float(np.mean([len(one.active) for one in answers[heads + 1 :]])),
+                "changed": float(np.mean([len(one.changed) for one in answers[heads + 1 :]])),
+            },
+        )
 
 
 @cocotb.test()
@@ -244,8 +123,8 @@ async def resets(dut: Any) -> None:
     bench = LadTileBench(dut, "resets", "random", "bursty")
     for _ in range(4):
         await bench.bench.reset()
-        bench.send(random_work(bench.p, bench.bench.numpy_rng, 12))
+        bench.send(random_work(bench, bench.bench.numpy_rng, 12))
         bench.send_tasks([random_task(bench.p.linear, bench.bench.numpy_rng)])
         for _cycle in range(bench.bench.rng.randint(1, 600)):
             await bench.bench.step()
-    await bench.run(random_work(bench.p, bench.bench.numpy_rng, 12))
+    await bench.run(random_work(bench, bench.bench.numpy_rng, 12))

@@ -13,17 +13,26 @@ LAYERS = (0, 14, 29)
 TOKENS = 640
 
 
+LONG_TEXT, LONG_TOKENS = "news", 2080
+"""A trace as long as the largest memories of positions."""
+
+
 def prepare(p: Any) -> None:
     """Capture the tensors before the simulator starts: a testbench has this under its own name."""
     open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
 
 
-def head_vectors(name: str, head_size: int, *, layer: int = 14, head: int = 0) -> Codes:
+def head_vectors(
+    name: str, head_size: int, *, layer: int = 14, head: int = 0, long: bool = False
+) -> Codes:
     """Return a head's `q`, `k` or `v` [tokens, head_size] as FP16 codes.
 
     A size beyond the model's takes the next heads' elements too, so that all are real.
     """
-    trace = open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
+    if long:
+        trace = open_trace(text=LONG_TEXT, tokens=LONG_TOKENS, layers=LAYERS)
+    else:
+        trace = open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
     heads = -(-head_size // trace.head_size)
     parts = [
         getattr(trace.attention_trace(layer, (head + 3 * more) % trace.heads), name)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from golden.arith.float_values import codes
 from golden.lad.linear.linear_module import linear, sliced
 from golden.llm import open_trace
+from hdl.lad.lad_tiles_parameters import LadTilesParameters
 from hdl.lad.linear.linear_module import LinearModuleParameters
 from testbenches.bench import Bench, catalog_parameters
 from testbenches.lad.vectors import LAYERS, TOKENS, random_codes
@@ -72,18 +73,27 @@ class LinearBench:
 
 
 def task_payloads(
-    p: LinearModuleParameters, task: Task, rng: np.random.Generator
+    p: LinearModuleParameters,
+    task: Task,
+    rng: np.random.Generator,
+    shared: LadTilesParameters | None = None,
 ) -> dict[str, list[int]]:
-    """Return what the three input streams carry; rows beyond a matrix's last are noise."""
+    """Return what the three input streams carry; rows beyond a matrix's last are noise.
+
+    Tiles that share a task have its groups in turns.
+    """
+    rounds, more = divmod(task.groups(p) - 1, shared.tiles if shared else 1)
+    groups = rounds + 1 if shared else task.groups(p)
     header = {
         "samples": np.array([len(task.inputs)]),
         "slices": np.array([task.slices(p)]),
-        "groups": np.array([task.groups(p)]),
-    }
+        "groups": np.array([groups]),
+    } | ({"more": np.array([more])} if shared else {})
+    layout = shared.task_layout if shared else p.task_layout
     size = p.vector.head_size
     inputs = sliced(task.inputs, size).swapaxes(0, 1).reshape(-1, size)
     return {
-        "tasks": to_integers(pack(p.task_layout, header)),
+        "tasks": to_integers(pack(layout, header)),
         "inputs": to_integers(pack(p.input_layout, {"slice": inputs})),
         "weights": weight_payloads(p, task.weights, rng),
     }

@@ -1,0 +1,61 @@
+"""Testbench of LAD's tiles: head-samples in turns, linear layers on all tiles, one memory."""
+
+from typing import Any
+
+import cocotb
+
+from golden.lad.lad_tile import equation_7
+from testbenches.lad.linear.tb_linear_module import random_task
+from testbenches.lad.tile_bench import LadTileBench, check_all_active, random_work, real_work
+from testbenches.lad.vectors import LAYERS
+from testbenches.lad.vectors import prepare as prepare
+from testbenches.streams import four_states
+
+PAIRS = [("random", "bursty"), ("adversarial", "random"), ("bursty", "adversarial")]
+"""Pauses of all streams in, and of all streams out."""
+
+
+@cocotb.test()
+async def real_decoding(dut: Any) -> None:
+    """SmolLM2's decoding from the first token on, all heads in turns."""
+    bench = LadTileBench(dut, "real_decoding")
+    length = min(bench.p.capacity, 24)
+    answers = await bench.run(real_work(bench.p, length, heads=bench.heads))
+    seen = [cycle for cycle, _payload in bench.outputs.received]
+    # All tiles work at once: Equation 7 of those that are behind each other in one.
+    ideal = sum(equation_7(bench.p, answer) for answer in answers[1:]) / bench.outside.tiles
+    bench.bench.record(
+        cycles=seen[-1] - seen[0],
+        ideal_cycles=round(ideal),
+        tensors=f"SmolLM2 layers {LAYERS}, {length} steps of {bench.heads} heads",
+    )
+
+
+@cocotb.test()
+@cocotb.parametrize((("source", "sink"), PAIRS))
+async def stalls(dut: Any, source: str, sink: str) -> None:
+    """Any decoding, and linear layers between steps, under pauses of all streams."""
+    bench = LadTileBench(dut, f"stalls {source} {sink}", source, sink)
+    rng = bench.bench.numpy_rng
+    tasks = [random_task(bench.p.linear, rng) for _ in range(6)]
+    await bench.run(random_work(bench, rng, 60), tasks)
+
+
+@cocotb.test()
+async def all_active(dut: Any) -> None:
+    """Every position is active in every step of all tiles, whose rows leave no room."""
+    await check_all_active(LadTileBench(dut, "all_active", "none", "bursty"))
+
+
+@cocotb.test()
+async def resets(dut: Any) -> None:
+    """Reset in the middle of work, which leaves nothing behind."""
+    bench = LadTileBench(dut, "resets", "random", "bursty")
+    rounds, steps = (1, 4) if four_states() else (3, 16)
+    for _ in range(rounds):
+        await bench.bench.reset()
+        bench.send(random_work(bench, bench.bench.numpy_rng, steps))
+        bench.send_tasks([random_task(bench.p.linear, bench.bench.numpy_rng)])
+        for _cycle in range(bench.bench.rng.randint(1, 40 * steps)):
+            await bench.bench.step()
+    await bench.run(random_work(bench, bench.bench.numpy_rng, steps))

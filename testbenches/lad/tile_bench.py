@@ -1,0 +1,213 @@
+"""What drives tiles of LAD and compares them: steps, linear layers, and the memory outside."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.arith.float_values import ONE, codes, values
+from golden.lad.lad_tile import Head, LadTile, Step
+from hdl.lad.lad_tile_parameters import LadTileParameters
+from hdl.lad.lad_tiles_parameters import LadTilesParameters
+from testbenches.bench import Bench, catalog_parameters
+from testbenches.lad.linear.tb_linear_module import (
+    Task,
+    check_sums,
+    task_payloads,
+)
+from testbenches.lad.outside import Outside
+from testbenches.lad.vectors import LAYERS, head_vectors, random_codes
+from testbenches.packing import from_integers, pack, to_integers, unpack
+
+Codes = NDArray[np.uint16]
+Work = list[tuple[int, Codes, Codes, Codes]]
+"""Steps: a head, its query, key and value."""
+
+
+class LadTileBench:
+    """A tile or several, the memory outside, and the model beside it.
+
+    Heads are numbered over all tiles, which have them in turns.
+    """
+
+    def __init__(self, dut: Any, salt: str, source: str = "none", sink: str = "none") -> None:
+        there: Any = catalog_parameters()
+        tiles = isinstance(there, LadTilesParameters)
+        self.shared: LadTilesParameters | None = there if tiles else None
+        self.p: LadTileParameters = there.tile if tiles else there
+        self.bench = Bench(dut, salt)
+        self.steps = self.bench.source("steps", source)
+        self.outputs = self.bench.sink("outputs", sink)
+        self.linear = {
+            name: self.bench.source(name, source) for name in ("tasks", "inputs", "weights")
+        }
+        self.sums = self.bench.sink("sums", sink)
+        self.functions = {
+            name: self.bench.source(name, source) for name in ("vectors", "factors", "addends")
+        }
+        self.results = self.bench.sink("results", sink)
+        self.outside = Outside(self.bench, self.p, source, sink, shared=self.shared)
+        self.coming = self.bench.source("coming", source) if self.p.prefetched else None
+
+    @property
+    def heads(self) -> int:
+        """Heads of all tiles."""
+        return len(self.outside.heads)
+
+    def empty(self) -> list[Head]:
+        """Return heads without positions."""
+        return [Head.empty(self.p) for _ in range(self.heads)]
+
+    def send(self, work: Work) -> None:
+        """Offer steps behind those of each head that stand outside."""
+        lengths = np.array([head.length for head in self.outside.heads])
+        for head, query, key, value in work:
+            lengths[head] += 1
+            self.send_step(head, int(lengths[head]), query, key, value)
+        if self.coming:
+            heads = self.outside.place(np.array([head for head, *_ in work]))
+            self.coming.send(to_integers(pack(self.outside.named(self.p.head_layout), heads)))
+
+    def send_step(self, head: int, length: int, query: Codes, key: Codes, value: Codes) -> None:
+        """Offer one step."""
+        step = self.outside.place(np.array([head])) | {
+            "length": np.array([length]),
+            "query": query[np.newaxis],
+            "key": key[np.newaxis],
+            "value": value[np.newaxis],
+        }
+        self.steps.send(to_integers(pack(self.outside.named(self.p.step_layout), step)))
+
+    def send_tasks(self, tasks: list[Task]) -> None:
+        """Offer linear layers."""
+        for task in tasks:
+            payloads = task_payloads(self.p.linear, task, self.bench.numpy_rng, self.shared)
+            for name, source in self.linear.items():
+                source.send(payloads[name])
+
+    async def run(
+        self, work: Work, tasks: list[Task] | None = None, *, heads: list[Head] | None = None
+    ) -> list[Step]:
+        """Run steps after a reset; compare all outputs, and what stands outside in the end.
+
+        Linear layers, if there are any, come in between; heads may have begun.
+        """
+        await self.bench.reset()
+        tile = LadTile(parameters=self.p, heads=heads or self.empty())
+        self.outside.load(tile.heads)
+        self.outputs.received.clear()
+        self.sums.received.clear()
+        self.send(work)
+        tasks = tasks or []
+        total = sum(task.outputs(self.p.linear) for task in tasks)
+        answers = [tile.step(*one) for one in work]
+        # The write-back of the last step comes behind its output.
+        columns = len(work) * self.p.ac.columns
+        marks = sum(answer.moved.groups for answer in answers)
+        wrote = {"columns": columns, "marks": marks, "centres": len(work)}
+        before = {name: len(self.outside.sinks[name].received) for name in wrote}
+        for task in tasks:
+            self.send_tasks([task])
+            for _ in range(self.bench.rng.randint(1, 400)):
+                await self.bench.step()
+        await self.bench.run(
+            until=lambda: (
+                len(self.outputs.received) == len(work)
+                and len(self.sums.received) == total
+                and all(
+                    len(self.outside.sinks[name].received) == before[name] + count
+                    for name, count in wrote.items()
+                )
+            )
+        )
+        for _ in range(20):
+            await self.bench.step()
+        self._check_outputs(work, answers)
+        self.outside.check(tile.heads, answers)
+        if tasks:
+            check_sums(self.bench, self.p.linear, tasks, self.sums)
+        return answers
+
+    def _check_outputs(self, work: Work, answers: list[Step]) -> None:
+        layout = self.outside.named(self.p.output_layout)
+        cycles = [cycle for cycle, _payload in self.outputs.received]
+        received = [payload for _cycle, payload in self.outputs.received]
+        got = unpack(layout, from_integers(received, layout.size))
+        heads = np.array([head for head, *_ in work])
+        self.bench.compare("head", heads, self.outside.number(got), cycles=cycles)
+        expected = np.stack([answer.output for answer in answers]).astype(np.int64)
+        self.bench.compare("output", expected, got["values"], cycles=cycles, show=hex)
+        flags = np.array([answer.not_positive for answer in answers]).astype(np.int64)
+        self.bench.compare("not_positive", flags, got["not_positive"], cycles=cycles)
+
+
+def real_work(p: LadTileParameters, length: int, *, heads: int) -> Work:
+    """Return SmolLM2's decoding of some heads in turns, each of another layer."""
+    size = p.vector.head_size
+    parts = [
+        [
+            head_vectors(name, size, layer=LAYERS[head % len(LAYERS)], head=head % 9)[:length]
+            for name in "qkv"
+        ]
+        for head in range(heads)
+    ]
+    work = []
+    for now in range(length):
+        for head, (queries, keys, vectors) in enumerate(parts):
+            query = codes(values(queries[now]) / np.sqrt(size))
+            work.append((head, query, keys[now], vectors[now]))
+    return work
+
+
+def long_steps(p: LadTileParameters, layer: int) -> list[tuple[Codes, Codes, Codes]]:
+    """Return query, key and value of each token of a long text, in a head of a layer."""
+    size = p.vector.head_size
+    queries, keys, vectors = (head_vectors(name, size, layer=layer, long=True) for name in "qkv")
+    return list(zip(codes(values(queries) / np.sqrt(size)), keys, vectors, strict=True))
+
+
+def random_work(bench: LadTileBench, rng: np.random.Generator, length: int) -> Work:
+    """Return steps of heads in any order, with keys that are collinear, equal, or zero."""
+    p = bench.p
+    size = p.vector.head_size
+    work: Work = []
+    keys: list[list[Codes]] = [[] for _ in range(bench.heads)]
+    for _ in range(length):
+        head = int(rng.integers(0, bench.heads))
+        if len(keys[head]) == p.capacity:
+            continue
+        key = codes(rng.standard_normal(size) * rng.choice([0.5, 2]))
+        if keys[head] and rng.random() < 0.5:
+            key = keys[head][int(rng.integers(0, len(keys[head])))]
+            key = codes(values(key) * rng.choice([1, -1, 2, -0.5, 1.3]))
+        elif rng.random() < 0.1:
+            key = np.zeros(size, np.uint16)
+        keys[head].append(key)
+        query = codes(rng.standard_normal(size) * rng.choice([0.1, 1, 4]))
+        value = random_codes(rng, (size,)) if rng.random() < 0.2 else codes(rng.normal(size=size))
+        work.append((head, query, key, value))
+    return work
+
+
+async def check_all_active(bench: LadTileBench) -> None:
+    """Begin heads whose positions are all active in every step."""
+    p, rng = bench.p, bench.bench.numpy_rng
+    size, length = p.vector.head_size, p.capacity - 8
+    begun = min(bench.heads, 2 * bench.outside.tiles)
+    # Equal scores are in the top interval; modes are another, and their counters out of reach.
+    keys = np.zeros((p.capacity, size), np.uint16)
+    work = [
+        (head, codes(rng.standard_normal(size)), keys[0], codes(rng.standard_normal(size)))
+        for _ in range(6)
+        for head in range(begun)
+    ]
+    heads = bench.empty()
+    for head in heads[:begun]:
+        head.length, head.counts[:length] = length, 4000
+        head.centres[:length] = np.arange(length)
+        head.norms[:length] = head.ratios[:length] = ONE
+        head.values[:length] = codes(rng.standard_normal((length, size)))
+    answers = await bench.run(work, heads=heads)
+    # Later those that leave the latest ones take the mode of their score.
+    for answer in answers[:begun]:
+        assert len(answer.active) == length + 1
