@@ -11,7 +11,7 @@ from golden.arith.float_values import values
 from golden.lad.lad import Lad, LayerWeights, exact_layer
 from golden.lad.lad_tile import LadTile
 from hdl.catalog import entry_named
-from hdl.lad.control.layer_program import LayerProgram, Source, Walk, Way
+from hdl.lad.control.layer_program import LayerProgram, Walk, Way
 from hdl.lad.lad_parameters import LadParameters
 from testbenches.lad.layer_driver import real_states, real_weights
 from testbenches.lad.sfm.tb_special_function_module import angles
@@ -31,7 +31,9 @@ def preset(name: str) -> LadParameters:
         ({"heads": 3, "kv_heads": 2}, "kv_heads must be a divisor of heads, not 2"),
         ({"feed_forward": 10}, "feed_forward must be a multiple of head_size, not 10"),
         ({"batch": 4}, "batch must be an integer from 1 to 3, not 4"),
-        ({"layers": 3}, "tile.heads must be at least layers * heads * batch, 12, not 8"),
+        ({"layers": 3}, "tile.heads must be at least layers * heads * batch / tiles, 12, not 8"),
+        ({"tiles": 17}, "tiles must be an integer from 1 to 16, not 17"),
+        ({"heads": 6, "kv_heads": 3, "periods": 2}, "periods must be a divisor of kv_heads, not 2"),
         ({"feed_forward": 20}, "tile.linear.slices must be at least 5, not 4"),
         ({"feed_forward": 16}, "tile.linear.groups must be at least 5, not 4"),
     ],
@@ -52,7 +54,7 @@ def visited(walk: Walk) -> list[int]:
     ]
 
 
-@pytest.mark.parametrize("name", ["tiny", "smollm2", "paper"])
+@pytest.mark.parametrize("name", ["tiny", "tiny_turns", "smollm2", "paper"])
 def test_the_program_reads_what_was_written(name: str) -> None:
     """Every slice that an operation reads was written before, and none is written twice in one."""
     p = preset(name)
@@ -68,6 +70,11 @@ def test_the_program_reads_what_was_written(name: str) -> None:
             assert len(set(visited(walk))) == len(visited(walk))
             assert max(visited(walk)) < p.areas.end
             written.update(visited(walk))
+        # What the attention gives comes before the operation that waits for it.
+        if operation.joins:
+            written.difference_update(visited(program.outputs))
+        elif any(way is Way.QUERY for way, _walk in operation.moves):
+            written.update(visited(program.outputs))
 
 
 def test_every_head_takes_its_keys_and_values() -> None:
@@ -75,12 +82,12 @@ def test_every_head_takes_its_keys_and_values() -> None:
     tiny = preset("tiny")
     linear = replace(tiny.tile.linear, slices=6, groups=6)
     p = replace(tiny, tile=replace(tiny.tile, heads=24, linear=linear), heads=6, kv_heads=2)
+    program = LayerProgram(p)
     (steps,) = (
-        one
-        for one in LayerProgram(p).operations
-        if (one.writes or [(None,)])[0][0] is Source.OUTPUTS
+        one for one in program.operations if any(way is Way.QUERY for way, _walk in one.moves)
     )
     keys, vectors, queries = (visited(walk) for _way, walk in steps.moves)
+    outputs = visited(program.outputs)
     number = 0
     for group in range(p.kv_heads):
         for sample in range(p.batch):
@@ -90,8 +97,24 @@ def test_every_head_takes_its_keys_and_values() -> None:
             for member in range(p.shared):
                 head = group * p.shared + member
                 assert queries[number] == p.areas.sums + head * p.batch + sample
+                assert outputs[number] == p.areas.attended + head * p.batch + sample
                 assert Lad(p, LadTile(parameters=p.tile)).numbers(0, sample)[head] == number
                 number += 1
+
+
+def test_tiles_share_the_groups_of_a_matrix() -> None:
+    """What the tiles have of all rounds are the groups of the whole."""
+    for tiles in range(1, 6):
+        tiny = preset("tiny_turns")
+        linear = replace(tiny.tile.linear, groups=8)
+        p = replace(tiny, tile=replace(tiny.tile, heads=12, linear=linear), tiles=tiles)
+        program = LayerProgram(p)
+        for operation, bits in zip(program.operations, program.table, strict=True):
+            fields = program.layout.from_bits(bits)
+            if operation.outputs:
+                parts = [fields.rounds - (fields.more < tile) for tile in range(tiles)]
+                assert sum(parts) == fields.groups
+                assert -(-operation.outputs * p.head_size // p.tile.linear.units) == fields.groups
 
 
 def error_of_layers(p: LadParameters, layers: list[LayerWeights], states: Codes) -> float:
