@@ -78,7 +78,7 @@ class Arbiter(Unit):
         chosen: Value = self.granted
         for number in reversed(numbers):
             chosen = Mux(self.sources[number].valid, number, chosen)
-        for number in reversed(numbers):
+        for number in reversed(numbers[1:]):
             behind = self.granted < number
             chosen = Mux(self.sources[number].valid & behind, number, chosen)
         return chosen

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth.hdl import Array, Module, Mux, Shape, ShapeLike, Signal, Value
+from amaranth.hdl import Array, Const, Module, Mux, Shape, ShapeLike, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
@@ -57,7 +57,7 @@ class SharedReads(Unit):
         parts: int,
         step: int = 1,
     ) -> None:
-        self.tiles, self.waiting, self.step = tiles, waiting, step
+        self.tiles, self.waiting, self.parts, self.step = tiles, waiting, parts, step
         self.answer, self.depth = answer, max(waiting * parts, 2)
         self.asked_layout = data.StructLayout({"item": request, "amount": range(parts * step + 1)})
         sent = data.StructLayout({"item": request, "tile": range(tiles)})
@@ -106,7 +106,8 @@ class SharedReads(Unit):
         rest = Signal.like(owed.payload.amount)
         left = Mux(begun, rest, owed.payload.amount)
         moves = self.fetched.valid & self.fetched.ready
-        m.d.comb += [last.eq(left <= self.step), owed.ready.eq(moves & last)]
+        ends = left <= self.step if self.parts > 1 else Const(1)
+        m.d.comb += [last.eq(ends), owed.ready.eq(moves & last)]
         with m.If(moves):
             m.d.sync += [begun.eq(~last), rest.eq(left - self.step)]
         return last

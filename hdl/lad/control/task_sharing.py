@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth.hdl import Array, Module, Mux, Signal, Value
+from amaranth.hdl import Array, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
@@ -79,7 +79,7 @@ class TaskSharing(Unit):
         for number, tile in enumerate(self.tile_tasks):
             m.d.comb += [
                 Value.cast(tile.payload).eq(Value.cast(task)),
-                tile.payload.groups.eq(task.groups - (task.more < number)),
+                tile.payload.groups.eq(task.groups - self._less(task, number)),
                 tile.valid.eq(tasks.valid & noted & has[number] & ~done[number]),
             ]
             ends.append(done[number] | ~has[number] | (tile.valid & tile.ready))
@@ -92,9 +92,13 @@ class TaskSharing(Unit):
         self._sums(m, collected.sink)
         return m
 
+    def _less(self, task: Any, number: int) -> Value:
+        """Return whether a tile has a group less than the first."""
+        return task.more < number if number else Const(0, 1)
+
     def _has(self, task: Any, number: int) -> Value:
         """Return whether a tile has a group at all."""
-        return (task.groups != 1) | (task.more >= number)
+        return (task.groups != 1) | ~self._less(task, number)
 
     def _inputs(self, m: Module, has: list[Value]) -> None:
         """Show an input to all tiles that work when all of them can take it."""
