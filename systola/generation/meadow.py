@@ -42,6 +42,7 @@ class MeadowSystem(System):
     bound = "cycles of the work alone"
     compared = "tokens, their sums, caches and octets at every port"
     evicts = False
+    budgets = False
 
     @classmethod
     def fitted(cls, model: LanguageModel, dimensions: Any) -> MeadowParameters:

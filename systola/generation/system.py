@@ -128,6 +128,9 @@ class System(ABC):
     evicts: bool
     """Whether a budget of cached tokens can be kept."""
 
+    budgets: bool = True
+    """Whether `BUDGET` and `RESERVED` choose it; otherwise the parameters do."""
+
     harness: Harness
     """The compiled program, when it is prepared."""
 
