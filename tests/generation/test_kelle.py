@@ -2,16 +2,21 @@
 
 import json
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from golden.kelle.whole_model import first_states
 from hdl.catalog import entry_named
+from hdl.entry import Entry
 from systola.generation.kelle import KelleSystem
 from systola.generation.run import Interrupted, Run
 from systola.generation.system import Mismatch, Settings
+from testbenches.harness import Harness
+from testbenches.kelle.speech import Speech
 from tests.generation.test_generate import RandomModel, random_model, running, spoken
 
 SETTINGS = Settings(budget=128, reserved=32)
@@ -24,6 +29,21 @@ class Words(RandomModel):
 
     def tokens_of(self, text: str) -> list[int]:
         return [zlib.crc32(word.encode()) % self.shape.vocabulary for word in text.split()]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_once() -> Iterator[None]:
+    """Emit and compile once for all tests of the same parameters."""
+    own, kept = Harness.compiled, {}
+
+    def compiled(entry: Entry, parameters: Any) -> Harness:
+        if parameters not in kept:
+            kept[parameters] = own(entry, parameters)
+        return kept[parameters]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Harness, "compiled", compiled)
+        yield
 
 
 def small_model(**changes: Any) -> Words:
@@ -120,9 +140,6 @@ def test_a_prompt_of_one_token_is_refused(tmp_path: Path) -> None:
 
 def test_pauses_at_every_port_change_nothing(tmp_path: Path) -> None:
     """In half of all cycles, with the vocabulary in between."""
-    from golden.kelle.whole_model import first_states
-    from testbenches.kelle.speech import Speech
-
     system: Any = prepared(tmp_path, 1).system
     speech = Speech(system.p, system.integers, system.harness, 1)
     try:
