@@ -105,14 +105,14 @@ def test_interrupted_run_takes_its_text_through_once_more(
 def test_a_wrong_weight_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: int, words: str
 ) -> None:
-    """One bit of each beat of the first layer, or of the vocabulary."""
+    """A bit of each weight of the first layer, or of the vocabulary."""
     run = prepared(tmp_path, 1)
     system: Any = run.system
     begin = system.begin
 
     def spoilt(state: Any) -> None:
         begin(state)
-        system.speech._beats[part][:, 1] ^= 0x40
+        system.speech._beats[part][:] ^= 0x40
 
     monkeypatch.setattr(system, "begin", spoilt)
     with pytest.raises(Mismatch, match=words):
