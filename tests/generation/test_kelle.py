@@ -12,6 +12,7 @@ import pytest
 from golden.kelle.whole_model import first_states
 from hdl.catalog import entry_named
 from hdl.entry import Entry
+from hdl.errors import UserError
 from systola.generation.kelle import KelleSystem
 from systola.generation.run import Interrupted, Run
 from systola.generation.system import Mismatch, Settings
@@ -134,8 +135,11 @@ def test_dimensions_that_kelle_has_not_are_refused(changes: dict[str, Any], mess
 
 
 def test_a_prompt_of_one_token_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(Exception, match="at least two tokens, of which the first is a prefill"):
-        prepared(tmp_path, 1, [3]).go(lambda token: None, lambda block, moving: None)
+    model = small_model()
+    parameters = KelleSystem.fitted(model, entry_named("kelle").parameters("tiny"))
+    system = KelleSystem(model, parameters, SETTINGS, tmp_path)
+    with pytest.raises(UserError, match="at least two tokens for Kelle: the first is a prefill"):
+        system.prompt_blocks(1)
 
 
 def test_pauses_at_every_port_change_nothing(tmp_path: Path) -> None:
