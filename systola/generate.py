@@ -21,6 +21,7 @@ from systola.options import choose, console, parameters_option, path_shown, sett
 SYSTEMS = {
     "veda": ("systola.generation.veda", "VedaSystem"),
     "meadow": ("systola.generation.meadow", "MeadowSystem"),
+    "kelle": ("systola.generation.kelle", "KelleSystem"),
 }
 """Accelerators that speak: where their adapters are. Another one joins by a line here."""
 
@@ -73,8 +74,10 @@ def generate(
     chosen = choose(top, preset, parameters, settings)
     module, name = SYSTEMS[top]
     system = getattr(import_module(module), name)
-    if not system.evicts and (budget, reserved) != (None, None):
-        raise UserError(f"BUDGET and RESERVED are for systems that evict, which {top} does not")
+    if not system.budgets and (budget, reserved) != (None, None):
+        raise UserError(
+            f"BUDGET and RESERVED are not for {top}, whose parameters say what a layer caches"
+        )
     wanted = Settings(
         budget=BUDGET if budget is None else budget,
         reserved=RESERVED if reserved is None else reserved,

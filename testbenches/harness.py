@@ -127,6 +127,11 @@ class Harness:
             return cls(ports, simulators.link(model, PROGRAM, header))
 
     @property
+    def name(self) -> str:
+        """The program, named by all that it is made of."""
+        return f"{self.program.parent.name}/{self.program.name}"
+
+    @property
     def streams(self) -> dict[str, tuple[str, Port]]:
         """Direction and payload of every stream, by name."""
         by_name = {port.name: port for port in self.ports}

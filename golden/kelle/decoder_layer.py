@@ -9,7 +9,8 @@ from golden.arith.int_symmetric import quantise
 from golden.arith.requantiser import scale_and_shift
 from golden.llm import Trace, layers
 from golden.llm.layers import LayerWeights, rotary_angles, rotated
-from hdl.kelle.parameters import PROJECTIONS, KelleParameters, Operation
+from hdl.kelle.operations import PROJECTIONS, Operation
+from hdl.kelle.parameters import KelleParameters
 from hdl.nonlinear.row_norm import OUTPUT
 
 Integers = NDArray[np.int64]
@@ -45,13 +46,13 @@ class Projection:
     exact : numpy.ndarray
         float64 [inputs, outputs].
     weights : numpy.ndarray
-        int64 [inputs, outputs], 8 bits, a scale an output.
+        int64 or int8 [inputs, outputs], 8 bits, a scale an output.
     scale, shift : numpy.ndarray
         int64 [outputs], of the requantiser.
     """
 
     exact: Reals
-    weights: Integers
+    weights: Integers | NDArray[np.int8]
     scale: Integers
     shift: Integers
 
@@ -170,10 +171,31 @@ def real_layer(trace: Trace, number: int, p: KelleParameters) -> DecoderLayer:
     belongs to a prefill, and its state saturates.
     """
     sizes = Sizes(p.width, p.query_heads, p.heads, p.head_size, p.feed_forward)
-    exact = _matrices(layers.real_weights(sizes, trace, number), p)
+    exact = matrices(layers.real_weights(sizes, trace, number), p)
     states = trace.hidden(number)[0][:, np.arange(p.width) % trace.width].astype(np.float64)
+    return quantised_layer(exact, states, p)
+
+
+def quantised_layer(
+    exact: dict[Operation, Reals], states: Reals, p: KelleParameters, state_step: float = 0.0
+) -> DecoderLayer:
+    """Quantise a layer by the states of a text before it.
+
+    Parameters
+    ----------
+    exact : dict
+        Matrices [inputs, outputs] by operation.
+    states : numpy.ndarray
+        float64 [tokens, width].
+    p : KelleParameters
+        Dimensions.
+    state_step : float
+        What a unit of a hidden state is worth; 0 for the smallest that holds the text's.
+    """
     inputs = layers.rms_norm(states)
     steps = _steps(exact, states, inputs, p)
+    if state_step:
+        steps |= {Operation.OUTPUT: state_step, Operation.DOWN: state_step}
     given = {
         Operation.OUTPUT: steps[Operation.ATTEND],
         Operation.DOWN: steps[Operation.UP],
@@ -189,9 +211,9 @@ def real_layer(trace: Trace, number: int, p: KelleParameters) -> DecoderLayer:
     product = steps[Operation.QUERY] * steps[Operation.KEY]
     return DecoderLayer(
         states=states,
-        quantised_states=_integers(states, state_step),
+        quantised_states=integers(states, state_step),
         inputs=inputs,
-        quantised=_integers(inputs, NORM_STEP),
+        quantised=integers(inputs, NORM_STEP),
         projections=projections,
         score=scale_and_shift(product * np.log2(np.e) * (1 << SCORE_FRACTION)),
         attend=scale_and_shift(2.0**-PROBABILITY_FRACTION),
@@ -200,11 +222,12 @@ def real_layer(trace: Trace, number: int, p: KelleParameters) -> DecoderLayer:
     )
 
 
-def _integers(values: Reals, step: float) -> Integers:
+def integers(values: Reals, step: float) -> Integers:
+    """Return values in 16 bits, in units of `step`, to nearest, saturating."""
     return np.clip(np.rint(values / step), -LIMIT - 1, LIMIT).astype(np.int64)
 
 
-def _matrices(weights: LayerWeights, p: KelleParameters) -> dict[Operation, Reals]:
+def matrices(weights: LayerWeights, p: KelleParameters) -> dict[Operation, Reals]:
     """Return a layer's matrices [inputs, outputs] by operation."""
     named = {
         Operation.QUERY: weights.query,
@@ -220,11 +243,11 @@ def _matrices(weights: LayerWeights, p: KelleParameters) -> dict[Operation, Real
 
 
 def _heads(
-    matrices: dict[Operation, Reals], inputs: Reals, p: KelleParameters
+    exact: dict[Operation, Reals], inputs: Reals, p: KelleParameters
 ) -> tuple[Reals, Reals, Reals]:
     """Return rotated queries and keys, and values, of normalised states."""
     q, k, v = (
-        (inputs @ matrices[which]).reshape(len(inputs), -1, p.head_size)
+        (inputs @ exact[which]).reshape(len(inputs), -1, p.head_size)
         for which in (Operation.QUERY, Operation.KEY, Operation.VALUE)
     )
     angles = rotary_angles(np.arange(len(q)), p.head_size, p.base)[:, np.newaxis]
@@ -232,11 +255,18 @@ def _heads(
     return query, key, v
 
 
-def _fed(inputs: Reals, matrices: dict[Operation, Reals]) -> tuple[Reals, Reals, Reals]:
+def _fed(inputs: Reals, exact: dict[Operation, Reals]) -> tuple[Reals, Reals, Reals]:
     """Return what the feed-forward block makes of normalised states: up, products, its output."""
-    up, gate = (inputs @ matrices[which] for which in (Operation.UP, Operation.GATE))
+    up, gate = (inputs @ exact[which] for which in (Operation.UP, Operation.GATE))
     products = layers.silu(gate) * up
-    return up, products, products @ matrices[Operation.DOWN]
+    return up, products, products @ exact[Operation.DOWN]
+
+
+def text_states(exact: dict[Operation, Reals], states: Reals, p: KelleParameters) -> Reals:
+    """Return the states of a text behind a layer in float64, each token attending to all before."""
+    heads = _heads(exact, layers.rms_norm(states), p)
+    between = states + _text_attention(heads, p) @ exact[Operation.OUTPUT]
+    return between + _fed(layers.rms_norm(between), exact)[-1]
 
 
 def _text_attention(heads: tuple[Reals, Reals, Reals], p: KelleParameters) -> Reals:
@@ -252,12 +282,12 @@ def _text_attention(heads: tuple[Reals, Reals, Reals], p: KelleParameters) -> Re
 
 
 def _steps(
-    matrices: dict[Operation, Reals], states: Reals, inputs: Reals, p: KelleParameters
+    exact: dict[Operation, Reals], states: Reals, inputs: Reals, p: KelleParameters
 ) -> dict[Operation, float]:
     """Return what a unit of each operation's results is worth, by a text that attends to all."""
-    heads = _heads(matrices, inputs, p)
-    state = states + _text_attention(heads, p) @ matrices[Operation.OUTPUT]
-    up, products, down = _fed(layers.rms_norm(state), matrices)
+    heads = _heads(exact, inputs, p)
+    state = states + _text_attention(heads, p) @ exact[Operation.OUTPUT]
+    up, products, down = _fed(layers.rms_norm(state), exact)
     # A pair can be longer than either of its channels, which they are before it is rotated.
     query, key, value = (
         room * float(np.abs(part).max()) / LIMIT

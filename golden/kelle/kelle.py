@@ -15,7 +15,8 @@ from golden.nonlinear.activation_functions import activation
 from golden.nonlinear.rms_norm import rms_norm
 from golden.nonlinear.rotary_embedding import rotate
 from golden.nonlinear.softmax import softmax
-from hdl.kelle.parameters import KelleParameters, Operation
+from hdl.kelle.operations import Operation
+from hdl.kelle.parameters import KelleParameters
 from hdl.nonlinear.activation_functions import VALUE, Function
 
 Integers = NDArray[np.int64]
@@ -102,9 +103,7 @@ class KelleModel:
 
     def normalise(self, state: Integers) -> Integers:
         """Return a hidden state over its root mean square, [width]; weights are in the matrices."""
-        norm = self.parameters.norm
-        weights = np.full(norm.width, 1 << norm.weight_fraction)
-        return rms_norm(state[np.newaxis], np.array([self.layer.epsilon]), weights, norm)[0]
+        return normalised(state, self.layer.epsilon, self.parameters)
 
     def feed_forward(self, x: Integers) -> Integers:
         """Return what the feed-forward block adds to a hidden state, [width]."""
@@ -181,6 +180,12 @@ class KelleModel:
         probabilities = softmax(rows, np.broadcast_to(keep, rows.shape), p.softmax)
         halved = (probabilities + 1) >> 1
         return halved[:, : p.slots], halved[:, p.slots]
+
+
+def normalised(state: Integers, epsilon: int, p: KelleParameters) -> Integers:
+    """Return a hidden state over its root mean square, [width]."""
+    weights = np.full(p.norm.width, 1 << p.norm.weight_fraction)
+    return rms_norm(state[np.newaxis], np.array([epsilon]), weights, p.norm)[0]
 
 
 def added(state: Integers, block: Integers) -> Integers:

@@ -4,7 +4,7 @@ The steps stand apart, so that a paper's own truth can be made of them too.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -79,6 +79,17 @@ class LayerWeights:
     def mapped(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> "LayerWeights":
         """Return the weights with every matrix changed, such as to codes of a format."""
         return LayerWeights(*(change(getattr(self, field.name)) for field in fields(self)))
+
+
+def padded(weights: LayerWeights, elements: int) -> LayerWeights:
+    """Return a layer whose feed-forward matrices are filled up with zeros to so many elements."""
+    missing = elements - weights.gate.shape[1]
+    return replace(
+        weights,
+        gate=np.pad(weights.gate, ((0, 0), (0, missing))),
+        up=np.pad(weights.up, ((0, 0), (0, missing))),
+        down=np.pad(weights.down, ((0, missing), (0, 0))),
+    )
 
 
 def real_weights(sizes: LayerSizes, trace: Trace, layer: int) -> LayerWeights:

@@ -1,13 +1,13 @@
 """MEADOW's whole language model: all layers in INT8, the final norm, the vocabulary, the argmax."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from golden.llm.language_model import LanguageModel
-from golden.llm.layers import EPSILON, LayerWeights
+from golden.llm.layers import EPSILON, padded
 from golden.meadow.attention_pipeline import exact_products
 from golden.meadow.layer_quantisation import (
     STATE_STEP,
@@ -130,17 +130,6 @@ def integer_model(
         layers.append(integer_layer(real, real_steps(real, states, *text), p))
         states = found["states"]
     return IntegerModel(layers, integer_vocabulary(model.projection(), states, p))
-
-
-def padded(weights: LayerWeights, elements: int) -> LayerWeights:
-    """Return a layer whose feed-forward matrices are filled up with zeros to so many elements."""
-    missing = elements - weights.gate.shape[1]
-    return replace(
-        weights,
-        gate=np.pad(weights.gate, ((0, 0), (0, missing))),
-        up=np.pad(weights.up, ((0, 0), (0, missing))),
-        down=np.pad(weights.down, ((0, missing), (0, 0))),
-    )
 
 
 def embedded(embedding: NDArray[np.floating], tokens: Sequence[int]) -> Integers:

@@ -1,20 +1,25 @@
 """Perplexity of the golden whole models of the systems that speak, on windows of the same text.
 
-``python -m golden.study.spoken SYSTEM`` prints a JSON object: `float32` is the model itself, `veda`
-and `meadow` are the bit-exact models of what the Verilog computes.
+``python -m golden.study.spoken SYSTEM`` prints a JSON object: `float32` is the model itself, the
+others are the bit-exact models of what the Verilog computes.
 """
 
 import argparse
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from golden.arith.float_values import codes
+from golden.kelle.whole_model import WholeModel as KelleModel
+from golden.kelle.whole_model import first_states
+from golden.kelle.whole_model import integer_model as kelle_integers
 from golden.llm.language_model import LanguageModel, open_language_model
+from golden.llm.layers import rms_norm
 from golden.llm.texts import text_named
 from golden.meadow.whole_model import WholeModel as MeadowModel
 from golden.meadow.whole_model import embedded, integer_model, vocabulary_sums
@@ -85,7 +90,42 @@ def veda_reader(model: LanguageModel, budget: int) -> Reader:
     return read
 
 
-READERS = {"float32": float_reader, "meadow": meadow_reader, "veda": veda_reader}
+def kelle_reader(model: LanguageModel, budget: int) -> Reader:
+    """Return Kelle's golden model: a prefill of the first token, in float64, and then decoding."""
+    preset = entry_named("kelle").parameters("smollm2")
+    s = model.shape
+    # Memory for all layers is the model's own: no bank is addressed here.
+    p = replace(
+        preset,
+        layers=s.layers,
+        words=s.layers * preset.words,
+        slots=budget,
+        window=budget // 2,
+        vocabulary=s.vocabulary,
+    )
+    text = model.tokens_of(text_named("prose"))[:CALIBRATION]
+    integers = kelle_integers(model, text, p)
+    golden = KelleModel(p, integers)
+
+    def read(tokens: list[int]) -> Logits:
+        first = first_states(model, tokens[0])
+        golden.begin(first)
+        logits = [rms_norm(first[-1]) @ model.projection()]
+        for position, token in enumerate(tokens[1:], start=1):
+            result = golden.step(position, integers.embedded(model.embedding[token]))
+            assert result.sums is not None
+            logits.append(result.sums * integers.vocabulary.step)
+        return np.stack(logits)
+
+    return read
+
+
+READERS = {
+    "float32": float_reader,
+    "meadow": meadow_reader,
+    "veda": veda_reader,
+    "kelle": kelle_reader,
+}
 
 
 def measured(system: str, *, windows: int, context: int, budget: int) -> dict[str, Any]:
@@ -103,7 +143,7 @@ def measured(system: str, *, windows: int, context: int, budget: int) -> dict[st
         "text": "news",
         "windows": windows,
         "context": context,
-        "budget": budget if system == "veda" else None,
+        "budget": budget if system in ("veda", "kelle") else None,
         "tokens": count,
         "perplexity": math.exp(loss / count),
     }

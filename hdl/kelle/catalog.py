@@ -251,6 +251,7 @@ UNITS = (
                 heads=2,
                 queries=2,
                 feed_forward=48,
+                vocabulary=20,
                 slots=8,
                 window=3,
                 sinks=1,

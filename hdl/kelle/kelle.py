@@ -11,12 +11,14 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
 
+from hdl.kelle.control.step_progress import count_progress
 from hdl.kelle.control.wavefronts import announce_wavefronts
 from hdl.kelle.edram.kv_edram import SIDES
 from hdl.kelle.edram.refresh_controller import COUNTS
 from hdl.kelle.eviction.eviction_parameters import placement_layout, prefill_layout, vector_layout
 from hdl.kelle.layouts import placement_record, row_write, store_layout
-from hdl.kelle.parameters import KelleParameters, Operation
+from hdl.kelle.operations import Operation
+from hdl.kelle.parameters import KelleParameters
 from hdl.kelle.parts import Parts
 from hdl.nonlinear.row_norm import EPSILON_BITS
 from hdl.stream.connect import connect_streams
@@ -36,6 +38,10 @@ class Kelle(Unit):
     rows of the KV eDRAM to `rows`. A token that becomes popular appears in `vector_stores`; its
     input, which has left by `normalised` when the token came, is then given to `rows`, and in later
     steps its keys and values are recomputed.
+
+    With a `vocabulary` a step may be its: the state behind the last layer is normalised and meets
+    the matrix of all tokens, which comes by `weights` with one scale for all; instead of a state a
+    prediction leaves.
 
     **Latency** of a step about that of its loads: ``load_cycles`` cycles a tile of weights, and as
     many a byte of a tile of keys or values; a tile of weights takes a cycle a token if that is
@@ -62,6 +68,9 @@ class Kelle(Unit):
         The layer of the token, prefill or kept tokens on offer, until they have been taken.
     sequence_number : In
         With several sequences, that of the prefill or kept tokens on offer.
+    predicts : In(1)
+        With a vocabulary, whether the step of the token on offer is the vocabulary's, until it has
+        been taken; its position counts for nothing.
     scales : In(stream)
         Words of scales, as `KelleParameters.scale` places them; always ready, not during a step.
     prefill_scores : In(stream)
@@ -77,6 +86,9 @@ class Kelle(Unit):
         Slices of the hidden states behind the layer.
     normalised : Out(stream)
         Slices of the attention block's inputs.
+    predictions : Out(stream)
+        Of each step of the vocabulary the `token` with the largest `sum`, the first of equal ones.
+        What fills its last tiles must repeat its first token's weights.
     vector_stores : Out(stream)
         As in `EvictionController`, and of which sequence.
     placed : Out
@@ -97,8 +109,13 @@ class Kelle(Unit):
         eviction = p.eviction
         placed = {"placement": placement_layout(eviction), "valid": 1}
         several = {"sequence_number": In(p.sequence_bits)} if p.sequences > 1 else {}
+        predicting = {
+            "predicts": In(1),
+            "predictions": Out(stream.Signature(p.prediction_layout)),
+        }
         super().__init__(
             several
+            | (predicting if p.vocabulary else {})
             | {
                 "settings": In(p.memory.refresh.settings_layout),
                 "epsilon": In(EPSILON_BITS),
@@ -131,7 +148,7 @@ class Kelle(Unit):
         parts = Parts.of(p)
         for field in fields(parts):
             m.submodules[field.name] = getattr(parts, field.name)
-        self._count_progress(m, parts)
+        count_progress(m, p, parts, self.placed.valid)
         self._connect_array(m, parts)
         self._connect_edram(m, parts)
         placements = self._record_placements(m, parts)
@@ -143,42 +160,32 @@ class Kelle(Unit):
         self._connect_prefill(m, parts)
         self._connect_lookups(m, parts)
         self._begin_steps(m, parts)
+        if p.vocabulary:
+            self._predict(m, parts)
         return m
 
-    def _count_progress(self, m: Module, parts: Parts) -> None:
-        """Tell the scheduler, and who depends on it, how far the step has come."""
-        p, ended, start = self.parameters, parts.router.ended, parts.control.accepts
-        progress = parts.scheduler.progress
-        scored, finished = Signal(p.count_shape), Signal(p.count_shape)
-        attends = ended[Operation.ATTEND.value] & parts.router.last_sequence
-        # Heads are done in ascending order: a count says which.
-        strobes = (
-            (progress.queries, ended[Operation.QUERY.value]),
-            (progress.keys, ended[Operation.KEY.value]),
-            (progress["values"], ended[Operation.VALUE.value]),
-            (progress.placed, self.placed.valid),
-            (progress.weighted, parts.softmax.ended),
-            (parts.vector_issue.attended, attends),
-            (parts.vector_issue.multiplied, parts.products.last_sequence),
-            (scored, ended[Operation.OWN.value]),
-            (finished, ended[Operation.DOWN.value]),
-        )
-        for number, (port, strobe) in enumerate(strobes):
-            count = Signal(port.shape(), name=f"count_{number}")
-            m.d.comb += port.eq(count)
-            with m.If(strobe):
-                m.d.sync += count.eq(count + 1)
-            with m.If(start):
-                m.d.sync += count.eq(0)
+    def _predict(self, m: Module, parts: Parts) -> None:
+        """Let a step be the vocabulary's, and give what it finds."""
+        p, array, predictions = self.parameters, parts.array, self.predictions
+        start = parts.control.accepts
+        for unit in (parts.scheduler, parts.control, parts.residual):
+            m.d.comb += unit.predicts.eq(self.predicts)
         m.d.comb += [
-            progress.loaded.eq(parts.control.loaded),
-            progress.begun.eq(parts.turns.begun),
-            parts.turns.scored.eq(scored),
-            parts.scheduler.start.eq(start),
-            parts.softmax.start.eq(start),
-            parts.softmax.scored.eq(scored),
-            parts.control.finished.eq(finished == p.query_heads),
+            array.clear.eq(start),
+            predictions.payload.token.eq(array.largest.number),
+            predictions.payload.sum.eq(array.largest.total),
         ]
+        ended, compared = parts.router.ended[Operation.VOCABULARY.value], Signal(p.head_bits)
+        last = compared == p.vocabulary_heads - 1
+        with m.If(ended):
+            m.d.sync += compared.eq(Mux(last, 0, compared + 1))
+        # The aligned results are behind the totals, so that the last one has been compared.
+        with m.If(ended & last):
+            m.d.sync += predictions.valid.eq(1)
+        with m.Elif(predictions.ready):
+            m.d.sync += predictions.valid.eq(0)
+        with m.If(predictions.valid & predictions.ready):
+            m.d.comb += parts.control.finished.eq(1)
 
     def _connect_array(self, m: Module, parts: Parts) -> None:
         """Connect what the array takes, and what takes its results."""
@@ -372,7 +379,8 @@ class Kelle(Unit):
         chosen = parts.selector.busy | parts.selector.prefill.valid
         prefills = self.prefill_scores.valid | chosen | self.prefill.valid
         m.d.comb += [
-            turns.start.eq(control.accepts),
+            # The vocabulary's step is none of the eviction controller's.
+            turns.start.eq(control.accepts & ~control.predicts),
             turns.last_position.eq(self.tokens.payload),
             *(
                 turns.positions[s].eq(control.members[s].position)

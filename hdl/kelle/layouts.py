@@ -3,7 +3,8 @@
 from amaranth.lib import data
 from amaranth.utils import bits_for, ceil_log2
 
-from hdl.kelle.parameters import KelleParameters, Operation
+from hdl.kelle.operations import Operation
+from hdl.kelle.parameters import KelleParameters
 
 
 def operation_layout(p: KelleParameters) -> data.StructLayout:

@@ -2,8 +2,8 @@
 
 from typing import Annotated, Any
 
-from amaranth.hdl import Shape, Value, signed
-from amaranth.lib import data, enum
+from amaranth.hdl import Shape, signed
+from amaranth.lib import data
 from amaranth.utils import bits_for, ceil_log2
 
 from hdl.kelle.array.matrix_unit import MatrixUnitParameters
@@ -14,6 +14,7 @@ from hdl.kelle.edram.refreshed_edram import RefreshedEdramParameters
 from hdl.kelle.eviction.eviction_parameters import EvictionParameters
 from hdl.kelle.eviction.prefill_parameters import PrefillSelectorParameters
 from hdl.kelle.eviction.systolic_evictor import SystolicEvictorParameters
+from hdl.kelle.operations import PROJECTIONS, Operation
 from hdl.nonlinear.activation_functions import ActivationFunctionsParameters
 from hdl.nonlinear.rms_norm import RmsNormParameters
 from hdl.nonlinear.rotary_embedding import RotaryEmbeddingParameters
@@ -22,52 +23,6 @@ from hdl.parameters import As, Parameters, Range, parameter_object, require
 
 SCORE_BITS = 16
 """Bits of a score."""
-
-
-class Operation(enum.Enum, shape=4):
-    """What the array works on, each for one head, or for as many channels.
-
-    Those whose weights come from outside are first; the others' come from the KV eDRAM.
-    """
-
-    QUERY = 0
-    """A query head of the arriving token: x W_Q, rotated."""
-
-    KEY = 1
-    """A key of the arriving and of all recomputed tokens: x W_K, rotated."""
-
-    VALUE = 2
-    """Their values: x W_V."""
-
-    OUTPUT = 3
-    """A head's worth of the attention block's output: y W_O."""
-
-    UP = 4
-    """Channels of the feed-forward block: x W_up."""
-
-    GATE = 5
-    """The same channels' gates: x W_gate."""
-
-    DOWN = 6
-    """A head's worth of the feed-forward block's output: (SiLU(gate) * up) W_down."""
-
-    SCORE = 7
-    """Scores of the cached tokens, and the search for the victim."""
-
-    OWN = 8
-    """The arriving token's own scores."""
-
-    ATTEND = 9
-    """Probabilities times values, the arriving token's included."""
-
-
-PROJECTIONS = tuple(Operation)[: Operation.SCORE.value]
-"""Operations whose weights come from outside."""
-
-
-def projects(operation: enum.EnumView) -> Value:
-    """Whether an operation's weights come from outside."""
-    return operation.as_value() < len(PROJECTIONS)
 
 
 @parameter_object
@@ -94,6 +49,9 @@ class KelleParameters(Parameters):
         ``heads * queries * head_size`` elements.
     feed_forward : int
         Elements between the feed-forward matrices: a multiple of `head_size`.
+    vocabulary : int
+        Tokens of the vocabulary, which follows the last layer; 0 if it is elsewhere, as it must be
+        with several sequences.
     slots : int
         Tokens cached a head (N').
     window, sinks : int
@@ -134,6 +92,7 @@ class KelleParameters(Parameters):
     heads: Annotated[int, Range(1, 64, "heads")] = 3
     queries: Annotated[int, Range(1, 16, "heads")] = 3
     feed_forward: Annotated[int, Range(2, 65536, "elements")] = 1536
+    vocabulary: Annotated[int, Range(0, 1 << 20, "tokens")] = 0
     slots: Annotated[int, As(SystolicEvictorParameters)] = 512
     window: Annotated[int, As(EvictionParameters)] = 256
     sinks: Annotated[int, As(EvictionParameters)] = 10
@@ -164,6 +123,11 @@ class KelleParameters(Parameters):
             self.feed_forward % self.head_size == 0,
             f"feed_forward must be a multiple of head_size = {self.head_size}",
             self.feed_forward,
+        )
+        require(
+            self.sequences == 1 or not self.vocabulary,
+            "vocabulary must be 0 with several sequences",
+            self.vocabulary,
         )
         most = min(self.rows // 2, 2 * self.head_size // self.rows)
         require(
@@ -219,6 +183,17 @@ class KelleParameters(Parameters):
     def products(self) -> int:
         """Slices between the feed-forward matrices."""
         return self.feed_forward // self.rows
+
+    @property
+    def vocabulary_heads(self) -> int:
+        """Operations for all tokens of the vocabulary, each as many as a head has channels."""
+        return -(-self.vocabulary // self.head_size)
+
+    @property
+    def prediction_layout(self) -> data.StructLayout:
+        """The token that follows, and its sum before rounding."""
+        layout = self.array.largest_layout
+        return data.StructLayout({"token": layout["number"].shape, "sum": layout["total"].shape})
 
     @property
     def row_slices(self) -> int:
@@ -311,6 +286,7 @@ class KelleParameters(Parameters):
             vectors=max(self.members, self.queries * self.slices, 2),
             scales=self.layers * self.scales,
             user_width=Shape.cast(self.header_layout).width,
+            number_bits=ceil_log2(self.vocabulary_heads * self.head_size) if self.vocabulary else 0,
         )
 
     @property
@@ -364,7 +340,7 @@ class KelleParameters(Parameters):
     @property
     def head_bits(self) -> int:
         """Bits of the number of an operation's head."""
-        return ceil_log2(max(self.query_heads, self.feed_heads))
+        return ceil_log2(max(self.query_heads, self.feed_heads, self.vocabulary_heads))
 
     @property
     def layer_bits(self) -> int:

@@ -1,9 +1,8 @@
 """MEADOW speaks: whole layers from packed weights, and its golden model beside it."""
 
-import contextlib
 import tempfile
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import replace
 from hashlib import sha256
 from itertools import accumulate
@@ -14,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden.llm.language_model import LanguageModel
-from golden.llm.layers import EPSILON
 from golden.llm.texts import text_named
 from golden.meadow.whole_model import BlockResult, WholeModel, embedded
 from hdl.catalog import entry_named
@@ -40,20 +38,18 @@ CALIBRATION = 256
 class MeadowSystem(System):
     """MEADOW with all layers of a model: a prompt in blocks by TPHS, then token by token."""
 
+    name = "MEADOW"
     bound = "cycles of the work alone"
     compared = "tokens, their sums, caches and octets at every port"
     evicts = False
+    budgets = False
 
     @classmethod
     def fitted(cls, model: LanguageModel, dimensions: Any) -> MeadowParameters:
         """Return the preset with the model's dimensions."""
         p: MeadowParameters = dimensions
         s = model.shape
-        if abs(s.norm_epsilon - EPSILON) > 1e-9:
-            raise UserError(
-                f"the norms of a model for MEADOW must add {EPSILON} to the mean square, not "
-                f"{s.norm_epsilon}"
-            )
+        cls.require_epsilon(s)
         if s.rope_base != int(s.rope_base):
             raise UserError(f"the base of a rotary embedding must be whole, not {s.rope_base}")
         row = p.slices * s.head_size
@@ -71,19 +67,16 @@ class MeadowSystem(System):
     def __init__(
         self, model: LanguageModel, parameters: Any, settings: Settings, folder: Path
     ) -> None:
-        self.p: MeadowParameters = parameters
-        self.model, self.settings, self.folder = model, settings, folder
+        super().__init__(model, parameters, settings, folder)
+        self.p: MeadowParameters
         self.longest = min(self.p.features, model.shape.longest_context)
         self.speech: Speech | None = None
         self.golden: WholeModel | None = None
-        self._pool = ThreadPoolExecutor(1)
-        self._open = contextlib.ExitStack()
 
     @property
     def identity(self) -> dict[str, Any]:
         """The parameters, and program and packed model, named by all that they are made of."""
-        program = f"{self.harness.program.parent.name}/{self.harness.program.name}"
-        return {"parameters": repr(self.p), "program": program, "packed": self.file.name}
+        return super().identity | {"packed": self.file.name}
 
     def prepare(self, report: Callable[[str], None]) -> None:
         """Compile, bring the model to INT8, and pack it."""
@@ -189,8 +182,3 @@ class MeadowSystem(System):
         """Return the caches."""
         assert self.speech is not None
         return self.speech.state()
-
-    def end(self) -> None:
-        """Stop the program and remove its memory."""
-        self._open.close()
-        self._pool.shutdown(wait=False, cancel_futures=True)

@@ -1,7 +1,9 @@
 """What a system must do to speak: the one interface between the verb and the accelerators."""
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden.llm.language_model import LanguageModel
+from golden.llm.layers import EPSILON
+from golden.llm.model import ModelShape
+from hdl.errors import UserError
+from testbenches.harness import Harness
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +116,9 @@ class System(ABC):
     needs to go on.
     """
 
+    name: str
+    """The accelerator's, as a sentence has it."""
+
     bound: str
     """What `Outcome.bound` counts, in a few words."""
 
@@ -118,6 +127,12 @@ class System(ABC):
 
     evicts: bool
     """Whether a budget of cached tokens can be kept."""
+
+    budgets: bool = True
+    """Whether `BUDGET` and `RESERVED` choose it; otherwise the parameters do."""
+
+    harness: Harness
+    """The compiled program, when it is prepared."""
 
     @classmethod
     @abstractmethod
@@ -130,16 +145,28 @@ class System(ABC):
             If the accelerator cannot run the model, with the rule and the value.
         """
 
-    @abstractmethod
+    @classmethod
+    def require_epsilon(cls, shape: ModelShape) -> None:
+        """Refuse a model whose norms add something else than the accelerators' do."""
+        if abs(shape.norm_epsilon - EPSILON) > 1e-9:
+            raise UserError(
+                f"the norms of a model for {cls.name} must add {EPSILON} to the mean square, not "
+                f"{shape.norm_epsilon}"
+            )
+
     def __init__(
         self, model: LanguageModel, parameters: Any, settings: Settings, folder: Path
     ) -> None:
         """Make ready what can be refused; nothing is compiled or written."""
+        self.p = parameters
+        self.model, self.settings, self.folder = model, settings, folder
+        self._pool = ThreadPoolExecutor(1)
+        self._open = contextlib.ExitStack()
 
     @property
-    @abstractmethod
     def identity(self) -> dict[str, Any]:
         """What a run's result depends on, beside model, prompt and settings."""
+        return {"parameters": repr(self.p), "program": self.harness.name}
 
     @abstractmethod
     def prepare(self, report: Callable[[str], None]) -> None:
@@ -171,9 +198,10 @@ class System(ABC):
     def state(self) -> dict[str, NDArray[Any]]:
         """Return all that the next block depends on."""
 
-    @abstractmethod
     def end(self) -> None:
-        """End the simulation."""
+        """End the simulation, and remove its memory."""
+        self._open.close()
+        self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 class Mismatch(Exception):

@@ -1,9 +1,8 @@
 """VEDA speaks: its instructions, its memory outside, and its golden model beside it."""
 
-import contextlib
 import os
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,13 +32,11 @@ from testbenches.harness import Harness, LongRun, Moved
 from testbenches.veda.model_lines import CacheFile, fixed_space, model_pieces, octets_of_line
 from testbenches.veda.speech import Speech
 
-EPSILON = 1e-5
-"""What VEDA's norm adds to the mean square."""
-
 
 class VedaSystem(System):
     """VEDA with all layers of a model; `prompt_blocks` and `next_block` are its schedule."""
 
+    name = "VEDA"
     bound = "lines that the arrays meet"
     compared = "tokens, caches, votes and victims"
     evicts = True
@@ -49,11 +46,7 @@ class VedaSystem(System):
         """Return the preset with the model's dimensions."""
         p: VedaParameters = dimensions
         s = model.shape
-        if abs(s.norm_epsilon - EPSILON) > 1e-9:
-            raise UserError(
-                f"the norms of a model for VEDA must add {EPSILON} to the mean square, not "
-                f"{s.norm_epsilon}"
-            )
+        cls.require_epsilon(s)
         return replace(
             p,
             head_size=s.head_size,
@@ -69,8 +62,8 @@ class VedaSystem(System):
     def __init__(
         self, model: LanguageModel, parameters: Any, settings: Settings, folder: Path
     ) -> None:
-        self.model, self.settings, self.folder = model, settings, folder
-        self.p: VedaParameters = parameters
+        super().__init__(model, parameters, settings, folder)
+        self.p: VedaParameters
         if not 2 <= settings.budget <= self.p.capacity:
             raise UserError(
                 f"BUDGET must be from 2 to the {self.p.capacity} tokens that a layer caches, not "
@@ -79,17 +72,6 @@ class VedaSystem(System):
         self.longest = min(self.p.positions, model.shape.longest_context)
         self.speech: Speech | None = None
         self.golden: WholeModel | None = None
-        self._pool = ThreadPoolExecutor(1)
-        self._open = contextlib.ExitStack()
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """The parameters and the compiled program, which is named by all that it is made of."""
-        return {"parameters": repr(self.p), "program": self._program}
-
-    @property
-    def _program(self) -> str:
-        return f"{self.harness.program.parent.name}/{self.harness.program.name}"
 
     def prepare(self, report: Callable[[str], None]) -> None:
         """Compile, write the lines, and read the matrices for the golden model."""
@@ -273,8 +255,3 @@ class VedaSystem(System):
         """Return caches, votes and victims."""
         assert self.speech is not None
         return self.speech.state()
-
-    def end(self) -> None:
-        """Stop the program and remove its cache."""
-        self._open.close()
-        self._pool.shutdown(wait=False, cancel_futures=True)

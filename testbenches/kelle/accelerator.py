@@ -17,10 +17,11 @@ from hdl.kelle.edram.refresh_controller import COUNTS
 from hdl.kelle.edram.refresh_walker import RefreshSettings
 from hdl.kelle.eviction.eviction_parameters import placement_layout, prefill_layout, vector_layout
 from hdl.kelle.layouts import row_write, store_layout
-from hdl.kelle.parameters import PROJECTIONS, KelleParameters, Operation
+from hdl.kelle.operations import Operation
+from hdl.kelle.parameters import KelleParameters
 from testbenches.bench import Bench
-from testbenches.kelle.array.tile_passes import pack_weights
 from testbenches.kelle.eviction.prefill_slices import pack_slices
+from testbenches.kelle.weight_beats import PROGRAM, layer_beats, matrix_beats, scale_words
 from testbenches.packing import from_integers, pack, to_integer, to_integers, unpack
 from testbenches.streams import read
 
@@ -28,16 +29,6 @@ Integers = NDArray[np.int64]
 PATIENCE = 20_000
 """Cycles without any transfer that an operation of the longest kind does not reach."""
 
-
-PROGRAM = (
-    (Operation.QUERY,),
-    (Operation.KEY,),
-    (Operation.VALUE,),
-    (Operation.OUTPUT,),
-    (Operation.UP, Operation.GATE),
-    (Operation.DOWN,),
-)
-"""Projections in the scheduler's order; those of a group take turns, head by head."""
 
 AFTER_ATTENTION = 3
 """The first group that needs the attention."""
@@ -113,9 +104,14 @@ class Accelerator:
             "lookup_request",
         )
         self.sources = {name: bench.source(name, pattern) for name in names}
-        sinks = ("outputs", "normalised", "vector_stores")
+        sinks = ["outputs", "normalised", "vector_stores"]
+        if p.vocabulary:
+            sinks.append("predictions")
         self.sinks = {name: bench.sink(name, pattern) for name in sinks}
-        self.programs = [self._weights(layer) for layer in layers]
+        self.programs = [
+            [int.from_bytes(beat.tobytes(), "little") for beat in layer_beats(layer, p)]
+            for layer in layers
+        ]
         # Off-chip memory that pauses is also slow: an input vector comes when the step is over.
         self.answer_after = self.load_beats if pattern != "none" else 0
         bench.add(self)
@@ -142,12 +138,14 @@ class Accelerator:
             sink.received.clear()
 
     def drive(self) -> None:
-        """Answer requests for input vectors; name another layer as soon as a token is taken."""
+        """Answer requests for input vectors; mean another step as soon as a token is taken."""
         whole = self.begun_tokens - self.begun_tokens % self.p.sequences
         if self.misled_tokens != whole:
             self.misled_tokens = whole
             layer = self.decoded[whole - 1][0] // self.p.sequences
             self.dut.layer.value = (layer + 1) % self.p.layers
+            if self.p.vocabulary:
+                self.dut.predicts.value = not self.predicting
         for cycle, request in self.sinks["vector_stores"].received[self.answered :]:
             if self.bench.cycle < cycle + self.answer_after:
                 break
@@ -191,23 +189,17 @@ class Accelerator:
         await self.bench.reset()
         # The refresh controllers forget all entries before time begins.
         self.begun = self.bench.cycle + self.p.memory.refresh.entries
-        words = []
-        for number, layer in enumerate(self.layers):
-            for which in (*PROJECTIONS, Operation.SCORE, Operation.ATTEND):
-                first = number * self.p.scales + self.p.scale(which)
-                projects = which in PROJECTIONS
-                count = self.p.operations(which) * self.p.slices if projects else 1
-                words += [(first + i, *layer.word(self.p, which, i)) for i in range(count)]
-        address, scale, shift = (np.array(column) for column in zip(*words, strict=True))
-        values = {"scale": scale, "shift": shift}
-        self.send("scales", self.p.array.scales_layout, {"address": address, "values": values})
+        self.sources["scales"].send(to_integers(pack(*scale_words(self.layers, self.p))))
         await self.run("scales")
 
-    def choose(self, layer: int, sequence: int = 0) -> None:
-        """Choose the layer of what is offered next, and the sequence of a prefill."""
+    def choose(self, layer: int, sequence: int = 0, *, predicts: bool = False) -> None:
+        """Choose what is offered next: its layer, and a prefill's sequence; or the vocabulary."""
         self.dut.layer.value = layer
         if self.p.sequences > 1:
             self.dut.sequence_number.value = sequence
+        self.predicting = predicts
+        if self.p.vocabulary:
+            self.dut.predicts.value = predicts
         self.dut.epsilon.value = self.layers[layer].epsilon
 
     async def fill(self, model: KelleModel, prefill: Prefill, select: bool) -> None:
@@ -277,6 +269,23 @@ class Accelerator:
         self.sources["tokens"].send(positions)
         self.send("hidden", self.p.slice_layout, states.reshape(-1, self.p.rows))
         self.sources["weights"].send(self.programs[layer])
+
+    async def predict(self, state: Integers, matrix: NDArray[Any], layer: int = 0) -> None:
+        """Give a state to the vocabulary, and wait for what it predicts."""
+        self.choose(layer, predicts=True)
+        self.decoded.append((layer * self.p.sequences, -1))
+        self.sources["tokens"].send([0])
+        self.send("hidden", self.p.slice_layout, state.reshape(-1, self.p.rows))
+        beats = matrix_beats(matrix, self.p).reshape(-1, self.p.bands * self.p.rows)
+        self.sources["weights"].send(to_integers(np.unpackbits(beats, 1, bitorder="little")))
+        done = len(self.sinks["predictions"].received) + 1
+        await self.bench.run(until=lambda: len(self.sinks["predictions"].received) >= done)
+
+    def predictions(self) -> Integers:
+        """Return tokens and their sums."""
+        payloads = [payload for _cycle, payload in self.sinks["predictions"].received]
+        found = self._unpack(self.p.prediction_layout, payloads)
+        return np.stack([found["token"], found["sum"]], axis=-1)
 
     async def run(self, *names: str) -> None:
         """Pass cycles until streams have handed over everything."""
@@ -388,20 +397,3 @@ class Accelerator:
 
     def _unpack(self, layout: Any, payloads: list[int]) -> Any:
         return unpack(layout, from_integers(payloads, layout.size))
-
-    def _weights(self, layer: DecoderLayer) -> list[int]:
-        """Return the beats of a layer's weights, in the order of the scheduler's program."""
-        p, beats = self.p, []
-        order = [
-            (which, head)
-            for group in PROGRAM
-            for head in range(p.operations(group[0]))
-            for which in group
-        ]
-        for which, head in order:
-            weights = layer.projections[which].weights
-            for first in range(head * p.head_size, (head + 1) * p.head_size, p.rows):
-                for channel in range(0, len(weights), p.rows):
-                    tile = weights[channel : channel + p.rows, first : first + p.rows]
-                    beats += pack_weights(tile, p.array.array)
-        return beats

@@ -13,9 +13,11 @@ from golden.kelle.edram.refresh_controller import RefreshModel
 from golden.kelle.eviction.eviction_controller import KEPT
 from golden.kelle.eviction.prefill import prefill
 from golden.kelle.kelle import KelleModel, Step
+from golden.kelle.whole_model import IntegerVocabulary, vocabulary_sums
 from golden.llm import open_trace
 from hdl.kelle.edram.refresh_walker import RefreshSettings
-from hdl.kelle.parameters import KelleParameters, Operation
+from hdl.kelle.operations import Operation
+from hdl.kelle.parameters import KelleParameters
 from testbenches.applicable import Run, only_if
 from testbenches.bench import catalog_parameters
 from testbenches.kelle.accelerator import Accelerator, step_bound
@@ -229,6 +231,32 @@ async def real_decode(dut: Any) -> None:
         weight_pass_utilisation=f"{np.mean(used):.1%}",
         tensors=f"SmolLM2 layer {layer_numbers(p)[0]}, {steps} tokens of {p.sequences} sequences",
     )
+
+
+@cocotb.test()
+@only_if(lambda run: run.parameters.vocabulary > 0, "there is no vocabulary")
+async def vocabulary(dut: Any) -> None:
+    """Predict between steps, whatever pauses: the first of the largest exact sums."""
+    for pattern in ("none", "random", "bursty"):
+        decode = Decode(dut, "vocabulary", pattern)
+        p, bench, accelerator = decode.p, decode.bench, decode.accelerator
+        await decode.start(longest(p), decode.full)
+        # Half of the tokens are the others once more, and so are all sums.
+        matrix = np.tile(
+            bench.numpy_rng.integers(-128, 128, (p.width, -(-p.vocabulary // 2)), np.int8), 2
+        )[:, : p.vocabulary]
+        whole = IntegerVocabulary(matrix=matrix, epsilon=decode.layers[0].epsilon, step=1.0)
+        wanted = []
+        for now in range(decode.full, decode.full + 3):
+            await decode.step(now)
+            state = decode.steps[-1].output
+            # A state and its opposite: no sum of the one is the largest of the other.
+            for row in (state, -state):
+                sums = vocabulary_sums(whole, row, p)
+                wanted.append((int(sums.argmax()), int(sums.max())))
+                await accelerator.predict(row, whole.filled(p.head_size))
+        await decode.check()
+        bench.compare("predictions", np.array(wanted), accelerator.predictions())
 
 
 @cocotb.test()

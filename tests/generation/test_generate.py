@@ -13,7 +13,7 @@ from golden.llm.model import ModelShape
 from hdl.catalog import entry_named
 from hdl.veda.encodings import Space
 from systola.generation.run import Interrupted, Run
-from systola.generation.system import Mismatch, Settings
+from systola.generation.system import Mismatch, Settings, System
 from systola.generation.veda import VedaSystem
 from testbenches.veda.model_lines import address, fixed_space, octets_of_line
 
@@ -76,19 +76,24 @@ def random_model(seed: int = 0, **changes: Any) -> RandomModel:
     )
 
 
-def prepared(folder: Path, model: LanguageModel, tokens: int, prompt: list[int] = PROMPT) -> Run:
-    parameters = VedaSystem.fitted(model, entry_named("veda").parameters("tiny"))
-    system = VedaSystem(model, parameters, SETTINGS, folder)
+def running(system: System, prompt: list[int], tokens: int) -> Run:
+    """Return a run of a system, which is prepared here; its folder is the system's."""
+    system.folder.mkdir(parents=True, exist_ok=True)
     system.prepare(lambda words: None)
     return Run(
         system=system,
-        model=model,
+        model=system.model,
         prompt=prompt,
         tokens=tokens,
-        settings=SETTINGS,
-        folder=folder,
+        settings=system.settings,
+        folder=system.folder,
         about={},
     )
+
+
+def prepared(folder: Path, model: LanguageModel, tokens: int, prompt: list[int] = PROMPT) -> Run:
+    parameters = VedaSystem.fitted(model, entry_named("veda").parameters("tiny"))
+    return running(VedaSystem(model, parameters, SETTINGS, folder), prompt, tokens)
 
 
 def spoken(run: Run) -> list[int]:

@@ -15,7 +15,7 @@ from systola.generation.meadow import MeadowSystem
 from systola.generation.run import Interrupted, Run
 from systola.generation.system import Mismatch, Settings
 from testbenches.meadow.speech import Speech
-from tests.generation.test_generate import RandomModel, random_model, spoken
+from tests.generation.test_generate import RandomModel, random_model, running, spoken
 
 SETTINGS = Settings(budget=128, reserved=32)
 PROMPT = [3, 1, 4, 1, 5, 9, 2]
@@ -38,18 +38,7 @@ def prepared(
 ) -> Run:
     model = model or small_model()
     parameters = MeadowSystem.fitted(model, entry_named("meadow").parameters("tiny"))
-    system = MeadowSystem(model, parameters, SETTINGS, folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    system.prepare(lambda words: None)
-    return Run(
-        system=system,
-        model=model,
-        prompt=prompt,
-        tokens=tokens,
-        settings=SETTINGS,
-        folder=folder,
-        about={},
-    )
+    return running(MeadowSystem(model, parameters, SETTINGS, folder), prompt, tokens)
 
 
 def test_verilog_speaks_as_the_golden_model_does(tmp_path: Path) -> None:

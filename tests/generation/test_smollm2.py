@@ -7,10 +7,13 @@ import pytest
 
 from golden.llm.language_model import open_language_model
 from hdl.catalog import entry_named
+from systola.generation.kelle import KelleSystem
 from systola.generation.meadow import MeadowSystem
-from systola.generation.run import Run
 from systola.generation.system import Settings
 from systola.generation.veda import VedaSystem
+from tests.generation.test_generate import running
+
+PROMPT = "The capital of France is"
 
 
 @pytest.mark.full
@@ -21,17 +24,7 @@ def test_smollm2_speaks_through_veda(tmp_path: Path) -> None:
     assert parameters == entry_named("veda").parameters("smollm2_vocabulary")
     settings = Settings(budget=24, reserved=8)
     system = VedaSystem(model, parameters, settings, tmp_path)
-    system.prepare(lambda words: None)
-    prompt = model.tokens_of("The capital of France is")
-    run = Run(
-        system=system,
-        model=model,
-        prompt=prompt,
-        tokens=32,
-        settings=settings,
-        folder=tmp_path,
-        about={},
-    )
+    run = running(system, model.tokens_of(PROMPT), 32)
     run.go(lambda token: None, lambda block, moving: None)
     assert len(run.progress.tokens) == 32
     assert run.continuation(run.progress.tokens).startswith(" Paris")
@@ -47,16 +40,22 @@ def test_smollm2_speaks_through_meadow(tmp_path: Path) -> None:
     assert parameters == entry_named("meadow").parameters("smollm2")
     settings = Settings(budget=128, reserved=32)
     system = MeadowSystem(model, replace(parameters, lanes=1), settings, tmp_path)
-    system.prepare(lambda words: None)
-    run = Run(
-        system=system,
-        model=model,
-        prompt=model.tokens_of("The capital of France is"),
-        tokens=32,
-        settings=settings,
-        folder=tmp_path,
-        about={},
-    )
+    run = running(system, model.tokens_of(PROMPT), 32)
     run.go(lambda token: None, lambda block, moving: None)
     assert len(run.progress.tokens) == 32
     assert run.continuation(run.progress.tokens).startswith(" Paris")
+
+
+@pytest.mark.full
+def test_smollm2_speaks_through_kelle(tmp_path: Path) -> None:
+    """Thirty-two tokens on a quarter of the array, of which the last ones evict in every head."""
+    model = open_language_model()
+    preset = replace(entry_named("kelle").parameters("smollm2"), rows=16, bands=8)
+    parameters = KelleSystem.fitted(model, replace(preset, slots=32, window=16))
+    settings = Settings(budget=128, reserved=32)
+    run = running(KelleSystem(model, parameters, settings, tmp_path), model.tokens_of(PROMPT), 32)
+    run.go(lambda token: None, lambda block, moving: None)
+    assert len(run.progress.tokens) == 32
+    assert run.continuation(run.progress.tokens).startswith(" Paris")
+    evictions = [len(figures["evictions"]) for figures in run.progress.figures]
+    assert evictions[-4:] == [model.shape.layers * parameters.heads] * 4

@@ -49,7 +49,7 @@ def test_words_and_table(small: list[str]) -> None:
         (["--prompt", "1 " * 17], "PROMPT must have at most the 16 tokens that a layer caches"),
         (["--prompt", "1 2", "--tokens", "63"], "at most the 64 positions of the context"),
         (["--prompt", "1", "--top", "kelly"], "TOP must be one of"),
-        (["--prompt", "1", "--top", "meadow"], "BUDGET and RESERVED are for systems that evict"),
+        (["--prompt", "1", "--top", "meadow"], "BUDGET and RESERVED are not for meadow"),
         (
             ["--prompt", "1", "--model", "nothing.gguf"],
             "the model file nothing.gguf does not exist",

@@ -18,7 +18,8 @@ from golden.kelle.kelle import KelleModel
 from golden.llm import Trace, open_trace
 from hdl.catalog import entry_named
 from hdl.emit import Emission, write_verilog
-from hdl.kelle.parameters import KelleParameters, Operation
+from hdl.kelle.operations import Operation
+from hdl.kelle.parameters import KelleParameters
 from hdl.paths import BUILD
 from testbenches.kelle.edram.retention import with_fading_banks
 from testbenches.kelle.tb_kelle_retention import WALKS, retention

@@ -10,7 +10,7 @@ from golden.arith.requantiser import requantised
 from golden.kelle.eviction.eviction_controller import KEPT, ScoreUpdate
 from golden.kelle.eviction.prefill_selector import Kept, importances, select
 from golden.kelle.kelle import KelleModel
-from hdl.kelle.parameters import Operation
+from hdl.kelle.operations import Operation
 
 Integers = NDArray[np.int64]
 

@@ -13,6 +13,7 @@ from amaranth.utils import ceil_log2
 
 from hdl.arith.delay_line import delay_line
 from hdl.kelle.array.output_stage import OutputStageParameters, add_output_stage
+from hdl.kelle.array.systolic_argmax import SystolicArgmax
 from hdl.kelle.array.systolic_array import SystolicArray
 from hdl.memory.memory import Memory
 from hdl.parameters import Range, parameter_object
@@ -39,6 +40,8 @@ class MatrixUnitParameters(OutputStageParameters):
         Scales a lane.
     user_width : int
         Bits that accompany a vector's results.
+    number_bits : int
+        Bits of the number of a total that is compared; 0 if none is.
 
     Raises
     ------
@@ -48,6 +51,7 @@ class MatrixUnitParameters(OutputStageParameters):
 
     scales: Annotated[int, Range(2, 16384, "scales")] = 64
     user_width: Annotated[int, Range(1, 48, "bits")] = 16
+    number_bits: Annotated[int, Range(0, 32, "bits")] = 0
 
     @property
     def tag_layout(self) -> data.StructLayout:
@@ -59,7 +63,13 @@ class MatrixUnitParameters(OutputStageParameters):
                 "scale": ceil_log2(self.scales),
                 "user": self.user_width,
             }
+            | ({"compares": 1} if self.number_bits else {})
         )
+
+    @property
+    def largest_layout(self) -> data.StructLayout:
+        """The first of the largest totals, and which it is."""
+        return data.StructLayout({"number": self.number_bits, "total": self.accumulator.shape})
 
     @property
     def scales_layout(self) -> data.StructLayout:
@@ -80,6 +90,9 @@ class MatrixUnit(Unit):
 
     A vector's `tag` says what to do with its sums: `step` adds them to an accumulator, `done` makes
     the total a result, requantised by the word `scale` of each lane's scales.
+
+    With `number_bits` the totals of vectors with `compares` are compared before they are rounded,
+    as in `SystolicArgmax`: the rows of a matrix that comes tile by tile.
 
     **Latency** lane i's result is there `latency` + i cycles after the vector's acceptance, the
     aligned results `latency` + `rows` - 1 cycles after it. **Throughput** that of the array: one
@@ -104,6 +117,11 @@ class MatrixUnit(Unit):
         Results, lane i's i cycles after lane 0's.
     results : Out
         Aligned: `values`, `user`, `valid`.
+    clear : In(1)
+        The next total that is compared is the first one.
+    largest : Out
+        The first of the largest `total`, and its `number`, counted lane by lane and tile by tile;
+        of all whose results have come.
 
     Raises
     ------
@@ -113,8 +131,10 @@ class MatrixUnit(Unit):
 
     def __init__(self, *, parameters: MatrixUnitParameters) -> None:
         p = self.parameters = parameters
+        compared = {"clear": In(1), "largest": Out(p.largest_layout)} if p.number_bits else {}
         super().__init__(
-            {
+            compared
+            | {
                 "vectors": In(stream.Signature(p.vector_layout)),
                 "weights": In(stream.Signature(p.array.weights_layout)),
                 "scales": In(stream.Signature(p.scales_layout)),
@@ -134,7 +154,10 @@ class MatrixUnit(Unit):
         connect_streams(m, self.weights, array.weights)
         m.d.comb += self.scales.ready.eq(1)
 
-        for i, requantiser in enumerate(add_output_stage(m, array, p)):
+        requantisers = add_output_stage(m, array, p)
+        if p.number_bits:
+            self._compare(m, array, [requantiser.a for requantiser in requantisers])
+        for i, requantiser in enumerate(requantisers):
             scales = Memory(depth=p.scales, width=SCALE.size)
             m.submodules[f"scales_{i}"] = scales
             # The accumulator takes a cycle, and so does the memory: a scale meets its total.
@@ -165,3 +188,18 @@ class MatrixUnit(Unit):
             valids = delay_line(m, done, stages, name=f"{name}_valid", reset=True)
             m.d.comb += [port.user.eq(users[-1]), port.valid.eq(valids[-1])]
         return m
+
+    def _compare(self, m: Module, array: SystolicArray, totals: list[Any]) -> None:
+        """Compare totals where they are whole, a cycle after the array's last sum of a lane."""
+        p = self.parameters
+        m.submodules.argmax = argmax = SystolicArgmax(
+            rows=p.rows, width=p.accumulator.width, number_bits=p.number_bits
+        )
+        tag = data.View(p.tag_layout, array.lanes[0].tag)
+        m.d.sync += argmax.strobe.eq(array.lanes[0].valid & tag.done & tag.compares)
+        m.d.comb += [
+            *(value.eq(total) for value, total in zip(argmax.values, totals, strict=True)),
+            argmax.clear.eq(self.clear),
+            self.largest.number.eq(argmax.number),
+            self.largest.total.eq(argmax.largest),
+        ]

@@ -17,7 +17,8 @@ from amaranth.utils import bits_for
 from hdl.kelle.control.block_stager import BlockStager
 from hdl.kelle.edram.kv_edram import SIDES, row_of
 from hdl.kelle.layouts import computed_layout, operation_layout, placement_record
-from hdl.kelle.parameters import KelleParameters, Operation
+from hdl.kelle.operations import Operation
+from hdl.kelle.parameters import KelleParameters
 from hdl.memory.memory import Memory
 from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
@@ -345,12 +346,11 @@ class KvFetch(Unit):
     ) -> None:
         """Go through an operation: its tiles, their words, the slots; then the arriving token."""
         p = self.parameters
-        state, side, tile, word, row = walk.state, walk.side, walk.tile, walk.word, walk.row
+        state, side, word, row = walk.state, walk.side, walk.word, walk.row
         offered = self.operations.payload
         last_row = row == p.rows - 1
         last_word = word == p.memory.edram.entry_words - 1
         next_word = Mux(last_word, 0, word + 1)
-        granted = ahead.wants & self.lookup_request.ready
         latches = (state == State.LATCH) | ahead.asked
         with m.If(latches):
             m.d.sync += [formats[i].eq(self.lookup_response[i]) for i in range(p.rows)]
@@ -361,7 +361,7 @@ class KvFetch(Unit):
                     walk.sequence.eq(offered.sequence),
                     walk.head.eq(offered.head),
                     side.eq(offered.operation == Operation.ATTEND),
-                    tile.eq(0),
+                    walk.tile.eq(0),
                 ]
                 with m.If(self.operations.valid):
                     is_own = offered.operation == Operation.OWN
@@ -380,12 +380,7 @@ class KvFetch(Unit):
                     with m.If(last_row):
                         m.d.sync += word.eq(next_word)
                         with m.If(last_word):
-                            asked = Mux(granted, State.LATCH, State.LOOKUP)
-                            there = ahead.latched | ahead.asked
-                            m.d.sync += [tile.eq(tile + 1), state.eq(Mux(there, State.ROWS, asked))]
-                            # Scores leave the arriving token to an operation of its own.
-                            with m.If(tile == p.tiles - 1):
-                                m.d.sync += state.eq(Mux(side, State.OWN_READ, State.IDLE))
+                            self._leave_tile(m, walk, ahead)
             with m.Case(State.OWN_READ):
                 with m.If(own):
                     m.d.sync += state.eq(State.OWN_WRITE)
@@ -401,6 +396,16 @@ class KvFetch(Unit):
                         word.eq(next_word),
                         state.eq(Mux(last_word, State.IDLE, State.OWN_READ)),
                     ]
+
+    def _leave_tile(self, m: Module, walk: Walk, ahead: Ahead) -> None:
+        """Go to the next tile, whose slots may have been looked up; or behind the last one."""
+        granted = ahead.wants & self.lookup_request.ready
+        asked = Mux(granted, State.LATCH, State.LOOKUP)
+        there = ahead.latched | ahead.asked
+        m.d.sync += [walk.tile.eq(walk.tile + 1), walk.state.eq(Mux(there, State.ROWS, asked))]
+        # Scores leave the arriving token to an operation of its own.
+        with m.If(walk.tile == self.parameters.tiles - 1):
+            m.d.sync += walk.state.eq(Mux(walk.side, State.OWN_READ, State.IDLE))
 
     def _computed_address(self, vector: Value, head: Value) -> Value:
         """Return the first word of a token's computed key or value."""

@@ -11,7 +11,8 @@ from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.kelle.layouts import operation_layout
-from hdl.kelle.parameters import KelleParameters, Operation, projects
+from hdl.kelle.operations import Operation, projects
+from hdl.kelle.parameters import KelleParameters
 from hdl.unit import Unit
 
 

@@ -38,6 +38,9 @@ class ResidualStream(Unit):
     -------
     start : In(1)
         A step begins; nothing of the one before is left.
+    predicts : In(1)
+        With it: the states are those behind the last layer. Nothing is added to them, and they
+        leave by `inputs` alone, normalised.
     epsilon : In
         As in `RmsNorm`; the same all through a step.
     hidden : In(stream)
@@ -63,6 +66,7 @@ class ResidualStream(Unit):
         super().__init__(
             {
                 "start": In(1),
+                "predicts": In(1),
                 "epsilon": In(EPSILON_BITS),
                 "hidden": In(slices),
                 "sums": In(slice_write(p, p.sequences * p.inputs)),
@@ -202,4 +206,4 @@ class ResidualStream(Unit):
             last = row == p.sequences - 1
             m.d.sync += [row.eq(Mux(last, 0, row + 1)), first.eq(first & ~last)]
         with m.If(self.start):
-            m.d.sync += first.eq(1)
+            m.d.sync += first.eq(~self.predicts)

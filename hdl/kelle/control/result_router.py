@@ -12,7 +12,8 @@ from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
 from hdl.kelle.layouts import computed_layout, member_layout, slice_write
-from hdl.kelle.parameters import KelleParameters, Operation
+from hdl.kelle.operations import Operation
+from hdl.kelle.parameters import KelleParameters
 from hdl.memory.memory import Memory
 from hdl.memory.memory_fifo import MemoryFifo
 from hdl.nonlinear.rotary_embedding import RotaryEmbedding

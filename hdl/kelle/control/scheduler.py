@@ -13,7 +13,8 @@ from amaranth.lib import data, enum, stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.kelle.layouts import operation_layout
-from hdl.kelle.parameters import KelleParameters, Operation
+from hdl.kelle.operations import Operation
+from hdl.kelle.parameters import KelleParameters
 from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
 
@@ -37,6 +38,7 @@ class Phase(enum.Enum, shape=4):
     UP = 7
     GATE = 8
     DOWNS = 9
+    VOCABULARY = 10
 
 
 def progress_layout(p: KelleParameters) -> data.StructLayout:
@@ -94,6 +96,9 @@ class Scheduler(Unit):
     - outputs: the heads' attention, which they wait for slice by slice;
     - up and gate: the feed-forward block's input, slice by slice; down: products, likewise.
 
+    The program of a step that predicts is the vocabulary alone, which waits for its input slice by
+    slice.
+
     **Latency** 1 cycle. **Throughput** one operation a cycle.
 
     Parameters
@@ -105,6 +110,8 @@ class Scheduler(Unit):
     -------
     start : In(1)
         A step begins.
+    predicts : In(1)
+        With the start: it is the vocabulary's.
     progress : In
         How far it has come; `keys` and `values` of all members, `weighted` by the softmax; `begun`
         are the sequences whose token the eviction controller has taken.
@@ -120,6 +127,7 @@ class Scheduler(Unit):
         super().__init__(
             {
                 "start": In(1),
+                "predicts": In(1),
                 "progress": In(progress_layout(p)),
                 "fetches": Out(operations),
                 "loads": Out(operations),
@@ -212,6 +220,7 @@ class Scheduler(Unit):
                 (Phase.UP, Operation.UP),
                 (Phase.GATE, Operation.GATE),
                 (Phase.DOWNS, Operation.DOWN),
+                (Phase.VOCABULARY, Operation.VOCABULARY),
             ):
                 with m.Case(which):
                     m.d.comb += [offer.operation.eq(operation), offer.head.eq(head)]
@@ -247,15 +256,17 @@ class Scheduler(Unit):
         phase, head, stage = program.phase, program.head, program.stage
         # A start and a move never meet: a step begins while the program rests.
         with m.If(self.start):
-            m.d.sync += [phase.eq(Phase.QUERIES), head.eq(0), stage.eq(0)]
+            first = Mux(self.predicts, Phase.VOCABULARY, Phase.QUERIES)
+            m.d.sync += [phase.eq(first), head.eq(0), stage.eq(0)]
         with m.If(moves):
             with m.Switch(phase):
-                # Head by head, before and behind the stages.
+                # Head by head, before and behind the stages; a step that predicts has none.
                 for which, heads, following in (
                     (Phase.QUERIES, p.query_heads, Phase.PROJECT),
                     (Phase.OUTPUTS, p.query_heads, Phase.UP),
                     (Phase.GATE, p.feed_heads, Phase.DOWNS),
                     (Phase.DOWNS, p.query_heads, Phase.REST),
+                    (Phase.VOCABULARY, max(p.vocabulary_heads, 1), Phase.REST),
                 ):
                     with m.Case(which):
                         last = head == heads - 1

@@ -68,6 +68,8 @@ class StepControl(Unit):
         Nothing of the step before is left.
     accepts : Out(1)
         The last token is taken in this cycle.
+    predicts : In(1)
+        With it: the step is the vocabulary's, which meets the arriving inputs only.
     vectors : In
         The layer's stored input vectors, as the eviction controller shows them.
     members, count : Out
@@ -99,6 +101,7 @@ class StepControl(Unit):
             "hidden": In(stream.Signature(p.slice_layout)),
             "may_start": In(1),
             "accepts": Out(1),
+            "predicts": In(1),
             "vectors": In(data.ArrayLayout(vector_layout(p.eviction), p.stored)),
             "members": Out(data.ArrayLayout(member_layout(p), p.members)),
             "count": Out(bits_for(p.members)),
@@ -138,13 +141,16 @@ class StepControl(Unit):
         # Slices of a row are delivered one a cycle, while the eDRAM may refresh.
         looked = Signal(range(max(p.stored, 2)))
         self._connect_ports(m, course, members, current, row)
+        predicts = Signal(reset_less=True)
+        with m.If(self.accepts):
+            m.d.sync += predicts.eq(self.predicts)
         with m.Switch(course.state):
             # Until a token comes its registers are set over and over, which costs nothing.
             with m.Case(State.TOKEN):
                 self._begin(m, course, current, looked)
             # The arriving inputs are first, so that the queries can begin.
             with m.Case(State.INPUT):
-                self._take_inputs(m, course, State.MEMBERS)
+                self._take_inputs(m, course, Mux(predicts, State.FEED_FORWARD, State.MEMBERS))
             # Which tokens are recomputed is known: nobody is promoted or freed meanwhile.
             with m.Case(State.MEMBERS):
                 self._list_members(m, course, members, looked)
@@ -247,7 +253,7 @@ class StepControl(Unit):
                 course.state.eq(Mux(nobody, State.ATTENTION, State.READ)),
             ]
 
-    def _take_inputs(self, m: Module, course: Course, following: State) -> None:
+    def _take_inputs(self, m: Module, course: Course, following: Any) -> None:
         """Hold the arriving tokens' inputs, or in their places the feed-forward block's."""
         p = self.parameters
         with m.If(self.hidden.valid):

@@ -13,7 +13,8 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
 
 from hdl.kelle.layouts import member_layout, operation_layout, slice_write
-from hdl.kelle.parameters import KelleParameters, Operation, projects
+from hdl.kelle.operations import Operation, projects, requantises
+from hdl.kelle.parameters import KelleParameters
 from hdl.memory.memory import Memory
 from hdl.unit import Unit
 
@@ -129,6 +130,7 @@ class VectorIssue(Unit):
         operation = self.operations.payload.operation
         counts = {
             Operation.QUERY: self.arrived,
+            Operation.VOCABULARY: self.arrived,
             Operation.OUTPUT: self.attended * (p.queries * p.slices),
             Operation.UP: self.renewed,
             Operation.GATE: self.renewed,
@@ -199,9 +201,10 @@ class VectorIssue(Unit):
         # Attention sums over tiles of slots, everything else over slices of the input.
         begins = Mux(attends, outer == 0, middle == 0) & (outside | ~half)
         done = Mux(attends, ends["outer"], ends["middle"]) & ends["half"]
-        # A projection has a scale for each slice of a head, the others one for all.
+        # A layer's projection has a scale for each slice of a head, the others one for all.
         bases = [p.scale(which) for which in Operation]
-        scale = Array(bases)[operation.as_value()] + Mux(outside, head * p.slices + outer, 0)
+        own = Mux(requantises(operation), head * p.slices + outer, 0)
+        scale = Array(bases)[operation.as_value()] + own
         if p.layers > 1:
             scale += self.layer * p.scales
         with m.If(issues):
@@ -217,6 +220,8 @@ class VectorIssue(Unit):
                 vector.tag.scale.eq(scale),
                 vector.tag.user.eq(header),
             ]
+            if p.vocabulary:
+                m.d.sync += vector.tag.compares.eq(operation == Operation.VOCABULARY)
 
     def _read(self, m: Module, issues: Signal, place: Place) -> Any:
         """Read the slice that comes next; it is there in the next cycle, and stays."""

@@ -8,7 +8,8 @@ from typing import Any
 from amaranth.hdl import Array, Module, Mux
 from amaranth.lib import data
 
-from hdl.kelle.parameters import KelleParameters, Operation
+from hdl.kelle.operations import Operation
+from hdl.kelle.parameters import KelleParameters
 
 
 def announce_wavefronts(

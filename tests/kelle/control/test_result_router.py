@@ -9,7 +9,8 @@ from amaranth.sim import Simulator
 
 from hdl.catalog import entry_named
 from hdl.kelle.control.result_router import ResultRouter
-from hdl.kelle.parameters import KelleParameters, Operation
+from hdl.kelle.operations import Operation
+from hdl.kelle.parameters import KelleParameters
 
 TINY: KelleParameters = entry_named("kelle").parameters("tiny_words")
 """A single key/value head: its values follow its keys at once."""

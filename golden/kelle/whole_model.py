@@ -1,0 +1,270 @@
+"""Kelle's whole language model: a prefill of one token, then all layers, the norm, the vocabulary.
+
+The first token of a text becomes hundreds of times as large as all others within a few layers, and
+only its keys and values matter behind it: they come from outside, computed in float64, as every
+prefill does. All further tokens are decoded, those of the prompt as well.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.arith.int_symmetric import quantise
+from golden.kelle.decoder_layer import (
+    LIMIT,
+    MARGIN,
+    NORM_STEP,
+    DecoderLayer,
+    Projection,
+    integers,
+    matrices,
+    quantised_layer,
+    text_states,
+)
+from golden.kelle.eviction.prefill import Prefill, prefill
+from golden.kelle.kelle import Integers, KelleModel, Step, normalised
+from golden.llm.language_model import LanguageModel
+from golden.llm.layers import Reals, exact_layer, padded, rms_norm, rotary_angles
+from hdl.kelle.operations import PROJECTIONS, Operation
+from hdl.kelle.parameters import KelleParameters
+
+TEXT = ("states", "quantised_states", "inputs", "quantised")
+"""What a layer knows of a text, and a whole model's does not."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class IntegerVocabulary:
+    """The projection on the vocabulary, the final norm's weights folded in.
+
+    Members
+    -------
+    matrix : numpy.ndarray
+        INT8 [width, tokens], one step for all, so that sums can be compared.
+    epsilon : int
+        Of the norm before it, as of `DecoderLayer`.
+    step : float
+        A unit of a sum, as a logit.
+    """
+
+    matrix: NDArray[np.int8]
+    epsilon: int
+    step: float
+
+    def filled(self, size: int) -> NDArray[np.int8]:
+        """Return the matrix with whole columns of `size` tokens.
+
+        What fills it repeats the first token's column: its sum is equal, and the first one counts.
+        """
+        missing = -self.matrix.shape[1] % size
+        return np.concatenate([self.matrix, np.repeat(self.matrix[:, :1], missing, 1)], axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class IntegerModel:
+    """A language model in integers.
+
+    Members
+    -------
+    layers : list[DecoderLayer]
+        Its layers, without a text.
+    vocabulary : IntegerVocabulary
+        What follows them.
+    step : float
+        What a unit of a hidden state is worth, in all layers.
+    """
+
+    layers: list[DecoderLayer]
+    vocabulary: IntegerVocabulary
+    step: float
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return all numbers by name, for a file."""
+        found: dict[str, NDArray[Any]] = {
+            "vocabulary": self.vocabulary.matrix,
+            "units": np.array([self.step, self.vocabulary.step]),
+        }
+        for number, layer in enumerate(self.layers):
+            for which, own in layer.projections.items():
+                name = f"{number} {which.name}"
+                found[name] = own.weights
+                found[f"{name} scales"] = np.stack([own.scale, own.shift])
+            found[f"{number} pairs"] = np.array([layer.score, layer.attend])
+            found[f"{number} epsilon"] = np.array(layer.epsilon)
+        return found
+
+    @classmethod
+    def of(cls, arrays: dict[str, NDArray[Any]]) -> "IntegerModel":
+        """Return the model whose numbers these are."""
+        none: Any = np.zeros((0, 0))
+        no_text: dict[str, Any] = dict.fromkeys(TEXT, none)
+        layers = []
+        while f"{len(layers)} epsilon" in arrays:
+            number = len(layers)
+            pairs = [(int(scale), int(shift)) for scale, shift in arrays[f"{number} pairs"]]
+            layers.append(
+                DecoderLayer(
+                    **no_text,
+                    projections={
+                        which: Projection(
+                            none,
+                            arrays[f"{number} {which.name}"],
+                            *arrays[f"{number} {which.name} scales"],
+                        )
+                        for which in PROJECTIONS
+                    },
+                    score=pairs[0],
+                    attend=pairs[1],
+                    steps={},
+                    epsilon=int(arrays[f"{number} epsilon"]),
+                )
+            )
+        step, unit = map(float, arrays["units"])
+        vocabulary = IntegerVocabulary(
+            matrix=arrays["vocabulary"], epsilon=layers[-1].epsilon, step=unit
+        )
+        return cls(layers, vocabulary, step)
+
+    def embedded(self, state: NDArray[np.floating]) -> Integers:
+        """Return the hidden state that a token begins with."""
+        return integers(state.astype(np.float64), self.step)
+
+
+def integer_model(
+    model: LanguageModel,
+    tokens: Sequence[int],
+    p: KelleParameters,
+    report: Callable[[int], None] = lambda layer: None,
+) -> IntegerModel:
+    """Bring a whole model to integers, its steps found on a text in float64."""
+
+    def exact(number: int) -> dict[Operation, Reals]:
+        return matrices(padded(model.layer(number), p.feed_forward), p)
+
+    states = [model.embedding[list(tokens)].astype(np.float64)]
+    for number in range(model.shape.layers):
+        report(number)
+        states.append(text_states(exact(number), states[-1], p))
+    # The first token is a prefill. A power of two: sums of steps have no error of their own.
+    largest = MARGIN * max(float(np.abs(part[1:]).max()) for part in states)
+    unit = 2.0 ** int(np.ceil(np.log2(largest / LIMIT)))
+    layers = []
+    for number in range(model.shape.layers):
+        report(number)
+        layers.append(_without_text(quantised_layer(exact(number), states[number], p, unit)))
+    matrix, step = quantise(model.projection(), axis=None)
+    vocabulary = IntegerVocabulary(
+        matrix=matrix,
+        epsilon=layers[-1].epsilon,
+        step=NORM_STEP * float(step.reshape(-1)[0]),
+    )
+    return IntegerModel(layers, vocabulary, unit)
+
+
+def _without_text(layer: DecoderLayer) -> DecoderLayer:
+    """Return a layer without its text and its exact matrices, which would fill the memory."""
+    none: Any = np.zeros((0, 0))
+    projections = {
+        which: Projection(none, own.weights.astype(np.int8), own.scale, own.shift)
+        for which, own in layer.projections.items()
+    }
+    no_text: dict[str, Any] = dict.fromkeys(TEXT, none)
+    return replace(layer, projections=projections, steps={}, **no_text)
+
+
+def first_states(model: LanguageModel, token: int) -> Reals:
+    """Return a text's first token before each layer and behind the last, [layers + 1, width]."""
+    s = model.shape
+    angle = rotary_angles(np.array(0), s.head_size, s.rope_base)
+    none = np.zeros((s.kv_heads, 0, s.head_size))
+    states = [model.embedding[token].astype(np.float64)]
+    for number in range(s.layers):
+        states.append(
+            exact_layer(
+                model.layer(number), states[-1], (np.cos(angle), np.sin(angle)), (none, none)
+            )
+        )
+    return np.stack(states)
+
+
+@dataclass(frozen=True, eq=False)
+class TokenResult:
+    """What a decoded token leaves behind.
+
+    Members
+    -------
+    states : numpy.ndarray
+        Hidden states behind each layer, [layers, width].
+    steps : list[Step]
+        Of each layer.
+    sums : numpy.ndarray or None
+        Of each token of the vocabulary, if the token predicts.
+    """
+
+    states: Integers
+    steps: list[Step]
+    sums: Integers | None
+
+    @property
+    def token(self) -> int | None:
+        """The first token of the largest sum."""
+        return None if self.sums is None else int(self.sums.argmax())
+
+
+@dataclass(eq=False)
+class WholeModel:
+    """All layers with their caches, and the vocabulary.
+
+    Parameters
+    ----------
+    parameters : KelleParameters
+        Dimensions.
+    model : IntegerModel
+        Weights.
+
+    Members
+    -------
+    layers : list[KelleModel]
+        With what each caches.
+    """
+
+    parameters: KelleParameters
+    model: IntegerModel
+    layers: list[KelleModel] = field(init=False)
+
+    def begin(self, states: Reals) -> list[Prefill]:
+        """Forget everything, and keep a first token; its states as `first_states` returns them."""
+        p = self.parameters
+        self.layers, self._inputs = [], []
+        prefills = []
+        for number, layer in enumerate(self.model.layers):
+            quantised = integers(rms_norm(states[number : number + 1]), NORM_STEP)
+            own = KelleModel(p, replace(layer, quantised=quantised), number)
+            prefills.append(prefill(own, 1))
+            self.layers.append(own)
+            self._inputs.append({0: quantised[0]})
+        return prefills
+
+    def step(self, position: int, state: Integers, *, predict: bool = True) -> TokenResult:
+        """Decode a token with its embedded state through all layers."""
+        behind, steps = [], []
+        for number, layer in enumerate(self.layers):
+            step = layer.step(position, state)
+            self._inputs[number][position] = step.normalised
+            if step.store:
+                layer.inputs[step.store[1]] = self._inputs[number][step.store[0]]
+            steps.append(step)
+            behind.append(state := step.output)
+        sums = None
+        if predict:
+            sums = vocabulary_sums(self.model.vocabulary, state, self.parameters)
+        return TokenResult(np.stack(behind), steps, sums)
+
+
+def vocabulary_sums(vocabulary: IntegerVocabulary, state: Integers, p: KelleParameters) -> Integers:
+    """Return the exact sums of each token of the vocabulary."""
+    # Exact in float64: 16 bits times 8, and no more than 2**16 of them.
+    row = normalised(state, vocabulary.epsilon, p).astype(np.float64)
+    return (row @ vocabulary.matrix).astype(np.int64)

@@ -1,0 +1,297 @@
+"""Kelle under way with a whole model: a step a layer, and one for the vocabulary."""
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from amaranth.lib import data
+from numpy.typing import NDArray
+
+from golden.kelle.edram.kv_edram import rows_of, vector_rows
+from golden.kelle.eviction.eviction_controller import KEPT, Placement
+from golden.kelle.eviction.prefill import Prefill
+from golden.kelle.kelle import Integers, KelleModel
+from golden.kelle.whole_model import IntegerModel
+from hdl.kelle.eviction.eviction_parameters import placement_layout, prefill_layout
+from hdl.kelle.layouts import row_write, store_layout
+from hdl.kelle.parameters import KelleParameters
+from testbenches.harness import Harness, LongRun, Moved
+from testbenches.kelle.edram.paper_intervals import paper_intervals
+from testbenches.kelle.weight_beats import layer_beats, matrix_beats, scale_words
+from testbenches.packing import Bits, pack, unpack
+
+PATIENCE = 50_000
+"""Cycles without any transfer after which the accelerator is stuck."""
+
+TICK = 360_000
+"""Cycles of the paper's shortest refresh interval at 1 GHz."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LayerRun:
+    """What a step through a layer made visible.
+
+    Members
+    -------
+    output, normalised : numpy.ndarray
+        int64 [width]: the state behind it, and the attention block's input.
+    placements : list[Placement]
+        Where the arriving token went, by head.
+    store : tuple[int, int] | None
+        Position and vector of a token that became popular.
+    cycles : numpy.ndarray
+        Of each slice of the output.
+    """
+
+    output: Integers
+    normalised: Integers
+    placements: list[Placement]
+    store: tuple[int, int] | None
+    cycles: NDArray[np.int64]
+
+
+class Speech:
+    """The host of an accelerator: it gives weights and states, and keeps what may be asked for.
+
+    Parameters
+    ----------
+    p : KelleParameters
+        Dimensions.
+    model : IntegerModel
+        The model.
+    harness : Harness
+        The compiled accelerator.
+    seed : int
+        Of the pauses of every stream; 0 for none.
+
+    Members
+    -------
+    layers : list[LayerRun]
+        Of the last token.
+    prediction : tuple[int, int] | None
+        The token that it predicts, and its sum.
+    cycles, seconds : int, float
+        Of the last token.
+    octets_read, octets_written : int
+        That crossed the ports with the last token.
+    """
+
+    def __init__(
+        self, p: KelleParameters, model: IntegerModel, harness: Harness, seed: int = 0
+    ) -> None:
+        self.p, self.model = p, model
+        self._beats = [layer_beats(layer, p) for layer in model.layers]
+        filled = model.vocabulary.filled(p.head_size)
+        self._beats.append(matrix_beats(filled, p).reshape(-1, p.bands * p.rows))
+        self._open = contextlib.ExitStack()
+        self._session = self._open.enter_context(harness.session(seed=seed))
+        refresh = p.memory.refresh
+        tick = min(TICK, (1 << p.tick_bits) - 1)
+        settings = paper_intervals(refresh, tick, 0).payload
+        self._settings = pack(refresh.settings_layout, _arrays(settings))
+        self._inputs: list[dict[int, Integers]] = [{} for _ in model.layers]
+        self.layers: list[LayerRun] = []
+        self.prediction: tuple[int, int] | None = None
+        self.octets_read = self.octets_written = self.cycles = 0
+        self.seconds = 0.0
+
+    def close(self) -> None:
+        """End the program."""
+        self._open.close()
+
+    @property
+    def beats(self) -> list[int]:
+        """Beats of weights of each layer, and of the vocabulary."""
+        return [len(beats) for beats in self._beats]
+
+    @property
+    def bound(self) -> list[int]:
+        """Cycles of each layer's loads, keys and values included, and of the vocabulary's."""
+        p = self.p
+        block = 2 * p.slices * p.array.array.load_cycles
+        blocks = p.heads * (2 * p.tiles + 2) * block
+        return [beats + blocks for beats in self.beats[:-1]] + self.beats[-1:]
+
+    def begin(self, prefills: Sequence[Prefill], models: Sequence[KelleModel]) -> None:
+        """Load the scales, then what each layer's prefill keeps."""
+        p, edram = self.p, self.p.memory.edram
+        self._round({"scales": pack(*scale_words(self.model.layers, p))}, {})
+        for number, (prefill, model) in enumerate(zip(prefills, models, strict=True)):
+            kept = prefill.kept
+            tokens = {
+                "head": _column(token.head for token in kept),
+                "token": {
+                    "position": _column(token.position for token in kept),
+                    "recomputed": np.zeros(len(kept), np.int64),
+                    "vector": np.zeros(len(kept), np.int64),
+                },
+                "importance": _column(token.importance for token in kept),
+            }
+            # Each head keeps the one token, in its first slot.
+            rows = [
+                self._rows(
+                    edram.entry(number * p.heads + token.head, 0),
+                    *(
+                        rows_of(side[token.head, :1], edram)[0]
+                        for side in (model.keys, model.values)
+                    ),
+                )
+                for token in kept
+            ]
+            inputs = {"prefill": pack(prefill_layout(p.eviction), tokens)}
+            self._round(inputs | {"rows": np.concatenate(rows)}, {}, layer=number)
+            self._inputs[number] = {0: model.layer.quantised[0]}
+
+    def run(
+        self,
+        position: int,
+        state: Integers,
+        *,
+        predict: bool,
+        watch: Callable[[int, Moved, int], None] = lambda layer, moved, before: None,
+    ) -> None:
+        """Take a token's embedded state through all layers, and the vocabulary if it predicts.
+
+        `watch` is told the layer, how far the round is, and in which cycle the token began.
+        """
+        p, began = self.p, self._session.cycle
+        self.layers, self.prediction, self.seconds = [], None, 0.0
+        self.octets_read = self.octets_written = 0
+        asked = np.zeros((0, row_write(p).size), np.uint8)
+        for number in range(len(self.model.layers)):
+
+            def told(moved: Moved, number: int = number) -> None:
+                watch(number, moved, began)
+
+            inputs = {"tokens": pack(p.position_bits, np.array([position]))}
+            if len(asked):
+                inputs["rows"] = asked
+            inputs |= self._given(number, state)
+            expected = {"outputs": p.inputs, "normalised": p.inputs}
+            run = self._round(inputs, expected, layer=number, watch=told)
+            step = self._step(run)
+            self._inputs[number][position] = step.normalised
+            self._inputs[number].pop(position - p.window - 1, None)
+            self.layers.append(step)
+            state, asked = step.output, self._asked(number, step.store)
+        # What the last layer asks for belongs before any further step.
+        if len(asked):
+            self._round({"rows": asked}, {})
+        if predict:
+            last = len(self.model.layers)
+            inputs = {"tokens": pack(p.position_bits, np.array([position]))}
+
+            def heard(moved: Moved) -> None:
+                watch(last, moved, began)
+
+            run = self._round(
+                inputs | self._given(last, state), {"predictions": 1}, predicts=1, watch=heard
+            )
+            found = unpack(p.prediction_layout, run.outputs["predictions"])
+            self.prediction = int(found["token"][0]), int(found["sum"][0])
+        self.cycles = self._session.cycle - began
+
+    def _given(self, number: int, state: Integers) -> dict[str, Bits]:
+        """Return a step's state and weights."""
+        return {
+            "hidden": pack(self.p.slice_layout, state.reshape(-1, self.p.rows)),
+            "weights": np.unpackbits(self._beats[number], axis=1, bitorder="little"),
+        }
+
+    def _asked(self, number: int, store: tuple[int, int] | None) -> Bits:
+        """Return the rows of an input vector that a layer has asked for, or none."""
+        if store is None:
+            return np.zeros((0, row_write(self.p).size), np.uint8)
+        position, vector = store
+        edram = self.p.memory.edram
+        entry = edram.vector_entry(number * self.p.vectors + vector)
+        return self._rows(entry, *vector_rows(self._inputs[number][position], edram))
+
+    def _rows(self, entry: int, keys: Any, values: Any) -> Bits:
+        """Return rows from an entry of the eDRAM on."""
+        first = entry * self.p.memory.edram.entry_words
+        rows = {"address": first + np.arange(len(keys)), "keys": keys, "values": values}
+        return pack(row_write(self.p), rows)
+
+    def _round(
+        self,
+        inputs: dict[str, Bits],
+        expected: dict[str, int],
+        *,
+        layer: int = 0,
+        predicts: int = 0,
+        watch: Callable[[Moved], None] = lambda moved: None,
+    ) -> LongRun:
+        """Offer inputs with the layer's settings, and wait for what is expected."""
+        epsilon = self.model.layers[layer].epsilon
+        driven = {"settings": self._settings[np.newaxis]}
+        for name, width, value in (
+            ("layer", self.p.layer_bits, layer),
+            ("epsilon", 32, epsilon),
+            ("predicts", 1, predicts),
+        ):
+            driven[name] = pack(width, np.array([value]))
+        run = self._session.run(
+            inputs,
+            expected,
+            driven=driven,
+            record=["placed"],
+            patience=PATIENCE,
+            progress=0.25,
+            watch=watch,
+        )
+        self.seconds += run.seconds
+        self.octets_read += sum(bits.size for bits in inputs.values()) // 8
+        self.octets_written += sum(bits.size for bits in run.outputs.values()) // 8
+        self.octets_written -= run.outputs["placed"].size // 8
+        return run
+
+    def _step(self, run: LongRun) -> LayerRun:
+        """Return what a layer's step made visible."""
+        p = self.p
+        layout = data.StructLayout({"placement": placement_layout(p.eviction), "valid": 1})
+        seen = run.outputs["placed"]
+        shown = unpack(layout, seen[seen[:, -1] == 1])["placement"]
+        placements = []
+        for head, slot, evicts, token in zip(
+            shown["head"],
+            shown["slot"],
+            shown["evicts"],
+            zip(*(shown["evicted"][n] for n in ("position", "recomputed", "vector")), strict=True),
+            strict=True,
+        ):
+            position, recomputed, vector = map(int, token)
+            placements.append(
+                Placement(
+                    int(head),
+                    int(slot),
+                    position if evicts else -1,
+                    vector if evicts and recomputed else KEPT,
+                )
+            )
+        asked = unpack(store_layout(p), run.outputs["vector_stores"])
+        stores = list(zip(asked["position"].tolist(), asked["vector"].tolist(), strict=True))
+        states = [
+            unpack(p.slice_layout, run.outputs[name]).reshape(-1)
+            for name in ("outputs", "normalised")
+        ]
+        return LayerRun(
+            output=states[0],
+            normalised=states[1],
+            placements=placements,
+            store=stores[0] if stores else None,
+            cycles=run.cycles["outputs"],
+        )
+
+
+def _column(values: Any) -> Integers:
+    return np.array(list(values), np.int64)
+
+
+def _arrays(value: Any) -> Any:
+    """Turn a nested dictionary of integers into one of arrays."""
+    if isinstance(value, dict):
+        return {name: _arrays(item) for name, item in value.items()}
+    return np.array(value)

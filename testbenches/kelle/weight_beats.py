@@ -1,0 +1,62 @@
+"""Weights as the beats of their loads, and the words of scales that go with them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from amaranth.lib import data
+from numpy.typing import NDArray
+
+from golden.kelle.decoder_layer import DecoderLayer
+from hdl.kelle.operations import PROJECTIONS, Operation
+from hdl.kelle.parameters import KelleParameters
+
+PROGRAM = (
+    (Operation.QUERY,),
+    (Operation.KEY,),
+    (Operation.VALUE,),
+    (Operation.OUTPUT,),
+    (Operation.UP, Operation.GATE),
+    (Operation.DOWN,),
+)
+"""Projections in the scheduler's order; those of a group take turns, head by head."""
+
+
+def matrix_beats(matrix: NDArray[Any], p: KelleParameters) -> NDArray[np.uint8]:
+    """Return a matrix [inputs, outputs] as octets [tiles of outputs, beats, octets].
+
+    Each tile of outputs meets all inputs; a beat is a row of each band.
+    """
+    inputs, outputs = (count // p.rows for count in matrix.shape)
+    tiles = matrix.astype(np.int8).view(np.uint8).reshape(inputs, p.rows, outputs, p.rows)
+    bands = tiles.transpose(2, 0, 1, 3).reshape(
+        outputs, inputs, p.bands, p.array.array.load_cycles, p.rows
+    )
+    return bands.swapaxes(2, 3).reshape(outputs, -1, p.bands * p.rows)
+
+
+def layer_beats(layer: DecoderLayer, p: KelleParameters) -> NDArray[np.uint8]:
+    """Return a layer's beats in the order of the scheduler's program, [beats, octets]."""
+    octets = p.bands * p.rows
+    parts = []
+    for group in PROGRAM:
+        beats = [matrix_beats(layer.projections[which].weights, p) for which in group]
+        # Head by head the operations of a group take turns.
+        heads = [own.reshape(p.operations(group[0]), -1, octets) for own in beats]
+        parts.append(np.stack(heads, axis=1).reshape(-1, octets))
+    return np.concatenate(parts)
+
+
+def scale_words(
+    layers: Sequence[DecoderLayer], p: KelleParameters
+) -> tuple[data.StructLayout, dict[str, Any]]:
+    """Return all words of scales, as `pack` takes them."""
+    words = []
+    for number, layer in enumerate(layers):
+        for which in (*PROJECTIONS, Operation.SCORE, Operation.ATTEND):
+            first = number * p.scales + p.scale(which)
+            count = p.operations(which) * p.slices if which in PROJECTIONS else 1
+            words += [(first + i, *layer.word(p, which, i)) for i in range(count)]
+    address, scale, shift = (np.array(column) for column in zip(*words, strict=True))
+    values = {"scale": scale, "shift": shift}
+    return p.array.scales_layout, {"address": address, "values": values}

@@ -1,0 +1,162 @@
+"""A small model of random numbers speaks through Kelle's Verilog, and what may go wrong does."""
+
+import json
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from golden.kelle.whole_model import first_states
+from hdl.catalog import entry_named
+from hdl.entry import Entry
+from hdl.errors import UserError
+from systola.generation.kelle import KelleSystem
+from systola.generation.run import Interrupted, Run
+from systola.generation.system import Mismatch, Settings
+from testbenches.harness import Harness
+from testbenches.kelle.speech import Speech
+from tests.generation.test_generate import RandomModel, random_model, running, spoken
+
+SETTINGS = Settings(budget=128, reserved=32)
+PROMPT = [3, 1, 4, 1, 5, 9]
+SHAPE = {"width": 32, "head_size": 8, "longest_context": 64}
+
+
+class Words(RandomModel):
+    """A random model whose vocabulary has a number for each word."""
+
+    def tokens_of(self, text: str) -> list[int]:
+        return [zlib.crc32(word.encode()) % self.shape.vocabulary for word in text.split()]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_once() -> Iterator[None]:
+    """Emit and compile once for all tests of the same parameters."""
+    own, kept = Harness.compiled, {}
+
+    def compiled(entry: Entry, parameters: Any) -> Harness:
+        if parameters not in kept:
+            kept[parameters] = own(entry, parameters)
+        return kept[parameters]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Harness, "compiled", compiled)
+        yield
+
+
+def small_model(**changes: Any) -> Words:
+    return Words(**vars(random_model(**SHAPE | changes)))
+
+
+def prepared(folder: Path, tokens: int, prompt: list[int] = PROMPT) -> Run:
+    model = small_model()
+    parameters = KelleSystem.fitted(model, entry_named("kelle").parameters("tiny"))
+    return running(KelleSystem(model, parameters, SETTINGS, folder), prompt, tokens)
+
+
+def test_verilog_speaks_as_the_golden_model_does(tmp_path: Path) -> None:
+    """States behind each layer, slots, victims, popular tokens, predictions, by the run itself."""
+    run = prepared(tmp_path, 12)
+    tokens = spoken(run)
+    assert len(tokens) == 12 and len(set(tokens)) > 2
+    # Eight slots a head: from the ninth token on every head of every layer evicts one.
+    evicted = [len(figures["evictions"]) for figures in run.progress.figures]
+    assert evicted[7] == 0 and evicted[8:] == [4] * (len(evicted) - 8)
+    system: Any = run.system
+    assert any(own.inputs for own in system.golden.layers)
+    for figures in run.progress.figures[1:]:
+        assert 0 < figures["bound"] < figures["cycles"]
+    record = json.loads(run.checkpoint.record.read_text())
+    assert record["finished"] and record["generated"] == tokens
+
+
+def test_interrupted_run_takes_its_text_through_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = spoken(prepared(tmp_path, 8))
+    folder = tmp_path / "interrupted"
+    run = prepared(folder, 8)
+    system: Any = run.system
+    own, done = system.run, []
+
+    def interrupting(*arguments: Any) -> Any:
+        done.append(arguments)
+        if len(done) > 10:
+            raise KeyboardInterrupt
+        return own(*arguments)
+
+    monkeypatch.setattr(system, "run", interrupting)
+    with pytest.raises(Interrupted, match="the same command goes on from there"):
+        spoken(run)
+    again = prepared(folder, 8)
+    assert spoken(again) == whole
+    assert again.resumed == 10
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        (0, r"layer 0, attention's input|layer 0, state behind it, element \d+: .* in cycle \d+"),
+        (-1, r"vocabulary, token and sum"),
+    ],
+)
+def test_a_wrong_weight_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: int, words: str
+) -> None:
+    """A bit of each weight of the first layer, or of the vocabulary."""
+    run = prepared(tmp_path, 1)
+    system: Any = run.system
+    begin = system.begin
+
+    def spoilt(state: Any) -> None:
+        begin(state)
+        system.speech._beats[part][:] ^= 0x40
+
+    monkeypatch.setattr(system, "begin", spoilt)
+    with pytest.raises(Mismatch, match=words):
+        spoken(run)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"width": 40}, "the heads of a model for Kelle must be as wide as its hidden state, 40"),
+        ({"head_size": 6, "width": 24}, "head_size must be a multiple of rows = 4, not 6"),
+        ({"norm_epsilon": 1e-6}, "the norms of a model for Kelle must add 1e-05"),
+        ({"rope_base": 10_000.5}, "the base of a rotary embedding must be whole, not 10000.5"),
+    ],
+)
+def test_dimensions_that_kelle_has_not_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(Exception, match=message):
+        KelleSystem.fitted(small_model(**changes), entry_named("kelle").parameters("tiny"))
+
+
+def test_a_prompt_of_one_token_is_refused(tmp_path: Path) -> None:
+    model = small_model()
+    parameters = KelleSystem.fitted(model, entry_named("kelle").parameters("tiny"))
+    system = KelleSystem(model, parameters, SETTINGS, tmp_path)
+    with pytest.raises(UserError, match="at least two tokens for Kelle: the first is a prefill"):
+        system.prompt_blocks(1)
+
+
+def test_pauses_at_every_port_change_nothing(tmp_path: Path) -> None:
+    """In half of all cycles, with the vocabulary in between."""
+    system: Any = prepared(tmp_path, 1).system
+    speech = Speech(system.p, system.integers, system.harness, 1)
+    try:
+        prefills = system.golden.begin(first_states(system.model, PROMPT[0]))
+        speech.begin(prefills, system.golden.layers)
+        for position in range(1, 14):
+            state = system.integers.embedded(system.model.embedding[position])
+            predict = position % 3 != 0
+            expected = system.golden.step(position, state, predict=predict)
+            speech.run(position, state, predict=predict)
+            found = np.stack([layer.output for layer in speech.layers])
+            assert np.array_equal(found, expected.states), position
+            if predict:
+                assert speech.prediction == (expected.token, int(expected.sums.max()))
+    finally:
+        speech.close()
