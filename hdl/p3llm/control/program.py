@@ -172,11 +172,19 @@ class Program:
         p, places = self.p, self.places
         self._npu(NpuOperation.LOAD, p.width, target=places.state)
         self._normalised(0)
+        keys = p.kv_heads * p.head_size
+        self._columns(p.factors_base, keys, "smoothing", places.smoothing)
         self._rows("qkv")
         self._linear("qkv")
-        self._sums(NpuOperation.SCALE, "qkv", 0, p.qkv, (), target=places.projected)
-        heads = p.kv_heads * p.head_size
-        self._columns(p.factors_base, heads, "smoothing", places.smoothing)
+        for head in range(p.kv_heads):
+            factors = places.smoothing + places.slices(head * p.head_size)
+            self._npu(NpuOperation.FACTORS, p.head_size, ["smoothing"], factors=factors, head=head)
+        # Keys and values come first: the first head's are ready when the last query comes.
+        target = places.projected
+        self._sums(NpuOperation.SCALE, "qkv", 0, 2 * keys, (), target=target)
+        self._codes(0)
+        target += places.slices(2 * keys)
+        self._sums(NpuOperation.SCALE, "qkv", 2 * keys, p.qkv - 2 * keys, (), target=target)
         self._attention()
         self._rows("output")
         self._npu(
@@ -203,19 +211,17 @@ class Program:
         self._sums(NpuOperation.RESIDUAL, "down", 0, p.width, (), **state)
         self._npu(NpuOperation.LEAVE, p.width, source=places.state)
 
-    def _codes(self, pair: "Pair") -> None:
-        """Smooth and quantise a new head's key, quantise its value."""
-        p, places, head = self.p, self.places, pair.head
-        if pair.first % p.members:
-            return
-        key, value = (
-            places.projected + places.slices((p.heads + skipped + head) * p.head_size)
-            for skipped in (0, p.kv_heads)
-        )
-        factors = places.smoothing + places.slices(head * p.head_size)
-        self._npu(NpuOperation.FACTORS, p.head_size, ["smoothing"], factors=factors, head=head)
-        for operation, source in ((NpuOperation.KEY, key), (NpuOperation.VALUE, value)):
+    def _codes(self, head: int) -> None:
+        """Smooth and quantise a head's key, quantise its value."""
+        p, places = self.p, self.places
+        for operation, skipped in ((NpuOperation.KEY, 0), (NpuOperation.VALUE, p.kv_heads)):
+            source = places.projected + places.slices((skipped + head) * p.head_size)
             self._npu(operation, p.head_size, (), ["codes"], source=source, head=head)
+
+    def _next_codes(self, pair: "Pair") -> None:
+        """Quantise a new head's key and value; the first one's are there."""
+        if pair.head and pair.first % self.p.members == 0:
+            self._codes(pair.head)
 
     def _append(self, pair: "Pair") -> None:
         """Write a new head's key and value: the token's queries meet them as well."""
@@ -241,7 +247,7 @@ class Program:
         ]
         # Vectors of two pairs have places: one pair's scores are made while the other's wait.
         for number, pair in enumerate(pairs[:2]):
-            self._codes(pair)
+            self._next_codes(pair)
             self._queries(pair)
             self._append(pair)
             if number == 0:
@@ -253,7 +259,7 @@ class Program:
             # Queries of the pair after next: the place of this one's is free. A new head's token is
             # written behind this pair's products, while the NPU goes on.
             for following in pairs[number + 2 : number + 3]:
-                self._codes(following)
+                self._next_codes(following)
                 self._queries(following)
             self._weighted(pair)
             for following in pairs[number + 2 : number + 3]:
@@ -266,13 +272,14 @@ class Program:
     def _queries(self, pair: "Pair") -> None:
         """Turn, smooth and quantise the queries."""
         p, places = self.p, self.places
+        first = 2 * p.kv_heads + pair.first
         for pump in range(pair.count):
             self._npu(
                 NpuOperation.QUERY,
                 p.head_size,
                 (),
                 [f"query_{pair.turn}"],
-                source=places.projected + places.slices((pair.first + pump) * p.head_size),
+                source=places.projected + places.slices((first + pump) * p.head_size),
                 target=places.query_inputs(pair.turn, pump),
                 scalar=2 * pair.turn + pump,
                 head=pair.head,

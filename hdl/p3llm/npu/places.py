@@ -42,7 +42,7 @@ class Places:
 
     @property
     def projected(self) -> int:
-        """Queries, keys, values."""
+        """Keys, values, queries."""
         return self.slices(self.p.width)
 
     @property
