@@ -255,15 +255,16 @@ class Program:
         for number, pair in enumerate(pairs):
             for following in pairs[number + 1 : number + 2]:
                 self._scores(following)
-            self._shares(pair)
-            # Queries of the pair after next: the place of this one's is free. A new head's token is
-            # written behind this pair's products, while the NPU goes on.
+            # A new head's token is written while the NPU makes probabilities, which the next
+            # product waits for.
             for following in pairs[number + 2 : number + 3]:
                 self._next_codes(following)
+                self._append(following)
+            self._shares(pair)
+            # Queries of the pair after next: the place of this one's is free.
+            for following in pairs[number + 2 : number + 3]:
                 self._queries(following)
             self._weighted(pair)
-            for following in pairs[number + 2 : number + 3]:
-                self._append(following)
             # A pair late, so that the NPU never waits for sums that were just begun.
             if number > 0:
                 self._outputs(pairs[number - 1])
