@@ -225,11 +225,6 @@ class VectorUnit(Unit):
             self.sum_reader.start.eq(starts & self._is_any(READS_SUMS)),
             self.sum_reader.first.eq(held.sums),
             self.sum_reader.count.eq(count),
-            # A slice is whole once the results behind its last one begin.
-            self.sum_reader.hold.eq(
-                self.behind
-                & ((self.sum_reader.read_address + 1) * (p.lanes // p.result) > self.complete)
-            ),
         ]
 
     def _is_any(self, operations: tuple[NpuOperation, ...]) -> Value:
@@ -249,6 +244,11 @@ class VectorUnit(Unit):
             columns.write_enable.eq(self.columns_write),
             columns.write_address.eq(self.columns_address),
             columns.write_data.eq(self.columns_data),
+            # A slice is whole once the results behind its last one begin.
+            self.sum_reader.hold.eq(
+                self.behind
+                & ((self.sum_reader.read_address + 1) * (p.lanes // p.result) > self.complete)
+            ),
             self.sums_read.eq(self.sum_reader.read_enable),
             self.sums_address.eq(self.sum_reader.read_address),
             inputs.read_enable.eq(1),
