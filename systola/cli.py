@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 from rich.table import Table
+from rich.text import Text
 
 from hdl.errors import UserError
 from hdl.paths import BUILD, ROOT
@@ -235,12 +236,15 @@ def _list_parameters(unit: Chosen) -> None:
     columns = dict(unit.entry.presets)
     if unit.preset not in columns:
         columns["chosen"] = unit.parameters
-    table = Table(title=f"parameters of {unit.top}")
-    for heading in ("parameter", "meaning", "unit", "legal"):
-        table.add_column(heading, overflow="fold")
-    for name in columns:
-        table.add_column(name, justify="right")
+    table = Table("parameter", "what it is", "values", title=f"parameters of {unit.top}")
     for parameter in descriptions(type(unit.parameters)):
-        values = [parameter.value(parameters) for parameters in columns.values()]
-        table.add_row(parameter.path, parameter.meaning, parameter.unit, parameter.legal, *values)
+        # A value once, with all presets that have it: a column each would not fit a screen.
+        names: dict[str, list[str]] = {}
+        for name, parameters in columns.items():
+            names.setdefault(parameter.value(parameters), []).append(name)
+        values = [f"{value}: {', '.join(found)}" for value, found in names.items() if value]
+        legal = f"{parameter.legal} {parameter.unit}".strip()
+        meaning = "\n".join(part for part in (parameter.meaning, legal) if part)
+        table.add_row(Text(parameter.path), Text(meaning), Text("\n".join(values)))
+        table.add_section()
     console.print(table)

@@ -78,16 +78,22 @@ def _explore(
     journal = Journal(HOME / "results.jsonl")
     left = [job for job in jobs if not journal.done(job)]
     started = time.monotonic()
-    failed = _run(left, journal, sweep.name, scheduler, workers) if left else {}
+    failed, count = _run(left, journal, sweep.name, scheduler, workers) if left else ({}, 0)
     wall = time.monotonic() - started
     done = [job for job in jobs if journal.done(job)]
-    _conclude(sweep, points, jobs, done, failed, left, journal, wall)
+    _conclude(sweep, points, jobs, done, failed, left, journal, wall, count)
 
 
 def _run(
     jobs: Sequence[Any], journal: Any, name: str, scheduler: str | None, workers: int | None
-) -> dict[str, str]:
-    """Run jobs and keep what they give; return the logs of those that failed, by their titles."""
+) -> tuple[dict[str, str], int]:
+    """Run jobs and keep what they give.
+
+    Returns
+    -------
+    tuple[dict[str, str], int]
+        The logs of the jobs that failed, by their titles, and the number of workers.
+    """
     from systola.exploration.engine import cluster, run_jobs
     from systola.exploration.job import Result, run_job
     from systola.exploration.plan import expected_seconds
@@ -111,7 +117,7 @@ def _run(
                 replace_text(file, f"{job.title}\n{log}\n")
                 failed[job.title] = str(path_shown(file))
             bars.advance(task)
-    return failed
+        return failed, len(client.scheduler_info(n_workers=-1)["workers"])
 
 
 def _conclude(
@@ -123,8 +129,10 @@ def _conclude(
     ran: Sequence[Any],
     journal: Any,
     wall: float,
+    workers: int,
 ) -> None:
     """Write tables and pictures, and print what a reader wants first."""
+    from systola.exploration.cost_model import schedule
     from systola.exploration.output import write_front, write_schedule
     from systola.exploration.results import rows, write_table
     from systola.exploration.sweep import values_of
@@ -146,6 +154,7 @@ def _conclude(
             console.print(shown)
         written += files
     seconds = [journal.results[job.key].seconds for job in done]
+    now = [journal.results[job.key].seconds for job in ran if journal.done(job)]
     if seconds:
         written += write_schedule(seconds, home)
     for title, log in failed.items():
@@ -159,7 +168,9 @@ def _conclude(
         "run now": len(ran) - len(failed),
         "failed": len(failed),
         "seconds a job": round(fmean(seconds), 1) if seconds else "-",
+        "workers": workers,
         "wall seconds": round(wall, 1),
+        "by the cost model": round(schedule(now, workers).wall, 1) if workers else "-",
     }
     values = {"sweep": sweep.name, "top": sweep.top} | told | {"fronts": fronts}
     replace_text(home / "explore.json", json.dumps(values, indent=2) + "\n")

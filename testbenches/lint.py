@@ -3,6 +3,7 @@
 import os
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -14,8 +15,13 @@ from testbenches import simulators
 
 def lint_unit(top: str, emission: Emission) -> str:
     """Return what Verilator says of a design's Verilog: nothing if it is clean."""
-    with tempfile.TemporaryDirectory() as scratch, simulators.environment():
-        files = write_verilog(emission, Path(scratch, "rtl"))[:-1]
+    with tempfile.TemporaryDirectory() as scratch:
+        return lint_files(top, write_verilog(emission, Path(scratch, "rtl"))[:-1])
+
+
+def lint_files(top: str, files: Sequence[Path]) -> str:
+    """Return what Verilator says of a design's files: nothing if they are clean."""
+    with simulators.environment():
         command = [simulators.verilator_executable(), "--lint-only", *simulators.LINT_FLAGS]
         child = subprocess.run(
             [*command, "--top-module", top, *map(str, files)],

@@ -1,22 +1,45 @@
 """Every preset of every unit, as parameters of a test."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hdl.catalog import CATALOG
+from hdl.entry import Entry
 
-CASES = [
-    pytest.param(
-        entry,
-        preset,
-        id=f"{entry.top}-{preset}",
-        marks=[pytest.mark.full] if preset in entry.long else [],
-    )
-    for entry in CATALOG
-    for preset in entry.presets
-]
-"""Entry and preset; those that take minutes are left to the full suite."""
+
+def is_short(entry: Entry, preset: str) -> bool:
+    """Tell whether the default suite simulates a preset.
+
+    It has the tiny ones, which turn every corner, and one of the size of a real model: SmolLM2's,
+    else the paper's. Those that take minutes are left to the full suite.
+    """
+    if preset in entry.long:
+        return False
+    return preset != "paper" or "smollm2" not in entry.presets or "smollm2" in entry.long
+
+
+def cases(short: bool) -> list[Any]:
+    """Entry and preset of every case, or of those only that the default suite leaves out."""
+    return [
+        pytest.param(
+            entry,
+            preset,
+            id=f"{entry.top}-{preset}",
+            marks=[] if is_short(entry, preset) == short else [pytest.mark.full],
+        )
+        for entry in CATALOG
+        for preset in entry.presets
+        if short or (preset not in entry.long and not is_short(entry, preset))
+    ]
+
+
+CASES = cases(short=True)
+"""All; those that are not short are marked for the full suite."""
+
+LINTED = cases(short=False)
+"""Those that the default suite emits and lints, and leaves to the full suite to simulate."""
 
 PORTS = Path(__file__).with_name("ports.json")
 """The ports of every unit: an interface. To change one on purpose, change it there too."""

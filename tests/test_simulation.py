@@ -10,14 +10,22 @@ from typing import Any
 import pytest
 
 from hdl.catalog import CATALOG, entry_named
+from hdl.emit import Emission, write_verilog
 from hdl.entry import Entry
 from hdl.errors import UserError
 from hdl.paths import BUILD
 from hdl.target import Target
 from synth.debian import icarus
 from testbenches import simulators
+from testbenches.lint import lint_files
 from testbenches.runner import Request, run_testbench, simulate
-from tests.cases import CASES, PORTS
+from tests.cases import CASES, LINTED, PORTS
+
+
+def ports_in(verilog: str) -> list[str]:
+    """Spell the ports of a file's top module as `PORTS` has them."""
+    ports = re.findall(r"^  (input|output) (?:\[(\d+):0\] )?(\w+);$", verilog, re.M)
+    return [f"{way} {int(last or 0) + 1} {name}" for way, last, name in ports]
 
 
 @pytest.mark.parametrize(("entry", "preset"), CASES)
@@ -28,11 +36,20 @@ def test_unit_equals_its_golden_model(entry: Entry, preset: str) -> None:
     assert result.values_checked > 0
     assert result.mismatches == 0
     verilog = (BUILD / entry.top / preset / "rtl" / f"{entry.top}.v").read_text()
-    ports = re.findall(r"^  (input|output) (?:\[(\d+):0\] )?(\w+);$", verilog, re.M)
-    shown = [f"{way} {int(last or 0) + 1} {name}" for way, last, name in ports]
-    assert shown == json.loads(PORTS.read_text())[entry.top][preset]
+    assert ports_in(verilog) == json.loads(PORTS.read_text())[entry.top][preset]
     written = json.loads((BUILD / entry.top / preset / "sim.json").read_text())
     assert written["passed"] and written["tests"] == result.tests
+
+
+@pytest.mark.parametrize(("entry", "preset"), LINTED)
+def test_larger_preset_is_linted_and_keeps_its_ports(
+    entry: Entry, preset: str, tmp_path: Path
+) -> None:
+    emission = Emission(top=entry.build(preset), name=entry.top)
+    files = write_verilog(emission, tmp_path / "rtl")
+    assert not lint_files(entry.top, files[:-1])
+    (file,) = (file for file in files if file.name == f"{entry.top}.v")
+    assert ports_in(file.read_text()) == json.loads(PORTS.read_text())[entry.top][preset]
 
 
 @pytest.mark.full
@@ -88,8 +105,6 @@ def test_what_an_fpga_gets_equals_the_golden_model(entry: Entry) -> None:
 
 def broken_run(home: Path, testbench: str) -> None:
     entry = entry_named("systolic_evictor")
-    from hdl.emit import Emission, write_verilog
-
     emission = Emission(top=entry.build("tiny"), name=entry.top)
     files = write_verilog(emission, home / "rtl")[:-1]
     run_testbench(

@@ -104,7 +104,9 @@ def test_binary64_is_the_largest_format() -> None:
     assert np.array_equal(double.decode(codes), values, equal_nan=True)
     assert np.array_equal(double.decode(codes.astype(object)), values, equal_nan=True)
     assert double.show(0xBFF8000000000000) == "0xBFF8000000000000 (-1.5)"
-    for code, value in zip(codes.tolist(), values, strict=True):
+    # Fractions of such exponents are slow: the ends, behind an eighth of the others.
+    few = slice(len(codes) - len(ends) - 512, None)
+    for code, value in zip(codes[few].tolist(), values[few], strict=True):
         if np.isfinite(value):
             assert double.to_fraction(code) == Fraction(value)
             assert double.from_fraction(value) == code
