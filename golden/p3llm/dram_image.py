@@ -25,7 +25,7 @@ def of_rounds(p: P3llmParameters, rounds: int, rows: np.ndarray) -> np.ndarray:
 
 
 def matrix_image(p: P3llmParameters, matrix: Matrix, place: MatrixPlace) -> Octets:
-    """Return a linear layer: of each group sets of rounds, then all row scales."""
+    """Return a linear layer: all row scales, then of each group sets of rounds."""
     selects = of_rounds(p, place.rounds, matrix.selects)
     steps = of_rounds(p, place.rounds, matrix.steps)
     size = 2 * p.elements
@@ -47,7 +47,7 @@ def matrix_image(p: P3llmParameters, matrix: Matrix, place: MatrixPlace) -> Octe
             image.append(pairs.reshape(-1, p.units, size))
             of_group = columns[rounds, :, outer].swapaxes(1, 2)
             image.append(of_group.reshape(-1, p.units, size))
-    return np.concatenate([*image, halves(p, matrix.scales)])
+    return np.concatenate([halves(p, matrix.scales), *image])
 
 
 def key_image(p: P3llmParameters, cache: Cache, head: int) -> Octets:

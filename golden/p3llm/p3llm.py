@@ -106,7 +106,7 @@ class Matrix:
 class Weights:
     """A layer: its matrices, and its norms' weights in float.
 
-    Matrices of the same inputs are one: that of queries, keys and values, and that of the gate and
+    Matrices of the same inputs are one: that of keys, values and queries, and that of the gate and
     what it multiplies.
     """
 
@@ -195,10 +195,9 @@ def decode(
     here = normed(state, weights.norms[0], p)
 
     projected = weights.qkv.product(here).reshape(-1, p.head_size)
-    turning = p.heads + p.kv_heads
-    turned = rotated(projected[:turning], position, p)
-    cache = cache.appended(turned[p.heads :], codes(projected[turning:]))
-    attended = attention(turned[: p.heads], cache, p)
+    keys, vectors, queries = np.split(projected, [p.kv_heads, 2 * p.kv_heads])
+    cache = cache.appended(rotated(keys, position, p), codes(vectors))
+    attended = attention(rotated(queries, position, p), cache, p)
     state = state + weights.output.product(codes(attended.reshape(-1)))
     here = normed(state, weights.norms[1], p)
     gate, up = np.split(weights.gate_up.product(here), 2)

@@ -102,6 +102,8 @@ class P3llm(Unit):
             channel.bank_data.eq(self.bank_data),
             self.status.eq(channel.status),
             vectors.sums.eq(self.accumulator.sums),
+            vectors.complete.eq(self.accumulator.complete),
+            self.accumulator.ending.eq(self.products.ending),
             self.accumulator.read_enable.eq(vectors.sums_read),
             self.accumulator.read_address.eq(vectors.sums_address),
         ]
@@ -167,6 +169,11 @@ class P3llm(Unit):
             *(side.begin.eq(ends & self.instructions.valid) for side in (memory, npu)),
             memory.others.eq(npu.done),
             npu.others.eq(memory.done),
+            # Either side may begin with what the other's line under way gives in order.
+            memory.early.eq(vectors.giving),
+            npu.early.eq(products.ending),
+            vectors.behind.eq(npu.behind),
+            products.hold.eq(memory.behind & (products.word_address >= vectors.given)),
             npu.idle.eq(vectors.idle),
             memory.idle.eq(products.idle & appends.idle),
         ]

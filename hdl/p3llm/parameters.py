@@ -92,6 +92,8 @@ class P3llmParameters(Parameters):
         Tokens of the cache.
     layers : int
         Layers in the banks.
+    lanes : int
+        Elements a cycle of the NPU: ``elements`` of a unit or half of them.
 
     Raises
     ------
@@ -109,6 +111,7 @@ class P3llmParameters(Parameters):
     group: Annotated[int, PowerOfTwo(8, 256, "weights")] = 128
     capacity: Annotated[int, PowerOfTwo(64, 4096, "tokens")] = 1024
     layers: Annotated[int, Range(1, 64, "layers")] = 2
+    lanes: Annotated[int, PowerOfTwo(1, 64, "elements")] = 16
 
     def __post_init__(self) -> None:
         """Check every rule."""
@@ -122,6 +125,12 @@ class P3llmParameters(Parameters):
             self.heads % self.kv_heads == 0,
             f"kv_heads must divide heads {self.heads}",
             self.kv_heads,
+        )
+        half = self.elements // 2
+        require(
+            self.lanes in (half, self.elements),
+            f"lanes must be {half} or {self.elements}",
+            self.lanes,
         )
         most = min(self.block, LANES * self.channel.unit.steps)
         require(self.head_size <= most, f"head_size must be at most {most}", self.head_size)
@@ -153,8 +162,8 @@ class P3llmParameters(Parameters):
         return self.channel.units
 
     @property
-    def lanes(self) -> int:
-        """Elements a cycle of the NPU: the sums that one command reads."""
+    def result(self) -> int:
+        """Sums that one command reads: half of a unit's."""
         return self.elements // 2
 
     @property

@@ -33,7 +33,7 @@ def real_weights(trace: Trace, layer: int, p: P3llmParameters) -> Weights:
         return Matrix.quantised(weights, p.group, elements=p.elements)
 
     return Weights(
-        qkv=matrix("q_proj", "k_proj", "v_proj"),
+        qkv=matrix("k_proj", "v_proj", "q_proj"),
         output=matrix("o_proj"),
         gate_up=matrix("gate_proj", "up_proj"),
         down=matrix("down_proj"),

@@ -67,7 +67,7 @@ def in_float64(weights: Weights, cache: Cache, state: np.ndarray, position: int)
         return integers * scales.view(np.float16).astype(np.float64)[..., np.newaxis]
 
     here = norm(state, weights.norms[0])
-    queries = dequantised(weights.qkv)[: p.heads * p.head_size] @ here
+    queries = dequantised(weights.qkv)[-p.heads * p.head_size :] @ here
     flat = queries.reshape(p.heads, -1, 2)
     turned = (flat[..., 0] + 1j * flat[..., 1]) * turn
     queries = np.stack([turned.real, turned.imag], axis=-1).reshape(p.heads, -1)

@@ -27,6 +27,7 @@ from testbenches.p3llm.system_models import drawn_cache, drawn_weights
         ({"group": 256}, "group must be from 32 to 128, not 256"),
         ({"group": 16}, "group must be from 32 to 128, not 16"),
         ({"capacity": 128}, "capacity must be at least 256, not 128"),
+        ({"lanes": 4}, "lanes must be 8 or 16, not 4"),
         ({"capacity": 1000}, "capacity must be a power of two between 64 and 4096, not 1000"),
     ],
 )
@@ -42,7 +43,7 @@ def test_the_program_reads_each_matrix_once(preset: str) -> None:
     program = Program(p)
     products = [line.instruction for line in program.memory if "mode" in line.instruction]
     linear = [one["base"] for one in products if one["mode"] is Mode.LINEAR and "outers" in one]
-    assert linear == [place.base for place in p.matrices.values()]
+    assert linear == [place.base + place.rounds for place in p.matrices.values()]
     pairs = p.kv_heads * -(-p.members // 2)
     assert sum(one["mode"] is Mode.QK for one in products) == pairs
     assert sum(one["mode"] is Mode.PV for one in products) == pairs
@@ -110,12 +111,12 @@ def test_the_banks_hold_what_was_put_in() -> None:
     place, matrix = p.matrices["down"], weights.down
     for output, group in ((0, 0), (37, 2), (63, 5)):
         round_, unit, element = output // 16, output // 4 % 4, output % 4
-        start = place.base + group * 19
+        start = place.base + 4 + group * 19
         select = image[start, unit, round_].astype(int) >> 2 * element & 3
         assert select == matrix.selects[output, group]
         scale = image[start + 1 + round_ // 2, unit, 4 * (round_ % 2) + element]
         assert scale == matrix.steps[output, group]
-        row = image[place.base + 6 * 19 + round_, unit].view("<u2")[element]
+        row = image[place.base + round_, unit].view("<u2")[element]
         assert row == matrix.scales[output]
         tile, column = output // 4, group * 4 + 3
         octets = matrix.columns[tile, column]

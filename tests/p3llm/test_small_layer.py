@@ -16,7 +16,7 @@ LONGEST = 4000
 """Cycles that no layer needs."""
 
 
-def smallest(heads: int, kv_heads: int = 1) -> P3llmParameters:
+def smallest(heads: int, kv_heads: int = 1, lanes: int = 2) -> P3llmParameters:
     """Two units of four elements; `heads` query heads share `kv_heads` key/value heads."""
     timing = BankTimingParameters(
         banks=4, rcd=3, rp=2, ras=6, rtp=2, wr=4, wtr=2, rrd=2, rfc=9, refi=200
@@ -32,6 +32,7 @@ def smallest(heads: int, kv_heads: int = 1) -> P3llmParameters:
         group=8,
         capacity=64,
         layers=1,
+        lanes=lanes,
     )
 
 
@@ -122,11 +123,12 @@ def run_layer(
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("heads", "kv_heads", "cached"), [(1, 1, 9), (3, 1, 9), (2, 1, 40), (6, 2, 9), (4, 4, 31)]
+    ("heads", "kv_heads", "lanes", "cached"),
+    [(1, 1, 2, 9), (3, 1, 2, 9), (2, 1, 4, 40), (6, 2, 4, 9), (4, 4, 2, 31)],
 )
-def test_a_layer_is_equal_to_the_model(heads: int, kv_heads: int, cached: int) -> None:
+def test_a_layer_is_equal_to_the_model(heads: int, kv_heads: int, lanes: int, cached: int) -> None:
     """Heads alone, pairs, pairs and one alone; the hidden state, and every byte in the banks."""
-    p, rng = smallest(heads, kv_heads), np.random.default_rng(heads)
+    p, rng = smallest(heads, kv_heads, lanes), np.random.default_rng(heads)
     model = Model.drawn(p, cached, rng)
     image = model.image
     state = rng.normal(size=p.width).astype(np.float32)

@@ -74,6 +74,7 @@ class Drain(Unit):
                 "places": data.ArrayLayout(ADDRESS_BITS, 2),
                 "weighted": 1,
                 "more": 1,
+                "final": 1,
                 "table": 3,
                 "odd": 1,
             }
@@ -97,6 +98,7 @@ class Drain(Unit):
             tag.valid.eq(self.grant),
             tag.weighted.eq(held.weighted),
             tag.more.eq(held.more),
+            tag.final.eq(held.final),
             # Two slices a unit, lower elements first.
             tag.place.eq(held.places[pump] + Cat(upper, unit)[: ceil_log2(p.units) + 1]),
             tag.scales.eq(Cat(unit[: ceil_log2(p.units)], held.table)),

@@ -28,10 +28,15 @@ class LineIssuer(Unit):
         Begin with the first line.
     others : In
         Lines of the other side that are done.
+    early : In(1)
+        The line that the other side has under way counts as done: it gives what it makes in order,
+        and who reads that does not overtake it.
     instructions : Out(stream)
         A line without what it waits for.
     idle : In(1)
         What takes the lines has nothing under way.
+    behind : Out(1)
+        The line under way counts on one of the other side that is not done.
     done : Out
         Lines that are done.
     ended : Out(1)
@@ -44,8 +49,10 @@ class LineIssuer(Unit):
             {
                 "begin": In(1),
                 "others": In(LINE_BITS),
+                "early": In(1),
                 "instructions": Out(stream.Signature(width - LINE_BITS)),
                 "idle": In(1),
+                "behind": Out(1),
                 "done": Out(LINE_BITS),
                 "ended": Out(1),
             }
@@ -57,7 +64,10 @@ class LineIssuer(Unit):
         line = Signal(self.width)
         lines = Array(Const(bits, self.width) for bits in self.lines)
         instructions = self.instructions
-        m.d.comb += instructions.payload.eq(line[LINE_BITS:])
+        m.d.comb += [
+            instructions.payload.eq(line[LINE_BITS:]),
+            self.behind.eq(self.others < line[:LINE_BITS]),
+        ]
         with m.FSM():
             # All lines are done, and `done` stays at their number: the other side may wait for it.
             with m.State("IDLE"):
@@ -71,7 +81,7 @@ class LineIssuer(Unit):
                 m.next = "ISSUE"
             # What this line reads must be there, what it overwrites read.
             with m.State("ISSUE"):
-                m.d.comb += instructions.valid.eq(self.others >= line[:LINE_BITS])
+                m.d.comb += instructions.valid.eq(self.others + self.early >= line[:LINE_BITS])
                 with m.If(instructions.valid & instructions.ready):
                     m.next = "WAIT"
             # One line at a time: the next one may need what this one writes.

@@ -54,6 +54,11 @@ class ProductSequencer(Unit):
         The column command of this cycle, but for `data` and `mask`.
     word_address : Out
         The word of inputs that a command of this cycle writes.
+    hold : In(1)
+        That word is not there yet.
+    ending : Out(1)
+        A linear layer's last group of inputs is in the units: its sums come one behind the other,
+        and its inputs are not needed any more.
     tag : Out(struct)
         What a result of this cycle's command is to `SumAccumulator`.
     reads : Out(struct)
@@ -90,6 +95,8 @@ class ProductSequencer(Unit):
                 "taken": In(1),
                 "command": Out(p.channel.column_command_layout),
                 "word_address": Out(ADDRESS_BITS),
+                "hold": In(1),
+                "ending": Out(1),
                 "tag": Out(SumAccumulator.tag_layout(p)),
                 "reads": Out(self.reads_layout(p)),
                 "idle": Out(1),
@@ -133,7 +140,7 @@ class ProductSequencer(Unit):
                     m.next = "TAIL"
             # A group's inputs go to all units, before its first column.
             with m.State("INPUTS"):
-                self._inputs(m, issues, steps)
+                self._inputs(m, issues, steps, last_outer)
             # A set begins with what its codes mean: special values, zero points.
             with m.State("METADATA"):
                 self._metadata(m, issues)
@@ -210,6 +217,9 @@ class ProductSequencer(Unit):
             self.instructions.ready.eq(settled),
         ]
         m.d.sync += settle.eq(Mux(self.drain.busy, SETTLE, settle - (settle != 0)))
+        # The last group's end is the product's.
+        with m.If(self.idle):
+            m.d.sync += self.ending.eq(0)
         with m.If(self.instructions.valid & settled):
             counters = (self.outer, self.round, self.step, self.table, self.unit)
             m.d.sync += [
@@ -222,29 +232,32 @@ class ProductSequencer(Unit):
             ]
             m.next = "BEGIN"
 
-    def _inputs(self, m: Module, issues: Signal, steps: Value) -> None:
+    def _inputs(self, m: Module, issues: Signal, steps: Value, last_outer: Value) -> None:
         """Write the inputs of an outer step, of one pump after the other."""
         p, command = self.parameters, self.command
-        in_word = ceil_log2(p.lanes)
+        in_word = ceil_log2(p.result)
         last = self.word == ((steps - 1) >> in_word)
         # The second input's words stand behind the first one's in the unit's registers.
         upper = p.channel.unit.steps >> in_word
         m.d.comb += [
-            issues.eq(1),
-            command.valid.eq(1),
+            issues.eq(~self.hold),
+            command.valid.eq(~self.hold),
             Value.cast(command.operation).eq(ColumnOperation.WRITE_INPUT),
             command["all"].eq(1),
             command.word.eq(self.word + Mux(self.pump, upper, 0)),
         ]
-        m.d.sync += self.word.eq(self.word + 1)
         for pump in range(2):
             with m.If(self.pump == pump):
                 m.d.comb += self.word_address.eq(self.words[pump])
-                m.d.sync += self.words[pump].eq(self.words[pump] + 1)
-        with m.If(last):
-            m.d.sync += [self.word.eq(0), self.pump.eq(self.held.both & ~self.pump)]
-            with m.If(self.pump | ~self.held.both):
-                m.next = "METADATA"
+                with m.If(~self.hold):
+                    m.d.sync += self.words[pump].eq(self.words[pump] + 1)
+        with m.If(~self.hold):
+            m.d.sync += self.word.eq(self.word + 1)
+            with m.If(last):
+                m.d.sync += [self.word.eq(0), self.pump.eq(self.held.both & ~self.pump)]
+                with m.If(self.pump | ~self.held.both):
+                    m.d.sync += self.ending.eq(last_outer & (self.held.mode == Mode.LINEAR))
+                    m.next = "METADATA"
 
     def _metadata(self, m: Module, issues: Signal) -> None:
         """Fill the units' metadata from a column."""
@@ -375,6 +388,7 @@ class ProductSequencer(Unit):
             drain.arm.weighted.eq(linear),
             # The first group begins a row's sum, the next ones are added to it.
             drain.arm.more.eq(linear & (self.outer != 0)),
+            drain.arm.final.eq(linear & (self.outer == counts["outers"] - 1)),
             drain.arm.table.eq(Cat(self.round[1:3], self.side)),
             drain.arm.odd.eq(self.round[0]),
             drain.grant.eq(drain.wants & ~issues),

@@ -98,29 +98,36 @@ class Program:
 
     def _columns(self, base: int, numbers: int, name: str, place: int) -> None:
         """Fetch FP16 numbers from the banks: a product without columns, but for its tail."""
-        # A position is a column a unit, two slices of numbers.
-        columns = [place // 2, 0]
+        columns = [self.places.columns(place), 0]
         self._product(
             Mode.LINEAR, base, (), [name], tail=self.p.positions(numbers), columns=columns
         )
 
+    def _rows(self, name: str) -> None:
+        """Fetch a linear layer's row scales, which stand before it."""
+        matrix = self.p.matrices[name]
+        side = self._side(name)
+        self._columns(
+            matrix.base, matrix.rounds * self.p.block, f"rows_{side}", self.places.rows(side)
+        )
+
+    def _side(self, name: str) -> int:
+        """Return which of two places a linear layer's row scales have."""
+        return list(self.p.matrices).index(name) % 2
+
     def _linear(self, name: str) -> None:
         """Add a linear layer of the inputs that stand there."""
-        # Its row scales are the tail behind its last group.
         matrix, places = self.p.matrices[name], self.places
         self._product(
             Mode.LINEAR,
-            matrix.base,
+            matrix.base + matrix.rounds,
             ["inputs"],
-            # Sums that are added up need the port at which the NPU reads any.
-            ["sums", "rows", "port"],
+            ["sums"],
             outers=matrix.outers,
             rounds=matrix.rounds,
             steps=matrix.steps,
-            tail=matrix.rounds,
-            inputs=[places.vector_inputs // 4, 0],
-            sums=[places.linear_sums, 0],
-            columns=[places.rows // 2, 0],
+            inputs=[places.words(places.vector_inputs), 0],
+            sums=[places.results(places.linear_sums), 0],
         )
 
     def _normalised(self, number: int) -> None:
@@ -138,19 +145,25 @@ class Program:
         )
 
     def _sums(
-        self, operation: NpuOperation, first: int, count: int, writes: Sequence[str], **fields: Any
+        self,
+        operation: NpuOperation,
+        name: str,
+        first: int,
+        count: int,
+        writes: Sequence[str],
+        **fields: Any,
     ) -> None:
         """Use a linear layer's sums from the first on."""
-        places = self.places
+        places, side = self.places, self._side(name)
         # Matrices of the same inputs are one; each part is used by itself.
         skipped = places.slices(first)
         self._npu(
             operation,
             count,
-            ["sums", "rows", "port"],
+            ["sums", f"rows_{side}"],
             writes,
             sums=places.linear_sums + skipped,
-            factors=places.rows + skipped,
+            factors=places.rows(side) + skipped,
             **fields,
         )
 
@@ -159,11 +172,21 @@ class Program:
         p, places = self.p, self.places
         self._npu(NpuOperation.LOAD, p.width, target=places.state)
         self._normalised(0)
+        keys = p.kv_heads * p.head_size
+        self._columns(p.factors_base, keys, "smoothing", places.smoothing)
+        self._rows("qkv")
         self._linear("qkv")
-        self._sums(NpuOperation.SCALE, 0, p.qkv, (), target=places.projected)
-        heads = p.kv_heads * p.head_size
-        self._columns(p.factors_base, heads, "smoothing", places.smoothing)
+        for head in range(p.kv_heads):
+            factors = places.smoothing + places.slices(head * p.head_size)
+            self._npu(NpuOperation.FACTORS, p.head_size, ["smoothing"], factors=factors, head=head)
+        # Keys and values come first: the first head's are ready when the last query comes.
+        target = places.projected
+        self._sums(NpuOperation.SCALE, "qkv", 0, 2 * keys, (), target=target)
+        self._codes(0)
+        target += places.slices(2 * keys)
+        self._sums(NpuOperation.SCALE, "qkv", 2 * keys, p.qkv - 2 * keys, (), target=target)
         self._attention()
+        self._rows("output")
         self._npu(
             NpuOperation.ACTIVATE,
             p.heads * p.head_size,
@@ -174,30 +197,31 @@ class Program:
         )
         self._linear("output")
         state = {"source": places.state, "target": places.state}
-        self._sums(NpuOperation.RESIDUAL, 0, p.width, (), **state)
+        self._sums(NpuOperation.RESIDUAL, "output", 0, p.width, (), **state)
         self._normalised(1)
+        self._rows("gate_up")
         self._linear("gate_up")
         half = p.feed_forward
-        self._sums(NpuOperation.SCALE, 0, half, (), target=places.gate)
+        self._sums(NpuOperation.SCALE, "gate_up", 0, half, (), target=places.gate)
         inner = {"source": places.gate, "target": places.vector_inputs}
-        self._sums(NpuOperation.GATED, half, half, ["inputs"], **inner)
+        # What comes next from the banks comes while the NPU is at work.
+        self._rows("down")
+        self._sums(NpuOperation.GATED, "gate_up", half, half, ["inputs"], **inner)
         self._linear("down")
-        self._sums(NpuOperation.RESIDUAL, 0, p.width, (), **state)
+        self._sums(NpuOperation.RESIDUAL, "down", 0, p.width, (), **state)
         self._npu(NpuOperation.LEAVE, p.width, source=places.state)
 
-    def _codes(self, pair: "Pair") -> None:
-        """Smooth and quantise a new head's key, quantise its value."""
-        p, places, head = self.p, self.places, pair.head
-        if pair.first % p.members:
-            return
-        key, value = (
-            places.projected + places.slices((p.heads + skipped + head) * p.head_size)
-            for skipped in (0, p.kv_heads)
-        )
-        factors = places.smoothing + places.slices(head * p.head_size)
-        self._npu(NpuOperation.FACTORS, p.head_size, ["smoothing"], factors=factors, head=head)
-        for operation, source in ((NpuOperation.KEY, key), (NpuOperation.VALUE, value)):
+    def _codes(self, head: int) -> None:
+        """Smooth and quantise a head's key, quantise its value."""
+        p, places = self.p, self.places
+        for operation, skipped in ((NpuOperation.KEY, 0), (NpuOperation.VALUE, p.kv_heads)):
+            source = places.projected + places.slices((skipped + head) * p.head_size)
             self._npu(operation, p.head_size, (), ["codes"], source=source, head=head)
+
+    def _next_codes(self, pair: "Pair") -> None:
+        """Quantise a new head's key and value; the first one's are there."""
+        if pair.head and pair.first % self.p.members == 0:
+            self._codes(pair.head)
 
     def _append(self, pair: "Pair") -> None:
         """Write a new head's key and value: the token's queries meet them as well."""
@@ -223,7 +247,7 @@ class Program:
         ]
         # Vectors of two pairs have places: one pair's scores are made while the other's wait.
         for number, pair in enumerate(pairs[:2]):
-            self._codes(pair)
+            self._next_codes(pair)
             self._queries(pair)
             self._append(pair)
             if number == 0:
@@ -231,15 +255,16 @@ class Program:
         for number, pair in enumerate(pairs):
             for following in pairs[number + 1 : number + 2]:
                 self._scores(following)
-            self._shares(pair)
-            # Queries of the pair after next: the place of this one's is free. A new head's token is
-            # written behind this pair's products, while the NPU goes on.
+            # A new head's token is written while the NPU makes probabilities, which the next
+            # product waits for.
             for following in pairs[number + 2 : number + 3]:
-                self._codes(following)
+                self._next_codes(following)
+                self._append(following)
+            self._shares(pair)
+            # Queries of the pair after next: the place of this one's is free.
+            for following in pairs[number + 2 : number + 3]:
                 self._queries(following)
             self._weighted(pair)
-            for following in pairs[number + 2 : number + 3]:
-                self._append(following)
             # A pair late, so that the NPU never waits for sums that were just begun.
             if number > 0:
                 self._outputs(pairs[number - 1])
@@ -248,13 +273,14 @@ class Program:
     def _queries(self, pair: "Pair") -> None:
         """Turn, smooth and quantise the queries."""
         p, places = self.p, self.places
+        first = 2 * p.kv_heads + pair.first
         for pump in range(pair.count):
             self._npu(
                 NpuOperation.QUERY,
                 p.head_size,
                 (),
                 [f"query_{pair.turn}"],
-                source=places.projected + places.slices((pair.first + pump) * p.head_size),
+                source=places.projected + places.slices((first + pump) * p.head_size),
                 target=places.query_inputs(pair.turn, pump),
                 scalar=2 * pair.turn + pump,
                 head=pair.head,
@@ -273,9 +299,12 @@ class Program:
             both=pair.count - 1,
             scaled=again,
             outers=1,
-            inputs=[places.query_inputs(turn, pump) // 4 for pump in range(2)],
-            sums=[places.scores(turn, pump) for pump in range(2)],
-            columns=[places.key_scales(side) // 2, places.value_scales(side) // 2],
+            inputs=[places.words(places.query_inputs(turn, pump)) for pump in range(2)],
+            sums=[places.results(places.scores(turn, pump)) for pump in range(2)],
+            columns=[
+                places.columns(scales)
+                for scales in (places.key_scales(side), places.value_scales(side))
+            ],
         )
 
     def _shares(self, pair: "Pair") -> None:
@@ -285,7 +314,7 @@ class Program:
             self._npu(
                 NpuOperation.SCORES,
                 0,
-                [f"scores_{turn}", f"scales_{side}", "port"],
+                [f"scores_{turn}", f"scales_{side}"],
                 [f"probabilities_{turn}"],
                 target=places.probability_inputs(turn, pump),
                 sums=places.scores(turn, pump),
@@ -305,8 +334,8 @@ class Program:
             both=pair.count - 1,
             outers=1,
             rounds=1,
-            inputs=[places.probability_inputs(turn, pump) // 4 for pump in range(2)],
-            sums=[places.heads(turn, pump) for pump in range(2)],
+            inputs=[places.words(places.probability_inputs(turn, pump)) for pump in range(2)],
+            sums=[places.results(places.heads(turn, pump)) for pump in range(2)],
         )
 
     def _outputs(self, pair: "Pair") -> None:
@@ -316,7 +345,7 @@ class Program:
             self._npu(
                 NpuOperation.HEAD,
                 p.head_size,
-                [f"heads_{pair.turn}", "port"],
+                [f"heads_{pair.turn}"],
                 (),
                 sums=places.heads(pair.turn, pump),
                 target=places.attended + places.slices((pair.first + pump) * p.head_size),

@@ -24,6 +24,15 @@ FIXED_FRACTION = 10
 ADD_STAGES = 3
 
 
+def _streams(given: dict[str, Any], values: data.ArrayLayout) -> dict[str, Any]:
+    """Return the ports: what is `given`, and `values` out of it; both with `last`."""
+    results = data.StructLayout({"values": values, "last": 1})
+    return {
+        "slices": In(stream.Signature(data.StructLayout({**given, "last": 1}))),
+        "results": Out(stream.Signature(results)),
+    }
+
+
 def _moves(m: Module, unit: Any, stages: int) -> Any:
     """Connect the handshake of a unit whose stages all move together; return when."""
     source, results = unit.slices, unit.results
@@ -59,22 +68,13 @@ class HalfLanes(Unit):
 
     def __init__(self, *, lanes: int) -> None:
         self.lanes = lanes
-        given = data.StructLayout(
-            {
-                "whole": 1,
-                "integers": data.ArrayLayout(INTEGER, lanes),
-                "point": POINT,
-                "singles": data.ArrayLayout(32, lanes),
-                "last": 1,
-            }
-        )
-        results = data.StructLayout({"values": data.ArrayLayout(16, lanes), "last": 1})
-        super().__init__(
-            {
-                "slices": In(stream.Signature(given)),
-                "results": Out(stream.Signature(results)),
-            }
-        )
+        given = {
+            "whole": 1,
+            "integers": data.ArrayLayout(INTEGER, lanes),
+            "point": POINT,
+            "singles": data.ArrayLayout(32, lanes),
+        }
+        super().__init__(_streams(given, data.ArrayLayout(16, lanes)))
 
     def elaborate(self, platform: Any) -> Module:
         """Integers have 17 bits: as binary32 they are exact."""
@@ -121,14 +121,8 @@ class FixedLanes(Unit):
 
     def __init__(self, *, lanes: int) -> None:
         self.lanes = lanes
-        given = data.StructLayout({"values": data.ArrayLayout(32, lanes), "last": 1})
-        results = data.StructLayout({"values": data.ArrayLayout(RESULT, lanes), "last": 1})
-        super().__init__(
-            {
-                "slices": In(stream.Signature(given)),
-                "results": Out(stream.Signature(results)),
-            }
-        )
+        given = {"values": data.ArrayLayout(32, lanes)}
+        super().__init__(_streams(given, data.ArrayLayout(RESULT, lanes)))
 
     def elaborate(self, platform: Any) -> Module:
         """Convert every lane."""
@@ -167,22 +161,13 @@ class SingleLanes(Unit):
     def __init__(self, *, lanes: int) -> None:
         self.lanes = lanes
         singles = data.ArrayLayout(32, lanes)
-        given = data.StructLayout(
-            {
-                "multiply": 1,
-                "values": singles,
-                "addends": singles,
-                "factors": data.ArrayLayout(RESULT, lanes),
-                "last": 1,
-            }
-        )
-        results = data.StructLayout({"values": singles, "last": 1})
-        super().__init__(
-            {
-                "slices": In(stream.Signature(given)),
-                "results": Out(stream.Signature(results)),
-            }
-        )
+        given = {
+            "multiply": 1,
+            "values": singles,
+            "addends": singles,
+            "factors": data.ArrayLayout(RESULT, lanes),
+        }
+        super().__init__(_streams(given, singles))
 
     def elaborate(self, platform: Any) -> Module:
         """Add and multiply; which of both it is comes along."""

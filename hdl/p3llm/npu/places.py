@@ -21,6 +21,18 @@ class Places:
         """Slices of a vector."""
         return numbers // self.p.lanes
 
+    def words(self, place: int) -> int:
+        """Words of inputs before a place."""
+        return place * self.p.lanes // self.p.word
+
+    def columns(self, place: int) -> int:
+        """Columns of FP16 numbers before a place."""
+        return place * self.p.lanes // self.p.elements
+
+    def results(self, place: int) -> int:
+        """Results of the units before a place: each is half of a column's sums."""
+        return place * self.p.lanes // self.p.result
+
     # Numbers in binary32.
 
     @property
@@ -30,7 +42,7 @@ class Places:
 
     @property
     def projected(self) -> int:
-        """Queries, keys, values."""
+        """Keys, values, queries."""
         return self.slices(self.p.width)
 
     @property
@@ -55,10 +67,15 @@ class Places:
         """Of a linear layer."""
         return 0
 
+    @property
+    def linear_end(self) -> int:
+        """Behind those of a linear layer."""
+        rounds = max(matrix.rounds for matrix in self.p.matrices.values())
+        return self.slices(rounds * self.p.block)
+
     def scores(self, turn: int, pump: int) -> int:
         """Of a query and all keys; attention's vectors have two places, used in turns."""
-        rounds = max(matrix.rounds for matrix in self.p.matrices.values())
-        return self.slices(rounds * self.p.block + (2 * turn + pump) * self.p.capacity)
+        return self.linear_end + (2 * turn + pump) * self.slices(self.p.capacity)
 
     def heads(self, turn: int, pump: int) -> int:
         """Of probabilities and values."""
@@ -69,7 +86,7 @@ class Places:
         """Slices of sums."""
         return self.heads(2, 0)
 
-    # FP16 numbers from the banks; each begins with a column, two slices.
+    # FP16 numbers from the banks; each begins with a column.
 
     @property
     def norm(self) -> int:
@@ -81,16 +98,15 @@ class Places:
         """Smoothing factors of all heads."""
         return self.norm + self.slices(self.p.positions(self.p.width) * self.p.block)
 
-    @property
-    def rows(self) -> int:
-        """A linear layer's row scales."""
+    def rows(self, turn: int) -> int:
+        """Row scales of a linear layer; the next one's come while these are in use."""
         heads = self.p.positions(self.p.kv_heads * self.p.head_size)
-        return self.smoothing + self.slices(heads * self.p.block)
+        rounds = max(matrix.rounds for matrix in self.p.matrices.values())
+        return self.smoothing + self.slices((heads + turn * rounds) * self.p.block)
 
     def key_scales(self, turn: int) -> int:
         """Scales of a head's keys, and as many of its values behind them."""
-        rounds = max(matrix.rounds for matrix in self.p.matrices.values())
-        return self.rows + self.slices(rounds * self.p.block) + 2 * turn * self._scales
+        return self.rows(2) + 2 * turn * self._scales
 
     def value_scales(self, turn: int) -> int:
         """Scales of a head's values."""
@@ -107,7 +123,7 @@ class Places:
         """Slices of FP16 numbers."""
         return self.key_scales(2)
 
-    # Inputs of the compute units; each begins with a word, four slices.
+    # Inputs of the compute units; each begins with a word.
 
     @property
     def vector_inputs(self) -> int:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Module, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
@@ -24,6 +24,8 @@ class SliceReader(Unit):
         Read `count` slices from `first` on; not while some are under way.
     first, count : In
         The places.
+    hold : In(1)
+        The next place has nothing to read yet.
     read_enable, read_address : Out
         To the memory, whose word keeps until the next read.
     slices : Out(stream)
@@ -36,6 +38,7 @@ class SliceReader(Unit):
                 "start": In(1),
                 "first": In(ADDRESS_BITS),
                 "count": In(COUNT_BITS),
+                "hold": In(1),
                 "read_enable": Out(1),
                 "read_address": Out(ADDRESS_BITS),
                 "slices": Out(stream.Signature(SLICE)),
@@ -50,17 +53,16 @@ class SliceReader(Unit):
         slices = self.slices
         # The memory keeps its word until the next read, so that the stream may stand.
         move = ~slices.valid | slices.ready
-        m.d.comb += [
-            self.read_enable.eq(move & (left != 0)),
-            self.read_address.eq(address),
-        ]
+        reads = (left != 0) & ~self.hold
+        m.d.comb += [self.read_enable.eq(move & reads), self.read_address.eq(address)]
         with m.If(move):
+            m.d.sync += slices.valid.eq(reads)
+        with m.If(move & reads):
             m.d.sync += [
-                slices.valid.eq(left != 0),
                 slices.payload.index.eq(index),
                 slices.payload.low.eq(address[0]),
                 slices.payload.last.eq(left == 1),
-                left.eq(Mux(left == 0, 0, left - 1)),
+                left.eq(left - 1),
                 index.eq(index + 1),
                 address.eq(address + 1),
             ]

@@ -39,7 +39,11 @@ class SumAccumulator(Unit):
     scales_write, scales_address : In
         The result is a column of scales: of which set, position and unit.
     read_enable, read_address, sums : In, In, Out
-        Sums for the vector unit, a cycle later; not in a cycle in which groups are added.
+        Sums for the vector unit, a cycle later.
+    ending : In(1)
+        The last group of a linear layer is under way.
+    complete : Out
+        While it is, how many results of it have their places: they come front to back.
 
     Raises
     ------
@@ -58,18 +62,24 @@ class SumAccumulator(Unit):
                 "scales_address": In(1 + self.scale_bits),
                 "read_enable": In(1),
                 "read_address": In(ADDRESS_BITS),
+                "ending": In(1),
+                "complete": Out(ADDRESS_BITS),
                 "sums": Out(data.ArrayLayout(SUM_BITS, p.lanes)),
             }
         )
 
     @staticmethod
     def tag_layout(p: P3llmParameters) -> data.StructLayout:
-        """Return what sums are: ``weighted`` by a scale, ``more`` of what is at `place`."""
+        """Return what sums are: ``weighted`` by a scale, ``more`` of what is at `place`.
+
+        A row's ``final`` ones complete it.
+        """
         return data.StructLayout(
             {
                 "valid": 1,
                 "weighted": 1,
                 "more": 1,
+                "final": 1,
                 "place": ADDRESS_BITS,
                 "scales": 1 + ceil_log2(LINEAR_SET // 2 * p.units),
                 "part": 2,
@@ -79,31 +89,35 @@ class SumAccumulator(Unit):
     def elaborate(self, platform: Any) -> Module:
         """Read what stands there and the scales; multiply, add, write: a cycle each."""
         m = Module()
-        p = self.parameters
+        p, places = self.parameters, Places(self.parameters)
         tag = self.coming
-        depth = Places(p).sums_depth
-        m.submodules.totals = totals = Memory(depth=depth, width=SUM_BITS * p.lanes)
+        size = SUM_BITS * p.result
+        # Groups are added up in a memory of their own: the NPU reads beside them.
+        m.submodules.groups = groups = Memory(depth=places.results(places.linear_end), width=size)
+        m.submodules.totals = totals = Memory(
+            depth=places.sums_depth, width=SUM_BITS * p.lanes, granularity=size
+        )
         m.submodules.scales = scales = Memory(
             depth=2 << self.scale_bits, width=p.channel.unit.column_bits
         )
-        # One port reads for both: groups are added only while the NPU reads no sums.
-        adds = tag.valid & tag.weighted
         m.d.comb += [
             scales.read_enable.eq(1),
             scales.read_address.eq(tag.scales),
             scales.write_enable.eq(self.scales_write),
             scales.write_address.eq(self.scales_address),
             scales.write_data.eq(self.result),
-            totals.read_enable.eq(adds | self.read_enable),
-            totals.read_address.eq(Mux(adds, tag.place, self.read_address)),
+            groups.read_enable.eq(1),
+            groups.read_address.eq(tag.place),
+            totals.read_enable.eq(self.read_enable),
+            totals.read_address.eq(self.read_address),
             Value.cast(self.sums).eq(totals.read_data),
         ]
         # In the first cycle both memories are read, in the second products made, then added.
         now, write = delay_line(m, tag, 2, name="tag", reset=True)[1:]
-        before = delay_line(m, totals.read_data, 1, name="before")[1]
-        scale = scales.read_data.word_select(now.part, 8 * p.lanes)
+        before = delay_line(m, groups.read_data, 1, name="before")[1]
+        scale = scales.read_data.word_select(now.part, 8 * p.result)
         words = []
-        for i in range(p.lanes):
+        for i in range(p.result):
             product = Signal(SUM_BITS, name=f"product_{i}", reset_less=True)
             arrived = self.result.word_select(i, 32).as_signed()
             factor = Mux(now.weighted, scale.word_select(i, 8), 1)
@@ -111,9 +125,19 @@ class SumAccumulator(Unit):
             # The first group's sums replace what an earlier product left.
             old = before.word_select(i, SUM_BITS) & write.more.replicate(SUM_BITS)
             words.append((product + old)[:SUM_BITS])
+        part = write.place[: ceil_log2(p.lanes // p.result)]
         m.d.comb += [
-            totals.write_enable.eq(write.valid),
-            totals.write_address.eq(write.place),
-            totals.write_data.eq(Cat(words)),
+            groups.write_enable.eq(write.valid & write.weighted),
+            groups.write_address.eq(write.place),
+            groups.write_data.eq(Cat(words)),
+            # A slice of the NPU's is a result, or two.
+            totals.write_enable.eq(write.valid << part),
+            totals.write_address.eq(write.place >> len(part)),
+            totals.write_data.eq(Cat(words).replicate(p.lanes // p.result)),
         ]
+        # Places of the layer's sums begin at 0; the last group's come in their order.
+        with m.If(~self.ending):
+            m.d.sync += self.complete.eq(0)
+        with m.Elif(write.valid & write.final):
+            m.d.sync += self.complete.eq(write.place + 1)
         return m

@@ -84,8 +84,12 @@ class VectorUnit(Unit):
         A slice of sums, a cycle after its address.
     columns_write, columns_address, columns_data : In
         A column of FP16 numbers that came from the banks.
+    behind, complete : In
+        Sums of the operation are still coming; those below a place, in results, are there.
     word_address, word : In, Out
         A word of inputs, a cycle after its address.
+    giving, given : Out
+        The operation under way stores inputs, in order; words below a place are there.
     codes : Out(stream)
         Codes of keys and values for the cache; with `value` those of a value.
     idle : Out(1)
@@ -103,8 +107,10 @@ class VectorUnit(Unit):
         lanes, column = p.lanes, p.channel.unit.column_bits
         self.held = Signal(NPU_INSTRUCTION)
         self.numbers = Memory(depth=places.numbers_depth, width=32 * lanes)
-        self.columns = Memory(depth=places.factors_depth // 2, width=column)
-        self.inputs = Memory(depth=places.inputs_depth // 4, width=column, granularity=8 * lanes)
+        self.columns = Memory(depth=places.columns(places.factors_depth), width=column)
+        self.inputs = Memory(
+            depth=places.words(places.inputs_depth), width=column, granularity=8 * lanes
+        )
         self.number_reader, self.factor_reader, self.sum_reader = (SliceReader() for _ in range(3))
         self.scaler = ResultScaler(parameters=ResultScalerParameters(lanes=lanes))
         slices = max(p.width, p.head_size) // lanes
@@ -128,11 +134,15 @@ class VectorUnit(Unit):
                 "sums_read": Out(1),
                 "sums_address": Out(ADDRESS_BITS),
                 "sums": In(data.ArrayLayout(SUM_BITS, lanes)),
+                "behind": In(1),
+                "complete": In(ADDRESS_BITS),
                 "columns_write": In(1),
                 "columns_address": In(ADDRESS_BITS),
                 "columns_data": In(column),
                 "word_address": In(ADDRESS_BITS),
                 "word": Out(column),
+                "giving": Out(1),
+                "given": Out(ADDRESS_BITS),
                 "codes": Out(stream.Signature(data.StructLayout(codes))),
                 "idle": Out(1),
             }
@@ -223,15 +233,22 @@ class VectorUnit(Unit):
 
     def _readers(self, m: Module) -> None:
         """Give the memories' read ports to their readers, and to the compute units."""
-        numbers, columns, inputs = self.numbers, self.columns, self.inputs
+        p, numbers, columns, inputs = self.parameters, self.numbers, self.columns, self.inputs
         m.d.comb += [
             numbers.read_enable.eq(self.number_reader.read_enable),
             numbers.read_address.eq(self.number_reader.read_address),
             columns.read_enable.eq(self.factor_reader.read_enable),
-            columns.read_address.eq(self.factor_reader.read_address >> 1),
+            columns.read_address.eq(
+                self.factor_reader.read_address >> ceil_log2(p.elements // p.lanes)
+            ),
             columns.write_enable.eq(self.columns_write),
             columns.write_address.eq(self.columns_address),
             columns.write_data.eq(self.columns_data),
+            # A slice is whole once the results behind its last one begin.
+            self.sum_reader.hold.eq(
+                self.behind
+                & ((self.sum_reader.read_address + 1) * (p.lanes // p.result) > self.complete)
+            ),
             self.sums_read.eq(self.sum_reader.read_enable),
             self.sums_address.eq(self.sum_reader.read_address),
             inputs.read_enable.eq(1),
@@ -243,6 +260,7 @@ class VectorUnit(Unit):
         """Write what an operation makes, a slice behind the other, and end it with its last."""
         p, held = self.parameters, self.held
         place, taken = Signal(ADDRESS_BITS), Signal()
+        in_word, ended = ceil_log2(p.word // p.lanes), Signal()
         values, last = Signal(32 * p.lanes), Signal()
         m.d.comb += [values.eq(self.scaler.results.payload["values"]), last.eq(0)]
         # Whose results are stored, and which of them is the last.
@@ -273,11 +291,19 @@ class VectorUnit(Unit):
             self.numbers.write_enable.eq(stores.numbers),
             self.numbers.write_address.eq(place),
             self.numbers.write_data.eq(values),
-            # A word of inputs is four slices.
-            self.inputs.write_enable.eq(stores.codes << place[:2]),
-            self.inputs.write_address.eq(place >> 2),
-            self.inputs.write_data.eq(codes.replicate(4)),
+            # A word of inputs is some slices.
+            self.inputs.write_enable.eq(stores.codes << place[:in_word]),
+            self.inputs.write_address.eq(place >> in_word),
+            self.inputs.write_data.eq(codes.replicate(p.word // p.lanes)),
         ]
+        m.d.comb += self.given.eq(place >> in_word)
+        with m.If(stores.codes):
+            m.d.sync += self.giving.eq(1)
+        # An operation that is over gives nothing.
+        with m.If(finished):
+            m.d.sync += ended.eq(1)
+        with m.If(ended):
+            m.d.sync += [ended.eq(0), self.giving.eq(0)]
         # Slices are stored one behind the other, from the operation's target on.
         with m.If(self.instructions.valid & self.instructions.ready):
             m.d.sync += place.eq(self.instructions.payload.target)

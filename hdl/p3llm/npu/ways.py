@@ -132,10 +132,13 @@ class Ways:
         return self.unit.numbers.read_data
 
     def _factors(self) -> Value:
-        """Return the slice of FP16 numbers that the reader shows: half of a column."""
+        """Return the slice of FP16 numbers that the reader shows: a column, or half of one."""
+        p, column = self.unit.parameters, self.unit.columns.read_data
+        if p.lanes == p.elements:
+            return column
         # A column of FP16 is two slices.
         low = self.unit.factor_reader.slices.payload.low
-        return self.unit.columns.read_data.word_select(low, 16 * self.unit.parameters.lanes)
+        return column.word_select(low, 16 * p.lanes)
 
     def _scaled(self) -> None:
         """Give sums and their factors to the scaler."""
