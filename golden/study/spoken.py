@@ -110,7 +110,7 @@ def kelle_reader(model: LanguageModel, budget: int) -> Reader:
     def read(tokens: list[int]) -> Logits:
         first = first_states(model, tokens[0])
         golden.begin(first)
-        logits = [rms_norm(first[-1]) @ model.projection()]
+        logits: list[Logits] = [rms_norm(first[-1]) @ model.projection()]
         for position, token in enumerate(tokens[1:], start=1):
             result = golden.step(position, integers.embedded(model.embedding[token]))
             assert result.sums is not None
