@@ -128,7 +128,9 @@ def test_long_prompt_is_trimmed_to_the_budget(tmp_path: Path) -> None:
     assert len(last["evictions"]) == (12 + 1 - SETTINGS.budget) * SHAPE.layers
 
 
-@pytest.mark.parametrize("blocks", [1, 3, 6])
+@pytest.mark.parametrize(
+    "blocks", [pytest.param(1, marks=pytest.mark.full), 3, pytest.param(6, marks=pytest.mark.full)]
+)
 def test_interrupted_run_goes_on_as_if_nothing_had_been(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blocks: int
 ) -> None:
