@@ -16,7 +16,7 @@ from cocotb_tools.runner import Runner, get_runner
 
 from hdl.emit import Port
 from hdl.errors import UserError
-from hdl.paths import BUILD
+from hdl.paths import BUILD, locked
 from synth.debian import icarus
 
 SIMULATORS = ("verilator", "icarus")
@@ -146,11 +146,11 @@ def build(
         simulator, tool, version("cocotb"), flags, MAKE_VARIABLES, waves, top, ports, texts
     )
     directory = BUILD / "simulators" / f"{top}-{simulator}-{key}"
-    with environment():
+    with locked(directory.with_name(f".{directory.name}.lock")), environment():
         runner = get_runner(simulator)
+        # Another process may have compiled it while this one waited.
         if directory.exists():
             return runner, directory
-        directory.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=directory.parent, prefix=".build-") as scratch:
             new = Path(scratch, "new")
             new.mkdir()
@@ -211,9 +211,13 @@ def link(model: Path, program: Path, header: str) -> Path:
     parts = sorted(program.parent.glob(f"{program.stem}*.h"))
     texts = [file.read_text() for file in (program, *parts)]
     linked = model / f"{program.stem}-{_digest(texts, header)}"
-    if linked.exists():
-        return linked
-    with environment(), tempfile.TemporaryDirectory(dir=model, prefix=".link-") as scratch:
+    with (
+        locked(model.with_name(f".{model.name}.lock")),
+        environment(),
+        tempfile.TemporaryDirectory(dir=model, prefix=".link-") as scratch,
+    ):
+        if linked.exists():
+            return linked
         ports = Path(scratch, "ports.h")
         ports.write_text(header + "\n")
         asked = [verilator_executable(), "--getenv", "VERILATOR_ROOT"]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cocotb_tools.runner import Verilator
 
 from hdl.catalog import CATALOG, entry_named
 from hdl.emit import Emission, write_verilog
@@ -152,6 +153,30 @@ def test_a_warning_ends_a_run_that_is_linted(
         )
     (log,) = (tmp_path / "simulators").glob("*.log")
     assert "UNDRIVEN" in log.read_text()
+
+
+def test_who_waits_for_a_compilation_does_not_repeat_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("testbenches.simulators.BUILD", tmp_path)
+    verilog = tmp_path / "top.v"
+    verilog.write_text("module top(input clk, output out);\nassign out = clk;\nendmodule\n")
+
+    def build() -> Path:
+        return simulators.build(
+            simulator="verilator", top="top", ports=(), verilog=[verilog], waves=False,
+            coverage=False,
+        )[1]  # fmt: skip
+
+    compiled = []
+    own = Verilator.build
+    monkeypatch.setattr(
+        Verilator, "build", lambda *args, **named: compiled.append(own(*args, **named))
+    )
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda _: build(), range(2))
+    assert first == second and (first / "top").exists()
+    assert len(compiled) == 1
 
 
 @pytest.mark.parametrize("other", [{"simulator": "icarus"}, {"netlist": True}])
