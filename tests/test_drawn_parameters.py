@@ -1,6 +1,7 @@
 """Whatever a parameter object accepts is emitted, lints clean, and passes its testbench."""
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,10 +16,13 @@ from testbenches.runner import Request, simulate
 
 UNITS = pytest.mark.parametrize("entry", CATALOG, ids=lambda entry: entry.top)
 
-SEEDS, FULL_SEEDS = range(2), range(2, 14)
+SEEDS = range(14)
 
 SIMULATED = ("rotary_embedding", "kv_edram", "element_serial_rotary")
 """Units that compile in seconds; the full suite simulates all."""
+
+LARGE = ("kelle", "veda", "p3llm", "meadow", "lad_tile", "lad_tiles", "lad")
+"""Accelerators, whose lint takes as long as that of all other units: one draw by default."""
 
 LONG_WALKS = 25
 """Draws of one unit whose refused steps are read."""
@@ -36,49 +40,41 @@ ONCE_WRONG: dict[str, tuple[str, dict[str, Any]]] = {
 """Legal parameters that failed once: unit, and changes to the last tiny preset."""
 
 
-def marks(top: str, seed: int) -> list[Any]:
-    """A few units are simulated by default."""
-    return [] if top in SIMULATED and seed == 0 else [pytest.mark.full]
-
-
-def seeds() -> list[Any]:
-    return [*SEEDS, *(pytest.param(seed, marks=pytest.mark.full) for seed in FULL_SEEDS)]
-
-
-def simulated() -> list[Any]:
-    """Every unit at every seed; by default each of a few at one."""
+def drawn(short: Callable[[str, int], bool]) -> list[Any]:
+    """Every unit at every seed; those that are not short in the full suite only."""
     return [
         pytest.param(
             entry,
             seed,
             id=f"{entry.top}-{seed}",
-            marks=marks(entry.top, seed),
+            marks=[] if short(entry.top, seed) else [pytest.mark.full],
         )
         for entry in CATALOG
-        for seed in (*SEEDS, *FULL_SEEDS)
+        for seed in SEEDS
     ]
 
 
 @UNITS
 def test_refusals_are_worded(entry: Entry) -> None:
-    drawn = set()
+    found = set()
     for seed in range(LONG_WALKS):
         parameters, refusals = draw(entry, random.Random(seed))
-        drawn.add(parameters)
+        found.add(parameters)
         for refusal in refusals:
             assert " must " in refusal and ", not " in refusal
-    assert len(drawn) > 4
+    assert len(found) > 4
 
 
-@UNITS
-@pytest.mark.parametrize("seed", seeds())
+@pytest.mark.parametrize(
+    ("entry", "seed"), drawn(lambda top, seed: seed < (1 if top in LARGE else 2))
+)
 def test_drawn_parameters_are_emitted_and_lint_clean(entry: Entry, seed: int) -> None:
     parameters, _refusals = draw(entry, random.Random(seed))
     emission = Emission(top=entry.unit(parameters=parameters), name=entry.top)
     assert not lint_unit(entry.top, emission), parameters
 
 
-@pytest.mark.parametrize(("entry", "seed"), simulated())
+@pytest.mark.parametrize(("entry", "seed"), drawn(lambda top, seed: top in SIMULATED and seed == 0))
 def test_drawn_parameters_are_simulated(entry: Entry, seed: int) -> None:
     parameters, _refusals = draw(entry, random.Random(seed))
     result = simulate(entry, parameters, Request(seed=seed))
