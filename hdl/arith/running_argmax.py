@@ -76,15 +76,7 @@ class RunningArgmax(Unit):
             ]
         winner, sides = players[0]
         arrived = delay_line(m, self.strobe, levels, name="strobe", reset=True)[-1]
-        # Groups come in order: a count at the end of the way is as good as a number that travels.
-        group, begun = Signal(max(self.number_bits - levels, 1)), Signal()
-        with m.If(arrived):
-            m.d.sync += [group.eq(group + 1), begun.eq(1)]
-            # Only a larger value takes the place, so that the first of equal ones stays.
-            with m.If(~begun | (winner > self.largest)):
-                m.d.sync += [self.largest.eq(winner), self.number.eq(Cat(*sides, group))]
-        with m.If(self.clear):
-            m.d.sync += [group.eq(0), begun.eq(0), self.number.eq(0)]
+        keep_first_largest(m, self, arrived, winner, Cat(*sides))
         return m
 
     def _game(
@@ -103,3 +95,28 @@ class RunningArgmax(Unit):
             sides.eq(Cat(Mux(better, Cat(*right[1]), Cat(*left[1])), better)),
         ]
         return value, list(sides)
+
+
+def keep_first_largest(m: Module, unit: Any, arrived: Value, winner: Value, lane: Value) -> None:
+    """Let each group's winner meet the best so far, and number it.
+
+    Parameters
+    ----------
+    m : Module
+        Where it is done.
+    unit : Unit
+        Has `number_bits`, `clear`, `number` and `largest`, as of `RunningArgmax`.
+    arrived : Value
+        A group's winner is there.
+    winner, lane : Value
+        It, and its place in the group.
+    """
+    # Groups come in order: a count at the end of the way is as good as a number that travels.
+    group, begun = Signal(max(unit.number_bits - len(lane), 1)), Signal()
+    with m.If(arrived):
+        m.d.sync += [group.eq(group + 1), begun.eq(1)]
+        # Only a larger value takes the place, so that the first of equal ones stays.
+        with m.If(~begun | (winner > unit.largest)):
+            m.d.sync += [unit.largest.eq(winner), unit.number.eq(Cat(lane, group))]
+    with m.If(unit.clear):
+        m.d.sync += [group.eq(0), begun.eq(0), unit.number.eq(0)]

@@ -6,11 +6,12 @@ chain in the same way, a lane and a cycle after each other, before rounding make
 
 from typing import Any
 
-from amaranth.hdl import Module, Mux, Signal, signed
+from amaranth.hdl import Const, Module, Mux, Signal, signed
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
+from hdl.arith.running_argmax import keep_first_largest
 from hdl.parameters import require_power_of_two, require_range
 from hdl.unit import Unit
 
@@ -69,7 +70,7 @@ class SystolicArgmax(Unit):
         """Chain the lanes; the winner of a wavefront meets the best so far behind the last."""
         m = Module()
         lane_bits = exact_log2(self.rows)
-        comes, value, lane = self.strobe, self.values[0], 0
+        comes, value, lane = self.strobe, self.values[0], Const(0, lane_bits)
         for i in range(self.rows):
             # A lane's value meets the best above it, and only a larger one takes its place.
             better = self.values[i] > value
@@ -82,13 +83,5 @@ class SystolicArgmax(Unit):
                 where.eq(Mux(better, i, lane)),
             ]
             comes, value, lane = there, best, where
-        # Wavefronts come in order: a count at the end is as good as a number that travels.
-        tile_bits = max(self.number_bits - lane_bits, 1)
-        tile, begun = Signal(tile_bits), Signal()
-        with m.If(comes):
-            m.d.sync += [tile.eq(tile + 1), begun.eq(1)]
-            with m.If(~begun | (value > self.largest)):
-                m.d.sync += [self.largest.eq(value), self.number.eq((tile << lane_bits) | lane)]
-        with m.If(self.clear):
-            m.d.sync += [tile.eq(0), begun.eq(0), self.number.eq(0)]
+        keep_first_largest(m, self, comes, value, lane)
         return m
