@@ -1,6 +1,7 @@
 """LAD's tiles, bit for bit: no head knows in which tile it is, nor of any other."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from golden.lad.lad_tile import Head, LadTile
 from hdl.lad.lad_tiles_parameters import LadTilesParameters
@@ -8,14 +9,14 @@ from hdl.lad.lad_tiles_parameters import LadTilesParameters
 
 @dataclass(frozen=True)
 class Place:
-    """Where a head-sample is: its tile, and its number there."""
+    """Where a head-sample is, or many are: the tile, and the number there."""
 
-    tile: int
-    head: int
+    tile: Any
+    head: Any
 
 
-def place(p: LadTilesParameters, number: int) -> Place:
-    """Return the place of a head-sample: tiles have them in turns."""
+def place(p: LadTilesParameters, number: Any) -> Place:
+    """Return the place of a head-sample, or of an array of them: tiles have them in turns."""
     return Place(number % p.tiles, number // p.tiles)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from amaranth.hdl import Shape
 
 from golden.lad.lad_tile import Head, Step
+from golden.lad.lad_tiles import place
 from golden.lad.traffic import CLASSES, traffic
 from hdl.lad.lad_tile_parameters import LadTileParameters
 from hdl.lad.lad_tiles_parameters import LadTilesParameters
@@ -116,8 +117,7 @@ class Outside:
 
     def place(self, number: Any) -> dict[str, Any]:
         """Return the fields that name heads."""
-        place = {"head": number // self.tiles}
-        return place | {"tile": number % self.tiles} if self.shared else place
+        return vars(place(self.shared, number)) if self.shared else {"head": number}
 
     def number(self, row: Any) -> Any:
         """Return the numbers of the heads that rows name."""

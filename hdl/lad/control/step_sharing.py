@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 from hdl.lad.control.step_slots import SLOTS
 from hdl.lad.lad_tiles_parameters import LadTilesParameters
 from hdl.memory.memory_fifo import MemoryFifo
+from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
 
 
@@ -64,12 +65,10 @@ class StepSharing(Unit):
             )
             pending = Signal(range(SLOTS + 1), name=f"pending_{number}")
             mine, room, out = tile == number, pending != SLOTS, next_tile == number
+            connect_streams(m, self.given[number], given.source)
             m.d.comb += [
                 dealt.valid.eq(steps.valid & mine & room),
                 Value.cast(dealt.payload).eq(Value.cast(steps.payload)),
-                given.source.payload.eq(self.given[number].payload),
-                given.source.valid.eq(self.given[number].valid),
-                self.given[number].ready.eq(given.source.ready),
                 given.sink.ready.eq(self.outputs.ready & order.sink.valid & out),
             ]
             # From a step's begin to its output's leaving.
