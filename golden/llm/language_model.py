@@ -14,8 +14,12 @@ from numpy.typing import NDArray
 from golden.llm import model as packaged
 from golden.llm.layers import LayerWeights, Reals
 from golden.llm.model import DataFileError, ModelShape
+from golden.llm.texts import text_named
 
 Singles = NDArray[np.float32]
+
+CALIBRATION = 256
+"""Tokens of prose on which the steps of integer systems are found."""
 
 GGUF_NAMES = {
     "query": "attn_q",
@@ -98,6 +102,10 @@ class LanguageModel:
         """Return the vocabulary's projection, the final norm folded in: (width, vocabulary)."""
         norm = self.tensor(None, "final_norm").astype(np.float64)
         return self.tensor(None, "projection").astype(np.float64).T * norm[:, np.newaxis]
+
+    def calibration(self, longest: int = CALIBRATION) -> list[int]:
+        """Return the text on which steps are found, at most `longest` tokens of it."""
+        return self.tokens_of(text_named("prose"))[: min(CALIBRATION, longest)]
 
     @cached_property
     def _tokenizer(self) -> Any:

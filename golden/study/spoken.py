@@ -31,8 +31,6 @@ Logits = NDArray[np.floating[Any]]
 Reader = Callable[[list[int]], Logits]
 """From a window's tokens to what each one predicts, shape (tokens, vocabulary)."""
 
-CALIBRATION = 256
-
 
 def window_loss(logits: Logits, tokens: list[int]) -> float:
     """Return the sum of negative log-likelihoods of all tokens but the first."""
@@ -59,8 +57,7 @@ def float_reader(model: LanguageModel, budget: int) -> Reader:
 def meadow_reader(model: LanguageModel, budget: int) -> Reader:
     """Return MEADOW's golden model: a window is one block, as a prompt's."""
     p = entry_named("meadow").parameters("smollm2")
-    text = model.tokens_of(text_named("prose"))[:CALIBRATION]
-    integers = integer_model(model, text, p)
+    integers = integer_model(model, model.calibration(), p)
 
     def read(tokens: list[int]) -> Logits:
         result = MeadowModel(p, integers).step(embedded(model.embedding, tokens))
@@ -103,14 +100,13 @@ def kelle_reader(model: LanguageModel, budget: int) -> Reader:
         window=budget // 2,
         vocabulary=s.vocabulary,
     )
-    text = model.tokens_of(text_named("prose"))[:CALIBRATION]
-    integers = kelle_integers(model, text, p)
-    golden = KelleModel(p, integers)
+    integers = kelle_integers(model, model.calibration(), p)
+    golden, projection = KelleModel(p, integers), model.projection()
 
     def read(tokens: list[int]) -> Logits:
         first = first_states(model, tokens[0])
         golden.begin(first)
-        logits: list[Logits] = [rms_norm(first[-1]) @ model.projection()]
+        logits: list[Logits] = [rms_norm(first[-1]) @ projection]
         for position, token in enumerate(tokens[1:], start=1):
             result = golden.step(position, integers.embedded(model.embedding[token]))
             assert result.sums is not None

@@ -20,7 +20,6 @@ from golden.kelle.whole_model import (
     integer_model,
 )
 from golden.llm.language_model import LanguageModel
-from golden.llm.texts import text_named
 from hdl.catalog import entry_named
 from hdl.errors import UserError
 from hdl.kelle.parameters import KelleParameters
@@ -36,9 +35,6 @@ from systola.generation.system import (
 )
 from testbenches.harness import Harness, Moved
 from testbenches.kelle.speech import Speech
-
-CALIBRATION = 256
-"""Tokens of prose on which the steps of activations are found."""
 
 
 class KelleSystem(System):
@@ -60,8 +56,7 @@ class KelleSystem(System):
         p: KelleParameters = dimensions
         s = model.shape
         cls.require_epsilon(s)
-        if s.rope_base != int(s.rope_base):
-            raise UserError(f"the base of a rotary embedding must be whole, not {s.rope_base}")
+        cls.require_whole_base(s)
         if s.heads * s.head_size != s.width:
             raise UserError(
                 f"the heads of a model for Kelle must be as wide as its hidden state, {s.width}, "
@@ -96,7 +91,7 @@ class KelleSystem(System):
         """Compile, and bring the model to integers."""
         report("compiling Kelle's Verilog; the first time takes minutes")
         self.harness = Harness.compiled(entry_named("kelle"), self.p)
-        tokens = self.model.tokens_of(text_named("prose"))[: min(CALIBRATION, self.longest)]
+        tokens = self.model.calibration(self.longest)
         file = self.folder / f"integers-{self.model.digest[:12]}.memory"
 
         def pieces() -> Iterable[tuple[int, NDArray[np.uint8]]]:
@@ -130,10 +125,6 @@ class KelleSystem(System):
                 "PROMPT must hold at least two tokens for Kelle: the first is a prefill"
             )
         return [Block(first=first, count=1, predict=first == tokens - 1) for first in range(tokens)]
-
-    def next_block(self, position: int) -> Block:
-        """Return a token by itself."""
-        return Block(first=position, count=1, predict=True)
 
     def run(self, block: Block, tokens: list[int], watch: Callable[[Moving], None]) -> Outcome:
         """Take a token through the Verilog, and through the golden model at the same time."""
@@ -201,8 +192,7 @@ class KelleSystem(System):
                 if wanted != found:
                     raise Mismatch(f"layer {number}, {name}: {found} instead of {wanted}")
         if self.speech.prediction is not None and expected.sums is not None:
-            token = int(expected.sums.argmax())
-            wanted = token, int(expected.sums[token])
+            wanted = expected.token, int(expected.sums.max())
             if wanted != self.speech.prediction:
                 raise Mismatch(
                     f"vocabulary, token and sum: {self.speech.prediction} instead of {wanted}"

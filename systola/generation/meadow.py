@@ -13,10 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden.llm.language_model import LanguageModel
-from golden.llm.texts import text_named
 from golden.meadow.whole_model import BlockResult, WholeModel, embedded
 from hdl.catalog import entry_named
-from hdl.errors import UserError
 from hdl.meadow.parameters import MeadowParameters
 from systola.generation.system import (
     Block,
@@ -30,9 +28,6 @@ from systola.generation.system import (
 from testbenches.harness import Harness, LongRun, Moved
 from testbenches.meadow.packed_model import opened_model
 from testbenches.meadow.speech import Speech
-
-CALIBRATION = 256
-"""Tokens of prose on which the steps of activations are found."""
 
 
 class MeadowSystem(System):
@@ -50,8 +45,7 @@ class MeadowSystem(System):
         p: MeadowParameters = dimensions
         s = model.shape
         cls.require_epsilon(s)
-        if s.rope_base != int(s.rope_base):
-            raise UserError(f"the base of a rotary embedding must be whole, not {s.rope_base}")
+        cls.require_whole_base(s)
         row = p.slices * s.head_size
         return replace(
             p,
@@ -82,8 +76,7 @@ class MeadowSystem(System):
         """Compile, bring the model to INT8, and pack it."""
         report("compiling MEADOW's Verilog; the first time takes minutes")
         self.harness = Harness.compiled(entry_named("meadow"), self.p)
-        tokens = min(CALIBRATION, self.longest)
-        text = self.model.tokens_of(text_named("prose"))[:tokens]
+        text = self.model.calibration(self.longest)
         depends = sha256(f"{self.model.digest} {self.p!r} {text}".encode()).hexdigest()
         self.file = self.folder / f"packed-{depends[:12]}.model"
         self.packed = opened_model(self.file, self.model, text, self.p, report)
@@ -112,10 +105,6 @@ class MeadowSystem(System):
             Block(first=first, count=min(most, tokens - first), predict=first + most >= tokens)
             for first in range(0, tokens, most)
         ]
-
-    def next_block(self, position: int) -> Block:
-        """Return a token by itself."""
-        return Block(first=position, count=1, predict=True)
 
     def run(self, block: Block, tokens: list[int], watch: Callable[[Moving], None]) -> Outcome:
         """Take a block through the Verilog, and through the golden model at the same time."""

@@ -154,6 +154,12 @@ class System(ABC):
                 f"{shape.norm_epsilon}"
             )
 
+    @staticmethod
+    def require_whole_base(shape: ModelShape) -> None:
+        """Refuse a model whose angles cannot be generated from an integer."""
+        if shape.rope_base != int(shape.rope_base):
+            raise UserError(f"the base of a rotary embedding must be whole, not {shape.rope_base}")
+
     def __init__(
         self, model: LanguageModel, parameters: Any, settings: Settings, folder: Path
     ) -> None:
@@ -180,9 +186,9 @@ class System(ABC):
     def prompt_blocks(self, tokens: int) -> list[Block]:
         """Return how a prompt of so many tokens is read."""
 
-    @abstractmethod
     def next_block(self, position: int) -> Block:
-        """Return the block of the generated token at a position."""
+        """Return the block of the generated token at a position: a token by itself."""
+        return Block(first=position, count=1, predict=True)
 
     @abstractmethod
     def run(self, block: Block, tokens: list[int], watch: Callable[[Moving], None]) -> Outcome:

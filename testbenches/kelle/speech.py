@@ -160,17 +160,16 @@ class Speech:
         self.layers, self.prediction, self.seconds = [], None, 0.0
         self.octets_read = self.octets_written = 0
         asked = np.zeros((0, row_write(p).size), np.uint8)
+
+        def watching(number: int) -> Callable[[Moved], None]:
+            return lambda moved: watch(number, moved, began)
+
         for number in range(len(self.model.layers)):
-
-            def told(moved: Moved, number: int = number) -> None:
-                watch(number, moved, began)
-
-            inputs = {"tokens": pack(p.position_bits, np.array([position]))}
+            inputs = self._given(number, position, state)
             if len(asked):
                 inputs["rows"] = asked
-            inputs |= self._given(number, state)
             expected = {"outputs": p.inputs, "normalised": p.inputs}
-            run = self._round(inputs, expected, layer=number, watch=told)
+            run = self._round(inputs, expected, layer=number, watch=watching(number))
             step = self._step(run)
             self._inputs[number][position] = step.normalised
             self._inputs[number].pop(position - p.window - 1, None)
@@ -181,21 +180,16 @@ class Speech:
             self._round({"rows": asked}, {})
         if predict:
             last = len(self.model.layers)
-            inputs = {"tokens": pack(p.position_bits, np.array([position]))}
-
-            def heard(moved: Moved) -> None:
-                watch(last, moved, began)
-
-            run = self._round(
-                inputs | self._given(last, state), {"predictions": 1}, predicts=1, watch=heard
-            )
+            inputs = self._given(last, position, state)
+            run = self._round(inputs, {"predictions": 1}, predicts=1, watch=watching(last))
             found = unpack(p.prediction_layout, run.outputs["predictions"])
             self.prediction = int(found["token"][0]), int(found["sum"][0])
         self.cycles = self._session.cycle - began
 
-    def _given(self, number: int, state: Integers) -> dict[str, Bits]:
-        """Return a step's state and weights."""
+    def _given(self, number: int, position: int, state: Integers) -> dict[str, Bits]:
+        """Return a step's token, state and weights."""
         return {
+            "tokens": pack(self.p.position_bits, np.array([position])),
             "hidden": pack(self.p.slice_layout, state.reshape(-1, self.p.rows)),
             "weights": np.unpackbits(self._beats[number], axis=1, bitorder="little"),
         }
