@@ -1,6 +1,7 @@
 """A small model of random numbers speaks through VEDA's Verilog, and what may go wrong does."""
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,27 @@ def test_verilog_speaks_as_the_golden_model_does(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("cache-*"))
 
 
+def interrupted(
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    blocks: int,
+    before: Callable[..., None] = lambda *arguments: None,
+) -> None:
+    """Interrupt a run in the block behind so many; it says how to go on."""
+    own, done = run.system.run, []
+
+    def interrupting(*arguments: Any) -> Any:
+        done.append(arguments)
+        if len(done) > blocks:
+            before(*arguments)
+            raise KeyboardInterrupt
+        return own(*arguments)
+
+    monkeypatch.setattr(run.system, "run", interrupting)
+    with pytest.raises(Interrupted, match="the same command goes on from there"):
+        spoken(run)
+
+
 def test_long_prompt_is_trimmed_to_the_budget(tmp_path: Path) -> None:
     prompt = [int(token) for token in np.random.default_rng(1).integers(0, 45, 12)]
     run = prepared(tmp_path, random_model(), 3, prompt)
@@ -138,21 +160,12 @@ def test_interrupted_run_goes_on_as_if_nothing_had_been(
     folder = tmp_path / "interrupted"
     run = prepared(folder, random_model(), 7)
     system: Any = run.system
-    done = 0
 
-    def interrupting(*arguments: Any) -> Any:
-        nonlocal done
-        done += 1
-        if done > blocks:
-            # In the middle of a block: the accelerator has written, and the host not yet taken.
-            system.speech.run(arguments[0].plan, system.embedding[arguments[1]])
-            raise KeyboardInterrupt
-        return own(*arguments)
+    def written(block: Any, tokens: list[int], watch: Any) -> None:
+        """In the middle of a block: the accelerator has written, and the host not yet taken."""
+        system.speech.run(block.plan, system.embedding[tokens])
 
-    own = run.system.run
-    monkeypatch.setattr(run.system, "run", interrupting)
-    with pytest.raises(Interrupted, match="the same command goes on from there"):
-        spoken(run)
+    interrupted(run, monkeypatch, blocks, written)
     again = prepared(folder, random_model(), 7)
     assert spoken(again) == whole
     assert again.resumed == run.progress.done > 0

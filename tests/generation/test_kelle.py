@@ -14,11 +14,17 @@ from hdl.catalog import entry_named
 from hdl.entry import Entry
 from hdl.errors import UserError
 from systola.generation.kelle import KelleSystem
-from systola.generation.run import Interrupted, Run
+from systola.generation.run import Run
 from systola.generation.system import Mismatch, Settings
 from testbenches.harness import Harness
 from testbenches.kelle.speech import Speech
-from tests.generation.test_generate import RandomModel, random_model, running, spoken
+from tests.generation.test_generate import (
+    RandomModel,
+    interrupted,
+    random_model,
+    running,
+    spoken,
+)
 
 SETTINGS = Settings(budget=128, reserved=32)
 PROMPT = [3, 1, 4, 1, 5, 9]
@@ -79,18 +85,7 @@ def test_interrupted_run_takes_its_text_through_once_more(
     whole = spoken(prepared(tmp_path, 8))
     folder = tmp_path / "interrupted"
     run = prepared(folder, 8)
-    system: Any = run.system
-    own, done = system.run, []
-
-    def interrupting(*arguments: Any) -> Any:
-        done.append(arguments)
-        if len(done) > 10:
-            raise KeyboardInterrupt
-        return own(*arguments)
-
-    monkeypatch.setattr(system, "run", interrupting)
-    with pytest.raises(Interrupted, match="the same command goes on from there"):
-        spoken(run)
+    interrupted(run, monkeypatch, 10)
     again = prepared(folder, 8)
     assert spoken(again) == whole
     assert again.resumed == 10

@@ -12,10 +12,16 @@ from golden.llm.language_model import LanguageModel
 from golden.meadow.whole_model import embedded
 from hdl.catalog import entry_named
 from systola.generation.meadow import MeadowSystem
-from systola.generation.run import Interrupted, Run
+from systola.generation.run import Run
 from systola.generation.system import Mismatch, Settings
 from testbenches.meadow.speech import Speech
-from tests.generation.test_generate import RandomModel, random_model, running, spoken
+from tests.generation.test_generate import (
+    RandomModel,
+    interrupted,
+    random_model,
+    running,
+    spoken,
+)
 
 SETTINGS = Settings(budget=128, reserved=32)
 PROMPT = [3, 1, 4, 1, 5, 9, 2]
@@ -60,18 +66,7 @@ def test_interrupted_run_goes_on_as_if_nothing_had_been(
     whole = spoken(prepared(tmp_path, 6))
     folder = tmp_path / "interrupted"
     run = prepared(folder, 6)
-    system: Any = run.system
-    own, done = system.run, []
-
-    def interrupting(*arguments: Any) -> Any:
-        done.append(arguments)
-        if len(done) > 3:
-            raise KeyboardInterrupt
-        return own(*arguments)
-
-    monkeypatch.setattr(system, "run", interrupting)
-    with pytest.raises(Interrupted, match="the same command goes on from there"):
-        spoken(run)
+    interrupted(run, monkeypatch, 3)
     again = prepared(folder, 6)
     assert spoken(again) == whole
     assert again.resumed == len(PROMPT) + 2
