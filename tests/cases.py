@@ -20,25 +20,24 @@ def is_short(entry: Entry, preset: str) -> bool:
     return preset != "paper" or "smollm2" not in entry.presets or "smollm2" in entry.long
 
 
-def cases(short: bool) -> list[Any]:
-    """Entry and preset of every case, or of those only that the default suite leaves out."""
-    return [
-        pytest.param(
-            entry,
-            preset,
-            id=f"{entry.top}-{preset}",
-            marks=[] if is_short(entry, preset) == short else [pytest.mark.full],
-        )
-        for entry in CATALOG
-        for preset in entry.presets
-        if short or (preset not in entry.long and not is_short(entry, preset))
-    ]
+def case(entry: Entry, preset: str, *marks: Any) -> Any:
+    """Return a preset of a unit as a test's parameters."""
+    return pytest.param(entry, preset, id=f"{entry.top}-{preset}", marks=marks)
 
 
-CASES = cases(short=True)
+CASES = [
+    case(entry, preset, *([] if is_short(entry, preset) else [pytest.mark.full]))
+    for entry in CATALOG
+    for preset in entry.presets
+]
 """All; those that are not short are marked for the full suite."""
 
-LINTED = cases(short=False)
+LINTED = [
+    case(entry, preset)
+    for entry in CATALOG
+    for preset in entry.presets
+    if preset not in entry.long and not is_short(entry, preset)
+]
 """Those that the default suite emits and lints, and leaves to the full suite to simulate."""
 
 PORTS = Path(__file__).with_name("ports.json")
