@@ -1,12 +1,12 @@
 """Decoder layers on LAD, bit for bit: norms, projections, heads, feed-forward layer."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.arith.float_values import values
+from golden.arith.float_values import QUIET_NAN, values
 from golden.lad.lad_tile import LadTile, Step
 from golden.lad.linear.linear_module import linear
 from golden.lad.sfm.special_function_module import add, norm, rotary, silu
@@ -14,6 +14,8 @@ from hdl.lad.lad_parameters import LadParameters
 
 Codes = NDArray[np.uint16]
 Reals = NDArray[np.float64]
+Project = Callable[[str, Codes], Codes]
+"""From a matrix's name and what it multiplies to the sums."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +54,7 @@ def decoder_layer(
     sine: Codes,
     *,
     numbers: Sequence[int],
+    project: Project | None = None,
 ) -> tuple[Codes, list[Step]]:
     """Return a token's hidden state [width] behind the layer, and its heads' steps.
 
@@ -67,13 +70,19 @@ def decoder_layer(
         Of the token's position.
     numbers : Sequence[int]
         Of each query head, which of the tile's heads it is.
+    project : Project, optional
+        Multiplies by the layer's matrices in another way, to the same codes.
     """
     size = tile.parameters.vector.head_size
     w = weights
-    normed = _norm(state, w.input_norm, w.epsilon, size)
+
+    def plainly(name: str, inputs: Codes) -> Codes:
+        return linear(getattr(w, name), inputs[np.newaxis], head_size=size)[0]
+
+    by = project or plainly
+    normed = row_norm(state, w.input_norm, w.epsilon, size)
     queries, keys, vectors = (
-        linear(matrix, normed[np.newaxis], head_size=size)[0].reshape(-1, size)
-        for matrix in (w.query, w.key, w.value)
+        by(name, normed).reshape(-1, size) for name in ("query", "key", "value")
     )
     queries, keys = (rotary(heads, cosine, sine) for heads in (queries, keys))
     shared = len(queries) // len(keys)
@@ -81,14 +90,25 @@ def decoder_layer(
         tile.step(number, query, keys[head // shared], vectors[head // shared])
         for head, (number, query) in enumerate(zip(numbers, queries, strict=True))
     ]
-    state = _joined(state, w.output, np.concatenate([step.output for step in steps]), size)
-    normed = _norm(state, w.post_norm, w.epsilon, size)
-    gate, up = (
-        linear(matrix, normed[np.newaxis], head_size=size)[0].reshape(-1, size)
-        for matrix in (w.gate, w.up)
-    )
-    state = _joined(state, w.down, silu(gate, up).reshape(-1), size)
+    state = add(state, by("output", np.concatenate([step.output for step in steps])))
+    normed = row_norm(state, w.post_norm, w.epsilon, size)
+    gate, up = (by(name, normed).reshape(-1, size) for name in ("gate", "up"))
+    state = add(state, by("down", silu(gate, up).reshape(-1)))
     return state, steps
+
+
+def first_largest(sums: Codes) -> tuple[int, int]:
+    """Return which of a vocabulary's sums is the largest, the first of equal ones, and its code.
+
+    Both zeros are equal, and are shown as +0; a NaN is below every number.
+    """
+    size = (sums & 0x7FFF).astype(np.int32)
+    number = np.where(sums >> 15 == 1, -size, size)
+    number[size > 0x7C00] = -0x8000
+    token = int(np.argmax(number))
+    if number[token] == -0x8000:
+        return token, QUIET_NAN
+    return token, int(sums[token]) if number[token] else 0
 
 
 @dataclass(frozen=True)
@@ -116,7 +136,7 @@ class Lad:
     def token(
         self, layers: Sequence[LayerWeights], states: Codes, cosines: Codes, sines: Codes
     ) -> tuple[Codes, list[Step]]:
-        """Return the hidden states [batch, width] behind all layers, and all steps.
+        """Return the hidden states [layers, batch, width] behind each layer, and all steps.
 
         Parameters
         ----------
@@ -134,9 +154,30 @@ class Lad:
                 state, done = decoder_layer(
                     self.tile, weights, state, cosine, sine, numbers=numbers
                 )
+                outputs.append(state)
                 steps += done
-            outputs.append(state)
-        return np.stack(outputs), steps
+        return np.stack(outputs).reshape(len(states), len(layers), -1).swapaxes(0, 1), steps
+
+    def sums(self, norm_weight: Codes, vocabulary: Codes, states: Codes) -> Codes:
+        """Return each sample's sums [batch, tokens] of the vocabulary.
+
+        Parameters
+        ----------
+        norm_weight : array [width]
+            FP16 codes of the last norm.
+        vocabulary : array [tokens, width]
+            FP16 codes of the matrix.
+        states : array [batch, width]
+            Behind the last layer.
+        """
+        size = self.p.head_size
+        normed = np.stack([row_norm(state, norm_weight, self.p.epsilon, size) for state in states])
+        return linear(vocabulary, normed, head_size=size)
+
+    def vocabulary_products(self) -> int:
+        """Return the same of the vocabulary's matrix."""
+        p = self.p
+        return p.batch * p.pieces * p.piece_groups * p.width if p.vocabulary else 0
 
     def products(self, weights: LayerWeights) -> int:
         """Return how many products of slices a layer's matrices need of each vector unit."""
@@ -153,14 +194,10 @@ class Lad:
         )
 
 
-def _norm(state: Codes, weight: Codes, epsilon: int, size: int) -> Codes:
+def row_norm(state: Codes, weight: Codes, epsilon: int, size: int) -> Codes:
+    """Return a hidden state [width] normalised, without its mean."""
     normed = norm(state, weight, weight, np.array(epsilon), head_size=size, rms=True)
     return normed.reshape(state.shape)
-
-
-def _joined(state: Codes, matrix: Codes, inputs: Codes, size: int) -> Codes:
-    """Return the state with a projection added to it."""
-    return add(state, linear(matrix, inputs[np.newaxis], head_size=size)[0])
 
 
 def exact_layer(

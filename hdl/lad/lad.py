@@ -43,6 +43,9 @@ class Lad(Unit):
     order. A head-sample's number is ``((layer * kv_heads + kv_head) * batch + sample) * shared``
     and the query head's place among the `shared` ones of its key/value head.
 
+    With a `vocabulary` a token that `predicts` goes on: its states' norm meets the matrix of all
+    tokens, piece by piece, and the token with the largest sum leaves.
+
     **Latency** that of its operations, one behind the other; see the page. **Throughput** a token
     of each sample at a time.
 
@@ -57,14 +60,20 @@ class Lad(Unit):
     -------
     slices : In(stream)
         `values` from outside, a head's size of FP16 numbers each: cosines of all samples, sines of
-        all samples, each with its sample's `length` from 1 on; the hidden states, slice by slice of
-        all samples; of each layer the weights of the first norm, then those of the second one.
+        all samples, each with its sample's `length` from 1 on, and with a vocabulary whether the
+        token `predicts`; the hidden states, slice by slice of all samples; of each layer the
+        weights of the first norm, then those of the second one; those of the last norm, if the
+        token predicts.
     weights : In(stream)
         As of the linear module: in each layer the rows of queries, keys and values as one matrix,
         the output's, gate and up as one, down. Queries are divided by the root of the head size.
+        If the token predicts, `LadParameters.pieces` of the vocabulary, each with as many groups.
     states : Out(stream)
         The hidden states behind the last layer, as they came, and whether any denominator of the
-        token was `not_positive`.
+        token was `not_positive`; with a vocabulary behind each layer, and any until there.
+    predictions : Out(stream)
+        Sample by sample the `token` with the largest `sum`, the smallest of equal ones; only with a
+        vocabulary.
     groups, keys, active, caches : In(stream)
         As of the tile.
     appends, group_requests, key_requests, active_requests, cache_requests : Out(stream)
@@ -91,6 +100,7 @@ class Lad(Unit):
                 "slices": In(stream.Signature(p.slice_layout)),
                 "states": Out(stream.Signature(p.state_layout)),
             }
+            | ({"predictions": Out(stream.Signature(p.prediction_layout))} if p.vocabulary else {})
             | {name: members[name] for name in (*FETCHED, *MEMORY)}
             | ({name: members[name] for name in COUNTED} if p.tile.prefetched else {})
         )
@@ -112,4 +122,6 @@ class Lad(Unit):
             m.d.comb += [getattr(self, name).eq(getattr(tile, name)) for name in COUNTED]
         connect_streams(m, self.slices, sequencer.slices)
         connect_streams(m, sequencer.states, self.states)
+        if self.parameters.vocabulary:
+            connect_streams(m, sequencer.predictions, self.predictions)
         return m

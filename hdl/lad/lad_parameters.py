@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from amaranth.hdl import unsigned
 from amaranth.lib import data
 
+from hdl.lad.fp16 import FP16
 from hdl.lad.lad_tile_parameters import LadTileParameters
 from hdl.lad.lad_tiles_parameters import LadTilesParameters
 from hdl.parameters import Parameters, Range, parameter_object, require
@@ -70,6 +71,8 @@ class LadParameters(Parameters):
         key/value heads, which the paper's Figure 6 has as many of.
     epsilon : int
         FP16 code of what norms add to the mean square; the default is 1e-5.
+    vocabulary : int
+        Tokens of which one is predicted behind the last layer; 0: none.
 
     Raises
     ------
@@ -87,6 +90,7 @@ class LadParameters(Parameters):
     batch: Annotated[int, Range(1, "tile.linear.samples", "samples")] = 1
     periods: Annotated[int, Range(1, "kv_heads", "parts")] = 1
     epsilon: Annotated[int, Range(1, 0x7BFF, "FP16 code")] = 0x00A8
+    vocabulary: Annotated[int, Range(0, 1 << 20, "tokens")] = 0
 
     def __post_init__(self) -> None:
         """Check the rules between the parameters."""
@@ -149,6 +153,16 @@ class LadParameters(Parameters):
         return -(-self.most_sums * self.head_size // self.tile.linear.units)
 
     @property
+    def pieces(self) -> int:
+        """Parts of the vocabulary's matrix, each a linear layer as large as the others may be."""
+        return -(-self.vocabulary // (self.most_groups * self.tile.linear.units))
+
+    @property
+    def piece_groups(self) -> int:
+        """Groups of outputs of each piece; of the last one's some may be no tokens."""
+        return -(-self.vocabulary // (self.pieces * self.tile.linear.units))
+
+    @property
     def areas(self) -> Areas:
         """Where everything stands on chip."""
         inputs = self.width * self.batch
@@ -167,7 +181,15 @@ class LadParameters(Parameters):
     def slice_layout(self) -> data.StructLayout:
         """Payload of the stream of slices from outside."""
         values = self.tile.vector.vector_layout
-        return data.StructLayout({"values": values, "length": self.tile.length_shape})
+        return data.StructLayout(
+            {"values": values, "length": self.tile.length_shape}
+            | ({"predicts": 1} if self.vocabulary else {})
+        )
+
+    @property
+    def prediction_layout(self) -> data.StructLayout:
+        """Payload of the stream of predictions."""
+        return data.StructLayout({"token": range(self.vocabulary), "sum": FP16})
 
     @property
     def state_layout(self) -> data.StructLayout:

@@ -58,8 +58,10 @@ TINY = LadParameters(
     kv_heads=1,
     feed_forward=12,
     batch=2,
+    vocabulary=45,
 )
-"""Two query heads share keys and values of each sample; the last group of sums is not full."""
+"""Two query heads share keys and values of each sample; the last group of sums is not full, and of
+the vocabulary's last piece one is empty."""
 TINY_TURNS = replace(
     TINY,
     tile=replace(TINY.tile, heads=6, linear=replace(TINY.tile.linear, samples=4, groups=2)),
@@ -69,6 +71,7 @@ TINY_TURNS = replace(
     kv_heads=3,
     batch=4,
     periods=3,
+    vocabulary=0,
 )
 """The paper's Figure 6: four samples, three heads, two tiles."""
 

@@ -43,6 +43,17 @@ def real_weights(p: LadParameters, layer: int) -> LayerWeights:
     )
 
 
+def real_vocabulary(p: LadParameters) -> tuple[Codes, Codes]:
+    """Return a last norm's weights [width], and a matrix [tokens, width] with equal rows.
+
+    The rows are SmolLM2's of a feed-forward layer. Of the equal ones the first has to win, also
+    where others are between them.
+    """
+    weights = real_weights(p, LAYERS[-1])
+    rows = resized(weights.gate, -(-p.vocabulary // 2))
+    return weights.post_norm, np.concatenate([rows, rows])[: p.vocabulary]
+
+
 def real_states(p: LadParameters, layer: int, tokens: range) -> Codes:
     """Return the hidden states [tokens, width] that come into a layer of SmolLM2."""
     trace = open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
@@ -76,6 +87,7 @@ class LayerDriver:
         cosines: Codes,
         sines: Codes,
         lengths: list[int],
+        vocabulary: tuple[Codes, Codes] | None = None,
     ) -> None:
         """Offer what a token of each sample needs.
 
@@ -89,9 +101,12 @@ class LayerDriver:
             Of each sample's position.
         lengths : list[int]
             Of each sample, with this token.
+        vocabulary : tuple, optional
+            The last norm's weights [width] and the matrix [tokens, width], if the token predicts.
         """
         size = self.p.head_size
-        self._slices(np.concatenate([cosines, sines]), np.tile(lengths, 2))
+        predicts = int(vocabulary is not None)
+        self._slices(np.concatenate([cosines, sines]), np.tile(lengths, 2), predicts)
         # Slice by slice of all samples.
         self._slices(states.reshape(len(states), -1, size).swapaxes(0, 1))
         for w in layers:
@@ -104,9 +119,18 @@ class LayerDriver:
             self._matrix(w.output)
             self._matrix(np.concatenate([w.gate, w.up]))
             self._matrix(w.down)
+        if vocabulary is not None:
+            norm, matrix = vocabulary
+            self._slices(norm)
+            # Rows behind the last token's are noise, as those behind any matrix.
+            rows = self.p.piece_groups * self.p.tile.linear.units
+            missing = self.p.pieces * rows - len(matrix)
+            noise = self.streams.bench.numpy_rng.integers(0, 1 << 16, (missing, matrix.shape[1]))
+            for piece in np.split(np.concatenate([matrix, noise]), self.p.pieces):
+                self._matrix(piece)
 
     def received(self, payloads: list[int]) -> tuple[Codes, NDArray[Any]]:
-        """Return hidden states [tokens, batch, width] and each slice's flag [tokens, slices]."""
+        """Return hidden states [times, batch, width] and each slice's flag [times, slices]."""
         p, layout = self.p, self.p.state_layout
         got = unpack(layout, from_integers(payloads, layout.size))
         shape = (-1, p.width, p.batch, p.head_size)
@@ -114,9 +138,11 @@ class LayerDriver:
         states = values.swapaxes(1, 2).reshape(len(values), p.batch, -1)
         return states, got["not_positive"].reshape(len(values), -1)
 
-    def _slices(self, values: Codes, lengths: Any = None) -> None:
+    def _slices(self, values: Codes, lengths: Any = None, predicts: int = 0) -> None:
         values = values.reshape(-1, self.p.head_size)
         fields = {"values": values, "length": np.zeros(len(values)) if lengths is None else lengths}
+        if self.p.vocabulary:
+            fields["predicts"] = np.full(len(values), predicts)
         self.streams.slices.send(to_integers(pack(self.p.slice_layout, fields)))
 
     def _matrix(self, matrix: Codes) -> None:

@@ -1,5 +1,6 @@
 """Testbench of LAD: hidden states in, hidden states behind all layers out, token after token."""
 
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -8,21 +9,46 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden.arith.float_values import codes
-from golden.lad.lad import Lad
+from golden.lad.lad import Lad, first_largest
 from golden.lad.lad_tile import Step, equation_7
 from golden.lad.lad_tiles import lad_tiles
 from hdl.lad.lad_parameters import LadParameters
 from testbenches.applicable import only_if
 from testbenches.bench import Bench, catalog_parameters, record_fact
-from testbenches.lad.layer_driver import LayerDriver, real_states, real_weights
+from testbenches.lad.layer_driver import (
+    LayerDriver,
+    real_states,
+    real_vocabulary,
+    real_weights,
+)
 from testbenches.lad.outside import Outside
 from testbenches.lad.schedule import Schedule
 from testbenches.lad.sfm.tb_special_function_module import angles
 from testbenches.lad.vectors import LAYERS
 from testbenches.lad.vectors import prepare as prepare
+from testbenches.packing import from_integers, unpack
 from testbenches.streams import four_states
 
 Codes = NDArray[np.uint16]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What the model gives for a token of each sample.
+
+    Members
+    -------
+    states : array [layers, batch, width]
+        Behind each layer.
+    steps : list of Step
+        Sample by sample, layer by layer, head by head.
+    predictions : list of (int, int)
+        Of each sample the token and its sum, if the token predicts.
+    """
+
+    states: Codes
+    steps: list[Step]
+    predictions: list[tuple[int, int]]
 
 
 class LadBench:
@@ -35,18 +61,22 @@ class LadBench:
             self.bench.source(name, source) for name in ("slices", "weights")
         )
         self.states = self.bench.sink("states", sink)
+        self.predictions = self.bench.sink("predictions", sink) if self.p.vocabulary else None
         self.driver = LayerDriver(self, self.p)
         self.outside = Outside(self.bench, self.p.tile, source, sink, shared=self.p.shared_tiles)
         self.rng = self.bench.numpy_rng
         self.layers = [
             real_weights(self.p, LAYERS[layer % len(LAYERS)]) for layer in range(self.p.layers)
         ]
+        self.vocabulary = real_vocabulary(self.p) if self.p.vocabulary else None
 
     async def begin(self) -> Lad:
         """Reset; let each sample have some positions more than the one before."""
         p, rng = self.p, self.rng
         await self.bench.reset()
         self.states.received.clear()
+        if self.predictions:
+            self.predictions.received.clear()
         model = Lad(p, lad_tiles(p.shared_tiles))
         for layer in range(p.layers):
             for sample in range(p.batch):
@@ -66,7 +96,7 @@ class LadBench:
         """Return how many positions a sample has before its first token."""
         return min(3 * sample, max(self.p.tile.capacity - 3, 0))
 
-    def offer(self, model: Lad, token: int) -> tuple[Codes, list[Step]]:
+    def offer(self, model: Lad, token: int) -> Answer:
         """Offer a token of each sample; return what the model gives."""
         p = self.p
         first = 1 + token * p.batch
@@ -74,8 +104,12 @@ class LadBench:
         lengths = [model.tile.heads[model.numbers(0, one)[0]].length + 1 for one in range(p.batch)]
         turns = [angles(p.tile.sfm, length - 1) for length in lengths]
         cosines, sines = (np.stack([turn[part] for turn in turns]) for part in range(2))
-        self.driver.send(self.layers, states, cosines, sines, lengths)
-        return model.token(self.layers, states, cosines, sines)
+        # Tokens of a prompt do not predict.
+        vocabulary = self.vocabulary if token % 3 != 1 else None
+        self.driver.send(self.layers, states, cosines, sines, lengths, vocabulary)
+        behind, steps = model.token(self.layers, states, cosines, sines)
+        sums = model.sums(*vocabulary, behind[-1]) if vocabulary else []
+        return Answer(states=behind, steps=steps, predictions=[first_largest(one) for one in sums])
 
     async def run(self, tokens: int) -> tuple[int, int]:
         """Take tokens through all layers; compare the states, and what stands outside.
@@ -87,25 +121,54 @@ class LadBench:
         start = self.bench.cycle
         answers = [self.offer(model, token) for token in range(tokens)]
         slices = p.width * p.batch
-        await self.bench.run(until=lambda: len(self.states.received) == tokens * slices)
+        times = p.layers if p.vocabulary else 1
+        predicted = [pair for answer in answers for pair in answer.predictions]
+        await self.bench.run(
+            until=lambda: (
+                len(self.states.received) == tokens * times * slices
+                and (not self.predictions or len(self.predictions.received) == len(predicted))
+            )
+        )
         for _ in range(20):
             await self.bench.step()
         cycles, payloads = zip(*self.states.received, strict=True)
         got, flags = self.driver.received(list(payloads))
         self.bench.compare(
             "states",
-            np.stack([states for states, _steps in answers]).astype(np.int64),
+            np.concatenate([answer.states[-times:] for answer in answers]).astype(np.int64),
             got.astype(np.int64),
             cycles=list(cycles[::slices]),
             show=hex,
         )
-        flagged = [any(step.not_positive for step in steps) for _states, steps in answers]
-        shown = np.repeat(np.array(flagged, np.int64)[:, np.newaxis], slices, axis=1)
+        flagged = np.concatenate([self._flags(answer)[-times:] for answer in answers])
+        shown = np.repeat(flagged.astype(np.int64)[:, np.newaxis], slices, axis=1)
         self.bench.compare("not_positive", shown, flags)
-        self.outside.check(model.tile.heads, [step for _states, steps in answers for step in steps])
+        end = cycles[-1]
+        if self.predictions:
+            end = self._check_predictions(predicted)
+        steps = [step for answer in answers for step in answer.steps]
+        self.outside.check(model.tile.heads, steps)
         products = tokens * sum(model.products(weights) for weights in self.layers)
-        steps = sum(equation_7(p.tile, step) for _states, steps in answers for step in steps)
-        return cycles[-1] - start, round((products + steps) / p.tiles)
+        products += len(predicted) // p.batch * model.vocabulary_products()
+        bound = products + sum(equation_7(p.tile, step) for step in steps)
+        return end - start, round(bound / p.tiles)
+
+    def _flags(self, answer: Answer) -> NDArray[np.bool_]:
+        """Return whether any denominator until behind each layer was not positive."""
+        flags = np.array([step.not_positive for step in answer.steps])
+        layers = flags.reshape(self.p.batch, self.p.layers, -1).any(axis=(0, 2))
+        return np.logical_or.accumulate(layers)
+
+    def _check_predictions(self, expected: list[tuple[int, int]]) -> int:
+        """Compare tokens and sums; return the last one's cycle."""
+        assert self.predictions is not None
+        cycles, payloads = zip(*self.predictions.received, strict=True)
+        layout = self.p.prediction_layout
+        got = unpack(layout, from_integers(list(payloads), layout.size))
+        tokens, sums = np.array(expected).T
+        self.bench.compare("token", tokens, got["token"], cycles=list(cycles))
+        self.bench.compare("sum", sums, got["sum"], cycles=list(cycles), show=hex)
+        return cycles[-1]
 
 
 TOKENS = 20

@@ -94,6 +94,8 @@ class Operation:
         Of the special function module.
     outputs : int
         Slices of a linear layer's output.
+    groups : int
+        Instead of them groups of sums of which none is written: those of a piece of the vocabulary.
     joins : bool
         It begins when the attention of all heads has been written.
     """
@@ -102,6 +104,7 @@ class Operation:
     writes: tuple[tuple[Source, Walk], ...] = ()
     function: Function = Function.ADD
     outputs: int = 0
+    groups: int = 0
     joins: bool = False
 
 
@@ -109,6 +112,7 @@ class Operation:
 class LayerProgram:
     """The operations of a token: its arrival, a layer as often as there are layers, its leaving.
 
+    With a vocabulary the states leave behind each layer, and the last line is a piece of it.
     A layer's projections and steps are repeated for each period. Every linear layer goes from the
     area of inputs, or that of the attention, to that of sums; every function in between goes back.
     The loops over samples are the middle ones.
@@ -145,9 +149,16 @@ class LayerProgram:
         self._gate()
         self._linear(p.gated, p.width)
         self._residual(states)
-        # Lines from here are repeated for each layer.
+        leaves = Operation(((Way.STATES, states),))
+        if p.vocabulary:
+            self.operations.append(leaves)
+        # Lines up to here are repeated for each layer.
         self.layer = range(first, len(self.operations))
-        self.operations.append(Operation(((Way.STATES, states),)))
+        if p.vocabulary:
+            self._norm()
+            self._piece()
+        else:
+            self.operations.append(leaves)
 
     def _all(self, base: int, slices: int) -> Walk:
         """Walk over the slices of all samples, one side by side with the other samples'."""
@@ -185,6 +196,12 @@ class LayerProgram:
         given = (Source.SUMS, Walk(at.sums, inner=(outputs * p.batch, 1)))
         operation = Operation((task, taken), (given,), outputs=outputs, joins=attended)
         self.operations.append(operation)
+
+    def _piece(self) -> None:
+        """Multiply by the next rows of the vocabulary's matrix, whose sums are only compared."""
+        p, base = self.p, self.p.areas.inputs
+        taken = (Way.INPUTS, Walk(base, inner=(p.width * p.batch, 1)))
+        self.operations.append(Operation(((Way.TASK, Walk(base)), taken), groups=p.piece_groups))
 
     def _rotary(self) -> None:
         """Turn queries and keys where they stand: cosine and sine are one inner loop."""
@@ -255,6 +272,7 @@ class LayerProgram:
                 "joins": 1,
                 "rest": range(p.tile.linear.units + 1),
             }
+            | ({"compares": 1} if p.vocabulary else {})
         )
 
     @property
@@ -265,7 +283,7 @@ class LayerProgram:
     def _bits(self, operation: Operation) -> int:
         """Return an operation's bits."""
         units, rows = self.p.tile.linear.units, operation.outputs * self.p.head_size
-        groups = -(-rows // units)
+        groups = operation.groups or -(-rows // units)
         rounds, more = divmod(max(groups - 1, 0), self.p.tiles)
         nowhere = Walk(0)
         # Every line of the table has all fields; what is not used is never looked at.
@@ -287,6 +305,8 @@ class LayerProgram:
             "more": more,
             "joins": operation.joins,
             # The last group's rows that there are.
-            "rest": rows - (groups - 1) * units if groups else 0,
+            "rest": rows - (groups - 1) * units if operation.outputs else 0,
         }
+        if self.p.vocabulary:
+            fields["compares"] = bool(operation.groups)
         return self.layout.const(fields).as_value().value

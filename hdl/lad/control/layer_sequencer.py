@@ -7,6 +7,7 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
+from hdl.lad.control.largest_sum import LargestSum
 from hdl.lad.control.layer_program import MOVES, LayerProgram, Source, Way
 from hdl.lad.control.slice_walk import SliceWalk
 from hdl.lad.control.sum_slices import SumSlices
@@ -59,7 +60,7 @@ class LayerSequencer(Unit):
     -------
     slices : In(stream)
         What comes from outside, in the program's order: `values`; with angles their sample's
-        `length`.
+        `length`, and with a vocabulary whether the token `predicts`.
     sums, results, outputs : In(stream)
         From linear module, special function module and attention.
     tasks, inputs, vectors, factors, addends, steps : Out(stream)
@@ -68,7 +69,9 @@ class LayerSequencer(Unit):
         The head-samples of a token's steps, as soon as it is there.
     states : Out(stream)
         Hidden states behind the last layer, slice by slice, of all samples; and whether any
-        denominator on the way was `not_positive`.
+        denominator on the way was `not_positive`. With a vocabulary those behind every layer.
+    predictions : Out(stream)
+        As of `LargestSum`; only with a vocabulary.
     """
 
     def __init__(self, *, parameters: LadParameters) -> None:
@@ -90,7 +93,7 @@ class LayerSequencer(Unit):
             "steps": p.shared_tiles.named(tile.step_layout),
             "coming": p.shared_tiles.named(tile.head_layout),
             "states": p.state_layout,
-        }
+        } | ({"predictions": p.prediction_layout} if p.vocabulary else {})
         super().__init__(
             {name: In(stream.Signature(layout)) for name, layout in taken.items()}
             | {name: Out(stream.Signature(layout)) for name, layout in given.items()}
@@ -110,15 +113,21 @@ class LayerSequencer(Unit):
         starts, attended = Signal(), Signal()
         self._write(m, operation, begin, memory, writing, (starts, attended))
         busy = shown.busy | writing
-        first, ended = self._advance(m, operation, begin, busy, (starts, attended))
+        if p.vocabulary:
+            busy |= self._predict(m, operation, begin)
+        # Angles come first: what came with them stays for the token.
+        predicts = Signal(reset_less=True)
+        first, ended = self._advance(m, operation, begin, busy, (starts, attended, predicts))
         self._name_heads(m, first & writing)
         self._hand_out(m, operation, shown, memory.read_data)
         self._begin_steps(m, shown, memory.read_data, ended)
 
-        # Angles come first, all samples' twice: the lengths that came last stay.
+        # All samples' lengths come twice: those that came last stay.
         lengths = [Signal(p.tile.length_shape, name=f"length_{i}") for i in range(p.batch)]
         with m.If(first & self.slices.valid & self.slices.ready):
             m.d.sync += Cat(lengths).eq(Cat(*lengths[1:], self.slices.payload.length))
+            if p.vocabulary:
+                m.d.sync += predicts.eq(self.slices.payload.predicts)
         not_positive = Signal()
         with m.If(ended):
             m.d.sync += not_positive.eq(0)
@@ -131,11 +140,16 @@ class LayerSequencer(Unit):
         return m
 
     def _advance(
-        self, m: Module, operation: Any, begin: Value, busy: Value, layers: tuple[Signal, Signal]
+        self,
+        m: Module,
+        operation: Any,
+        begin: Value,
+        busy: Value,
+        course: tuple[Signal, Signal, Signal],
     ) -> tuple[Value, Signal]:
         """Go through the table; return whether at the first line, and whether a token ends."""
         p, layer, period = self.parameters, self.program.layer, self.program.period
-        starts, attended = layers
+        starts, attended, predicts = course
         lines = self.program.table
         table = Array(Const(bits, self.program.layout.size) for bits in lines)
         line, number, ended = Signal(range(len(lines))), Signal(range(p.layers)), Signal()
@@ -160,11 +174,45 @@ class LayerSequencer(Unit):
                     m.d.sync += number.eq(0)
                     with m.If(number != p.layers - 1):
                         m.d.sync += [number.eq(number + 1), line.eq(layer.start)]
-                with m.If(line == len(lines) - 1):
+                with m.If(self._last(m, line, number, predicts)):
                     m.d.sync += line.eq(0)
                     m.d.comb += ended.eq(1)
                 m.next = "FETCH"
         return line == 0, ended
+
+    def _last(self, m: Module, line: Signal, number: Value, predicts: Value) -> Value:
+        """Return whether a line is a token's last, when it is done."""
+        p, last = self.parameters, len(self.program.operations) - 1
+        if not p.vocabulary:
+            return line == last
+        piece = Signal(range(p.pieces))
+        layers_end = (line == self.program.layer.stop - 1) & (number == p.layers - 1)
+        # Its last line is a piece of the vocabulary, and is repeated as often as there are pieces.
+        with m.If(line == last):
+            m.d.sync += [piece.eq(piece + 1), line.eq(last)]
+            with m.If(piece == p.pieces - 1):
+                m.d.sync += piece.eq(0)
+        return (layers_end & ~predicts) | ((line == last) & (piece == p.pieces - 1))
+
+    def _predict(self, m: Module, operation: Any, begin: Value) -> Signal:
+        """Let sums of the vocabulary be compared; return whether a piece's are still coming."""
+        comparing = Signal()
+        m.submodules.largest_sum = largest = LargestSum(parameters=self.parameters)
+        connect_streams(m, largest.predictions, self.predictions)
+        sums = self.sums
+        written = m.submodules.sum_slices.sums
+        m.d.comb += [
+            largest.sums.payload.eq(sums.payload),
+            written.payload.eq(sums.payload),
+            largest.sums.valid.eq(sums.valid & comparing),
+            written.valid.eq(sums.valid & ~comparing),
+            sums.ready.eq(Mux(comparing, largest.sums.ready, written.ready)),
+        ]
+        with m.If(begin):
+            m.d.sync += comparing.eq(operation.compares)
+        with m.Elif(sums.valid & sums.ready & sums.payload.last):
+            m.d.sync += comparing.eq(0)
+        return comparing
 
     def _read(self, m: Module, operation: Any, begin: Value, memory: Any) -> _Shown:
         """Let an operation's moves take turns wherever an inner loop ends."""
@@ -233,7 +281,8 @@ class LayerSequencer(Unit):
         m.submodules.sum_slices = sums = SumSlices(
             parameters=p.tile.linear, batch=p.batch, most=p.most_groups
         )
-        connect_streams(m, self.sums, sums.sums)
+        if not p.vocabulary:
+            connect_streams(m, self.sums, sums.sums)
         m.d.comb += [
             sums.groups.eq(operation.groups),
             sums.rest.eq(operation.rest),
