@@ -5,7 +5,7 @@
 //
 // The one argument is a file of lines, each a role, names and numbers:
 //   settings RESET PATIENCE TRAIL SEED PROGRESS LIMIT
-//   source VALID READY PAYLOAD NAME FILE            drive an input stream
+//   source VALID READY PAYLOAD NAME FILE [FIRST OCTETS]         drive an input stream
 //   sink VALID READY PAYLOAD NAME FILE EXPECTED     receive an output stream
 //   drive PORT FILE                                 set an input every cycle; its last item stays
 //   record PORT FILE                                write an output every cycle
@@ -16,6 +16,10 @@
 //   reads VALID READY PAYLOAD / words VALID READY PAYLOAD / writes VALID READY PAYLOAD
 //   bank LATENCY BURSTS OCTETS FILE WRITABLE        offer a memory of words behind the ports that follow
 //   read_port / write_port VALID READY PAYLOAD VALID READY PAYLOAD NAME ADDRESS LENGTH WORD [TRACE]
+//   row_reader VALID READY PAYLOAD VALID READY PAYLOAD ROWS LENGTH LATENCY LIMIT    answers to requests
+//   row_writer VALID READY PAYLOAD ROWS             keep rows
+//      ROWS: NAME FILE TILES LANES COUNT HEAD TILE PLACE, and a number of planes, each as FIRST EACH
+//      OCTETS WIDTH OFFSET; HEAD, TILE, PLACE and LENGTH are an offset and a width of the payload's bits
 //   layout CHANNELS LINE ADDRESS R_ADDRESSES R_BEATS BEATS W_ADDRESSES W_ENABLES W_WORDS   in bits
 // When all that is expected has come, a line on the standard output says when. Each line on the
 // standard input then names the settings of a further round, in which the design and its memories
@@ -34,6 +38,7 @@
 #include "verilated.h"
 #include PORTS
 #include "harness_banks.h"
+#include "harness_rows.h"
 
 using Parts = std::vector<std::unique_ptr<Part>>;
 
@@ -59,6 +64,7 @@ struct Run {
     void add_stream(const std::string& role, std::istream& line);
     void add_memory(const std::string& role, std::istream& line);
     void add_bank(const std::string& role, std::istream& line);
+    void add_rows(const std::string& role, std::istream& line);
     Memory& memory() { return static_cast<Memory&>(*memories.back()); }
 
     template <typename Act>
@@ -108,6 +114,10 @@ void Run::add_stream(const std::string& role, std::istream& line) {
         part->s = stream(line);
         line >> part->name >> std::quoted(path);
         read.push_back(part->file = open(path, "rb"));
+        if (uint64_t first, octets; line >> first >> octets) {
+            part->left = octets;
+            fseeko(part->file, first, SEEK_SET);
+        }
         part->pauses = pauses();
         parts.push_back(std::move(part));
     } else if (role == "sink") {
@@ -204,6 +214,42 @@ void Run::add_bank(const std::string& role, std::istream& line) {
     }
 }
 
+void Run::add_rows(const std::string& role, std::istream& line) {
+    const auto bits = [&] {
+        Bits found;
+        line >> found.offset >> found.width;
+        return found;
+    };
+    const auto fill = [&](RowPort& part) {
+        std::string path;
+        size_t planes;
+        part.stream = stream(line);
+        line >> part.name >> std::quoted(path) >> part.tiles >> part.lanes >> part.count;
+        part.file = map_file(path, true);
+        part.head = bits();
+        part.tile = bits();
+        part.place = bits();
+        part.pauses = pauses();
+        line >> planes;
+        part.planes.resize(planes);
+        for (auto& plane : part.planes) 
+            line >> plane.first >> plane.each >> plane.octets >> plane.width >> plane.offset;
+    };
+    if (role == "row_reader") {
+        auto part = std::make_unique<RowReader>(cycle);
+        part->answers = stream(line);
+        fill(*part);
+        part->length = bits();
+        line >> part->latency >> part->limit;
+        part->answer_pauses = pauses();
+        memories.push_back(std::move(part));
+    } else {
+        auto part = std::make_unique<RowWriter>(cycle);
+        fill(*part);
+        memories.push_back(std::move(part));
+    }
+}
+
 void Run::configure(const std::string& path) {
     parts.clear();
     std::ifstream settings(path);
@@ -218,6 +264,8 @@ void Run::configure(const std::string& path) {
             add_memory(role, line);
         else if (role == "bank" || role == "read_port" || role == "write_port")
             add_bank(role, line);
+        else if (role == "row_reader" || role == "row_writer")
+            add_rows(role, line);
         else
             add_stream(role, line);
     }

@@ -24,7 +24,7 @@ from hdl.parameters import require
 from hdl.paths import BUILD, locked
 from hdl.target import Target
 from testbenches import simulators
-from testbenches.harness_memory import Bank, BurstMemory, Store
+from testbenches.harness_memory import Bank, BurstMemory, FileItems, Rows, Store
 from testbenches.packing import Bits
 
 PROGRAM = Path(__file__).with_suffix(".cpp")
@@ -156,13 +156,13 @@ class Harness:
 
     @contextlib.contextmanager
     def session(
-        self, memories: Sequence[BurstMemory | Bank] = (), seed: int = 0
+        self, memories: Sequence[BurstMemory | Bank | Rows] = (), seed: int = 0
     ) -> "Iterator[Session]":
         """Start the program; what is run in it, round after round, finds the unit as it was.
 
         Parameters
         ----------
-        memories : Sequence[BurstMemory | Bank]
+        memories : Sequence[BurstMemory | Bank | Rows]
             What stands behind which streams.
         seed : int
             Of the pauses of every stream, in half of all cycles; 0 for none.
@@ -179,7 +179,7 @@ class Harness:
         inputs: Mapping[str, Bits],
         expected: Mapping[str, int],
         *,
-        memories: Sequence[BurstMemory | Bank] = (),
+        memories: Sequence[BurstMemory | Bank | Rows] = (),
         seed: int = 0,
         **options: Any,
     ) -> LongRun:
@@ -195,7 +195,11 @@ class Session:
     """A program under way, begun with the first round."""
 
     def __init__(
-        self, harness: Harness, directory: Path, memories: Sequence[BurstMemory | Bank], seed: int
+        self,
+        harness: Harness,
+        directory: Path,
+        memories: Sequence[BurstMemory | Bank | Rows],
+        seed: int,
     ) -> None:
         self.harness, self.directory = harness, directory
         self.memories, self.seed = memories, seed
@@ -204,7 +208,7 @@ class Session:
 
     def run(
         self,
-        inputs: Mapping[str, Bits],
+        inputs: Mapping[str, Bits | FileItems],
         expected: Mapping[str, int],
         *,
         driven: Mapping[str, Bits] | None = None,
@@ -220,7 +224,8 @@ class Session:
         Parameters
         ----------
         inputs : Mapping[str, numpy.ndarray]
-            For every input stream that is to carry something its payloads, as `pack` gives them.
+            For every input stream that is to carry something its payloads, as `pack` gives them, or
+            where a file has them.
         expected : Mapping[str, int]
             Items of each output stream for which the run waits; none for those it does not name.
         driven : Mapping[str, numpy.ndarray], optional
@@ -260,9 +265,13 @@ class Session:
         lines: list[str] = []
         for name in sources:
             payload = streams[name][1]
-            bits = inputs.get(name, np.zeros((0, payload.width), np.uint8))
-            _store(self.directory / f"{name}.in", bits, payload)
-            lines.append(f"source {self.harness.signals(name)} {name} {name}.in")
+            items = inputs.get(name, np.zeros((0, payload.width), np.uint8))
+            if isinstance(items, FileItems):
+                where = items.where
+            else:
+                _store(self.directory / f"{name}.in", items, payload)
+                where = f"{name}.in"
+            lines.append(f"source {self.harness.signals(name)} {name} {where}")
         for name in sinks:
             count = expected.get(name, 0)
             lines.append(f"sink {self.harness.signals(name)} {name} {name}.out {count}")

@@ -204,3 +204,136 @@ class Store:
             rows = np.frombuffer(content, np.uint8, count * octets, place).reshape(count, octets)
             self.kept[key] = np.pad(rows, ((0, 0), (0, 8 - octets))).view("<u8")[:, 0]
             place += count * octets
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileItems:
+    """Items of an input stream that stand in a file as the program reads them.
+
+    Parameters
+    ----------
+    file : Path
+        Item after item, each in the type that Verilator gives the port.
+    first, octets : int
+        Where they begin, and how long they are.
+    """
+
+    file: Path
+    first: int
+    octets: int
+
+    @property
+    def where(self) -> str:
+        """What the program reads of it."""
+        return f"{json.dumps(str(self.file))} {self.first} {self.octets}"
+
+
+@dataclass(frozen=True)
+class Plane:
+    """Elements of each key, one of each place, in whole octets.
+
+    Parameters
+    ----------
+    first : int
+        Octet of the file where the first key's begin.
+    octets : int
+        Of an element; its bits are the lowest.
+    each : int
+        Elements of a key.
+    """
+
+    first: int
+    octets: int
+    each: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowPort:
+    """A stream of requests with its answers, or of writes; its payload names a key by `head`.
+
+    Parameters
+    ----------
+    stream, layout
+        The stream, and its payload.
+    fields : Mapping[str, Plane]
+        Which planes the fields of the answers, or of the writes, are elements of.
+    answers, answer_layout
+        The stream of answers, and its payload; without it the stream is one of writes.
+    place : str
+        The field that says which element; without one all of a key's come in turn.
+    length : str
+        The field that says how many elements are asked for, from the first one on.
+    count : int
+        Elements of a turn without `place` and `length`.
+    lanes : int
+        Elements side by side in a payload, which a place stands for.
+    """
+
+    stream: str
+    layout: data.StructLayout
+    fields: Mapping[str, Plane]
+    answers: str = ""
+    answer_layout: data.StructLayout | None = None
+    place: str = ""
+    length: str = ""
+    count: int = 1
+    lanes: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """A memory of elements by key, in a file that outlives the run.
+
+    Parameters
+    ----------
+    file : Path
+        The planes.
+    ports : Sequence[RowPort]
+        What stands before it.
+    tiles : int
+        Keys are `head` times so many, and `tile`.
+    latency, waiting : int
+        Cycles from a request to its first answer, and answers from which on no request is taken.
+    """
+
+    file: Path
+    ports: Sequence[RowPort]
+    tiles: int = 1
+    latency: int = 24
+    waiting: int = 1024
+
+    @property
+    def streams(self) -> list[str]:
+        """What stands before it."""
+        return [name for port in self.ports for name in (port.stream, port.answers) if name]
+
+    @property
+    def traces(self) -> list[str]:
+        """No file says what a round wrote."""
+        return []
+
+    def settings(self, streams: Mapping[str, str]) -> list[str]:
+        """Write what the program reads of it: readers first, who see nothing of their cycle's."""
+        ports = sorted(self.ports, key=lambda port: not port.answers)
+        return [self._line(port, streams) for port in ports]
+
+    def _line(self, port: RowPort, streams: Mapping[str, str]) -> str:
+        """Write what the program reads of a port."""
+
+        def bits(name: str) -> str:
+            fields = dict(port.layout)
+            return f"{fields[name].offset} {fields[name].width}" if name in fields else "0 0"
+
+        carried = dict(port.answer_layout or port.layout)
+        planes = [
+            f"{plane.first} {plane.each} {plane.octets} {carried[name].width // port.lanes} "
+            f"{carried[name].offset}"
+            for name, plane in port.fields.items()
+        ]
+        rows = [port.answers or port.stream, json.dumps(str(self.file)), self.tiles, port.lanes]
+        rows += [port.count, bits("head"), bits("tile"), bits(port.place), len(planes), *planes]
+        if not port.answers:
+            return " ".join(map(str, ["row_writer", streams[port.stream], *rows]))
+        ways = [streams[port.answers], streams[port.stream]]
+        ends = [bits(port.length), self.latency, self.waiting]
+        return " ".join(map(str, ["row_reader", *ways, *rows, *ends]))

@@ -113,9 +113,13 @@ struct Source : Part {
     Stream s;
     FILE* file;
     bool offered = false, ended = false;
+    // Octets that are this round's.
+    uint64_t left = UINT64_MAX;
 
     bool fetch() {
+        if (!left) return ended = true, false;
         const size_t got = std::fread(s.payload.data, 1, s.payload.size, file);
+        left -= got;
         if (got && got != s.payload.size) refuse(name + " ends in the middle of an item");
         ended = !got;
         return got;

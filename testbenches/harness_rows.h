@@ -1,0 +1,112 @@
+// Elements by key and place in a mapped file, behind streams of requests and of writes.
+
+#pragma once
+
+#include "harness_parts.h"
+
+// Bits of a payload; none at all stand for zero.
+struct Bits {
+    size_t offset = 0, width = 0;
+    uint64_t of(const Port& payload) const { return field(payload.data, offset, width); }
+};
+
+struct RowPort : Part {
+    // Elements of a key side by side, each of whole octets; where the first one stands in a payload.
+    struct Plane {
+        uint64_t first, each, octets;
+        size_t width, offset;
+    };
+    Mapped file;
+    const uint64_t& cycle;
+    Stream stream;
+    Bits head, tile, place;
+    // Keys are heads of all tiles, which have them in turns. A place is that of `lanes` elements.
+    uint64_t tiles = 1, lanes = 1, count = 1;
+    std::vector<Plane> planes;
+
+    explicit RowPort(const uint64_t& now) : cycle(now) {}
+    std::string counts() const override { return " " + name + "=" + std::to_string(moved); }
+    uint64_t key() const { return head.of(stream.payload) * tiles + tile.of(stream.payload); }
+
+    uint64_t moved = 0;
+    template <typename Copy>
+    void each(uint64_t key, uint64_t place, const Copy& copy) const {
+        for (const Plane& plane : planes) {
+            // The last group may have lanes that no element stands for.
+            for (uint64_t lane = 0, element = place * lanes; lane < lanes && element < plane.each; ++lane, ++element) {
+                const uint64_t at = plane.first + (key * plane.each + element) * plane.octets;
+                if (at + plane.octets > file.size) refuse(name + " asks for key " + std::to_string(key) + ", which there is not");
+                copy(file.lines + at, plane.offset + lane * plane.width, plane.width);
+            }
+        }
+    }
+};
+
+// A request is answered with what stands there in its cycle; what is written then is not seen.
+struct RowReader : RowPort {
+    struct Answer {
+        uint64_t due;
+        Octets payload;
+    };
+    Stream answers;
+    // Elements that a request asks for from the first one on; else it has a place, or all of `count`.
+    Bits length;
+    size_t latency = 0, limit = 0;
+    Pauses answer_pauses;
+    std::deque<Answer> waiting;
+    bool offered = false;
+    using RowPort::RowPort;
+
+    void drive() override {
+        stream.ready.set(waiting.size() < limit && !pauses.next());
+        if (!offered && !answer_pauses.next() && !waiting.empty() && waiting.front().due <= cycle) {
+            std::memcpy(answers.payload.data, waiting.front().payload.data(), answers.payload.size);
+            waiting.pop_front();
+            offered = true;
+        }
+        answers.valid.set(offered);
+    }
+    void sample() override {
+        if (stream.valid.high() && stream.ready.high()) {
+            ++transfers;
+            const uint64_t first = place.of(stream.payload);
+            const uint64_t number = length.width ? (length.of(stream.payload) + lanes - 1) / lanes : count;
+            for (uint64_t i = 0; i < number; ++i) {
+                Octets payload(answers.payload.size);
+                each(key(), first + i, [&](const uint8_t* element, size_t offset, size_t width) {
+                    copy_bits(payload.data(), offset, element, 0, width);
+                });
+                // Counted from the next cycle on.
+                waiting.push_back({cycle + 1 + latency, std::move(payload)});
+            }
+        }
+        if (offered && answers.ready.high()) {
+            offered = false;
+            ++transfers;
+            ++moved;
+        }
+    }
+    std::string status() const override { return name + " has " + std::to_string(waiting.size()) + " rows to give"; }
+};
+
+struct RowWriter : RowPort {
+    // Without places a key's elements come one after the other.
+    std::map<uint64_t, uint64_t> next;
+    using RowPort::RowPort;
+
+    void drive() override { stream.ready.set(!pauses.next()); }
+    void sample() override {
+        if (!stream.valid.high() || !stream.ready.high()) return;
+        ++transfers;
+        ++moved;
+        uint64_t at = place.of(stream.payload);
+        if (!place.width) {
+            uint64_t& counted = next[key()];
+            at = counted;
+            counted = (counted + 1) % count;
+        }
+        each(key(), at, [&](uint8_t* element, size_t offset, size_t width) {
+            copy_bits(element, 0, stream.payload.data, offset, width);
+        });
+    }
+};
