@@ -1,0 +1,209 @@
+"""What stands outside of a head-sample's attention, in a file: its rows, and the ports to them."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from amaranth.hdl import Shape
+from numpy.typing import NDArray
+
+from golden.lad.lad_tile import Head
+from hdl.lad.lad_parameters import LadParameters
+from testbenches.harness_memory import Plane, RowPort, Rows
+from testbenches.lad.outside import ROWS
+from testbenches.packing import unpack
+
+
+class HeadRows:
+    """The rows of all head-samples of an accelerator, zero where nobody has written.
+
+    Parameters
+    ----------
+    p : LadParameters
+        Dimensions.
+    file : Path
+        Where they are; `create` writes it anew.
+    """
+
+    def __init__(self, p: LadParameters, file: Path) -> None:
+        self.p, self.file = p, file
+        t = p.tile
+        self.heads = t.heads * p.tiles
+        active, key, marks = (
+            one.members for one in (t.active_layout, t.key_layout, t.marks_layout)
+        )
+        lanes = t.apid.lanes
+        widths = {
+            "keys": active["key"],
+            "values": active["value"],
+            "norms": key["norm"],
+            "counters": active["counters"],
+            "centres": t.eas.group_layout["centres"].width // lanes,
+            "ratios": key["norm"],
+            "modes": Shape.cast(marks["modes"]).width // lanes,
+            "counts": Shape.cast(marks["counts"]).width // lanes,
+            "caches": t.ac.word_layout,
+        }
+        self.planes: dict[str, Plane] = {}
+        end = 0
+        for name, shape in widths.items():
+            width = shape if isinstance(shape, int) else Shape.cast(shape).width
+            each = t.ac.columns if name == "caches" else t.capacity
+            self.planes[name] = Plane(end, -(-width // 8), each)
+            end += self.heads * each * self.planes[name].octets
+        self.size = end
+
+    def create(self) -> None:
+        """Write a file of zeros, which takes no space."""
+        with self.file.open("wb") as file:
+            file.truncate(self.size)
+
+    def memory(self) -> Rows:
+        """Return what stands before the file."""
+        p, t = self.p.shared_tiles, self.p.tile
+        planes, lanes = self.planes, t.apid.lanes
+        of_group = {name: planes[name] for name in ("centres", "ratios", "modes", "counts")}
+        of_active = {
+            "key": planes["keys"],
+            "value": planes["values"],
+            "counters": planes["counters"],
+        }
+        caches = {"word": planes["caches"]}
+
+        def port(stream: str, layout: Any, fields: dict[str, Plane], **options: Any) -> RowPort:
+            return RowPort(stream=stream, layout=p.named(layout), fields=fields, **options)
+
+        def pair(name: str) -> dict[str, Plane]:
+            return {"key": planes["keys"], name: planes[f"{name}s"]}
+
+        return Rows(
+            file=self.file,
+            tiles=p.tiles,
+            ports=[
+                port(
+                    "group_requests",
+                    t.rows_layout,
+                    of_group,
+                    answers="groups",
+                    answer_layout=t.eas.group_layout,
+                    length="length",
+                    lanes=lanes,
+                ),
+                port(
+                    "key_requests",
+                    t.place_layout,
+                    pair("norm"),
+                    answers="keys",
+                    answer_layout=t.key_layout,
+                    place="position",
+                ),
+                port(
+                    "active_requests",
+                    t.place_layout,
+                    of_active,
+                    answers="active",
+                    answer_layout=t.active_layout,
+                    place="position",
+                ),
+                port(
+                    "cache_requests",
+                    t.head_layout,
+                    caches,
+                    answers="caches",
+                    answer_layout=t.ac.cache_layout,
+                    count=t.ac.columns,
+                ),
+                port("appends", t.append_layout, pair("value"), place="position"),
+                port(
+                    "centres",
+                    t.centre_layout,
+                    {name: planes[f"{name}s"] for name in ("centre", "norm", "ratio")},
+                    place="position",
+                ),
+                port(
+                    "marks",
+                    t.marks_layout,
+                    {name: planes[name] for name in ("modes", "counts")},
+                    place="group",
+                    lanes=lanes,
+                ),
+                port(
+                    "counters",
+                    t.counters_layout,
+                    {"counters": planes["counters"]},
+                    place="position",
+                ),
+                port("columns", t.column_layout, caches, count=t.ac.columns),
+            ],
+        )
+
+    def octets(self, name: str, mode: Any = "r") -> NDArray[np.uint8]:
+        """Map a plane: octets [heads, elements, octet]."""
+        plane = self.planes[name]
+        shape = (self.heads, plane.each, plane.octets)
+        return np.memmap(self.file, np.uint8, mode, offset=plane.first, shape=shape)
+
+    def read(self, name: str, length: int) -> NDArray[Any]:
+        """Return the first elements of each head as a model's `Head` has them."""
+        octets = np.ascontiguousarray(self.octets(name)[:, :length])
+        t = self.p.tile
+        if name == "counters":
+            layout = t.md.counters_layout
+            bits = np.unpackbits(octets, axis=-1, count=layout.size, bitorder="little")
+            return unpack(layout, bits)
+        if name in ("keys", "values"):
+            return octets.view("<u2")
+        if name == "caches":
+            return octets.view(f"<u{t.ac.cache_format.width // 8}")
+        number = sum(octets[..., i].astype(np.int64) << 8 * i for i in range(octets.shape[-1]))
+        return np.asarray(number)
+
+    def load(self, state: dict[str, NDArray[Any]]) -> None:
+        """Write the first elements of each head, as octets."""
+        for name, octets in state.items():
+            self.octets(name, "r+")[:, : octets.shape[1]] = octets
+
+    def state(self, length: int) -> dict[str, NDArray[Any]]:
+        """Return the octets of so many positions, and the caches."""
+        columns = self.p.tile.ac.columns
+        return {
+            name: np.array(self.octets(name)[:, : columns if name == "caches" else length])
+            for name in self.planes
+        }
+
+    def model_heads(self, length: int) -> list[Head]:
+        """Return all heads as the model has them."""
+        heads = [Head.empty(self.p.tile) for _ in range(self.heads)]
+        found = {name: self.read(name, length) for name in (*ROWS, "counters")}
+        caches = self.read("caches", self.p.tile.ac.columns)
+        for number, head in enumerate(heads):
+            head.length = length
+            for name, rows in found.items():
+                getattr(head, name)[:length] = rows[number]
+            head.caches = caches[number].astype(np.uint64)
+        return heads
+
+    def difference(self, heads: list[Head], length: int) -> tuple[str, int, str] | None:
+        """Return what differs first from a model's heads: the rows' name, the head, and words."""
+        own_mode = None
+        for name in (*ROWS, "counters", "caches"):
+            theirs = [getattr(head, name) for head in heads]
+            if name == "caches":
+                expected = np.stack(theirs).astype(np.int64)
+                found = self.read(name, self.p.tile.ac.columns).astype(np.int64)
+            else:
+                expected = np.stack([rows[:length] for rows in theirs]).astype(np.int64)
+                found = self.read(name, length).astype(np.int64)
+            if name == "modes":
+                own_mode = expected
+            if name == "counters":
+                # The mode's own counter is stale outside: its truth is the count beside the mode.
+                assert own_mode is not None
+                stale = np.arange(expected.shape[-1]) == own_mode[..., np.newaxis]
+                expected, found = (np.where(stale, 0, rows) for rows in (expected, found))
+            places = np.argwhere(expected != found)
+            if len(places):
+                place = tuple(int(number) for number in places[0])
+                words = f"{name} at {place[1:]}: {found[place]:#x} instead of {expected[place]:#x}"
+                return name, place[0], words
+        return None

@@ -1,0 +1,74 @@
+"""A model's weights as the octets of LAD's transfers, and where each layer's stand in a file."""
+
+from collections.abc import Iterable, Sequence
+from itertools import chain, pairwise
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.lad.lad import LayerWeights
+from golden.lad.linear.linear_module import sliced
+from golden.lad.whole_model import HalfModel
+from hdl.lad.lad_parameters import LadParameters
+from testbenches.harness_memory import FileItems
+
+Codes = NDArray[np.uint16]
+
+
+def matrix_octets(matrix: Codes, p: LadParameters) -> NDArray[np.uint8]:
+    """Return a matrix [rows, columns] as transfers [transfers, octets]; missing rows are zeros."""
+    units, size = p.tile.linear.units, p.head_size
+    rows = sliced(np.pad(matrix, ((0, -len(matrix) % units), (0, 0))), size)
+    # Slice by slice, and in each one group of rows behind the other.
+    transfers = rows.reshape(-1, units, *rows.shape[1:]).transpose(2, 0, 1, 3)
+    octets = np.ascontiguousarray(transfers.reshape(-1, units * size)).view(np.uint8)
+    # Wide ports are made of words of 32 bits.
+    return np.pad(octets, ((0, 0), (0, -octets.shape[1] % 4)))
+
+
+def layer_matrices(layer: LayerWeights, p: LadParameters) -> list[Codes]:
+    """Return a layer's matrices in the program's order."""
+    parts = (np.split(one, p.periods) for one in (layer.query, layer.key, layer.value))
+    return [
+        *(np.concatenate(rows) for rows in zip(*parts, strict=True)),
+        layer.output,
+        np.concatenate([layer.gate, layer.up]),
+        layer.down,
+    ]
+
+
+def vocabulary_pieces(matrix: Codes, p: LadParameters) -> list[Codes]:
+    """Return the pieces of the vocabulary's matrix; rows that are no token's are zeros."""
+    rows = p.piece_groups * p.tile.linear.units
+    filled = np.pad(matrix, ((0, p.pieces * rows - len(matrix)), (0, 0)))
+    return np.split(filled, p.pieces)
+
+
+def file_pieces(model: HalfModel, p: LadParameters) -> Iterable[tuple[int, NDArray[np.uint8]]]:
+    """Return what a file has of each layer, and of the vocabulary."""
+    place = 0
+    layers = (layer_matrices(layer, p) for layer in model.layers)
+    for parts in chain(layers, [vocabulary_pieces(model.vocabulary, p)]):
+        octets = np.concatenate([matrix_octets(matrix, p) for matrix in parts])
+        yield place, octets
+        place += octets.nbytes
+
+
+def file_items(file: Path, p: LadParameters) -> Sequence[FileItems]:
+    """Return where each layer's weights stand, and behind them the vocabulary's."""
+    units, size = p.tile.linear.units, p.head_size
+    shapes = [
+        *[(p.projected, p.width)] * p.periods,
+        (p.width, p.heads),
+        (2 * p.gated, p.width),
+        (p.width, p.gated),
+    ]
+    transfers = sum(-(-outputs * size // units) * inputs for outputs, inputs in shapes)
+    counts = [transfers] * p.layers + [p.pieces * p.piece_groups * p.width]
+    each = 4 * -(-units * size * 16 // 32)
+    ends = np.cumsum([0, *counts]) * each
+    return [
+        FileItems(file=file, first=int(first), octets=int(end - first))
+        for first, end in pairwise(ends)
+    ]
