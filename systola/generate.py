@@ -22,6 +22,7 @@ SYSTEMS = {
     "veda": ("systola.generation.veda", "VedaSystem"),
     "meadow": ("systola.generation.meadow", "MeadowSystem"),
     "kelle": ("systola.generation.kelle", "KelleSystem"),
+    "lad": ("systola.generation.lad", "LadSystem"),
 }
 """Accelerators that speak: where their adapters are. Another one joins by a line here."""
 
@@ -232,6 +233,10 @@ def _summary(run: Any, theirs: list[int] | None) -> Table:
         table.add_row("with weights unpacked", f"{unpacked:,.0f}: {unpacked / octets:.2f} times")
     if run.system.evicts:
         table.add_row("evictions", f"{sum(len(f['evictions']) for f in figures):,}")
+    for what in steps[-1]["decided"]:
+        table.add_row(
+            f"{what} a token", f"{sum(f['decided'][what] for f in steps) / len(steps):,.1f}"
+        )
     table.add_row(
         "simulation",
         f"{sum(f['cycles'] for f in figures) / seconds:,.0f} cycles a second, "

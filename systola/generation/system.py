@@ -95,6 +95,8 @@ class Outcome:
         What would cross the memory's ports if packed weights were not packed; 0 without such.
     evictions : list[tuple[int, int]]
         Layer and slot of each victim.
+    decided : dict[str, int]
+        What else the design's mechanisms decided, in words and how often.
     seconds : float
         Of the simulation, on the wall.
     """
@@ -106,6 +108,7 @@ class Outcome:
     octets_written: int
     octets_unpacked: int = 0
     evictions: list[tuple[int, int]] = field(default_factory=list)
+    decided: dict[str, int] = field(default_factory=dict)
     seconds: float
 
 

@@ -1,0 +1,184 @@
+"""A small model of random numbers speaks through LAD's Verilog, and what may go wrong does."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from golden.lad.linear.half_matrix import HalfMatrix
+from golden.lad.linear.linear_module import linear
+from golden.lad.whole_model import HalfModel, WholeModel
+from hdl.catalog import entry_named
+from hdl.entry import Entry
+from hdl.errors import UserError
+from hdl.target import Target
+from systola.generation.lad import LadSystem
+from systola.generation.run import Run
+from systola.generation.system import Mismatch, Settings
+from testbenches.harness import Harness
+from testbenches.lad.head_rows import HeadRows
+from testbenches.lad.speech import Speech
+from testbenches.lad.vectors import random_codes
+from testbenches.lad.weight_octets import file_items
+from tests.generation.test_generate import (
+    PROMPT,
+    RandomModel,
+    interrupted,
+    random_model,
+    running,
+    spoken,
+)
+
+SETTINGS = Settings(budget=128, reserved=32)
+SHAPE = {"width": 8, "heads": 2, "kv_heads": 1, "longest_context": 40}
+TINY = entry_named("lad").parameters("tiny")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_once() -> Iterator[None]:
+    """Emit once for all tests; the Verilog is the unit test's own, which is compiled for it."""
+    own, kept = Harness.compiled, {}
+
+    def compiled(entry: Entry, parameters: Any) -> Harness:
+        if parameters not in kept:
+            kept[parameters] = own(entry, parameters, Target.ASIC)
+        return kept[parameters]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Harness, "compiled", compiled)
+        yield
+
+
+def small_model(**changes: Any) -> RandomModel:
+    return random_model(3, **SHAPE | changes)
+
+
+def prepared(folder: Path, tokens: int) -> Run:
+    model = small_model()
+    return running(
+        LadSystem(model, LadSystem.fitted(model, TINY), SETTINGS, folder), PROMPT, tokens
+    )
+
+
+def test_parameters_are_those_of_the_unit_test() -> None:
+    assert LadSystem.fitted(small_model(), TINY) == TINY
+
+
+def test_verilog_speaks_as_the_golden_model_does(tmp_path: Path) -> None:
+    """States behind each layer, rows of all heads, payloads, predictions, by the run itself."""
+    run = prepared(tmp_path, 14)
+    tokens = spoken(run)
+    assert len(tokens) == 14 and len(set(tokens)) > 2
+    last = run.progress.figures[-1]["decided"]
+    # Positions have left the latest ones: they are in the caches, and not all are corrected.
+    assert last["updated modes"] and last["active positions"] < last["positions"]
+    for figures in run.progress.figures:
+        assert 0 < figures["bound"] < figures["cycles"]
+    record = json.loads(run.checkpoint.record.read_text())
+    assert record["finished"] and record["generated"] == tokens
+    assert not list(tmp_path.glob("rows-*"))
+
+
+def test_interrupted_run_goes_on_as_if_nothing_had_been(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = spoken(prepared(tmp_path, 8))
+    folder = tmp_path / "interrupted"
+    run = prepared(folder, 8)
+    interrupted(run, monkeypatch, 9)
+    again = prepared(folder, 8)
+    assert spoken(again) == whole
+    assert again.resumed == 9
+
+
+def flip(run: Run, place: int) -> None:
+    """Change a bit of a weight in the file that the accelerator fetches from."""
+    system: Any = run.system
+    with system.weights.open("r+b") as file:
+        file.seek(place)
+        octet = file.read(1)[0]
+        file.seek(place)
+        file.write(bytes([octet ^ 0x40]))
+
+
+def test_a_wrong_weight_is_named(tmp_path: Path) -> None:
+    """In the second layer, and in the vocabulary, where the sum says it."""
+    run = prepared(tmp_path, 1)
+    system: Any = run.system
+    layer = file_items(system.weights, system.p)[1]
+    flip(run, layer.first + 1)
+    words = r"state behind layer 1, sample 0, element \d: .* in cycle \d+"
+    with pytest.raises(Mismatch, match=words):
+        spoken(run)
+
+
+def test_wrong_rows_of_a_head_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mode that nobody decided."""
+    run = prepared(tmp_path, 1)
+    system: Any = run.system
+    own = system._compare
+
+    def spoilt(expected: Any) -> None:
+        system.rows.octets("modes", "r+")[5, 0] ^= 1
+        own(expected)
+
+    monkeypatch.setattr(system, "_compare", spoilt)
+    with pytest.raises(Mismatch, match=r"layer 1, head-sample 5, modes at \(0,\)"):
+        spoken(run)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"width": 10}, "the hidden state of a model for LAD must be a multiple of its head size"),
+        ({"head_size": 5, "width": 10}, "head_size must be even, not 5"),
+        ({"norm_epsilon": 1e-6}, "the norms of a model for LAD must add 1e-05"),
+        ({"layers": 200}, "layers must be an integer from 1 to 128, not 200"),
+    ],
+)
+def test_dimensions_that_lad_has_not_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(Exception, match=message):
+        LadSystem.fitted(small_model(**changes), TINY)
+
+
+def test_weights_beyond_fp16_are_refused() -> None:
+    model = small_model()
+    large = replace(model, tensor=lambda layer, name: model.tensor(layer, name) * 1e5)
+    with pytest.raises(UserError, match="the weights of input_norm in layer 0 must fit FP16"):
+        HalfModel.of(large, TINY)
+
+
+def test_pauses_at_every_port_change_nothing(tmp_path: Path) -> None:
+    """In half of all cycles, with the vocabulary in between."""
+    system: Any = prepared(tmp_path, 1).system
+    p = system.p
+    rows = HeadRows(p, tmp_path / "rows.memory")
+    rows.create()
+    golden = WholeModel(p, system.half)
+    speech = Speech(p, system.half, system.harness, rows, file_items(system.weights, p), 1)
+    try:
+        for position in range(8):
+            # Other samples have other tokens here.
+            states = system.embedding[[position, 3 * position + 1]]
+            predict = position % 3 != 0
+            expected = golden.step(position, states, predict=predict)
+            speech.run(position, states, predict=predict)
+            assert np.array_equal(speech.states, expected.states), position
+            assert speech.predictions == expected.predictions
+            assert rows.difference(golden.lad.tile.heads, position + 1) is None
+    finally:
+        speech.close()
+
+
+@pytest.mark.parametrize("head_size", [4, 6, 5])
+def test_fast_sums_are_the_linear_module_s(head_size: int) -> None:
+    """Any codes: infinities, NaNs, subnormal numbers, rows for more than one part."""
+    rng = np.random.default_rng(head_size)
+    for rows, columns in ((5000, head_size), (50, 5 * head_size - 1)):
+        matrix, inputs = random_codes(rng, (rows, columns)), random_codes(rng, (columns,))
+        expected = linear(matrix, inputs[np.newaxis], head_size=head_size)[0]
+        assert np.array_equal(HalfMatrix(matrix, head_size)(inputs), expected)
