@@ -75,7 +75,7 @@ class Speech:
         self._open = contextlib.ExitStack()
         self._session = self._open.enter_context(harness.session([self._memory], seed=seed))
         self._before: dict[str, int] = {}
-        self._layouts = {
+        self._layouts: dict[str, Any] = {
             name: layout
             for port in self._memory.ports
             for name, layout in ((port.stream, port.layout), (port.answers, port.answer_layout))

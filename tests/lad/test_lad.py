@@ -13,6 +13,7 @@ from golden.lad.lad_tile import LadTile
 from hdl.catalog import entry_named
 from hdl.lad.control.layer_program import LayerProgram, Walk, Way
 from hdl.lad.lad_parameters import LadParameters
+from hdl.lad.sfm.sfm_parameters import Function
 from testbenches.lad.layer_driver import real_states, real_weights
 from testbenches.lad.sfm.tb_special_function_module import angles
 from testbenches.lad.vectors import LAYERS
@@ -100,6 +101,33 @@ def test_every_head_takes_its_keys_and_values() -> None:
                 assert outputs[number] == p.areas.attended + head * p.batch + sample
                 assert Lad(p, LadTile(parameters=p.tile)).numbers(0, sample)[head] == number
                 number += 1
+
+
+def test_the_vocabulary_meets_the_last_norm() -> None:
+    """What leaves is the layer's second sum, and that sum's norm meets the vocabulary."""
+    p = preset("tiny")
+    program = LayerProgram(p)
+    writer: dict[int, int] = {}
+    read: list[set[int]] = []
+    for line, operation in enumerate(program.operations):
+        # Of each operation who wrote what it reads first, or what its task multiplies.
+        walks = [walk for way, walk in operation.moves if way is not Way.TASK]
+        read.append({writer[place] for place in visited(walks[0])} if walks else set())
+        for _source, walk in operation.writes:
+            writer.update(dict.fromkeys(visited(walk), line))
+        if any(way is Way.QUERY for way, _walk in operation.moves):
+            writer.update(dict.fromkeys(visited(program.outputs), line))
+    sums = [
+        line
+        for line in program.layer
+        if any(way is Way.ADDENDS for way, _walk in program.operations[line].moves)
+    ]
+    norm, piece = len(program.operations) - 2, len(program.operations) - 1
+    assert program.operations[norm].function is Function.RMS_NORM
+    assert len(sums) == 2
+    assert read[program.layer.stop - 1] == read[norm] == {sums[1]}
+    assert read[piece] == {norm}
+    assert program.operations[piece].groups == p.piece_groups
 
 
 def test_tiles_share_the_groups_of_a_matrix() -> None:

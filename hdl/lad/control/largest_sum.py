@@ -82,7 +82,8 @@ class LargestSum(Unit):
         for lane in range(units):
             code = self.sums.payload.sums[lane]
             counts = (left > lane) & ~is_nan(code)
-            keys.append(Mux(counts, ordered(code), LEAST)[: BINARY16.width])
+            key: Value = Mux(counts, ordered(code), LEAST)
+            keys.append(key[: BINARY16.width])
         m.d.sync += compared.eq(Cat(keys))
         group_bits = max((p.pieces * p.piece_groups - 1).bit_length(), 1)
         chosen = []
@@ -108,15 +109,16 @@ class LargestSum(Unit):
         p = self.parameters
         lane_bits = ceil_log2(p.tile.linear.units)
         waits, turn = Signal(range(lane_bits + 2)), Signal(range(p.batch))
-        number = Array(one.number for one in chosen)[turn]
-        largest = Array(one.largest for one in chosen)[turn][: BINARY16.width]
+        number: Any = Array(one.number for one in chosen)[turn]
+        found: Any = Array(one.largest for one in chosen)[turn]
+        largest = found[: BINARY16.width]
         given = self.predictions.payload
         # Groups are counted as they have lanes, of which some may not be there.
         token = number[lane_bits:] * p.tile.linear.units + number[:lane_bits]
         code = Mux(largest[-1], largest ^ SIGN, ~largest)
         m.d.comb += [
             given.token.eq(token),
-            given.sum.eq(Mux(largest == LEAST, BINARY16.quiet_nan, code)),
+            given.sum.eq(Mux(largest == LEAST, BINARY16.quiet_nan or 0, code)),
         ]
         with m.FSM(name="choice"):
             with m.State("TAKE"):
