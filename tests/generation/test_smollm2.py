@@ -8,6 +8,7 @@ import pytest
 from golden.llm.language_model import open_language_model
 from hdl.catalog import entry_named
 from systola.generation.kelle import KelleSystem
+from systola.generation.lad import LadSystem
 from systola.generation.meadow import MeadowSystem
 from systola.generation.system import Settings
 from systola.generation.veda import VedaSystem
@@ -59,3 +60,17 @@ def test_smollm2_speaks_through_kelle(tmp_path: Path) -> None:
     assert run.continuation(run.progress.tokens).startswith(" Paris")
     evictions = [len(figures["evictions"]) for figures in run.progress.figures]
     assert evictions[-4:] == [model.shape.layers * parameters.heads] * 4
+
+
+@pytest.mark.full
+def test_smollm2_speaks_through_lad(tmp_path: Path) -> None:
+    """Thirty-two tokens, of which the last ones leave positions to the intermediate caches."""
+    model = open_language_model()
+    parameters = LadSystem.fitted(model, entry_named("lad").parameters("smollm2"))
+    settings = Settings(budget=128, reserved=32)
+    run = running(LadSystem(model, parameters, settings, tmp_path), model.tokens_of(PROMPT), 32)
+    run.go(lambda token: None, lambda block, moving: None)
+    assert len(run.progress.tokens) == 32
+    assert run.continuation(run.progress.tokens).startswith(" Paris")
+    last = run.progress.figures[-1]["decided"]
+    assert last["updated modes"] and last["active positions"] < last["positions"]
