@@ -22,6 +22,8 @@ from tests.generation.test_generate import (
 )
 from tests.p3llm.test_whole_model import SHAPE
 
+pytestmark = pytest.mark.usefixtures("compiled_once")
+
 SETTINGS = Settings(budget=128, reserved=32)
 PROMPT = [3, 1, 4, 1, 5]
 
