@@ -7,6 +7,7 @@ the pages anew; a test holds the tables to the file.
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from hdl.paths import ROOT, replace_text
 from synth import comparison
 from synth.figures import DEVICES, FIGURES, LIBRARIES, Figures, kept_figures, merged
 from synth.operators import Costs, beside, operators_of_pages, short_name
+from synth.papers import read_papers
 from synth.plots import all_peers_plot
 from synth.results import Measured, Record
 from synth.svg import svg
@@ -102,7 +104,19 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _units(entries: Sequence[Any], measured: dict[str, Any]) -> str:
-    """Return the table of units."""
+    """Return the tables of units: of the common floor, and of each paper."""
+    titles = {paper.name: paper.title for paper in read_papers()}
+    tables = []
+    for floor, units in groupby(entries, key=lambda entry: entry.paper):
+        title = (
+            f"[{titles[floor]}](docs/{floor}/README.md)" if floor in titles else "For all papers"
+        )
+        tables.append(f"**{title}**\n\n{_units_of(units, measured)}")
+    return "\n\n".join(tables)
+
+
+def _units_of(entries: Iterable[Any], measured: dict[str, Any]) -> str:
+    """Return the table of some units."""
     rows = []
     for entry in entries:
         words = ["not measured", "", ""]
@@ -114,7 +128,8 @@ def _units(entries: Sequence[Any], measured: dict[str, Any]) -> str:
                 f"{small['fmax_mhz']:,.0f} to {fast['fmax_mhz']:,.0f}",
                 f"{figures['memory_bits']:,}",
             ]
-        rows.append([f"`{entry.top}`", entry.summary, entry.latency, entry.throughput, *words])
+        name = f"[`{entry.top}`]({entry.files['docs']})"
+        rows.append([name, entry.summary, entry.latency, entry.throughput, *words])
     columns = ["unit", "what it does", "latency", "throughput", "um2", "MHz", "memory bits"]
     return _table(columns, rows)
 

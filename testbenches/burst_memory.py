@@ -74,7 +74,8 @@ class BurstReads:
         self.coming: tuple[int, int] | None = None
         self.offered: int | None = None
         self.accepted = False
-        self.credit = Fraction(1)
+        # Payloads that may be offered, in units of the bandwidth's denominator.
+        self.credit = self.bandwidth.denominator
         self.beats = 0
         self.words.valid.value = 0
         self.requests.ready.value = 0
@@ -83,10 +84,11 @@ class BurstReads:
         """Offer the next payload that is due."""
         room = len(self.bursts) < OUTSTANDING
         self.requests.ready.value = int(room and not next(self.pauses[0]))
-        if self.offered is None and self.credit >= 1 and not next(self.pauses[1]):
+        payload = self.bandwidth.denominator
+        if self.offered is None and self.credit >= payload and not next(self.pauses[1]):
             self.offered = self._next()
             if self.offered is not None:
-                self.credit -= 1
+                self.credit -= payload
                 self.words.payload.value = self.offered
                 self.words.valid.value = 1
         if self.offered is None and self.accepted:
@@ -106,7 +108,7 @@ class BurstReads:
         """See what was handed over."""
         self.cycle += 1
         # What is not used in time is lost.
-        self.credit = min(self.credit + self.bandwidth, Fraction(1))
+        self.credit = min(self.credit + self.bandwidth.numerator, self.bandwidth.denominator)
         if self.requests.transfers():
             request = read(self.requests.payload)
             payloads = zip(self.times(request, self.cycle), self.fetch(request), strict=False)

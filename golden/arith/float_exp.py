@@ -1,5 +1,7 @@
 """FP16 exponential, the model of `hdl.arith.float_exp`."""
 
+from functools import cache
+
 import numpy as np
 
 from golden.arith.float_values import INFINITY, LARGEST, QUIET_NAN
@@ -45,6 +47,7 @@ def exp(bits: np.ndarray, *, domain: Domain = Domain.ALL, saturate: bool = False
     return np.where(nan & (not saturate), QUIET_NAN, code).astype(np.uint16)
 
 
+@cache
 def lines() -> tuple[np.ndarray, np.ndarray]:
     """Return values (13 fraction bits) and slopes (4 fraction bits) of 64 lines of 2**f on [0, 1).
 

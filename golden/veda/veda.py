@@ -177,7 +177,7 @@ class LayerModel:
         scores = float_convert(p.array.sum_format, BINARY16, sums)
         planes = range(p.array.planes)
         lanes = [scores[:, plane if p.split else 0].astype(np.uint16) for plane in planes]
-        return np.array([softmax(lane, p.softmax) for lane in lanes])
+        return softmax(np.array(lanes), p.softmax)
 
     def _rows(self, cache: Codes, head_round: int, copy: int) -> NDArray[np.uint64]:
         """Return what one array reads of a cache in a round, shape (length, width)."""

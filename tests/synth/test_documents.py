@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -149,8 +150,11 @@ def test_a_page_without_marks_is_refused() -> None:
         renewed("no marks", tables, "PAGE.md")
     marks = "<!-- units: written by `make report DOCS=1` -->", "<!-- end of units -->"
     text = renewed(f"a\n{marks[0]}\nold\n{marks[1]}\nb\n", tables, "PAGE.md")
-    assert text.startswith(f"a\n{marks[0]}\n| unit |") and text.endswith(f"|\n{marks[1]}\nb\n")
-    assert [line.count("not measured") for line in text.splitlines()[4:-2]] == [1] * len(CATALOG)
+    assert text.startswith(f"a\n{marks[0]}\n**") and text.endswith(f"|\n{marks[1]}\nb\n")
+    assert "\nold\n" not in text and text.count("not measured") == len(CATALOG)
+    # A table a paper, whose title leads to its page.
+    shown = re.findall(r"^\*\*\[.*\]\(docs/(\w+)/README\.md\)\*\*$", text, flags=re.M)
+    assert shown == list(dict.fromkeys(e.paper for e in CATALOG if e.paper != "nonlinear"))
 
 
 @pytest.mark.full

@@ -12,9 +12,13 @@ from hdl.arith.float_format import BINARY16
 from hdl.veda.functions.element_serial_softmax import ElementSerialSoftmaxParameters
 
 Codes = NDArray[np.uint16]
+Integers = NDArray[np.int64] | int
 
 SUM_ONE = 1 << 24
 """1 in a sum of exponentials."""
+
+SIGN = 0x8000
+MINUS_INFINITY = 0xFC00
 
 
 def exact_softmax(scores: Codes) -> NDArray[np.float64]:
@@ -31,11 +35,10 @@ def error_bound(scores: Codes) -> NDArray[np.float64]:
     return exact_softmax(scores) * (2.0**-8 + 2.0**-11 * distance) + 2.0**-24
 
 
-def exponential(scores: Codes, maximum: int) -> Codes:
+def exponential(scores: Codes, maxima: Codes) -> Codes:
     """Return exp(x - m) of FP16 codes, the difference and the exponential rounded to FP16."""
-    negated = np.full(len(scores), maximum ^ 0x8000)
-    difference = float_add(BINARY16, np.asarray(scores), negated)
-    return exp(difference, domain=Domain.NONPOSITIVE)
+    negated = np.broadcast_to(maxima ^ np.uint16(SIGN), scores.shape)
+    return exp(float_add(BINARY16, scores, negated), domain=Domain.NONPOSITIVE)
 
 
 def units(exponentials: Codes) -> NDArray[np.int64]:
@@ -44,52 +47,58 @@ def units(exponentials: Codes) -> NDArray[np.int64]:
     return np.where(powers <= 1, np.nan_to_num(powers) * SUM_ONE, 0).astype(np.int64)
 
 
-def rescaled(total: int, factor: int) -> int:
+def rescaled(total: Integers, factor: Integers) -> NDArray[np.int64]:
     """Return total * factor / 2**24; each one of the factor drops what it shifts out."""
-    return sum(total >> shift for shift in range(25) if factor & (SUM_ONE >> shift))
+    shifts = np.arange(25)
+    ones = np.expand_dims(factor, -1) >> shifts[::-1] & 1
+    return ((np.expand_dims(total, -1) >> shifts) * ones).sum(-1)
 
 
-def reciprocal(total: int) -> tuple[int, int]:
+def reciprocal(total: Integers) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """Return the mantissa (14 fraction bits, to odd) and the exponent of 1 / total.
 
     Of the total, its leading sixteen bits count.
     """
-    length = total.bit_length()
-    divisor = total >> (length - 16)
-    quotient, remainder = divmod(1 << 29, divisor)
-    return quotient | (remainder > 0), length - 25
+    whole = np.asarray(total, np.int64)
+    length = np.frexp(whole.astype(np.float64))[1]
+    quotient, remainder = np.divmod(1 << 29, whole >> (length - 16))
+    return np.where(remainder > 0, quotient | 1, quotient), length - 25
 
 
-def maximum_of(scores: Codes) -> int:
-    """Return the code of the largest score, +0 above -0."""
-    natural = values(scores)
-    largest = np.flatnonzero(natural == natural.max())
-    return int(min(scores[largest]))
+def running_maxima(tiles: Codes) -> Codes:
+    """Return the largest score up to each tile's end, +0 above -0, shape (..., tiles)."""
+    code = tiles.astype(np.int64)
+    # Negative codes run backwards.
+    ordered = np.where(code < SIGN, code + SIGN, 2 * SIGN - 1 - code).max(-1)
+    largest = np.maximum.accumulate(ordered, axis=-1)
+    return np.where(largest < SIGN, 2 * SIGN - 1 - largest, largest - SIGN).astype(np.uint16)
 
 
 def softmax(scores: Codes, p: ElementSerialSoftmaxParameters) -> Codes:
-    """Return the FP16 codes of a head's probabilities.
+    """Return the FP16 codes of the probabilities of heads of the same length.
 
     Parameters
     ----------
     scores : numpy.ndarray
-        FP16 codes, 1 to `p.capacity` of them.
+        FP16 codes, shape (..., scores), 1 to `p.capacity` of them a head.
     p : ElementSerialSoftmaxParameters
         Dimensions.
     """
     scores = np.asarray(scores, np.uint16)
-    natural = values(scores)
-    if np.isnan(natural).any() or not np.isfinite(natural.max()):
-        return np.full(len(scores), QUIET_NAN, np.uint16)
-    maximum, total = maximum_of(scores[: p.tile]), 0
-    for start in range(0, len(scores), p.tile):
-        tile = scores[start : start + p.tile]
-        before, maximum = maximum, maximum_of(scores[: start + len(tile)])
-        added = int(units(exponential(tile, maximum)).sum())
-        factor = int(units(exponential(np.array([before]), maximum))[0])
-        total = rescaled(total, factor) + added
-    mantissa, exponent = reciprocal(total)
-    exponentials = values(exponential(scores, maximum))
+    *heads, count = scores.shape
+    # A score of -inf fills the last tile: it raises no maximum and adds nothing.
+    tiles = np.full((*heads, -(-count // p.tile), p.tile), MINUS_INFINITY, np.uint16)
+    tiles.reshape(*heads, -1)[..., :count] = scores
+    maxima = running_maxima(tiles)
+    added = units(exponential(tiles, maxima[..., None])).sum(-1)
+    factors = units(exponential(maxima[..., :-1], maxima[..., 1:]))
+    total = added[..., 0]
+    for tile in range(1, added.shape[-1]):
+        total = rescaled(total, factors[..., tile - 1]) + added[..., tile]
+    defined = np.isfinite(values(scores).max(-1))
+    mantissa, exponent = reciprocal(np.where(defined, total, SUM_ONE))
+    exponentials = values(exponential(scores, maxima[..., -1:]))
     # Exact in float64: 11 bits times 15.
-    products = np.ldexp(exponentials * mantissa, -14 - exponent)
-    return encode(BINARY16, products).astype(np.uint16)
+    products = np.ldexp(exponentials * mantissa[..., None], (-14 - exponent)[..., None])
+    probabilities = encode(BINARY16, products)
+    return np.where(defined[..., None], probabilities, QUIET_NAN).astype(np.uint16)

@@ -59,7 +59,7 @@ class Answers:
 
 def special_functions(work: Work, p: SpecialFunctionUnitParameters) -> Answers:
     """Return what the unit answers: no function depends on another."""
-    lanes = [[softmax(scores, p.softmax) for scores in head] for head in work.heads]
+    lanes = [softmax(head, p.softmax) for head in work.heads]
     none = np.zeros((0, p.lanes), np.uint16)
     vectors = [layernorm(vector, p.layernorm) for vector in work.vectors]
     return Answers(
