@@ -29,6 +29,10 @@ KEY_SET = 4
 """Rounds of keys that one column of metadata serves."""
 
 
+MOST_PIECES = 256
+"""Pieces of a vocabulary: each has lines of the program, which are counted in ten bits."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class MatrixPlace:
     """A linear layer's dimensions in the banks.
@@ -152,6 +156,8 @@ class P3llmParameters(Parameters):
         for part in ("norm", "rotary", "softmax", "e4m3", "int4", "smoothing", "scaling"):
             getattr(self, part)
         room = 1 << POSITION_BITS
+        most = MOST_PIECES * self.longest_rounds * self.block
+        require(self.vocabulary <= most, f"vocabulary must be at most {most}", self.vocabulary)
         used = self.layers * self.layer_positions + self.vocabulary_positions
         require(used <= room, f"layers must fit in {room} columns of each unit", self.layers)
 
@@ -316,6 +322,11 @@ class P3llmParameters(Parameters):
         """Positions of a layer."""
         return self.value_base(self.kv_heads)
 
+    @property
+    def longest_rounds(self) -> int:
+        """Rounds of the layer's longest matrix."""
+        return max(matrix.rounds for matrix in self.matrices.values())
+
     # The vocabulary in the banks, behind the layers.
 
     @property
@@ -324,10 +335,10 @@ class P3llmParameters(Parameters):
 
         None is longer than a layer's longest matrix, so that its sums and scales have places.
         """
-        most = max(matrix.rounds for matrix in self.matrices.values())
+        most = self.longest_rounds * self.block
         base, places = self.positions(self.width), []
-        for first in range(0, self.filled_vocabulary, most * self.block):
-            outputs = min(most * self.block, self.filled_vocabulary - first)
+        for first in range(0, self.filled_vocabulary, most):
+            outputs = min(most, self.filled_vocabulary - first)
             places.append(
                 MatrixPlace(
                     inputs=self.width,

@@ -30,12 +30,20 @@ from testbenches.p3llm.system_models import drawn_cache, drawn_weights
         ({"group": 16}, "group must be from 32 to 128, not 16"),
         ({"capacity": 128}, "capacity must be at least 256, not 128"),
         ({"lanes": 4}, "lanes must be 8 or 16, not 4"),
+        ({"vocabulary": 262_145}, "vocabulary must be an integer from 0 to 262144, not 262145"),
         ({"capacity": 1000}, "capacity must be a power of two between 64 and 4096, not 1000"),
     ],
 )
 def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         P3llmParameters(**change)
+
+
+def test_a_vocabulary_has_few_pieces() -> None:
+    """Each one takes lines of the program: 256 of 192 tokens."""
+    assert len(replace(PRESETS["tiny"], vocabulary=49_152).projection) == 256
+    with pytest.raises(ValueError, match="vocabulary must be at most 49152, not 49153"):
+        replace(PRESETS["tiny"], vocabulary=49_153)
 
 
 @pytest.mark.parametrize("preset", list(PRESETS))
