@@ -22,6 +22,7 @@ SYSTEMS = {
     "veda": ("systola.generation.veda", "VedaSystem"),
     "meadow": ("systola.generation.meadow", "MeadowSystem"),
     "kelle": ("systola.generation.kelle", "KelleSystem"),
+    "p3llm": ("systola.generation.p3llm", "P3llmSystem"),
 }
 """Accelerators that speak: where their adapters are. Another one joins by a line here."""
 

@@ -16,6 +16,7 @@
 //   reads VALID READY PAYLOAD / words VALID READY PAYLOAD / writes VALID READY PAYLOAD
 //   bank LATENCY BURSTS OCTETS FILE WRITABLE        offer a memory of words behind the ports that follow
 //   read_port / write_port VALID READY PAYLOAD VALID READY PAYLOAD NAME ADDRESS LENGTH WORD [TRACE]
+//   dram COMMAND DATA UNITS OCTETS FILE FIELDS      offer DRAM banks, in FIELDS an offset and a width each
 //   layout CHANNELS LINE ADDRESS R_ADDRESSES R_BEATS BEATS W_ADDRESSES W_ENABLES W_WORDS   in bits
 // When all that is expected has come, a line on the standard output says when. Each line on the
 // standard input then names the settings of a further round, in which the design and its memories
@@ -34,6 +35,7 @@
 #include "verilated.h"
 #include PORTS
 #include "harness_banks.h"
+#include "harness_dram.h"
 
 using Parts = std::vector<std::unique_ptr<Part>>;
 
@@ -59,6 +61,7 @@ struct Run {
     void add_stream(const std::string& role, std::istream& line);
     void add_memory(const std::string& role, std::istream& line);
     void add_bank(const std::string& role, std::istream& line);
+    void add_dram(std::istream& line);
     Memory& memory() { return static_cast<Memory&>(*memories.back()); }
 
     template <typename Act>
@@ -204,6 +207,20 @@ void Run::add_bank(const std::string& role, std::istream& line) {
     }
 }
 
+void Run::add_dram(std::istream& line) {
+    std::string command, data, path;
+    auto part = std::make_unique<Dram>();
+    line >> command >> data >> part->units >> part->octets >> std::quoted(path);
+    for (Dram::Field* field : {&part->activate, &part->row, &part->read, &part->write, &part->column,
+                               &part->mask, &part->word})
+        line >> field->offset >> field->width;
+    part->told = port(command);
+    part->data = port(data);
+    part->file = map_file(path, true);
+    part->begin();
+    memories.push_back(std::move(part));
+}
+
 void Run::configure(const std::string& path) {
     parts.clear();
     std::ifstream settings(path);
@@ -218,6 +235,8 @@ void Run::configure(const std::string& path) {
             add_memory(role, line);
         else if (role == "bank" || role == "read_port" || role == "write_port")
             add_bank(role, line);
+        else if (role == "dram")
+            add_dram(line);
         else
             add_stream(role, line);
     }

@@ -9,6 +9,7 @@ from golden.llm.language_model import open_language_model
 from hdl.catalog import entry_named
 from systola.generation.kelle import KelleSystem
 from systola.generation.meadow import MeadowSystem
+from systola.generation.p3llm import P3llmSystem
 from systola.generation.system import Settings
 from systola.generation.veda import VedaSystem
 from tests.generation.test_generate import running
@@ -59,3 +60,17 @@ def test_smollm2_speaks_through_kelle(tmp_path: Path) -> None:
     assert run.continuation(run.progress.tokens).startswith(" Paris")
     evictions = [len(figures["evictions"]) for figures in run.progress.figures]
     assert evictions[-4:] == [model.shape.layers * parameters.heads] * 4
+
+
+@pytest.mark.full
+def test_smollm2_speaks_through_p3llm(tmp_path: Path) -> None:
+    """Thirty-two tokens from 4-bit weights, keys and values in the banks."""
+    model = open_language_model()
+    parameters = P3llmSystem.fitted(model, entry_named("p3llm").parameters("smollm2"))
+    preset = entry_named("p3llm").parameters("smollm2")
+    assert replace(parameters, layers=2, vocabulary=0) == preset
+    settings = Settings(budget=128, reserved=32)
+    run = running(P3llmSystem(model, parameters, settings, tmp_path), model.tokens_of(PROMPT), 32)
+    run.go(lambda token: None, lambda block, moving: None)
+    assert len(run.progress.tokens) == 32
+    assert run.continuation(run.progress.tokens).startswith(" Paris")
