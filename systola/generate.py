@@ -23,6 +23,7 @@ SYSTEMS = {
     "meadow": ("systola.generation.meadow", "MeadowSystem"),
     "kelle": ("systola.generation.kelle", "KelleSystem"),
     "lad": ("systola.generation.lad", "LadSystem"),
+    "p3llm": ("systola.generation.p3llm", "P3llmSystem"),
 }
 """Accelerators that speak: where their adapters are. Another one joins by a line here."""
 

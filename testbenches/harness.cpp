@@ -20,6 +20,7 @@
 //   row_writer VALID READY PAYLOAD ROWS             keep rows
 //      ROWS: NAME FILE TILES LANES COUNT HEAD TILE PLACE, and a number of planes, each as FIRST EACH
 //      OCTETS WIDTH OFFSET; HEAD, TILE, PLACE and LENGTH are an offset and a width of the payload's bits
+//   dram COMMAND DATA UNITS OCTETS FILE FIELDS      offer DRAM banks, in FIELDS an offset and a width each
 //   layout CHANNELS LINE ADDRESS R_ADDRESSES R_BEATS BEATS W_ADDRESSES W_ENABLES W_WORDS   in bits
 // When all that is expected has come, a line on the standard output says when. Each line on the
 // standard input then names the settings of a further round, in which the design and its memories
@@ -39,6 +40,7 @@
 #include PORTS
 #include "harness_banks.h"
 #include "harness_rows.h"
+#include "harness_dram.h"
 
 using Parts = std::vector<std::unique_ptr<Part>>;
 
@@ -65,6 +67,7 @@ struct Run {
     void add_memory(const std::string& role, std::istream& line);
     void add_bank(const std::string& role, std::istream& line);
     void add_rows(const std::string& role, std::istream& line);
+    void add_dram(std::istream& line);
     Memory& memory() { return static_cast<Memory&>(*memories.back()); }
 
     template <typename Act>
@@ -232,7 +235,7 @@ void Run::add_rows(const std::string& role, std::istream& line) {
         part.pauses = pauses();
         line >> planes;
         part.planes.resize(planes);
-        for (auto& plane : part.planes) 
+        for (auto& plane : part.planes)
             line >> plane.first >> plane.each >> plane.octets >> plane.width >> plane.offset;
     };
     if (role == "row_reader") {
@@ -248,6 +251,20 @@ void Run::add_rows(const std::string& role, std::istream& line) {
         fill(*part);
         memories.push_back(std::move(part));
     }
+}
+
+void Run::add_dram(std::istream& line) {
+    std::string command, data, path;
+    auto part = std::make_unique<Dram>();
+    line >> command >> data >> part->units >> part->octets >> std::quoted(path);
+    for (Dram::Field* field : {&part->activate, &part->row, &part->read, &part->write, &part->column,
+                               &part->mask, &part->word})
+        line >> field->offset >> field->width;
+    part->told = port(command);
+    part->data = port(data);
+    part->file = map_file(path, true);
+    part->begin();
+    memories.push_back(std::move(part));
 }
 
 void Run::configure(const std::string& path) {
@@ -266,6 +283,8 @@ void Run::configure(const std::string& path) {
             add_bank(role, line);
         else if (role == "row_reader" || role == "row_writer")
             add_rows(role, line);
+        else if (role == "dram")
+            add_dram(line);
         else
             add_stream(role, line);
     }

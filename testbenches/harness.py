@@ -24,12 +24,15 @@ from hdl.parameters import require
 from hdl.paths import BUILD, locked
 from hdl.target import Target
 from testbenches import simulators
-from testbenches.harness_memory import Bank, BurstMemory, FileItems, Rows, Store
+from testbenches.harness_memory import Bank, BurstMemory, Dram, FileItems, Rows, Store
 from testbenches.packing import Bits
 
 PROGRAM = Path(__file__).with_suffix(".cpp")
 RESET_CYCLES = 2
 SIGNALS = ("valid", "ready", "payload")
+
+Memory = BurstMemory | Bank | Rows | Dram
+"""What may stand behind a unit's ports."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +46,8 @@ class Moved:
     seconds : float
         Time on the wall since this round's.
     counts : dict[str, int]
-        Items that each input stream took; since its begin, `beats` and `writes` of a memory, or
-        words of each port of a bank.
+        Items that each input stream took; since its begin, `beats` and `writes` of a memory, words
+        of each port of a bank, or columns of DRAM.
     """
 
     cycle: int
@@ -155,14 +158,12 @@ class Harness:
         return done.cycle / done.seconds
 
     @contextlib.contextmanager
-    def session(
-        self, memories: Sequence[BurstMemory | Bank | Rows] = (), seed: int = 0
-    ) -> "Iterator[Session]":
+    def session(self, memories: Sequence[Memory] = (), seed: int = 0) -> "Iterator[Session]":
         """Start the program; what is run in it, round after round, finds the unit as it was.
 
         Parameters
         ----------
-        memories : Sequence[BurstMemory | Bank | Rows]
+        memories : Sequence[Memory]
             What stands behind which streams.
         seed : int
             Of the pauses of every stream, in half of all cycles; 0 for none.
@@ -179,7 +180,7 @@ class Harness:
         inputs: Mapping[str, Bits],
         expected: Mapping[str, int],
         *,
-        memories: Sequence[BurstMemory | Bank | Rows] = (),
+        memories: Sequence[Memory] = (),
         seed: int = 0,
         **options: Any,
     ) -> LongRun:
@@ -195,11 +196,7 @@ class Session:
     """A program under way, begun with the first round."""
 
     def __init__(
-        self,
-        harness: Harness,
-        directory: Path,
-        memories: Sequence[BurstMemory | Bank | Rows],
-        seed: int,
+        self, harness: Harness, directory: Path, memories: Sequence[Memory], seed: int
     ) -> None:
         self.harness, self.directory = harness, directory
         self.memories, self.seed = memories, seed

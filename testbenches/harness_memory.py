@@ -165,6 +165,51 @@ class Bank:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Dram:
+    """Banks behind the commands of P3-LLM's pseudo-channel, in a file that outlives the run.
+
+    `Moved.counts` has columns: those that were read of all units `together`, those read `alone`,
+    and those `written`.
+
+    Parameters
+    ----------
+    file : Path
+        Position after position, as `golden.p3llm.dram_image` makes them.
+    units, octets : int
+        Compute units, and octets of a column.
+    layout : data.StructLayout
+        Of the port `command`.
+    command, data : str
+        Ports of what the banks are told, and of what was read in the cycle before.
+    """
+
+    file: Path
+    units: int
+    octets: int
+    layout: data.StructLayout
+    command: str = "bank_command"
+    data: str = "bank_data"
+
+    @property
+    def streams(self) -> list[str]:
+        """None: commands cannot wait."""
+        return []
+
+    @property
+    def traces(self) -> list[str]:
+        """None."""
+        return []
+
+    def settings(self, streams: Mapping[str, str]) -> list[str]:
+        """Write what the program reads of it."""
+        fields = dict(self.layout)
+        names = ("activate", "row", "read", "write", "column", "mask", "data")
+        places = (f"{fields[name].offset} {fields[name].width}" for name in names)
+        where = f"{self.units} {self.octets} {json.dumps(str(self.file))}"
+        return [f"dram {self.command} {self.data} {where} {' '.join(places)}"]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Store:
     """Sequences of items by key, between an output stream and an input stream of a unit.
 

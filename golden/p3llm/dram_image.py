@@ -8,7 +8,7 @@ import numpy as np
 
 from golden.nonlinear.row_norm import quantise_weights
 from golden.p3llm.dram_layout import LANES, octets, pack_columns, pack_selects
-from golden.p3llm.p3llm import Cache, Halves, Matrix, Octets, Weights
+from golden.p3llm.p3llm import Cache, Halves, Matrix, Octets, Vocabulary, Weights
 from hdl.p3llm.parameters import KEY_SET, LINEAR_SET, MatrixPlace, P3llmParameters
 
 
@@ -86,13 +86,38 @@ def value_image(p: P3llmParameters, cache: Cache, head: int) -> Octets:
 
 def layer_image(p: P3llmParameters, weights: Weights, cache: Cache) -> Octets:
     """Return a layer, shape (positions, units, bytes)."""
-    parts = [
-        halves(p, quantise_weights(norm, p.norm).astype(np.int16).view(np.uint16))
-        for norm in weights.norms
-    ]
+    parts = [norm_image(p, norm) for norm in weights.norms]
     parts.append(halves(p, cache.factors))
     for name, place in p.matrices.items():
         parts.append(matrix_image(p, getattr(weights, name), place))
-    for image in (key_image, value_image):
-        parts.extend(image(p, cache, head) for head in range(p.kv_heads))
+    return np.concatenate([*parts, cache_image(p, cache)])
+
+
+def norm_image(p: P3llmParameters, weights: np.ndarray) -> Octets:
+    """Return a norm's weights, given in float."""
+    return halves(p, quantise_weights(weights, p.norm).astype(np.int16).view(np.uint16))
+
+
+def cache_image(p: P3llmParameters, cache: Cache) -> Octets:
+    """Return what a layer ends with: the keys of all heads, then the values."""
+    return np.concatenate(
+        [image(p, cache, head) for image in (key_image, value_image) for head in range(p.kv_heads)]
+    )
+
+
+def vocabulary_image(p: P3llmParameters, vocabulary: Vocabulary) -> Octets:
+    """Return what stands behind all layers: the final norm's weights, the projection's pieces."""
+    parts, first = [norm_image(p, vocabulary.norm)], 0
+    for place in p.projection:
+        rows = slice(first, first + place.outputs)
+        tiles = slice(first // p.elements, -(-rows.stop // p.elements))
+        whole = vocabulary.matrix
+        piece = Matrix(
+            columns=whole.columns[tiles],
+            selects=whole.selects[rows],
+            steps=whole.steps[rows],
+            scales=whole.scales[rows],
+        )
+        parts.append(matrix_image(p, piece, place))
+        first = rows.stop
     return np.concatenate(parts)

@@ -1,5 +1,7 @@
 """A decoder layer of a decode step as P3-LLM computes it: hidden state in, hidden state out.
 
+And the vocabulary behind the last one: hidden state in, token out.
+
 What the memory multiplies are the bytes of its columns and 8-bit inputs: exact integers. What the
 NPU computes is either a unit of `hdl.nonlinear` and the quantisers, or one float32 operation after
 the other, each rounded to nearest: an integer to float32, a product, a sum, a conversion to FP16.
@@ -117,6 +119,39 @@ class Weights:
     norms: tuple[NDArray[np.floating], NDArray[np.floating]]
 
 
+@dataclass(frozen=True, eq=False)
+class Vocabulary:
+    """The final norm's weights in float, and the projection on the vocabulary.
+
+    Outputs behind the last token's, which fill a slice, repeat the first token's: their sums are
+    equal to its, and the first of equal ones counts.
+    """
+
+    norm: NDArray[np.floating]
+    matrix: Matrix
+
+    @classmethod
+    def quantised(
+        cls, norm: NDArray[np.floating], weights: NDArray[np.floating], p: P3llmParameters
+    ) -> "Vocabulary":
+        """Quantise a projection, shape (vocabulary, width)."""
+        missing = p.filled_vocabulary - len(weights)
+        filled = np.concatenate([weights, np.repeat(weights[:1], missing, axis=0)])
+        return cls(norm, Matrix.quantised(filled, p.group, elements=p.elements))
+
+    def predicted(self, state: Singles, p: P3llmParameters) -> tuple[int, int]:
+        """Return the token that follows a hidden state, and the bits of its sum."""
+        sums = self.matrix.product(normed(state, self.norm, p))[: p.vocabulary]
+        token = int(ordered(sums).argmax())
+        return token, int(sums.view(np.uint32)[token])
+
+
+def ordered(sums: Singles) -> NDArray[np.int32]:
+    """Return integers in the order in which sums are compared: -0 comes before 0."""
+    bits = sums.view(np.int32)
+    return np.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Cache:
     """A layer's keys and values as they are stored, and the smoothing factors.
@@ -147,11 +182,19 @@ class Cache:
         factors = smoothing_factors(keys)
         return cls._quantised(smoothed_keys(keys, factors), vectors, factors)
 
+    @classmethod
+    def empty(cls, factors: Halves) -> "Cache":
+        """Return a cache without tokens."""
+        none = np.zeros((len(factors), 0, factors.shape[-1]), np.uint16)
+        return cls._quantised(none, none, factors)
+
     def appended(self, key: Halves, vector: Halves) -> "Cache":
         """Return the cache with one more token, FP16, shape (kv_heads, size)."""
-        more = self._quantised(
-            smoothed_keys(key[:, np.newaxis], self.factors), vector[:, np.newaxis], self.factors
-        )
+        return self.extended(key[:, np.newaxis], vector[:, np.newaxis])
+
+    def extended(self, keys: Halves, vectors: Halves) -> "Cache":
+        """Return the cache with more tokens, FP16, shape (kv_heads, tokens, size)."""
+        more = self._quantised(smoothed_keys(keys, self.factors), vectors, self.factors)
         parts = {
             name: np.concatenate([getattr(self, name), getattr(more, name)], axis=1)
             for name in vars(self)
@@ -214,11 +257,14 @@ def normed(state: Singles, weight: NDArray[np.floating], p: P3llmParameters) -> 
     return codes(weighted / STEP)
 
 
-def rotated(heads: Singles, position: int, p: P3llmParameters) -> Halves:
-    """Return heads turned by a position, in FP16; each has 16 bits by its own power of two."""
+def rotated(heads: Singles, position: int | NDArray[np.int64], p: P3llmParameters) -> Halves:
+    """Return heads turned by a position, or each by its own, in FP16.
+
+    Each has 16 bits by its own power of two.
+    """
     # One bit less than fits: turned, an element grows by up to the root of two.
     raw, point = block_fixed(heads, spare=1)
-    turned = rotate(raw, np.full(len(heads), position), p.rotary)
+    turned = rotate(raw, np.broadcast_to(position, len(heads)), p.rotary)
     return codes(np.ldexp(turned.astype(np.float64), -point[:, np.newaxis]))
 
 

@@ -23,6 +23,8 @@ from golden.llm.layers import rms_norm
 from golden.llm.texts import text_named
 from golden.meadow.whole_model import WholeModel as MeadowModel
 from golden.meadow.whole_model import embedded, integer_model, vocabulary_sums
+from golden.p3llm.whole_model import WholeModel as P3llmModel
+from golden.p3llm.whole_model import quantised_model
 from golden.veda.whole_model import WholeModel as VedaModel
 from golden.veda.whole_model import next_block
 from hdl.catalog import entry_named
@@ -116,11 +118,27 @@ def kelle_reader(model: LanguageModel, budget: int) -> Reader:
     return read
 
 
+def p3llm_reader(model: LanguageModel, budget: int) -> Reader:
+    """Return P3-LLM's golden model: a window is a block of decode steps."""
+    preset, s = entry_named("p3llm").parameters("smollm2"), model.shape
+    p = replace(preset, layers=s.layers, vocabulary=s.vocabulary)
+    golden = P3llmModel(p, quantised_model(model, model.calibration(), p))
+
+    def read(tokens: list[int]) -> Logits:
+        golden.begin()
+        result = golden.step(model.embedding[tokens])
+        assert result.sums is not None
+        return result.sums.astype(np.float64)
+
+    return read
+
+
 READERS = {
     "float32": float_reader,
     "meadow": meadow_reader,
     "veda": veda_reader,
     "kelle": kelle_reader,
+    "p3llm": p3llm_reader,
 }
 
 

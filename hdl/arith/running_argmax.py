@@ -63,6 +63,11 @@ class RunningArgmax(Unit):
             }
         )
 
+    @property
+    def latency(self) -> int:
+        """Cycles from a group to what `largest` says of it."""
+        return exact_log2(self.lanes) + 1
+
     def elaborate(self, platform: Any) -> Module:
         """Play the knockout; its winner is numbered where it meets the best so far."""
         m = Module()

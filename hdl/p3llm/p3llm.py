@@ -27,6 +27,9 @@ ARRIVES = 3
 class P3llm(Unit):
     """A hidden state through a decoder layer whose weights, keys and values are in the banks.
 
+    With a vocabulary, a hidden state behind the last layer goes through the final norm and the
+    projection, and the token of the largest sum leaves.
+
     A program (`Program`) says what the compute units multiply, and what the NPU does with the sums:
     norms, rotary embedding, smoothing, softmax, second-level scaling, SiLU, residual and all
     quantisers; each side waits for what it needs of the other. The token's keys and values are
@@ -44,9 +47,14 @@ class P3llm(Unit):
     Members
     -------
     instructions : In(stream)
-        `layer` and `position`: a layer of the token behind `position` cached ones.
+        `layer` and `position`: a layer of the token behind `position` cached ones. The layer behind
+        the last one is the vocabulary.
     states_in, states_out : In, Out(stream)
-        Hidden states in binary32, `lanes` elements a slice; `last`.
+        Hidden states in binary32, `lanes` elements a slice; `last`. A step of the vocabulary gives
+        none.
+    predictions : Out(stream)
+        With a vocabulary: `token` of the largest `sum`, in binary32, the smallest of equal ones'
+        tokens; ``-0`` is less than ``0``.
     bank_command : Out(struct)
         For the arrays of the banks, as in `PimChannel`.
     bank_data : In(ArrayLayout)
@@ -69,12 +77,17 @@ class P3llm(Unit):
         self.accumulator = SumAccumulator(parameters=p)
         self.vectors = VectorUnit(parameters=p)
         program = Program(p)
+        sides = ((program.memory, MEMORY_LINE), (program.npu, NPU_LINE))
         self.memory_lines, self.npu_lines = (
-            LineIssuer(lines=encoded(lines, layout), width=layout.size)
-            for lines, layout in ((program.memory, MEMORY_LINE), (program.npu, NPU_LINE))
+            LineIssuer(
+                lines=encoded(lines, layout), width=layout.size, second=end if p.vocabulary else 0
+            )
+            for (lines, layout), end in zip(sides, program.layer_lines, strict=True)
         )
+        predictions = {"predictions": Out(stream.Signature(p.prediction_layout))}
         super().__init__(
-            {
+            (predictions if p.vocabulary else {})
+            | {
                 "instructions": In(stream.Signature(p.instruction_layout)),
                 "states_in": In(stream.Signature(p.state_layout)),
                 "states_out": Out(stream.Signature(p.state_layout)),
@@ -97,6 +110,8 @@ class P3llm(Unit):
         connect_streams(m, self.states_in, vectors.states_in)
         connect_streams(m, vectors.states_out, self.states_out)
         connect_streams(m, vectors.codes, self.appends.codes)
+        if self.parameters.vocabulary:
+            connect_streams(m, vectors.predictions, self.predictions)
         m.d.comb += [
             self.bank_command.eq(channel.bank_command),
             channel.bank_data.eq(self.bank_data),
@@ -167,6 +182,7 @@ class P3llm(Unit):
             appends.layer.eq(layer),
             self.instructions.ready.eq(ends),
             *(side.begin.eq(ends & self.instructions.valid) for side in (memory, npu)),
+            *(side.choose.eq(given.layer == p.layers) for side in (memory, npu) if p.vocabulary),
             memory.others.eq(npu.done),
             npu.others.eq(memory.done),
             # Either side may begin with what the other's line under way gives in order.

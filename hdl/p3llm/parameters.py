@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from amaranth.lib import data
+from amaranth.utils import bits_for, ceil_log2
 
 from hdl.nonlinear.activation_functions import ActivationFunctionsParameters
 from hdl.nonlinear.rms_norm import RmsNormParameters
@@ -26,6 +27,10 @@ LINEAR_SET = 8
 
 KEY_SET = 4
 """Rounds of keys that one column of metadata serves."""
+
+
+MOST_PIECES = 256
+"""Pieces of a vocabulary: each has lines of the program, which are counted in ten bits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +97,8 @@ class P3llmParameters(Parameters):
         Tokens of the cache.
     layers : int
         Layers in the banks.
+    vocabulary : int
+        Tokens of the vocabulary, whose projection stands behind the layers; 0 if there is none.
     lanes : int
         Elements a cycle of the NPU: ``elements`` of a unit or half of them.
 
@@ -111,6 +118,7 @@ class P3llmParameters(Parameters):
     group: Annotated[int, PowerOfTwo(8, 256, "weights")] = 128
     capacity: Annotated[int, PowerOfTwo(64, 4096, "tokens")] = 1024
     layers: Annotated[int, Range(1, 64, "layers")] = 2
+    vocabulary: Annotated[int, Range(0, 262_144, "tokens")] = 0
     lanes: Annotated[int, PowerOfTwo(1, 64, "elements")] = 16
 
     def __post_init__(self) -> None:
@@ -148,7 +156,9 @@ class P3llmParameters(Parameters):
         for part in ("norm", "rotary", "softmax", "e4m3", "int4", "smoothing", "scaling"):
             getattr(self, part)
         room = 1 << POSITION_BITS
-        used = self.layers * self.layer_positions
+        most = MOST_PIECES * self.longest_rounds * self.block
+        require(self.vocabulary <= most, f"vocabulary must be at most {most}", self.vocabulary)
+        used = self.layers * self.layer_positions + self.vocabulary_positions
         require(used <= room, f"layers must fit in {room} columns of each unit", self.layers)
 
     @property
@@ -312,14 +322,66 @@ class P3llmParameters(Parameters):
         """Positions of a layer."""
         return self.value_base(self.kv_heads)
 
+    @property
+    def longest_rounds(self) -> int:
+        """Rounds of the layer's longest matrix."""
+        return max(matrix.rounds for matrix in self.matrices.values())
+
+    # The vocabulary in the banks, behind the layers.
+
+    @property
+    def projection(self) -> list[MatrixPlace]:
+        """Where the vocabulary's projection stands, in pieces.
+
+        None is longer than a layer's longest matrix, so that its sums and scales have places.
+        """
+        most = self.longest_rounds * self.block
+        base, places = self.positions(self.width), []
+        for first in range(0, self.filled_vocabulary, most):
+            outputs = min(most, self.filled_vocabulary - first)
+            places.append(
+                MatrixPlace(
+                    inputs=self.width,
+                    outputs=outputs,
+                    group=self.group_of(self.width),
+                    base=base,
+                    rounds=self.positions(outputs),
+                )
+            )
+            base += places[-1].positions
+        return places
+
+    @property
+    def filled_vocabulary(self) -> int:
+        """Outputs of the projection: whole slices of the NPU."""
+        return -(-self.vocabulary // self.lanes) * self.lanes
+
+    @property
+    def vocabulary_positions(self) -> int:
+        """Positions of the final norm's weights and the projection."""
+        pieces = self.projection
+        return pieces[-1].base + pieces[-1].positions if pieces else 0
+
+    @property
+    def token_bits(self) -> int:
+        """Bits of an output's number."""
+        return max(ceil_log2(self.filled_vocabulary), ceil_log2(self.lanes), 1)
+
     # Streams of the system.
 
     @property
     def instruction_layout(self) -> data.StructLayout:
-        """A step of a layer: the token's `position`, that many tokens are cached before it."""
-        return data.StructLayout(
-            {"layer": range(max(self.layers, 2)), "position": range(self.capacity)}
-        )
+        """A step of a layer: the token's `position`, that many tokens are cached before it.
+
+        The layer behind the last one is the vocabulary, which has no position.
+        """
+        steps = self.layers + (self.vocabulary > 0)
+        return data.StructLayout({"layer": range(max(steps, 2)), "position": range(self.capacity)})
+
+    @property
+    def prediction_layout(self) -> data.StructLayout:
+        """The token of the largest sum, and this sum in binary32."""
+        return data.StructLayout({"token": bits_for(max(self.vocabulary - 1, 1)), "sum": 32})
 
     @property
     def state_layout(self) -> data.StructLayout:

@@ -20,6 +20,7 @@ PRESETS = {
         head_size=16,
         group=16,
         capacity=128,
+        vocabulary=421,
         lanes=4,
     ),
     "smollm2": P3llmParameters(),

@@ -94,6 +94,8 @@ class SystemBench:
         self.instructions = self.bench.source("instructions", source)
         self.states_in = self.bench.source("states_in", source)
         self.states_out = self.bench.sink("states_out", sink)
+        if p.vocabulary:
+            self.predictions = self.bench.sink("predictions", sink)
         self.status = Port(dut.status)
 
     def begin(self, layer: int, position: int, state: np.ndarray) -> None:
@@ -106,6 +108,16 @@ class SystemBench:
         last = np.arange(len(values)) == len(values) - 1
         slices = {"values": values, "last": last.astype(np.int64)}
         self.states_in.send(to_integers(pack(p.state_layout, slices)))
+
+    async def predict(self, state: np.ndarray) -> tuple[int, int]:
+        """Return the token that follows a hidden state, and the bits of its sum."""
+        self.predictions.received.clear()
+        self.begin(self.p.layers, 0, state)
+        await self.bench.run(until=lambda: len(self.predictions.received) == 1)
+        layout = self.p.prediction_layout
+        got = unpack(layout, from_integers([self.predictions.received[0][1]], layout.size))
+        self.bench.compare("status", np.zeros(1, np.int64), np.array([read(self.status)]))
+        return int(got["token"][0]), int(got["sum"][0])
 
     async def finish(self) -> tuple[np.ndarray, dict[str, int]]:
         """Return the hidden state that comes, and what the layer took."""

@@ -6,8 +6,8 @@ from golden.arith.float_values import codes
 from golden.llm import open_trace
 from golden.llm.trace import Trace
 from golden.nonlinear.rotary_embedding import paired
-from golden.p3llm.dram_image import layer_image
-from golden.p3llm.p3llm import Cache, Matrix, Weights, decode
+from golden.p3llm.dram_image import layer_image, vocabulary_image
+from golden.p3llm.p3llm import Cache, Matrix, Vocabulary, Weights, decode
 from hdl.p3llm.parameters import P3llmParameters
 
 TOKENS = 640
@@ -62,6 +62,14 @@ def drawn_weights(p: P3llmParameters, rng: np.random.Generator) -> Weights:
     )
 
 
+def drawn_vocabulary(p: P3llmParameters, rng: np.random.Generator) -> Vocabulary:
+    """Draw a norm and a projection, of which every token has equals beside it and far from it."""
+    different = 1 + p.vocabulary // 5
+    rows = rng.normal(size=(different, p.width)).astype(np.float32)
+    equals = np.arange(p.vocabulary) // 2 % different
+    return Vocabulary.quantised(rng.uniform(0.5, 1.5, p.width), rows[equals], p)
+
+
 def drawn_cache(p: P3llmParameters, tokens: int, rng: np.random.Generator) -> Cache:
     """Draw keys and values of some tokens, some channels of keys larger than others."""
     size = (p.kv_heads, tokens, p.head_size)
@@ -95,6 +103,7 @@ class Model:
     ) -> None:
         self.p, self.weights, self.caches = p, weights, caches
         self.older = [drawn_cache(p, p.capacity, rng) for _ in caches]
+        self.vocabulary = drawn_vocabulary(p, rng) if p.vocabulary else None
 
     @classmethod
     def drawn(cls, p: P3llmParameters, tokens: int, rng: np.random.Generator) -> "Model":
@@ -122,6 +131,8 @@ class Model:
             }
             full = Cache(**parts, factors=cache.factors)
             layers.append(layer_image(self.p, weights, full))
+        if self.vocabulary:
+            layers.append(vocabulary_image(self.p, self.vocabulary))
         return np.concatenate(layers)
 
     def step(self, layer: int, state: np.ndarray, position: int) -> np.ndarray:

@@ -82,6 +82,24 @@ async def drawn_layers(dut: Any) -> None:
 
 
 @cocotb.test()
+@only_if(lambda run: run.parameters.vocabulary > 0, "there is no vocabulary")
+async def drawn_vocabulary(dut: Any) -> None:
+    """Predict tokens, of which several have the largest sum, and go through a layer behind."""
+    system = SystemBench(dut, "drawn_vocabulary", source="random", sink="bursty")
+    rng = system.bench.numpy_rng
+    model = Model.drawn(system.p, 9, rng)
+    await system.bench.reset()
+    system.banks.image = model.image
+    states = rng.normal(size=(1 if four_states() else 3, system.p.width)).astype(np.float32)
+    assert model.vocabulary
+    for state in states:
+        expected = model.vocabulary.predicted(state, system.p)
+        found = await system.predict(state)
+        system.bench.compare("token and sum", np.array(expected), np.array(found))
+    await run_steps(system, model, states[:1], 9, layers=1)
+
+
+@cocotb.test()
 @only_if(is_smollm2, "dimensions are not SmolLM2's")
 async def real_layers(dut: Any) -> None:
     """Take a token of real text through layers of SmolLM2, over a cache of 600 tokens."""

@@ -2,7 +2,6 @@
 
 import json
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +10,10 @@ import pytest
 
 from golden.kelle.whole_model import first_states
 from hdl.catalog import entry_named
-from hdl.entry import Entry
 from hdl.errors import UserError
 from systola.generation.kelle import KelleSystem
 from systola.generation.run import Run
 from systola.generation.system import Mismatch, Settings
-from testbenches.harness import Harness
 from testbenches.kelle.speech import Speech
 from tests.generation.test_generate import (
     RandomModel,
@@ -25,6 +22,8 @@ from tests.generation.test_generate import (
     running,
     spoken,
 )
+
+pytestmark = pytest.mark.usefixtures("compiled_once")
 
 SETTINGS = Settings(budget=128, reserved=32)
 PROMPT = [3, 1, 4, 1, 5, 9]
@@ -36,21 +35,6 @@ class Words(RandomModel):
 
     def tokens_of(self, text: str) -> list[int]:
         return [zlib.crc32(word.encode()) % self.shape.vocabulary for word in text.split()]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def compiled_once() -> Iterator[None]:
-    """Emit and compile once for all tests of the same parameters."""
-    own, kept = Harness.compiled, {}
-
-    def compiled(entry: Entry, parameters: Any) -> Harness:
-        if parameters not in kept:
-            kept[parameters] = own(entry, parameters)
-        return kept[parameters]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Harness, "compiled", compiled)
-        yield
 
 
 def small_model(**changes: Any) -> Words:

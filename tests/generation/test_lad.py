@@ -39,7 +39,7 @@ TINY = entry_named("lad").parameters("tiny")
 
 
 @pytest.fixture(scope="module", autouse=True)
-def compiled_once() -> Iterator[None]:
+def compiled_with_the_unit() -> Iterator[None]:
     """Emit once for all tests; the Verilog is the unit test's own, which is compiled for it."""
     own, kept = Harness.compiled, {}
 

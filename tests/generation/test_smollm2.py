@@ -10,6 +10,7 @@ from hdl.catalog import entry_named
 from systola.generation.kelle import KelleSystem
 from systola.generation.lad import LadSystem
 from systola.generation.meadow import MeadowSystem
+from systola.generation.p3llm import P3llmSystem
 from systola.generation.system import Settings
 from systola.generation.veda import VedaSystem
 from tests.generation.test_generate import running
@@ -74,3 +75,17 @@ def test_smollm2_speaks_through_lad(tmp_path: Path) -> None:
     assert run.continuation(run.progress.tokens).startswith(" Paris")
     last = run.progress.figures[-1]["decided"]
     assert last["updated modes"] and last["active positions"] < last["positions"]
+
+
+@pytest.mark.full
+def test_smollm2_speaks_through_p3llm(tmp_path: Path) -> None:
+    """Thirty-two tokens from 4-bit weights, keys and values in the banks."""
+    model = open_language_model()
+    parameters = P3llmSystem.fitted(model, entry_named("p3llm").parameters("smollm2"))
+    preset = entry_named("p3llm").parameters("smollm2")
+    assert replace(parameters, layers=2, vocabulary=0) == preset
+    settings = Settings(budget=128, reserved=32)
+    run = running(P3llmSystem(model, parameters, settings, tmp_path), model.tokens_of(PROMPT), 32)
+    run.go(lambda token: None, lambda block, moving: None)
+    assert len(run.progress.tokens) == 32
+    assert run.continuation(run.progress.tokens).startswith(" Paris")

@@ -1,6 +1,7 @@
 """P3-LLM's system: its parameters, its program, and the banks' bytes read by another hand."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,9 @@ from golden.p3llm.dram_image import layer_image
 from golden.p3llm.npu.block_fixed import block_fixed
 from hdl.p3llm.control.program import MEMORY_LINE, NPU_LINE, Program, encoded
 from hdl.p3llm.npu.npu_instructions import NpuOperation
+from hdl.p3llm.npu.places import Places
 from hdl.p3llm.npu.ways import EPSILON, epsilon_steps
-from hdl.p3llm.parameters import P3llmParameters
+from hdl.p3llm.parameters import POSITION_BITS, P3llmParameters
 from hdl.p3llm.pim.operand_decoder import Mode
 from hdl.p3llm.presets import PRESETS
 from testbenches.p3llm.system_models import drawn_cache, drawn_weights
@@ -28,12 +30,20 @@ from testbenches.p3llm.system_models import drawn_cache, drawn_weights
         ({"group": 16}, "group must be from 32 to 128, not 16"),
         ({"capacity": 128}, "capacity must be at least 256, not 128"),
         ({"lanes": 4}, "lanes must be 8 or 16, not 4"),
+        ({"vocabulary": 262_145}, "vocabulary must be an integer from 0 to 262144, not 262145"),
         ({"capacity": 1000}, "capacity must be a power of two between 64 and 4096, not 1000"),
     ],
 )
 def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         P3llmParameters(**change)
+
+
+def test_a_vocabulary_has_few_pieces() -> None:
+    """Each one takes lines of the program: 256 of 192 tokens."""
+    assert len(replace(PRESETS["tiny"], vocabulary=49_152).projection) == 256
+    with pytest.raises(ValueError, match="vocabulary must be at most 49152, not 49153"):
+        replace(PRESETS["tiny"], vocabulary=49_153)
 
 
 @pytest.mark.parametrize("preset", list(PRESETS))
@@ -43,7 +53,8 @@ def test_the_program_reads_each_matrix_once(preset: str) -> None:
     program = Program(p)
     products = [line.instruction for line in program.memory if "mode" in line.instruction]
     linear = [one["base"] for one in products if one["mode"] is Mode.LINEAR and "outers" in one]
-    assert linear == [place.base + place.rounds for place in p.matrices.values()]
+    places = [*p.matrices.values(), *p.projection]
+    assert linear == [place.base + place.rounds for place in places]
     pairs = p.kv_heads * -(-p.members // 2)
     assert sum(one["mode"] is Mode.QK for one in products) == pairs
     assert sum(one["mode"] is Mode.PV for one in products) == pairs
@@ -52,6 +63,22 @@ def test_the_program_reads_each_matrix_once(preset: str) -> None:
     assert queries == [head // p.members for head in range(p.heads)]
     for lines, layout in ((program.memory, MEMORY_LINE), (program.npu, NPU_LINE)):
         assert len(encoded(lines, layout)) == len(lines)
+
+
+def test_the_vocabulary_of_smollm2_has_pieces_that_need_no_memory() -> None:
+    """Sixteen as long as gate and up, behind thirty layers; two fifths of a pseudo-channel."""
+    p = replace(PRESETS["smollm2"], layers=30, vocabulary=49_152)
+    assert [place.outputs for place in p.projection] == [2 * 1536] * 16
+    for name in ("sums_depth", "factors_depth", "numbers_depth", "inputs_depth"):
+        assert getattr(Places(p), name) == getattr(Places(PRESETS["smollm2"]), name)
+    assert 30 * p.layer_positions + p.vocabulary_positions < 0.2 * (1 << POSITION_BITS)
+    program = Program(p)
+    before, behind = program.layer_lines
+    # What the vocabulary waits for is the vocabulary's, or done before it.
+    assert all(line.after <= behind for line in program.memory[:before])
+    operations = [line.instruction["operation"] for line in program.npu[behind:]]
+    assert operations.count(NpuOperation.COMPARE) == 16
+    assert operations[-1] is NpuOperation.PREDICT
 
 
 @pytest.mark.parametrize("preset", list(PRESETS))

@@ -16,7 +16,7 @@ LONGEST = 4000
 """Cycles that no layer needs."""
 
 
-def smallest(heads: int, kv_heads: int = 1, lanes: int = 2) -> P3llmParameters:
+def smallest(heads: int, kv_heads: int = 1, lanes: int = 2, vocabulary: int = 0) -> P3llmParameters:
     """Two units of four elements; `heads` query heads share `kv_heads` key/value heads."""
     timing = BankTimingParameters(
         banks=4, rcd=3, rp=2, ras=6, rtp=2, wr=4, wtr=2, rrd=2, rfc=9, refi=200
@@ -32,6 +32,7 @@ def smallest(heads: int, kv_heads: int = 1, lanes: int = 2) -> P3llmParameters:
         group=8,
         capacity=64,
         layers=1,
+        vocabulary=vocabulary,
         lanes=lanes,
     )
 
@@ -67,23 +68,37 @@ def run_layer(
 
     Each position is a layer with the same bytes; what is returned is of the last one.
     """
+    got, image, status = run_steps(p, image, [(0, position, state) for position in positions])
+    return got[-1], image, status
+
+
+def run_steps(
+    p: P3llmParameters, image: np.ndarray, steps: list[tuple[int, int, np.ndarray]]
+) -> tuple[list[np.ndarray], np.ndarray, int]:
+    """Return what steps give, each of a layer and a position, the last one's bytes, the status.
+
+    Of a layer it is its hidden state, of the vocabulary the token and the bits of its sum.
+    """
     unit, arrays = P3llm(parameters=p), Arrays(p, image)
-    slices = state.view(np.uint32).reshape(-1, p.lanes).tolist()
     received: list[list[int]] = []
+    given: list[np.ndarray] = []
     statuses = []
 
     async def bench(ctx) -> None:
         ctx.set(unit.states_out.ready, 1)
-        for position in positions:
+        if p.vocabulary:
+            ctx.set(unit.predictions.ready, 1)
+        for layer, position, state in steps:
             arrays.image = image.copy()
             received.clear()
-            await step(ctx, position)
-            assert len(received) == len(slices)
+            slices = state.view(np.uint32).reshape(-1, p.lanes).tolist()
+            await step(ctx, layer, position, slices)
+            given.append(np.array(received, np.uint32).reshape(-1))
 
-    async def step(ctx, position: int) -> None:
-        waiting = list(slices)
+    async def step(ctx, layer: int, position: int, slices: list[list[int]]) -> None:
+        waiting, expected = list(slices), len(slices) if layer < p.layers else 1
         ctx.set(unit.instructions.valid, 1)
-        ctx.set(unit.instructions.payload, {"layer": 0, "position": position})
+        ctx.set(unit.instructions.payload, {"layer": layer, "position": position})
         for _cycle in range(LONGEST):
             ctx.set(unit.states_in.valid, bool(waiting))
             if waiting:
@@ -100,6 +115,9 @@ def run_layer(
             if ctx.get(unit.states_out.valid):
                 values = unit.states_out.payload["values"]
                 received.append([ctx.get(values[i]) for i in range(p.lanes)])
+            if p.vocabulary and ctx.get(unit.predictions.valid):
+                predicted = unit.predictions.payload
+                received.append([ctx.get(predicted.token), ctx.get(predicted["sum"])])
             statuses.append(ctx.get(unit.status.as_value()))
             taken = ctx.get(unit.instructions.ready)
             await ctx.tick()
@@ -108,8 +126,9 @@ def run_layer(
             if told:
                 for number, column in enumerate(arrays.columns):
                     ctx.set(unit.bank_data[number], column)
-            if len(received) == len(slices):
+            if len(received) == expected:
                 return
+        raise AssertionError(f"layer {layer} does not end")
 
     # Multipliers made of gates are slow in this simulator.
     with writing_for(Target.FPGA):
@@ -117,8 +136,7 @@ def run_layer(
     simulator.add_clock(1e-6)
     simulator.add_testbench(bench)
     simulator.run()
-    got = np.array(received, np.uint32).reshape(-1)
-    return got, arrays.image, max(statuses)
+    return given, arrays.image, max(statuses)
 
 
 @pytest.mark.full
@@ -138,4 +156,23 @@ def test_a_layer_is_equal_to_the_model(heads: int, kv_heads: int, lanes: int, ca
     got, after, status = run_layer(p, image, state, *before, cached)
     assert got.tolist() == expected.view(np.uint32).tolist()
     assert (after == model.image).all()
+    assert status == 0
+
+
+@pytest.mark.full
+def test_the_vocabulary_is_equal_to_the_model() -> None:
+    """Tokens with equal sums in a slice and in both pieces, before and behind a layer."""
+    p, rng = smallest(1, vocabulary=45), np.random.default_rng(7)
+    assert [place.outputs for place in p.projection] == [32, 14]
+    model = Model.drawn(p, 9, rng)
+    assert model.vocabulary is not None
+    image = model.image
+    states = rng.normal(size=(5, p.width)).astype(np.float32)
+    steps = [(p.layers if number != 2 else 0, 9, state) for number, state in enumerate(states)]
+    got, _after, status = run_steps(p, image, steps)
+    for number, state in enumerate(states):
+        expected = model.vocabulary.predicted(state, p)
+        if number == 2:
+            expected = model.step(0, state, 9).view(np.uint32)
+        assert got[number].tolist() == list(expected), number
     assert status == 0

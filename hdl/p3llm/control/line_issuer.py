@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth.hdl import Array, Const, Module, Signal
+from amaranth.hdl import Array, Const, Module, Mux, Signal
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
@@ -21,11 +21,16 @@ class LineIssuer(Unit):
         Lines as bits; the lowest `LINE_BITS` say how many of the other side's must be done.
     width : int
         Bits of a line.
+    second : int
+        The line with which a second program begins, behind the first one's last; 0 if there is
+        none.
 
     Members
     -------
     begin : In(1)
         Begin with the first line.
+    choose : In(1)
+        With it: the second program's first line, if there is one.
     others : In
         Lines of the other side that are done.
     early : In(1)
@@ -43,11 +48,12 @@ class LineIssuer(Unit):
         All are.
     """
 
-    def __init__(self, *, lines: tuple[int, ...], width: int) -> None:
-        self.lines, self.width = lines, width
+    def __init__(self, *, lines: tuple[int, ...], width: int, second: int = 0) -> None:
+        self.lines, self.width, self.second = lines, width, second
         super().__init__(
             {
                 "begin": In(1),
+                **({"choose": In(1)} if second else {}),
                 "others": In(LINE_BITS),
                 "early": In(1),
                 "instructions": Out(stream.Signature(width - LINE_BITS)),
@@ -73,7 +79,8 @@ class LineIssuer(Unit):
             with m.State("IDLE"):
                 m.d.comb += self.ended.eq(1)
                 with m.If(self.begin):
-                    m.d.sync += self.done.eq(0)
+                    # Lines of the other program count as done: both sides pass over theirs.
+                    m.d.sync += self.done.eq(Mux(self.choose, self.second, 0) if self.second else 0)
                     m.next = "FETCH"
             # The program is a table of constants.
             with m.State("FETCH"):
@@ -91,4 +98,7 @@ class LineIssuer(Unit):
                     m.next = "FETCH"
                     with m.If(self.done == len(self.lines) - 1):
                         m.next = "IDLE"
+                    if self.second:
+                        with m.If(self.done == self.second - 1):
+                            m.next = "IDLE"
         return m

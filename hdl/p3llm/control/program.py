@@ -1,4 +1,7 @@
-"""A decoder layer of a decode step, as what memory and NPU do in their orders (Figure 6 a)."""
+"""A decoder layer of a decode step, as what memory and NPU do in their orders (Figure 6 a).
+
+Behind it, if there is one, the vocabulary: final norm, projection, and the largest sum.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,7 +12,7 @@ from amaranth.lib import data
 from hdl.p3llm.control.memory_instructions import MEMORY_INSTRUCTION, MemoryOperation
 from hdl.p3llm.npu.npu_instructions import NPU_INSTRUCTION, NpuOperation
 from hdl.p3llm.npu.places import Places
-from hdl.p3llm.parameters import P3llmParameters
+from hdl.p3llm.parameters import MatrixPlace, P3llmParameters
 from hdl.p3llm.pim.operand_decoder import Mode
 
 LINE_BITS = 10
@@ -42,7 +45,7 @@ class Line:
 
 @dataclass
 class Program:
-    """The program of a layer: two lists, one a side, each in its order.
+    """The program of a layer, and of the vocabulary: two lists, one a side, each in its order.
 
     What a line has to wait for on the other side follows from what both read and write. Attention
     goes pair by pair of a group's heads, and the pairs overlap: while the units multiply one pair's
@@ -52,16 +55,25 @@ class Program:
     ----------
     p : P3llmParameters
         Dimensions.
+
+    Members
+    -------
+    layer_lines : tuple[int, int]
+        Lines of a layer on both sides; those behind them are the vocabulary's.
     """
 
     p: P3llmParameters
     memory: list[Line] = field(default_factory=list)
     npu: list[Line] = field(default_factory=list)
+    layer_lines: tuple[int, int] = (0, 0)
 
     def __post_init__(self) -> None:
         """Write it down."""
         self.places = Places(self.p)
         self._layer()
+        self.layer_lines = len(self.memory), len(self.npu)
+        if self.p.vocabulary:
+            self._vocabulary()
 
     @staticmethod
     def _line(
@@ -105,8 +117,10 @@ class Program:
 
     def _rows(self, name: str) -> None:
         """Fetch a linear layer's row scales, which stand before it."""
-        matrix = self.p.matrices[name]
-        side = self._side(name)
+        self._rows_of(self.p.matrices[name], self._side(name))
+
+    def _rows_of(self, matrix: MatrixPlace, side: int) -> None:
+        """Fetch a matrix's row scales to one of two places."""
         self._columns(
             matrix.base, matrix.rounds * self.p.block, f"rows_{side}", self.places.rows(side)
         )
@@ -117,7 +131,11 @@ class Program:
 
     def _linear(self, name: str) -> None:
         """Add a linear layer of the inputs that stand there."""
-        matrix, places = self.p.matrices[name], self.places
+        self._linear_of(self.p.matrices[name])
+
+    def _linear_of(self, matrix: MatrixPlace) -> None:
+        """Multiply the inputs that stand there by a matrix."""
+        places = self.places
         self._product(
             Mode.LINEAR,
             matrix.base + matrix.rounds,
@@ -130,10 +148,10 @@ class Program:
             sums=[places.results(places.linear_sums), 0],
         )
 
-    def _normalised(self, number: int) -> None:
-        """Normalise the hidden state."""
+    def _normalised(self, base: int) -> None:
+        """Normalise the hidden state, by weights that stand at a position."""
         p, places = self.p, self.places
-        self._columns(p.norm_bases[number], p.width, "norm", places.norm)
+        self._columns(base, p.width, "norm", places.norm)
         self._npu(
             NpuOperation.NORM,
             p.width,
@@ -171,7 +189,7 @@ class Program:
         """Write the layer's lines."""
         p, places = self.p, self.places
         self._npu(NpuOperation.LOAD, p.width, target=places.state)
-        self._normalised(0)
+        self._normalised(p.norm_bases[0])
         keys = p.kv_heads * p.head_size
         self._columns(p.factors_base, keys, "smoothing", places.smoothing)
         self._rows("qkv")
@@ -198,7 +216,7 @@ class Program:
         self._linear("output")
         state = {"source": places.state, "target": places.state}
         self._sums(NpuOperation.RESIDUAL, "output", 0, p.width, (), **state)
-        self._normalised(1)
+        self._normalised(p.norm_bases[1])
         self._rows("gate_up")
         self._linear("gate_up")
         half = p.feed_forward
@@ -210,6 +228,25 @@ class Program:
         self._linear("down")
         self._sums(NpuOperation.RESIDUAL, "down", 0, p.width, (), **state)
         self._npu(NpuOperation.LEAVE, p.width, source=places.state)
+
+    def _vocabulary(self) -> None:
+        """Write the vocabulary's lines: a piece's sums are compared while the next is fetched."""
+        p, places = self.p, self.places
+        self._npu(NpuOperation.LOAD, p.width, target=places.state)
+        # Behind the layers stands first what the final norm needs.
+        self._normalised(0)
+        for number, piece in enumerate(p.projection):
+            side = number % 2
+            self._rows_of(piece, side)
+            self._linear_of(piece)
+            self._npu(
+                NpuOperation.COMPARE,
+                piece.outputs,
+                ["sums", f"rows_{side}"],
+                sums=places.linear_sums,
+                factors=places.rows(side),
+            )
+        self._npu(NpuOperation.PREDICT)
 
     def _codes(self, head: int) -> None:
         """Smooth and quantise a head's key, quantise its value."""

@@ -34,6 +34,10 @@ class NpuOperation(enum.Enum, shape=4):
         A head's sums become numbers.
     ACTIVATE
         Numbers are quantised as inputs.
+    COMPARE
+        Sums of the vocabulary become numbers, and the first of the largest is kept.
+    PREDICT
+        It leaves, and nothing is kept.
     """
 
     LOAD = 0
@@ -49,6 +53,8 @@ class NpuOperation(enum.Enum, shape=4):
     SCORES = 10
     HEAD = 11
     ACTIVATE = 12
+    COMPARE = 13
+    PREDICT = 14
 
 
 NPU_INSTRUCTION = data.StructLayout(

@@ -70,8 +70,7 @@ class Places:
     @property
     def linear_end(self) -> int:
         """Behind those of a linear layer."""
-        rounds = max(matrix.rounds for matrix in self.p.matrices.values())
-        return self.slices(rounds * self.p.block)
+        return self.slices(self.p.longest_rounds * self.p.block)
 
     def scores(self, turn: int, pump: int) -> int:
         """Of a query and all keys; attention's vectors have two places, used in turns."""
@@ -101,8 +100,7 @@ class Places:
     def rows(self, turn: int) -> int:
         """Row scales of a linear layer; the next one's come while these are in use."""
         heads = self.p.positions(self.p.kv_heads * self.p.head_size)
-        rounds = max(matrix.rounds for matrix in self.p.matrices.values())
-        return self.smoothing + self.slices((heads + turn * rounds) * self.p.block)
+        return self.smoothing + self.slices((heads + turn * self.p.longest_rounds) * self.p.block)
 
     def key_scales(self, turn: int) -> int:
         """Scales of a head's keys, and as many of its values behind them."""

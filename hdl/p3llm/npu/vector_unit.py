@@ -17,6 +17,7 @@ from hdl.nonlinear.rms_norm import RmsNorm
 from hdl.nonlinear.rotary_embedding import RotaryEmbedding
 from hdl.nonlinear.softmax import Softmax
 from hdl.p3llm.npu.block_fixed import BlockFixed, BlockFixedParameters
+from hdl.p3llm.npu.largest_sum import LargestSum
 from hdl.p3llm.npu.npu_instructions import ADDRESS_BITS, NPU_INSTRUCTION, NpuOperation
 from hdl.p3llm.npu.number_lanes import FixedLanes, HalfLanes, SingleLanes
 from hdl.p3llm.npu.places import Places
@@ -90,6 +91,8 @@ class VectorUnit(Unit):
         A word of inputs, a cycle after its address.
     giving, given : Out
         The operation under way stores inputs, in order; words below a place are there.
+    predictions : Out(stream)
+        With a vocabulary: the token of the largest sum, and the sum.
     codes : Out(stream)
         Codes of keys and values for the cache; with `value` those of a value.
     idle : Out(1)
@@ -125,8 +128,16 @@ class VectorUnit(Unit):
         self.scaling = ValueScaling(parameters=p.scaling)
         self.probability = ProbabilityQuantiser(parameters=p.probabilities)
         codes = {name: field.shape for name, field in p.int4.result_layout} | {"value": 1}
+        predictions = {"predictions": Out(stream.Signature(p.prediction_layout))}
+        self.reads_sums, self.reads_factors = READS_SUMS, READS_FACTORS
+        if p.vocabulary:
+            self.largest = LargestSum(parameters=p)
+            # The vocabulary's sums are scaled as those of any linear layer.
+            self.reads_sums += (NpuOperation.COMPARE,)
+            self.reads_factors += (NpuOperation.COMPARE,)
         super().__init__(
-            {
+            (predictions if p.vocabulary else {})
+            | {
                 "instructions": In(stream.Signature(NPU_INSTRUCTION)),
                 "position": In(range(p.capacity)),
                 "states_in": In(stream.Signature(p.state_layout)),
@@ -208,7 +219,7 @@ class VectorUnit(Unit):
             with m.State("START"):
                 m.d.comb += [
                     starts.eq(1),
-                    factors.start.eq(self._is_any(READS_FACTORS)),
+                    factors.start.eq(self._is_any(self.reads_factors)),
                     factors.first.eq(held.factors),
                 ]
                 m.next = "RUN"
@@ -222,7 +233,7 @@ class VectorUnit(Unit):
             self.number_reader.start.eq(starts & self._is_any(READS_NUMBERS)),
             self.number_reader.first.eq(held.source),
             self.number_reader.count.eq(count),
-            self.sum_reader.start.eq(starts & self._is_any(READS_SUMS)),
+            self.sum_reader.start.eq(starts & self._is_any(self.reads_sums)),
             self.sum_reader.first.eq(held.sums),
             self.sum_reader.count.eq(count),
         ]

@@ -68,7 +68,8 @@ class Ways:
     @property
     def table(self) -> dict[NpuOperation, Callable[[], None]]:
         """The way of each operation."""
-        return {
+        vocabulary = {NpuOperation.COMPARE: self.compare, NpuOperation.PREDICT: self.predict}
+        return (vocabulary if self.unit.parameters.vocabulary else {}) | {
             NpuOperation.LOAD: self.load,
             NpuOperation.LEAVE: self.leave,
             NpuOperation.NORM: self.norm,
@@ -98,6 +99,29 @@ class Ways:
         self._scaled()
         results = self.unit.scaler.results
         self.m.d.comb += [self.stores.numbers.eq(results.valid), results.ready.eq(1)]
+
+    def compare(self) -> None:
+        """Make numbers of the vocabulary's sums, of which the largest is kept."""
+        self._scaled()
+        results, largest = self.unit.scaler.results, self.unit.largest
+        self.m.d.comb += [
+            results.ready.eq(1),
+            largest.strobe.eq(results.valid),
+            largest.values.eq(results.payload["values"]),
+            largest.last.eq(results.payload.last),
+            self.finished.eq(largest.compared),
+        ]
+
+    def predict(self) -> None:
+        """Give the token of the largest sum; the next text's are numbered from 0 again."""
+        predictions, largest = self.unit.predictions, self.unit.largest
+        self.m.d.comb += [
+            predictions.valid.eq(self.running),
+            predictions.payload.token.eq(largest.token),
+            predictions.payload["sum"].eq(largest.sum),
+            largest.clear.eq(self.running & predictions.ready),
+            self.finished.eq(self.running & predictions.ready),
+        ]
 
     def factors(self) -> None:
         """Give a head's factors to the smoothing."""

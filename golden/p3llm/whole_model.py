@@ -1,0 +1,339 @@
+"""P3-LLM's whole language model: all layers, the final norm, the projection on the vocabulary.
+
+Tokens of a text are independent of later ones, so that a block of them is computed together: what
+each gives is what a decode step gives it. Sums are integers below ``2**53``: float64 has them
+exactly, in whatever order they are added.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.arith import bitmod_fp4, fp8_e4m3, fp8_s0e4m4, int4_asym
+from golden.arith.float_to_fixed import float_to_fixed
+from golden.arith.float_values import codes, values
+from golden.llm.language_model import LanguageModel
+from golden.nonlinear.softmax import softmax
+from golden.p3llm.dram_layout import unpack_columns
+from golden.p3llm.p3llm import (
+    FRACTION,
+    Cache,
+    Halves,
+    Matrix,
+    Singles,
+    Vocabulary,
+    Weights,
+    normed,
+    ordered,
+    rotated,
+    silu,
+)
+from golden.p3llm.pim.operand_decoder import real
+from golden.p3llm.quantisers.e4m3_quantiser import e4m3_quantiser
+from golden.p3llm.quantisers.key_smoothing import fused_queries, smoothing_factors
+from golden.p3llm.quantisers.probability_quantiser import probability_quantiser
+from golden.p3llm.quantisers.value_scaling import value_scaling
+from hdl.p3llm.parameters import P3llmParameters
+from hdl.p3llm.pim.operand_decoder import Mode
+
+Reals = NDArray[np.float64]
+MATRICES = ("qkv", "output", "gate_up", "down")
+
+
+@dataclass(frozen=True, eq=False)
+class QuantisedModel:
+    """A language model as it is stored in the banks.
+
+    Members
+    -------
+    layers : list[Weights]
+        Its layers.
+    factors : list[numpy.ndarray]
+        Smoothing factors of each, FP16, shape (kv_heads, 1, head_size).
+    vocabulary : Vocabulary
+        What follows them.
+    """
+
+    layers: list[Weights]
+    factors: list[Halves]
+    vocabulary: Vocabulary
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return all numbers by name, for a file."""
+        found: dict[str, NDArray[Any]] = {"final norm": self.vocabulary.norm}
+        matrices = {"vocabulary": self.vocabulary.matrix}
+        for number, (layer, factors) in enumerate(zip(self.layers, self.factors, strict=True)):
+            found[f"{number} norms"] = np.stack(layer.norms)
+            found[f"{number} factors"] = factors
+            matrices |= {f"{number} {name}": getattr(layer, name) for name in MATRICES}
+        for name, matrix in matrices.items():
+            found |= {f"{name} {part}": own for part, own in vars(matrix).items()}
+        return found
+
+    @classmethod
+    def of(cls, arrays: dict[str, NDArray[Any]]) -> "QuantisedModel":
+        """Return the model whose numbers these are."""
+
+        def matrix(name: str) -> Matrix:
+            parts = ("columns", "selects", "steps", "scales")
+            return Matrix(**{part: arrays[f"{name} {part}"] for part in parts})
+
+        layers, factors = [], []
+        while f"{len(layers)} norms" in arrays:
+            number = len(layers)
+            first, second = arrays[f"{number} norms"]
+            own = {name: matrix(f"{number} {name}") for name in MATRICES}
+            layers.append(Weights(**own, norms=(first, second)))
+            factors.append(arrays[f"{number} factors"])
+        return cls(layers, factors, Vocabulary(arrays["final norm"], matrix("vocabulary")))
+
+
+def quantised_model(
+    model: LanguageModel,
+    tokens: Sequence[int],
+    p: P3llmParameters,
+    report: Callable[[int], None] = lambda layer: None,
+) -> QuantisedModel:
+    """Bring a whole model to the banks' formats, its keys' smoothing factors found on a text."""
+    positions = np.arange(len(tokens))
+    states = model.embedding[list(tokens)].astype(np.float32)
+    layers, factors = [], []
+    for number in range(model.shape.layers):
+        report(number)
+        layers.append(_quantised_layer(model, number, p))
+        layer = FastLayer(layers[-1], p)
+        keys, vectors, queries = layer.projected(states, positions)
+        factors.append(smoothing_factors(keys))
+        cache = Cache.empty(factors[-1]).extended(keys, vectors)
+        states = layer.behind(states, layer.attended(queries, cache, positions))
+    report(model.shape.layers)
+    norm, scale = _fitting_norm(model.tensor(None, "final_norm"), p)
+    vocabulary = Vocabulary.quantised(norm, model.tensor(None, "projection") * scale, p)
+    return QuantisedModel(layers, factors, vocabulary)
+
+
+def _fitting_norm(weight: Singles, p: P3llmParameters) -> tuple[Singles, np.float32]:
+    """Return a norm's weights over a power of two that they fit their 16 bits by, and it."""
+    room = 2.0 ** (15 - p.norm.weight_fraction)
+    largest = float(np.abs(weight).max())
+    scale = np.float32(1)
+    while largest / scale >= room:
+        scale *= np.float32(2)
+    return weight / scale, scale
+
+
+def _quantised_layer(model: LanguageModel, number: int, p: P3llmParameters) -> Weights:
+    """Quantise a layer's matrices; zeros fill the feed-forward layer."""
+    missing = p.feed_forward - model.shape.feed_forward
+    norms = {}
+    scales = {}
+    for name in ("input_norm", "feed_forward_norm"):
+        norms[name], scales[name] = _fitting_norm(model.tensor(number, name), p)
+
+    def rows(name: str, norm: str) -> Singles:
+        weight = model.tensor(number, name) * scales[norm]
+        return np.pad(weight, ((0, missing if name in ("gate", "up") else 0), (0, 0)))
+
+    def matrix(*parts: Singles) -> Matrix:
+        return Matrix.quantised(np.concatenate(parts), p.group, elements=p.elements)
+
+    return Weights(
+        qkv=matrix(*(rows(name, "input_norm") for name in ("key", "value", "query"))),
+        output=matrix(model.tensor(number, "output")),
+        gate_up=matrix(*(rows(name, "feed_forward_norm") for name in ("gate", "up"))),
+        down=matrix(np.pad(model.tensor(number, "down"), ((0, 0), (0, missing)))),
+        norms=(norms["input_norm"], norms["feed_forward_norm"]),
+    )
+
+
+class FastMatrix:
+    """A matrix as integers: half-units times 8-bit scales, shape (inputs, outputs).
+
+    Parameters
+    ----------
+    matrix : Matrix
+        As it is stored.
+    """
+
+    def __init__(self, matrix: Matrix) -> None:
+        outputs, groups = matrix.selects.shape
+        terms = matrix.columns.shape[1] * 4
+        stored = unpack_columns(matrix.columns, outputs=outputs, terms=terms)
+        units = bitmod_fp4.decode(
+            stored.reshape(outputs, groups, -1), matrix.selects[..., np.newaxis]
+        )
+        scaled = units.astype(np.int16) * matrix.steps[..., np.newaxis].astype(np.int16)
+        self.integers = np.ascontiguousarray(scaled.reshape(outputs, terms).T, np.float64)
+        self.scales = values(matrix.scales).astype(np.float32)
+
+    def product(self, states: Halves) -> Singles:
+        """Return outputs [tokens, outputs] of FP16 vectors [tokens, inputs]."""
+        inputs, scales = e4m3_quantiser(states)
+        total = e4m3_integers(inputs) @ self.integers
+        single: Singles = real(Mode.LINEAR, total).astype(np.float32)
+        # Both scales have eleven digits: their product is exact in float32.
+        return np.multiply(single, values(scales).astype(np.float32) * self.scales)
+
+
+def e4m3_integers(inputs: NDArray[np.uint8]) -> Reals:
+    """Return what E4M3 codes are in steps of the smallest."""
+    significand, shift, _nan = fp8_e4m3.operand(inputs)
+    return np.ldexp(significand.astype(np.float64), shift)
+
+
+class FastLayer:
+    """A layer for blocks of tokens.
+
+    Parameters
+    ----------
+    weights : Weights
+        The layer's.
+    p : P3llmParameters
+        Dimensions.
+    """
+
+    def __init__(self, weights: Weights, p: P3llmParameters) -> None:
+        self.p, self.norms = p, weights.norms
+        self.qkv, self.output, self.gate_up, self.down = (
+            FastMatrix(getattr(weights, name)) for name in MATRICES
+        )
+
+    def projected(
+        self, states: Singles, positions: NDArray[np.int64]
+    ) -> tuple[Halves, Halves, Halves]:
+        """Return rotated keys, values and rotated queries, FP16 [heads, tokens, size]."""
+        p, tokens = self.p, len(states)
+        here = rows_normed(states, self.norms[0], p)
+        heads = self.qkv.product(here).reshape(tokens, -1, p.head_size).swapaxes(0, 1)
+        keys, vectors, queries = np.split(heads, [p.kv_heads, 2 * p.kv_heads])
+
+        def turned(some: Singles) -> Halves:
+            flat = some.reshape(-1, p.head_size)
+            return rotated(flat, np.tile(positions, len(some)), p).reshape(some.shape)
+
+        return turned(keys), codes(vectors), turned(queries)
+
+    def attended(self, queries: Halves, cache: Cache, positions: NDArray[np.int64]) -> Halves:
+        """Return what the heads give, FP16 [tokens, heads * size]; the cache has these tokens."""
+        p = self.p
+        tokens, filled = cache.keys.shape[1], -(-cache.keys.shape[1] // p.lanes) * p.lanes
+        # Each token attends to itself and those before; what fills the last slice never counts.
+        keep = np.arange(filled) <= positions[:, np.newaxis]
+        outputs = []
+        for head, query in enumerate(queries):
+            kv = head // p.members
+            inputs, scales = e4m3_quantiser(fused_queries(query, cache.factors[kv, 0]))
+            sums = e4m3_integers(inputs) @ _operands(cache.keys[kv], cache.key_zeros[kv]).T
+            shares = rows_shared(real(Mode.QK, sums), scales, cache.key_scales[kv], keep, p)
+            own = np.where(keep[:, :tokens], cache.value_scales[kv], 0).astype(np.uint16)
+            fused, largest = value_scaling(own, shares[:, :tokens])
+            significand, shift = fp8_s0e4m4.operand(probability_quantiser(fused, p.probabilities))
+            weights = np.ldexp(significand.astype(np.float64), shift)
+            sums = weights @ _operands(cache.values[kv], cache.value_zeros[kv])
+            single = real(Mode.PV, sums).astype(np.float32)
+            outputs.append(single * values(largest).astype(np.float32))
+        return codes(np.stack(outputs, axis=1).reshape(len(positions), -1))
+
+    def behind(self, states: Singles, attended: Halves) -> Singles:
+        """Return the hidden states behind the layer, float32 [tokens, width]."""
+        states = states + self.output.product(attended)
+        here = rows_normed(states, self.norms[1], self.p)
+        gate, up = np.split(self.gate_up.product(here), 2, axis=1)
+        return states + self.down.product(codes(silu(gate, self.p) * up))
+
+
+def _operands(stored: NDArray[np.uint8], zeros: NDArray[np.uint8]) -> Reals:
+    """Return the integers that codes of tokens stand for [tokens, size]."""
+    return int4_asym.operand(stored, zeros[:, np.newaxis]).astype(np.float64)
+
+
+def rows_normed(states: Singles, weight: NDArray[np.floating], p: P3llmParameters) -> Halves:
+    """Return hidden states, each over its root mean square, weighted, in FP16."""
+    return np.stack([normed(state, weight, p) for state in states])
+
+
+def rows_shared(
+    sums: Reals, scales: Halves, of_tokens: Halves, keep: NDArray[np.bool_], p: P3llmParameters
+) -> Halves:
+    """Return probabilities of rows of scores, in FP16; see `golden.p3llm.p3llm.shared`."""
+    constant = np.float32(np.log2(np.e) / np.sqrt(p.head_size))
+    factors = values(scales).astype(np.float32) * constant
+    scores = sums.astype(np.float32) * (values(of_tokens).astype(np.float32) * factors)
+    beyond = keep.shape[1] - scores.shape[1]
+    raw = np.pad(float_to_fixed(scores, FRACTION), [(0, 0), (0, beyond)])
+    shares = softmax(raw, keep, p.softmax)
+    return codes(np.ldexp(shares.astype(np.float64), -16))
+
+
+@dataclass(frozen=True, eq=False)
+class BlockResult:
+    """What a block of tokens leaves behind.
+
+    Members
+    -------
+    states : numpy.ndarray
+        Hidden states behind each layer, float32 [layers, tokens, width].
+    sums : numpy.ndarray or None
+        Of the vocabulary for each token, float32 [tokens, vocabulary], if they are asked for.
+    """
+
+    states: Singles
+    sums: Singles | None
+
+    @property
+    def token(self) -> int | None:
+        """What follows the last token: the first of the largest sums."""
+        return None if self.sums is None else int(ordered(self.sums[-1]).argmax())
+
+
+@dataclass(eq=False)
+class WholeModel:
+    """All layers with their caches, and the vocabulary.
+
+    Parameters
+    ----------
+    parameters : P3llmParameters
+        Dimensions.
+    model : QuantisedModel
+        Weights.
+
+    Members
+    -------
+    caches : list[Cache]
+        What each layer caches.
+    """
+
+    parameters: P3llmParameters
+    model: QuantisedModel
+    caches: list[Cache] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Make matrices of integers; begin with nothing cached."""
+        p = self.parameters
+        self._layers = [FastLayer(layer, p) for layer in self.model.layers]
+        self._projection = FastMatrix(self.model.vocabulary.matrix)
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget all tokens."""
+        self.caches = [Cache.empty(factors) for factors in self.model.factors]
+
+    def step(self, states: Singles, *, predict: bool = True) -> BlockResult:
+        """Take the embedded states of the next tokens [tokens, width] through all layers."""
+        first = self.caches[0].keys.shape[1]
+        positions = first + np.arange(len(states))
+        behind = []
+        for number, layer in enumerate(self._layers):
+            keys, vectors, queries = layer.projected(states, positions)
+            cache = self.caches[number] = self.caches[number].extended(keys, vectors)
+            states = layer.behind(states, layer.attended(queries, cache, positions))
+            behind.append(states)
+        sums = None
+        if predict:
+            norm, p = self.model.vocabulary.norm, self.parameters
+            sums = self._projection.product(rows_normed(states, norm, p))
+            sums = sums[:, : p.vocabulary]
+        return BlockResult(np.stack(behind), sums)

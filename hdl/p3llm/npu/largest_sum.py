@@ -1,0 +1,86 @@
+"""The token of the largest of the vocabulary's sums, which come as binary32 in slices."""
+
+from typing import Any
+
+from amaranth.hdl import Cat, Const, Module, Value
+from amaranth.lib import data
+from amaranth.lib.wiring import In, Out
+
+from hdl.arith.delay_line import delay_line
+from hdl.arith.running_argmax import RunningArgmax
+from hdl.p3llm.parameters import P3llmParameters
+from hdl.unit import Unit
+
+WIDTH = 32
+"""Bits of a sum."""
+
+
+class LargestSum(Unit):
+    """Find the first of the largest sums since `clear`.
+
+    **Latency** that of `RunningArgmax`. **Throughput** a slice a cycle. **Numerics** exact: finite
+    numbers in binary32 are compared, of which ``-0`` is less than ``0``; of equal ones the one of
+    the smallest number is taken.
+
+    Parameters
+    ----------
+    parameters : P3llmParameters
+        Dimensions.
+
+    Members
+    -------
+    values : In(array)
+        A slice.
+    strobe : In(1)
+        It counts.
+    last : In(1)
+        It is the last one of a piece of the vocabulary.
+    compared : Out(1)
+        A piece's last slice has been compared.
+    clear : In(1)
+        Begin anew; not while a slice is under way.
+    token : Out
+        Number of the largest, counted from 0 since `clear`.
+    sum : Out(32)
+        It; only if there was one.
+    """
+
+    def __init__(self, *, parameters: P3llmParameters) -> None:
+        p = self.parameters = parameters
+        self.argmax = RunningArgmax(lanes=p.lanes, width=WIDTH, number_bits=p.token_bits)
+        super().__init__(
+            {
+                "values": In(data.ArrayLayout(WIDTH, p.lanes)),
+                "strobe": In(1),
+                "last": In(1),
+                "compared": Out(1),
+                "clear": In(1),
+                "token": Out(p.token_bits),
+                "sum": Out(WIDTH),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Compare integers of the numbers' order."""
+        m = Module()
+        m.submodules.argmax = argmax = self.argmax
+        # The piece ends when nothing of it is under way between the lanes.
+        ends = delay_line(m, self.strobe & self.last, argmax.latency, name="ends", reset=True)
+        m.d.comb += [
+            *(
+                own.eq(in_order(value))
+                for own, value in zip(argmax.values, self.values, strict=True)
+            ),
+            argmax.strobe.eq(self.strobe),
+            argmax.clear.eq(self.clear),
+            self.compared.eq(ends[-1]),
+            self.token.eq(argmax.number),
+            self.sum.eq(in_order(argmax.largest.as_unsigned())),
+        ]
+        return m
+
+
+def in_order(number: Value) -> Value:
+    """Return a binary32 number as an integer of its order, or the number of such an integer."""
+    # Of negative numbers the larger magnitude is the smaller one: all bits but the sign turn.
+    return number ^ Cat(number[WIDTH - 1].replicate(WIDTH - 1), Const(0, 1))

@@ -1,0 +1,62 @@
+// DRAM banks in a mapped file, behind the commands of hdl/p3llm/pim/pim_channel.py.
+
+#pragma once
+
+#include "harness_parts.h"
+
+// A unit has two banks, whose rows alternate: a position is a column of every unit. Positions stand
+// in the file one behind the other, each unit by unit. What is read comes a cycle later.
+struct Dram : Part {
+    struct Field {
+        size_t offset, width;
+    };
+    Port told, data;
+    Mapped file;
+    size_t units, octets;
+    Field activate, row, read, write, column, mask, word;
+    std::vector<uint64_t> rows;
+    Octets latest;
+    // Columns that were read of all units at once, those of single ones, and columns written.
+    uint64_t together = 0, alone = 0, written = 0;
+
+    void begin() {
+        rows.assign(2 * units, 0);
+        latest.assign(units * octets, 0);
+    }
+    uint64_t say(const Field& which) const { return field(told.data, which.offset, which.width); }
+    uint8_t* at(size_t bank, uint64_t number) const {
+        const uint64_t position = ((rows[bank] * 2 + bank % 2) << column.width) + number;
+        const uint64_t place = (position * units + bank / 2) * octets;
+        return place + octets <= file.size ? file.lines + place : nullptr;
+    }
+    void drive() override { std::memcpy(data.data, latest.data(), latest.size()); }
+    void sample() override {
+        const uint64_t opens = say(activate), reads = say(read), writes = say(write);
+        if (!(opens | reads | writes)) return;
+        ++transfers;
+        const uint64_t number = say(column), opened = say(row);
+        const size_t count = __builtin_popcountll(reads);
+        (count == units ? together : alone) += count;
+        for (size_t bank = 0; bank < rows.size(); ++bank) {
+            uint8_t* place = at(bank, number);
+            if (reads >> bank & 1) {
+                // Behind the file's end there is nothing: rows that nobody has written.
+                uint8_t* to = latest.data() + bank / 2 * octets;
+                if (place) std::memcpy(to, place, octets);
+                else std::memset(to, 0, octets);
+            }
+            if (writes >> bank & 1) {
+                if (!place) refuse("the banks have no column " + std::to_string(number) + " to write");
+                ++written;
+                for (size_t octet = 0; octet < octets; ++octet)
+                    if (field(told.data, mask.offset + octet, 1))
+                        copy_bits(place + octet, 0, told.data, word.offset + 8 * octet, 8);
+            }
+            if (opens >> bank & 1) rows[bank] = opened;
+        }
+    }
+    std::string counts() const override {
+        return " together=" + std::to_string(together) + " alone=" + std::to_string(alone) +
+               " written=" + std::to_string(written);
+    }
+};

@@ -1,0 +1,184 @@
+"""P3-LLM under way with a whole model: a step a layer, and one for the vocabulary."""
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.p3llm.dram_image import layer_image, vocabulary_image
+from golden.p3llm.p3llm import Cache, Octets, Singles
+from golden.p3llm.whole_model import QuantisedModel
+from hdl.p3llm.parameters import MatrixPlace, P3llmParameters
+from hdl.p3llm.pim.dot_product import LANES
+from testbenches.harness import Harness, LongRun, Moved
+from testbenches.harness_memory import Dram
+from testbenches.packing import pack, unpack
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LayerRun:
+    """What a step through a layer made visible.
+
+    Members
+    -------
+    state : numpy.ndarray
+        float32 [width]: the state behind it.
+    cycles : numpy.ndarray
+        Of each slice of it.
+    """
+
+    state: Singles
+    cycles: NDArray[np.int64]
+
+
+class Speech:
+    """The host of a pseudo-channel: it fills the banks, and takes states from layer to layer.
+
+    Parameters
+    ----------
+    p : P3llmParameters
+        Dimensions.
+    model : QuantisedModel
+        The model.
+    folder : Path
+        Where the banks' file is.
+    harness : Harness
+        The compiled accelerator.
+    seed : int
+        Of the pauses of every stream; 0 for none.
+
+    Members
+    -------
+    layers : list[LayerRun]
+        Of the last token.
+    prediction : tuple[int, int] | None
+        The token that it predicts, and the bits of its sum.
+    cycles, seconds : int, float
+        Of the last token.
+    columns : dict[str, int]
+        Columns of banks that the last token read of all units at once (`together`), of single units
+        (`alone`), and that it wrote (`written`).
+    counts : dict[str, int]
+        The same of all tokens so far.
+    """
+
+    def __init__(
+        self,
+        p: P3llmParameters,
+        model: QuantisedModel,
+        folder: Path,
+        harness: Harness,
+        seed: int = 0,
+    ) -> None:
+        self.p, self.count = p, len(model.layers)
+        file = folder / "banks.memory"
+        with file.open("wb") as out:
+            for weights, factors in zip(model.layers, model.factors, strict=True):
+                out.write(layer_image(p, weights, Cache.empty(factors)).data)
+            out.write(vocabulary_image(p, model.vocabulary).data)
+        octets = 2 * p.elements
+        self._image = np.memmap(file, np.uint8, "r+").reshape(-1, p.units, octets)
+        dram = Dram(file=file, units=p.units, octets=octets, layout=p.channel.bank_command_layout)
+        self._open = contextlib.ExitStack()
+        self._session = self._open.enter_context(harness.session([dram], seed))
+        self.counts = {"together": 0, "alone": 0, "written": 0}
+        self.layers: list[LayerRun] = []
+        self.prediction: tuple[int, int] | None = None
+        self.columns = dict(self.counts)
+        self.cycles, self.seconds = 0, 0.0
+
+    def close(self) -> None:
+        """End the program."""
+        self._open.close()
+
+    @property
+    def cached(self) -> list[Octets]:
+        """Bytes of each layer's keys and values."""
+        p = self.p
+        ends = [(number + 1) * p.layer_positions for number in range(self.count)]
+        return [self._image[end - p.layer_positions + p.key_base(0) : end] for end in ends]
+
+    def restore(self, cached: Octets) -> None:
+        """Put keys and values of all layers into the banks."""
+        for own, given in zip(self.cached, cached, strict=True):
+            own[:] = given
+
+    def bound(self, position: int) -> list[int]:
+        """Cycles of the columns that all units multiply: of each layer, and of the vocabulary."""
+        p, tokens = self.p, position + 1
+
+        def columns(matrices: list[MatrixPlace]) -> int:
+            return sum(one.outers * one.rounds * one.steps for one in matrices)
+
+        pairs = p.kv_heads * -(-p.members // 2)
+        keys = -(-tokens // p.block) * p.head_size // LANES
+        layer = columns(list(p.matrices.values())) + pairs * (keys + -(-tokens // LANES))
+        pumps = p.channel.unit.pumps
+        return [pumps * layer] * self.count + [pumps * columns(p.projection)]
+
+    def run(
+        self,
+        position: int,
+        state: Singles,
+        *,
+        predict: bool,
+        watch: Callable[[int, Moved, int], None] = lambda layer, moved, before: None,
+    ) -> None:
+        """Take a token's embedded state through all layers, and the vocabulary if it predicts.
+
+        `watch` is told the layer, how far the round is, and in which cycle the token began.
+        """
+        began, before = self._session.cycle, dict(self.counts)
+        self.layers, self.prediction = [], None
+        self.cycles, self.seconds = 0, 0.0
+
+        def watching(number: int) -> Callable[[Moved], None]:
+            return lambda moved: watch(number, moved, began)
+
+        slices = len(state) // self.p.lanes
+        for number in range(self.count):
+            run = self._round(number, position, state, {"states_out": slices}, watching(number))
+            found = unpack(self.p.state_layout, run.outputs["states_out"])
+            state = found["values"].reshape(-1).astype(np.uint32).view(np.float32)
+            self.layers.append(LayerRun(state=state, cycles=run.cycles["states_out"]))
+        if predict:
+            last = self.count
+            run = self._round(last, position, state, {"predictions": 1}, watching(last))
+            token = unpack(self.p.prediction_layout, run.outputs["predictions"])
+            self.prediction = int(token["token"][0]), int(token["sum"][0])
+        self.columns = {name: self.counts[name] - before[name] for name in before}
+
+    def _round(
+        self,
+        number: int,
+        position: int,
+        state: Singles,
+        expected: dict[str, int],
+        watch: Callable[[Moved], None],
+    ) -> LongRun:
+        """Take a state through a layer, or the vocabulary behind the last one."""
+        p = self.p
+        step = {"layer": np.array([number]), "position": np.array([position])}
+        slices = state.view(np.uint32).reshape(-1, p.lanes).astype(np.int64)
+        last = np.arange(len(slices)) == len(slices) - 1
+        run = self._session.run(
+            {
+                "instructions": pack(p.instruction_layout, step),
+                "states_in": pack(
+                    p.state_layout, {"values": slices, "last": last.astype(np.int64)}
+                ),
+            },
+            expected,
+            record=["status"],
+            patience=20_000,
+            progress=0.25,
+            watch=watch,
+        )
+        assert not run.outputs["status"].any(), "the channel refused a command"
+        self.counts = {name: run.counts[name] for name in self.counts}
+        self.cycles += run.cycle
+        self.seconds += run.seconds
+        return run

@@ -1,0 +1,23 @@
+"""What the systems' tests of whole models share."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from hdl.entry import Entry
+from testbenches.harness import Harness
+
+
+@pytest.fixture(scope="module")
+def compiled_once() -> Iterator[None]:
+    """Emit and compile once for all tests of the same parameters."""
+    own, kept = Harness.compiled, {}
+
+    def compiled(entry: Entry, parameters: object) -> Harness:
+        if parameters not in kept:
+            kept[parameters] = own(entry, parameters)
+        return kept[parameters]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Harness, "compiled", compiled)
+        yield

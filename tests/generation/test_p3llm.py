@@ -1,0 +1,131 @@
+"""A small model of random numbers speaks through P3-LLM's Verilog, and what may go wrong does."""
+
+import json
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hdl.catalog import entry_named
+from systola.generation.p3llm import P3llmSystem
+from systola.generation.run import Run
+from systola.generation.system import Mismatch, Settings
+from testbenches.p3llm.speech import Speech
+from tests.generation.test_generate import (
+    RandomModel,
+    interrupted,
+    random_model,
+    running,
+    spoken,
+)
+from tests.p3llm.test_whole_model import SHAPE
+
+pytestmark = pytest.mark.usefixtures("compiled_once")
+
+SETTINGS = Settings(budget=128, reserved=32)
+PROMPT = [3, 1, 4, 1, 5]
+
+
+class Words(RandomModel):
+    """A random model whose vocabulary has a number for each word."""
+
+    def tokens_of(self, text: str) -> list[int]:
+        return [zlib.crc32(word.encode()) % self.shape.vocabulary for word in text.split()]
+
+
+def small_model(**changes: Any) -> Words:
+    return Words(**vars(random_model(**SHAPE | changes)))
+
+
+def prepared(folder: Path, tokens: int, prompt: list[int] = PROMPT) -> Run:
+    model = small_model()
+    parameters = P3llmSystem.fitted(model, entry_named("p3llm").parameters("tiny"))
+    # One compilation serves the bench of the preset and all that is here.
+    assert parameters == entry_named("p3llm").parameters("tiny")
+    return running(P3llmSystem(model, parameters, SETTINGS, folder), prompt, tokens)
+
+
+def test_verilog_speaks_as_the_golden_model_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """States, keys and values in every step, by the run itself; then the same, interrupted."""
+    run = prepared(tmp_path, 6)
+    tokens = spoken(run)
+    assert len(tokens) == 6 and len(set(tokens)) > 2
+    system: Any = run.system
+    # A token's cycles are those of the columns that all units multiply, and what cannot hide.
+    for figures in run.progress.figures:
+        assert 0 < figures["bound"] < figures["cycles"]
+    columns, units = system.speech.counts["together"], system.p.units
+    bounds = [figures["bound"] // 2 for figures in run.progress.figures]
+    # Beside what is multiplied, columns of zero points and special values go to all units.
+    assert sum(bounds) < columns // units < 1.3 * sum(bounds)
+    record = json.loads(run.checkpoint.record.read_text())
+    assert record["finished"] and record["generated"] == tokens
+
+    folder = tmp_path / "interrupted"
+    run = prepared(folder, 6)
+    interrupted(run, monkeypatch, 7)
+    again = prepared(folder, 6)
+    assert spoken(again) == tokens
+    assert again.resumed == 7
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        (lambda p: p.matrices["qkv"].base + 20, r"layer 0, state behind it, element \d+: .* cycle"),
+        (lambda p: 2 * p.layer_positions + 200, r"vocabulary, token and sum"),
+    ],
+)
+def test_a_wrong_weight_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: Any, words: str
+) -> None:
+    """Columns of the first layer's first matrix, and of the vocabulary."""
+    run = prepared(tmp_path, 1)
+    system: Any = run.system
+    begin = system.begin
+
+    def spoilt(state: Any) -> None:
+        begin(state)
+        first = place(system.p)
+        system.speech._image[first : first + 40] ^= 0x44
+
+    monkeypatch.setattr(system, "begin", spoilt)
+    with pytest.raises(Mismatch, match=words):
+        spoken(run)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"width": 60}, "width must be a multiple of 8, not 60"),
+        ({"head_size": 20}, "head_size must be a multiple of 8, not 20"),
+        ({"norm_epsilon": 1e-6}, "the norms of a model for P3-LLM must add 1e-05"),
+        ({"rope_base": 10_000.5}, "the base of a rotary embedding must be whole, not 10000.5"),
+    ],
+)
+def test_dimensions_that_p3llm_has_not_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(Exception, match=message):
+        P3llmSystem.fitted(small_model(**changes), entry_named("p3llm").parameters("tiny"))
+
+
+def test_pauses_at_every_port_change_nothing(tmp_path: Path) -> None:
+    """In half of all cycles, with the vocabulary in between."""
+    system: Any = prepared(tmp_path, 1).system
+    speech = Speech(system.p, system.quantised, tmp_path, system.harness, 1)
+    try:
+        for position in range(6):
+            state = system.model.embedding[position]
+            predict = position % 3 != 0
+            expected = system.golden.step(state[np.newaxis], predict=predict)
+            speech.run(position, state, predict=predict)
+            found = np.stack([layer.state for layer in speech.layers])
+            assert np.array_equal(found, expected.states[:, 0]), position
+            if predict:
+                assert speech.prediction is not None
+                assert speech.prediction[0] == expected.token
+    finally:
+        speech.close()

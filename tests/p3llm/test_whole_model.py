@@ -1,0 +1,114 @@
+"""P3-LLM's whole model in blocks: equal to the decode steps of single layers, and near float64."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from golden.llm.language_model import LanguageModel
+from golden.p3llm.p3llm import Cache, Halves, decode
+from golden.p3llm.whole_model import QuantisedModel, WholeModel, quantised_model
+from hdl.p3llm.presets import PRESETS
+from testbenches.p3llm.system_models import drawn_cache, drawn_vocabulary, drawn_weights
+from tests.generation.test_generate import random_model
+
+P = PRESETS["tiny"]
+SHAPE = {
+    "width": 64,
+    "heads": 6,
+    "head_size": 16,
+    "feed_forward": 92,
+    "vocabulary": 421,
+    "rope_base": 100_000.0,
+}
+"""The dimensions of `tiny`, but for what zeros fill."""
+
+
+def drawn_model(rng: np.random.Generator) -> QuantisedModel:
+    factors: list[Halves] = [drawn_cache(P, 8, rng).factors for _ in range(P.layers)]
+    layers = [drawn_weights(P, rng) for _ in range(P.layers)]
+    return QuantisedModel(layers, factors, drawn_vocabulary(P, rng))
+
+
+def test_blocks_are_equal_to_decode_steps() -> None:
+    """Of three, one and nine tokens, by the model that reads nibbles of the banks' columns."""
+    rng = np.random.default_rng(4)
+    model = drawn_model(rng)
+    states = rng.normal(size=(13, P.width)).astype(np.float32)
+    # One element of the first token is hundreds of times as large as all others.
+    states[0, 5] = 700
+    caches = [Cache.empty(factors) for factors in model.factors]
+    golden = WholeModel(P, model)
+    position = 0
+    for count in (3, 1, 9):
+        block = golden.step(states[position : position + count])
+        assert block.sums is not None
+        for own in range(count):
+            state = states[position]
+            for number, weights in enumerate(model.layers):
+                state, caches[number] = decode(weights, caches[number], state, position, P)
+                assert np.array_equal(
+                    state.view(np.uint32), block.states[number, own].view(np.uint32)
+                )
+            token, bits = model.vocabulary.predicted(state, P)
+            assert block.sums[own].view(np.uint32)[token] == bits
+            position += 1
+        assert block.token == token
+        for found, wanted in zip(golden.caches, caches, strict=True):
+            for name, part in vars(wanted).items():
+                assert np.array_equal(getattr(found, name), part), name
+
+
+def in_float64(model: LanguageModel, tokens: list[int]) -> np.ndarray:
+    """Return the logits of a text, straight from the equations."""
+    s, base = model.shape, model.shape.rope_base
+
+    def norm(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        return x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-5) * weight
+
+    def turned(x: np.ndarray) -> np.ndarray:
+        pairs = x.reshape(len(x), -1, s.head_size // 2, 2)
+        angle = np.arange(len(x))[:, np.newaxis] * base ** (
+            -2 * np.arange(s.head_size // 2) / s.head_size
+        )
+        whole = (pairs[..., 0] + 1j * pairs[..., 1]) * np.exp(1j * angle)[:, np.newaxis]
+        return np.stack([whole.real, whole.imag], -1).reshape(len(x), -1, s.head_size)
+
+    states = model.embedding[tokens].astype(np.float64)
+    later = np.triu(np.full((len(tokens), len(tokens)), -np.inf), 1)
+    for layer in range(s.layers):
+        get = lambda name, layer=layer: model.tensor(layer, name).astype(np.float64)  # noqa: E731
+        here = norm(states, get("input_norm"))
+        queries, keys = turned(here @ get("query").T), turned(here @ get("key").T)
+        vectors = (here @ get("value").T).reshape(len(tokens), -1, s.head_size)
+        heads = []
+        for head in range(s.heads):
+            kv = head // (s.heads // s.kv_heads)
+            scores = queries[:, head] @ keys[:, kv].T / np.sqrt(s.head_size) + later
+            powers = np.exp(scores - scores.max(-1, keepdims=True))
+            heads.append(powers / powers.sum(-1, keepdims=True) @ vectors[:, kv])
+        states = states + np.concatenate(heads, -1) @ get("output").T
+        here = norm(states, get("feed_forward_norm"))
+        gate = here @ get("gate").T
+        states = states + (gate / (1 + np.exp(-gate)) * (here @ get("up").T)) @ get("down").T
+    return norm(states, model.tensor(None, "final_norm")) @ model.tensor(None, "projection").T
+
+
+@pytest.mark.parametrize("large", [1, 5])
+def test_a_quantised_model_is_near_the_model(large: float) -> None:
+    """A norm's weights that their format cannot hold are divided by a power of two."""
+    model = random_model(**SHAPE)
+    own = model.tensor
+
+    def tensor(layer: int | None, name: str) -> np.ndarray:
+        found = own(layer, name)
+        return found * np.float32(large) if name == "final_norm" else found
+
+    model = replace(model, tensor=tensor)
+    tokens = np.random.default_rng(2).integers(0, 421, 24).tolist()
+    quantised = quantised_model(model, tokens, P)
+    sums = WholeModel(P, quantised).step(model.embedding[tokens]).sums
+    assert sums is not None
+    exact = in_float64(model, tokens)
+    for own_sums, wanted in zip(sums.astype(np.float64), exact, strict=True):
+        assert np.corrcoef(own_sums, wanted)[0, 1] > 0.95
