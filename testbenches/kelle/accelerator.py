@@ -173,13 +173,18 @@ class Accelerator:
             first = (self.begun_tokens - 1) // self.p.sequences * self.p.sequences
             self.asking.append(self.decoded[first][0])
         placed = read(self.dut.placed)
-        if placed >> self.placed_layout.size - 1:
+        if placed >> self.placed_valid:
             self.placed.append(placed)
 
     @cached_property
     def placed_layout(self) -> data.StructLayout:
-        """The port that shows placements; `valid` is its highest bit."""
+        """The port that shows placements."""
         return data.StructLayout({"placement": placement_layout(self.p.eviction), "valid": 1})
+
+    @cached_property
+    def placed_valid(self) -> int:
+        """The place of `valid`: a layout adds up its fields whenever it is asked for its size."""
+        return self.placed_layout.size - 1
 
     async def start(self, settings: RefreshSettings) -> None:
         """Reset, and load the scales."""
