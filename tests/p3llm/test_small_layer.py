@@ -157,22 +157,3 @@ def test_a_layer_is_equal_to_the_model(heads: int, kv_heads: int, lanes: int, ca
     assert got.tolist() == expected.view(np.uint32).tolist()
     assert (after == model.image).all()
     assert status == 0
-
-
-@pytest.mark.full
-def test_the_vocabulary_is_equal_to_the_model() -> None:
-    """Tokens with equal sums in a slice and in both pieces, before and behind a layer."""
-    p, rng = smallest(1, vocabulary=45), np.random.default_rng(7)
-    assert [place.outputs for place in p.projection] == [32, 14]
-    model = Model.drawn(p, 9, rng)
-    assert model.vocabulary is not None
-    image = model.image
-    states = rng.normal(size=(5, p.width)).astype(np.float32)
-    steps = [(p.layers if number != 2 else 0, 9, state) for number, state in enumerate(states)]
-    got, _after, status = run_steps(p, image, steps)
-    for number, state in enumerate(states):
-        expected = model.vocabulary.predicted(state, p)
-        if number == 2:
-            expected = model.step(0, state, 9).view(np.uint32)
-        assert got[number].tolist() == list(expected), number
-    assert status == 0

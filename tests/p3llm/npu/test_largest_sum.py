@@ -24,8 +24,11 @@ def found(p: P3llmParameters, texts: list[np.ndarray]) -> list[tuple[int, int]]:
                 ctx.set(unit.values, one)
                 await ctx.tick()
                 ctx.set(unit.strobe, 0)
-                # A piece ends when its last slice counts.
+                # A piece ends when its last slice counts, some cycles later.
+                waits = 0
                 while last and not ctx.get(unit.compared):
+                    waits += 1
+                    assert waits < 9
                     await ctx.tick()
             given.append((ctx.get(unit.token), ctx.get(unit.sum)))
             ctx.set(unit.clear, 1)

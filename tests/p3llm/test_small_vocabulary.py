@@ -1,0 +1,26 @@
+"""The vocabulary of P3-LLM in Amaranth's simulator, at the smallest dimensions."""
+
+import numpy as np
+import pytest
+
+from testbenches.p3llm.system_models import Model
+from tests.p3llm.test_small_layer import run_steps, smallest
+
+
+@pytest.mark.full
+def test_the_vocabulary_is_equal_to_the_model() -> None:
+    """Tokens with equal sums in a slice and in both pieces, before and behind a layer."""
+    p, rng = smallest(1, vocabulary=45), np.random.default_rng(7)
+    assert [place.outputs for place in p.projection] == [32, 14]
+    model = Model.drawn(p, 9, rng)
+    assert model.vocabulary is not None
+    image = model.image
+    states = rng.normal(size=(5, p.width)).astype(np.float32)
+    steps = [(p.layers if number != 2 else 0, 9, state) for number, state in enumerate(states)]
+    got, _after, status = run_steps(p, image, steps)
+    for number, state in enumerate(states):
+        expected = model.vocabulary.predicted(state, p)
+        if number == 2:
+            expected = model.step(0, state, 9).view(np.uint32)
+        assert got[number].tolist() == list(expected), number
+    assert status == 0
