@@ -1,7 +1,6 @@
 """Kelle speaks: a prefill of one token, then whole layers token by token, and the vocabulary."""
 
-import io
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from itertools import accumulate
@@ -23,7 +22,7 @@ from golden.llm.language_model import LanguageModel
 from hdl.catalog import entry_named
 from hdl.errors import UserError
 from hdl.kelle.parameters import KelleParameters
-from systola.generation.model_memory import model_memory
+from systola.generation.model_memory import model_arrays
 from systola.generation.system import (
     Block,
     Mismatch,
@@ -94,20 +93,15 @@ class KelleSystem(System):
         tokens = self.model.calibration(self.longest)
         file = self.folder / f"integers-{self.model.digest[:12]}.memory"
 
-        def pieces() -> Iterable[tuple[int, NDArray[np.uint8]]]:
+        def found() -> dict[str, NDArray[Any]]:
             def began(layer: int) -> None:
                 report(f"bringing layer {layer + 1} of {self.model.shape.layers} to integers")
 
-            content = io.BytesIO()
-            found = integer_model(self.model, tokens, self.p, began)
-            np.savez(content, allow_pickle=False, **found.arrays())
-            yield 0, np.frombuffer(content.getvalue(), np.uint8)
+            return integer_model(self.model, tokens, self.p, began).arrays()
 
         shape = {n: getattr(self.p, n) for n in ("head_size", "heads", "queries", "feed_forward")}
         description = {"model": self.model.digest, "tokens": tokens, **shape}
-        model_memory(file, description, pieces, report)
-        with np.load(file, allow_pickle=False) as arrays:
-            self.integers = IntegerModel.of(dict(arrays))
+        self.integers = IntegerModel.of(model_arrays(file, description, found, report))
         self.golden = WholeModel(self.p, self.integers)
 
     def begin(self, state: dict[str, NDArray[Any]] | None) -> None:
@@ -119,12 +113,12 @@ class KelleSystem(System):
             self._take(token, predict=False)
 
     def prompt_blocks(self, tokens: int) -> list[Block]:
-        """Return token by token; the last one predicts."""
+        """Return token by token, of which the first one is a prefill."""
         if tokens < 2:
             raise UserError(
                 "PROMPT must hold at least two tokens for Kelle: the first is a prefill"
             )
-        return [Block(first=first, count=1, predict=first == tokens - 1) for first in range(tokens)]
+        return super().prompt_blocks(tokens)
 
     def run(self, block: Block, tokens: list[int], watch: Callable[[Moving], None]) -> Outcome:
         """Take a token through the Verilog, and through the golden model at the same time."""

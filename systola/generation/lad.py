@@ -147,10 +147,6 @@ class LadSystem(System):
             if not Path("/proc", file.stem.removeprefix("rows-")).exists():
                 file.unlink(missing_ok=True)
 
-    def prompt_blocks(self, tokens: int) -> list[Block]:
-        """Return token by token; the last one predicts."""
-        return [Block(first=first, count=1, predict=first == tokens - 1) for first in range(tokens)]
-
     def run(self, block: Block, tokens: list[int], watch: Callable[[Moving], None]) -> Outcome:
         """Take a token through the Verilog, and through the golden model at the same time."""
         speech, golden = self.speech, self.golden

@@ -1,6 +1,7 @@
-"""A model's lines of memory in a file: written once, checksummed, written again when damaged."""
+"""What a model becomes, in a file: written once, checksummed, written again when damaged."""
 
 import hashlib
+import io
 import json
 import os
 from collections.abc import Callable, Iterable
@@ -64,6 +65,30 @@ def model_memory(
             new.unlink(missing_ok=True)
         noted = {"of": description, "pieces": places, "sha256": digest.hexdigest()}
         replace_text(manifest, json.dumps(noted, indent=1) + "\n")
+
+
+def model_arrays(
+    file: Path,
+    description: dict[str, Any],
+    arrays: Callable[[], dict[str, NDArray[Any]]],
+    report: Callable[[str], None],
+) -> dict[str, NDArray[Any]]:
+    """Return a model's arrays by their names, from a file that `model_memory` keeps.
+
+    Parameters
+    ----------
+    arrays : Callable[[], dict[str, numpy.ndarray]]
+        Computes them, if they are not there.
+    """
+
+    def pieces() -> Iterable[Piece]:
+        content = io.BytesIO()
+        np.savez(content, allow_pickle=False, **arrays())
+        yield 0, np.frombuffer(content.getvalue(), np.uint8)
+
+    model_memory(file, description, pieces, report)
+    with np.load(file, allow_pickle=False) as kept:
+        return dict(kept)
 
 
 def _intact(file: Path, manifest: Path, description: dict[str, Any]) -> bool:

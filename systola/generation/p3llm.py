@@ -1,8 +1,7 @@
 """P3-LLM speaks: layer by layer from the banks of a pseudo-channel, token by token."""
 
-import io
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from itertools import accumulate
@@ -17,7 +16,7 @@ from golden.p3llm.dram_image import cache_image
 from golden.p3llm.whole_model import BlockResult, QuantisedModel, WholeModel, quantised_model
 from hdl.catalog import entry_named
 from hdl.p3llm.parameters import P3llmParameters
-from systola.generation.model_memory import model_memory
+from systola.generation.model_memory import model_arrays
 from systola.generation.system import (
     Block,
     Mismatch,
@@ -80,21 +79,16 @@ class P3llmSystem(System):
         tokens = self.model.calibration(self.longest)
         file = self.folder / f"quantised-{self.model.digest[:12]}.memory"
 
-        def pieces() -> Iterable[tuple[int, NDArray[np.uint8]]]:
+        def found() -> dict[str, NDArray[Any]]:
             def began(layer: int) -> None:
                 layers = self.model.shape.layers
                 which = f"layer {layer + 1} of {layers}" if layer < layers else "the vocabulary"
                 report(f"bringing {which} to 4 bits")
 
-            content = io.BytesIO()
-            found = quantised_model(self.model, tokens, self.p, began)
-            np.savez(content, allow_pickle=False, **found.arrays())
-            yield 0, np.frombuffer(content.getvalue(), np.uint8)
+            return quantised_model(self.model, tokens, self.p, began).arrays()
 
         description = {"model": self.model.digest, "tokens": tokens, "parameters": repr(self.p)}
-        model_memory(file, description, pieces, report)
-        with np.load(file, allow_pickle=False) as arrays:
-            self.quantised = QuantisedModel.of(dict(arrays))
+        self.quantised = QuantisedModel.of(model_arrays(file, description, found, report))
         if self.settings.check:
             self.golden = WholeModel(self.p, self.quantised)
 
@@ -113,10 +107,6 @@ class P3llmSystem(System):
         self.speech.restore(state["cached"])
         if self.golden is not None:
             self.golden.step(self.model.embedding[self.tokens], predict=False)
-
-    def prompt_blocks(self, tokens: int) -> list[Block]:
-        """Return token by token; the last one predicts."""
-        return [Block(first=first, count=1, predict=first == tokens - 1) for first in range(tokens)]
 
     def run(self, block: Block, tokens: list[int], watch: Callable[[Moving], None]) -> Outcome:
         """Take a token through the Verilog, and through the golden model at the same time."""

@@ -185,9 +185,15 @@ class System(ABC):
     def begin(self, state: dict[str, NDArray[Any]] | None) -> None:
         """Start the simulation, from an empty cache or from a state."""
 
-    @abstractmethod
     def prompt_blocks(self, tokens: int) -> list[Block]:
-        """Return how a prompt of so many tokens is read."""
+        """Return how a prompt of so many tokens is read: one by one, of which the last predicts.
+
+        Raises
+        ------
+        UserError
+            If the accelerator cannot begin with so few.
+        """
+        return [Block(first=first, count=1, predict=first == tokens - 1) for first in range(tokens)]
 
     def next_block(self, position: int) -> Block:
         """Return the block of the generated token at a position: a token by itself."""
