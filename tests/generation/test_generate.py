@@ -1,6 +1,7 @@
 """A small model of random numbers speaks through VEDA's Verilog, and what may go wrong does."""
 
 import json
+import zlib
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -44,6 +45,13 @@ class RandomModel(LanguageModel):
 
     def text_of(self, tokens: list[int]) -> str:
         return " ".join(str(token) for token in tokens)
+
+
+class WordModel(RandomModel):
+    """The same, with a number for each word of a text."""
+
+    def tokens_of(self, text: str) -> list[int]:
+        return [zlib.crc32(word.encode()) % self.shape.vocabulary for word in text.split()]
 
 
 def random_model(seed: int = 0, **changes: Any) -> RandomModel:

@@ -1,7 +1,6 @@
 """A small model of random numbers speaks through Kelle's Verilog, and what may go wrong does."""
 
 import json
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from systola.generation.run import Run
 from systola.generation.system import Mismatch, Settings
 from testbenches.kelle.speech import Speech
 from tests.generation.test_generate import (
-    RandomModel,
+    WordModel,
     interrupted,
     random_model,
     running,
@@ -30,15 +29,8 @@ PROMPT = [3, 1, 4, 1, 5, 9]
 SHAPE = {"width": 32, "head_size": 8, "longest_context": 64}
 
 
-class Words(RandomModel):
-    """A random model whose vocabulary has a number for each word."""
-
-    def tokens_of(self, text: str) -> list[int]:
-        return [zlib.crc32(word.encode()) % self.shape.vocabulary for word in text.split()]
-
-
-def small_model(**changes: Any) -> Words:
-    return Words(**vars(random_model(**SHAPE | changes)))
+def small_model(**changes: Any) -> WordModel:
+    return WordModel(**vars(random_model(**SHAPE | changes)))
 
 
 def prepared(folder: Path, tokens: int, prompt: list[int] = PROMPT) -> Run:
