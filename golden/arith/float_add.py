@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from golden.arith.float_round import encode, read, sum_to_odd
+from golden.arith.float_round import encode_sum, read
 from hdl.arith.float_format import FloatFormat
 
 
@@ -18,4 +18,4 @@ def float_add(
     x = read(number_format, a, saturate=saturate)
     y = read(number_format, b, saturate=saturate)
     y = np.where(np.asarray(subtract) == 1, -y, y)
-    return encode(number_format, sum_to_odd(x, y), saturate=saturate)
+    return encode_sum(number_format, x, y, saturate=saturate)

@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.arith.float_values import codes
+from golden.arith.float_values import codes, values
 from golden.kelle.whole_model import WholeModel as KelleModel
 from golden.kelle.whole_model import first_states
 from golden.kelle.whole_model import integer_model as kelle_integers
+from golden.lad.whole_model import HalfModel
+from golden.lad.whole_model import WholeModel as LadModel
 from golden.llm.language_model import LanguageModel, open_language_model
 from golden.llm.layers import rms_norm
 from golden.llm.texts import text_named
@@ -91,13 +93,12 @@ def veda_reader(model: LanguageModel, budget: int) -> Reader:
 
 def kelle_reader(model: LanguageModel, budget: int) -> Reader:
     """Return Kelle's golden model: a prefill of the first token, in float64, and then decoding."""
-    preset = entry_named("kelle").parameters("smollm2")
     s = model.shape
-    # Memory for all layers is the model's own: no bank is addressed here.
     p = replace(
-        preset,
+        entry_named("kelle").parameters("smollm2"),
         layers=s.layers,
-        words=s.layers * preset.words,
+        # The most that a bank can have: none is addressed here.
+        words=65536,
         slots=budget,
         window=budget // 2,
         vocabulary=s.vocabulary,
@@ -113,6 +114,25 @@ def kelle_reader(model: LanguageModel, budget: int) -> Reader:
             result = golden.step(position, integers.embedded(model.embedding[token]))
             assert result.sums is not None
             logits.append(result.sums * integers.vocabulary.step)
+        return np.stack(logits)
+
+    return read
+
+
+def lad_reader(model: LanguageModel, budget: int) -> Reader:
+    """Return LAD's golden model: all tokens of a window are decoded, one behind the other."""
+    preset, s = entry_named("lad").parameters("smollm2"), model.shape
+    tile = replace(preset.tile, heads=-(-s.layers * s.heads // preset.tiles))
+    p = replace(preset, tile=tile, layers=s.layers, batch=1, vocabulary=s.vocabulary)
+    golden, embedding = LadModel(p, HalfModel.of(model, p)), codes(model.embedding)
+
+    def read(tokens: list[int]) -> Logits:
+        golden.begin()
+        logits: list[Logits] = []
+        for position, token in enumerate(tokens):
+            result = golden.step(position, embedding[[token]])
+            assert result.sums is not None
+            logits.append(values(result.sums[0]))
         return np.stack(logits)
 
     return read
@@ -138,6 +158,7 @@ READERS = {
     "meadow": meadow_reader,
     "veda": veda_reader,
     "kelle": kelle_reader,
+    "lad": lad_reader,
     "p3llm": p3llm_reader,
 }
 

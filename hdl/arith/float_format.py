@@ -2,7 +2,9 @@
 
 from enum import Enum
 from fractions import Fraction
+from functools import cached_property
 from numbers import Rational
+from typing import Any
 
 import numpy as np
 from amaranth.hdl import unsigned
@@ -248,7 +250,30 @@ class FloatFormat:
         numpy.ndarray
             float64 of the same shape, with infinities, NaNs and signed zeros.
         """
-        codes = np.asarray(bits).astype(np.uint64)
+        codes = np.asarray(bits)
+        if self.width <= 16:
+            return self._values[codes.astype(np.int64) & (len(self._values) - 1)]
+        if self.native is not None:
+            # A signalling NaN is none of numpy's business.
+            with np.errstate(invalid="ignore"):
+                return codes.astype(np.uint32).view(self.native).astype(np.float64)
+        return self._decoded(codes.astype(np.uint64))
+
+    @cached_property
+    def native(self) -> type[np.floating[Any]] | None:
+        """The numpy type whose codes are this format's, None if there is none."""
+        for number_format, native in ((BINARY16, np.float16), (BINARY32, np.float32)):
+            if self == number_format:
+                return native
+        return None
+
+    @cached_property
+    def _values(self) -> np.ndarray:
+        """The values of all codes."""
+        return self._decoded(np.arange(1 << self.width, dtype=np.uint64))
+
+    def _decoded(self, codes: np.ndarray) -> np.ndarray:
+        """Return the values of codes, by the definition of their fields."""
         exponent = ((codes >> self.mantissa_bits) & self.exponent_mask).astype(np.int64)
         mantissa = (codes & self.mantissa_mask).astype(np.int64)
         significand = mantissa | ((exponent > 0).astype(np.int64) << self.mantissa_bits)

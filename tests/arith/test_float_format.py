@@ -67,7 +67,7 @@ def test_codes_are_nearest(number_format: FloatFormat) -> None:
 
 
 @pytest.mark.parametrize("saturate", [False, True])
-@pytest.mark.parametrize("number_format", FORMATS)
+@pytest.mark.parametrize("number_format", [*FORMATS, pytest.param(BINARY32, id="binary32")])
 def test_model_encodes_as_the_description(number_format: FloatFormat, saturate: bool) -> None:
     generator = np.random.default_rng(1)
     values = np.ldexp(generator.uniform(0.5, 1, 3000), generator.integers(-30, 20, 3000))

@@ -16,6 +16,9 @@ from hdl.veda.array.array_parameters import FlexiblePeArrayParameters
 Codes = NDArray[np.uint64]
 Singles = NDArray[np.float32]
 
+MATRIX = 1 << 16
+"""Elements from which PyTorch converts, ten times as fast; for fewer its import is not worth it."""
+
 
 def inner_products(
     p: FlexiblePeArrayParameters, vectors: NDArray[Any], weights: NDArray[Any], split: NDArray[Any]
@@ -54,7 +57,12 @@ def outer_sums(p: FlexiblePeArrayParameters, scalars: NDArray[Any], weights: NDA
 
 def singles(codes: NDArray[Any]) -> Singles:
     """Return FP16 codes as FP32 numbers."""
-    return np.asarray(codes).astype(np.uint16, copy=False).view(np.float16).astype(np.float32)
+    halves = np.asarray(codes).astype(np.uint16, copy=False).view(np.float16)
+    if halves.size < MATRIX:
+        return halves.astype(np.float32)
+    import torch
+
+    return torch.from_numpy(np.ascontiguousarray(halves)).float().numpy()
 
 
 def single_codes(numbers: Singles) -> Codes:
