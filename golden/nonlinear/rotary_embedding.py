@@ -1,5 +1,6 @@
 """Rotary embedding: the truth in float64, and the bit-exact model of the fixed-point unit."""
 
+from functools import cache
 from typing import Any
 
 import mpmath
@@ -42,6 +43,7 @@ def error_bound(vectors: Integers) -> NDArray[np.float64]:
     return np.repeat(0.5 + 5e-5 * magnitudes, 2, axis=1)
 
 
+@cache
 def circle_tables() -> tuple[Integers, Integers]:
     """Return cosine and sine at the ends of equal pieces of a quarter turn."""
     angles = np.pi / 2 * np.arange(PIECES + 1) / PIECES
@@ -52,6 +54,7 @@ def circle_tables() -> tuple[Integers, Integers]:
     return cosine, sine
 
 
+@cache
 def turns(p: RotaryEmbeddingParameters) -> Integers:
     """Return ``base**(-2 * i / head_size) / (2 * pi)`` for every pair i, in units of 2**-turn_bits.
 
