@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from golden.arith.float_round import encode_sum, read
+from golden.arith.float_round import encode, native_codes, native_numbers, read, sum_to_odd
 from hdl.arith.float_format import FloatFormat
 
 
@@ -15,7 +15,12 @@ def float_add(
     saturate: bool = False,
 ) -> np.ndarray:
     """Return the codes of ``a + b``, or ``a - b`` where `subtract` is 1, rounded once."""
+    if number_format.native is not None and not saturate:
+        x, y = (native_numbers(number_format, operand) for operand in (a, b))
+        with np.errstate(over="ignore", invalid="ignore"):
+            total = x + np.where(np.asarray(subtract) == 1, -y, y)
+        return native_codes(number_format, total)
     x = read(number_format, a, saturate=saturate)
     y = read(number_format, b, saturate=saturate)
     y = np.where(np.asarray(subtract) == 1, -y, y)
-    return encode_sum(number_format, x, y, saturate=saturate)
+    return encode(number_format, sum_to_odd(x, y), saturate=saturate)

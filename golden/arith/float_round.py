@@ -44,7 +44,8 @@ def encode(number_format: FloatFormat, values: np.ndarray, *, saturate: bool = F
     """
     values = np.asarray(values, np.float64)
     if number_format.native is not None and not saturate:
-        return _encoded_natively(number_format, values)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return native_codes(number_format, values.astype(number_format.native))
     codes = np.ascontiguousarray(values).view(np.int64)
     exponent = (codes >> 52) & 0x7FF
     significand = (codes & ((1 << 52) - 1)) | ((exponent > 0).astype(np.int64) << 52)
@@ -71,26 +72,15 @@ def encode(number_format: FloatFormat, values: np.ndarray, *, saturate: bool = F
     return result.astype(np.uint64)
 
 
-def encode_sum(
-    number_format: FloatFormat, x: np.ndarray, y: np.ndarray, *, saturate: bool = False
-) -> np.ndarray:
-    """Return the codes nearest to the exact sums of a format's own numbers, ties to even.
-
-    Where float64 has at least twice the format's significand and two bits, rounding to it first
-    changes no sum (Figueroa, "When is double rounding innocuous?", SIGNUM 30(3), 1995).
-    """
-    if 2 * number_format.significand_bits + 2 > 53:
-        return encode(number_format, sum_to_odd(x, y), saturate=saturate)
-    with np.errstate(invalid="ignore"):
-        return encode(number_format, x + y, saturate=saturate)
+def native_numbers(number_format: FloatFormat, bits: np.ndarray) -> np.ndarray:
+    """Return codes of a format that numpy has as numpy's numbers."""
+    return np.asarray(bits).astype(f"uint{number_format.width}").view(f"float{number_format.width}")
 
 
-def _encoded_natively(number_format: FloatFormat, values: np.ndarray) -> np.ndarray:
-    """Return what numpy rounds to, with the one quiet NaN."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        rounded = values.astype(number_format.native)
-    bits = rounded.view(f"uint{number_format.width}").astype(np.uint64)
-    return np.where(np.isnan(values), np.uint64(number_format.quiet_nan or 0), bits)
+def native_codes(number_format: FloatFormat, numbers: np.ndarray) -> np.ndarray:
+    """Return the codes of numpy's numbers of a format, every NaN the one quiet NaN."""
+    bits = numbers.view(f"uint{number_format.width}").astype(np.uint64)
+    return np.where(np.isnan(numbers), np.uint64(number_format.quiet_nan or 0), bits)
 
 
 def sum_to_odd(x: np.ndarray, y: np.ndarray) -> np.ndarray:
