@@ -22,6 +22,7 @@ from golden.lad.whole_model import HalfModel
 from golden.lad.whole_model import WholeModel as LadModel
 from golden.llm.language_model import LanguageModel, open_language_model
 from golden.llm.layers import rms_norm
+from golden.llm.model import ModelShape
 from golden.llm.texts import text_named
 from golden.meadow.whole_model import WholeModel as MeadowModel
 from golden.meadow.whole_model import embedded, integer_model, vocabulary_sums
@@ -30,6 +31,8 @@ from golden.p3llm.whole_model import quantised_model
 from golden.veda.whole_model import WholeModel as VedaModel
 from golden.veda.whole_model import next_block
 from hdl.catalog import entry_named
+from hdl.kelle.parameters import KelleParameters
+from hdl.lad.lad_parameters import LadParameters
 
 Logits = NDArray[np.floating[Any]]
 Reader = Callable[[list[int]], Logits]
@@ -91,10 +94,9 @@ def veda_reader(model: LanguageModel, budget: int) -> Reader:
     return read
 
 
-def kelle_reader(model: LanguageModel, budget: int) -> Reader:
-    """Return Kelle's golden model: a prefill of the first token, in float64, and then decoding."""
-    s = model.shape
-    p = replace(
+def kelle_parameters(s: ModelShape, budget: int) -> KelleParameters:
+    """Return SmolLM2's preset with all layers and as many slots as the budget says."""
+    return replace(
         entry_named("kelle").parameters("smollm2"),
         layers=s.layers,
         # The most that a bank can have: none is addressed here.
@@ -103,6 +105,11 @@ def kelle_reader(model: LanguageModel, budget: int) -> Reader:
         window=budget // 2,
         vocabulary=s.vocabulary,
     )
+
+
+def kelle_reader(model: LanguageModel, budget: int) -> Reader:
+    """Return Kelle's golden model: a prefill of the first token, in float64, and then decoding."""
+    p = kelle_parameters(model.shape, budget)
     integers = kelle_integers(model, model.calibration(), p)
     golden, projection = KelleModel(p, integers), model.projection()
 
@@ -119,11 +126,16 @@ def kelle_reader(model: LanguageModel, budget: int) -> Reader:
     return read
 
 
+def lad_parameters(s: ModelShape) -> LadParameters:
+    """Return SmolLM2's preset with the heads of all layers, and one sample."""
+    preset = entry_named("lad").parameters("smollm2")
+    tile = replace(preset.tile, heads=-(-s.layers * s.heads // preset.tiles))
+    return replace(preset, tile=tile, layers=s.layers, batch=1, vocabulary=s.vocabulary)
+
+
 def lad_reader(model: LanguageModel, budget: int) -> Reader:
     """Return LAD's golden model: all tokens of a window are decoded, one behind the other."""
-    preset, s = entry_named("lad").parameters("smollm2"), model.shape
-    tile = replace(preset.tile, heads=-(-s.layers * s.heads // preset.tiles))
-    p = replace(preset, tile=tile, layers=s.layers, batch=1, vocabulary=s.vocabulary)
+    p = lad_parameters(model.shape)
     golden, embedding = LadModel(p, HalfModel.of(model, p)), codes(model.embedding)
 
     def read(tokens: list[int]) -> Logits:

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from golden.study.spoken import READERS, window_loss
+from golden.llm.model import SMOLLM2
+from golden.study.spoken import READERS, kelle_parameters, lad_parameters, window_loss
 from systola.generate import SYSTEMS
 
 
@@ -23,3 +24,15 @@ def test_loss_is_that_of_torch() -> None:
 
 def test_all_systems_that_speak_have_a_reader() -> None:
     assert set(READERS) == {"float32", *SYSTEMS}
+
+
+@pytest.mark.parametrize("budget", [64, 128, 512])
+def test_kelle_holds_the_whole_model_at_a_budget(budget: int) -> None:
+    p = kelle_parameters(SMOLLM2, budget)
+    assert (p.layers, p.slots, p.vocabulary) == (30, budget, 49152)
+    assert p.words >= p.layers * (budget * p.heads + p.vectors * p.memory.edram.vector_entries)
+
+
+def test_lad_has_the_heads_of_the_whole_model() -> None:
+    p = lad_parameters(SMOLLM2)
+    assert p.tile.heads * p.tiles == 30 * 9
