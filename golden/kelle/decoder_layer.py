@@ -46,7 +46,7 @@ class Projection:
     exact : numpy.ndarray
         float64 [inputs, outputs].
     weights : numpy.ndarray
-        int64 or int8 [inputs, outputs], 8 bits, a scale an output.
+        int64 or int8 [inputs, outputs], of 8 or 4 bits, a scale an output.
     scale, shift : numpy.ndarray
         int64 [outputs], of the requantiser.
     """
@@ -202,7 +202,7 @@ def quantised_layer(
     }
     projections = {}
     for which, matrix in exact.items():
-        weights, weight_steps = quantise(matrix, bits=8, axis=0)
+        weights, weight_steps = quantise(matrix, bits=p.weight_bits, axis=0)
         factor = given.get(which, NORM_STEP) / steps[which]
         pairs = [scale_and_shift(factor * float(step)) for step in weight_steps.reshape(-1)]
         scale, shift = np.array(pairs, np.int64).T

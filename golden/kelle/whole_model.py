@@ -42,7 +42,8 @@ class IntegerVocabulary:
     Members
     -------
     matrix : numpy.ndarray
-        INT8 [width, tokens], one step for all, so that sums can be compared.
+        int8 [width, tokens], of as many bits as all weights, one step for all, so that sums can be
+        compared.
     epsilon : int
         Of the norm before it, as of `DecoderLayer`.
     step : float
@@ -154,7 +155,7 @@ def integer_model(
     for number in range(model.shape.layers):
         report(number)
         layers.append(_without_text(quantised_layer(exact(number), states[number], p, unit)))
-    matrix, step = quantise(model.projection(), axis=None)
+    matrix, step = quantise(model.projection(), bits=p.weight_bits, axis=None)
     vocabulary = IntegerVocabulary(
         matrix=matrix,
         epsilon=layers[-1].epsilon,

@@ -54,7 +54,12 @@ def layer(trace: Trace) -> DecoderLayer:
             {"banks": 4, "bands": 2, "head_size": 32, "heads": 1},
             "rows must divide half of the 96 elements of a hidden state, not 32",
         ),
-        ({"bands": 8}, "bands must be at most rows / 2 and 2 * head_size / rows, here 4, not 8"),
+        ({"bands": 32}, "bands must be at most rows * weight_bits / 16, here 16, not 32"),
+        (
+            {"weight_bits": 4, "bands": 16},
+            "bands must be at most rows * weight_bits / 16, here 8, not 16",
+        ),
+        ({"weight_bits": 2}, "weight_bits must be a power of two between 4 and 8, not 2"),
         ({"vectors": 0}, "vectors must be an integer from 1 to 32, not 0"),
         ({"words": 256}, "entry_words = 424, not 256"),
         ({"slots": 100}, "slots must be a multiple of rows, not 100"),

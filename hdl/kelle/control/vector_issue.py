@@ -104,13 +104,12 @@ class VectorIssue(Unit):
             inner=Signal(range(max(p.members, p.queries, 2))),
             ends={name: Signal(name=f"{name}_ends") for name in LOOPS},
         )
-        m.d.comb += [
-            offers.eq(self.operations.valid & self._is_held(place.middle)),
-            issues.eq(offers & move),
-        ]
+        m.d.comb += issues.eq(offers & move)
         self._count(m, issues, place)
         elements = self._read(m, issues, place)
         vector = Signal(p.array.vector_layout, reset_less=True)
+        has_time = self._keep_distance(m, issues, move, place)
+        m.d.comb += offers.eq(self.operations.valid & self._is_held(place.middle) & has_time)
         with m.If(move):
             m.d.sync += self.vectors.valid.eq(offers)
         self._describe(m, issues, place, vector)
@@ -138,6 +137,28 @@ class VectorIssue(Unit):
         }
         lacks = ((operation == which) & (middle >= count) for which, count in counts.items())
         return ~Cat(*lacks).any()
+
+    def _keep_distance(self, m: Module, issues: Signal, move: Value, place: Place) -> Value | int:
+        """Return whether the scores of a tile would not come too early for the evictor.
+
+        It takes a tile's scores row by row, as long as there are rows. Where all loads of a tile
+        take as long as that, nothing else has to keep the distance.
+        """
+        p, ends = self.parameters, place.ends
+        if 2 * p.slices * p.array.array.load_cycles >= p.rows:
+            return 1
+        operation = self.operations.payload.operation
+        scores = (operation == Operation.SCORE) | (operation == Operation.OWN)
+        completes = scores & ends["inner"] & ends["half"] & ends["middle"]
+        # The distance counts from the cycle in which the array takes the vector.
+        offered, distance = Signal(), Signal(range(p.rows))
+        with m.If(move):
+            m.d.sync += offered.eq(issues & completes)
+        with m.If(move & offered):
+            m.d.sync += distance.eq(p.rows - 2)
+        with m.Elif(distance != 0):
+            m.d.sync += distance.eq(distance - 1)
+        return ~(completes & (offered | (distance != 0)))
 
     def _count(self, m: Module, issues: Signal, place: Place) -> None:
         """Advance four nested loops, the inner one with each vector."""
