@@ -36,6 +36,8 @@ class KelleParameters(Parameters):
     weight_bits : int
         Bits of a weight, 8 or 4. A beat of weights has as many octets either way: with 4 bits the
         array has twice as many bands.
+    activation_bits : int
+        Bits of the vectors that meet tiles, 16 or 8. Hidden states, keys and values have 16.
     banks, word_bytes, words : int
         As in `KvEdramParameters`.
     head_size : int
@@ -87,6 +89,7 @@ class KelleParameters(Parameters):
     rows: Annotated[int, As(SystolicArrayParameters)] = 32
     bands: Annotated[int, As(SystolicArrayParameters)] = 4
     weight_bits: Annotated[int, PowerOfTwo(4, 8, "bits")] = 8
+    activation_bits: Annotated[int, As(MatrixUnitParameters)] = 16
     banks: Annotated[int, As(KvEdramParameters)] = 8
     word_bytes: Annotated[int, As(KvEdramParameters)] = 8
     words: Annotated[int, As(KvEdramParameters)] = 16384
@@ -298,6 +301,7 @@ class KelleParameters(Parameters):
         return MatrixUnitParameters(
             rows=self.rows,
             bands=self.bands * self.density,
+            activation_bits=self.activation_bits,
             vectors=max(self.members, self.queries * self.slices, 2),
             scales=self.layers * self.scales,
             user_width=Shape.cast(self.header_layout).width,
@@ -337,8 +341,13 @@ class KelleParameters(Parameters):
 
     @property
     def slice_layout(self) -> data.ArrayLayout:
-        """A slice of a vector: what meets a tile."""
+        """A slice of a vector."""
         return data.ArrayLayout(signed(16), self.rows)
+
+    @property
+    def operand_layout(self) -> data.ArrayLayout:
+        """A slice as it meets a tile."""
+        return data.ArrayLayout(signed(self.activation_bits), self.rows)
 
     @property
     def header_layout(self) -> data.StructLayout:

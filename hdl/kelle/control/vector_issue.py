@@ -7,16 +7,22 @@ those of recomputed tokens form one matrix.
 from dataclasses import dataclass
 from typing import Any
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
 
+from hdl.arith.rounding import Rounding, rounded_right
+from hdl.arith.saturating_add import saturate
 from hdl.kelle.layouts import member_layout, operation_layout, slice_write
 from hdl.kelle.operations import Operation, projects, requantises
 from hdl.kelle.parameters import KelleParameters
 from hdl.memory.memory import Memory
 from hdl.unit import Unit
+
+LOST = {"inputs": 6, "queries": 8, "probabilities": 8, "contexts": 8, "products": 8}
+"""Bits that vectors lose where activations have 8: of inputs in Q6.10 four fraction bits stay, of
+what has a step of its own the upper byte."""
 
 LOOPS = ("inner", "half", "middle", "outer")
 """Counters of an operation, the fastest first."""
@@ -59,7 +65,8 @@ class VectorIssue(Unit):
         How many they are.
     inputs, queries, probabilities, contexts, products : In
         Slices to hold: of input vectors, of rotated queries, of probabilities, of what the heads'
-        attention gives, of what the feed-forward matrices have between them.
+        attention gives, of what the feed-forward matrices have between them. Where activations
+        have 8 bits they are rounded to nearest, ties to even, and saturate.
     arrived, renewed, attended, multiplied : In
         How many slices of either block's input, how many key/value heads' contexts, and how many
         slices of products are held, of all sequences.
@@ -244,6 +251,15 @@ class VectorIssue(Unit):
             if p.vocabulary:
                 m.d.sync += vector.tag.compares.eq(operation == Operation.VOCABULARY)
 
+    def _narrowed(self, name: str, values: data.View) -> Value:
+        """Return a slice as it meets tiles, rounded to nearest even, saturating."""
+        p = self.parameters
+        if p.activation_bits == 16:
+            return values.as_value()
+        shape = signed(p.activation_bits)
+        rounded = (rounded_right(value, LOST[name], Rounding.HALF_EVEN) for value in values)
+        return Cat(saturate(value, shape)[0] for value in rounded)
+
     def _read(self, m: Module, issues: Signal, place: Place) -> Any:
         """Read the slice that comes next; it is there in the next cycle, and stays."""
         p = self.parameters
@@ -275,13 +291,13 @@ class VectorIssue(Unit):
         slices = []
         # Only the memory in use is read, so that the others hold what they delivered.
         for number, (name, address) in enumerate(addresses.items()):
-            memory = Memory(depth=max(self.depths[name], 2), width=p.slice_layout.size)
+            memory = Memory(depth=max(self.depths[name], 2), width=p.operand_layout.size)
             m.submodules[name] = memory
             write = getattr(self, name)
             m.d.comb += [
                 memory.write_enable.eq(write.strobe),
                 memory.write_address.eq(write.address),
-                memory.write_data.eq(write["values"]),
+                memory.write_data.eq(self._narrowed(name, write["values"])),
                 memory.read_enable.eq(issues & (chosen == number)),
                 memory.read_address.eq(address),
             ]
