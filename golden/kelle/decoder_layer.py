@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.arith.int_symmetric import quantise
 from golden.arith.requantiser import scale_and_shift
+from golden.kelle.low_bits import lost, quantised_weights, turned, turned_matrices
 from golden.llm import Trace, layers
 from golden.llm.layers import LayerWeights, rotary_angles, rotated
 from hdl.kelle.operations import PROJECTIONS, Operation
@@ -46,7 +46,7 @@ class Projection:
     exact : numpy.ndarray
         float64 [inputs, outputs].
     weights : numpy.ndarray
-        int64 or int8 [inputs, outputs], 8 bits, a scale an output.
+        int64 or int8 [inputs, outputs], of 8 or 4 bits, a scale an output.
     scale, shift : numpy.ndarray
         int64 [outputs], of the requantiser.
     """
@@ -173,7 +173,7 @@ def real_layer(trace: Trace, number: int, p: KelleParameters) -> DecoderLayer:
     sizes = Sizes(p.width, p.query_heads, p.heads, p.head_size, p.feed_forward)
     exact = matrices(layers.real_weights(sizes, trace, number), p)
     states = trace.hidden(number)[0][:, np.arange(p.width) % trace.width].astype(np.float64)
-    return quantised_layer(exact, states, p)
+    return quantised_layer(turned_matrices(exact, p), turned(states, p), p)
 
 
 def quantised_layer(
@@ -202,13 +202,12 @@ def quantised_layer(
     }
     projections = {}
     for which, matrix in exact.items():
-        weights, weight_steps = quantise(matrix, bits=8, axis=0)
-        factor = given.get(which, NORM_STEP) / steps[which]
-        pairs = [scale_and_shift(factor * float(step)) for step in weight_steps.reshape(-1)]
-        scale, shift = np.array(pairs, np.int64).T
-        projections[which] = Projection(matrix, weights.astype(np.int64), scale, shift)
+        weights, weight_steps = quantised_weights(matrix, p)
+        factor = given.get(which, NORM_STEP) * (1 << lost(which, p)) / steps[which]
+        scale, shift = np.array([scale_and_shift(factor * step) for step in weight_steps]).T
+        projections[which] = Projection(matrix, weights, scale, shift)
     state_step = steps[Operation.DOWN]
-    product = steps[Operation.QUERY] * steps[Operation.KEY]
+    product = steps[Operation.QUERY] * steps[Operation.KEY] * (1 << lost(Operation.SCORE, p))
     return DecoderLayer(
         states=states,
         quantised_states=integers(states, state_step),
@@ -216,7 +215,7 @@ def quantised_layer(
         quantised=integers(inputs, NORM_STEP),
         projections=projections,
         score=scale_and_shift(product * np.log2(np.e) * (1 << SCORE_FRACTION)),
-        attend=scale_and_shift(2.0**-PROBABILITY_FRACTION),
+        attend=scale_and_shift(2.0 ** (lost(Operation.ATTEND, p) - PROBABILITY_FRACTION)),
         steps=steps,
         epsilon=round(p.width * layers.EPSILON / state_step**2),
     )

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from golden.arith.requantiser import requantised
 from golden.kelle.decoder_layer import DecoderLayer
 from golden.kelle.eviction.eviction_controller import KEPT, EvictionModel, Placement, ScoreUpdate
+from golden.kelle.low_bits import narrowed
 from golden.nonlinear.activation_functions import activation
 from golden.nonlinear.rms_norm import rms_norm
 from golden.nonlinear.rotary_embedding import rotate
@@ -86,7 +87,8 @@ class KelleModel:
     def project(self, operation: Operation, vectors: Integers) -> Integers:
         """Return x W of vectors, requantised, [vectors, heads, head_size]."""
         projection = self.layer.projections[operation]
-        results = requantised(vectors @ projection.weights, projection.scale, projection.shift)
+        sums = narrowed(vectors, operation, self.parameters) @ projection.weights
+        results = requantised(sums, projection.scale, projection.shift)
         return results.reshape(len(vectors), -1, self.parameters.head_size)
 
     def rotate(self, heads: Integers, positions: Integers) -> Integers:
@@ -95,6 +97,11 @@ class KelleModel:
             rotate(heads[:, h], positions, self.parameters.rotary) for h in range(heads.shape[1])
         ]
         return np.stack(rotated, axis=1)
+
+    def queries(self, vectors: Integers, positions: Integers) -> Integers:
+        """Return the queries of tokens as they meet keys, [vectors, query heads, head_size]."""
+        heads = self.rotate(self.project(Operation.QUERY, vectors), positions)
+        return narrowed(heads, Operation.SCORE, self.parameters)
 
     def keys_values(self, vectors: Integers, positions: Integers) -> tuple[Integers, Integers]:
         """Return the keys and values of tokens, each [vectors, heads, head_size]."""
@@ -124,7 +131,7 @@ class KelleModel:
         vectors = np.stack([x, *(self.inputs[v] for v, _position in recomputed)])
         positions = np.array([now, *(position for _v, position in recomputed)])
         member = {v: number for number, (v, _position) in enumerate(recomputed, start=1)}
-        queries = self.rotate(self.project(Operation.QUERY, vectors[:1]), positions[:1])[0]
+        queries = self.queries(vectors[:1], positions[:1])[0]
         keys, values = self.keys_values(vectors, positions)
 
         step = Step(np.empty(0, np.int64), x, [], None, members=len(vectors))
@@ -178,7 +185,7 @@ class KelleModel:
         keep[: p.slots], keep[p.slots] = used, True
         rows = np.concatenate([scores, last], axis=1)
         probabilities = softmax(rows, np.broadcast_to(keep, rows.shape), p.softmax)
-        halved = (probabilities + 1) >> 1
+        halved = narrowed((probabilities + 1) >> 1, Operation.ATTEND, p)
         return halved[:, : p.slots], halved[:, p.slots]
 
 

@@ -26,6 +26,7 @@ from golden.kelle.decoder_layer import (
 )
 from golden.kelle.eviction.prefill import Prefill, prefill
 from golden.kelle.kelle import Integers, KelleModel, Step, normalised
+from golden.kelle.low_bits import lost, narrowed, turned, turned_matrices
 from golden.llm.language_model import LanguageModel
 from golden.llm.layers import Reals, exact_layer, padded, rms_norm, rotary_angles
 from hdl.kelle.operations import PROJECTIONS, Operation
@@ -42,7 +43,8 @@ class IntegerVocabulary:
     Members
     -------
     matrix : numpy.ndarray
-        INT8 [width, tokens], one step for all, so that sums can be compared.
+        int8 [width, tokens], of as many bits as all weights, one step for all, so that sums can be
+        compared.
     epsilon : int
         Of the norm before it, as of `DecoderLayer`.
     step : float
@@ -127,9 +129,9 @@ class IntegerModel:
         )
         return cls(layers, vocabulary, step)
 
-    def embedded(self, state: NDArray[np.floating]) -> Integers:
+    def embedded(self, state: NDArray[np.floating], p: KelleParameters) -> Integers:
         """Return the hidden state that a token begins with."""
-        return integers(state.astype(np.float64), self.step)
+        return integers(turned(state.astype(np.float64), p), self.step)
 
 
 def integer_model(
@@ -141,9 +143,9 @@ def integer_model(
     """Bring a whole model to integers, its steps found on a text in float64."""
 
     def exact(number: int) -> dict[Operation, Reals]:
-        return matrices(padded(model.layer(number), p.feed_forward), p)
+        return turned_matrices(matrices(padded(model.layer(number), p.feed_forward), p), p)
 
-    states = [model.embedding[list(tokens)].astype(np.float64)]
+    states = [turned(model.embedding[list(tokens)].astype(np.float64), p)]
     for number in range(model.shape.layers):
         report(number)
         states.append(text_states(exact(number), states[-1], p))
@@ -154,11 +156,12 @@ def integer_model(
     for number in range(model.shape.layers):
         report(number)
         layers.append(_without_text(quantised_layer(exact(number), states[number], p, unit)))
-    matrix, step = quantise(model.projection(), axis=None)
+    projection = turned(model.projection().T, p).T
+    matrix, step = quantise(projection, bits=p.weight_bits, axis=None)
     vocabulary = IntegerVocabulary(
         matrix=matrix,
         epsilon=layers[-1].epsilon,
-        step=NORM_STEP * float(step.reshape(-1)[0]),
+        step=NORM_STEP * (1 << lost(Operation.VOCABULARY, p)) * float(step.reshape(-1)[0]),
     )
     return IntegerModel(layers, vocabulary, unit)
 
@@ -240,7 +243,7 @@ class WholeModel:
         self.layers, self._inputs = [], []
         prefills = []
         for number, layer in enumerate(self.model.layers):
-            quantised = integers(rms_norm(states[number : number + 1]), NORM_STEP)
+            quantised = integers(rms_norm(turned(states[number : number + 1], p)), NORM_STEP)
             own = KelleModel(p, replace(layer, quantised=quantised), number)
             prefills.append(prefill(own, 1))
             self.layers.append(own)
@@ -266,5 +269,5 @@ class WholeModel:
 def vocabulary_sums(vocabulary: IntegerVocabulary, state: Integers, p: KelleParameters) -> Integers:
     """Return the exact sums of each token of the vocabulary."""
     # Exact in float64: 16 bits times 8, and no more than 2**16 of them.
-    row = normalised(state, vocabulary.epsilon, p).astype(np.float64)
-    return (row @ vocabulary.matrix).astype(np.int64)
+    row = narrowed(normalised(state, vocabulary.epsilon, p), Operation.VOCABULARY, p)
+    return (row.astype(np.float64) @ vocabulary.matrix).astype(np.int64)

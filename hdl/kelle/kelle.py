@@ -47,11 +47,12 @@ class Kelle(Unit):
     many a byte of a tile of keys or values; a tile of weights takes a cycle a token if that is
     more. **Throughput** one step at a time.
 
-    **Numerics** 8-bit weights, 16-bit activations, exact sums, each requantised once (rounded to
-    nearest, ties to even, saturating) by the scale and shift of its output channel; rotary
-    embedding, softmax and the evictor as there; probabilities as in `SoftmaxRows`; norms and sums
-    as in `ResidualStream`, SiLU as in `GatedProducts`. The norms' weights and ``1 /
-    sqrt(head_size)`` belong into the matrices and scales.
+    **Numerics** weights of 8 or 4 bits, activations of 16 or 8, exact sums, each requantised once
+    (rounded to nearest, ties to even, saturating) by the scale and shift of its output channel;
+    rotary embedding, softmax and the evictor as there; activations of 8 bits as in `VectorIssue`,
+    probabilities as in `SoftmaxRows`, norms and sums as in `ResidualStream`, SiLU as in
+    `GatedProducts`. The norms' weights and ``1 / sqrt(head_size)`` belong into the matrices and
+    scales.
 
     Parameters
     ----------
@@ -126,7 +127,7 @@ class Kelle(Unit):
                 "rows": In(stream.Signature(row_write(p))),
                 "tokens": In(stream.Signature(p.position_bits)),
                 "hidden": In(stream.Signature(p.slice_layout)),
-                "weights": In(stream.Signature(p.array.array.weights_layout)),
+                "weights": In(stream.Signature(p.weights_layout)),
                 "outputs": Out(stream.Signature(p.slice_layout)),
                 "normalised": Out(stream.Signature(p.slice_layout)),
                 "vector_stores": Out(stream.Signature(store_layout(p))),

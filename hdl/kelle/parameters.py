@@ -19,7 +19,7 @@ from hdl.nonlinear.activation_functions import ActivationFunctionsParameters
 from hdl.nonlinear.rms_norm import RmsNormParameters
 from hdl.nonlinear.rotary_embedding import RotaryEmbeddingParameters
 from hdl.nonlinear.softmax import SoftmaxParameters
-from hdl.parameters import As, Parameters, Range, parameter_object, require
+from hdl.parameters import As, Parameters, PowerOfTwo, Range, parameter_object, require
 
 SCORE_BITS = 16
 """Bits of a score."""
@@ -32,7 +32,12 @@ class KelleParameters(Parameters):
     Parameters
     ----------
     rows, bands : int
-        As in `SystolicArrayParameters`.
+        As in `SystolicArrayParameters`, if weights have 8 bits.
+    weight_bits : int
+        Bits of a weight, 8 or 4. A beat of weights has as many octets either way: with 4 bits the
+        array has twice as many bands.
+    activation_bits : int
+        Bits of the vectors that meet tiles, 16 or 8. Hidden states, keys and values have 16.
     banks, word_bytes, words : int
         As in `KvEdramParameters`.
     head_size : int
@@ -83,6 +88,8 @@ class KelleParameters(Parameters):
 
     rows: Annotated[int, As(SystolicArrayParameters)] = 32
     bands: Annotated[int, As(SystolicArrayParameters)] = 4
+    weight_bits: Annotated[int, PowerOfTwo(4, 8, "bits")] = 8
+    activation_bits: Annotated[int, As(MatrixUnitParameters)] = 16
     banks: Annotated[int, As(KvEdramParameters)] = 8
     word_bytes: Annotated[int, As(KvEdramParameters)] = 8
     words: Annotated[int, As(KvEdramParameters)] = 16384
@@ -129,10 +136,10 @@ class KelleParameters(Parameters):
             "vocabulary must be 0 with several sequences",
             self.vocabulary,
         )
-        most = min(self.rows // 2, 2 * self.head_size // self.rows)
+        most = self.rows // (2 * self.density)
         require(
             self.bands <= most,
-            f"bands must be at most rows / 2 and 2 * head_size / rows, here {most}",
+            f"bands must be at most rows * weight_bits / 16, here {most}",
             self.bands,
         )
         least = SCORE_BITS + ceil_log2(self.context * self.queries)
@@ -153,6 +160,17 @@ class KelleParameters(Parameters):
             f"rows must divide half of the {self.width} elements of a hidden state",
             self.rows,
         )
+
+    @property
+    def density(self) -> int:
+        """Weights in an octet."""
+        return 8 // self.weight_bits
+
+    @property
+    def block_cycles(self) -> int:
+        """Cycles of the keys or values of `rows` slots: of their loads, or of their reads."""
+        loads = 2 * self.slices * self.array.array.load_cycles
+        return max(loads, self.rows * self.memory.edram.entry_words)
 
     @property
     def width(self) -> int:
@@ -282,12 +300,19 @@ class KelleParameters(Parameters):
         """The array."""
         return MatrixUnitParameters(
             rows=self.rows,
-            bands=self.bands,
+            bands=self.bands * self.density,
+            activation_bits=self.activation_bits,
             vectors=max(self.members, self.queries * self.slices, 2),
             scales=self.layers * self.scales,
             user_width=Shape.cast(self.header_layout).width,
             number_bits=ceil_log2(self.vocabulary_heads * self.head_size) if self.vocabulary else 0,
         )
+
+    @property
+    def weights_layout(self) -> data.ArrayLayout:
+        """A beat of weights: a row of each band of the array, in as many bits as weights have."""
+        row = data.ArrayLayout(self.weight_bits, self.rows)
+        return data.ArrayLayout(row, self.array.bands)
 
     @property
     def softmax(self) -> SoftmaxParameters:
@@ -316,8 +341,13 @@ class KelleParameters(Parameters):
 
     @property
     def slice_layout(self) -> data.ArrayLayout:
-        """A slice of a vector: what meets a tile."""
+        """A slice of a vector."""
         return data.ArrayLayout(signed(16), self.rows)
+
+    @property
+    def operand_layout(self) -> data.ArrayLayout:
+        """A slice as it meets a tile."""
+        return data.ArrayLayout(signed(self.activation_bits), self.rows)
 
     @property
     def header_layout(self) -> data.StructLayout:

@@ -99,7 +99,8 @@ class KelleSystem(System):
 
             return integer_model(self.model, tokens, self.p, began).arrays()
 
-        shape = {n: getattr(self.p, n) for n in ("head_size", "heads", "queries", "feed_forward")}
+        names = ("head_size", "heads", "queries", "feed_forward", "weight_bits", "activation_bits")
+        shape = {name: getattr(self.p, name) for name in names}
         description = {"model": self.model.digest, "tokens": tokens, **shape}
         self.integers = IntegerModel.of(model_arrays(file, description, found, report))
         self.golden = WholeModel(self.p, self.integers)
@@ -152,7 +153,7 @@ class KelleSystem(System):
             prefills = self.golden.begin(first_states(self.model, token))
             self.speech.begin(prefills, self.golden.layers)
             return
-        state = self.integers.embedded(self.model.embedding[token])
+        state = self.integers.embedded(self.model.embedding[token], self.p)
         expected: Future[TokenResult] | None = None
         if self.settings.check:
             expected = self._pool.submit(self.golden.step, position, state, predict=predict)

@@ -121,9 +121,8 @@ class Accelerator:
         """Beats of all loads of a step, a tile of weights as many as the tokens that meet it."""
         p = self.p
         load = p.array.array.load_cycles
-        block = 2 * p.slices * load
         weights = len(self.programs[0]) // load * max(load, p.sequences)
-        return weights + p.items * (2 * p.tiles + 2) * block
+        return weights + p.items * (2 * p.tiles + 2) * p.block_cycles
 
     def clear(self) -> None:
         """Forget what was seen."""

@@ -110,8 +110,7 @@ class Speech:
     def bound(self) -> list[int]:
         """Cycles of each layer's loads, keys and values included, and of the vocabulary's."""
         p = self.p
-        block = 2 * p.slices * p.array.array.load_cycles
-        blocks = p.heads * (2 * p.tiles + 2) * block
+        blocks = p.heads * (2 * p.tiles + 2) * p.block_cycles
         return [beats + blocks for beats in self.beats[:-1]] + self.beats[-1:]
 
     def begin(self, prefills: Sequence[Prefill], models: Sequence[KelleModel]) -> None:

@@ -242,9 +242,8 @@ async def vocabulary(dut: Any) -> None:
         p, bench, accelerator = decode.p, decode.bench, decode.accelerator
         await decode.start(longest(p), decode.full)
         # Half of the tokens are the others once more, and so are all sums.
-        matrix = np.tile(
-            bench.numpy_rng.integers(-128, 128, (p.width, -(-p.vocabulary // 2)), np.int8), 2
-        )[:, : p.vocabulary]
+        size, top = (p.width, -(-p.vocabulary // 2)), 1 << p.weight_bits - 1
+        matrix = np.tile(bench.numpy_rng.integers(-top, top, size, np.int8), 2)[:, : p.vocabulary]
         whole = IntegerVocabulary(matrix=matrix, epsilon=decode.layers[0].epsilon, step=1.0)
         wanted = []
         for now in range(decode.full, decode.full + 3):

@@ -25,14 +25,19 @@ PROGRAM = (
 def matrix_beats(matrix: NDArray[Any], p: KelleParameters) -> NDArray[np.uint8]:
     """Return a matrix [inputs, outputs] as octets [tiles of outputs, beats, octets].
 
-    Each tile of outputs meets all inputs; a beat is a row of each band.
+    Each tile of outputs meets all inputs; a beat is a row of each band. Weights of 4 bits share an
+    octet, the first one its lower half.
     """
     inputs, outputs = (count // p.rows for count in matrix.shape)
     tiles = matrix.astype(np.int8).view(np.uint8).reshape(inputs, p.rows, outputs, p.rows)
+    array = p.array.array
     bands = tiles.transpose(2, 0, 1, 3).reshape(
-        outputs, inputs, p.bands, p.array.array.load_cycles, p.rows
+        outputs, inputs, array.bands, array.load_cycles, p.rows
     )
-    return bands.swapaxes(2, 3).reshape(outputs, -1, p.bands * p.rows)
+    weights = bands.swapaxes(2, 3).reshape(outputs, -1, p.bands * p.rows, p.density)
+    places = np.arange(p.density, dtype=np.uint8) * p.weight_bits
+    own_bits = weights & ((1 << p.weight_bits) - 1)
+    return np.bitwise_or.reduce(own_bits << places, axis=-1, dtype=np.uint8)
 
 
 def layer_beats(layer: DecoderLayer, p: KelleParameters) -> NDArray[np.uint8]:

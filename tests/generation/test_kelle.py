@@ -33,9 +33,9 @@ def small_model(**changes: Any) -> WordModel:
     return WordModel(**vars(random_model(**SHAPE | changes)))
 
 
-def prepared(folder: Path, tokens: int, prompt: list[int] = PROMPT) -> Run:
+def prepared(folder: Path, tokens: int, prompt: list[int] = PROMPT, preset: str = "tiny") -> Run:
     model = small_model()
-    parameters = KelleSystem.fitted(model, entry_named("kelle").parameters("tiny"))
+    parameters = KelleSystem.fitted(model, entry_named("kelle").parameters(preset))
     return running(KelleSystem(model, parameters, SETTINGS, folder), prompt, tokens)
 
 
@@ -53,6 +53,10 @@ def test_verilog_speaks_as_the_golden_model_does(tmp_path: Path) -> None:
         assert 0 < figures["bound"] < figures["cycles"]
     record = json.loads(run.checkpoint.record.read_text())
     assert record["finished"] and record["generated"] == tokens
+
+
+def test_fewer_bits_speak_as_the_golden_model_does(tmp_path: Path) -> None:
+    assert len(spoken(prepared(tmp_path, 3, preset="tiny_w4a8"))) == 3
 
 
 def test_interrupted_run_takes_its_text_through_once_more(
@@ -121,7 +125,7 @@ def test_pauses_at_every_port_change_nothing(tmp_path: Path) -> None:
         prefills = system.golden.begin(first_states(system.model, PROMPT[0]))
         speech.begin(prefills, system.golden.layers)
         for position in range(1, 14):
-            state = system.integers.embedded(system.model.embedding[position])
+            state = system.integers.embedded(system.model.embedding[position], system.p)
             predict = position % 3 != 0
             expected = system.golden.step(position, state, predict=predict)
             speech.run(position, state, predict=predict)

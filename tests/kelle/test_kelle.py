@@ -6,15 +6,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from golden.arith.int_symmetric import quantise
 from golden.kelle.decoder_layer import (
     DecoderLayer,
     exact_attention,
     exact_heads,
     exact_layer,
+    quantised_layer,
     real_layer,
 )
 from golden.kelle.eviction.prefill import prefill
 from golden.kelle.kelle import KelleModel
+from golden.kelle.low_bits import quantised_weights, turned, turned_matrices
 from golden.llm import Trace, open_trace
 from hdl.catalog import entry_named
 from hdl.emit import Emission, write_verilog
@@ -54,7 +57,12 @@ def layer(trace: Trace) -> DecoderLayer:
             {"banks": 4, "bands": 2, "head_size": 32, "heads": 1},
             "rows must divide half of the 96 elements of a hidden state, not 32",
         ),
-        ({"bands": 8}, "bands must be at most rows / 2 and 2 * head_size / rows, here 4, not 8"),
+        ({"bands": 32}, "bands must be at most rows * weight_bits / 16, here 16, not 32"),
+        (
+            {"weight_bits": 4, "bands": 16},
+            "bands must be at most rows * weight_bits / 16, here 8, not 16",
+        ),
+        ({"weight_bits": 2}, "weight_bits must be a power of two between 4 and 8, not 2"),
         ({"vectors": 0}, "vectors must be an integer from 1 to 32, not 0"),
         ({"words": 256}, "entry_words = 424, not 256"),
         ({"slots": 100}, "slots must be a multiple of rows, not 100"),
@@ -91,9 +99,9 @@ def test_the_truth_is_the_model(trace: Trace, layer: DecoderLayer) -> None:
         assert np.abs(state - wanted).max() < 1e-6 * np.abs(wanted).max()
 
 
-def decode_error(layer: DecoderLayer, steps: int) -> float:
+def decode_error(layer: DecoderLayer, steps: int, p: KelleParameters = SMOLLM2) -> float:
     """Return the error of decoded states, over what the layer adds, to that of the same tokens."""
-    model, heads = KelleModel(SMOLLM2, layer), exact_heads(layer, SMOLLM2)
+    model, heads = KelleModel(p, layer), exact_heads(layer, p)
     first = 160
     prefill(model, first)
     unit, inputs = layer.steps[Operation.DOWN], layer.quantised.copy()
@@ -103,7 +111,7 @@ def decode_error(layer: DecoderLayer, steps: int) -> float:
         inputs[now] = step.normalised
         if step.store:
             model.inputs[step.store[1]] = inputs[step.store[0]]
-        truth = exact_layer(layer, SMOLLM2, heads, now, step.attended)
+        truth = exact_layer(layer, p, heads, now, step.attended)
         error += float(np.square(step.output * unit - truth).sum())
         size += float(np.square(truth - layer.states[now]).sum())
     return float(np.sqrt(error / size))
@@ -121,6 +129,52 @@ def test_outputs_are_near_the_truth(layer: DecoderLayer) -> None:
         finer[which] = replace(projection, weights=weights, shift=projection.shift + 8)
     better = decode_error(replace(layer, projections=finer), 48)
     assert better < error / 4
+
+
+def test_another_basis_is_the_same_layer(layer: DecoderLayer) -> None:
+    """In float64 a turned layer makes of a turned state what the layer makes of the state."""
+    low = replace(SMOLLM2, weight_bits=4)
+    other = quantised_layer(turned_matrices(layer.matrices, low), turned(layer.states, low), low)
+    for now in (1, 200):
+        everything = [np.arange(now + 1)] * SMOLLM2.heads
+        wanted, found = (
+            exact_layer(own, p, exact_heads(own, p), now, everything)
+            for own, p in ((layer, SMOLLM2), (other, low))
+        )
+        assert np.abs(found - turned(wanted, low)).max() < 1e-9 * np.abs(wanted).max()
+        # The state is another one all the same.
+        assert np.abs(found - wanted).max() > 0.1 * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize(
+    ("weight_bits", "activation_bits", "most"), [(8, 8, 0.2), (4, 16, 0.5), (4, 8, 0.5)]
+)
+def test_fewer_bits_are_as_near_as_they_can(
+    trace: Trace, weight_bits: int, activation_bits: int, most: float
+) -> None:
+    """The error has the size that the page gives; eight bits without the basis double theirs."""
+    p = replace(SMOLLM2, weight_bits=weight_bits, activation_bits=activation_bits)
+    error = decode_error(real_layer(trace, LAYER, p), 48, p)
+    assert most / 2 < error < most
+    if weight_bits == 8:
+        layer = real_layer(trace, LAYER, SMOLLM2)
+        plain = quantised_layer(layer.matrices, layer.states, p)
+        assert decode_error(plain, 48, p) > 1.8 * error
+
+
+def test_steps_of_four_bits_are_the_best_of_many(layer: DecoderLayer) -> None:
+    """No output's squared error is above that of plain rounding, and their sum is well below."""
+    p = replace(SMOLLM2, weight_bits=4)
+    matrix = turned_matrices(layer.matrices, p)[Operation.UP]
+    weights, steps = quantised_weights(matrix, p)
+    plain, plain_steps = quantise(matrix, bits=4, axis=0)
+    assert np.abs(weights).max() == 7
+    found, rounded = (
+        np.square(integers * unit - matrix).sum(axis=0)
+        for integers, unit in ((weights, steps), (plain, plain_steps))
+    )
+    assert np.all(found < rounded * (1 + 1e-6))
+    assert found.sum() < 0.7 * rounded.sum()
 
 
 def test_a_recomputed_token_is_what_it_was(layer: DecoderLayer) -> None:

@@ -10,7 +10,6 @@ from golden.arith.requantiser import requantised
 from golden.kelle.eviction.eviction_controller import KEPT, ScoreUpdate
 from golden.kelle.eviction.prefill_selector import Kept, importances, select
 from golden.kelle.kelle import KelleModel
-from hdl.kelle.operations import Operation
 
 Integers = NDArray[np.int64]
 
@@ -61,7 +60,7 @@ def head_scores(model: KelleModel, tokens: int) -> Iterator[Integers]:
     """
     p, x = model.parameters, model.layer.quantised[:tokens]
     positions = np.arange(tokens)
-    queries = model.rotate(model.project(Operation.QUERY, x), positions)
+    queries = model.queries(x, positions)
     keys, _values = model.keys_values(x, positions)
     for head in range(p.heads):
         group = queries[:, head * p.queries : (head + 1) * p.queries].swapaxes(0, 1)

@@ -14,9 +14,9 @@ from amaranth.utils import ceil_log2
 from hdl.arith.delay_line import delay_line
 from hdl.kelle.array.output_stage import OutputStageParameters, add_output_stage
 from hdl.kelle.array.systolic_argmax import SystolicArgmax
-from hdl.kelle.array.systolic_array import SystolicArray
+from hdl.kelle.array.systolic_array import Moving, SystolicArray
 from hdl.memory.memory import Memory
-from hdl.parameters import Range, parameter_object
+from hdl.parameters import PowerOfTwo, Range, parameter_object
 from hdl.stream.connect import connect_streams
 from hdl.stream.skew_buffer import SkewBuffer
 from hdl.unit import Unit
@@ -36,6 +36,8 @@ class MatrixUnitParameters(OutputStageParameters):
     ----------
     rows, bands, vectors, stages : int
         As in `OutputStageParameters`.
+    activation_bits : int
+        Bits of an element of a vector, 16 or 8.
     scales : int
         Scales a lane.
     user_width : int
@@ -49,9 +51,15 @@ class MatrixUnitParameters(OutputStageParameters):
         If a rule above is broken, with the rule and the value.
     """
 
+    activation_bits: Annotated[int, PowerOfTwo(8, 16, "bits")] = 16
     scales: Annotated[int, Range(2, 16384, "scales")] = 64
     user_width: Annotated[int, Range(1, 48, "bits")] = 16
     number_bits: Annotated[int, Range(0, 32, "bits")] = 0
+
+    @property
+    def moving(self) -> Moving:
+        """How vectors move through the array: 8 bits need one of an element's multipliers."""
+        return Moving.WIDE if self.activation_bits == 16 else Moving.MODE8
 
     @property
     def tag_layout(self) -> data.StructLayout:

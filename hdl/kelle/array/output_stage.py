@@ -10,7 +10,7 @@ from amaranth.hdl import Module
 from amaranth.lib import data
 
 from hdl.arith.requantiser import Requantiser
-from hdl.kelle.array.systolic_array import SystolicArray, SystolicArrayParameters
+from hdl.kelle.array.systolic_array import Moving, SystolicArray, SystolicArrayParameters
 from hdl.kelle.array.tile_accumulator import TileAccumulator, TileAccumulatorParameters
 from hdl.parameters import As, Parameters, Range, parameter_object
 
@@ -51,16 +51,25 @@ class OutputStageParameters(Parameters):
         raise NotImplementedError
 
     @property
+    def moving(self) -> Moving:
+        """How vectors move through the array."""
+        return Moving.WIDE
+
+    @property
     def accumulator(self) -> TileAccumulatorParameters:
         """The accumulators."""
-        sum_width = SystolicArrayParameters(rows=self.rows, bands=self.bands).sum_shape.width
+        array = SystolicArrayParameters(rows=self.rows, bands=self.bands, moving=self.moving)
+        sum_width = array.sum_shape.width
         return TileAccumulatorParameters(sum_width=sum_width, vectors=self.vectors)
 
     @property
     def array(self) -> SystolicArrayParameters:
         """The array."""
         return SystolicArrayParameters(
-            rows=self.rows, bands=self.bands, tag_width=self.tag_layout.size
+            rows=self.rows,
+            bands=self.bands,
+            moving=self.moving,
+            tag_width=self.tag_layout.size,
         )
 
     @property

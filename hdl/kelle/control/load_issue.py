@@ -6,7 +6,7 @@ the other's fetch; here their tiles meet in the order of the program.
 
 from typing import Any
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
@@ -42,7 +42,7 @@ class LoadIssue(Unit):
         super().__init__(
             {
                 "operations": In(stream.Signature(operation_layout(p))),
-                "weights": In(beats),
+                "weights": In(stream.Signature(p.weights_layout)),
                 "blocks": In(beats),
                 "loads": Out(beats),
             }
@@ -74,11 +74,17 @@ class LoadIssue(Unit):
                 m.d.comb += last.eq(down - 1)
             with m.Default():
                 m.d.comb += last.eq(projection - 1)
+        # The array's weights are octets: those of fewer bits are extended by their signs.
+        weights = Cat(
+            Cat(weight, weight[-1].replicate(8 - p.weight_bits))
+            for row in self.weights.payload
+            for weight in row
+        )
         transfers = self.loads.valid & self.loads.ready
         # Only the source of the current operation is taken from; the other one waits.
         waits = self.operations.valid & self.loads.ready
         m.d.comb += [
-            self.loads.payload.eq(Mux(outside, self.weights.payload, self.blocks.payload)),
+            self.loads.payload.eq(Mux(outside, weights, self.blocks.payload)),
             self.loads.valid.eq(
                 self.operations.valid & Mux(outside, self.weights.valid, self.blocks.valid)
             ),

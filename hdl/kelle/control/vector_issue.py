@@ -7,16 +7,22 @@ those of recomputed tokens form one matrix.
 from dataclasses import dataclass
 from typing import Any
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
 
+from hdl.arith.rounding import Rounding, rounded_right
+from hdl.arith.saturating_add import saturate
 from hdl.kelle.layouts import member_layout, operation_layout, slice_write
 from hdl.kelle.operations import Operation, projects, requantises
 from hdl.kelle.parameters import KelleParameters
 from hdl.memory.memory import Memory
 from hdl.unit import Unit
+
+LOST = {"inputs": 6, "queries": 8, "probabilities": 8, "contexts": 8, "products": 8}
+"""Bits that vectors lose where activations have 8: of inputs in Q6.10 four fraction bits stay, of
+what has a step of its own the upper byte."""
 
 LOOPS = ("inner", "half", "middle", "outer")
 """Counters of an operation, the fastest first."""
@@ -59,7 +65,8 @@ class VectorIssue(Unit):
         How many they are.
     inputs, queries, probabilities, contexts, products : In
         Slices to hold: of input vectors, of rotated queries, of probabilities, of what the heads'
-        attention gives, of what the feed-forward matrices have between them.
+        attention gives, of what the feed-forward matrices have between them. Where activations
+        have 8 bits they are rounded to nearest, ties to even, and saturate.
     arrived, renewed, attended, multiplied : In
         How many slices of either block's input, how many key/value heads' contexts, and how many
         slices of products are held, of all sequences.
@@ -104,13 +111,12 @@ class VectorIssue(Unit):
             inner=Signal(range(max(p.members, p.queries, 2))),
             ends={name: Signal(name=f"{name}_ends") for name in LOOPS},
         )
-        m.d.comb += [
-            offers.eq(self.operations.valid & self._is_held(place.middle)),
-            issues.eq(offers & move),
-        ]
+        m.d.comb += issues.eq(offers & move)
         self._count(m, issues, place)
         elements = self._read(m, issues, place)
         vector = Signal(p.array.vector_layout, reset_less=True)
+        has_time = self._keep_distance(m, issues, move, place)
+        m.d.comb += offers.eq(self.operations.valid & self._is_held(place.middle) & has_time)
         with m.If(move):
             m.d.sync += self.vectors.valid.eq(offers)
         self._describe(m, issues, place, vector)
@@ -138,6 +144,28 @@ class VectorIssue(Unit):
         }
         lacks = ((operation == which) & (middle >= count) for which, count in counts.items())
         return ~Cat(*lacks).any()
+
+    def _keep_distance(self, m: Module, issues: Signal, move: Value, place: Place) -> Value | int:
+        """Return whether the scores of a tile would not come too early for the evictor.
+
+        It takes a tile's scores row by row, as long as there are rows. Where all loads of a tile
+        take as long as that, nothing else has to keep the distance.
+        """
+        p, ends = self.parameters, place.ends
+        if 2 * p.slices * p.array.array.load_cycles >= p.rows:
+            return 1
+        operation = self.operations.payload.operation
+        scores = (operation == Operation.SCORE) | (operation == Operation.OWN)
+        completes = scores & ends["inner"] & ends["half"] & ends["middle"]
+        # The distance counts from the cycle in which the array takes the vector.
+        offered, distance = Signal(), Signal(range(p.rows))
+        with m.If(move):
+            m.d.sync += offered.eq(issues & completes)
+        with m.If(move & offered):
+            m.d.sync += distance.eq(p.rows - 2)
+        with m.Elif(distance != 0):
+            m.d.sync += distance.eq(distance - 1)
+        return ~(completes & (offered | (distance != 0)))
 
     def _count(self, m: Module, issues: Signal, place: Place) -> None:
         """Advance four nested loops, the inner one with each vector."""
@@ -223,6 +251,15 @@ class VectorIssue(Unit):
             if p.vocabulary:
                 m.d.sync += vector.tag.compares.eq(operation == Operation.VOCABULARY)
 
+    def _narrowed(self, name: str, values: data.View) -> Value:
+        """Return a slice as it meets tiles, rounded to nearest even, saturating."""
+        p = self.parameters
+        if p.activation_bits == 16:
+            return values.as_value()
+        shape = signed(p.activation_bits)
+        rounded = (rounded_right(value, LOST[name], Rounding.HALF_EVEN) for value in values)
+        return Cat(saturate(value, shape)[0] for value in rounded)
+
     def _read(self, m: Module, issues: Signal, place: Place) -> Any:
         """Read the slice that comes next; it is there in the next cycle, and stays."""
         p = self.parameters
@@ -254,13 +291,13 @@ class VectorIssue(Unit):
         slices = []
         # Only the memory in use is read, so that the others hold what they delivered.
         for number, (name, address) in enumerate(addresses.items()):
-            memory = Memory(depth=max(self.depths[name], 2), width=p.slice_layout.size)
+            memory = Memory(depth=max(self.depths[name], 2), width=p.operand_layout.size)
             m.submodules[name] = memory
             write = getattr(self, name)
             m.d.comb += [
                 memory.write_enable.eq(write.strobe),
                 memory.write_address.eq(write.address),
-                memory.write_data.eq(write["values"]),
+                memory.write_data.eq(self._narrowed(name, write["values"])),
                 memory.read_enable.eq(issues & (chosen == number)),
                 memory.read_address.eq(address),
             ]

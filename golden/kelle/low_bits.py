@@ -1,0 +1,123 @@
+"""Weights of 4 bits, activations of 8 bits, and the basis in which a layer is brought to them.
+
+Section 7.2 and Table 6 of the paper, which takes QuaRot's rotations: a hidden state is the same in
+every orthogonal basis, to the norms as well, and in one in which every direction has a part of all
+channels no element stands out. The matrices absorb it; nothing is rotated while a text is decoded.
+"""
+
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.arith.int_symmetric import quantise
+from golden.arith.requantiser import requantised
+from hdl.kelle.operations import Operation
+from hdl.kelle.parameters import KelleParameters
+
+Integers = NDArray[np.int64]
+Reals = NDArray[np.float64]
+
+LOST = {
+    # Of Q6.10 four fraction bits are left: an element of a turned state is hardly ever above 8.
+    Operation.QUERY: 6,
+    Operation.KEY: 6,
+    Operation.VALUE: 6,
+    Operation.UP: 6,
+    Operation.GATE: 6,
+    Operation.VOCABULARY: 6,
+    # The others have steps of their own, which fill 16 bits: the upper byte is left.
+    Operation.OUTPUT: 8,
+    Operation.DOWN: 8,
+    Operation.SCORE: 8,
+    Operation.OWN: 8,
+    Operation.ATTEND: 8,
+}
+"""Bits that what meets an operation's tiles loses, where activations have 8."""
+
+CLIPS = np.linspace(0.5, 1.0, 26)
+"""Shares of a column's largest weight that are tried as its largest integer."""
+
+
+def lost(operation: Operation, p: KelleParameters) -> int:
+    """Return how many bits the vectors of an operation lose."""
+    return LOST[operation] if p.activation_bits == 8 else 0
+
+
+def narrowed(vectors: Integers, operation: Operation, p: KelleParameters) -> Integers:
+    """Return what meets an operation's tiles of 16-bit vectors: to nearest even, saturating."""
+    top = 1 << p.activation_bits - 1
+    return np.clip(requantised(vectors, 1, lost(operation, p)), -top, top - 1)
+
+
+def turns(p: KelleParameters) -> bool:
+    """Return whether a layer is brought to another basis: not with 8-bit weights and 16 bits."""
+    return p.weight_bits < 8 or p.activation_bits < 16
+
+
+@cache
+def basis(size: int) -> Reals:
+    """Return an orthogonal matrix [size, size] with no large element.
+
+    A Hadamard matrix of the largest power of two, by a cosine transform of what is left, with signs
+    at random, so that no direction is a mean of all channels.
+    """
+    power = size & -size
+    hadamard = np.ones((1, 1))
+    while len(hadamard) < power:
+        hadamard = np.block([[hadamard, hadamard], [hadamard, -hadamard]])
+    rest = size // power
+    places = np.arange(rest)
+    cosines = np.cos(np.pi / rest * np.outer(places + 0.5, places)) * np.sqrt(2 / rest)
+    cosines[:, 0] = np.sqrt(1 / rest)
+    signs = np.random.default_rng(0).choice((-1.0, 1.0), size)
+    return signs[:, np.newaxis] * np.kron(cosines, hadamard / np.sqrt(power))
+
+
+def turned(states: Reals, p: KelleParameters) -> Reals:
+    """Return hidden states [..., width] in the basis in which a layer works."""
+    return states @ basis(p.width) if turns(p) else states
+
+
+def turned_matrices(exact: dict[Operation, Reals], p: KelleParameters) -> dict[Operation, Reals]:
+    """Return a layer's matrices [inputs, outputs] for turned states; values are turned as well."""
+    if not turns(p):
+        return exact
+    of_state, of_head = basis(p.width), basis(p.head_size)
+    found = {
+        which: matrix @ of_state
+        if which in (Operation.OUTPUT, Operation.DOWN)
+        else of_state.T @ matrix
+        for which, matrix in exact.items()
+    }
+    # Attention is a mean of values: what turns a head's values is undone behind it.
+    values = found[Operation.VALUE].reshape(p.width, -1, p.head_size)
+    heads = found[Operation.OUTPUT].reshape(-1, p.head_size, p.width)
+    found[Operation.VALUE] = (values @ of_head).reshape(p.width, -1)
+    found[Operation.OUTPUT] = (of_head.T @ heads).reshape(-1, p.width)
+    return found
+
+
+def quantised_weights(matrix: Reals, p: KelleParameters) -> tuple[Integers, Reals]:
+    """Return a matrix [inputs, outputs] as integers, and the step of each output.
+
+    With 4 bits an output's step is the one with the smallest squared error, of those at which the
+    largest weights are clipped.
+    """
+    if p.weight_bits == 8:
+        weights, steps = quantise(matrix, axis=0)
+        return weights.astype(np.int64), steps.reshape(-1).astype(np.float64)
+    limit = (1 << p.weight_bits - 1) - 1
+    whole = np.abs(matrix).max(axis=0) / limit
+    whole[whole == 0] = 1.0
+    best, least = whole, np.full(matrix.shape[1], np.inf)
+    for clip in CLIPS:
+        steps = whole * clip
+        error = np.square(_integers(matrix, steps, limit) * steps - matrix).sum(axis=0)
+        best, least = np.where(error < least, steps, best), np.minimum(error, least)
+    return _integers(matrix, best, limit), best
+
+
+def _integers(matrix: Reals, steps: Reals, limit: int) -> Integers:
+    """Return integers of given steps, to nearest, clipped."""
+    return np.clip(np.rint(matrix / steps), -limit, limit).astype(np.int64)
