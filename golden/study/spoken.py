@@ -118,7 +118,7 @@ def kelle_reader(model: LanguageModel, budget: int) -> Reader:
         golden.begin(first)
         logits: list[Logits] = [rms_norm(first[-1]) @ projection]
         for position, token in enumerate(tokens[1:], start=1):
-            result = golden.step(position, integers.embedded(model.embedding[token]))
+            result = golden.step(position, integers.embedded(model.embedding[token], p))
             assert result.sums is not None
             logits.append(result.sums * integers.vocabulary.step)
         return np.stack(logits)
