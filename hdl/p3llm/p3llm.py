@@ -10,9 +10,10 @@ from hdl.arith.delay_line import delay_line
 from hdl.p3llm.control.append_sequencer import AppendSequencer
 from hdl.p3llm.control.bank_scheduler import BankScheduler
 from hdl.p3llm.control.line_issuer import LineIssuer
+from hdl.p3llm.control.lines import MEMORY_LINE, NPU_LINE, encoded
 from hdl.p3llm.control.memory_instructions import MEMORY_INSTRUCTION, MemoryOperation
 from hdl.p3llm.control.product_sequencer import ProductSequencer
-from hdl.p3llm.control.program import MEMORY_LINE, NPU_LINE, Program, encoded
+from hdl.p3llm.control.program import Program
 from hdl.p3llm.npu.sum_accumulator import SumAccumulator
 from hdl.p3llm.npu.vector_unit import VectorUnit
 from hdl.p3llm.parameters import POSITION_BITS, P3llmParameters

@@ -9,7 +9,8 @@ import pytest
 
 from golden.p3llm.dram_image import layer_image
 from golden.p3llm.npu.block_fixed import block_fixed
-from hdl.p3llm.control.program import MEMORY_LINE, NPU_LINE, Program, encoded
+from hdl.p3llm.control.lines import MEMORY_LINE, NPU_LINE, encoded
+from hdl.p3llm.control.program import Program
 from hdl.p3llm.npu.npu_instructions import NpuOperation
 from hdl.p3llm.npu.places import Places
 from hdl.p3llm.npu.ways import EPSILON, epsilon_steps

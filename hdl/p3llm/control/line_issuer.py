@@ -6,7 +6,7 @@ from amaranth.hdl import Array, Const, Module, Mux, Signal
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
-from hdl.p3llm.control.program import LINE_BITS
+from hdl.p3llm.control.lines import LINE_BITS
 from hdl.unit import Unit
 
 
