@@ -9,7 +9,6 @@ import pytest
 
 from golden.p3llm.dram_image import layer_image
 from golden.p3llm.npu.block_fixed import block_fixed
-from hdl.p3llm.control.lines import MEMORY_LINE, NPU_LINE, encoded
 from hdl.p3llm.control.program import Program
 from hdl.p3llm.npu.npu_instructions import NpuOperation
 from hdl.p3llm.npu.places import Places
@@ -62,8 +61,7 @@ def test_the_program_reads_each_matrix_once(preset: str) -> None:
     vectors = [line.instruction for line in program.npu]
     queries = [one["head"] for one in vectors if one["operation"] is NpuOperation.QUERY]
     assert queries == [head // p.members for head in range(p.heads)]
-    for lines, layout in ((program.memory, MEMORY_LINE), (program.npu, NPU_LINE)):
-        assert len(encoded(lines, layout)) == len(lines)
+    assert tuple(map(len, program.encoded)) == program.counts
 
 
 def test_the_vocabulary_of_smollm2_has_pieces_that_need_no_memory() -> None:

@@ -1,4 +1,4 @@
-"""Attention's lines: pair after pair of a group's query heads."""
+"""Attention's lines: pair after pair of a group's query heads, request after request."""
 
 from dataclasses import dataclass
 
@@ -13,6 +13,10 @@ class Pair:
 
     Members
     -------
+    request : int
+        Whose tokens they attend to.
+    pump : int
+        Which of the places of requests under way has its queries.
     head : int
         Key/value head.
     first, count : int
@@ -23,6 +27,8 @@ class Pair:
         It is the first of its key/value head.
     """
 
+    request: int
+    pump: int
     head: int
     first: int
     count: int
@@ -33,36 +39,42 @@ class Pair:
 
 @dataclass(frozen=True)
 class Attention:
-    """Lines of a layer's attention.
+    """Lines of the requests under way.
 
     Pairs overlap: while the units multiply one pair's queries by the keys, the NPU takes the
-    softmax of the pair before.
+    softmax of the pair before, whichever request that is of.
 
     Parameters
     ----------
     lines : Lines
         To which they are added.
+    requests : range
+        The requests, one behind the other.
     """
 
     lines: Lines
+    requests: range
 
     @property
     def pairs(self) -> list[Pair]:
         """All pairs in their order."""
         members, kv_heads = self.lines.p.members, self.lines.p.kv_heads
         pairs: list[Pair] = []
-        for head in range(kv_heads):
-            for first in range(0, members, 2):
-                pairs.append(
-                    Pair(
-                        head=head,
-                        first=head * members + first,
-                        count=min(2, members - first),
-                        turn=len(pairs) % 2,
-                        side=head % 2,
-                        opens=first == 0,
+        for pump, request in enumerate(self.requests):
+            for head in range(kv_heads):
+                for first in range(0, members, 2):
+                    pairs.append(
+                        Pair(
+                            request=request,
+                            pump=pump,
+                            head=head,
+                            first=head * members + first,
+                            count=min(2, members - first),
+                            turn=len(pairs) % 2,
+                            side=(pump * kv_heads + head) % 2,
+                            opens=first == 0,
+                        )
                     )
-                )
         return pairs
 
     def attend(self) -> None:
@@ -94,11 +106,11 @@ class Attention:
                 self._outputs(pairs[number - 1])
         self._outputs(pairs[-1])
 
-    def factors(self) -> None:
-        """Give the smoothing factors to the units that use them."""
+    def factors(self, pump: int) -> None:
+        """Give a request's smoothing factors to the units that use them."""
         p, places = self.lines.p, self.lines.places
         for head in range(p.kv_heads):
-            factors = places.smoothing + places.slices(head * p.head_size)
+            factors = places.smoothing(pump) + places.slices(head * p.head_size)
             self.lines.operate(
                 NpuOperation.FACTORS, p.head_size, ["smoothing"], factors=factors, head=head
             )
@@ -108,13 +120,18 @@ class Attention:
         p, places = self.lines.p, self.lines.places
         if not pair.opens:
             return
+        # All queries of the request before have been smoothed: the first request's factors came
+        # during its linear layer.
+        if pair.pump > 0 and pair.head == 0:
+            self.factors(pair.pump)
         for operation, skipped in ((NpuOperation.KEY, 0), (NpuOperation.VALUE, p.kv_heads)):
-            source = places.projected
+            source = places.projected(pair.pump)
             self.lines.operate(
                 operation,
                 p.head_size,
                 (),
                 ["codes"],
+                request=pair.request,
                 source=source + places.slices((skipped + pair.head) * p.head_size),
                 head=pair.head,
             )
@@ -125,8 +142,9 @@ class Attention:
         if pair.opens:
             self.lines.append(
                 ["codes"],
-                base=p.key_base(pair.head),
-                values=p.value_base(pair.head),
+                request=pair.request,
+                base=p.key_base(pair.head, pair.request),
+                values=p.value_base(pair.head, pair.request),
             )
 
     def _queries(self, pair: Pair) -> None:
@@ -134,12 +152,13 @@ class Attention:
         p, places = self.lines.p, self.lines.places
         first = 2 * p.kv_heads + pair.first
         for pump in range(pair.count):
-            source = places.projected
+            source = places.projected(pair.pump)
             self.lines.operate(
                 NpuOperation.QUERY,
                 p.head_size,
                 (),
                 [f"query_{pair.turn}"],
+                request=pair.request,
                 source=source + places.slices((first + pump) * p.head_size),
                 target=places.query_inputs(pair.turn, pump),
                 scalar=2 * pair.turn + pump,
@@ -155,7 +174,8 @@ class Attention:
             Mode.QK,
             [f"query_{turn}"],
             [f"scores_{turn}"] + [f"scales_{side}"] * (not again),
-            base=self.lines.p.key_base(pair.head),
+            request=pair.request,
+            base=self.lines.p.key_base(pair.head, pair.request),
             both=pair.count - 1,
             scaled=again,
             outers=1,
@@ -176,6 +196,7 @@ class Attention:
                 0,
                 [f"scores_{turn}", f"scales_{side}"],
                 [f"probabilities_{turn}"],
+                request=pair.request,
                 target=places.probability_inputs(turn, pump),
                 sums=places.scores(turn, pump),
                 factors=places.key_scales(side),
@@ -190,7 +211,8 @@ class Attention:
             Mode.PV,
             [f"probabilities_{turn}"],
             [f"heads_{turn}"],
-            base=self.lines.p.value_base(pair.head),
+            request=pair.request,
+            base=self.lines.p.value_base(pair.head, pair.request),
             both=pair.count - 1,
             outers=1,
             rounds=1,
@@ -202,7 +224,7 @@ class Attention:
         """Make numbers of the heads' sums."""
         p, places = self.lines.p, self.lines.places
         for pump in range(pair.count):
-            target = places.attended
+            target = places.attended(pair.pump)
             self.lines.operate(
                 NpuOperation.HEAD,
                 p.head_size,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from amaranth.lib import data
+from amaranth.utils import bits_for
 
 from hdl.p3llm.control.memory_instructions import MEMORY_INSTRUCTION, MemoryOperation
 from hdl.p3llm.npu.npu_instructions import NPU_INSTRUCTION, NpuOperation
@@ -12,12 +13,8 @@ from hdl.p3llm.npu.places import Places
 from hdl.p3llm.parameters import P3llmParameters
 from hdl.p3llm.pim.operand_decoder import Mode
 
-LINE_BITS = 10
-"""Bits of a number of lines."""
-
-MEMORY_LINE = data.StructLayout({"after": LINE_BITS, "instruction": MEMORY_INSTRUCTION})
-NPU_LINE = data.StructLayout({"after": LINE_BITS, "instruction": NPU_INSTRUCTION})
-"""An instruction, and how many lines of the other side must be done before it begins."""
+LEAST_BITS = 10
+"""Bits of a number of lines, if these are enough."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +25,8 @@ class Line:
     -------
     instruction : dict
         Its fields.
+    request : int
+        Whose position counts.
     reads, writes : frozenset
         What both sides share of that which it reads and writes.
     after : int
@@ -35,6 +34,7 @@ class Line:
     """
 
     instruction: dict[str, Any]
+    request: int
     reads: frozenset[str]
     writes: frozenset[str]
     after: int
@@ -69,9 +69,45 @@ class Lines:
         """Lines so far, of memory and NPU."""
         return len(self.memory), len(self.npu)
 
+    @property
+    def bits(self) -> int:
+        """Bits of a number of lines."""
+        return max(LEAST_BITS, bits_for(max(self.counts)))
+
+    @property
+    def layouts(self) -> tuple[data.StructLayout, data.StructLayout]:
+        """Of a line of memory and of NPU: how many of the other side's are done before it begins.
+
+        And the instruction, and whose position counts.
+        """
+        memory, npu = (
+            data.StructLayout(
+                {"after": self.bits, "instruction": instruction, "request": range(self.p.batch)}
+            )
+            for instruction in (MEMORY_INSTRUCTION, NPU_INSTRUCTION)
+        )
+        return memory, npu
+
+    @property
+    def encoded(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Both sides' lines as bits."""
+        memory, npu = (
+            tuple(
+                layout.const(
+                    {"after": line.after, "instruction": line.instruction, "request": line.request}
+                )
+                .as_value()
+                .value
+                for line in lines
+            )
+            for lines, layout in zip((self.memory, self.npu), self.layouts, strict=True)
+        )
+        return memory, npu
+
     @staticmethod
     def _line(
         instruction: dict[str, Any],
+        request: int,
         others: list[Line],
         reads: Sequence[str],
         writes: Sequence[str],
@@ -84,7 +120,7 @@ class Lines:
             if other.writes & mine or other.reads & changed
         ]
         after = max(conflicts, default=0)
-        return Line(instruction, frozenset(reads), frozenset(writes), after)
+        return Line(instruction, request, frozenset(reads), frozenset(writes), after)
 
     def operate(
         self,
@@ -92,37 +128,33 @@ class Lines:
         numbers: int = 0,
         reads: Sequence[str] = (),
         writes: Sequence[str] = (),
+        *,
+        request: int = 0,
         **fields: Any,
     ) -> None:
         """Add an operation of the NPU on a vector of some numbers."""
         given = {"operation": operation, "count": numbers // self.p.lanes, **fields}
-        self.npu.append(self._line(given, self.memory, reads, writes))
+        self.npu.append(self._line(given, request, self.memory, reads, writes))
 
-    def append(self, reads: Sequence[str], **fields: Any) -> None:
+    def append(self, reads: Sequence[str], *, request: int, **fields: Any) -> None:
         """Add an append of a token's key and value."""
         given = {"operation": MemoryOperation.APPEND, **fields}
-        self.memory.append(self._line(given, self.npu, reads, ()))
+        self.memory.append(self._line(given, request, self.npu, reads, ()))
 
     def multiply(
         self,
         mode: Mode,
         reads: Sequence[str],
         writes: Sequence[str],
+        *,
+        request: int = 0,
         **fields: Any,
     ) -> None:
         """Add a product."""
         given = {"operation": MemoryOperation.PRODUCT, "mode": mode, **fields}
-        self.memory.append(self._line(given, self.npu, reads, writes))
+        self.memory.append(self._line(given, request, self.npu, reads, writes))
 
     def fetch(self, base: int, numbers: int, name: str, place: int) -> None:
         """Add a product without columns, but for its tail: FP16 numbers from the banks."""
         columns, tail = [self.places.columns(place), 0], self.p.positions(numbers)
         self.multiply(Mode.LINEAR, (), [name], base=base, tail=tail, columns=columns)
-
-
-def encoded(lines: list[Line], layout: data.StructLayout) -> tuple[int, ...]:
-    """Return a side's lines as bits."""
-    return tuple(
-        layout.const({"after": line.after, "instruction": line.instruction}).as_value().value
-        for line in lines
-    )

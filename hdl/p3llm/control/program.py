@@ -18,9 +18,9 @@ from hdl.p3llm.pim.operand_decoder import Mode
 class Program(Lines):
     """The program of a layer, and of the vocabulary: two lists, one a side, each in its order.
 
-    What a line has to wait for on the other side follows from what both read and write. Attention
-    goes pair by pair of a group's heads, and the pairs overlap: while the units multiply one pair's
-    query by the keys, the NPU takes the softmax of the pair before.
+    As many requests as a column's weights meet (`together`) go through the layer side by side: each
+    matrix is read once for them, and is their vectors' only meeting. The next ones follow, in the
+    same places of the NPU's memories.
 
     Members
     -------
@@ -32,10 +32,14 @@ class Program(Lines):
 
     def __post_init__(self) -> None:
         """Write it down."""
-        self._layer()
+        batch, together = self.p.batch, self.p.together
+        passes = [range(first, min(first + together, batch)) for first in range(0, batch, together)]
+        for requests in passes:
+            self._layer(requests)
         self.layer_lines = self.counts
         if self.p.vocabulary:
-            self._vocabulary()
+            for requests in passes:
+                self._vocabulary(len(requests))
 
     def _rows(self, name: str) -> None:
         """Fetch a linear layer's row scales, which stand before it."""
@@ -43,57 +47,61 @@ class Program(Lines):
 
     def _rows_of(self, matrix: MatrixPlace, side: int) -> None:
         """Fetch a matrix's row scales to one of two places."""
-        self.fetch(
-            matrix.base, matrix.rounds * self.p.block, f"rows_{side}", self.places.rows(side)
-        )
+        numbers = matrix.rounds * self.p.block
+        self.fetch(matrix.base, numbers, f"rows_{side}", self.places.rows(side))
 
     def _side(self, name: str) -> int:
         """Return which of two places a linear layer's row scales have."""
         return list(self.p.matrices).index(name) % 2
 
-    def _linear(self, name: str) -> None:
-        """Add a linear layer of the inputs that stand there."""
-        self._linear_of(self.p.matrices[name])
-
-    def _linear_of(self, matrix: MatrixPlace) -> None:
-        """Multiply the inputs that stand there by a matrix."""
-        places = self.places
+    def _linear(self, matrix: MatrixPlace, requests: int) -> None:
+        """Multiply the inputs that stand there, of one request or two, by a matrix."""
+        places, pumps = self.places, range(requests)
         self.multiply(
             Mode.LINEAR,
             ["inputs"],
             ["sums"],
             base=matrix.base + matrix.rounds,
+            both=requests - 1,
             outers=matrix.outers,
             rounds=matrix.rounds,
             steps=matrix.steps,
-            inputs=[places.words(places.vector_inputs), 0],
-            sums=[places.results(places.linear_sums), 0],
+            inputs={pump: places.words(places.vector_inputs(pump)) for pump in pumps},
+            sums={pump: places.results(places.linear_sums(pump)) for pump in pumps},
         )
 
-    def _normalised(self, base: int) -> None:
-        """Normalise the hidden state, by weights that stand at a position."""
+    def _normalised(self, base: int, requests: int) -> None:
+        """Normalise the hidden states, by weights that stand at a position."""
         p, places = self.p, self.places
         self.fetch(base, p.width, "norm", places.norm)
-        self.operate(
-            NpuOperation.NORM,
-            p.width,
-            ["norm"],
-            ["inputs"],
-            source=places.state,
-            target=places.vector_inputs,
-            factors=places.norm,
-        )
+        for pump in range(requests):
+            self.operate(
+                NpuOperation.NORM,
+                p.width,
+                ["norm"],
+                ["inputs"],
+                source=places.state(pump),
+                target=places.vector_inputs(pump),
+                factors=places.norm,
+                scalar=pump,
+            )
+
+    def _load(self, requests: int) -> None:
+        """Take hidden states."""
+        for pump in range(requests):
+            self.operate(NpuOperation.LOAD, self.p.width, target=self.places.state(pump))
 
     def _sums(
         self,
         operation: NpuOperation,
         name: str,
+        pump: int,
         first: int,
         count: int,
         writes: Sequence[str],
         **fields: Any,
     ) -> None:
-        """Use a linear layer's sums from the first on."""
+        """Use a linear layer's sums of a request, from the first on."""
         places, side = self.places, self._side(name)
         # Matrices of the same inputs are one; each part is used by itself.
         skipped = places.slices(first)
@@ -102,69 +110,100 @@ class Program(Lines):
             count,
             ["sums", f"rows_{side}"],
             writes,
-            sums=places.linear_sums + skipped,
+            sums=places.linear_sums(pump) + skipped,
             factors=places.rows(side) + skipped,
+            scalar=pump,
             **fields,
         )
 
-    def _layer(self) -> None:
-        """Write the layer's lines."""
-        p, places = self.p, self.places
-        attention = Attention(self)
-        self.operate(NpuOperation.LOAD, p.width, target=places.state)
-        self._normalised(p.norm_bases[0])
-        keys = p.kv_heads * p.head_size
-        self.fetch(p.factors_base, keys, "smoothing", places.smoothing)
+    def _residual(self, name: str, requests: int) -> None:
+        """Add a linear layer's sums to the hidden states."""
+        for pump in range(requests):
+            state = self.places.state(pump)
+            self._sums(
+                NpuOperation.RESIDUAL, name, pump, 0, self.p.width, (), source=state, target=state
+            )
+
+    def _layer(self, requests: range) -> None:
+        """Write a layer's lines for requests side by side."""
+        p, places, count = self.p, self.places, len(requests)
+        attention = Attention(self, requests)
+        self._load(count)
+        self._normalised(p.norm_bases[0], count)
+        factors = count * p.factors_positions * p.block
+        self.fetch(p.factors_base(requests[0]), factors, "smoothing", places.smoothing(0))
         self._rows("qkv")
-        self._linear("qkv")
-        attention.factors()
-        # Keys and values come first: the first head's are ready when the last query comes.
-        target = places.projected
-        self._sums(NpuOperation.SCALE, "qkv", 0, 2 * keys, (), target=target)
-        attention.codes(attention.pairs[0])
-        target += places.slices(2 * keys)
-        self._sums(NpuOperation.SCALE, "qkv", 2 * keys, p.qkv - 2 * keys, (), target=target)
+        self._linear(p.matrices["qkv"], count)
+        attention.factors(0)
+        keys = 2 * p.kv_heads * p.head_size
+        for pump in range(count):
+            # Keys and values come first: the first head's are ready when the last query comes.
+            target = places.projected(pump)
+            self._sums(NpuOperation.SCALE, "qkv", pump, 0, keys, (), target=target)
+            if pump == 0:
+                attention.codes(attention.pairs[0])
+            target += places.slices(keys)
+            self._sums(NpuOperation.SCALE, "qkv", pump, keys, p.qkv - keys, (), target=target)
         attention.attend()
         self._rows("output")
-        self.operate(
-            NpuOperation.ACTIVATE,
-            p.heads * p.head_size,
-            (),
-            ["inputs"],
-            source=places.attended,
-            target=places.vector_inputs,
-        )
-        self._linear("output")
-        state = {"source": places.state, "target": places.state}
-        self._sums(NpuOperation.RESIDUAL, "output", 0, p.width, (), **state)
-        self._normalised(p.norm_bases[1])
+        for pump in range(count):
+            self.operate(
+                NpuOperation.ACTIVATE,
+                p.heads * p.head_size,
+                (),
+                ["inputs"],
+                source=places.attended(pump),
+                target=places.vector_inputs(pump),
+                scalar=pump,
+            )
+        self._linear(p.matrices["output"], count)
+        self._residual("output", count)
+        self._normalised(p.norm_bases[1], count)
+        self._feed_forward(count)
+        for pump in range(count):
+            self.operate(NpuOperation.LEAVE, p.width, source=places.state(pump))
+
+    def _feed_forward(self, requests: int) -> None:
+        """Multiply by gate and up, and what they make by down."""
+        p, places, half = self.p, self.places, self.p.feed_forward
         self._rows("gate_up")
-        self._linear("gate_up")
-        half = p.feed_forward
-        self._sums(NpuOperation.SCALE, "gate_up", 0, half, (), target=places.gate)
-        inner = {"source": places.gate, "target": places.vector_inputs}
+        self._linear(p.matrices["gate_up"], requests)
+        for pump in range(requests):
+            gate, target = places.gate(pump), places.vector_inputs(pump)
+            self._sums(NpuOperation.SCALE, "gate_up", pump, 0, half, (), target=gate)
+            self._sums(
+                NpuOperation.GATED,
+                "gate_up",
+                pump,
+                half,
+                half,
+                ["inputs"],
+                source=gate,
+                target=target,
+            )
         # What comes next from the banks comes while the NPU is at work.
         self._rows("down")
-        self._sums(NpuOperation.GATED, "gate_up", half, half, ["inputs"], **inner)
-        self._linear("down")
-        self._sums(NpuOperation.RESIDUAL, "down", 0, p.width, (), **state)
-        self.operate(NpuOperation.LEAVE, p.width, source=places.state)
+        self._linear(p.matrices["down"], requests)
+        self._residual("down", requests)
 
-    def _vocabulary(self) -> None:
+    def _vocabulary(self, requests: int) -> None:
         """Write the vocabulary's lines: a piece's sums are compared while the next is fetched."""
         p, places = self.p, self.places
-        self.operate(NpuOperation.LOAD, p.width, target=places.state)
+        self._load(requests)
         # Behind the layers stands first what the final norm needs.
-        self._normalised(0)
+        self._normalised(0, requests)
         for number, piece in enumerate(p.projection):
             side = number % 2
             self._rows_of(piece, side)
-            self._linear_of(piece)
-            self.operate(
-                NpuOperation.COMPARE,
-                piece.outputs,
-                ["sums", f"rows_{side}"],
-                sums=places.linear_sums,
-                factors=places.rows(side),
-            )
-        self.operate(NpuOperation.PREDICT)
+            self._linear(piece, requests)
+            for pump in range(requests):
+                self.operate(
+                    NpuOperation.COMPARE,
+                    piece.outputs,
+                    ["sums", f"rows_{side}"],
+                    sums=places.linear_sums(pump),
+                    factors=places.rows(side),
+                    scalar=pump,
+                )
+        for pump in range(requests):
+            self.operate(NpuOperation.PREDICT, scalar=pump)
