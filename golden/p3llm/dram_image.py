@@ -84,13 +84,13 @@ def value_image(p: P3llmParameters, cache: Cache, head: int) -> Octets:
     return image.reshape(-1, p.units, 2 * p.elements)
 
 
-def layer_image(p: P3llmParameters, weights: Weights, cache: Cache) -> Octets:
-    """Return a layer, shape (positions, units, bytes)."""
+def layer_image(p: P3llmParameters, weights: Weights, *caches: Cache) -> Octets:
+    """Return a layer and each request's cache, shape (positions, units, bytes)."""
     parts = [norm_image(p, norm) for norm in weights.norms]
-    parts.append(halves(p, cache.factors))
+    parts += [halves(p, cache.factors) for cache in caches]
     for name, place in p.matrices.items():
         parts.append(matrix_image(p, getattr(weights, name), place))
-    return np.concatenate([*parts, cache_image(p, cache)])
+    return np.concatenate([*parts, *(cache_image(p, cache) for cache in caches)])
 
 
 def norm_image(p: P3llmParameters, weights: np.ndarray) -> Octets:
@@ -99,7 +99,7 @@ def norm_image(p: P3llmParameters, weights: np.ndarray) -> Octets:
 
 
 def cache_image(p: P3llmParameters, cache: Cache) -> Octets:
-    """Return what a layer ends with: the keys of all heads, then the values."""
+    """Return a request's part of what a layer ends with: the keys of all heads, then the values."""
     return np.concatenate(
         [image(p, cache, head) for image in (key_image, value_image) for head in range(p.kv_heads)]
     )

@@ -12,7 +12,7 @@ from hdl.p3llm.control.bank_scheduler import BankScheduler
 from hdl.p3llm.control.line_issuer import LineIssuer
 from hdl.p3llm.control.memory_instructions import MEMORY_INSTRUCTION, MemoryOperation
 from hdl.p3llm.control.product_sequencer import ProductSequencer
-from hdl.p3llm.control.program import MEMORY_LINE, NPU_LINE, Program, encoded
+from hdl.p3llm.control.program import Program
 from hdl.p3llm.npu.sum_accumulator import SumAccumulator
 from hdl.p3llm.npu.vector_unit import VectorUnit
 from hdl.p3llm.parameters import POSITION_BITS, P3llmParameters
@@ -77,12 +77,16 @@ class P3llm(Unit):
         self.accumulator = SumAccumulator(parameters=p)
         self.vectors = VectorUnit(parameters=p)
         program = Program(p)
-        sides = ((program.memory, MEMORY_LINE), (program.npu, NPU_LINE))
+        sides = zip(program.encoded, program.layouts, program.layer_lines, strict=True)
         self.memory_lines, self.npu_lines = (
             LineIssuer(
-                lines=encoded(lines, layout), width=layout.size, second=end if p.vocabulary else 0
+                lines=lines,
+                width=layout.size,
+                bits=program.bits,
+                requests=p.batch,
+                second=end if p.vocabulary else 0,
             )
-            for (lines, layout), end in zip(sides, program.layer_lines, strict=True)
+            for lines, layout, end in sides
         )
         predictions = {"predictions": Out(stream.Signature(p.prediction_layout))}
         super().__init__(
@@ -172,9 +176,11 @@ class P3llm(Unit):
         p, given = self.parameters, self.instructions.payload
         vectors, products, appends = self.vectors, self.products, self.appends
         memory, npu = self.memory_lines, self.npu_lines
-        position, layer = Signal(range(p.capacity)), Signal(POSITION_BITS)
-        for part in (vectors, products, appends):
-            m.d.comb += part.position.eq(position)
+        position = Signal(data.ArrayLayout(range(p.capacity), p.batch))
+        layer = Signal(POSITION_BITS)
+        for part, side in ((vectors, npu), (products, memory), (appends, memory)):
+            request = side.request if p.batch > 1 else 0
+            m.d.comb += part.position.eq(position[request])
         # The next layer's lines begin together: each side counts the other's from 0.
         ends = memory.ended & npu.ended
         m.d.comb += [

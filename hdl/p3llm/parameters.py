@@ -99,6 +99,8 @@ class P3llmParameters(Parameters):
         Layers in the banks.
     vocabulary : int
         Tokens of the vocabulary, whose projection stands behind the layers; 0 if there is none.
+    batch : int
+        Requests whose tokens a step takes through a layer; each has keys and values of its own.
     lanes : int
         Elements a cycle of the NPU: ``elements`` of a unit or half of them.
 
@@ -119,6 +121,7 @@ class P3llmParameters(Parameters):
     capacity: Annotated[int, PowerOfTwo(64, 4096, "tokens")] = 1024
     layers: Annotated[int, Range(1, 64, "layers")] = 2
     vocabulary: Annotated[int, Range(0, 262_144, "tokens")] = 0
+    batch: Annotated[int, Range(1, 8, "requests")] = 1
     lanes: Annotated[int, PowerOfTwo(1, 64, "elements")] = 16
 
     def __post_init__(self) -> None:
@@ -190,6 +193,11 @@ class P3llmParameters(Parameters):
     def members(self) -> int:
         """Query heads of a key/value head."""
         return self.heads // self.kv_heads
+
+    @property
+    def together(self) -> int:
+        """Requests that are under way at once: as many as a column's weights meet."""
+        return min(self.batch, self.channel.unit.pumps)
 
     @property
     def chunk(self) -> int:
@@ -268,8 +276,7 @@ class P3llmParameters(Parameters):
     @property
     def matrices(self) -> dict[str, MatrixPlace]:
         """Where the four matrices stand."""
-        base = 2 * self.positions(self.width) + self.positions(self.kv_heads * self.head_size)
-        places = {}
+        base, places = self.factors_base(self.batch), {}
         for name, inputs, outputs in (
             ("qkv", self.width, self.qkv),
             ("output", self.heads * self.head_size, self.width),
@@ -292,9 +299,13 @@ class P3llmParameters(Parameters):
         return 0, self.positions(self.width)
 
     @property
-    def factors_base(self) -> int:
-        """Where the smoothing factors stand."""
-        return 2 * self.positions(self.width)
+    def factors_positions(self) -> int:
+        """Positions of a request's smoothing factors."""
+        return self.positions(self.kv_heads * self.head_size)
+
+    def factors_base(self, request: int) -> int:
+        """Where a request's smoothing factors stand."""
+        return 2 * self.positions(self.width) + request * self.factors_positions
 
     @property
     def key_set(self) -> int:
@@ -306,21 +317,30 @@ class P3llmParameters(Parameters):
         """Positions of a set of values: zero points, values."""
         return 1 + self.elements
 
-    def key_base(self, head: int) -> int:
-        """Where a head's keys begin."""
-        down = self.matrices["down"]
-        sets = -(-self.capacity // (KEY_SET * self.block))
-        return down.base + down.positions + head * sets * self.key_set
+    @property
+    def head_keys(self) -> int:
+        """Positions of a head's keys."""
+        return -(-self.capacity // (KEY_SET * self.block)) * self.key_set
 
-    def value_base(self, head: int) -> int:
-        """Where a head's values begin."""
-        sets = -(-self.capacity // (LANES * self.elements))
-        return self.key_base(self.kv_heads) + head * sets * self.value_set
+    @property
+    def head_values(self) -> int:
+        """Positions of a head's values."""
+        return -(-self.capacity // (LANES * self.elements)) * self.value_set
+
+    def key_base(self, head: int, request: int = 0) -> int:
+        """Where the keys of a request's head begin; its values stand behind all its keys."""
+        down = self.matrices["down"]
+        requests = request * self.kv_heads * (self.head_keys + self.head_values)
+        return down.base + down.positions + requests + head * self.head_keys
+
+    def value_base(self, head: int, request: int = 0) -> int:
+        """Where the values of a request's head begin."""
+        return self.key_base(self.kv_heads, request) + head * self.head_values
 
     @property
     def layer_positions(self) -> int:
         """Positions of a layer."""
-        return self.value_base(self.kv_heads)
+        return self.key_base(0, self.batch)
 
     @property
     def longest_rounds(self) -> int:
@@ -371,12 +391,13 @@ class P3llmParameters(Parameters):
 
     @property
     def instruction_layout(self) -> data.StructLayout:
-        """A step of a layer: the token's `position`, that many tokens are cached before it.
+        """A step of a layer: of each request the token's `position`, so many are cached before it.
 
         The layer behind the last one is the vocabulary, which has no position.
         """
         steps = self.layers + (self.vocabulary > 0)
-        return data.StructLayout({"layer": range(max(steps, 2)), "position": range(self.capacity)})
+        positions = data.ArrayLayout(range(self.capacity), self.batch)
+        return data.StructLayout({"layer": range(max(steps, 2)), "position": positions})
 
     @property
     def prediction_layout(self) -> data.StructLayout:

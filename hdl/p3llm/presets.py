@@ -1,28 +1,34 @@
 """Dimensions at which P3-LLM's system is built."""
 
+from dataclasses import replace
+
 from hdl.p3llm.parameters import P3llmParameters
 from hdl.p3llm.pim.bank_timing import BankTimingParameters
 from hdl.p3llm.pim.pim_channel import PimChannelParameters
 from hdl.p3llm.pim.pim_compute_unit import PimComputeUnitParameters
 
-PRESETS = {
-    "tiny": P3llmParameters(
-        channel=PimChannelParameters(
-            unit=PimComputeUnitParameters(elements=4, steps=8),
-            timing=BankTimingParameters(
-                banks=8, rcd=3, rp=2, ras=6, rtp=2, wr=4, wtr=2, rrd=2, rfc=9, refi=200
-            ),
+TINY = P3llmParameters(
+    channel=PimChannelParameters(
+        unit=PimComputeUnitParameters(elements=4, steps=8),
+        timing=BankTimingParameters(
+            banks=8, rcd=3, rp=2, ras=6, rtp=2, wr=4, wtr=2, rrd=2, rfc=9, refi=200
         ),
-        width=64,
-        feed_forward=96,
-        heads=6,
-        kv_heads=2,
-        head_size=16,
-        group=16,
-        capacity=128,
-        vocabulary=421,
-        lanes=4,
     ),
+    width=64,
+    feed_forward=96,
+    heads=6,
+    kv_heads=2,
+    head_size=16,
+    group=16,
+    capacity=128,
+    vocabulary=421,
+    lanes=4,
+)
+
+PRESETS = {
+    "tiny": TINY,
+    # Two requests side by side, and one alone.
+    "tiny_batch": replace(TINY, batch=3),
     "smollm2": P3llmParameters(),
     "paper": P3llmParameters(
         width=4096,

@@ -16,6 +16,7 @@ from golden.p3llm.dram_image import cache_image
 from golden.p3llm.whole_model import BlockResult, QuantisedModel, WholeModel, quantised_model
 from hdl.catalog import entry_named
 from hdl.p3llm.parameters import P3llmParameters
+from hdl.parameters import require
 from systola.generation.model_memory import model_arrays
 from systola.generation.system import (
     Block,
@@ -50,6 +51,8 @@ class P3llmSystem(System):
         s = model.shape
         cls.require_epsilon(s)
         cls.require_whole_base(s)
+        # One text is one request.
+        require(p.batch == 1, "batch must be 1 where a text is generated", p.batch)
         return replace(
             p,
             width=s.width,

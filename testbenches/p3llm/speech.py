@@ -161,7 +161,7 @@ class Speech:
     ) -> LongRun:
         """Take a state through a layer, or the vocabulary behind the last one."""
         p = self.p
-        step = {"layer": np.array([number]), "position": np.array([position])}
+        step = {"layer": np.array([number]), "position": np.array([[position]])}
         slices = state.view(np.uint32).reshape(-1, p.lanes).astype(np.int64)
         last = np.arange(len(slices)) == len(slices) - 1
         run = self._session.run(

@@ -1,5 +1,6 @@
 """A bench around P3-LLM: streams, banks, and what they must show in the end."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -98,31 +99,36 @@ class SystemBench:
             self.predictions = self.bench.sink("predictions", sink)
         self.status = Port(dut.status)
 
-    def begin(self, layer: int, position: int, state: np.ndarray) -> None:
-        """Send an instruction and its hidden state."""
+    def begin(self, layer: int, positions: Sequence[int], states: np.ndarray) -> None:
+        """Send an instruction and its hidden states [requests, width]."""
         p = self.p
         layout = p.instruction_layout
-        given = {"layer": np.array([layer]), "position": np.array([position])}
+        given = {"layer": np.array([layer]), "position": np.array([positions])}
         self.instructions.send(to_integers(pack(layout, given)))
-        values = state.view(np.uint32).reshape(-1, p.lanes).astype(np.int64)
-        last = np.arange(len(values)) == len(values) - 1
-        slices = {"values": values, "last": last.astype(np.int64)}
+        values = states.view(np.uint32).reshape(-1, p.lanes).astype(np.int64)
+        slices = {"values": values, "last": self._last()}
         self.states_in.send(to_integers(pack(p.state_layout, slices)))
 
-    async def predict(self, state: np.ndarray) -> tuple[int, int]:
-        """Return the token that follows a hidden state, and the bits of its sum."""
+    def _last(self) -> np.ndarray:
+        """Return which slices of hidden states are a request's last."""
+        slices = self.p.width // self.p.lanes
+        return np.tile(np.arange(slices) == slices - 1, self.p.batch).astype(np.int64)
+
+    async def predict(self, states: np.ndarray) -> list[list[int]]:
+        """Return each request's token that follows a hidden state, and the bits of its sum."""
         self.predictions.received.clear()
-        self.begin(self.p.layers, 0, state)
-        await self.bench.run(until=lambda: len(self.predictions.received) == 1)
-        layout = self.p.prediction_layout
-        got = unpack(layout, from_integers([self.predictions.received[0][1]], layout.size))
+        batch, layout = self.p.batch, self.p.prediction_layout
+        self.begin(self.p.layers, [0] * batch, states)
+        await self.bench.run(until=lambda: len(self.predictions.received) == batch)
+        payloads = [payload for _cycle, payload in self.predictions.received]
+        got = unpack(layout, from_integers(payloads, layout.size))
         self.bench.compare("status", np.zeros(1, np.int64), np.array([read(self.status)]))
-        return int(got["token"][0]), int(got["sum"][0])
+        return np.stack([got["token"], got["sum"]], axis=1).tolist()
 
     async def finish(self) -> tuple[np.ndarray, dict[str, int]]:
-        """Return the hidden state that comes, and what the layer took."""
+        """Return the hidden states [requests, width] that come, and what the layer took."""
         p = self.p
-        count = p.width // p.lanes
+        count = p.batch * p.width // p.lanes
         self.states_out.received.clear()
         start, before = self.bench.cycle, dict(self.banks.counts)
         await self.bench.run(until=lambda: len(self.states_out.received) == count)
@@ -131,6 +137,6 @@ class SystemBench:
         payloads = [payload for _cycle, payload in self.states_out.received]
         layout = p.state_layout
         got = unpack(layout, from_integers(payloads, layout.size))
-        assert got["last"].tolist() == [0] * (count - 1) + [1]
+        assert got["last"].tolist() == self._last().tolist()
         self.bench.compare("status", np.zeros(1, np.int64), np.array([read(self.status)]))
-        return got["values"].reshape(-1).astype(np.uint32).view(np.float32), facts
+        return got["values"].reshape(p.batch, -1).astype(np.uint32).view(np.float32), facts

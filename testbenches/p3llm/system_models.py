@@ -1,5 +1,7 @@
 """Models for P3-LLM's system: drawn layers of any dimensions, and SmolLM2's."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from golden.arith.float_values import codes
@@ -80,7 +82,7 @@ def drawn_cache(p: P3llmParameters, tokens: int, rng: np.random.Generator) -> Ca
 
 
 class Model:
-    """Layers, their caches, and the banks' bytes that both make.
+    """Layers, caches of the requests, and the banks' bytes that both make.
 
     Behind the cached tokens stand those of an older text.
 
@@ -89,7 +91,7 @@ class Model:
     p : P3llmParameters
         Dimensions.
     weights, caches : list
-        Of the layers.
+        Of the layers; of each layer a cache a request.
     rng : numpy.random.Generator
         Draws the older text.
     """
@@ -98,46 +100,59 @@ class Model:
         self,
         p: P3llmParameters,
         weights: list[Weights],
-        caches: list[Cache],
+        caches: list[list[Cache]],
         rng: np.random.Generator,
     ) -> None:
         self.p, self.weights, self.caches = p, weights, caches
-        self.older = [drawn_cache(p, p.capacity, rng) for _ in caches]
+        self.older = [[drawn_cache(p, p.capacity, rng) for _ in layer] for layer in caches]
         self.vocabulary = drawn_vocabulary(p, rng) if p.vocabulary else None
 
     @classmethod
-    def drawn(cls, p: P3llmParameters, tokens: int, rng: np.random.Generator) -> "Model":
-        """Draw all layers."""
+    def drawn(cls, p: P3llmParameters, tokens: Sequence[int], rng: np.random.Generator) -> "Model":
+        """Draw all layers; each request has so many tokens cached."""
         weights = [drawn_weights(p, rng) for _ in range(p.layers)]
-        return cls(p, weights, [drawn_cache(p, tokens, rng) for _ in range(p.layers)], rng)
+        caches = [[drawn_cache(p, count, rng) for count in tokens] for _ in range(p.layers)]
+        return cls(p, weights, caches, rng)
 
     @classmethod
-    def real(cls, p: P3llmParameters, tokens: int, rng: np.random.Generator) -> "Model":
-        """Take layers of SmolLM2 behind a prompt of real text."""
+    def real(cls, p: P3llmParameters, tokens: Sequence[int], rng: np.random.Generator) -> "Model":
+        """Take layers of SmolLM2 behind prompts of real text, all with the same beginning."""
         trace, layers = real_trace(), LAYERS[: p.layers]
         weights = [real_weights(trace, layer, p) for layer in layers]
-        return cls(p, weights, [real_cache(trace, layer, tokens, p) for layer in layers], rng)
+        caches = [[real_cache(trace, layer, count, p) for count in tokens] for layer in layers]
+        return cls(p, weights, caches, rng)
 
     @property
     def image(self) -> np.ndarray:
         """All bytes."""
         layers = []
-        for weights, cache, older in zip(self.weights, self.caches, self.older, strict=True):
-            tokens = cache.keys.shape[1]
-            parts = {
-                name: np.concatenate([part, getattr(older, name)[:, tokens:]], axis=1)
-                for name, part in vars(cache).items()
-                if name != "factors"
-            }
-            full = Cache(**parts, factors=cache.factors)
-            layers.append(layer_image(self.p, weights, full))
+        for weights, caches, older in zip(self.weights, self.caches, self.older, strict=True):
+            full = [filled(cache, text) for cache, text in zip(caches, older, strict=True)]
+            layers.append(layer_image(self.p, weights, *full))
         if self.vocabulary:
             layers.append(vocabulary_image(self.p, self.vocabulary))
         return np.concatenate(layers)
 
-    def step(self, layer: int, state: np.ndarray, position: int) -> np.ndarray:
-        """Return the hidden state behind a layer; its cache gets the token."""
-        state, self.caches[layer] = decode(
-            self.weights[layer], self.caches[layer], state, position, self.p
-        )
-        return state
+    def step(self, layer: int, states: np.ndarray, positions: Sequence[int]) -> np.ndarray:
+        """Return the hidden states [requests, width] behind a layer; the caches get the tokens.
+
+        Each request goes through it by itself.
+        """
+        caches = self.caches[layer]
+        steps = [
+            decode(self.weights[layer], cache, state, position, self.p)
+            for cache, state, position in zip(caches, states, positions, strict=True)
+        ]
+        self.caches[layer] = [cache for _state, cache in steps]
+        return np.stack([state for state, _cache in steps])
+
+
+def filled(cache: Cache, older: Cache) -> Cache:
+    """Return a cache with an older text behind its tokens."""
+    tokens = cache.keys.shape[1]
+    parts = {
+        name: np.concatenate([part, getattr(older, name)[:, tokens:]], axis=1)
+        for name, part in vars(cache).items()
+        if name != "factors"
+    }
+    return Cache(**parts, factors=cache.factors)

@@ -1,5 +1,6 @@
 """Testbench of P3-LLM's system: decode steps of whole layers from the banks' bytes."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import cocotb
@@ -31,30 +32,40 @@ def prepare(p: P3llmParameters) -> None:
 async def run_steps(
     system: SystemBench,
     model: Model,
-    states: np.ndarray,
-    position: int,
+    steps: np.ndarray,
+    cached: Sequence[int],
     *,
     layers: int | None = None,
 ) -> None:
-    """Take hidden states through all layers or the first ones; compare them and the banks."""
+    """Take hidden states [steps, requests, width] through all layers or the first ones.
+
+    They are compared, and the banks behind the last one.
+    """
     compare = system.bench.compare
-    for number, state in enumerate(states):
+    for number, states in enumerate(steps):
+        positions = [count + number for count in cached]
         for layer in range(layers or system.p.layers):
-            system.begin(layer, position + number, state)
-            expected = model.step(layer, state, position + number)
+            system.begin(layer, positions, states)
+            expected = model.step(layer, states, positions)
             got, facts = await system.finish()
-            compare(
-                f"state behind layer {layer} of token {position + number}",
-                expected.view(np.uint32),
-                got.view(np.uint32),
-            )
+            for request, position in enumerate(positions):
+                compare(
+                    f"request {request}: state behind layer {layer} of token {position}",
+                    expected[request].view(np.uint32),
+                    got[request].view(np.uint32),
+                )
             system.bench.record(
                 cycles=facts.pop("cycles"),
                 ideal_cycles=system.p.channel.unit.pumps * facts["multiplies"],
                 **facts,
             )
-            state = expected
+            states = expected
     compare("bytes in the banks", model.image, system.banks.image)
+
+
+def lengths(p: P3llmParameters, longest: int) -> list[int]:
+    """Return how many tokens each request has cached: the last one has the most."""
+    return [max(1, longest // (1 + (request + 1) % p.batch)) for request in range(p.batch)]
 
 
 @cocotb.test()
@@ -72,11 +83,11 @@ async def drawn_layers(dut: Any) -> None:
     if system.bench.told["full"] and not four_states():
         cases += [(37, 2), (15, 1), (1, 1)]
     for cached, steps in cases if is_small(Run(p)) else [(17, 1)]:
-        model = Model.drawn(p, cached, rng)
+        model = Model.drawn(p, lengths(p, cached), rng)
         await system.bench.reset()
         system.banks.image = model.image
-        states = rng.normal(size=(steps, p.width)).astype(np.float32)
-        await run_steps(system, model, states, cached)
+        states = rng.normal(size=(steps, p.batch, p.width)).astype(np.float32)
+        await run_steps(system, model, states, lengths(p, cached))
         idle = [kind for kind, count in system.banks.counts.items() if not count]
         assert not idle, f"banks were never told to {', '.join(idle)}"
 
@@ -87,16 +98,16 @@ async def drawn_vocabulary(dut: Any) -> None:
     """Predict tokens, of which several have the largest sum, and go through a layer behind."""
     system = SystemBench(dut, "drawn_vocabulary", source="random", sink="bursty")
     rng = system.bench.numpy_rng
-    model = Model.drawn(system.p, 9, rng)
+    p, vocabulary = system.p, (model := Model.drawn(system.p, lengths(system.p, 9), rng)).vocabulary
     await system.bench.reset()
     system.banks.image = model.image
-    states = rng.normal(size=(1 if four_states() else 3, system.p.width)).astype(np.float32)
-    assert model.vocabulary
-    for state in states:
-        expected = model.vocabulary.predicted(state, system.p)
-        found = await system.predict(state)
-        system.bench.compare("token and sum", np.array(expected), np.array(found))
-    await run_steps(system, model, states[:1], 9, layers=1)
+    steps = rng.normal(size=(1 if four_states() else 3, p.batch, p.width)).astype(np.float32)
+    assert vocabulary
+    for states in steps:
+        expected = [vocabulary.predicted(state, p) for state in states]
+        found = await system.predict(states)
+        system.bench.compare("tokens and sums", np.array(expected), np.array(found))
+    await run_steps(system, model, steps[:1], lengths(p, 9), layers=1)
 
 
 @cocotb.test()
@@ -104,12 +115,12 @@ async def drawn_vocabulary(dut: Any) -> None:
 async def real_layers(dut: Any) -> None:
     """Take a token of real text through layers of SmolLM2, over a cache of 600 tokens."""
     system = SystemBench(dut, "real_layers")
-    cached, trace = 600, real_trace()
+    cached, trace = lengths(system.p, 600), real_trace()
     model = Model.real(system.p, cached, system.bench.numpy_rng)
     await system.bench.reset()
     system.banks.image = model.image
-    state = trace.hidden(LAYERS[0])[0][cached]
-    await run_steps(system, model, state[np.newaxis].astype(np.float32), cached)
+    states = trace.hidden(LAYERS[0])[0][cached]
+    await run_steps(system, model, states[np.newaxis].astype(np.float32), cached)
     system.bench.record(cycles=0, ideal_cycles=0, tensors=f"SmolLM2 layers {LAYERS[:2]}, prose")
 
 
@@ -122,11 +133,12 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
     """Let hidden states come and go with pauses: of a layer, as only its ends have streams."""
     system = SystemBench(dut, f"stalls {source} {sink}", source=source, sink=sink)
     rng = system.bench.numpy_rng
-    model = Model.drawn(system.p, 20, rng)
+    p = system.p
+    model = Model.drawn(p, lengths(p, 20), rng)
     await system.bench.reset()
     system.banks.image = model.image
-    states = rng.normal(size=(1, system.p.width)).astype(np.float32)
-    await run_steps(system, model, states, 20, layers=1)
+    states = rng.normal(size=(1, p.batch, p.width)).astype(np.float32)
+    await run_steps(system, model, states, lengths(p, 20), layers=1)
 
 
 @cocotb.test()
@@ -135,15 +147,16 @@ async def resets(dut: Any) -> None:
     """Reset in the middle of layers, which leaves nothing behind."""
     system = SystemBench(dut, "resets")
     rng = system.bench.numpy_rng
-    model = Model.drawn(system.p, 9, rng)
-    state = rng.normal(size=(1, system.p.width)).astype(np.float32)
+    p = system.p
+    model = Model.drawn(p, lengths(p, 9), rng)
+    states = rng.normal(size=(1, p.batch, p.width)).astype(np.float32)
     for _ in range(1 if four_states() else 4):
         await system.bench.reset()
         system.banks.image = model.image
-        system.begin(0, 9, state[0])
+        system.begin(0, lengths(p, 9), states[0])
         for _cycle in range(system.bench.rng.randint(1, 3000)):
             await system.bench.step()
     await system.bench.reset()
     system.banks.image = model.image
     # One layer uses whatever a reset could leave.
-    await run_steps(system, model, state, 9, layers=1)
+    await run_steps(system, model, states, lengths(p, 9), layers=1)

@@ -104,6 +104,11 @@ def test_dimensions_that_p3llm_has_not_are_refused(changes: dict[str, Any], mess
         P3llmSystem.fitted(small_model(**changes), entry_named("p3llm").parameters("tiny"))
 
 
+def test_a_batch_does_not_speak() -> None:
+    with pytest.raises(ValueError, match="batch must be 1 where a text is generated, not 3"):
+        P3llmSystem.fitted(small_model(), entry_named("p3llm").parameters("tiny_batch"))
+
+
 def test_pauses_at_every_port_change_nothing(tmp_path: Path) -> None:
     """In half of all cycles, with the vocabulary in between."""
     system: Any = prepared(tmp_path, 1).system

@@ -9,7 +9,7 @@ import pytest
 
 from golden.p3llm.dram_image import layer_image
 from golden.p3llm.npu.block_fixed import block_fixed
-from hdl.p3llm.control.program import MEMORY_LINE, NPU_LINE, Program, encoded
+from hdl.p3llm.control.program import Program
 from hdl.p3llm.npu.npu_instructions import NpuOperation
 from hdl.p3llm.npu.places import Places
 from hdl.p3llm.npu.ways import EPSILON, epsilon_steps
@@ -32,6 +32,8 @@ from testbenches.p3llm.system_models import drawn_cache, drawn_weights
         ({"lanes": 4}, "lanes must be 8 or 16, not 4"),
         ({"vocabulary": 262_145}, "vocabulary must be an integer from 0 to 262144, not 262145"),
         ({"capacity": 1000}, "capacity must be a power of two between 64 and 4096, not 1000"),
+        ({"batch": 9}, "batch must be an integer from 1 to 8, not 9"),
+        ({"batch": 8, "capacity": 4096, "layers": 64}, "layers must fit in 2097152 columns"),
     ],
 )
 def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
@@ -46,23 +48,74 @@ def test_a_vocabulary_has_few_pieces() -> None:
         replace(PRESETS["tiny"], vocabulary=49_153)
 
 
+@pytest.mark.parametrize("batch", [1, 2, 3, 4, 8])
 @pytest.mark.parametrize("preset", list(PRESETS))
-def test_the_program_reads_each_matrix_once(preset: str) -> None:
-    """Every matrix once, keys and values once for every two of a group's heads."""
-    p = PRESETS[preset]
+def test_the_program_reads_each_matrix_once_for_two_requests(preset: str, batch: int) -> None:
+    """And each request's keys and values once for every two of a group's heads."""
+    p = replace(PRESETS[preset], batch=batch)
     program = Program(p)
-    products = [line.instruction for line in program.memory if "mode" in line.instruction]
-    linear = [one["base"] for one in products if one["mode"] is Mode.LINEAR and "outers" in one]
-    places = [*p.matrices.values(), *p.projection]
-    assert linear == [place.base + place.rounds for place in places]
+    lines = [line for line in program.memory if "mode" in line.instruction]
+    products = [line.instruction for line in lines]
+    linear = [one for one in products if one["mode"] is Mode.LINEAR and "outers" in one]
+    # Two requests meet each column of a matrix, an odd one is alone in the end.
+    both = [1] * (batch // 2) + [0] * (batch % 2)
+    found = [(one["base"], one["both"]) for one in linear]
+    layer, projection = (
+        [(place.base + place.rounds, two) for two in both for place in places]
+        for places in (p.matrices.values(), p.projection)
+    )
+    assert found == [*layer, *projection]
     pairs = p.kv_heads * -(-p.members // 2)
-    assert sum(one["mode"] is Mode.QK for one in products) == pairs
-    assert sum(one["mode"] is Mode.PV for one in products) == pairs
-    vectors = [line.instruction for line in program.npu]
-    queries = [one["head"] for one in vectors if one["operation"] is NpuOperation.QUERY]
-    assert queries == [head // p.members for head in range(p.heads)]
-    for lines, layout in ((program.memory, MEMORY_LINE), (program.npu, NPU_LINE)):
-        assert len(encoded(lines, layout)) == len(lines)
+    for mode, base in ((Mode.QK, p.key_base), (Mode.PV, p.value_base)):
+        read = [
+            (line.request, line.instruction["base"])
+            for line in lines
+            if line.instruction["mode"] is mode
+        ]
+        assert len(read) == batch * pairs
+        assert set(read) == {
+            (request, base(head, request)) for request in range(batch) for head in range(p.kv_heads)
+        }
+    queries = [
+        (line.request, line.instruction["head"])
+        for line in program.npu
+        if line.instruction["operation"] is NpuOperation.QUERY
+    ]
+    assert queries == [
+        (request, head // p.members) for request in range(batch) for head in range(p.heads)
+    ]
+    appends = [line for line in program.memory if "values" in line.instruction]
+    assert [
+        (line.request, line.instruction["base"], line.instruction["values"]) for line in appends
+    ] == [
+        (request, p.key_base(head, request), p.value_base(head, request))
+        for request in range(batch)
+        for head in range(p.kv_heads)
+    ]
+    assert tuple(map(len, program.encoded)) == program.counts
+    assert max(program.counts) < 1 << program.bits
+
+
+@pytest.mark.parametrize("batch", [2, 3, 8])
+def test_requests_have_places_that_do_not_meet(batch: int) -> None:
+    """Of factors, keys and values in the banks, and of vectors in the NPU's memories."""
+    p = replace(PRESETS["tiny"], batch=batch)
+    banks = [(place.base, place.base + place.positions) for place in p.matrices.values()]
+    for request in range(batch):
+        banks.append((p.factors_base(request), p.factors_base(request) + p.factors_positions))
+        for head in range(p.kv_heads):
+            keys, values = p.key_base(head, request), p.value_base(head, request)
+            banks += [(keys, keys + p.head_keys), (values, values + p.head_values)]
+    banks.sort()
+    assert banks[0][0] == 2 * p.positions(p.width)
+    # What begins where the one before ends leaves no hole either.
+    assert [end for _first, end in banks[:-1]] == [first for first, _end in banks[1:]]
+    assert banks[-1][1] == p.layer_positions
+    # However many requests there are, two at most are under way.
+    one, two, mine = (Places(replace(p, batch=count)) for count in (1, 2, batch))
+    assert mine.numbers_depth == two.numbers_depth == 2 * one.numbers_depth
+    assert mine.inputs_depth == two.inputs_depth
+    assert mine.sums_depth == two.sums_depth == one.sums_depth + one.linear_end
 
 
 def test_the_vocabulary_of_smollm2_has_pieces_that_need_no_memory() -> None:
@@ -81,10 +134,11 @@ def test_the_vocabulary_of_smollm2_has_pieces_that_need_no_memory() -> None:
     assert operations[-1] is NpuOperation.PREDICT
 
 
+@pytest.mark.parametrize("batch", [1, 2, 3, 4, 8])
 @pytest.mark.parametrize("preset", list(PRESETS))
-def test_neither_side_waits_for_ever_or_too_little(preset: str) -> None:
+def test_neither_side_waits_for_ever_or_too_little(preset: str, batch: int) -> None:
     """Lines done in any order that the waits allow: no two that conflict are ever under way."""
-    program = Program(PRESETS[preset])
+    program = Program(replace(PRESETS[preset], batch=batch))
     sides = (program.memory, program.npu)
     rng = np.random.default_rng(1)
     done, under_way = [0, 0], [False, False]

@@ -1,5 +1,7 @@
 """A whole decoder layer of P3-LLM in Amaranth's simulator, at the smallest dimensions."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from amaranth.sim import Simulator
@@ -16,7 +18,9 @@ LONGEST = 4000
 """Cycles that no layer needs."""
 
 
-def smallest(heads: int, kv_heads: int = 1, lanes: int = 2, vocabulary: int = 0) -> P3llmParameters:
+def smallest(
+    heads: int, kv_heads: int = 1, lanes: int = 2, vocabulary: int = 0, batch: int = 1
+) -> P3llmParameters:
     """Two units of four elements; `heads` query heads share `kv_heads` key/value heads."""
     timing = BankTimingParameters(
         banks=4, rcd=3, rp=2, ras=6, rtp=2, wr=4, wtr=2, rrd=2, rfc=9, refi=200
@@ -33,6 +37,7 @@ def smallest(heads: int, kv_heads: int = 1, lanes: int = 2, vocabulary: int = 0)
         capacity=64,
         layers=1,
         vocabulary=vocabulary,
+        batch=batch,
         lanes=lanes,
     )
 
@@ -62,22 +67,24 @@ class Arrays:
 
 
 def run_layer(
-    p: P3llmParameters, image: np.ndarray, state: np.ndarray, *positions: int
+    p: P3llmParameters, image: np.ndarray, states: np.ndarray, *positions: Sequence[int]
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """Return the hidden state behind the layer, the banks' bytes, and the status.
+    """Return the hidden states behind the layer, the banks' bytes, and the status.
 
-    Each position is a layer with the same bytes; what is returned is of the last one.
+    Each time with the requests' positions is a layer with the same bytes; what is returned is of
+    the last one.
     """
-    got, image, status = run_steps(p, image, [(0, position, state) for position in positions])
+    got, image, status = run_steps(p, image, [(0, times, states) for times in positions])
     return got[-1], image, status
 
 
 def run_steps(
-    p: P3llmParameters, image: np.ndarray, steps: list[tuple[int, int, np.ndarray]]
+    p: P3llmParameters, image: np.ndarray, steps: Sequence[tuple[int, Sequence[int], np.ndarray]]
 ) -> tuple[list[np.ndarray], np.ndarray, int]:
-    """Return what steps give, each of a layer and a position, the last one's bytes, the status.
+    """Return what steps give, each of a layer and positions, the last one's bytes, the status.
 
-    Of a layer it is its hidden state, of the vocabulary the token and the bits of its sum.
+    Of a layer it is the hidden states [requests, width], of the vocabulary [requests, 2] each one's
+    token and the bits of its sum.
     """
     unit, arrays = P3llm(parameters=p), Arrays(p, image)
     received: list[list[int]] = []
@@ -88,21 +95,21 @@ def run_steps(
         ctx.set(unit.states_out.ready, 1)
         if p.vocabulary:
             ctx.set(unit.predictions.ready, 1)
-        for layer, position, state in steps:
+        for layer, positions, states in steps:
             arrays.image = image.copy()
             received.clear()
-            slices = state.view(np.uint32).reshape(-1, p.lanes).tolist()
-            await step(ctx, layer, position, slices)
-            given.append(np.array(received, np.uint32).reshape(-1))
+            slices = states.view(np.uint32).reshape(-1, p.lanes).tolist()
+            await step(ctx, layer, positions, slices)
+            given.append(np.array(received, np.uint32).reshape(p.batch, -1))
 
-    async def step(ctx, layer: int, position: int, slices: list[list[int]]) -> None:
-        waiting, expected = list(slices), len(slices) if layer < p.layers else 1
+    async def step(ctx, layer: int, positions: Sequence[int], slices: list[list[int]]) -> None:
+        waiting, expected = list(slices), len(slices) if layer < p.layers else p.batch
         ctx.set(unit.instructions.valid, 1)
-        ctx.set(unit.instructions.payload, {"layer": layer, "position": position})
-        for _cycle in range(LONGEST):
+        ctx.set(unit.instructions.payload, {"layer": layer, "position": list(positions)})
+        for _cycle in range(LONGEST * p.batch):
             ctx.set(unit.states_in.valid, bool(waiting))
             if waiting:
-                last = len(waiting) == 1
+                last = (len(waiting) - 1) % (p.width // p.lanes) == 0
                 ctx.set(unit.states_in.payload, {"values": waiting[0], "last": last})
                 if ctx.get(unit.states_in.ready):
                     waiting.pop(0)
@@ -147,13 +154,13 @@ def run_steps(
 def test_a_layer_is_equal_to_the_model(heads: int, kv_heads: int, lanes: int, cached: int) -> None:
     """Heads alone, pairs, pairs and one alone; the hidden state, and every byte in the banks."""
     p, rng = smallest(heads, kv_heads, lanes), np.random.default_rng(heads)
-    model = Model.drawn(p, cached, rng)
+    model = Model.drawn(p, [cached], rng)
     image = model.image
-    state = rng.normal(size=p.width).astype(np.float32)
-    expected = model.step(0, state, cached)
+    states = rng.normal(size=(1, p.width)).astype(np.float32)
+    expected = model.step(0, states, [cached])
     # A longer text was there before: what it left must not take part.
-    before = [cached + 5] if heads == 1 else []
-    got, after, status = run_layer(p, image, state, *before, cached)
+    before = [[cached + 5]] if heads == 1 else []
+    got, after, status = run_layer(p, image, states, *before, [cached])
     assert got.tolist() == expected.view(np.uint32).tolist()
     assert (after == model.image).all()
     assert status == 0

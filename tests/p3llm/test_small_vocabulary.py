@@ -12,15 +12,15 @@ def test_the_vocabulary_is_equal_to_the_model() -> None:
     """Tokens with equal sums in a slice and in both pieces, before and behind a layer."""
     p, rng = smallest(1, vocabulary=45), np.random.default_rng(7)
     assert [place.outputs for place in p.projection] == [32, 14]
-    model = Model.drawn(p, 9, rng)
+    model = Model.drawn(p, [9], rng)
     assert model.vocabulary is not None
     image = model.image
-    states = rng.normal(size=(5, p.width)).astype(np.float32)
-    steps = [(p.layers if number != 2 else 0, 9, state) for number, state in enumerate(states)]
+    states = rng.normal(size=(5, 1, p.width)).astype(np.float32)
+    steps = [(p.layers if number != 2 else 0, [9], one) for number, one in enumerate(states)]
     got, _after, status = run_steps(p, image, steps)
-    for number, state in enumerate(states):
-        expected = model.vocabulary.predicted(state, p)
+    for number, one in enumerate(states):
+        expected = np.array([model.vocabulary.predicted(one[0], p)])
         if number == 2:
-            expected = model.step(0, state, 9).view(np.uint32)
-        assert got[number].tolist() == list(expected), number
+            expected = model.step(0, one, [9]).view(np.uint32)
+        assert got[number].tolist() == expected.tolist(), number
     assert status == 0

@@ -98,7 +98,8 @@ class Drain(Unit):
             tag.valid.eq(self.grant),
             tag.weighted.eq(held.weighted),
             tag.more.eq(held.more),
-            tag.final.eq(held.final),
+            # Of two inputs the first one's sums are followed: the second one's come between them.
+            tag.final.eq(held.final & ~pump if p.batch > 1 else held.final),
             # Two slices a unit, lower elements first.
             tag.place.eq(held.places[pump] + Cat(upper, unit)[: ceil_log2(p.units) + 1]),
             tag.scales.eq(Cat(unit[: ceil_log2(p.units)], held.table)),

@@ -5,8 +5,8 @@ from typing import Any
 from amaranth.hdl import Array, Const, Module, Mux, Signal
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
 
-from hdl.p3llm.control.program import LINE_BITS
 from hdl.unit import Unit
 
 
@@ -18,9 +18,12 @@ class LineIssuer(Unit):
     Parameters
     ----------
     lines : tuple[int, ...]
-        Lines as bits; the lowest `LINE_BITS` say how many of the other side's must be done.
-    width : int
-        Bits of a line.
+        Lines as bits; the lowest `bits` say how many of the other side's must be done, the highest
+        ones whose position counts.
+    width, bits : int
+        Bits of a line, and of a number of lines.
+    requests : int
+        Whose positions may count.
     second : int
         The line with which a second program begins, behind the first one's last; 0 if there is
         none.
@@ -37,7 +40,9 @@ class LineIssuer(Unit):
         The line that the other side has under way counts as done: it gives what it makes in order,
         and who reads that does not overtake it.
     instructions : Out(stream)
-        A line without what it waits for.
+        A line's instruction.
+    request : Out
+        Until the line is done: whose position counts. Only of several requests.
     idle : In(1)
         What takes the lines has nothing under way.
     behind : Out(1)
@@ -48,18 +53,23 @@ class LineIssuer(Unit):
         All are.
     """
 
-    def __init__(self, *, lines: tuple[int, ...], width: int, second: int = 0) -> None:
-        self.lines, self.width, self.second = lines, width, second
+    def __init__(
+        self, *, lines: tuple[int, ...], width: int, bits: int, requests: int = 1, second: int = 0
+    ) -> None:
+        self.lines, self.width, self.bits = lines, width, bits
+        self.requests, self.second = requests, second
+        request_bits = ceil_log2(requests)
         super().__init__(
             {
                 "begin": In(1),
                 **({"choose": In(1)} if second else {}),
-                "others": In(LINE_BITS),
+                "others": In(bits),
                 "early": In(1),
-                "instructions": Out(stream.Signature(width - LINE_BITS)),
+                "instructions": Out(stream.Signature(width - bits - request_bits)),
+                **({"request": Out(request_bits)} if request_bits else {}),
                 "idle": In(1),
                 "behind": Out(1),
-                "done": Out(LINE_BITS),
+                "done": Out(bits),
                 "ended": Out(1),
             }
         )
@@ -69,11 +79,14 @@ class LineIssuer(Unit):
         m = Module()
         line = Signal(self.width)
         lines = Array(Const(bits, self.width) for bits in self.lines)
-        instructions = self.instructions
+        instructions, after = self.instructions, line[: self.bits]
         m.d.comb += [
-            instructions.payload.eq(line[LINE_BITS:]),
-            self.behind.eq(self.others < line[:LINE_BITS]),
+            instructions.payload.eq(line[self.bits :]),
+            self.behind.eq(self.others < after),
         ]
+        # A line stands until it is done.
+        if self.requests > 1:
+            m.d.comb += self.request.eq(line[-len(self.request) :])
         with m.FSM():
             # All lines are done, and `done` stays at their number: the other side may wait for it.
             with m.State("IDLE"):
@@ -88,7 +101,7 @@ class LineIssuer(Unit):
                 m.next = "ISSUE"
             # What this line reads must be there, what it overwrites read.
             with m.State("ISSUE"):
-                m.d.comb += instructions.valid.eq(self.others + self.early >= line[:LINE_BITS])
+                m.d.comb += instructions.valid.eq(self.others + self.early >= after)
                 with m.If(instructions.valid & instructions.ready):
                     m.next = "WAIT"
             # One line at a time: the next one may need what this one writes.

@@ -1,5 +1,6 @@
 """The token of the largest of the vocabulary's sums, which come as binary32 in slices."""
 
+from contextlib import nullcontext
 from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Value
@@ -16,7 +17,7 @@ WIDTH = 32
 
 
 class LargestSum(Unit):
-    """Find the first of the largest sums since `clear`.
+    """Find the first of the largest sums since `clear`, of each request that is under way.
 
     **Latency** that of `RunningArgmax`. **Throughput** a slice a cycle. **Numerics** exact: finite
     numbers in binary32 are compared, of which ``-0`` is less than ``0``; of equal ones the one of
@@ -29,6 +30,8 @@ class LargestSum(Unit):
 
     Members
     -------
+    request : In
+        Whose sums come, are cleared and shown. Only of several requests.
     values : In(array)
         A slice.
     strobe : In(1)
@@ -47,9 +50,9 @@ class LargestSum(Unit):
 
     def __init__(self, *, parameters: P3llmParameters) -> None:
         p = self.parameters = parameters
-        self.argmax = RunningArgmax(lanes=p.lanes, width=WIDTH, number_bits=p.token_bits)
         super().__init__(
             {
+                **({"request": In(range(p.together))} if p.together > 1 else {}),
                 "values": In(data.ArrayLayout(WIDTH, p.lanes)),
                 "strobe": In(1),
                 "last": In(1),
@@ -62,21 +65,27 @@ class LargestSum(Unit):
 
     def elaborate(self, platform: Any) -> Module:
         """Compare integers of the numbers' order."""
-        m = Module()
-        m.submodules.argmax = argmax = self.argmax
-        # The piece ends when nothing of it is under way between the lanes.
-        ends = delay_line(m, self.strobe & self.last, argmax.latency, name="ends", reset=True)
-        m.d.comb += [
-            *(
-                own.eq(in_order(value))
-                for own, value in zip(argmax.values, self.values, strict=True)
-            ),
-            argmax.strobe.eq(self.strobe),
-            argmax.clear.eq(self.clear),
-            self.compared.eq(ends[-1]),
-            self.token.eq(argmax.number),
-            self.sum.eq(in_order(argmax.largest.as_unsigned())),
+        m, p = Module(), self.parameters
+        argmaxes = [
+            RunningArgmax(lanes=p.lanes, width=WIDTH, number_bits=p.token_bits)
+            for _ in range(p.together)
         ]
+        # The piece ends when nothing of it is under way between the lanes.
+        latency = argmaxes[0].latency
+        ends = delay_line(m, self.strobe & self.last, latency, name="ends", reset=True)
+        m.d.comb += self.compared.eq(ends[-1])
+        for number, argmax in enumerate(argmaxes):
+            m.submodules[f"argmax{number or ''}"] = argmax
+            values = zip(argmax.values, self.values, strict=True)
+            m.d.comb += [own.eq(in_order(value)) for own, value in values]
+            # The others keep what they have found.
+            with m.If(self.request == number) if p.together > 1 else nullcontext():
+                m.d.comb += [
+                    argmax.strobe.eq(self.strobe),
+                    argmax.clear.eq(self.clear),
+                    self.token.eq(argmax.number),
+                    self.sum.eq(in_order(argmax.largest.as_unsigned())),
+                ]
         return m
 
 

@@ -1,4 +1,7 @@
-"""Where vectors stand in the NPU's memories; places count slices of `lanes` elements."""
+"""Where vectors stand in the NPU's memories; places count slices of `lanes` elements.
+
+Of what a linear layer takes and gives, each request that is under way has a place: its `pump`.
+"""
 
 from dataclasses import dataclass
 
@@ -35,42 +38,38 @@ class Places:
 
     # Numbers in binary32.
 
-    @property
-    def state(self) -> int:
-        """The hidden state."""
-        return 0
+    def state(self, pump: int) -> int:
+        """Return the place of the hidden state."""
+        return pump * self.slices(self.p.width)
 
-    @property
-    def projected(self) -> int:
-        """Keys, values, queries."""
-        return self.slices(self.p.width)
+    def projected(self, pump: int) -> int:
+        """Return that of keys, values, queries."""
+        return self.state(self.p.together) + pump * self.slices(self.p.qkv)
 
-    @property
-    def attended(self) -> int:
-        """What the heads give."""
-        return self.projected + self.slices(self.p.qkv)
+    def attended(self, pump: int) -> int:
+        """Return that of what the heads give."""
+        heads = self.p.heads * self.p.head_size
+        return self.projected(self.p.together) + pump * self.slices(heads)
 
-    @property
-    def gate(self) -> int:
-        """One of the feed-forward's halves."""
-        return self.attended + self.slices(self.p.heads * self.p.head_size)
+    def gate(self, pump: int) -> int:
+        """Return that of one of the feed-forward's halves."""
+        return self.attended(self.p.together) + pump * self.slices(self.p.feed_forward)
 
     @property
     def numbers_depth(self) -> int:
         """Slices of numbers."""
-        return self.gate + self.slices(self.p.feed_forward)
+        return self.gate(self.p.together)
 
     # Sums of the compute units.
 
-    @property
-    def linear_sums(self) -> int:
+    def linear_sums(self, pump: int) -> int:
         """Of a linear layer."""
-        return 0
+        return pump * self.slices(self.p.longest_rounds * self.p.block)
 
     @property
     def linear_end(self) -> int:
         """Behind those of a linear layer."""
-        return self.slices(self.p.longest_rounds * self.p.block)
+        return self.linear_sums(self.p.together)
 
     def scores(self, turn: int, pump: int) -> int:
         """Of a query and all keys; attention's vectors have two places, used in turns."""
@@ -92,15 +91,15 @@ class Places:
         """A norm's weights."""
         return 0
 
-    @property
-    def smoothing(self) -> int:
+    def smoothing(self, pump: int) -> int:
         """Smoothing factors of all heads."""
-        return self.norm + self.slices(self.p.positions(self.p.width) * self.p.block)
+        before = self.p.positions(self.p.width) + pump * self.p.factors_positions
+        return self.norm + self.slices(before * self.p.block)
 
     def rows(self, turn: int) -> int:
         """Row scales of a linear layer; the next one's come while these are in use."""
-        heads = self.p.positions(self.p.kv_heads * self.p.head_size)
-        return self.smoothing + self.slices((heads + turn * self.p.longest_rounds) * self.p.block)
+        before = turn * self.p.longest_rounds * self.p.block
+        return self.smoothing(self.p.together) + self.slices(before)
 
     def key_scales(self, turn: int) -> int:
         """Scales of a head's keys, and as many of its values behind them."""
@@ -123,14 +122,14 @@ class Places:
 
     # Inputs of the compute units; each begins with a word.
 
-    @property
-    def vector_inputs(self) -> int:
+    def vector_inputs(self, pump: int) -> int:
         """Of a linear layer."""
-        return 0
+        return pump * self.slices(self.p.e4m3.width)
 
     def query_inputs(self, turn: int, pump: int) -> int:
         """Codes of a query."""
-        return self.slices(self.p.e4m3.width + (2 * turn + pump) * self.p.head_size)
+        before = self.vector_inputs(self.p.together)
+        return before + (2 * turn + pump) * self.slices(self.p.head_size)
 
     def probability_inputs(self, turn: int, pump: int) -> int:
         """Probabilities of a head."""

@@ -43,7 +43,8 @@ class SumAccumulator(Unit):
     ending : In(1)
         The last group of a linear layer is under way.
     complete : Out
-        While it is, how many results of it have their places: they come front to back.
+        While it is, below which place results of it have come: they do so front to back. Of two
+        inputs that says nothing of the second one's.
 
     Raises
     ------
@@ -72,7 +73,7 @@ class SumAccumulator(Unit):
     def tag_layout(p: P3llmParameters) -> data.StructLayout:
         """Return what sums are: ``weighted`` by a scale, ``more`` of what is at `place`.
 
-        A row's ``final`` ones complete it.
+        A row's ``final`` ones complete it, and are followed by `complete`.
         """
         return data.StructLayout(
             {

@@ -333,6 +333,8 @@ class VectorUnit(Unit):
             m.d.sync += scales[held.scalar].eq(self.e4m3.results.payload.scale)
         with m.If(self.scaling.results.valid):
             m.d.sync += largest[held.scalar].eq(self.scaling.results.payload.largest)
+        if p.vocabulary and p.together > 1:
+            m.d.comb += self.largest.request.eq(held.scalar)
         of_scores = held.operation == NpuOperation.SCORES
         of_head = held.operation == NpuOperation.HEAD
         # A score is in base 2.

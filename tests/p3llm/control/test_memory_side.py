@@ -1,6 +1,7 @@
 """The memory's side of a layer at SmolLM2's dimensions, without the NPU: where its cycles go."""
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -63,9 +64,10 @@ def memory_side(p: P3llmParameters, position: int) -> list[tuple[dict[str, Any],
 
 
 @pytest.mark.full
-def test_every_lost_cycle_has_its_reason() -> None:
+@pytest.mark.parametrize("batch", [1, 2])
+def test_every_lost_cycle_has_its_reason(batch: int) -> None:
     """Columns, scales and inputs; refreshes; rounds that are too short for their sums."""
-    p = PRESETS["smollm2"]
+    p = replace(PRESETS["smollm2"], batch=batch)
     timing = p.channel.timing
     refresh = timing.ras + timing.rp + timing.rfc + timing.rcd + 2 * timing.rrd
     for line, counts in memory_side(p, POSITION):

@@ -84,7 +84,7 @@ def run(p: P3llmParameters, said: dict[str, Any], token: int, seed: int) -> Trac
                 told["address"] = ctx.get(unit.word_address)
                 for name in ("scales", "scales_address", "numbers", "place"):
                     told[name] = ctx.get(getattr(unit.reads, name))
-                for name in ("place", "more", "weighted", "scales", "part"):
+                for name in ("place", "more", "final", "weighted", "scales", "part"):
                     told[f"tag_{name}"] = ctx.get(getattr(unit.tag, name))
                 assert bool(ctx.get(unit.tag.valid)) is (told["operation"] is Op.READ_RESULT)
                 trace.commands.append((cycle, told))
@@ -174,6 +174,33 @@ def test_a_linear_layer_goes_group_by_group(seed: int) -> None:
     check_sums(p, trace, places, both=False, units=p.units)
     scaled = [one["tag_scales"] for one in trace.of(Op.READ_RESULT)][::2]
     assert scaled == [scale for one in sums for scale in one[3]]
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_linear_layer_meets_two_requests(seed: int) -> None:
+    """Both inputs of a group before its columns; each column comes once, sums of both behind it."""
+    p = replace(TINY, batch=2)
+    said = given(outers=2, rounds=3, steps=4, both=1, inputs=[5, 50], sums=[30, 90])
+    trace = run(p, said, 9, seed)
+    words, halves = 4 * 4 // p.word, p.channel.unit.steps * 4 // p.word
+    inputs = [
+        (first + outer * words + i, pump * halves + i)
+        for outer in range(2)
+        for pump, first in enumerate(said["inputs"])
+        for i in range(words)
+    ]
+    assert [(one["address"], one["word"]) for one in trace.of(Op.WRITE_INPUT)] == inputs
+    positions = [one[1] for one in linear(p, said) if one[0] == "multiply"]
+    assert [one["position"] for one in trace.of(Op.MULTIPLY)] == positions
+    sums = [
+        ([place + 2 * p.units * round_ for place in said["sums"]], outer > 0)
+        for outer in range(2)
+        for round_ in range(3)
+    ]
+    check_sums(p, trace, sums, both=True, units=p.units)
+    # The NPU follows the first request's sums of the last group: the others come between them.
+    followed = [one["tag_place"] for one in trace.of(Op.READ_RESULT) if one["tag_final"]]
+    assert followed == list(range(30, 30 + 3 * 2 * p.units))
 
 
 @pytest.mark.parametrize(("seed", "token"), [(0, 9), (1, 63), (2, 64), (3, 100)])

@@ -11,29 +11,48 @@ from tests.p3llm.test_small_layer import smallest
 
 
 def found(p: P3llmParameters, texts: list[np.ndarray]) -> list[tuple[int, int]]:
-    """Return token and sum of each text's sums, which come in two pieces."""
+    """Return token and sum of each text's sums, which come in two pieces.
+
+    Those of two requests come piece by piece in turns.
+    """
     unit, given = LargestSum(parameters=p), []
 
-    async def bench(ctx) -> None:
-        for sums in texts:
-            slices = sums.view(np.uint32).reshape(-1, p.lanes).tolist()
-            for number, one in enumerate(slices):
-                last = number in (0, len(slices) - 1)
-                ctx.set(unit.strobe, 1)
-                ctx.set(unit.last, last)
-                ctx.set(unit.values, one)
-                await ctx.tick()
-                ctx.set(unit.strobe, 0)
-                # A piece ends when its last slice counts, some cycles later.
-                waits = 0
-                while last and not ctx.get(unit.compared):
-                    waits += 1
-                    assert waits < 9
-                    await ctx.tick()
-            given.append((ctx.get(unit.token), ctx.get(unit.sum)))
-            ctx.set(unit.clear, 1)
+    def of(ctx, request: int) -> None:
+        if p.together > 1:
+            ctx.set(unit.request, request)
+
+    async def piece(ctx, slices: list[list[int]]) -> None:
+        for number, one in enumerate(slices):
+            last = number == len(slices) - 1
+            ctx.set(unit.strobe, 1)
+            ctx.set(unit.last, last)
+            ctx.set(unit.values, one)
             await ctx.tick()
-            ctx.set(unit.clear, 0)
+            ctx.set(unit.strobe, 0)
+            # A piece ends when its last slice counts, some cycles later.
+            waits = 0
+            while last and not ctx.get(unit.compared):
+                waits += 1
+                assert waits < 9
+                await ctx.tick()
+
+    async def bench(ctx) -> None:
+        for first in range(0, len(texts), p.together):
+            slices = [
+                sums.view(np.uint32).reshape(-1, p.lanes).tolist()
+                for sums in texts[first : first + p.together]
+            ]
+            for part in (slice(1), slice(1, None)):
+                for request, own in enumerate(slices):
+                    of(ctx, request)
+                    await piece(ctx, own[part])
+            for request in range(len(slices)):
+                of(ctx, request)
+                await ctx.delay(0)
+                given.append((ctx.get(unit.token), ctx.get(unit.sum)))
+                ctx.set(unit.clear, 1)
+                await ctx.tick()
+                ctx.set(unit.clear, 0)
 
     simulator = Simulator(unit)
     simulator.add_clock(1e-6)
@@ -42,10 +61,10 @@ def found(p: P3llmParameters, texts: list[np.ndarray]) -> list[tuple[int, int]]:
     return given
 
 
-@pytest.mark.parametrize("lanes", [2, 4])
-def test_the_first_of_the_largest_sums_is_found(lanes: int) -> None:
-    """Of both signs, of one, equal ones, zeros of both signs."""
-    p = smallest(1, lanes=lanes, vocabulary=29)
+@pytest.mark.parametrize(("lanes", "batch"), [(2, 1), (4, 1), (2, 2)])
+def test_the_first_of_the_largest_sums_is_found(lanes: int, batch: int) -> None:
+    """Of both signs, of one, equal ones, zeros of both signs; of one request and of two."""
+    p = smallest(1, lanes=lanes, vocabulary=29, batch=batch)
     rng = np.random.default_rng(lanes)
     texts = [rng.normal(size=p.filled_vocabulary) for _ in range(4)]
     texts += [-np.abs(text) for text in texts]

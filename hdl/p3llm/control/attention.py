@@ -1,0 +1,236 @@
+"""Attention's lines: pair after pair of a group's query heads, request after request."""
+
+from dataclasses import dataclass
+
+from hdl.p3llm.control.lines import Lines
+from hdl.p3llm.npu.npu_instructions import NpuOperation
+from hdl.p3llm.pim.operand_decoder import Mode
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One or two query heads of a key/value head, and which places are theirs.
+
+    Members
+    -------
+    request : int
+        Whose tokens they attend to.
+    pump : int
+        Which of the places of requests under way has its queries.
+    head : int
+        Key/value head.
+    first, count : int
+        First query head, and how many.
+    turn, side : int
+        Which of two places: of what is the pair's, and of the scales of its key/value head.
+    opens : bool
+        It is the first of its key/value head.
+    """
+
+    request: int
+    pump: int
+    head: int
+    first: int
+    count: int
+    turn: int
+    side: int
+    opens: bool
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Lines of the requests under way.
+
+    Pairs overlap: while the units multiply one pair's queries by the keys, the NPU takes the
+    softmax of the pair before, whichever request that is of.
+
+    Parameters
+    ----------
+    lines : Lines
+        To which they are added.
+    requests : range
+        The requests, one behind the other.
+    """
+
+    lines: Lines
+    requests: range
+
+    @property
+    def pairs(self) -> list[Pair]:
+        """All pairs in their order."""
+        members, kv_heads = self.lines.p.members, self.lines.p.kv_heads
+        pairs: list[Pair] = []
+        for pump, request in enumerate(self.requests):
+            for head in range(kv_heads):
+                for first in range(0, members, 2):
+                    pairs.append(
+                        Pair(
+                            request=request,
+                            pump=pump,
+                            head=head,
+                            first=head * members + first,
+                            count=min(2, members - first),
+                            turn=len(pairs) % 2,
+                            side=(pump * kv_heads + head) % 2,
+                            opens=first == 0,
+                        )
+                    )
+        return pairs
+
+    def attend(self) -> None:
+        """Let each pair attend; the first one's key and value are quantised already."""
+        pairs = self.pairs
+        # Vectors of two pairs have places: one pair's scores are made while the other's wait.
+        for number, pair in enumerate(pairs[:2]):
+            if number > 0:
+                self.codes(pair)
+            self._queries(pair)
+            self._append(pair)
+            if number == 0:
+                self._scores(pair)
+        for number, pair in enumerate(pairs):
+            for following in pairs[number + 1 : number + 2]:
+                self._scores(following)
+            # A new head's token is written while the NPU makes probabilities, which the next
+            # product waits for.
+            for following in pairs[number + 2 : number + 3]:
+                self.codes(following)
+                self._append(following)
+            self._shares(pair)
+            # Queries of the pair after next: the place of this one's is free.
+            for following in pairs[number + 2 : number + 3]:
+                self._queries(following)
+            self._weighted(pair)
+            # A pair late, so that the NPU never waits for sums that were just begun.
+            if number > 0:
+                self._outputs(pairs[number - 1])
+        self._outputs(pairs[-1])
+
+    def factors(self, pump: int) -> None:
+        """Give a request's smoothing factors to the units that use them."""
+        p, places = self.lines.p, self.lines.places
+        for head in range(p.kv_heads):
+            factors = places.smoothing(pump) + places.slices(head * p.head_size)
+            self.lines.operate(
+                NpuOperation.FACTORS, p.head_size, ["smoothing"], factors=factors, head=head
+            )
+
+    def codes(self, pair: Pair) -> None:
+        """Smooth and quantise a new head's key, quantise its value."""
+        p, places = self.lines.p, self.lines.places
+        if not pair.opens:
+            return
+        # All queries of the request before have been smoothed: the first request's factors came
+        # during its linear layer.
+        if pair.pump > 0 and pair.head == 0:
+            self.factors(pair.pump)
+        for operation, skipped in ((NpuOperation.KEY, 0), (NpuOperation.VALUE, p.kv_heads)):
+            source = places.projected(pair.pump)
+            self.lines.operate(
+                operation,
+                p.head_size,
+                (),
+                ["codes"],
+                request=pair.request,
+                source=source + places.slices((skipped + pair.head) * p.head_size),
+                head=pair.head,
+            )
+
+    def _append(self, pair: Pair) -> None:
+        """Write a new head's key and value: the token's queries meet them as well."""
+        p = self.lines.p
+        if pair.opens:
+            self.lines.append(
+                ["codes"],
+                request=pair.request,
+                base=p.key_base(pair.head, pair.request),
+                values=p.value_base(pair.head, pair.request),
+            )
+
+    def _queries(self, pair: Pair) -> None:
+        """Turn, smooth and quantise the queries."""
+        p, places = self.lines.p, self.lines.places
+        first = 2 * p.kv_heads + pair.first
+        for pump in range(pair.count):
+            source = places.projected(pair.pump)
+            self.lines.operate(
+                NpuOperation.QUERY,
+                p.head_size,
+                (),
+                [f"query_{pair.turn}"],
+                request=pair.request,
+                source=source + places.slices((first + pump) * p.head_size),
+                target=places.query_inputs(pair.turn, pump),
+                scalar=2 * pair.turn + pump,
+                head=pair.head,
+            )
+
+    def _scores(self, pair: Pair) -> None:
+        """Multiply the queries by the keys."""
+        places, turn, side = self.lines.places, pair.turn, pair.side
+        # The scales stay for a head's other pairs; the next head's have a place of their own.
+        again = not pair.opens
+        self.lines.multiply(
+            Mode.QK,
+            [f"query_{turn}"],
+            [f"scores_{turn}"] + [f"scales_{side}"] * (not again),
+            request=pair.request,
+            base=self.lines.p.key_base(pair.head, pair.request),
+            both=pair.count - 1,
+            scaled=again,
+            outers=1,
+            inputs=[places.words(places.query_inputs(turn, pump)) for pump in range(2)],
+            sums=[places.results(places.scores(turn, pump)) for pump in range(2)],
+            columns=[
+                places.columns(scales)
+                for scales in (places.key_scales(side), places.value_scales(side))
+            ],
+        )
+
+    def _shares(self, pair: Pair) -> None:
+        """Make probabilities of scores."""
+        places, turn, side = self.lines.places, pair.turn, pair.side
+        for pump in range(pair.count):
+            self.lines.operate(
+                NpuOperation.SCORES,
+                0,
+                [f"scores_{turn}", f"scales_{side}"],
+                [f"probabilities_{turn}"],
+                request=pair.request,
+                target=places.probability_inputs(turn, pump),
+                sums=places.scores(turn, pump),
+                factors=places.key_scales(side),
+                value_scales=places.value_scales(side),
+                scalar=2 * turn + pump,
+            )
+
+    def _weighted(self, pair: Pair) -> None:
+        """Multiply the probabilities by the values."""
+        places, turn = self.lines.places, pair.turn
+        self.lines.multiply(
+            Mode.PV,
+            [f"probabilities_{turn}"],
+            [f"heads_{turn}"],
+            request=pair.request,
+            base=self.lines.p.value_base(pair.head, pair.request),
+            both=pair.count - 1,
+            outers=1,
+            rounds=1,
+            inputs=[places.words(places.probability_inputs(turn, pump)) for pump in range(2)],
+            sums=[places.results(places.heads(turn, pump)) for pump in range(2)],
+        )
+
+    def _outputs(self, pair: Pair) -> None:
+        """Make numbers of the heads' sums."""
+        p, places = self.lines.p, self.lines.places
+        for pump in range(pair.count):
+            target = places.attended(pair.pump)
+            self.lines.operate(
+                NpuOperation.HEAD,
+                p.head_size,
+                [f"heads_{pair.turn}"],
+                (),
+                sums=places.heads(pair.turn, pump),
+                target=target + places.slices((pair.first + pump) * p.head_size),
+                scalar=2 * pair.turn + pump,
+            )

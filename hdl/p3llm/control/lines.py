@@ -1,0 +1,160 @@
+"""Lines of a program: what memory and NPU do, each in its order, and when a line may begin."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from amaranth.lib import data
+from amaranth.utils import bits_for
+
+from hdl.p3llm.control.memory_instructions import MEMORY_INSTRUCTION, MemoryOperation
+from hdl.p3llm.npu.npu_instructions import NPU_INSTRUCTION, NpuOperation
+from hdl.p3llm.npu.places import Places
+from hdl.p3llm.parameters import P3llmParameters
+from hdl.p3llm.pim.operand_decoder import Mode
+
+LEAST_BITS = 10
+"""Bits of a number of lines, if these are enough."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """An instruction of one side.
+
+    Members
+    -------
+    instruction : dict
+        Its fields.
+    request : int
+        Whose position counts.
+    reads, writes : frozenset
+        What both sides share of that which it reads and writes.
+    after : int
+        Lines of the other side that must be done before.
+    """
+
+    instruction: dict[str, Any]
+    request: int
+    reads: frozenset[str]
+    writes: frozenset[str]
+    after: int
+
+
+@dataclass
+class Lines:
+    """Two lists of lines, one a side. What a line waits for follows from what both sides do.
+
+    Parameters
+    ----------
+    p : P3llmParameters
+        Dimensions.
+
+    Members
+    -------
+    memory, npu : list
+        Lines of both sides.
+    """
+
+    p: P3llmParameters
+    memory: list[Line] = field(default_factory=list)
+    npu: list[Line] = field(default_factory=list)
+
+    @property
+    def places(self) -> Places:
+        """Where vectors stand."""
+        return Places(self.p)
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Lines so far, of memory and NPU."""
+        return len(self.memory), len(self.npu)
+
+    @property
+    def bits(self) -> int:
+        """Bits of a number of lines."""
+        return max(LEAST_BITS, bits_for(max(self.counts)))
+
+    @property
+    def layouts(self) -> tuple[data.StructLayout, data.StructLayout]:
+        """Of a line of memory and of NPU: how many of the other side's are done before it begins.
+
+        And the instruction, and whose position counts.
+        """
+        memory, npu = (
+            data.StructLayout(
+                {"after": self.bits, "instruction": instruction, "request": range(self.p.batch)}
+            )
+            for instruction in (MEMORY_INSTRUCTION, NPU_INSTRUCTION)
+        )
+        return memory, npu
+
+    @property
+    def encoded(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Both sides' lines as bits."""
+        memory, npu = (
+            tuple(
+                layout.const(
+                    {"after": line.after, "instruction": line.instruction, "request": line.request}
+                )
+                .as_value()
+                .value
+                for line in lines
+            )
+            for lines, layout in zip((self.memory, self.npu), self.layouts, strict=True)
+        )
+        return memory, npu
+
+    @staticmethod
+    def _line(
+        instruction: dict[str, Any],
+        request: int,
+        others: list[Line],
+        reads: Sequence[str],
+        writes: Sequence[str],
+    ) -> Line:
+        """Return a line that waits for the others' last one in whose way it would be."""
+        mine, changed = {*reads, *writes}, set(writes)
+        conflicts = [
+            number
+            for number, other in enumerate(others, start=1)
+            if other.writes & mine or other.reads & changed
+        ]
+        after = max(conflicts, default=0)
+        return Line(instruction, request, frozenset(reads), frozenset(writes), after)
+
+    def operate(
+        self,
+        operation: NpuOperation,
+        numbers: int = 0,
+        reads: Sequence[str] = (),
+        writes: Sequence[str] = (),
+        *,
+        request: int = 0,
+        **fields: Any,
+    ) -> None:
+        """Add an operation of the NPU on a vector of some numbers."""
+        given = {"operation": operation, "count": numbers // self.p.lanes, **fields}
+        self.npu.append(self._line(given, request, self.memory, reads, writes))
+
+    def append(self, reads: Sequence[str], *, request: int, **fields: Any) -> None:
+        """Add an append of a token's key and value."""
+        given = {"operation": MemoryOperation.APPEND, **fields}
+        self.memory.append(self._line(given, request, self.npu, reads, ()))
+
+    def multiply(
+        self,
+        mode: Mode,
+        reads: Sequence[str],
+        writes: Sequence[str],
+        *,
+        request: int = 0,
+        **fields: Any,
+    ) -> None:
+        """Add a product."""
+        given = {"operation": MemoryOperation.PRODUCT, "mode": mode, **fields}
+        self.memory.append(self._line(given, request, self.npu, reads, writes))
+
+    def fetch(self, base: int, numbers: int, name: str, place: int) -> None:
+        """Add a product without columns, but for its tail: FP16 numbers from the banks."""
+        columns, tail = [self.places.columns(place), 0], self.p.positions(numbers)
+        self.multiply(Mode.LINEAR, (), [name], base=base, tail=tail, columns=columns)
