@@ -18,10 +18,10 @@ from golden.meadow.attention_pipeline import (
     slot_cycles,
 )
 from golden.meadow.tile.requantisation import quantised
-from hdl.meadow.attention_parameters import AttentionParameters
+from hdl.meadow.attention_parameters import AttentionParameters, BlockMode
 from testbenches.applicable import only_if
 from testbenches.bench import context
-from testbenches.meadow.attention_bench import AttentionBench, Block
+from testbenches.meadow.attention_bench import AttentionBench, Block, StageBlock
 from testbenches.streams import PAUSES
 
 Reals = NDArray[np.float64]
@@ -220,12 +220,33 @@ async def feed_forward(dut: Any) -> None:
     assert cycles >= least, (cycles, least)
 
 
+@cocotb.test()
+async def stages(dut: Any) -> None:
+    """Attention of SmolLM2 by its stages, one alone behind the other, then by the pipeline."""
+    bench = AttentionBench(dut, "stages")
+    p = bench.p
+    heads, shared = heads_of(p)
+    tokens = min(p.tokens, 2 * p.lanes + 1, most_tokens(p, width(p)))
+    sizes = {"tokens": tokens, "context": min(p.features, 65), "heads": heads, "shared": shared}
+    block = real_block(p, 14, **sizes)
+    await bench.run([*stages_of(block, p, wide=True), block])
+
+
+def stages_of(block: AttentionBlock, p: AttentionParameters, *, wide: bool) -> list[Block]:
+    """Return a block stage by stage; probabilities of more than an octet are wide."""
+    wide = wide or p.probability_bits > 8
+    alone = (BlockMode.SCORES, BlockMode.SOFTMAX, BlockMode.OUTPUTS)
+    return [StageBlock(block=block, mode=mode, wide=wide) for mode in alone]
+
+
 async def run_stalled(dut: Any, source: str, sink: str) -> None:
-    """Random blocks of both modes, in either sequence."""
+    """Random blocks of all modes, in any sequence."""
     bench = AttentionBench(dut, f"stalls {source} {sink}", (source, sink))
-    rng = bench.bench.numpy_rng
-    await bench.run([random_linear(bench.p, rng), random_block(bench.p, rng)])
-    await bench.run([random_block(bench.p, rng), random_linear(bench.p, rng)])
+    p, rng = bench.p, bench.bench.numpy_rng
+    for _ in range(2):
+        blocks: list[Block] = [random_linear(p, rng), random_block(p, rng)]
+        blocks += stages_of(random_block(p, rng), p, wide=bool(rng.random() < 0.5))
+        await bench.run([blocks[place] for place in rng.permutation(len(blocks))])
 
 
 @cocotb.test()
@@ -248,10 +269,10 @@ async def resets(dut: Any) -> None:
     bench = AttentionBench(dut, "resets", ("random", "random"))
     rng = bench.bench.numpy_rng
     block = random_block(bench.p, rng)
-    for begun in (block, random_linear(bench.p, rng)) * 2:
+    for begun in (block, random_linear(bench.p, rng), *stages_of(block, bench.p, wide=False)):
         await bench.bench.reset()
         bench.load(begun)
         bench.command(begun)
         for _cycle in range(bench.bench.rng.randint(1, 3 * slot_cycles(block, bench.p) + 300)):
             await bench.bench.step()
-    await bench.run([block])
+    await bench.run([block, *stages_of(block, bench.p, wide=False)])

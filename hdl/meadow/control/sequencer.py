@@ -6,8 +6,8 @@ from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
+from hdl.meadow.attention_parameters import BlockMode
 from hdl.meadow.parameters import Combine, Kind, MeadowParameters, Reader
-from hdl.meadow.tile.element_parameters import Mode
 from hdl.stream.connect import every
 from hdl.unit import Unit
 
@@ -137,7 +137,7 @@ class Sequencer(Unit):
         blocks = (now.kind == Kind.GEMM) | tphs
         m.d.comb += [
             self.commands.payload.eq(block),
-            self.commands.payload.mode.eq(Mux(tphs, Mode.PIPELINED, Mode.GEMM)),
+            self.commands.payload.mode.eq(Mux(tphs, BlockMode.PIPELINED, BlockMode.GEMM)),
         ]
         # Tokens are rows of words; results come tile by tile, of each all tokens.
         rows = {"inner": now.words, "step": 1, "outer": block.tokens, "stride": now.words}
