@@ -15,7 +15,7 @@ from hdl.meadow.tile.parallel_processing_element import ParallelProcessingElemen
 from hdl.meadow.tile.pipelined_softmax import EXPONENTIAL_BITS, PipelinedSoftmax
 from hdl.meadow.tile.query_stage import QueryStage
 from hdl.stream.collector import Collector
-from hdl.stream.connect import buffered, connect_streams
+from hdl.stream.connect import buffered, connect_registered, connect_streams
 from hdl.unit import Unit
 
 
@@ -166,13 +166,14 @@ class TokenLane(Unit):
     def _features(self, m: Module) -> Any:
         """Return a row's scores or probabilities one by one, out of its words."""
         p, command, rows = self.parameters, self.command, self.rows
-        features = stream.Signature(p.feature_layout).create()
+        features, held = (stream.Signature(p.feature_layout).create() for _ in range(2))
         feature, last, taken = Signal(range(p.features)), Signal(), Signal()
         # The word stands at its queue's output: its elements are looked at in turn.
         element = feature[: exact_log2(p.size)]
         m.d.comb += [
             last.eq(feature + 1 == command.context),
-            features.valid.eq(rows.valid),
+            # A query is a word, and is not taken apart.
+            features.valid.eq(rows.valid & (command.mode != BlockMode.SCORES)),
             features.payload.value.eq(Array(rows.payload.word)[element]),
             features.payload.last.eq(last),
             taken.eq(features.valid & features.ready),
@@ -180,7 +181,9 @@ class TokenLane(Unit):
         ]
         with m.If(taken):
             m.d.sync += feature.eq(Mux(last, 0, feature + 1))
-        return features
+        # Between the choice of an element and the stage that takes it.
+        connect_registered(m, features, held)
+        return held
 
     def _outputs(self, m: Module, results: Any, passed: Any) -> None:
         """Collect a row of results in words, or pass on what GEMM made instead of a query."""
