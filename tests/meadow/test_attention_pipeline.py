@@ -111,7 +111,7 @@ def test_cycles_are_the_papers() -> None:
 def test_rows_are_dealt_by_groups_then_by_words() -> None:
     """Two heads of three tokens with five scores, two tokens a group, four scores a word."""
     p = AttentionParameters(lanes=2, element=ElementParameters(multipliers=4))
-    head, token, score = np.ix_([1, 2], [1, 2, 3], np.arange(5))
+    head, token, score = np.ix_(np.arange(1, 3), np.arange(1, 4), np.arange(5))
     first, second = row_words(100 * head + 10 * token + score, p).reshape(2, 6, 4).tolist()
     assert first[:2] == [[110, 111, 112, 113], [120, 121, 122, 123]]
     assert first[2:4] == [[114, 0, 0, 0], [124, 0, 0, 0]]
