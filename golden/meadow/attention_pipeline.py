@@ -139,14 +139,40 @@ def wide_queries(block: AttentionBlock, p: AttentionParameters) -> Integers:
     return wide_linear(layer, p)
 
 
-def attend(block: AttentionBlock, p: AttentionParameters) -> Integers:
-    """Return the outputs of all heads in INT8, shape (heads, tokens, size)."""
+@dataclass(frozen=True, eq=False)
+class AttentionStages:
+    """What the stages of attention make, head by head.
+
+    Members
+    -------
+    queries : numpy.ndarray
+        INT8, rotated, shape (heads, tokens, size).
+    scores, probabilities : numpy.ndarray
+        INT8, and steps of ``2**-probability_bits``, shape (heads, tokens, context).
+    outputs : numpy.ndarray
+        INT8, shape (heads, tokens, size).
+    """
+
+    queries: Integers
+    scores: Integers
+    probabilities: Integers
+    outputs: Integers
+
+
+def attention_stages(block: AttentionBlock, p: AttentionParameters) -> AttentionStages:
+    """Return what every stage makes of a block."""
     queries = to_int8(wide_queries(block, p), *block.factors[0])
     keys, values = _shared(block.keys, block), _shared(block.values, block)
     scores = to_int8(np.matmul(queries, keys.swapaxes(1, 2)), *block.factors[1])
     keep = np.broadcast_to(block.seen, scores.shape)
     shares = softmax(scores, keep, block.table, p.softmax)
-    return to_int8(np.matmul(shares, values), *block.factors[2])
+    outputs = to_int8(np.matmul(shares, values), *block.factors[2])
+    return AttentionStages(queries, scores, shares, outputs)
+
+
+def attend(block: AttentionBlock, p: AttentionParameters) -> Integers:
+    """Return the outputs of all heads in INT8, shape (heads, tokens, size)."""
+    return attention_stages(block, p).outputs
 
 
 def exact_attention(
@@ -246,6 +272,20 @@ def weight_words(query: Integers, p: AttentionParameters) -> Integers:
     """
     parts = query.reshape(-1, p.slices, p.size, p.size // HALVES, HALVES)
     return parts.transpose(3, 0, 4, 1, 2).reshape(-1, p.size)
+
+
+def row_words(rows: Integers, p: AttentionParameters) -> Integers:
+    """Return rows [heads, tokens, elements] in the order of the pipeline's port.
+
+    By heads, groups of tokens, words of a row, tokens of a group, shape (words, size); a row's last
+    word is filled up with zeros.
+    """
+    heads, tokens, elements = rows.shape
+    words = np.pad(rows, ((0, 0), (0, 0), (0, -elements % p.size)))
+    words = words.reshape(heads, tokens, -1, p.size).swapaxes(1, 2)
+    groups = (words[:, :, first : first + p.lanes] for first in range(0, tokens, p.lanes))
+    in_turn = np.concatenate([group.reshape(heads, -1, p.size) for group in groups], axis=1)
+    return in_turn.reshape(-1, p.size)
 
 
 def slot_cycles(block: AttentionBlock, p: AttentionParameters) -> int:

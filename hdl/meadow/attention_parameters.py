@@ -3,10 +3,10 @@
 from typing import Annotated
 
 from amaranth.hdl import signed, unsigned
-from amaranth.lib import data
+from amaranth.lib import data, enum
 from amaranth.utils import bits_for, ceil_log2
 
-from hdl.meadow.tile.element_parameters import OPERAND, SCALE_BITS, ElementParameters, Mode
+from hdl.meadow.tile.element_parameters import OPERAND, SCALE_BITS, ElementParameters
 from hdl.meadow.tile.pipelined_softmax import PipelinedSoftmaxParameters
 from hdl.nonlinear.rotary_embedding import RotaryEmbeddingParameters
 from hdl.parameters import Parameters, Range, parameter_object, require
@@ -16,6 +16,24 @@ HALVES = 2
 
 RESULT = signed(16)
 """An element of a result: INT8, or as wide as a requantiser's where a command says so."""
+
+OCTETS = RESULT.width // OPERAND.width
+"""Words of memory that a word of wide results takes, that of the lower octets first."""
+
+
+class BlockMode(enum.Enum, shape=unsigned(3)):
+    """Which stages of the lanes a block goes through."""
+
+    GEMM = 0
+    """The first alone, with weights: a linear layer."""
+    PIPELINED = 1
+    """All of them, chained: attention."""
+    SCORES = 2
+    """The second alone: a GEMM of queries with keys."""
+    SOFTMAX = 3
+    """The third alone: scores to probabilities."""
+    OUTPUTS = 4
+    """The last alone: a GEMM of probabilities with values."""
 
 
 @parameter_object
@@ -146,8 +164,18 @@ class AttentionParameters(Parameters):
 
     @property
     def output_layout(self) -> data.StructLayout:
-        """A token's output of a head; `keep` if there is such a token."""
-        return data.StructLayout({"word": self.result_word_layout, "keep": 1})
+        """A word of a token's row of results; `keep` if there is such a token."""
+        return data.StructLayout({"word": self.result_word_layout, "keep": 1, "last": 1})
+
+    @property
+    def row_words(self) -> int:
+        """Words of a row of scores at most."""
+        return -(-self.features // self.size)
+
+    @property
+    def feature_layout(self) -> data.StructLayout:
+        """A score, a probability or an output; `last` with a row's last."""
+        return data.StructLayout({"value": unsigned(RESULT.width), "last": 1})
 
     @property
     def result_word_layout(self) -> data.ArrayLayout:
@@ -183,7 +211,7 @@ class AttentionParameters(Parameters):
                 "context": range(self.features + 1),
                 "heads": range(self.heads + 1),
                 "members": range(self.heads + 1),
-                "mode": Mode,
+                "mode": BlockMode,
                 "chunks": range(self.chunks + 1),
                 "rotate": 1,
                 "wide": 1,

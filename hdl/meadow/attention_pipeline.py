@@ -6,12 +6,12 @@ from amaranth.hdl import Array, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
-from hdl.meadow.attention_parameters import HALVES, AttentionParameters
+from hdl.meadow.attention_parameters import HALVES, AttentionParameters, BlockMode
 from hdl.meadow.tile.block_buffer import BlockBuffer
-from hdl.meadow.tile.element_parameters import Mode
 from hdl.meadow.tile.group_counter import group_counter
 from hdl.meadow.tile.pass_sequencer import PassSequencer
 from hdl.meadow.tile.pipelined_softmax import EXPONENTIAL_BITS
+from hdl.meadow.tile.row_dealer import RowDealer
 from hdl.meadow.tile.token_lane import TokenLane
 from hdl.meadow.tile.token_store import TokenStore
 from hdl.stream.collector import Collector
@@ -32,6 +32,10 @@ class AttentionPipeline(Unit):
     outputs, in tiles of a head's size, whose results leave at once. So K and V, the projection and
     the feed-forward layers run here too, each by a command of its own.
 
+    The stages of attention can also work one at a time, as the paper's baseline has it: scores by a
+    GEMM of queries with keys, softmax of rows of scores, outputs by a GEMM of probabilities with
+    values. What lies between them leaves with the results, and comes in again by `rows`.
+
     **Throughput** ``max(F, Qc)`` cycles a group, F being the context, or what of it a pass needs
     with `skip`, and Qc = ``size / 2 * chunks``; a block of H heads takes ``(H * ceil(tokens /
     lanes) + 3) * max(F, Qc)`` cycles and some 60 more, behind what comes first: a group's tokens,
@@ -51,15 +55,17 @@ class AttentionPipeline(Unit):
     Members
     -------
     commands : In(stream)
-        A block: its `mode`; `tokens` of `chunks` words a slice, whose positions are the last of
+        A block: its `mode`, a `BlockMode`; `tokens` of `chunks` words a slice, whose positions are
+        the last of
         `context`; `heads`, of which each `members` neighbours share keys and values, or tiles of a
         GEMM's outputs; `rotate`, whether queries, or what a GEMM makes, are rotated; `wide`, of a
-        GEMM alone, whether results have 16 bits instead of 8; `causal`, whether a token sees only
-        what is not behind it; `skip`, whether what no token of a group sees is left out; a `scale`
-        and a `shift` each of queries, scores and outputs. Tokens are at most the context, that is
-        at most `features`; heads are a multiple of members.
+        GEMM of weights, whether results have 16 bits instead of 8, and of `OUTPUTS`, whether
+        probabilities have two octets; `causal`, whether a token sees only what is not behind it;
+        `skip`, of a pipelined block alone, whether what no token of a group sees is left out; a
+        `scale` and a `shift` each of queries, scores and outputs. Tokens are at most the context,
+        that is at most `features`; heads are a multiple of members.
     entries : In(stream)
-        For each block of attention a table of 256 exponentials.
+        For each block of attention, or of softmax, a table of 256 exponentials.
     tokens : In(stream)
         For each block its tokens, ``slices * chunks`` words each: word i is word i // slices of
         slice i % slices. A lane's tokens are at most `lane_words` words of a slice.
@@ -68,8 +74,14 @@ class AttentionPipeline(Unit):
         outputs a word for each slice; `last` with a head's last.
     keys, values : In(stream)
         For each key-value head a word for each token of the context; `last` with a head's last.
+    rows : In(stream)
+        For a stage that works alone, in the order of the results: rotated queries in INT8, INT8
+        scores, or probabilities, of two octets the word of the lower ones first. `last` is not
+        looked at.
     results : Out(stream)
-        For each head or tile, for each token its output; `last` with a block's last.
+        For each head or tile, for each token its output; `last` with a block's last. Of scores and
+        probabilities for each head, for each group of tokens, for each word of a row, for each
+        token of the group that word; a row's last word is filled up with zeros.
     sums : Out(struct)
         What the first lane's queries or results are made of: each `pair` of neighbours as exact
         sums, with a `strobe`, long before the word that they become part of. They do not wait.
@@ -82,7 +94,7 @@ class AttentionPipeline(Unit):
 
     def __init__(self, *, parameters: AttentionParameters) -> None:
         self.parameters = p = parameters
-        words = ("tokens", "query_weights", "keys", "values")
+        words = ("tokens", "query_weights", "keys", "values", "rows")
         super().__init__(
             {
                 "commands": In(stream.Signature(p.command_layout)),
@@ -108,13 +120,24 @@ class AttentionPipeline(Unit):
 
         lanes = [TokenLane(parameters=p) for _ in range(p.lanes)]
         m.submodules.tokens = store = TokenStore(parameters=p)
-        m.d.comb += [store.command.eq(command), store.start.eq(start)]
+        m.submodules.rows = dealer = RowDealer(parameters=p)
+        whole = command.mode == BlockMode.PIPELINED
+        weighs = whole | (command.mode == BlockMode.GEMM)
+        m.d.comb += [
+            store.command.eq(command),
+            dealer.command.eq(command),
+            # What comes in as tokens and weights, and what as rows.
+            store.start.eq(start & weighs),
+            dealer.start.eq(start & ~weighs),
+        ]
         connect_streams(m, self.tokens, store.tokens)
+        connect_streams(m, self.rows, dealer.rows)
         for number, lane in enumerate(lanes):
             m.submodules[f"lane_{number}"] = lane
             # A lane's number is an input and no parameter: the lanes stay one module.
             m.d.comb += [lane.lane.eq(number), lane.command.eq(command)]
             connect_streams(m, getattr(store, f"lane_{number}"), lane.inputs)
+            connect_streams(m, getattr(dealer, f"lane_{number}"), lane.rows)
 
         m.submodules.weights = words = Collector(
             shape=p.element.word_layout, items=HALVES * p.slices
@@ -126,10 +149,14 @@ class AttentionPipeline(Unit):
             self.query_weights.ready.eq(words.items.ready),
         ]
         # Keys and values outlive a head that shares them; weights are one head's.
-        sources = {"keys": self.keys, "values": self.values, "weights": words.groups}
-        for name, source in sources.items():
-            shared = name != "weights"
-            buffer = self._buffer(m, name, source, command, start, shared=shared)
+        for name, source, wanted in (
+            ("keys", self.keys, whole | (command.mode == BlockMode.SCORES)),
+            ("values", self.values, whole | (command.mode == BlockMode.OUTPUTS)),
+            ("weights", words.groups, weighs),
+        ):
+            # Passes over what does not come would wait for ever.
+            begins, shared = start & wanted, name != "weights"
+            buffer = self._buffer(m, name, source, command, begins, shared=shared)
             self._multicast(m, buffer.sink, [getattr(lane, name) for lane in lanes])
         self._multicast(m, self.entries, [lane.entries for lane in lanes])
         m.d.comb += self.sums.eq(lanes[0].sums)
@@ -150,8 +177,7 @@ class AttentionPipeline(Unit):
         m.submodules[f"{name}_passes"], m.submodules[f"{name}_buffer"] = sequencer, buffer
         m.d.comb += [
             sequencer.command.eq(command),
-            # A GEMM has no keys: their passes would wait for ever.
-            sequencer.start.eq(start & (command.mode == Mode.PIPELINED) if shared else start),
+            sequencer.start.eq(start),
             buffer.source.valid.eq(source.valid),
             buffer.source.payload.word.eq(Value.cast(payload)),
             buffer.source.payload.last.eq(source.payload.last),
@@ -171,25 +197,25 @@ class AttentionPipeline(Unit):
         """Take the lanes' outputs in turn, leave out what is no token's; return the block's end."""
         p, results = self.parameters, self.results
         lane, head = Signal(range(p.lanes)), Signal(range(p.heads + 1))
-        passes, keep = Signal(), Signal()
+        passes, keep, row_last = Signal(), Signal(), Signal()
         lane_last, head_last = lane == p.lanes - 1, head + 1 == command.heads
-        first, group_last = group_counter(
-            m, "first", command.tokens, p.lanes, ends=passes & lane_last
-        )
+        group_ends = passes & lane_last & row_last
+        first, group_last = group_counter(m, "first", command.tokens, p.lanes, ends=group_ends)
         m.d.comb += [
             # Lanes of a last group that have no token give an output too, which goes nowhere.
             keep.eq(Array(output.payload.keep for output in outputs)[lane]),
+            row_last.eq(Array(output.payload.last for output in outputs)[lane]),
             results.valid.eq(Array(output.valid for output in outputs)[lane] & keep),
             Value.cast(results.payload.word).eq(
                 Array(Value.cast(output.payload.word) for output in outputs)[lane]
             ),
-            results.payload.last.eq(head_last & (first + lane + 1 == command.tokens)),
+            results.payload.last.eq(row_last & head_last & (first + lane + 1 == command.tokens)),
             passes.eq(Array(output.valid for output in outputs)[lane] & (results.ready | ~keep)),
         ]
         for number, output in enumerate(outputs):
             m.d.comb += output.ready.eq((lane == number) & (results.ready | ~keep))
         with m.If(passes):
             m.d.sync += lane.eq(Mux(lane_last, 0, lane + 1))
-            with m.If(lane_last & group_last):
+            with m.If(lane_last & row_last & group_last):
                 m.d.sync += head.eq(Mux(head_last, 0, head + 1))
-        return passes & lane_last & group_last & head_last
+        return group_ends & group_last & head_last

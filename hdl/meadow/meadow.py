@@ -20,7 +20,7 @@ from hdl.meadow.control.combiner import Combiner
 from hdl.meadow.control.normaliser import Normaliser
 from hdl.meadow.control.sequencer import Sequencer
 from hdl.meadow.control.weight_path import WeightPath
-from hdl.meadow.parameters import Combine, Kind, MeadowParameters, Reader
+from hdl.meadow.parameters import Combine, Kind, Matrix, MeadowParameters, Reader
 from hdl.meadow.tile.pipelined_softmax import EXPONENTIAL_BITS
 from hdl.stream.connect import connect_streams
 from hdl.stream.serialiser import Serialiser
@@ -37,6 +37,11 @@ class Meadow(Unit):
     states. A prefill's block of tokens and a decode step's one token are the same instructions.
     Behind the last layer a norm and the vocabulary's matrices by GEMM, whose results go nowhere
     (`COMPARE`): the largest sum of all leaves with `PREDICT`.
+
+    Attention also goes stage by stage, as the paper's baseline: queries by `GEMM`, scores by a GEMM
+    of them with the cached keys, `SOFTMAX` of rows of scores, heads' outputs by a GEMM of the
+    probabilities with the cached values. Scores and probabilities then stand outside; every value
+    is what it is in `TPHS`.
 
     The weights do not wait for instructions: their descriptions are a stream of their own, and
     packets are fetched and unpacked as far ahead as the pipeline's double buffer takes them. Each
@@ -58,21 +63,24 @@ class Meadow(Unit):
     Members
     -------
     instructions : In(stream)
-        `kind`; `block` as a command of `AttentionPipeline`, of which `tokens` count always, and
-        `mode` follows from the kind. Of the activation memory: `source` and `words` of a token's
-        row that is read, `target` and `stride` of rows that are written. `combine` and `lift` as of
-        `Combiner`; `cached`, whether a GEMM's results go to the cache, a head a tile, rather than
-        to the memory. Addresses outside: `vectors` of hidden states, of a norm's weights, or of
-        attention's table of exponentials; `keys` and `values` of the first head's, which are
-        `spacing` apart, and there are `shared` of them; what is cached goes to `keys`. `epsilon` as
-        of `RowScaler`. A GEMM that compares has one token, and is not `cached`.
+        `kind`, and of a GEMM its `matrix`; `block` as a command of `AttentionPipeline`, of which
+        `tokens` count always, and `mode` follows from kind and matrix. Of the activation memory:
+        `source` and `words` of a token's row that is read, `target` and `stride` of rows that are
+        written. `combine` and `lift` as of `Combiner`; `cached`, whether a GEMM's results go to the
+        cache, a head a tile, rather than to the memory, as scores do. Addresses outside: `vectors`
+        of hidden states, of a norm's weights, or of attention's table of exponentials; `keys` and
+        `values` of the first head's, which are `spacing` apart, and there are `shared` of them;
+        what is written goes to `values`. Rows of scores come from `keys`, and so do probabilities:
+        `words` are then those of a row that comes, `stride` those of a row that is written, and
+        heads stand one behind the other; with `wide` a probability has two octets. `epsilon` as of
+        `RowScaler`. A GEMM that compares has one token, and is not `cached`.
     matrices : In(stream)
-        As of `WeightPath`, for each instruction of `GEMM` or `TPHS` in turn.
+        As of `WeightPath`, for each instruction of `TPHS`, or of `GEMM` with weights, in turn.
     vector_reads, state_writes : Out(port)
         Words of 24-bit elements: hidden states; a norm's weights and exponentials in their lower 16
         bits. Hidden states leave by the other.
     key_reads, value_reads, cache_writes : Out(port)
-        The cache: a word for each head and position.
+        The cache: a word for each head and position; rows of scores and probabilities.
     table_reads, packet_reads : Out(port)
         Weights.
     predictions : Out(stream)
@@ -139,7 +147,6 @@ class Meadow(Unit):
             (sequencer.stores, self.state_writes.requests),
             (keys.requests, self.key_reads.requests),
             (values.requests, self.value_reads.requests),
-            (self.key_reads.words, pipeline.keys),
             (self.value_reads.words, pipeline.values),
             (weights.weights, pipeline.query_weights),
         ):
@@ -156,13 +163,17 @@ class Meadow(Unit):
             weights.clear_flags.eq(self.clear_flags),
             self.damage.eq(weights.damage),
             self.idle.eq(sequencer.idle),
+            cache.wide.eq(now.block.wide),
             combiner.combine.eq(now.combine),
             combiner.lift.eq(now.lift),
             normaliser.tokens.eq(now.block.tokens),
             normaliser.epsilon.eq(now.epsilon),
         ]
         # Of the four ends an instruction has one; a prediction needs none.
-        stored = self._read(m, memory.words, pipeline.tokens, combiner.old, normaliser.states)
+        queries = self._lead_rows(m, now, pipeline.keys, pipeline.rows)
+        stored = self._read(
+            m, memory.words, pipeline.tokens, combiner.old, normaliser.states, queries
+        )
         self._lead_results(m, now, pipeline.results, combiner.results, cache.results)
         self._lead_vectors(m, now, normaliser.weights, pipeline.entries)
         self._write(m, now, memory.results, combiner.combined, normaliser.results)
@@ -190,7 +201,9 @@ class Meadow(Unit):
         ]
         return results.valid & results.payload.last & compares
 
-    def _read(self, m: Module, words: Any, tokens: Any, old: Any, states: Any) -> Value:
+    def _read(
+        self, m: Module, words: Any, tokens: Any, old: Any, states: Any, queries: Any
+    ) -> Value:
         """Hand words of the memory to who reads them; return whether the last is stored."""
         word, outside = words.payload, self.state_writes.words
         readers = {
@@ -198,6 +211,7 @@ class Meadow(Unit):
             Reader.COMBINER: old,
             Reader.NORM: states,
             Reader.OUTSIDE: outside,
+            Reader.ROWS: queries,
         }
         for reader, sink in readers.items():
             chosen = word.reader == reader
@@ -205,10 +219,11 @@ class Meadow(Unit):
             with m.If(chosen):
                 m.d.comb += words.ready.eq(sink.ready)
         m.d.comb += [
-            tokens.payload.last.eq(word.last),
+            *(sink.payload.last.eq(word.last) for sink in (tokens, queries)),
             *(
                 token.eq(value[: token.shape().width])
-                for token, value in zip(tokens.payload.word, word.word, strict=True)
+                for sink in (tokens, queries)
+                for token, value in zip(sink.payload.word, word.word, strict=True)
             ),
             old.payload.eq(word.word),
             states.payload["values"].eq(word.word),
@@ -218,10 +233,22 @@ class Meadow(Unit):
         ]
         return outside.valid & outside.ready & outside.payload.last
 
+    def _lead_rows(self, m: Module, now: Any, keys: Any, rows: Any) -> Any:
+        """Let scores and probabilities come by the port of the keys; return where queries come."""
+        words = self.key_reads.words
+        queries = stream.Signature(self.parameters.attention.word_layout).create()
+        values = (now.kind == Kind.GEMM) & (now.matrix == Matrix.VALUES)
+        with m.If((now.kind == Kind.SOFTMAX) | values):
+            connect_streams(m, words, rows)
+        with m.Else():
+            connect_streams(m, words, keys)
+            connect_streams(m, queries, rows)
+        return queries
+
     def _lead_results(self, m: Module, now: Any, results: Any, combined: Any, cached: Any) -> None:
         """Let a block's results go to the combiner, to the cache, or nowhere."""
-        # Keys and values need no more than INT8, and are combined with nothing.
-        to_cache = (now.kind == Kind.GEMM) & now.cached
+        # What goes outside is combined with nothing.
+        to_cache = ((now.kind == Kind.GEMM) & now.cached) | (now.kind == Kind.SOFTMAX)
         nowhere = now.combine == Combine.COMPARE
         m.d.comb += [
             combined.payload.eq(results.payload.word),
@@ -240,7 +267,7 @@ class Meadow(Unit):
         m.d.comb += [
             weights.valid.eq(words.valid & (now.kind == Kind.NORM)),
             weights.payload.last.eq(words.payload.last),
-            group.valid.eq(words.valid & (now.kind == Kind.TPHS)),
+            group.valid.eq(words.valid & ((now.kind == Kind.TPHS) | (now.kind == Kind.SOFTMAX))),
             group.payload.last.eq(words.payload.last),
             entries.valid.eq(table.items.valid),
             entries.payload.eq(table.items.payload["item"]),
@@ -253,8 +280,8 @@ class Meadow(Unit):
             ]
         # Only one kind of vector is under way: whose it is, the instruction says.
         with m.Switch(now.kind):
-            for kind, sink in ((Kind.NORM, weights), (Kind.TPHS, group)):
-                with m.Case(kind):
+            for kinds, sink in (((Kind.NORM,), weights), ((Kind.TPHS, Kind.SOFTMAX), group)):
+                with m.Case(*kinds):
                     m.d.comb += words.ready.eq(sink.ready)
 
     def _write(self, m: Module, now: Any, results: Any, combined: Any, normalised: Any) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 from amaranth.hdl import signed, unsigned
 from amaranth.lib import data, enum
 
-from hdl.meadow.attention_parameters import RESULT, AttentionParameters
+from hdl.meadow.attention_parameters import OCTETS, RESULT, AttentionParameters
 from hdl.meadow.tile.element_parameters import ElementParameters
 from hdl.meadow.tile.pipelined_softmax import DISTANCES
 from hdl.meadow.wilu.weight_unpacker import WeightUnpackerParameters
@@ -37,14 +37,27 @@ class Kind(enum.Enum, shape=unsigned(3)):
     NORM = 2
     """Rows are normalised to INT8."""
     GEMM = 3
-    """A linear layer, tile after tile."""
+    """A linear layer, tile after tile; or a product of attention, head after head."""
     TPHS = 4
     """Attention, from tokens to heads' outputs, in the token-parallel head-sequential pipeline."""
     PREDICT = 5
     """The number of the largest sum leaves, and the next one is looked for."""
+    SOFTMAX = 6
+    """Rows of scores come from outside, and leave as probabilities."""
 
 
-class Reader(enum.Enum, shape=unsigned(2)):
+class Matrix(enum.Enum, shape=unsigned(2)):
+    """What a GEMM's rows are multiplied with."""
+
+    WEIGHTS = 0
+    """The next matrix of the weight path."""
+    KEYS = 1
+    """Each head's cached keys: queries become scores."""
+    VALUES = 2
+    """Each head's cached values: probabilities become heads' outputs."""
+
+
+class Reader(enum.Enum, shape=unsigned(3)):
     """Who reads the activation memory."""
 
     PIPELINE = 0
@@ -55,6 +68,8 @@ class Reader(enum.Enum, shape=unsigned(2)):
     """Rows to normalise."""
     OUTSIDE = 3
     """Rows to store."""
+    ROWS = 4
+    """The token lanes: queries, each by itself."""
 
 
 class Combine(enum.Enum, shape=unsigned(2)):
@@ -149,6 +164,8 @@ class MeadowParameters(Parameters):
         require(self.unpacker_items <= 256, rule, self.unpacker_items)
         rule = "words must hold a token's state, its norm and its gates"
         require(self.words >= self.token_words, rule, self.words)
+        rule = "a head's probabilities must be at most 2^20 words"
+        require(self.longest_rows <= self.longest_burst, rule, self.longest_rows)
         # Their own rules.
         _ = self.attention, self.norm
 
@@ -176,6 +193,16 @@ class MeadowParameters(Parameters):
     def most_tokens(self) -> int:
         """Tokens of a block at most, as far as the activation memory holds them."""
         return min(self.tokens, self.words // self.token_words)
+
+    @property
+    def row_words(self) -> int:
+        """Words of a row of probabilities at most, with two octets each."""
+        return OCTETS * self.attention.row_words
+
+    @property
+    def longest_rows(self) -> int:
+        """Words of a head's probabilities at most."""
+        return self.tokens * self.row_words
 
     @property
     def unpacker_items(self) -> int:
@@ -261,11 +288,12 @@ class MeadowParameters(Parameters):
     @property
     def blocks_layout(self) -> data.StructLayout:
         """`count` bursts of `length` words, each `spacing` further than the one before."""
+        longest = max(self.features, self.longest_rows)
         return data.StructLayout(
             {
                 "address": self.address_bits,
                 "spacing": self.address_bits,
-                "length": range(self.features + 1),
+                "length": range(longest + 1),
                 "count": range(self.attention.heads + 1),
             }
         )
@@ -273,10 +301,11 @@ class MeadowParameters(Parameters):
     @property
     def instruction_layout(self) -> data.StructLayout:
         """An instruction."""
-        count, address = range(self.words + 1), range(self.words)
+        count, address = range(max(self.words, self.row_words) + 1), range(self.words)
         return data.StructLayout(
             {
                 "kind": Kind,
+                "matrix": Matrix,
                 "block": self.attention.command_layout,
                 "source": address,
                 "words": count,

@@ -6,8 +6,8 @@ import numpy as np
 
 from golden.meadow.layer_quantisation import IntegerLayer
 from hdl.meadow.attention_parameters import HALVES
-from hdl.meadow.parameters import Combine, Kind, MeadowParameters
-from testbenches.meadow.memory_images import STATE_OCTETS, LayerPlace, VocabularyPlace
+from hdl.meadow.parameters import Combine, Kind, Matrix, MeadowParameters
+from testbenches.meadow.memory_images import STATE_OCTETS, LayerPlace, RowsPlace, VocabularyPlace
 from testbenches.packing import pack, to_integers
 
 
@@ -62,10 +62,19 @@ class InstructionWriter:
         self.instruct(kind, block=block, vectors=address, words=state, stride=state)
         self.moved[port] += tokens * state * STATE_OCTETS * self.p.head_size
 
-    def layer(self, layer: IntegerLayer, place: LayerPlace, *, past: int, tokens: int) -> None:
+    def layer(
+        self,
+        layer: IntegerLayer,
+        place: LayerPlace,
+        *,
+        past: int,
+        tokens: int,
+        rows: RowsPlace | None = None,
+    ) -> None:
         """Take a block of tokens, behind `past` cached ones, through a layer.
 
-        The weights come in the instructions' order.
+        The weights come in the instructions' order. Attention is TPHS; with room for its `rows` it
+        goes by GEMM.
         """
         p, places = self.p, place.vectors
         state, inner = p.state_words, p.feed_forward_words
@@ -77,9 +86,9 @@ class InstructionWriter:
         wide = {"target": at_wide, "stride": inner}
         sizes = {"tokens": tokens, "context": past + tokens, "chunks": state // p.slices}
 
-        def gemm(name: str, heads: int, *, rotate: int = 0, **fields: Any) -> None:
+        def gemm(name: str, heads: int, *, rotate: int = 0, wide: int = 1, **fields: Any) -> None:
             block = sizes | {"heads": heads, "members": 1, "rotate": rotate}
-            block |= {"chunks": fields["words"] // p.slices, "wide": int("cached" not in fields)}
+            block |= {"chunks": fields["words"] // p.slices, "wide": wide}
             block |= self._scales(layer, query=name)
             lift = layer.lifts.get(name, 0)
             self.instruct(Kind.GEMM, block=block, lift=lift, **fields)
@@ -87,8 +96,9 @@ class InstructionWriter:
 
         self._norm(tokens, vectors=places["first"], **norm)
         for name in ("key", "value"):
-            cells = {"cached": 1, "keys": places[f"{name}s"] + past}
-            gemm(name, p.kv_heads, rotate=int(name == "key"), **short, **cells, **cached)
+            cells = {"cached": 1, "values": places[f"{name}s"] + past, "stride": 1}
+            turn = int(name == "key")
+            gemm(name, p.kv_heads, rotate=turn, wide=0, **short, **cells, **cached)
         self.moved["written"] += 2 * p.kv_heads * tokens * p.head_size
         members = p.heads // p.kv_heads
         attention = sizes | {"heads": p.heads, "members": members, "rotate": 1}
@@ -96,8 +106,12 @@ class InstructionWriter:
         attention |= self._scales(layer, query="query", score="score", output="attended")
         where = {name: places[name] for name in ("keys", "values")} | {"vectors": places["table"]}
         heads = {"target": at_wide, "stride": state}
-        self.instruct(Kind.TPHS, block=attention, **short, **where, **cached, **heads)
-        self.weigh(place.matrices["query"])
+        if rows is None:
+            self.instruct(Kind.TPHS, block=attention, **short, **where, **cached, **heads)
+            self.weigh(place.matrices["query"])
+        else:
+            gemm("query", p.heads, rotate=1, wide=0, **short, **heads)
+            self._by_gemm(attention | {"skip": 0}, where | cached, heads, rows)
         self.moved["vectors"] += p.table_words * STATE_OCTETS * p.head_size
         self.moved["cache"] += 2 * p.kv_heads * (past + tokens) * p.head_size
         adds = {"target": 0, "stride": state, "combine": Combine.ADD.value}
@@ -106,6 +120,26 @@ class InstructionWriter:
         gemm("gate", inner, **short, **wide)
         gemm("up", inner, **short, **wide, combine=Combine.GATE.value)
         gemm("down", state, source=at_wide, words=inner, **adds)
+
+    def _by_gemm(
+        self, block: dict[str, int], where: dict[str, int], heads: dict[str, int], rows: RowsPlace
+    ) -> None:
+        """Make scores, probabilities and outputs of queries, which outputs take the place of."""
+        size = self.p.head_size
+        words = -(-block["context"] // size)
+        shares = {"words": rows.octets * words}
+        wide = block | {"wide": int(rows.octets > 1)}
+        queries = {"source": heads["target"], "words": heads["stride"]}
+        scores = {"cached": 1, "values": rows.scores, "stride": words}
+        keys, values = where | scores, where | {"keys": rows.probabilities}
+        self.instruct(Kind.GEMM, block=block, matrix=Matrix.KEYS.value, **keys | queries)
+        between = {"keys": rows.scores, "values": rows.probabilities, "stride": shares["words"]}
+        self.instruct(Kind.SOFTMAX, block=wide, words=words, **where | between)
+        self.instruct(Kind.GEMM, block=wide, matrix=Matrix.VALUES.value, **values | heads | shares)
+        # What is written is read once.
+        octets = (1 + rows.octets) * block["heads"] * block["tokens"] * words * size
+        self.moved["written"] += octets
+        self.moved["cache"] += octets
 
     def predict(self, place: VocabularyPlace, *, tokens: int, epsilon: int) -> None:
         """Find the token that follows the last one of a block, and let it leave."""
@@ -149,6 +183,12 @@ class InstructionWriter:
         groups = -(-tokens // self.p.lanes)
         steps = self.p.head_size // HALVES * block.get("chunks", 0)
         match kind:
+            case Kind.GEMM if fields.get("matrix", 0) == Matrix.VALUES.value:
+                # An element gives one of an output's elements a cycle.
+                head = groups * max(block["context"], self.p.head_size)
+                self.ideal.append(block["heads"] * head)
+            case Kind.GEMM | Kind.SOFTMAX if "matrix" in fields or kind is Kind.SOFTMAX:
+                self.ideal.append(block["heads"] * groups * block["context"])
             case Kind.GEMM:
                 # A group's pass, or the words of a tile: one a cycle.
                 self.ideal.append(block["heads"] * steps * max(groups, 2 * self.p.slices))

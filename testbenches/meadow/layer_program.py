@@ -99,14 +99,25 @@ class LayerProgram:
         matrices = self.layers[number].matrices | {name: np.stack(tiles)}
         self.layers[number] = replace(self.layers[number], matrices=matrices)
 
-    def add_block(self, states: Integers, layers: Sequence[int], *, predict: bool = False) -> None:
-        """Take a block of tokens through layers, from the memory to the memory."""
+    def add_block(
+        self,
+        states: Integers,
+        layers: Sequence[int],
+        *,
+        predict: bool = False,
+        gemm: int = 0,
+    ) -> None:
+        """Take a block of tokens through layers, from the memory to the memory.
+
+        Attention is TPHS, or by GEMM with probabilities of so many octets.
+        """
         p, tokens, writer = self.p, len(states), self.writer
+        rows = self.images.add_rows(tokens, gemm) if gemm else None
         writer.load(tokens, self.images.add_vector(states))
         for number in layers:
             past = self.caches[number][0].shape[1]
             layer = self.layers[number]
-            writer.layer(layer, self.places[number], past=past, tokens=tokens)
+            writer.layer(layer, self.places[number], past=past, tokens=tokens, rows=rows)
             result = run_layer(layer, states, self.caches[number], p)
             states, self.caches[number] = result.states, (result.keys, result.values)
         self.expected.append((self.images.add_vector(np.zeros_like(states)), states))

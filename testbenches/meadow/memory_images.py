@@ -75,6 +75,23 @@ class LayerPlace:
 
 
 @dataclass(frozen=True, eq=False)
+class RowsPlace:
+    """Where scores and probabilities have room, of one layer at a time.
+
+    Members
+    -------
+    scores, probabilities : int
+        Addresses beside the cache.
+    octets : int
+        Of a probability: 1 or 2.
+    """
+
+    scores: int
+    probabilities: int
+    octets: int
+
+
+@dataclass(frozen=True, eq=False)
 class VocabularyPlace:
     """Where the vocabulary is.
 
@@ -165,6 +182,16 @@ class MemoryImages:
         return LayerPlace(
             places, {name: self.add_matrix(tiles) for name, tiles in layer.matrices.items()}
         )
+
+    def add_rows(self, tokens: int, octets: int) -> RowsPlace:
+        """Make room for the scores and probabilities of so many tokens."""
+        p = self.p
+        words = p.heads * tokens * p.attention.row_words
+        scores, probabilities = (
+            self.cache.add(np.zeros((count * words, p.head_size), np.uint8))
+            for count in (1, octets)
+        )
+        return RowsPlace(scores, probabilities, octets)
 
     def add_vocabulary(self, vocabulary: IntegerVocabulary) -> VocabularyPlace:
         """Put the vocabulary's norm and its pieces into memory."""

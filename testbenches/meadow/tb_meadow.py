@@ -15,7 +15,7 @@ from golden.meadow.tile.requantisation import Integers
 from golden.meadow.whole_model import IntegerVocabulary, integer_vocabulary
 from hdl.meadow.parameters import MOST_LIFT, MeadowParameters
 from testbenches.applicable import Run, only_if
-from testbenches.bench import catalog_parameters
+from testbenches.bench import catalog_parameters, record_fact
 from testbenches.meadow.accelerator import Accelerator
 from testbenches.meadow.layer_program import LayerProgram
 from testbenches.streams import PAUSES, read
@@ -79,9 +79,11 @@ def random_vocabulary(p: MeadowParameters, rng: np.random.Generator) -> IntegerV
     return integer_vocabulary(projection, states, p)
 
 
-@cocotb.test()
-async def whole_layers(dut: Any) -> None:
-    """Prefill and a decode step of SmolLM2 through layers one behind the other."""
+async def run_whole(dut: Any, salt: str, gemm: int = 0) -> tuple[Accelerator, dict[str, Any]]:
+    """Run a prefill and a decode step of SmolLM2 through layers one behind the other.
+
+    Attention is TPHS, or by GEMM with probabilities of so many octets.
+    """
     p: MeadowParameters = catalog_parameters()
     # The published unpacker takes half a million cycles for a layer of the published size.
     narrow = p.head_size == 64 and p.unpacker_items < p.head_size
@@ -93,27 +95,46 @@ async def whole_layers(dut: Any) -> None:
     for first, last in itertools.pairwise(places):
         writer = program.writer
         before = [sum(writer.moved.values()), writer.weights, writer.fetched]
-        program.add_block(states[first:last], range(len(layers)))
+        program.add_block(states[first:last], range(len(layers)), gemm=gemm)
         after = [sum(writer.moved.values()), writer.weights, writer.fetched]
         figures.append(np.subtract(after, before))
-    accelerator = Accelerator(dut, "whole_layers", program)
+    accelerator = Accelerator(dut, salt, program)
     await accelerator.run()
     accelerator.check()
     spent, ideal = accelerator.spent.reshape(2, -1), np.reshape(program.writer.ideal, (2, -1))
     facts: dict[str, Any] = {
         "tensors": f"SmolLM2 layers {numbers}, {tokens} tokens, then one by one"
     }
+    layer = slice(1, 1 + (spent.shape[1] - 2) // len(layers))
     for number, name in ((0, "prefill"), (1, "decode")):
         octets, weights, fetched = (int(v) for v in figures[number])
         facts[name] = {
             "cycles": int(spent[number].sum()),
             "ideal_cycles": int(ideal[number].sum()),
             "octets": octets,
+            "octets_of_weights": fetched,
             "octets_unpacked": octets - fetched + weights,
-            "first_layer": spent[number][1:10].tolist(),
-            "first_layer_ideal": ideal[number][1:10].tolist(),
+            "first_layer": spent[number][layer].tolist(),
+            "first_layer_ideal": ideal[number][layer].tolist(),
         }
-    accelerator.bench.record(cycles=spent.sum(), ideal_cycles=ideal.sum(), **facts)
+    return accelerator, facts
+
+
+@cocotb.test()
+async def whole_layers(dut: Any) -> None:
+    """Take SmolLM2's layers with attention in the pipeline."""
+    accelerator, facts = await run_whole(dut, "whole_layers")
+    ideal = sum(accelerator.program.writer.ideal)
+    accelerator.bench.record(cycles=accelerator.spent.sum(), ideal_cycles=ideal, **facts)
+
+
+@cocotb.test()
+async def whole_layers_by_gemm(dut: Any) -> None:
+    """Come to the same hidden states with attention by GEMM."""
+    octets = octets_of_probabilities(catalog_parameters())[0]
+    _accelerator, facts = await run_whole(dut, "whole_layers_by_gemm", octets)
+    for name, fact in facts.items():
+        record_fact("by_gemm", name, fact)
 
 
 @cocotb.test()
@@ -140,13 +161,21 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
     accelerator.check()
 
 
+def octets_of_probabilities(p: MeadowParameters) -> list[int]:
+    """Return the numbers of octets that a probability outside may have."""
+    return [octets for octets in (1, 2) if 8 * octets >= p.probability_bits]
+
+
 def add_random(program: LayerProgram, states: Integers, rng: np.random.Generator) -> None:
     """Add blocks of any lengths until the cache is full."""
     p, place = program.p, 0
     while place < p.features:
         tokens = min(int(rng.integers(1, p.most_tokens + 1)), p.features - place)
         block = states[place : place + tokens]
-        program.add_block(block, range(len(program.layers)), predict=bool(rng.random() < 0.7))
+        # Attention in either way, whatever it was for the tokens before.
+        gemm = int(rng.choice([0, *octets_of_probabilities(p)]))
+        predict = bool(rng.random() < 0.7)
+        program.add_block(block, range(len(program.layers)), predict=predict, gemm=gemm)
         place += tokens
 
 
@@ -184,7 +213,8 @@ async def resets(dut: Any) -> None:
     rng = np.random.default_rng(5)
     layers, states = random_layers(p, rng, 1)
     program = LayerProgram(p, layers, vocabulary=random_vocabulary(p, rng))
-    program.add_block(states[: max(p.most_tokens // 2, 1)], [0], predict=True)
+    for gemm in (0, octets_of_probabilities(p)[0]):
+        program.add_block(states[: max(p.most_tokens // 2, 1)], [0], predict=True, gemm=gemm)
     accelerator = Accelerator(dut, "resets", program, pauses=("random", "bursty"))
     for _ in range(5):
         await accelerator.bench.reset()

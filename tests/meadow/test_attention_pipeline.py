@@ -11,6 +11,7 @@ from golden.meadow.attention_pipeline import (
     block_of,
     exact_attention,
     linear,
+    row_words,
     slot_cycles,
     weight_words,
 )
@@ -105,3 +106,14 @@ def test_cycles_are_the_papers() -> None:
     assert cycles(512) == (9 * 43 + 3) * 512
     assert cycles(64) == (9 * 6 + 3) * 96
     assert cycles(512) / cycles(512, skip=True) > 1.8
+
+
+def test_rows_are_dealt_by_groups_then_by_words() -> None:
+    """Two heads of three tokens with five scores, two tokens a group, four scores a word."""
+    p = AttentionParameters(lanes=2, element=ElementParameters(multipliers=4))
+    head, token, score = np.ix_(np.arange(1, 3), np.arange(1, 4), np.arange(5))
+    first, second = row_words(100 * head + 10 * token + score, p).reshape(2, 6, 4).tolist()
+    assert first[:2] == [[110, 111, 112, 113], [120, 121, 122, 123]]
+    assert first[2:4] == [[114, 0, 0, 0], [124, 0, 0, 0]]
+    assert first[4:] == [[130, 131, 132, 133], [134, 0, 0, 0]]
+    assert second[5] == [234, 0, 0, 0]

@@ -17,6 +17,7 @@ from golden.meadow.layer_quantisation import (
 )
 from golden.meadow.meadow import added, gated, norm, run_layer
 from hdl.meadow.parameters import MeadowParameters
+from hdl.meadow.tile.element_parameters import ElementParameters
 
 P = MeadowParameters()
 LAYERS = (0, 14, 29)
@@ -50,6 +51,16 @@ def size_of(values: Any) -> float:
         ({"heads": 12}, "hidden_size must be heads * head_size, not 576"),
         ({"kv_heads": 2}, "kv_heads must divide heads, not 2"),
         ({"words": 32}, "words must hold a token's state, its norm and its gates, not 32"),
+        (
+            {
+                "hidden_size": 144,
+                "feed_forward_size": 384,
+                "features": 4096,
+                "tokens": 4096,
+                "element": ElementParameters(multipliers=16),
+            },
+            "a head's probabilities must be at most 2^20 words, not 2097152",
+        ),
     ],
 )
 def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:

@@ -1,4 +1,4 @@
-"""Keys and values on their way to the memory outside, a burst a head."""
+"""Keys and values, scores and probabilities on their way to the memory outside, a burst a head."""
 
 from typing import Any
 
@@ -8,12 +8,13 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.meadow.control.burst_list import BurstList
 from hdl.meadow.parameters import MeadowParameters
+from hdl.meadow.tile.element_parameters import OPERAND
 from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
 
 
 class CacheWriter(Unit):
-    """Write a GEMM's INT8 results, tile after tile.
+    """Write a GEMM's INT8 results, tile after tile, or rows of attention, head after head.
 
     **Latency** 1 cycle to the first request, none of the words. **Throughput** a word a cycle.
 
@@ -26,6 +27,8 @@ class CacheWriter(Unit):
     -------
     blocks : In(stream)
         Where the tiles go, and how many words each has.
+    wide : In(1)
+        Results have two octets, in two words: that of the lower ones first. Stands.
     results : In(stream)
         `word` and `last` of the pipeline's results.
     cache_writes : Out(port)
@@ -39,6 +42,7 @@ class CacheWriter(Unit):
         super().__init__(
             {
                 "blocks": In(stream.Signature(p.blocks_layout)),
+                "wide": In(1),
                 "results": In(stream.Signature(p.attention.result_layout)),
                 "cache_writes": Out(p.writes(p.element.word_layout)),
                 "finished": Out(1),
@@ -53,22 +57,22 @@ class CacheWriter(Unit):
         connect_streams(m, self.blocks, bursts.blocks)
         connect_streams(m, bursts.requests, self.cache_writes.requests)
         # The length is kept by itself, since the list counts its own bursts down.
-        length, word = (Signal(range(p.features + 1), name=name) for name in ("length", "word"))
-        moves, ended = Signal(), Signal()
+        length, word = (Signal(p.blocks_layout["length"].shape, name=n) for n in ("length", "word"))
+        moves, ended, upper = Signal(), Signal(), Signal()
         m.d.comb += [
             moves.eq(words.valid & words.ready),
             words.valid.eq(results.valid),
-            results.ready.eq(words.ready),
+            results.ready.eq(words.ready & (upper | ~self.wide)),
             *(
-                # Results are 16 bits wide and INT8 here, as the instruction says.
-                narrow.eq(wide[: narrow.shape().width])
+                # Results are 16 bits wide, and INT8 if the instruction says so.
+                narrow.eq(Mux(upper, wide[OPERAND.width :], wide[: OPERAND.width]))
                 for narrow, wide in zip(words.payload.word, results.payload.word, strict=True)
             ),
             words.payload.last.eq(word + 1 == length),
             # A word whose request has not been taken is not written yet.
             self.finished.eq(ended & ~bursts.requests.valid),
         ]
-        with m.If(moves & results.payload.last):
+        with m.If(results.valid & results.ready & results.payload.last):
             m.d.sync += ended.eq(1)
         with m.Elif(self.finished):
             m.d.sync += ended.eq(0)
@@ -76,4 +80,5 @@ class CacheWriter(Unit):
             m.d.sync += length.eq(self.blocks.payload.length)
         with m.If(moves):
             m.d.sync += word.eq(Mux(words.payload.last, 0, word + 1))
+            m.d.sync += upper.eq(self.wide & ~upper)
         return m

@@ -6,8 +6,8 @@ from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
-from hdl.meadow.parameters import Combine, Kind, MeadowParameters, Reader
-from hdl.meadow.tile.element_parameters import Mode
+from hdl.meadow.attention_parameters import BlockMode
+from hdl.meadow.parameters import Combine, Kind, Matrix, MeadowParameters, Reader
 from hdl.stream.connect import every
 from hdl.unit import Unit
 
@@ -15,11 +15,19 @@ TASKS = {
     Kind.LOAD: ("vectors", "write"),
     Kind.STORE: ("store", "read"),
     Kind.NORM: ("vectors", "read", "write"),
-    Kind.GEMM: ("command", "read", "old", "write", "cache"),
+    Kind.GEMM: ("command", "read", "keys", "values", "old", "write", "cache"),
     Kind.TPHS: ("vectors", "command", "read", "keys", "values", "write"),
     Kind.PREDICT: ("predict",),
+    Kind.SOFTMAX: ("vectors", "command", "keys", "cache"),
 }
-"""What is handed out; of a GEMM `old` only if its results are combined, and to memory or cache."""
+"""What is handed out; of a GEMM what its matrix and its results want."""
+
+MODES = {
+    Matrix.WEIGHTS: BlockMode.GEMM,
+    Matrix.KEYS: BlockMode.SCORES,
+    Matrix.VALUES: BlockMode.OUTPUTS,
+}
+"""Which stages of the lanes a GEMM goes through."""
 
 
 class Sequencer(Unit):
@@ -90,16 +98,11 @@ class Sequencer(Unit):
             known = Value.cast(new.kind) <= max(kind.value for kind in Kind)
             # A prediction that has left leaves nothing to wait for.
             m.d.sync += [now.eq(new), busy.eq(1), done.eq(~known | (new.kind == Kind.PREDICT))]
-            # Which of a kind's tasks an instruction has.
-            kept, compared = new.combine == Combine.KEEP, new.combine == Combine.COMPARE
-            chosen = {"old": ~kept & ~compared, "cache": new.cached}
             for kind, tasks in TASKS.items():
+                chosen = self._chosen(new) if kind is Kind.GEMM else {}
                 with m.If(new.kind == kind):
                     for name in tasks:
-                        wanted = chosen.get(name, 1)
-                        if kind is Kind.GEMM and name == "write":
-                            wanted = ~new.cached & ~compared
-                        m.d.sync += waiting[name].eq(wanted)
+                        m.d.sync += waiting[name].eq(chosen.get(name, 1))
         # A GEMM reads its tokens, then what its results are combined with.
         old = waiting["old"] & ~waiting["read"]
         offered = waiting | {"read": waiting["read"] | old}
@@ -130,22 +133,42 @@ class Sequencer(Unit):
         self._tasks(m, old)
         return m
 
+    def _chosen(self, new: Any) -> dict[str, Any]:
+        """Return which of a GEMM's tasks an instruction has."""
+        kept, compared = new.combine == Combine.KEEP, new.combine == Combine.COMPARE
+        values = new.matrix == Matrix.VALUES
+        return {
+            # Probabilities come by the port of the keys.
+            "read": ~values,
+            "keys": new.matrix != Matrix.WEIGHTS,
+            "values": values,
+            "old": ~kept & ~compared,
+            "write": ~new.cached & ~compared,
+            "cache": new.cached,
+        }
+
     def _tasks(self, m: Module, old: Value) -> None:
         """Say of each task what the instruction says."""
         p, now = self.parameters, self.now
-        block, tphs = now.block, now.kind == Kind.TPHS
-        blocks = (now.kind == Kind.GEMM) | tphs
+        block, gemm = now.block, now.kind == Kind.GEMM
+        tphs, softmax = now.kind == Kind.TPHS, now.kind == Kind.SOFTMAX
+        blocks, queries = gemm | tphs, gemm & (now.matrix == Matrix.KEYS)
         m.d.comb += [
             self.commands.payload.eq(block),
-            self.commands.payload.mode.eq(Mux(tphs, Mode.PIPELINED, Mode.GEMM)),
+            self.commands.payload.mode.eq(Mux(tphs, BlockMode.PIPELINED, BlockMode.SOFTMAX)),
         ]
-        # Tokens are rows of words; results come tile by tile, of each all tokens.
+        for matrix, mode in MODES.items():
+            with m.If(gemm & (now.matrix == matrix)):
+                m.d.comb += self.commands.payload.mode.eq(mode)
+        # Tokens are rows of words; results come tile by tile, of each all tokens, as queries go.
         rows = {"inner": now.words, "step": 1, "outer": block.tokens, "stride": now.words}
         tiles = {"inner": block.tokens, "step": now.stride, "outer": block.heads, "stride": 1}
+        heads = tiles | {"step": now.words}
         for name in rows:
             target = Mux(blocks, tiles[name], now.stride if name == "stride" else rows[name])
+            source = Mux(queries, heads[name], rows[name])
             m.d.comb += [
-                self.reads.payload[name].eq(Mux(old, tiles[name], rows[name])),
+                self.reads.payload[name].eq(Mux(old, tiles[name], source)),
                 self.writes.payload[name].eq(target),
             ]
         m.d.comb += [
@@ -157,18 +180,33 @@ class Sequencer(Unit):
                 with m.Case(kind):
                     m.d.comb += self.reads.payload.reader.eq(reader)
             with m.Default():
-                m.d.comb += self.reads.payload.reader.eq(Mux(old, Reader.COMBINER, Reader.PIPELINE))
+                reader = Mux(queries, Reader.ROWS, Reader.PIPELINE)
+                m.d.comb += self.reads.payload.reader.eq(Mux(old, Reader.COMBINER, reader))
         length, states = Signal(range(p.longest_burst)), now.words * block.tokens
         m.d.comb += length.eq(
-            Mux(tphs, p.table_words, Mux(now.kind == Kind.NORM, p.state_words, states))
+            Mux(tphs | softmax, p.table_words, Mux(now.kind == Kind.NORM, p.state_words, states))
         )
         for port in (self.vectors, self.stores):
             m.d.comb += [port.payload.address.eq(now.vectors), port.payload.length.eq(length)]
-        for name, port in (("keys", self.keys), ("values", self.values), ("cache", self.cache)):
-            cache = name == "cache"
+        self._bursts(m, softmax, gemm, states)
+
+    def _bursts(self, m: Module, softmax: Value, gemm: Value, states: Value) -> None:
+        """Say where keys, values, and rows of scores and probabilities are."""
+        now, block = self.now, self.now.block
+        written = now.stride * block.tokens
+        # A head's rows stand one behind the other, and so do the heads'.
+        comes = softmax | (gemm & (now.matrix == Matrix.VALUES))
+        leaves = softmax | (gemm & (now.matrix == Matrix.KEYS))
+        for port, address, length, count, packed in (
+            (self.keys, now.keys, Mux(comes, states, block.context), None, comes),
+            (self.values, now.values, block.context, now.shared, 0),
+            (self.cache, now.values, written, block.heads, leaves),
+        ):
             m.d.comb += [
-                port.payload.address.eq(now.values if name == "values" else now.keys),
-                port.payload.spacing.eq(now.spacing),
-                port.payload.length.eq(block.tokens if cache else block.context),
-                port.payload.count.eq(block.heads if cache else now.shared),
+                port.payload.address.eq(address),
+                port.payload.spacing.eq(Mux(packed, length, now.spacing)),
+                port.payload.length.eq(length),
+                port.payload.count.eq(
+                    Mux(comes, block.heads, now.shared) if count is None else count
+                ),
             ]

@@ -2,19 +2,20 @@
 
 from typing import Any
 
-from amaranth.hdl import Module, Mux, Signal, unsigned
+from amaranth.hdl import Array, Module, Mux, Signal, unsigned
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
 
-from hdl.meadow.attention_parameters import AttentionParameters
+from hdl.meadow.attention_parameters import RESULT, AttentionParameters, BlockMode
 from hdl.meadow.tile.broadcasting_processing_element import BroadcastingProcessingElement
-from hdl.meadow.tile.element_parameters import OPERAND, Mode
+from hdl.meadow.tile.element_parameters import Mode
 from hdl.meadow.tile.group_counter import group_counter
 from hdl.meadow.tile.parallel_processing_element import ParallelProcessingElement
 from hdl.meadow.tile.pipelined_softmax import EXPONENTIAL_BITS, PipelinedSoftmax
 from hdl.meadow.tile.query_stage import QueryStage
 from hdl.stream.collector import Collector
-from hdl.stream.connect import buffered, connect_streams
+from hdl.stream.connect import buffered, connect_registered, connect_streams
 from hdl.unit import Unit
 
 
@@ -23,8 +24,8 @@ class TokenLane(Unit):
 
     Each stage works on another group: while the elements of the first make a token's query, the
     next one multiplies the query before with the keys, whose scores go to MAX as they come; EXP
-    has the token before that, and DIV with the broadcasting element the one before. In GEMM mode
-    the first stage alone works, and what it makes leaves.
+    has the token before that, and DIV with the broadcasting element the one before. In every other
+    mode one stage alone works, and what it makes leaves.
 
     **Throughput** a group in as many cycles as its longest stage: ``max(features, size / 2 *
     chunks)``, features as far as a pass goes.
@@ -46,8 +47,11 @@ class TokenLane(Unit):
         The lane's token, group after group.
     weights, keys, values : In(stream)
         For each group what its passes want; `ready` does not depend on `valid`.
+    rows : In(stream)
+        Words of what a stage that works alone is given instead of the stage before: a query, or a
+        token's scores or probabilities.
     outputs : Out(stream)
-        The token's output of a head, group after group.
+        The token's output of a head, or its scores or probabilities, group after group.
     sums : Out(struct)
         As of `QueryStage`.
     """
@@ -63,6 +67,7 @@ class TokenLane(Unit):
                 "weights": In(stream.Signature(p.weights_layout)),
                 "keys": In(stream.Signature(p.word_layout)),
                 "values": In(stream.Signature(p.word_layout)),
+                "rows": In(stream.Signature(p.query_layout)),
                 "outputs": Out(stream.Signature(p.output_layout)),
                 "sums": Out(p.sums_layout),
             }
@@ -97,16 +102,37 @@ class TokenLane(Unit):
             (self.values, value.weights),
         ):
             connect_streams(m, source, sink)
+        compared, results = (stream.Signature(p.feature_layout).create() for _ in range(2))
+        passed = stream.Signature(p.query_layout).create()
         # Two places each, so that a stage's ready does not reach through to the stage before.
-        self._scores(m, buffered(m, "scores", score.results, depth=2), softmax.scores)
+        scores = buffered(m, "scores", score.results, depth=2)
         probabilities = buffered(m, "probabilities", softmax.probabilities, depth=2)
-        m.d.comb += [
-            value.pipeline.valid.eq(probabilities.valid),
-            value.pipeline.payload.value.eq(probabilities.payload.value),
-            probabilities.ready.eq(value.pipeline.ready),
-        ]
-        self._outputs(m, value.results, query.queries, score.pipeline)
+        features = self._features(m)
+        # A stage that works alone has its operands from outside, and what it makes leaves.
+        chain = (query.queries, score.pipeline), (scores, compared), (probabilities, value.pipeline)
+        for mode, ways in (
+            (BlockMode.GEMM, ((query.queries, passed),)),
+            (BlockMode.PIPELINED, (*chain, (value.results, results))),
+            (BlockMode.SCORES, ((self.rows, score.pipeline), (scores, results))),
+            (BlockMode.SOFTMAX, ((features, compared), (probabilities, results))),
+            (BlockMode.OUTPUTS, ((features, value.pipeline), (value.results, results))),
+        ):
+            with m.If(command.mode == mode):
+                for source, sink in ways:
+                    self._lead(m, source, sink)
+        self._scores(m, compared, softmax.scores)
+        self._outputs(m, results, passed)
         return m
+
+    def _lead(self, m: Module, source: Any, sink: Any) -> None:
+        """Let a stage take what another offers, as narrow as it wants it."""
+        m.d.comb += [sink.valid.eq(source.valid), source.ready.eq(sink.ready)]
+        for name, _field in sink.payload.shape():
+            if name == "word":
+                pairs = zip(sink.payload.word, source.payload.word, strict=True)
+                m.d.comb += [own.eq(wide) for own, wide in pairs]
+            else:
+                m.d.comb += sink.payload[name].eq(source.payload[name])
 
     def _scores(self, m: Module, results: Any, scores: Any) -> None:
         """Mask what lies behind the token, and have the block's first score reload the table."""
@@ -137,38 +163,63 @@ class TokenLane(Unit):
                 with m.If(head + 1 == command.heads):
                     m.d.sync += [head.eq(0), begins.eq(1)]
 
-    def _outputs(self, m: Module, results: Any, queries: Any, passed: Any) -> None:
-        """Collect a head's output of the token, or pass on what GEMM made instead of a query."""
-        p, command = self.parameters, self.command
-        m.submodules.words = words = Collector(shape=OPERAND, items=p.size)
+    def _features(self, m: Module) -> Any:
+        """Return a row's scores or probabilities one by one, out of its words."""
+        p, command, rows = self.parameters, self.command, self.rows
+        features, held = (stream.Signature(p.feature_layout).create() for _ in range(2))
+        feature, last, taken = Signal(range(p.features)), Signal(), Signal()
+        # The word stands at its queue's output: its elements are looked at in turn.
+        element = feature[: exact_log2(p.size)]
         m.d.comb += [
-            words.items.valid.eq(results.valid),
-            words.items.payload["item"].eq(results.payload.value),
-            results.ready.eq(words.items.ready),
+            last.eq(feature + 1 == command.context),
+            # A query is a word, and is not taken apart.
+            features.valid.eq(rows.valid & (command.mode != BlockMode.SCORES)),
+            features.payload.value.eq(Array(rows.payload.word)[element]),
+            features.payload.last.eq(last),
+            taken.eq(features.valid & features.ready),
+            rows.ready.eq(taken & (last | element.all())),
         ]
-        groups, outputs = words.groups, self.outputs
-        # In a GEMM the first stage's word is the result; the other stages stand.
-        gemm = command.mode == Mode.GEMM
+        with m.If(taken):
+            m.d.sync += feature.eq(Mux(last, 0, feature + 1))
+        # Between the choice of an element and the stage that takes it.
+        connect_registered(m, features, held)
+        return held
+
+    def _outputs(self, m: Module, results: Any, passed: Any) -> None:
+        """Collect a row of results in words, or pass on what GEMM made instead of a query."""
+        p, command, outputs = self.parameters, self.command, self.outputs
+        m.submodules.words = words = Collector(shape=RESULT, items=p.size)
+        place, fills, full = Signal(range(p.size)), Signal(), Signal()
+        items, groups = words.items, words.groups
         m.d.comb += [
-            passed.valid.eq(queries.valid & ~gemm),
-            *(
-                own.eq(wide[: OPERAND.width])
-                for own, wide in zip(passed.payload.word, queries.payload.word, strict=True)
-            ),
-            queries.ready.eq(Mux(gemm, outputs.ready, passed.ready)),
+            full.eq(place == p.size - 1),
+            # A row's last word is filled up with zeros.
+            items.valid.eq(results.valid | fills),
+            items.payload["item"].eq(Mux(fills, 0, results.payload.value)),
+            items.payload.last.eq(full & (results.payload.last | fills)),
+            results.ready.eq(items.ready & ~fills),
         ]
+        with m.If(items.valid & items.ready):
+            m.d.sync += [place.eq(place + 1), fills.eq(~full & (results.payload.last | fills))]
         first, _last = group_counter(
-            m, "output_first", command.tokens, p.lanes, ends=outputs.valid & outputs.ready
+            m,
+            "output_first",
+            command.tokens,
+            p.lanes,
+            ends=outputs.valid & outputs.ready & outputs.payload.last,
         )
         m.d.comb += [
-            outputs.valid.eq(Mux(gemm, queries.valid, groups.valid)),
+            # In a GEMM the first stage's word is the result; the other stages stand.
+            outputs.valid.eq(passed.valid | groups.valid),
+            outputs.payload.last.eq(passed.valid | groups.payload.last),
             *(
-                word.eq(Mux(gemm, own, output))
+                word.eq(Mux(passed.valid, own, output))
                 for word, own, output in zip(
-                    outputs.payload.word, queries.payload.word, groups.payload["items"], strict=True
+                    outputs.payload.word, passed.payload.word, groups.payload["items"], strict=True
                 )
             ),
             # A lane beyond the last token works along, for nothing.
             outputs.payload.keep.eq(first + self.lane < command.tokens),
-            groups.ready.eq(outputs.ready & ~gemm),
+            groups.ready.eq(outputs.ready),
+            passed.ready.eq(outputs.ready),
         ]

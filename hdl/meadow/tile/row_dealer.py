@@ -1,0 +1,103 @@
+"""Rows of queries, scores or probabilities on their way from outside to the lanes."""
+
+from typing import Any
+
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
+from amaranth.lib import stream
+from amaranth.lib.wiring import In, Out
+
+from hdl.meadow.attention_parameters import AttentionParameters, BlockMode
+from hdl.meadow.tile.group_counter import group_counter
+from hdl.memory.memory_fifo import MemoryFifo
+from hdl.unit import Unit
+
+QUEUED = 2
+"""Words that wait before a lane, so that one is there when the one before is used up."""
+
+
+class RowDealer(Unit):
+    """Deal words of rows out to the lanes, one each in turn, in the order in which results leave.
+
+    A head's query is one word. A row of scores or probabilities has as many words as the context
+    needs: of each group of tokens the first word of every row comes before the second. Where the
+    last group has fewer tokens than there are lanes, the others get what comes to hand.
+
+    **Latency** 3 cycles. **Throughput** one word in a cycle.
+
+    Parameters
+    ----------
+    parameters : AttentionParameters
+        Dimensions.
+
+    Members
+    -------
+    command : In
+        As of the pipeline; with `wide` a probability has two octets, in two words.
+    start : In(1)
+        A block of rows begins.
+    rows : In(stream)
+        As of the pipeline.
+    lane_0, lane_1, ... : Out(stream)
+        A lane's words.
+    """
+
+    def __init__(self, *, parameters: AttentionParameters) -> None:
+        self.parameters = p = parameters
+        word = stream.Signature(p.query_layout)
+        super().__init__(
+            {
+                "command": In(p.command_layout),
+                "start": In(1),
+                "rows": In(stream.Signature(p.word_layout)),
+                **{f"lane_{n}": Out(word) for n in range(p.lanes)},
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Count lanes, a row's words, groups, heads."""
+        m = Module()
+        p, command, rows = self.parameters, self.command, self.rows
+        queues = [MemoryFifo(shape=p.query_layout, depth=QUEUED) for _ in range(p.lanes)]
+        active, upper = Signal(), Signal()
+        lane, head = Signal(range(p.lanes)), Signal(range(p.heads + 1))
+        taken, absent, ready = Signal(), Signal(), Signal()
+        lower = Signal(p.element.word_layout, reset_less=True)
+        lane_last, row_last, queries = lane == p.lanes - 1, Signal(), Signal()
+        turn = taken & lane_last
+        _place, words_last = group_counter(
+            m, "place", command.context, p.size, ends=turn & ~queries
+        )
+        first, group_last = group_counter(m, "first", command.tokens, p.lanes, ends=turn & row_last)
+        halved = (command.mode == BlockMode.OUTPUTS) & command.wide
+        m.d.comb += [
+            queries.eq(command.mode == BlockMode.SCORES),
+            row_last.eq(queries | words_last),
+            absent.eq(first + lane >= command.tokens),
+            ready.eq(Array(queue.source.ready for queue in queues)[lane]),
+            taken.eq(active & ready & (absent | (rows.valid & (~halved | upper)))),
+            # The lower octets wait in a register for the upper ones.
+            rows.ready.eq(active & ~absent & Mux(halved & ~upper, 1, ready)),
+        ]
+        for number, queue in enumerate(queues):
+            m.submodules[f"queue_{number}"] = queue
+            m.d.comb += queue.source.valid.eq(taken & (lane == number))
+            for i, value in enumerate(queue.source.payload.word):
+                own = rows.payload.word[i].as_unsigned()
+                m.d.comb += value.eq(Mux(halved, Cat(lower[i], own), own))
+            port = getattr(self, f"lane_{number}")
+            m.d.comb += [
+                port.valid.eq(queue.sink.valid),
+                Value.cast(port.payload).eq(Value.cast(queue.sink.payload)),
+                queue.sink.ready.eq(port.ready),
+            ]
+        with m.If(rows.valid & rows.ready):
+            m.d.sync += [lower.eq(rows.payload.word), upper.eq(halved & ~upper)]
+        with m.If(self.start):
+            m.d.sync += active.eq(1)
+        with m.If(taken):
+            m.d.sync += lane.eq(Mux(lane_last, 0, lane + 1))
+            with m.If(lane_last & row_last & group_last):
+                m.d.sync += head.eq(head + 1)
+                with m.If(head + 1 == command.heads):
+                    m.d.sync += [head.eq(0), active.eq(0)]
+        return m

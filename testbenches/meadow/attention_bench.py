@@ -1,0 +1,245 @@
+"""A bench around the attention pipeline: blocks of each mode, and what must come of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.meadow.attention_pipeline import (
+    AttentionBlock,
+    LinearBlock,
+    attend,
+    attention_stages,
+    linear,
+    row_words,
+    weight_words,
+)
+from hdl.meadow.attention_parameters import AttentionParameters, BlockMode
+from testbenches.bench import Bench, catalog_parameters
+from testbenches.packing import from_integers, pack, to_integers, unpack
+from testbenches.streams import read
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StageBlock:
+    """A block of attention of which one stage works alone.
+
+    Members
+    -------
+    block : AttentionBlock
+        The block; what its stage is given comes from the model.
+    mode : BlockMode
+        Which stage.
+    wide : bool
+        Whether probabilities that come in have two octets.
+    """
+
+    block: AttentionBlock
+    mode: BlockMode
+    wide: bool = False
+
+    @property
+    def tokens(self) -> Integers:
+        """As of the block."""
+        return self.block.tokens
+
+    def given(self, p: AttentionParameters) -> Integers:
+        """Return the words of rows, shape (words, size)."""
+        stages = attention_stages(self.block, p)
+        if self.mode is BlockMode.OUTPUTS:
+            words = row_words(stages.probabilities, p)
+            octets = [words & 255, words >> 8] if self.wide else [words]
+            # A word of the port has INT8.
+            return np.stack(octets, axis=1).reshape(-1, p.size).astype(np.int8).astype(np.int64)
+        scores = self.mode is BlockMode.SOFTMAX
+        return row_words(stages.scores if scores else stages.queries, p)
+
+    def made(self, p: AttentionParameters) -> Integers:
+        """Return words of results, shape (words, size)."""
+        stages = attention_stages(self.block, p)
+        if self.mode is BlockMode.OUTPUTS:
+            return stages.outputs.reshape(-1, p.size)
+        scores = self.mode is BlockMode.SCORES
+        # A probability of 16 bits has no sign.
+        rows = stages.scores if scores else stages.probabilities.astype(np.int16)
+        return row_words(rows.astype(np.int64), p)
+
+
+Block = AttentionBlock | LinearBlock | StageBlock
+
+
+class Sums:
+    """Keeps the first lane's sums.
+
+    Parameters
+    ----------
+    bench : Bench
+        Of the design.
+    """
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench, self.layout = bench, catalog_parameters().sums_layout
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget them, as in a reset."""
+        self.packed: list[int] = []
+
+    def drive(self) -> None:
+        """Drive nothing."""
+
+    def sample(self) -> None:
+        """Look for the strobe."""
+        packed = read(self.bench.dut.sums)
+        if packed >> self.layout["strobe"].offset & 1:
+            self.packed.append(packed)
+
+    def found(self) -> Integers:
+        """Return pairs, shape (pairs, 2)."""
+        return unpack(self.layout, from_integers(self.packed, self.layout.size))["pair"]
+
+
+class AttentionBench:
+    """The pipeline's streams.
+
+    Parameters
+    ----------
+    dut : Any
+        The design under test.
+    salt : str
+        Name of the test.
+    pauses : tuple[str, str]
+        Pause patterns of everything that comes in, and of the results.
+    """
+
+    def __init__(self, dut: Any, salt: str, pauses: tuple[str, str] = ("none", "none")) -> None:
+        self.p: AttentionParameters = catalog_parameters()
+        # Nothing moves at the ports while a group's keys are passed over.
+        self.bench = Bench(dut, salt, patience=2000 + 8 * self.p.features)
+        names = ("commands", "entries", "tokens", "query_weights", "keys", "values", "rows")
+        self.sources = {name: self.bench.source(name, pauses[0]) for name in names}
+        self.results = self.bench.sink("results", pauses[1])
+        self.sums = self.bench.add(Sums(self.bench))
+
+    def words(self, blocks: list[Any]) -> list[int]:
+        """Pack blocks of words, each with its end."""
+        packed = []
+        for block in blocks:
+            last = (np.arange(len(block)) == len(block) - 1).astype(int)
+            packed += to_integers(pack(self.p.word_layout, {"word": block, "last": last}))
+        return packed
+
+    def load(self, block: Block) -> None:
+        """Offer what does not wait for the command: weights, keys, values, the table."""
+        mode, attention = self._told(block)
+        whole = mode is BlockMode.PIPELINED
+        if whole or mode is BlockMode.GEMM:
+            weights = block.weights if isinstance(block, LinearBlock) else attention.query
+            heads = [weight_words(head, self.p) for head in weights]
+            self.sources["query_weights"].send(self.words(heads))
+        if whole or mode is BlockMode.SOFTMAX:
+            self.sources["entries"].send(int(entry) for entry in attention.table)
+        if whole or mode is BlockMode.SCORES:
+            self.sources["keys"].send(self.words(list(attention.keys)))
+        if whole or mode is BlockMode.OUTPUTS:
+            self.sources["values"].send(self.words(list(attention.values)))
+
+    def _told(self, block: Block) -> tuple[BlockMode, Any]:
+        """Return a block's mode, and whose sizes and numbers it has."""
+        if isinstance(block, StageBlock):
+            return block.mode, block.block
+        gemm = isinstance(block, LinearBlock)
+        return (BlockMode.GEMM if gemm else BlockMode.PIPELINED), block
+
+    def command(self, block: Block) -> None:
+        """Offer the command and the tokens, or rows."""
+        mode, told = self._told(block)
+        fields = {
+            "mode": mode.value,
+            "tokens": len(block.tokens),
+            "context": told.context,
+            "chunks": block.tokens.shape[1] // (self.p.slices * self.p.size),
+        }
+        if isinstance(block, LinearBlock):
+            factors = (block.factor, (0, 0), (0, 0))
+            fields |= {"heads": len(block.weights), "members": 1, "causal": 0, "skip": 0}
+            fields |= {"rotate": int(block.rotate), "wide": int(block.wide)}
+        else:
+            factors = told.factors
+            alone = isinstance(block, StageBlock)
+            fields |= {"heads": len(told.query), "members": told.members}
+            fields |= {"causal": int(told.causal), "skip": int(told.skip and not alone)}
+            fields |= {"rotate": int(self.p.rotary), "wide": int(alone and block.wide)}
+        for name, factor in zip(("query", "score", "output"), factors, strict=True):
+            fields |= {f"{name}_scale": factor[0], f"{name}_shift": factor[1]}
+        payload = pack(self.p.command_layout, {name: np.array([v]) for name, v in fields.items()})
+        self.sources["commands"].send(to_integers(payload))
+        if isinstance(block, StageBlock):
+            self.sources["rows"].send(self.words([block.given(self.p)]))
+        else:
+            self.sources["tokens"].send(self.words([block.tokens.reshape(-1, self.p.size)]))
+
+    def expected(self, block: Block) -> Integers:
+        """Return a block's results, shape (words, size)."""
+        if isinstance(block, StageBlock):
+            return block.made(self.p)
+        results = linear(block, self.p) if isinstance(block, LinearBlock) else attend(block, self.p)
+        return results.reshape(-1, self.p.size)
+
+    async def run(self, blocks: Sequence[Block]) -> int:
+        """Run blocks one behind the other and compare; return the cycles."""
+        await self.bench.reset()
+        self.results.received.clear()
+        self.sums.clear()
+        for block in blocks:
+            self.load(block)
+        # A head's weights and a table come in before the first command.
+        waiting = {name: len(self.sources[name].waiting) for name in ("query_weights", "entries")}
+        first = blocks[0].tokens.shape[1]
+        await self.bench.run(
+            until=lambda: (
+                self.sources["query_weights"].taken >= min(first, waiting["query_weights"])
+                and self.sources["entries"].taken >= min(256, waiting["entries"])
+            )
+        )
+        for block in blocks:
+            self.command(block)
+        begin = self.bench.cycle
+        count = sum(len(self.expected(block)) for block in blocks)
+        await self.bench.run(until=lambda: len(self.results.received) == count)
+        cycles = self.bench.cycle - begin
+        for _ in range(20):
+            await self.bench.step()
+        self._check(blocks)
+        return cycles
+
+    def _check(self, blocks: Sequence[Block]) -> None:
+        layout = self.p.result_layout
+        packed = [payload for _cycle, payload in self.results.received]
+        got = unpack(layout, from_integers(packed, layout.size))
+        words, last = [], []
+        for block in blocks:
+            outputs = self.expected(block)
+            words.append(outputs)
+            last.append(np.arange(len(outputs)) == len(outputs) - 1)
+        seen = [cycle for cycle, _payload in self.results.received]
+        self.bench.compare("word", np.concatenate(words), got["word"], cycles=seen)
+        self.bench.compare("last", np.concatenate(last).astype(int), got["last"], cycles=seen)
+        self.bench.compare("sums", np.concatenate(list(map(self._sums, blocks))), self.sums.found())
+
+    def _sums(self, block: Block) -> Integers:
+        """Return the first lane's sums of a block, shape (pairs, 2)."""
+        if isinstance(block, StageBlock):
+            return np.zeros((0, 2), np.int64)
+        weights = block.weights if isinstance(block, LinearBlock) else block.query
+        return np.matmul(block.tokens[:: self.p.lanes], weights).reshape(-1, 2)
+
+    def moved(self) -> int:
+        """Return the bytes that went over the streams of words."""
+        names = ("tokens", "query_weights", "keys", "values", "rows")
+        words = sum(self.sources[name].taken for name in names) + len(self.results.received)
+        return words * self.p.size
