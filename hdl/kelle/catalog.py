@@ -338,7 +338,7 @@ UNITS = (
             ),
             "paper": KelleParameters(),
         },
-        long=("tiny_words", "tiny_batch", "tiny_w4a8", "smollm2", "paper"),
+        long=("tiny_words", "tiny_batch", "smollm2", "paper"),
     ),
 )
 """Every unit of Kelle."""
