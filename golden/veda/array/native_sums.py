@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from golden.arith.float_round import native_codes
 from hdl.arith.float_format import BINARY32
 from hdl.veda.array.array_parameters import FlexiblePeArrayParameters
 
@@ -34,7 +35,7 @@ def inner_products(
         if p.planes == 2:
             together = planes[:, 0] + planes[:, 1]
             planes[:, 0] = np.where(split == 1, planes[:, 0], together)
-    return single_codes(planes)
+    return native_codes(BINARY32, planes)
 
 
 def outer_sums(p: FlexiblePeArrayParameters, scalars: NDArray[Any], weights: NDArray[Any]) -> Codes:
@@ -52,7 +53,7 @@ def outer_sums(p: FlexiblePeArrayParameters, scalars: NDArray[Any], weights: NDA
         total, *rest = np.roll(partial, -(elements % p.add_stages), axis=0)
         for part in rest:
             total = total + part
-    return single_codes(total.reshape(columns))
+    return native_codes(BINARY32, total.reshape(columns))
 
 
 def singles(codes: NDArray[Any]) -> Singles:
@@ -63,9 +64,3 @@ def singles(codes: NDArray[Any]) -> Singles:
     import torch
 
     return torch.from_numpy(np.ascontiguousarray(halves)).float().numpy()
-
-
-def single_codes(numbers: Singles) -> Codes:
-    """Return the codes of FP32 numbers, every NaN the quiet one."""
-    codes = np.ascontiguousarray(numbers).view(np.uint32).astype(np.uint64)
-    return np.where(np.isnan(numbers), np.uint64(BINARY32.quiet_nan or 0), codes)
