@@ -70,8 +70,10 @@ def simulation_finds(copy: Path, top: str, preset: str) -> bool:
     program = (
         "import sys\n"
         "from hdl.catalog import entry_named\n"
+        "from testbenches.quick_form import quick_form\n"
         "from testbenches.runner import Request, simulate\n"
-        f"result = simulate(entry_named({top!r}), {preset!r}, Request(seed=1))\n"
+        f"request = Request(seed=1, target=quick_form({top!r}))\n"
+        f"result = simulate(entry_named({top!r}), {preset!r}, request)\n"
         "sys.exit(0 if result.passed else 3)\n"
     )
     status = _python(copy, ["-c", program])

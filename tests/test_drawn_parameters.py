@@ -12,6 +12,7 @@ from hdl.entry import Entry
 from hdl.settings import with_values
 from testbenches.draws import draw
 from testbenches.lint import lint_unit
+from testbenches.quick_form import quick_form
 from testbenches.runner import Request, simulate
 
 UNITS = pytest.mark.parametrize("entry", CATALOG, ids=lambda entry: entry.top)
@@ -77,7 +78,8 @@ def test_drawn_parameters_are_emitted_and_lint_clean(entry: Entry, seed: int) ->
 @pytest.mark.parametrize(("entry", "seed"), drawn(lambda top, seed: top in SIMULATED and seed == 0))
 def test_drawn_parameters_are_simulated(entry: Entry, seed: int) -> None:
     parameters, _refusals = draw(entry, random.Random(seed))
-    result = simulate(entry, parameters, Request(seed=seed))
+    request = Request(seed=seed, target=quick_form(entry.top))
+    result = simulate(entry, parameters, request)
     assert result.passed, f"{parameters}: {result.first_failure}"
     assert result.values_checked > 0
 

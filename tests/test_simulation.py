@@ -19,6 +19,7 @@ from hdl.target import Target
 from synth.debian import icarus
 from testbenches import simulators
 from testbenches.lint import lint_files
+from testbenches.quick_form import SYSTEMS, quick_form
 from testbenches.runner import Request, run_testbench, simulate
 from tests.cases import CASES, LINTED, PORTS
 
@@ -32,14 +33,26 @@ def ports_in(verilog: str) -> list[str]:
 @pytest.mark.parametrize(("entry", "preset"), CASES)
 def test_unit_equals_its_golden_model(entry: Entry, preset: str) -> None:
     """What is simulated is the Verilog that a user gets: its ports stay, lint finds nothing."""
-    result = simulate(entry, preset, Request(seed=20260, full=False, lint=True))
+    request = Request(seed=20260, full=False, lint=True, target=quick_form(entry.top))
+    result = simulate(entry, preset, request)
     assert result.passed, result.first_failure
     assert result.values_checked > 0
     assert result.mismatches == 0
-    verilog = (BUILD / entry.top / preset / "rtl" / f"{entry.top}.v").read_text()
+    home = BUILD / entry.top / preset
+    verilog = (home / request.target.folder / f"{entry.top}.v").read_text()
     assert ports_in(verilog) == json.loads(PORTS.read_text())[entry.top][preset]
-    written = json.loads((BUILD / entry.top / preset / "sim.json").read_text())
+    written = json.loads((home / f"{request.result_name}.json").read_text())
     assert written["passed"] and written["tests"] == result.tests
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("entry", "preset"), [case for case in CASES if case.values[0].top in SYSTEMS]
+)
+def test_system_for_standard_cells_equals_its_golden_model(entry: Entry, preset: str) -> None:
+    result = simulate(entry, preset, Request(seed=20260, full=False, lint=True))
+    assert result.passed, result.first_failure
+    assert result.values_checked > 0
 
 
 @pytest.mark.parametrize(("entry", "preset"), LINTED)
