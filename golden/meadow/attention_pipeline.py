@@ -9,7 +9,7 @@ from golden.arith.requantiser import requantised, scale_and_shift
 from golden.meadow.tile.pipelined_softmax import exponential_table, softmax
 from golden.meadow.tile.requantisation import Integers, quantised, to_int8
 from golden.nonlinear import rotary_embedding
-from hdl.meadow.attention_parameters import HALVES, AttentionParameters
+from hdl.meadow.attention_parameters import BIAS, HALVES, AttentionParameters
 
 Reals = NDArray[np.float64]
 
@@ -34,6 +34,8 @@ class AttentionBlock:
         Exponentials of distances.
     steps : dict[str, float]
         A unit of tokens, query weights, keys, values, scores and outputs.
+    bias : numpy.ndarray, optional
+        Of the queries, in steps of their sums, shape (heads, size).
     """
 
     tokens: Integers
@@ -45,6 +47,7 @@ class AttentionBlock:
     factors: tuple[tuple[int, int], ...]
     table: Integers
     steps: dict[str, float]
+    bias: Integers | None = None
 
     def query_steps(self, p: AttentionParameters) -> int:
         """Return the cycles in which a group's queries are made."""
@@ -89,6 +92,7 @@ def block_of(
     *,
     causal: bool = True,
     skip: bool = False,
+    bias: Reals | None = None,
 ) -> AttentionBlock:
     """Bring tensors to INT8, one scale each, and find the scales between the stages.
 
@@ -106,6 +110,7 @@ def block_of(
         factors=((1, 0),) * 3,
         table=np.zeros(256, np.int64),
         steps={"tokens": x_step, "query": w_step, "keys": k_step, "values": v_step},
+        bias=None if bias is None else bias_of(bias, x_step * w_step),
     )
     wide = wide_queries(block, p)
     q_step = float(np.abs(wide).max()) / 127 or 1.0
@@ -122,6 +127,12 @@ def block_of(
     return replace(block, factors=factors, table=table, steps=steps)
 
 
+def bias_of(bias: Reals, step: float) -> Integers:
+    """Return biases in steps of the sums, clamped to what the accelerator has for them."""
+    most = 1 << BIAS.width - 1
+    return np.clip(np.rint(bias / step), -most, most - 1).astype(np.int64)
+
+
 def _shared(parts: Integers, block: AttentionBlock) -> Integers:
     """Return keys or values for every query head."""
     return np.repeat(parts, block.members, axis=0)
@@ -135,6 +146,7 @@ def wide_queries(block: AttentionBlock, p: AttentionParameters) -> Integers:
         context=block.context,
         rotate=p.rotary,
         factor=block.factors[0],
+        bias=block.bias,
     )
     return wide_linear(layer, p)
 
@@ -176,11 +188,17 @@ def attend(block: AttentionBlock, p: AttentionParameters) -> Integers:
 
 
 def exact_attention(
-    tokens: Reals, query: Reals, keys: Reals, values: Reals, p: AttentionParameters, seen: Integers
+    tokens: Reals,
+    query: Reals,
+    keys: Reals,
+    values: Reals,
+    p: AttentionParameters,
+    seen: Integers,
+    bias: Reals | None = None,
 ) -> Reals:
     """Return the heads' outputs in float64, shape (heads, tokens, size)."""
     members = len(query) // len(keys)
-    queries = np.matmul(tokens, query)
+    queries = np.matmul(tokens, query) + (0 if bias is None else bias[:, np.newaxis])
     if p.rotary:
         positions = np.arange(seen.shape[1] - len(tokens), seen.shape[1])
         queries = np.stack(
@@ -211,6 +229,8 @@ class LinearBlock:
         Scale and shift of the outputs.
     wide : bool
         Whether the outputs have 16 bits.
+    bias : numpy.ndarray, optional
+        In steps of the sums, shape (tiles, size).
     """
 
     tokens: Integers
@@ -219,6 +239,7 @@ class LinearBlock:
     rotate: bool
     factor: tuple[int, int]
     wide: bool = False
+    bias: Integers | None = None
 
 
 def linear_of(
@@ -229,10 +250,17 @@ def linear_of(
     context: int,
     rotate: bool,
     wide: bool = False,
+    bias: Integers | None = None,
 ) -> LinearBlock:
     """Return a linear layer whose outputs use all of INT8, or of 16 bits."""
     block = LinearBlock(
-        tokens=tokens, weights=weights, context=context, rotate=rotate, factor=(1, 0), wide=wide
+        tokens=tokens,
+        weights=weights,
+        context=context,
+        rotate=rotate,
+        factor=(1, 0),
+        wide=wide,
+        bias=bias,
     )
     most = int(np.abs(wide_linear(block, p)).max()) or 1
     return replace(block, factor=scale_and_shift((32767 if wide else 127) / most))
@@ -251,6 +279,8 @@ def exact_products(tokens: Integers, weights: Integers) -> Integers:
 def wide_linear(block: LinearBlock, p: AttentionParameters) -> Integers:
     """Return a linear layer's outputs as sums, shape (tiles, tokens, size)."""
     sums = exact_products(block.tokens, block.weights)
+    if block.bias is not None:
+        sums = sums + block.bias[:, np.newaxis]
     if not block.rotate:
         return sums
     positions = np.arange(block.context - len(block.tokens), block.context)

@@ -1,20 +1,23 @@
-"""From a decoder layer's real weights to the accelerator's integers: smoothing, steps, scales.
+"""From a layer's real weights to the accelerator's integers: smoothing, steps, scales.
 
 Every tensor has one step. Those of activations come from a text, on which the layer is computed in
 float64; those of what lies between two stages are chosen so that no stage needs a second factor.
 """
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from golden.arith.requantiser import scale_and_shift
 from golden.llm.layers import EPSILON, LayerWeights, rotary_angles, rotated, silu
+from golden.meadow.attention_pipeline import bias_of
 from golden.meadow.tile.pipelined_softmax import exponential_table
 from golden.meadow.tile.requantisation import Integers, quantised
 from golden.nonlinear.row_norm import quantise_weights
-from hdl.meadow.parameters import GATE_DROP, MOST_LIFT, NORM_DROP, MeadowParameters
+from hdl.meadow.parameters import GATE_DROP, MOST_LIFT, NORM_DROP, Activation, MeadowParameters
+from hdl.meadow.tile.element_parameters import SCALE_BITS
 from hdl.nonlinear.activation_functions import VALUE
 from hdl.nonlinear.row_norm import OUTPUT
 
@@ -32,7 +35,7 @@ class IntegerLayer:
     -------
     matrices : dict[str, numpy.ndarray]
         INT8, by the name of `LayerWeights`: shape (tiles, elements, size), a tile being a head or
-        as many outputs.
+        as many outputs; without ``"gate"`` where nothing is gated.
     norms : tuple[numpy.ndarray, numpy.ndarray]
         Raw weights of both norms.
     epsilon : int
@@ -46,6 +49,12 @@ class IntegerLayer:
         Exponentials of distances.
     steps : dict[str, float]
         Of the tensors between the stages.
+    biases : dict[str, numpy.ndarray]
+        Of matrices, in steps of their sums: shape (tiles, size); none if there are none.
+    norm_biases : tuple[numpy.ndarray, ...]
+        Of both layer norms, in Q6.10.
+    activated_scale : int
+        Without a gate: what brings activated values to INT8, of which `GATE_DROP` bits fall off.
     """
 
     matrices: dict[str, Integers]
@@ -55,32 +64,46 @@ class IntegerLayer:
     lifts: dict[str, int]
     table: Integers
     steps: dict[str, float]
+    biases: dict[str, Integers] = field(default_factory=dict)
+    norm_biases: tuple[Integers, ...] = ()
+    activated_scale: int = 0
 
 
 @dataclass(frozen=True, eq=False)
 class RealLayer:
-    """A layer's matrices, and what multiplies the norms' outputs: those of SmoothQuant.
+    """A layer in float64.
 
     Members
     -------
-    weights : LayerWeights
-        In float64.
+    matrices : dict[str, numpy.ndarray]
+        By the names and in the shapes of `LayerWeights`; ``"gate"`` is there if it has one.
     norms : tuple[numpy.ndarray, numpy.ndarray]
-        Of both norms; ones before smoothing, since `LayerWeights` has their weights folded in.
+        What multiplies both norms' outputs: that of SmoothQuant, and the norms' own weights where
+        they are not folded into the matrices.
+    norm_biases : tuple
+        What is added then; zeros, but of layer norms.
+    biases : dict[str, numpy.ndarray]
+        Of the matrices that have one, in the shape of their outputs.
     """
 
-    weights: LayerWeights
+    matrices: dict[str, Reals]
     norms: tuple[Reals, Reals]
+    norm_biases: tuple[Reals | float, Reals | float] = (0.0, 0.0)
+    biases: dict[str, Reals] = field(default_factory=dict)
 
 
 def real_layer(weights: LayerWeights) -> RealLayer:
-    """Return a layer that is not smoothed."""
+    """Return a layer without biases that is not smoothed."""
     ones = np.ones(len(weights.gate))
-    return RealLayer(weights, (ones, ones))
+    return RealLayer(dict(vars(weights)), (ones, ones))
 
 
 def real_steps(
-    layer: RealLayer, states: Reals, positions: Integers, past: tuple[Reals, Reals], base: float
+    layer: RealLayer,
+    states: Reals,
+    positions: Integers,
+    past: tuple[Reals, Reals],
+    p: MeadowParameters,
 ) -> dict[str, Reals]:
     """Compute a layer in float64 for some tokens at once; return everything between its stages.
 
@@ -94,16 +117,24 @@ def real_steps(
         The tokens' positions, one behind the other.
     past : tuple
         Cached keys and values [kv_heads, cached, size] of the positions before.
-    base : float
-        Of the rotary embedding.
+    p : MeadowParameters
+        Which norm, activation and embedding; sizes are those of the layer.
     """
-    w, size = layer.weights, layer.weights.query.shape[2]
-    angles = rotary_angles(positions, size, base)[np.newaxis]
-    found = {"input": normalised(states) * layer.norms[0]}
-    for name, matrix in (("query", w.query), ("key", w.key), ("value", w.value)):
-        found[name] = np.einsum("td,dhs->hts", found["input"], matrix)
-    for name in ("query", "key"):
-        found[name] = rotated(found[name], np.cos(angles), np.sin(angles))
+    w, size = layer.matrices, layer.matrices["query"].shape[2]
+    biases = {name: layer.biases.get(name, np.zeros(1)) for name in w}
+
+    def norm(number: int, rows: Reals) -> Reals:
+        rows = normalised(rows - rows.mean(-1, keepdims=True) if p.layer_norm else rows)
+        return rows * layer.norms[number] + layer.norm_biases[number]
+
+    found = {"input": norm(0, states)}
+    for name in ("query", "key", "value"):
+        found[name] = np.einsum("td,dhs->hts", found["input"], w[name])
+        found[name] += biases[name][..., np.newaxis, :]
+    if p.rotary:
+        angles = rotary_angles(positions, size, p.base)[np.newaxis]
+        for name in ("query", "key"):
+            found[name] = rotated(found[name], np.cos(angles), np.sin(angles))
     keys, values = (
         np.concatenate([old, found[name]], axis=1)
         for old, name in zip(past, ("key", "value"), strict=True)
@@ -115,13 +146,26 @@ def real_steps(
     shares = powers / powers.sum(-1, keepdims=True)
     found["score"] = np.where(seen, scores, 0)
     found["attended"] = np.matmul(shares, np.repeat(values, members, axis=0))
-    found["output"] = np.einsum("hts,hsd->td", found["attended"], w.output)
+    found["output"] = np.einsum("hts,hsd->td", found["attended"], w["output"]) + biases["output"]
     middle = states + found["output"]
-    found["middle"] = normalised(middle) * layer.norms[1]
-    found["gate"], found["up"] = found["middle"] @ w.gate, found["middle"] @ w.up
-    found["product"] = silu(found["gate"]) * found["up"]
-    found["down"] = found["product"] @ w.down
+    found["middle"] = norm(1, middle)
+    found["up"] = found["middle"] @ w["up"] + biases["up"]
+    if p.gated:
+        found["gate"] = found["middle"] @ w["gate"] + biases["gate"]
+        found["product"] = exact_activation(found["gate"], p.activation) * found["up"]
+    else:
+        found["product"] = exact_activation(found["up"], p.activation)
+    found["down"] = found["product"] @ w["down"] + biases["down"]
     return found | {"keys": keys, "values": values, "states": middle + found["down"]}
+
+
+def exact_activation(values: Reals, function: Activation) -> Reals:
+    """Return an activation in float64."""
+    if function is Activation.SILU:
+        return silu(values)
+    if function is Activation.RELU:
+        return np.maximum(values, 0)
+    return values * np.vectorize(math.erfc)(-values / math.sqrt(2)) / 2
 
 
 def normalised(states: Reals) -> Reals:
@@ -134,7 +178,9 @@ def smoothing_ratio(inputs: Reals, weights: Reals, exponent: float = 0.5) -> Rea
     return np.maximum(inputs, 1e-5) ** exponent / np.maximum(weights, 1e-5) ** (1 - exponent)
 
 
-def smoothed(layer: RealLayer, found: dict[str, Reals], exponent: float = 0.5) -> RealLayer:
+def smoothed(
+    layer: RealLayer, found: dict[str, Reals], p: MeadowParameters, exponent: float = 0.5
+) -> RealLayer:
     """Even out the input channels of every matrix (SmoothQuant); the layer's function stays.
 
     Parameters
@@ -143,10 +189,13 @@ def smoothed(layer: RealLayer, found: dict[str, Reals], exponent: float = 0.5) -
         The layer.
     found : dict
         `real_steps` of a text.
+    p : MeadowParameters
+        As of `real_steps`.
     exponent : float
         Of the activations' magnitudes; the weights' have the rest.
     """
-    w = layer.weights
+    w = layer.matrices
+    members = w["query"].shape[1] // w["value"].shape[1]
 
     def ratio(inputs: Reals, weights: Reals) -> Reals:
         return smoothing_ratio(inputs, weights, exponent)
@@ -154,25 +203,30 @@ def smoothed(layer: RealLayer, found: dict[str, Reals], exponent: float = 0.5) -
     def largest(*matrices: Reals) -> Reals:
         return np.max([np.abs(one).reshape(len(one), -1).max(1) for one in matrices], axis=0)
 
-    first = ratio(np.abs(found["input"]).max(0), largest(w.query, w.key, w.value))
-    second = ratio(np.abs(found["middle"]).max(0), largest(w.gate, w.up))
+    wide = [name for name in ("gate", "up") if name in w]
+    first = ratio(np.abs(found["input"]).max(0), largest(w["query"], w["key"], w["value"]))
+    second = ratio(np.abs(found["middle"]).max(0), largest(*(w[name] for name in wide)))
     # Query heads that share a value cannot be scaled apart.
-    shared = w.value.shape[1]
-    heads = [np.abs(found["attended"]).max(1), np.abs(w.output).max(2)]
-    heads = [one.reshape(shared, -1, one.shape[-1]).max(1) for one in heads]
+    heads = [np.abs(found["attended"]).max(1), np.abs(w["output"]).max(2)]
+    heads = [one.reshape(len(one) // members, members, -1).max(1) for one in heads]
     third = ratio(*heads)
-    fourth = ratio(np.abs(found["product"]).max(0), largest(w.down))
-    members = w.query.shape[1] // shared
-    weights = LayerWeights(
-        query=w.query * first[:, None, None],
-        key=w.key * first[:, None, None],
-        value=w.value * first[:, None, None] / third,
-        output=w.output * np.repeat(third, members, axis=0)[..., None],
-        gate=w.gate * second[:, None],
-        up=w.up * second[:, None] / fourth,
-        down=w.down * fourth[:, None],
+    fourth = np.ones(len(w["down"]))
+    # What a curved activation makes cannot be scaled before it. A channel that ReLU keeps at 0 all
+    # the time has a size nevertheless.
+    if p.gated or p.activation is Activation.RELU:
+        name = "product" if p.gated else "up"
+        fourth = ratio(np.abs(found[name]).max(0), largest(w["down"]))
+    # What multiplies a matrix's inputs, and what divides its outputs and their biases.
+    inputs = dict.fromkeys(("query", "key", "value"), first[:, None, None])
+    inputs |= dict.fromkeys(wide, second[:, None])
+    inputs |= {"output": np.repeat(third, members, axis=0)[..., None], "down": fourth[:, None]}
+    outputs = {"value": third, "up": fourth}
+    return RealLayer(
+        {name: matrix * inputs[name] / outputs.get(name, 1.0) for name, matrix in w.items()},
+        (layer.norms[0] / first, layer.norms[1] / second),
+        (layer.norm_biases[0] / first, layer.norm_biases[1] / second),
+        {name: bias / outputs.get(name, 1.0) for name, bias in layer.biases.items()},
     )
-    return RealLayer(weights, (layer.norms[0] / first, layer.norms[1] / second))
 
 
 def integer_layer(layer: RealLayer, found: dict[str, Reals], p: MeadowParameters) -> IntegerLayer:
@@ -191,22 +245,18 @@ def integer_layer(layer: RealLayer, found: dict[str, Reals], p: MeadowParameters
         name: float(np.abs(found[name]).max()) / 127 or 1.0
         for name in ("input", "middle", "query", "key", "value", "score", "attended", "product")
     }
-    # SiLU's format is the unit's; what GATE_DROP takes away makes the other factor's step.
-    steps["gate"] = float(VALUE.resolution)
-    steps["up"] = steps["product"] / float(VALUE.resolution) / (1 << GATE_DROP)
+    scale = _feed_forward_steps(steps, p)
     lifts, matrices, weight_steps = {}, {}, {}
     for name in ("output", "down"):
         most = float(np.abs(found[name]).max()) / STATE_STEP / (1 << 15)
         lifts[name] = min(max(int(np.ceil(np.log2(most or 1))), 0), MOST_LIFT)
         steps[name] = STATE_STEP * 2.0 ** lifts[name]
-    for name, matrix in vars(layer.weights).items():
+    for name, matrix in layer.matrices.items():
         matrices[name], weight_steps[name] = quantised(_tiles(matrix, p))
     inputs = dict.fromkeys(("query", "key", "value"), "input") | {"output": "attended"}
     inputs |= dict.fromkeys(("gate", "up"), "middle") | {"down": "product"}
-    factors = {
-        name: scale_and_shift(steps[inputs[name]] * weight_steps[name] / steps[name])
-        for name in matrices
-    }
+    sum_steps = {name: steps[inputs[name]] * weight_steps[name] for name in matrices}
+    factors = {name: scale_and_shift(sum_steps[name] / steps[name]) for name in matrices}
     factors["score"] = scale_and_shift(steps["query"] * steps["key"] / steps["score"])
     factors["attended"] = scale_and_shift(
         steps["value"] * 2.0**-p.probability_bits / steps["attended"]
@@ -216,6 +266,13 @@ def integer_layer(layer: RealLayer, found: dict[str, Reals], p: MeadowParameters
         quantise_weights(own * unit / steps[name], p.norm)
         for own, name in zip(layer.norms, ("input", "middle"), strict=True)
     )
+    biases = {}
+    if p.biases:
+        nothing = np.zeros(1)
+        for name, tiles in matrices.items():
+            # All outputs of a matrix, a tile's side by side, whatever their shape is.
+            real = np.broadcast_to(layer.biases.get(name, nothing), layer_outputs(layer, name))
+            biases[name] = bias_of(real.reshape(len(tiles), -1), sum_steps[name])
     return IntegerLayer(
         matrices=matrices,
         norms=(norms[0], norms[1]),
@@ -224,7 +281,43 @@ def integer_layer(layer: RealLayer, found: dict[str, Reals], p: MeadowParameters
         lifts=lifts,
         table=exponential_table(steps["score"]),
         steps=steps,
+        biases=biases,
+        norm_biases=_norm_biases(layer, steps) if p.layer_norm else (),
+        activated_scale=scale,
     )
+
+
+def layer_outputs(layer: RealLayer, name: str) -> tuple[int, ...]:
+    """Return the shape of a matrix's outputs."""
+    matrix = layer.matrices[name]
+    return matrix.shape[2 if name == "output" else 1 :]
+
+
+def _feed_forward_steps(steps: dict[str, float], p: MeadowParameters) -> int:
+    """Choose the steps about the activation; return what an ungated one is multiplied by."""
+    unit = float(VALUE.resolution)
+    # The format of the curved ones is the unit's; of ReLU alone the result is an upper octet.
+    if p.activation is Activation.RELU and not p.gated:
+        unit = steps["product"] / (1 << 8)
+    if p.gated:
+        # What GATE_DROP takes away makes the other factor's step.
+        steps["gate"] = unit
+        steps["up"] = steps["product"] / unit / (1 << GATE_DROP)
+        return 0
+    steps["up"] = unit
+    scale = min(int(unit / steps["product"] * (1 << GATE_DROP)), (1 << SCALE_BITS) - 1)
+    # The scale is a whole number: the step follows it, so that nothing is rounded twice.
+    steps["product"] = unit * (1 << GATE_DROP) / scale
+    return scale
+
+
+def _norm_biases(layer: RealLayer, steps: dict[str, float]) -> tuple[Integers, ...]:
+    """Return the biases of both norms in steps of what NORM_DROP takes bits of."""
+    found, most = [], 1 << OUTPUT.width - 1
+    for bias, own, name in zip(layer.norm_biases, layer.norms, ("input", "middle"), strict=True):
+        raw = np.rint(np.broadcast_to(bias, own.shape) / steps[name] * (1 << NORM_DROP))
+        found.append(np.clip(raw, -most, most - 1).astype(np.int64))
+    return tuple(found)
 
 
 def _tiles(matrix: Reals, p: MeadowParameters) -> Reals:
@@ -234,14 +327,18 @@ def _tiles(matrix: Reals, p: MeadowParameters) -> Reals:
 
 
 def quantised_layer(
-    weights: LayerWeights, states: Reals, p: MeadowParameters, *, exponent: float | None = 0.5
+    weights: LayerWeights | RealLayer,
+    states: Reals,
+    p: MeadowParameters,
+    *,
+    exponent: float | None = 0.5,
 ) -> tuple[IntegerLayer, RealLayer]:
     """Return a layer in integers, its steps by a text's hidden states, and what it stands for."""
     positions = np.arange(len(states))
     none = np.zeros((p.kv_heads, 0, p.head_size))
-    layer = real_layer(weights)
-    found = real_steps(layer, states, positions, (none, none), p.base)
+    layer = weights if isinstance(weights, RealLayer) else real_layer(weights)
+    found = real_steps(layer, states, positions, (none, none), p)
     if exponent is not None:
-        layer = smoothed(layer, found, exponent)
-        found = real_steps(layer, states, positions, (none, none), p.base)
+        layer = smoothed(layer, found, p, exponent)
+        found = real_steps(layer, states, positions, (none, none), p)
     return integer_layer(layer, found, p), layer

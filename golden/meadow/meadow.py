@@ -13,9 +13,11 @@ from golden.meadow.attention_pipeline import AttentionBlock, LinearBlock, attend
 from golden.meadow.layer_quantisation import IntegerLayer
 from golden.meadow.tile.requantisation import Integers
 from golden.nonlinear.activation_functions import activation
+from golden.nonlinear.layer_norm import layer_norm
 from golden.nonlinear.rms_norm import rms_norm
-from hdl.meadow.parameters import GATE_DROP, NORM_DROP, STATE, MeadowParameters
+from hdl.meadow.parameters import GATE_DROP, NORM_DROP, STATE, Activation, MeadowParameters
 from hdl.nonlinear.activation_functions import ActivationFunctionsParameters, Function
+from hdl.nonlinear.layer_norm import LayerNormParameters
 from hdl.nonlinear.row_norm import STATE as NORM_STATE
 
 
@@ -62,13 +64,18 @@ def run_layer(
             tokens=rows,
             weights=layer.matrices[name],
             context=context,
-            rotate=rotate,
+            rotate=rotate and p.rotary,
             factor=layer.factors[name],
             wide=wide,
+            bias=layer.biases.get(name),
         )
         return linear(block, p.attention)
 
-    here = norm(states, layer.norms[0], layer.epsilon, p)
+    def normalised(number: int, rows: Integers) -> Integers:
+        bias = layer.norm_biases[number] if p.layer_norm else None
+        return norm(rows, layer.norms[number], layer.epsilon, p, bias)
+
+    here = normalised(0, states)
     keys, values = (
         np.concatenate([old, new], axis=1)
         for old, new in zip(
@@ -85,13 +92,16 @@ def run_layer(
         factors=tuple(layer.factors[name] for name in ("query", "score", "attended")),
         table=layer.table,
         steps={},
+        bias=layer.biases.get("query"),
     )
     heads = by_token(attend(block, p.attention))
     output = by_token(gemm("output", heads, wide=True))
     middle = added(states, output, layer.lifts["output"])
-    there = norm(middle, layer.norms[1], layer.epsilon, p)
-    gate, up = (by_token(gemm(name, there, wide=True)) for name in ("gate", "up"))
-    product = gated(gate, up)
+    there = normalised(1, middle)
+    up = by_token(gemm("up", there, wide=True))
+    # Without a gate the activation's own result is brought to INT8, by a constant.
+    gate = by_token(gemm("gate", there, wide=True)) if p.gated else up
+    product = narrowed(activated(gate, p.activation), up if p.gated else layer.activated_scale)
     down = by_token(gemm("down", product, wide=True))
     stages = {"input": here, "heads": heads, "states": middle, "middle": there}
     return LayerResult(
@@ -107,17 +117,28 @@ def by_token(tiles: Integers) -> Integers:
     return tiles.swapaxes(0, 1).reshape(tiles.shape[1], -1)
 
 
-def norm(states: Integers, weights: Integers, epsilon: int, p: MeadowParameters) -> Integers:
-    """Return rows over their root mean square, times weights, in INT8.
+def norm(
+    states: Integers,
+    weights: Integers,
+    epsilon: int,
+    p: MeadowParameters,
+    bias: Integers | None = None,
+) -> Integers:
+    """Return rows over their root mean square, or deviation, times weights, in INT8.
 
-    A row is brought to 16 bits by a power of two of its own, rounded down; so is epsilon.
+    Layer norm takes the mean off before, and adds the bias. A row is brought to 16 bits by a power
+    of two of its own, rounded down; so is epsilon.
     """
     magnitudes = np.where(states < 0, ~states, states).max(axis=1)
     # Of a row of n bits and a sign all but the upper 15 fall off.
     exponents = np.frexp(magnitudes.astype(np.float64))[1].astype(np.int64)
     shift = np.maximum(exponents - (NORM_STATE.width - 1), 0)
     rows = states >> shift[:, np.newaxis]
-    normalised = rms_norm(rows, epsilon >> 2 * shift, weights, p.norm)
+    if isinstance(p.norm, LayerNormParameters):
+        assert bias is not None
+        normalised = layer_norm(rows, epsilon >> 2 * shift, weights, bias, p.norm)
+    else:
+        normalised = rms_norm(rows, epsilon >> 2 * shift, weights, p.norm)
     return np.clip(requantised(normalised, 1, NORM_DROP), -128, 127)
 
 
@@ -127,10 +148,16 @@ def added(states: Integers, results: Integers, lift: int) -> Integers:
     return np.clip(states + (results << lift), -highest - 1, highest)
 
 
-def gated(gate: Integers, up: Integers) -> Integers:
-    """Return SiLU of the gate times the other matrix's result, in INT8."""
-    passed = activation(gate, Function.SILU.value, ActivationFunctionsParameters())
-    product = passed * up
+def activated(values: Integers, function: Activation) -> Integers:
+    """Return the activation of values, in Q6.10 unless it is ReLU."""
+    if function is Activation.RELU:
+        return np.maximum(values, 0)
+    return activation(values, Function[function.name].value, ActivationFunctionsParameters())
+
+
+def narrowed(values: Integers, factor: Integers | int) -> Integers:
+    """Return activated values times what brings them to INT8, rounded half to even, clamped."""
+    product = values * factor
     floor, rest = product >> GATE_DROP, product & (1 << GATE_DROP) - 1
     half = 1 << GATE_DROP - 1
     up_one = (rest > half) | ((rest == half) & (floor & 1 == 1))

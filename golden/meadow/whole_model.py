@@ -41,21 +41,34 @@ class IntegerVocabulary:
         As of `IntegerLayer`.
     step : float
         A unit of a sum, as a logit.
+    norm_bias : numpy.ndarray, optional
+        The norm's bias in Q6.10, if it is a layer norm.
+    bias : numpy.ndarray, optional
+        Of each token, in steps of the sums, if linear layers have biases.
     """
 
     matrix: Integers
     norm: Integers
     epsilon: int
     step: float
+    norm_bias: Integers | None = None
+    bias: Integers | None = None
 
     def tiles(self, size: int) -> Integers:
         """Return the matrix in tiles (tiles, elements, size), the last filled up.
 
         What fills it repeats the first token's row: its sum is equal, and the first one is taken.
         """
-        missing = -self.matrix.shape[1] % size
-        whole = np.concatenate([self.matrix, np.repeat(self.matrix[:, :1], missing, 1)], axis=1)
+        whole = self._filled(self.matrix, size)
         return whole.reshape(len(whole), -1, size).swapaxes(0, 1)
+
+    def bias_tiles(self, size: int) -> Integers | None:
+        """Return the biases in tiles (tiles, size), filled up in the same way."""
+        return None if self.bias is None else self._filled(self.bias, size).reshape(-1, size)
+
+    def _filled(self, columns: Integers, size: int) -> Integers:
+        missing = -columns.shape[-1] % size
+        return np.concatenate([columns, np.repeat(columns[..., :1], missing, -1)], axis=-1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,13 +133,13 @@ def integer_model(
     """
     states = model.embedding[list(tokens)].astype(np.float64)
     none = np.zeros((p.kv_heads, 0, p.head_size))
-    text = np.arange(len(states)), (none, none), p.base
+    text = np.arange(len(states)), (none, none), p
     layers = []
     for number in range(model.shape.layers):
         report(number)
         plain = real_layer(padded(model.layer(number), p.feed_forward_size))
         found = real_steps(plain, states, *text)
-        real = smoothed(plain, found)
+        real = smoothed(plain, found, p)
         layers.append(integer_layer(real, real_steps(real, states, *text), p))
         states = found["states"]
     return IntegerModel(layers, integer_vocabulary(model.projection(), states, p))
@@ -201,5 +214,6 @@ def vocabulary_sums(
     vocabulary: IntegerVocabulary, states: Integers, p: MeadowParameters
 ) -> Integers:
     """Return the sums of each token of the vocabulary, of rows of hidden states."""
-    rows = norm(states, vocabulary.norm, vocabulary.epsilon, p)
-    return exact_products(rows, vocabulary.matrix)
+    rows = norm(states, vocabulary.norm, vocabulary.epsilon, p, vocabulary.norm_bias)
+    bias = 0 if vocabulary.bias is None else vocabulary.bias
+    return exact_products(rows, vocabulary.matrix) + bias

@@ -17,6 +17,9 @@ HALVES = 2
 RESULT = signed(16)
 """An element of a result: INT8, or as wide as a requantiser's where a command says so."""
 
+BIAS = signed(24)
+"""What is added to a sum of products, in its steps."""
+
 OCTETS = RESULT.width // OPERAND.width
 """Words of memory that a word of wide results takes, that of the lower octets first."""
 
@@ -60,6 +63,8 @@ class AttentionParameters(Parameters):
         Bits of a probability.
     rotary : bool
         Whether queries and keys can be rotated by their positions.
+    biases : bool
+        Whether a bias is added to each output of a query or of a GEMM of weights.
     base : int
         What the rotation's geometric series is made of.
     element : ElementParameters
@@ -80,6 +85,7 @@ class AttentionParameters(Parameters):
     lane_words: Annotated[int, Range("chunks", 1 << 16, "words")] = 448
     probability_bits: Annotated[int, Range(8, 16, "bits")] = 12
     rotary: bool = False
+    biases: bool = False
     base: Annotated[int, Range(2, 10_000_000, "ratio")] = 10_000
     element: ElementParameters = ElementParameters()
 
@@ -126,7 +132,9 @@ class AttentionParameters(Parameters):
     @property
     def query_bits(self) -> int:
         """Bits of an element of a query before it is requantised, rotated or not."""
-        return 2 * OPERAND.width + ceil_log2(self.width) + 1
+        sums = 2 * OPERAND.width + ceil_log2(self.width)
+        # Sums of products leave their uppermost bit unused; by it a bias of as many has room.
+        return (max(sums, BIAS.width + 1) if self.biases else sums) + 1
 
     @property
     def softmax(self) -> PipelinedSoftmaxParameters:
@@ -150,6 +158,16 @@ class AttentionParameters(Parameters):
         """What all elements of a lane that make queries get in a cycle: by halves, by slices."""
         words = data.ArrayLayout(self.element.word_layout, HALVES * self.slices)
         return data.StructLayout({"word": words, "last": 1})
+
+    @property
+    def bias_layout(self) -> data.StructLayout:
+        """A word of biases; `last` with a head's last."""
+        return data.StructLayout({"word": self.bias_pair_layout, "last": 1})
+
+    @property
+    def bias_pair_layout(self) -> data.ArrayLayout:
+        """The biases of a pair of neighbouring outputs."""
+        return data.ArrayLayout(BIAS, HALVES)
 
     @property
     def inputs_layout(self) -> data.StructLayout:

@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 from hdl.meadow.attention_parameters import HALVES, AttentionParameters, BlockMode
 from hdl.meadow.tile.block_buffer import BlockBuffer
 from hdl.meadow.tile.group_counter import group_counter
-from hdl.meadow.tile.pass_sequencer import PassSequencer
+from hdl.meadow.tile.pass_sequencer import Passed, PassSequencer
 from hdl.meadow.tile.pipelined_softmax import EXPONENTIAL_BITS
 from hdl.meadow.tile.row_dealer import RowDealer
 from hdl.meadow.tile.token_lane import TokenLane
@@ -41,9 +41,10 @@ class AttentionPipeline(Unit):
     lanes) + 3) * max(F, Qc)`` cycles and some 60 more, behind what comes first: a group's tokens,
     a head's weights. One word a cycle comes in at each port.
 
-    **Numerics** queries: exact sums, rotated to the nearest by sine and cosine of 15 fraction bits,
-    requantised to INT8. Scores: exact dot products, requantised to INT8. Softmax: as
-    `PipelinedSoftmax`. Outputs: exact sums of INT8 values times probabilities, requantised to INT8.
+    **Numerics** queries: exact sums and their biases, rotated to the nearest by sine and cosine of
+    15 fraction bits, requantised to INT8. Scores: exact dot products, requantised to INT8. Softmax:
+    as `PipelinedSoftmax`. Outputs: exact sums of INT8 values times probabilities, requantised to
+    INT8.
     Requantised is ``sum * scale / 2**shift``, rounded half to even and clamped. With `skip` every
     value is what it is without.
 
@@ -74,6 +75,9 @@ class AttentionPipeline(Unit):
         outputs a word for each slice; `last` with a head's last.
     keys, values : In(stream)
         For each key-value head a word for each token of the context; `last` with a head's last.
+    biases : In(stream)
+        With the parameter `biases`, for each head or tile its biases in steps of the sums, a pair
+        of neighbours at a time; `last` with a head's last.
     rows : In(stream)
         For a stage that works alone, in the order of the results: rotated queries in INT8, INT8
         scores, or probabilities, of two octets the word of the lower ones first. `last` is not
@@ -95,11 +99,13 @@ class AttentionPipeline(Unit):
     def __init__(self, *, parameters: AttentionParameters) -> None:
         self.parameters = p = parameters
         words = ("tokens", "query_weights", "keys", "values", "rows")
+        biases = {"biases": In(stream.Signature(p.bias_layout))} if p.biases else {}
         super().__init__(
             {
                 "commands": In(stream.Signature(p.command_layout)),
                 "entries": In(stream.Signature(unsigned(EXPONENTIAL_BITS))),
                 **{name: In(stream.Signature(p.word_layout)) for name in words},
+                **biases,
                 "results": Out(stream.Signature(p.result_layout)),
                 "sums": Out(p.sums_layout),
             }
@@ -149,14 +155,14 @@ class AttentionPipeline(Unit):
             self.query_weights.ready.eq(words.items.ready),
         ]
         # Keys and values outlive a head that shares them; weights are one head's.
-        for name, source, wanted in (
-            ("keys", self.keys, whole | (command.mode == BlockMode.SCORES)),
-            ("values", self.values, whole | (command.mode == BlockMode.OUTPUTS)),
-            ("weights", words.groups, weighs),
+        for name, source, wanted, over in (
+            ("keys", self.keys, whole | (command.mode == BlockMode.SCORES), Passed.KEYS),
+            ("values", self.values, whole | (command.mode == BlockMode.OUTPUTS), Passed.KEYS),
+            ("weights", words.groups, weighs, Passed.WEIGHTS),
+            *([("biases", self.biases, weighs, Passed.BIASES)] if p.biases else []),
         ):
             # Passes over what does not come would wait for ever.
-            begins, shared = start & wanted, name != "weights"
-            buffer = self._buffer(m, name, source, command, begins, shared=shared)
+            buffer = self._buffer(m, name, source, command, start & wanted, over)
             self._multicast(m, buffer.sink, [getattr(lane, name) for lane in lanes])
         self._multicast(m, self.entries, [lane.entries for lane in lanes])
         m.d.comb += self.sums.eq(lanes[0].sums)
@@ -166,12 +172,12 @@ class AttentionPipeline(Unit):
         return m
 
     def _buffer(
-        self, m: Module, name: str, source: Any, command: Any, start: Value, *, shared: bool
+        self, m: Module, name: str, source: Any, command: Any, start: Value, over: Passed
     ) -> BlockBuffer:
         """Place a double buffer and what requests its passes."""
         p = self.parameters
-        sequencer = PassSequencer(parameters=p, shared=shared)
-        payload = source.payload["word" if shared else "items"]
+        sequencer = PassSequencer(parameters=p, over=over)
+        payload = source.payload["items" if over is Passed.WEIGHTS else "word"]
         width = len(Value.cast(payload))
         buffer = BlockBuffer(width=width, depth=sequencer.depth)
         m.submodules[f"{name}_passes"], m.submodules[f"{name}_buffer"] = sequencer, buffer

@@ -4,7 +4,7 @@ from hdl.entry import Entry
 from hdl.meadow.attention_parameters import AttentionParameters
 from hdl.meadow.attention_pipeline import AttentionPipeline
 from hdl.meadow.meadow import Meadow
-from hdl.meadow.parameters import MeadowParameters
+from hdl.meadow.parameters import Activation, MeadowParameters
 from hdl.meadow.tile.broadcasting_processing_element import BroadcastingProcessingElement
 from hdl.meadow.tile.element_parameters import ElementParameters
 from hdl.meadow.tile.parallel_processing_element import ParallelProcessingElement
@@ -79,7 +79,7 @@ UNITS: tuple[Entry, ...] = (
             "smollm2_short": AttentionParameters(
                 chunks=8, heads=24, rotary=True, base=100_000, features=64, tokens=64
             ),
-            "paper": AttentionParameters(chunks=16, heads=48),
+            "paper": AttentionParameters(chunks=16, heads=48, biases=True),
         },
         long=("smollm2", "smollm2_short", "paper"),
     ),
@@ -147,6 +147,28 @@ UNITS: tuple[Entry, ...] = (
                 vocabulary=45,
                 words=512,
             ),
+            "tiny_opt": MeadowParameters(
+                hidden_size=24,
+                heads=6,
+                kv_heads=6,
+                feed_forward_size=48,
+                lanes=3,
+                features=16,
+                tokens=14,
+                probability_bits=8,
+                rotary=False,
+                layer_norm=True,
+                biases=True,
+                activation=Activation.RELU,
+                gated=False,
+                element=ELEMENTS["tiny"],
+                unpacker=WeightUnpackerParameters(
+                    unpacker=UnpackerParameters(lanes=3, packet_bits=64, classes=False),
+                    entries=1024,
+                ),
+                vocabulary=45,
+                words=512,
+            ),
             "smollm2": MeadowParameters(
                 unpacker=WeightUnpackerParameters(
                     unpacker=UnpackerParameters(lanes=32, packet_bits=512, classes=False),
@@ -159,7 +181,11 @@ UNITS: tuple[Entry, ...] = (
                 kv_heads=12,
                 feed_forward_size=3072,
                 tokens=512,
-                base=10_000,
+                rotary=False,
+                layer_norm=True,
+                biases=True,
+                activation=Activation.RELU,
+                gated=False,
                 unpacker=WeightUnpackerParameters(
                     unpacker=UnpackerParameters(classes=False), entries=2048
                 ),

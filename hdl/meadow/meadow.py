@@ -33,10 +33,10 @@ class Meadow(Unit):
     Hidden states come in, and all that a layer makes of them stays in the activation memory until
     they leave; keys and values alone are written outside. A layer is seven instructions or more:
     norm, keys and values by GEMM into the cache, attention (`TPHS`, which makes the queries too),
-    its projection added to the states, norm, gate, up with SiLU of the gate, down added to the
-    states. A prefill's block of tokens and a decode step's one token are the same instructions.
-    Behind the last layer a norm and the vocabulary's matrices by GEMM, whose results go nowhere
-    (`COMPARE`): the largest sum of all leaves with `PREDICT`.
+    its projection added to the states, norm, gate, up with the activation of the gate, or up alone
+    and activated, down added to the states. A prefill's block of tokens and a decode step's one
+    token are the same instructions. Behind the last layer a norm and the vocabulary's matrices by
+    GEMM, whose results go nowhere (`COMPARE`): the largest sum of all leaves with `PREDICT`.
 
     Attention also goes stage by stage, as the paper's baseline: queries by `GEMM`, scores by a GEMM
     of them with the cached keys, `SOFTMAX` of rows of scores, heads' outputs by a GEMM of the
@@ -67,8 +67,9 @@ class Meadow(Unit):
         `tokens` count always, and `mode` follows from kind and matrix. Of the activation memory:
         `source` and `words` of a token's row that is read, `target` and `stride` of rows that are
         written. `combine` and `lift` as of `Combiner`; `cached`, whether a GEMM's results go to the
-        cache, a head a tile, rather than to the memory, as scores do. Addresses outside: `vectors`
-        of hidden states, of a norm's weights, or of attention's table of exponentials; `keys` and
+        cache, a head a tile, rather than to the memory, as scores do. Without a gate
+        `block.output_scale` is the `scale` of `Combiner`. Addresses outside: `vectors` of hidden
+        states, of a norm's weights, or of attention's table of exponentials; `keys` and
         `values` of the first head's, which are `spacing` apart, and there are `shared` of them;
         what is written goes to `values`. Rows of scores come from `keys`, and so do probabilities:
         `words` are then those of a row that comes, `stride` those of a row that is written, and
@@ -83,6 +84,8 @@ class Meadow(Unit):
         The cache: a word for each head and position; rows of scores and probabilities.
     table_reads, packet_reads : Out(port)
         Weights.
+    bias_reads : Out(port)
+        Their biases, if there are biases.
     predictions : Out(stream)
         Of each `PREDICT` the `token` with the largest `sum`: which of all outputs since the
         prediction before, counted from 0. What fills a vocabulary's last tile must repeat its first
@@ -101,6 +104,7 @@ class Meadow(Unit):
     def __init__(self, *, parameters: MeadowParameters) -> None:
         self.parameters = p = parameters
         cached = p.element.word_layout
+        biases = {"bias_reads": Out(p.reads(p.bias_layout))} if p.biases else {}
         super().__init__(
             {
                 "instructions": In(stream.Signature(p.instruction_layout)),
@@ -112,6 +116,7 @@ class Meadow(Unit):
                 "cache_writes": Out(p.writes(cached)),
                 "table_reads": Out(p.reads(p.unpacker.chunk_layout)),
                 "packet_reads": Out(p.reads(p.unpacker.unpacker.packet_bits)),
+                **biases,
                 "predictions": Out(stream.Signature(p.prediction_layout)),
                 "idle": Out(1),
                 "damage": Out(p.unpacker.result_layout),
@@ -151,12 +156,7 @@ class Meadow(Unit):
             (weights.weights, pipeline.query_weights),
         ):
             connect_streams(m, source, sink)
-        for inner, outer in (
-            (weights.table_reads, self.table_reads),
-            (weights.packet_reads, self.packet_reads),
-        ):
-            connect_streams(m, inner.requests, outer.requests)
-            connect_streams(m, outer.words, inner.words)
+        self._fetch(m, weights, pipeline)
         connect_streams(m, cache.cache_writes.requests, self.cache_writes.requests)
         connect_streams(m, cache.cache_writes.words, self.cache_writes.words)
         m.d.comb += [
@@ -169,6 +169,8 @@ class Meadow(Unit):
             normaliser.tokens.eq(now.block.tokens),
             normaliser.epsilon.eq(now.epsilon),
         ]
+        if not p.gated:
+            m.d.comb += combiner.scale.eq(now.block.output_scale)
         # Of the four ends an instruction has one; a prediction needs none.
         queries = self._lead_rows(m, now, pipeline.keys, pipeline.rows)
         stored = self._read(
@@ -180,6 +182,17 @@ class Meadow(Unit):
         compared = self._compare(m, now, pipeline, sequencer)
         m.d.comb += sequencer.finished.eq(memory.written | cache.finished | stored | compared)
         return m
+
+    def _fetch(self, m: Module, weights: WeightPath, pipeline: AttentionPipeline) -> None:
+        """Let the weights' way have its ports."""
+        names = ["table_reads", "packet_reads"]
+        if self.parameters.biases:
+            names.append("bias_reads")
+            connect_streams(m, weights.biases, pipeline.biases)
+        for name in names:
+            inner, outer = getattr(weights, name), getattr(self, name)
+            connect_streams(m, inner.requests, outer.requests)
+            connect_streams(m, outer.words, inner.words)
 
     def _compare(self, m: Module, now: Any, pipeline: Any, sequencer: Sequencer) -> Value:
         """Look for the largest sum; return whether the last result of a block is dropped."""

@@ -1,15 +1,17 @@
 """Dimensions, instructions and payloads of MEADOW's accelerator."""
 
+from enum import Enum
 from typing import Annotated
 
 from amaranth.hdl import signed, unsigned
 from amaranth.lib import data, enum
 
-from hdl.meadow.attention_parameters import OCTETS, RESULT, AttentionParameters
+from hdl.meadow.attention_parameters import HALVES, OCTETS, RESULT, AttentionParameters
 from hdl.meadow.tile.element_parameters import ElementParameters
 from hdl.meadow.tile.pipelined_softmax import DISTANCES
 from hdl.meadow.wilu.weight_unpacker import WeightUnpackerParameters
 from hdl.memory.burst_port import BurstReadPort, BurstWritePort
+from hdl.nonlinear.layer_norm import LayerNormParameters
 from hdl.nonlinear.rms_norm import RmsNormParameters
 from hdl.nonlinear.row_norm import EPSILON_BITS
 from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, require
@@ -25,6 +27,17 @@ GATE_DROP = 16
 
 MOST_LIFT = STATE.width - RESULT.width
 """Powers of two at most by which a result is larger than a step of the hidden state."""
+
+
+class Activation(Enum):
+    """The function between the feed-forward matrices."""
+
+    SILU = 0
+    """x / (1 + e**-x)."""
+    GELU = 1
+    """x times the normal distribution's share below x."""
+    RELU = 2
+    """x, or 0 where that is more."""
 
 
 class Kind(enum.Enum, shape=unsigned(3)):
@@ -79,8 +92,8 @@ class Combine(enum.Enum, shape=unsigned(2)):
     """It takes the place of what was there."""
     ADD = 1
     """It is added to the hidden state that was there."""
-    GATE = 2
-    """SiLU of what was there is multiplied by it, and becomes INT8."""
+    ACTIVATE = 2
+    """It becomes INT8: multiplied by the activation of what was there, or activated itself."""
     COMPARE = 3
     """It goes nowhere; the sum that it is made of is compared with the largest so far."""
 
@@ -107,8 +120,19 @@ class MeadowParameters(Parameters):
         Tokens of a block at most.
     probability_bits : int
         Of a probability.
+    rotary : bool
+        Whether queries and keys can be rotated by their positions.
     base : int
         Of the rotary embedding.
+    layer_norm : bool
+        Whether norms take the mean off and add a bias (layer norm), or not (RMSNorm).
+    biases : bool
+        Whether linear layers have biases.
+    activation : Activation
+        Between the feed-forward matrices.
+    gated : bool
+        Whether the activation's input is a matrix of its own, the gate, or the activation's output
+        goes on as it is.
     element : ElementParameters
         Of every processing element; `multipliers` is the `size` of a head.
     unpacker : WeightUnpackerParameters
@@ -137,7 +161,12 @@ class MeadowParameters(Parameters):
     features: Annotated[int, Range(2, 4096, "keys")] = 512
     tokens: Annotated[int, Range(1, 4096, "tokens")] = 64
     probability_bits: Annotated[int, Range(8, 16, "bits")] = 12
+    rotary: bool = True
     base: Annotated[int, Range(2, 10_000_000, "ratio")] = 100_000
+    layer_norm: bool = False
+    biases: bool = False
+    activation: Activation = Activation.SILU
+    gated: bool = True
     element: ElementParameters = ElementParameters()
     unpacker: WeightUnpackerParameters = WeightUnpackerParameters()
     vocabulary: Annotated[int, Range(2, 1 << 20, "tokens")] = 49_152
@@ -222,17 +251,24 @@ class MeadowParameters(Parameters):
             heads=max(self.state_words, self.feed_forward_words),
             lane_words=chunks * -(-self.tokens // self.lanes),
             probability_bits=self.probability_bits,
-            rotary=True,
+            rotary=self.rotary,
+            biases=self.biases,
             base=self.base,
             element=self.element,
         )
 
     @property
-    def norm(self) -> RmsNormParameters:
+    def norm(self) -> RmsNormParameters | LayerNormParameters:
         """Dimensions of the norm: a word a cycle."""
-        return RmsNormParameters(
+        kind = LayerNormParameters if self.layer_norm else RmsNormParameters
+        return kind(
             lanes=self.head_size, width=self.hidden_size, weight_fraction=self.weight_fraction
         )
+
+    @property
+    def norm_words(self) -> int:
+        """Words of a norm's weights, each followed by one of biases if the norm has them."""
+        return self.state_words * (2 if self.layer_norm else 1)
 
     @property
     def vocabulary_tiles(self) -> int:
@@ -261,8 +297,13 @@ class MeadowParameters(Parameters):
         return data.StructLayout({"values": self.state_layout, "last": 1})
 
     @property
+    def bias_layout(self) -> data.ArrayLayout:
+        """A word of biases."""
+        return self.attention.bias_pair_layout
+
+    @property
     def norm_weights_layout(self) -> data.StructLayout:
-        """A word of a norm's weights."""
+        """A word of a norm's weights, or biases."""
         return data.StructLayout({"item": self.norm.values_layout, "last": 1})
 
     @property
@@ -324,8 +365,14 @@ class MeadowParameters(Parameters):
         )
 
     @property
+    def tile_pairs(self) -> int:
+        """Pairs of a tile's outputs, each a word of biases."""
+        return self.head_size // HALVES
+
+    @property
     def matrix_layout(self) -> data.StructLayout:
         """What is told of a matrix: how it is packed, where it stands, how many words it has."""
+        tiles = {"biases": self.address_bits, "tiles": range(self.attention.heads + 1)}
         return data.StructLayout(
             {
                 "packing": self.unpacker.matrix_layout,
@@ -335,6 +382,7 @@ class MeadowParameters(Parameters):
                 "number": range(self.longest_burst + 1),
                 "words": 28,
                 "tile": range(self.attention.query_steps * 2 * self.slices + 1),
+                **(tiles if self.biases else {}),
             }
         )
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from golden.llm.language_model import LanguageModel
 from golden.meadow.whole_model import BlockResult, WholeModel, embedded
 from hdl.catalog import entry_named
-from hdl.meadow.parameters import MeadowParameters
+from hdl.meadow.parameters import Activation, MeadowParameters
 from systola.generation.system import (
     Block,
     Mismatch,
@@ -54,7 +54,12 @@ class MeadowSystem(System):
             heads=s.heads,
             kv_heads=s.kv_heads,
             feed_forward_size=-(-s.feed_forward // row) * row,
+            rotary=True,
             base=int(s.rope_base),
+            layer_norm=False,
+            biases=False,
+            activation=Activation.SILU,
+            gated=True,
             vocabulary=s.vocabulary,
         )
 

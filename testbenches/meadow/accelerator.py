@@ -71,7 +71,7 @@ class Accelerator:
         source, sink = pauses
         state, cached, chunk = p.state_layout, p.element.word_layout, p.unpacker.chunk_layout
         packet = p.unpacker.unpacker.packet_bits
-        images = ("vectors", "cache", "tables", "packets")
+        images = ("vectors", "cache", "tables", "packets", *(["biases"] if p.biases else []))
         self.memories = {
             name: BurstMemory(dut, getattr(program.images, name).words) for name in images
         }
@@ -86,6 +86,7 @@ class Accelerator:
             ("value", "cache", cached),
             ("table", "tables", chunk),
             ("packet", "packets", packet),
+            *([("bias", "biases", p.bias_layout)] if p.biases else []),
         ):
             reads = self.memories[memory].add_reads(
                 p.reads(shape),

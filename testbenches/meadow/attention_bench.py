@@ -16,7 +16,7 @@ from golden.meadow.attention_pipeline import (
     row_words,
     weight_words,
 )
-from hdl.meadow.attention_parameters import AttentionParameters, BlockMode
+from hdl.meadow.attention_parameters import HALVES, AttentionParameters, BlockMode
 from testbenches.bench import Bench, catalog_parameters
 from testbenches.packing import from_integers, pack, to_integers, unpack
 from testbenches.streams import read
@@ -120,7 +120,8 @@ class AttentionBench:
         self.p: AttentionParameters = catalog_parameters()
         # Nothing moves at the ports while a group's keys are passed over.
         self.bench = Bench(dut, salt, patience=2000 + 8 * self.p.features)
-        names = ("commands", "entries", "tokens", "query_weights", "keys", "values", "rows")
+        names = ["commands", "entries", "tokens", "query_weights", "keys", "values", "rows"]
+        names += ["biases"] if self.p.biases else []
         self.sources = {name: self.bench.source(name, pauses[0]) for name in names}
         self.results = self.bench.sink("results", pauses[1])
         self.sums = self.bench.add(Sums(self.bench))
@@ -141,12 +142,22 @@ class AttentionBench:
             weights = block.weights if isinstance(block, LinearBlock) else attention.query
             heads = [weight_words(head, self.p) for head in weights]
             self.sources["query_weights"].send(self.words(heads))
+            if self.p.biases:
+                self.sources["biases"].send(self.biases(block))
         if whole or mode is BlockMode.SOFTMAX:
             self.sources["entries"].send(int(entry) for entry in attention.table)
         if whole or mode is BlockMode.SCORES:
             self.sources["keys"].send(self.words(list(attention.keys)))
         if whole or mode is BlockMode.OUTPUTS:
             self.sources["values"].send(self.words(list(attention.values)))
+
+    def biases(self, block: Block) -> list[int]:
+        """Pack a block's biases, a pair each, and the end of each head's."""
+        assert not isinstance(block, StageBlock)
+        assert block.bias is not None
+        pairs = block.bias.reshape(-1, HALVES)
+        last = np.arange(1, len(pairs) + 1) % (self.p.size // HALVES) == 0
+        return to_integers(pack(self.p.bias_layout, {"word": pairs, "last": last.astype(int)}))
 
     def _told(self, block: Block) -> tuple[BlockMode, Any]:
         """Return a block's mode, and whose sizes and numbers it has."""
@@ -236,7 +247,10 @@ class AttentionBench:
         if isinstance(block, StageBlock):
             return np.zeros((0, 2), np.int64)
         weights = block.weights if isinstance(block, LinearBlock) else block.query
-        return np.matmul(block.tokens[:: self.p.lanes], weights).reshape(-1, 2)
+        sums = np.matmul(block.tokens[:: self.p.lanes], weights)
+        if block.bias is not None:
+            sums = sums + block.bias[:, np.newaxis]
+        return sums.reshape(-1, HALVES)
 
     def moved(self) -> int:
         """Return the bytes that went over the streams of words."""

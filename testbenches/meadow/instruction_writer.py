@@ -7,7 +7,13 @@ import numpy as np
 from golden.meadow.layer_quantisation import IntegerLayer
 from hdl.meadow.attention_parameters import HALVES
 from hdl.meadow.parameters import Combine, Kind, Matrix, MeadowParameters
-from testbenches.meadow.memory_images import STATE_OCTETS, LayerPlace, RowsPlace, VocabularyPlace
+from testbenches.meadow.memory_images import (
+    BIAS_OCTETS,
+    STATE_OCTETS,
+    LayerPlace,
+    RowsPlace,
+    VocabularyPlace,
+)
 from testbenches.packing import pack, to_integers
 
 
@@ -40,6 +46,8 @@ class InstructionWriter:
         self.moved: dict[str, int] = dict.fromkeys(
             ("vectors", "states", "cache", "written", "tables", "packets"), 0
         )
+        if p.biases:
+            self.moved["biases"] = 0
         self.weights = 0
         self.ideal: list[int] = []
 
@@ -90,6 +98,8 @@ class InstructionWriter:
             block = sizes | {"heads": heads, "members": 1, "rotate": rotate}
             block |= {"chunks": fields["words"] // p.slices, "wide": wide}
             block |= self._scales(layer, query=name)
+            if name == "up":
+                block["output_scale"] = layer.activated_scale
             lift = layer.lifts.get(name, 0)
             self.instruct(Kind.GEMM, block=block, lift=lift, **fields)
             self.weigh(place.matrices[name])
@@ -117,8 +127,9 @@ class InstructionWriter:
         adds = {"target": 0, "stride": state, "combine": Combine.ADD.value}
         gemm("output", state, source=at_wide, words=state, **adds)
         self._norm(tokens, vectors=places["second"], **norm)
-        gemm("gate", inner, **short, **wide)
-        gemm("up", inner, **short, **wide, combine=Combine.GATE.value)
+        if p.gated:
+            gemm("gate", inner, **short, **wide)
+        gemm("up", inner, **short, **wide, combine=Combine.ACTIVATE.value)
         gemm("down", state, source=at_wide, words=inner, **adds)
 
     def _by_gemm(
@@ -164,7 +175,7 @@ class InstructionWriter:
 
     def _norm(self, tokens: int, **fields: Any) -> None:
         self.instruct(Kind.NORM, block={"tokens": tokens}, **fields)
-        self.moved["vectors"] += self.p.state_words * STATE_OCTETS * self.p.head_size
+        self.moved["vectors"] += self.p.norm_words * STATE_OCTETS * self.p.head_size
 
     def _scales(self, layer: IntegerLayer, **names: str) -> dict[str, int]:
         fields = {}
@@ -223,6 +234,8 @@ class InstructionWriter:
             return np.array([value])
 
         self.matrices += to_integers(pack(self.p.matrix_layout, rows(told)))
+        if self.p.biases:
+            self.moved["biases"] += told["tiles"] * self.p.head_size * BIAS_OCTETS
         self.weights += told["words"] * self.p.head_size
         self.moved["tables"] += told["rows"] * self.p.unpacker.chunk
         self.moved["packets"] += told["number"] * self.p.unpacker.unpacker.packet_bits // 8

@@ -1,6 +1,5 @@
 """MEADOW's memories: packed matrices, unique matrices, vectors, and where the cache has room."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +13,11 @@ from golden.meadow.packing.weight_packer import Level, PackedMatrix, pack_encode
 from golden.meadow.tile.requantisation import Integers
 from golden.meadow.whole_model import IntegerVocabulary
 from golden.meadow.wilu.weight_unpacker import of_weights
+from hdl.meadow.attention_parameters import HALVES
 from hdl.meadow.parameters import MeadowParameters
 
 Octets = NDArray[np.uint8]
-STATE_OCTETS = 3
+STATE_OCTETS, BIAS_OCTETS = 3, 3
 
 
 def octets_of(values: Integers, octets: int) -> Octets:
@@ -121,6 +121,8 @@ class MemoryImages:
     -------
     vectors, cache, tables, packets : Image
         Hidden states, norms and exponentials; keys and values; unique matrices; packets.
+    biases : Image
+        Biases of linear layers, by pairs.
     """
 
     def __init__(self, p: MeadowParameters, level: Level = Level.REINDEXED) -> None:
@@ -130,6 +132,7 @@ class MemoryImages:
         self.vectors, self.cache = Image(STATE_OCTETS * p.head_size), Image(p.head_size)
         self.tables = Image(p.unpacker.chunk)
         self.packets = Image(p.unpacker.unpacker.packet_bits // 8)
+        self.biases = Image(HALVES * BIAS_OCTETS)
 
     def packed(self, tiles: Integers) -> PackedMatrix:
         """Pack tiles (tiles, elements, size), as the pipeline wants their words."""
@@ -150,9 +153,22 @@ class MemoryImages:
         size = self.p.head_size
         return self.vectors.add(octets_of(vector.reshape(-1, size), STATE_OCTETS))
 
-    def add_matrix(self, tiles: Integers) -> dict[str, Any]:
-        """Put a matrix into memory; return what is told of it."""
-        return self.describe(self.packed(tiles), tiles)
+    def add_matrix(self, tiles: Integers, bias: Integers | None = None) -> dict[str, Any]:
+        """Put a matrix and its biases [tiles, size] into memory; return what is told of it."""
+        told = self.describe(self.packed(tiles), tiles)
+        if self.p.biases:
+            bias = np.zeros((len(tiles), self.p.head_size), np.int64) if bias is None else bias
+            rows = octets_of(bias.reshape(-1, HALVES), BIAS_OCTETS)
+            told |= {"biases": self.biases.add(rows), "tiles": len(tiles)}
+        return told
+
+    def add_norm(self, weights: Integers, bias: Integers | None = None) -> int:
+        """Put a norm's weights into memory, each word before that of its biases, if it has them."""
+        if not self.p.layer_norm:
+            return self.add_vector(weights)
+        rows = (weights, np.zeros_like(weights) if bias is None else bias)
+        words = np.stack([row.reshape(-1, self.p.head_size) for row in rows], axis=1)
+        return self.add_vector(words)
 
     def describe(self, one: PackedMatrix, tiles: Integers) -> dict[str, Any]:
         """Put a packed matrix into memory; return what is told of it."""
@@ -175,12 +191,20 @@ class MemoryImages:
     def add_layer(self, layer: IntegerLayer) -> LayerPlace:
         """Put norms, exponentials, matrices and room for the cache into memory."""
         p = self.p
-        vectors = {"first": layer.norms[0], "second": layer.norms[1], "table": layer.table}
-        places = {name: self.add_vector(vector) for name, vector in vectors.items()}
+        biases = layer.norm_biases or (None, None)
+        places = {
+            name: self.add_norm(weights, bias)
+            for name, weights, bias in zip(("first", "second"), layer.norms, biases, strict=True)
+        }
+        places["table"] = self.add_vector(layer.table)
         room = np.zeros((p.kv_heads * p.features, p.head_size), np.uint8)
         places |= {name: self.cache.add(room) for name in ("keys", "values")}
         return LayerPlace(
-            places, {name: self.add_matrix(tiles) for name, tiles in layer.matrices.items()}
+            places,
+            {
+                name: self.add_matrix(tiles, layer.biases.get(name))
+                for name, tiles in layer.matrices.items()
+            },
         )
 
     def add_rows(self, tokens: int, octets: int) -> RowsPlace:
@@ -197,7 +221,14 @@ class MemoryImages:
         """Put the vocabulary's norm and its pieces into memory."""
         p = self.p
         tiles, most = vocabulary.tiles(p.head_size), p.attention.heads
-        pieces: Sequence[Integers] = np.split(tiles, range(most, len(tiles), most))
+        biases = vocabulary.bias_tiles(p.head_size)
         return VocabularyPlace(
-            self.add_vector(vocabulary.norm), [self.add_matrix(piece) for piece in pieces]
+            self.add_norm(vocabulary.norm, vocabulary.norm_bias),
+            [
+                self.add_matrix(
+                    tiles[first : first + most],
+                    None if biases is None else biases[first : first + most],
+                )
+                for first in range(0, len(tiles), most)
+            ],
         )

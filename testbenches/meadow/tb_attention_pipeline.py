@@ -18,7 +18,7 @@ from golden.meadow.attention_pipeline import (
     slot_cycles,
 )
 from golden.meadow.tile.requantisation import quantised
-from hdl.meadow.attention_parameters import AttentionParameters, BlockMode
+from hdl.meadow.attention_parameters import BIAS, AttentionParameters, BlockMode
 from testbenches.applicable import only_if
 from testbenches.bench import context
 from testbenches.meadow.attention_bench import AttentionBench, Block, StageBlock
@@ -90,7 +90,25 @@ def real_block(
 ) -> AttentionBlock:
     """Return a block of SmolLM2's attention in INT8."""
     sizes = {"tokens": tokens, "context": context, "heads": heads, "shared": shared}
-    return block_of(*real_tensors(p, layer, **sizes), p, **how)
+    states, query, keys, values = real_tensors(p, layer, **sizes)
+    bias = drawn_bias(p, query, np.random.default_rng(layer))
+    return block_of(states, query, keys, values, p, bias=bias, **how)
+
+
+def drawn_bias(p: AttentionParameters, query: Reals, rng: np.random.Generator) -> Reals | None:
+    """Return biases for queries, if the unit has any: of the size of what tokens of 1 make."""
+    if not p.biases:
+        return None
+    return rng.normal(0, 1, (len(query), p.size)) * np.linalg.norm(query, axis=1).mean()
+
+
+def linear_bias(p: AttentionParameters, tiles: int, rng: np.random.Generator) -> Integers | None:
+    """Return biases in steps of sums, if the unit has any: of all sizes, up to the largest."""
+    if not p.biases:
+        return None
+    most = 1 << BIAS.width - 1
+    sizes = 2.0 ** -rng.integers(0, 16, (tiles, p.size))
+    return np.rint(rng.integers(-most, most, (tiles, p.size)) * sizes).astype(np.int64)
 
 
 def random_block(p: AttentionParameters, rng: np.random.Generator) -> AttentionBlock:
@@ -108,7 +126,9 @@ def random_block(p: AttentionParameters, rng: np.random.Generator) -> AttentionB
         parts = [np.sign(part) for part in parts]
     states, query, keys, values = parts
     causal, skip = rng.random(2) < (0.7, 0.5)
-    return block_of(states, query, keys, values, p, causal=bool(causal), skip=bool(skip))
+    bias = drawn_bias(p, query, rng)
+    how = {"causal": bool(causal), "skip": bool(skip)}
+    return block_of(states, query, keys, values, p, bias=bias, **how)
 
 
 def random_linear(p: AttentionParameters, rng: np.random.Generator) -> LinearBlock:
@@ -120,8 +140,8 @@ def random_linear(p: AttentionParameters, rng: np.random.Generator) -> LinearBlo
     weights = rng.integers(-128, 128, (tiles, elements, p.size))
     context = int(rng.integers(tokens, p.features + 1))
     rotate = p.rotary and bool(rng.random() < 0.5)
-    wide = bool(rng.random() < 0.5)
-    return linear_of(states, weights, p, context=context, rotate=rotate, wide=wide)
+    wide, bias = bool(rng.random() < 0.5), linear_bias(p, tiles, rng)
+    return linear_of(states, weights, p, context=context, rotate=rotate, wide=wide, bias=bias)
 
 
 def real_linear(
@@ -138,7 +158,8 @@ def real_linear(
     outputs = (np.arange(tiles)[:, np.newaxis] * size + order) % len(weight)
     inputs = np.arange(states.shape[1]) % weight.shape[1]
     weights = weight[outputs][:, :, inputs].swapaxes(1, 2)
-    return linear_of(states, weights, p, context=len(states), rotate=rotate)
+    bias = linear_bias(p, tiles, np.random.default_rng(tiles))
+    return linear_of(states, weights, p, context=len(states), rotate=rotate, bias=bias)
 
 
 def heads_of(p: AttentionParameters) -> tuple[int, int]:
@@ -196,7 +217,8 @@ async def projections(dut: Any) -> None:
     keys = real_linear(p, "k_proj", states, heads // shared, rotate=p.rotary)
     values = real_linear(p, "v_proj", states, heads // shared)
     own = [linear(layer, p).astype(np.float64) for layer in (keys, values)]
-    attention = block_of(*tensors[:2], own[0], own[1], p)
+    bias = drawn_bias(p, tensors[1], np.random.default_rng(14))
+    attention = block_of(*tensors[:2], own[0], own[1], p, bias=bias)
     blocks: list[Block] = [keys, values, attention]
     if outputs == heads and outputs <= p.chunks * p.slices:
         # Token by token, all heads side by side.

@@ -1,22 +1,21 @@
 """Testbench of MEADOW: SmolLM2's layers in prefill and decode, stalls, resets, damaged weights."""
 
 import itertools
-from dataclasses import replace
 from typing import Any
 
 import cocotb
 import numpy as np
 
 from golden.llm import open_trace
-from golden.llm.layers import LayerWeights, real_weights
+from golden.llm.layers import real_weights
 from golden.meadow.layer_quantisation import STATE_STEP, IntegerLayer, quantised_layer
 from golden.meadow.packing.weight_packer import Level
 from golden.meadow.tile.requantisation import Integers
-from golden.meadow.whole_model import IntegerVocabulary, integer_vocabulary
-from hdl.meadow.parameters import MOST_LIFT, MeadowParameters
+from hdl.meadow.parameters import MeadowParameters
 from testbenches.applicable import Run, only_if
 from testbenches.bench import catalog_parameters, record_fact
 from testbenches.meadow.accelerator import Accelerator
+from testbenches.meadow.drawn_layers import of_kind, random_layers, random_vocabulary
 from testbenches.meadow.layer_program import LayerProgram
 from testbenches.streams import PAUSES, read
 
@@ -35,48 +34,17 @@ def prepare(p: MeadowParameters) -> None:
 
 
 def real_layers(p: MeadowParameters, layers: tuple[int, ...]) -> tuple[list[IntegerLayer], Any]:
-    """Return SmolLM2's layers in integers, and the first one's hidden states."""
+    """Return layers of SmolLM2's matrices in integers, and the first one's hidden states."""
     trace = open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
     elements = np.arange(p.hidden_size) % trace.width
     found = []
     for layer in layers:
         states = trace.hidden(layer)[0][: max(p.tokens, 64), elements].astype(np.float64)
-        found.append(quantised_layer(real_weights(p, trace, layer), states, p)[0])
+        rng = np.random.default_rng(layer)
+        real = of_kind(real_weights(p, trace, layer), p, rng)
+        found.append(quantised_layer(real, states, p)[0])
     states = trace.hidden(layers[0])[0][:, elements].astype(np.float64)
     return found, np.rint(states / STATE_STEP).astype(np.int64)
-
-
-def random_layers(
-    p: MeadowParameters, rng: np.random.Generator, count: int
-) -> tuple[list[IntegerLayer], Integers]:
-    """Return layers of random weights, and random hidden states, of large and of small ones."""
-    size, inner = p.head_size, p.feed_forward_size
-    shapes = {name: (p.hidden_size, heads, size) for name, heads in (("query", p.heads),)}
-    shapes |= dict.fromkeys(("key", "value"), (p.hidden_size, p.kv_heads, size))
-    shapes |= {"output": (p.heads, size, p.hidden_size), "gate": (p.hidden_size, inner)}
-    shapes |= {"up": (p.hidden_size, inner), "down": (inner, p.hidden_size)}
-    states = rng.normal(0, 1, (p.features, p.hidden_size))
-    states *= 2.0 ** rng.uniform(-6, 12, (p.features, 1))
-    layers = []
-    for number in range(count):
-        weights = LayerWeights(
-            **{n: rng.standard_t(3, shape) / np.sqrt(shape[0]) for n, shape in shapes.items()}
-        )
-        layer = quantised_layer(weights, states[: p.tokens], p)[0]
-        # The second one's counts beside rows of all 24 bits, too; results are lifted anyhow.
-        epsilon = (7, (1 << 32) - 3)[number % 2]
-        lifts = {name: int(rng.integers(1, MOST_LIFT + 1)) for name in layer.lifts}
-        layers.append(replace(layer, epsilon=epsilon, lifts=lifts))
-    return layers, np.rint(states / STATE_STEP).astype(np.int64)
-
-
-def random_vocabulary(p: MeadowParameters, rng: np.random.Generator) -> IntegerVocabulary:
-    """Return a vocabulary of random numbers, half of whose tokens have the sums of others."""
-    states = rng.normal(0, 1, (4, p.hidden_size))
-    projection = rng.normal(0, 1, (p.hidden_size, p.vocabulary))
-    twins = rng.integers(0, p.vocabulary, p.vocabulary // 2)
-    projection[:, rng.permutation(p.vocabulary)[: len(twins)]] = projection[:, twins]
-    return integer_vocabulary(projection, states, p)
 
 
 async def run_whole(dut: Any, salt: str, gemm: int = 0) -> tuple[Accelerator, dict[str, Any]]:
@@ -191,7 +159,7 @@ async def damage(dut: Any, how: str) -> None:
     rng = np.random.default_rng(len(how))
     layers, states = random_layers(p, rng, 2)
     program = LayerProgram(p, layers)
-    for name in ("key", "query", "gate", "down"):
+    for name in ("key", "query", "gate" if p.gated else "up", "down"):
         program.harm(0, name, rng, how)
     program.writer.add_unknown()
     add_random(program, states, rng)

@@ -15,8 +15,8 @@ from golden.meadow.layer_quantisation import (
     real_steps,
     smoothed,
 )
-from golden.meadow.meadow import added, gated, norm, run_layer
-from hdl.meadow.parameters import MeadowParameters
+from golden.meadow.meadow import activated, added, narrowed, norm, run_layer
+from hdl.meadow.parameters import Activation, MeadowParameters
 from hdl.meadow.tile.element_parameters import ElementParameters
 
 P = MeadowParameters()
@@ -73,7 +73,7 @@ def test_the_layer_in_float64_is_the_models(trace: Trace, layer: int) -> None:
     """Against SmolLM2's own hidden states, and token by token against `exact_layer`."""
     weights, before, behind = part_of(trace, layer)
     positions = np.arange(TOKENS)
-    found = real_steps(real_layer(weights), before, positions, (NONE, NONE), P.base)
+    found = real_steps(real_layer(weights), before, positions, (NONE, NONE), P)
     assert size_of(found["states"] - behind) < 1e-5 * size_of(behind)
     angles = rotary_angles(positions, P.head_size, P.base)
     past = found["keys"][:, :20], found["values"][:, :20]
@@ -83,10 +83,10 @@ def test_the_layer_in_float64_is_the_models(trace: Trace, layer: int) -> None:
 
 def test_smoothing_changes_nothing_in_float64(trace: Trace) -> None:
     weights, before, _behind = part_of(trace, 14)
-    arguments = before, np.arange(TOKENS), (NONE, NONE), P.base
+    arguments = before, np.arange(TOKENS), (NONE, NONE), P
     layer = real_layer(weights)
     found = real_steps(layer, *arguments)
-    again = real_steps(smoothed(layer, found), *arguments)
+    again = real_steps(smoothed(layer, found, P), *arguments)
     assert size_of(again["states"] - found["states"]) < 1e-12 * size_of(found["states"])
 
 
@@ -102,7 +102,7 @@ def test_integers_are_near_float64(
     errors = []
     for exponent in (0.5, None):
         integers, real = quantised_layer(weights, before, P, exponent=exponent)
-        exact = real_steps(real, before, np.arange(TOKENS), (NONE, NONE), P.base)["states"]
+        exact = real_steps(real, before, np.arange(TOKENS), (NONE, NONE), P)["states"]
         got = run_layer(integers, states, NO_CACHE, P).states * STATE_STEP
         errors.append(size_of(got - exact) / size_of(exact - before))
     assert errors[0] < most
@@ -137,6 +137,8 @@ def test_clamps() -> None:
     top = (1 << 23) - 1
     assert added(np.array([top, -top]), np.array([1, -3]), 8).tolist() == [top, -top - 1]
     gate, up = np.array([20 << 10, 20 << 10, -(20 << 10)]), np.array([32767, -32768, 32767])
-    assert gated(gate, up).tolist() == [127, -128, 0]
+    assert narrowed(activated(gate, Activation.SILU), up).tolist() == [127, -128, 0]
     # SiLU of 16 is 16: halves go to the even neighbour.
-    assert gated(np.array([16 << 10] * 4), np.array([2, 6, -2, -6])).tolist() == [0, 2, 0, -2]
+    sixteen = activated(np.array([16 << 10] * 4), Activation.SILU)
+    assert narrowed(sixteen, np.array([2, 6, -2, -6])).tolist() == [0, 2, 0, -2]
+    assert activated(np.array([-5, 0, 7]), Activation.RELU).tolist() == [0, 0, 7]

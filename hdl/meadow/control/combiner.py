@@ -1,8 +1,8 @@
-"""What becomes of a linear layer's results: kept, added to the hidden state, or gated."""
+"""What becomes of a linear layer's results: kept, added to the hidden state, or activated."""
 
 from typing import Any
 
-from amaranth.hdl import Module, Mux, Signal, signed
+from amaranth.hdl import Module, Mux, Signal, Value, signed
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
@@ -10,8 +10,15 @@ from hdl.arith.delay_line import delay_line
 from hdl.arith.rounding import Rounding, rounded_right
 from hdl.arith.saturating_add import saturate
 from hdl.meadow.attention_parameters import RESULT
-from hdl.meadow.parameters import GATE_DROP, MOST_LIFT, STATE, Combine, MeadowParameters
-from hdl.meadow.tile.element_parameters import OPERAND
+from hdl.meadow.parameters import (
+    GATE_DROP,
+    MOST_LIFT,
+    STATE,
+    Activation,
+    Combine,
+    MeadowParameters,
+)
+from hdl.meadow.tile.element_parameters import OPERAND, SCALE_BITS
 from hdl.nonlinear.activation_functions import VALUE, ActivationFunctionsParameters, ActivationLane
 from hdl.unit import Unit
 
@@ -21,11 +28,12 @@ PRODUCT = signed(2 * RESULT.width)
 class Combiner(Unit):
     """Combine results with what was in their place, a word a cycle.
 
-    **Latency** 6 cycles. **Throughput** a word a cycle.
+    **Latency** 6 cycles, 2 with ReLU. **Throughput** a word a cycle.
 
-    **Numerics** `ADD`: ``old + result * 2**lift``, clamped to 24 bits. `GATE`: SiLU of the old
-    value's Q6.10 as `ActivationFunctions` has it, times the result, over ``2**GATE_DROP``, rounded
-    half to even and clamped to INT8.
+    **Numerics** `ADD`: ``old + result * 2**lift``, clamped to 24 bits. `ACTIVATE` with a gate: the
+    activation of the old value, times the result; without one the activation of the result, times
+    `scale`; over ``2**GATE_DROP``, rounded half to even and clamped to INT8. SiLU and GeLU are
+    those of `ActivationFunctions`, in and out Q6.10; ReLU keeps the steps that its input has.
 
     Parameters
     ----------
@@ -36,6 +44,8 @@ class Combiner(Unit):
     -------
     combine, lift : In
         Stand while there is work.
+    scale : In(16)
+        Without a gate: what an activated result is multiplied by. Stands.
     results : In(stream)
         A word of 16-bit results.
     old : In(stream)
@@ -46,10 +56,12 @@ class Combiner(Unit):
 
     def __init__(self, *, parameters: MeadowParameters) -> None:
         self.parameters = p = parameters
+        scale = {} if p.gated else {"scale": In(SCALE_BITS)}
         super().__init__(
             {
                 "combine": In(Combine),
                 "lift": In(range(MOST_LIFT + 1)),
+                **scale,
                 "results": In(stream.Signature(p.attention.result_word_layout)),
                 "old": In(stream.Signature(p.state_layout)),
                 "combined": Out(stream.Signature(p.state_layout)),
@@ -60,43 +72,50 @@ class Combiner(Unit):
         """Let all elements move together."""
         m = Module()
         p = self.parameters
-        kept, gates = self.combine == Combine.KEEP, self.combine == Combine.GATE
+        kept, activates = self.combine == Combine.KEEP, self.combine == Combine.ACTIVATE
+        # What needs nothing of what was there.
+        alone = kept if p.gated else kept | activates
         move, taken = Signal(), Signal()
         m.d.comb += [
             move.eq(~self.combined.valid | self.combined.ready),
-            taken.eq(self.results.valid & (kept | self.old.valid)),
-            self.results.ready.eq(move & (kept | self.old.valid)),
-            self.old.ready.eq(move & ~kept & self.results.valid),
+            taken.eq(self.results.valid & (alone | self.old.valid)),
+            self.results.ready.eq(move & (alone | self.old.valid)),
+            self.old.ready.eq(move & ~alone & self.results.valid),
         ]
         # The activation, the product, the rounding.
-        stages = ActivationLane.STAGES + 2
-        valid = delay_line(m, taken, stages, name="valid", enable=move, reset=True)[-1]
+        waits = 0 if p.activation is Activation.RELU else ActivationLane.STAGES
+        valid = delay_line(m, taken, waits + 2, name="valid", enable=move, reset=True)[-1]
         m.d.comb += self.combined.valid.eq(valid)
-        pieces = ActivationFunctionsParameters().pieces
         for i in range(p.head_size):
             result, old = self.results.payload[i], self.old.payload[i]
-            m.submodules[f"activation_{i}"] = activation = ActivationLane(pieces=pieces)
-            m.d.comb += [
-                activation.enable.eq(move),
-                activation.value.eq(old[: VALUE.width].as_signed()),
-                activation.function.eq(0),
-            ]
+            activated = self._activated(m, i, (old if p.gated else result)[: VALUE.width], move)
             total, _saturated = saturate(old + (result << self.lift), STATE)
             # What is added, or passes as it is, waits beside the activation.
-            beside = Mux(kept | gates, result, total)
-            beside = delay_line(m, beside, ActivationLane.STAGES, name=f"beside_{i}", enable=move)[
-                -1
-            ]
+            beside = Mux(kept | activates, result, total)
+            beside = delay_line(m, beside, waits, name=f"beside_{i}", enable=move)[-1]
+            factor = beside[: RESULT.width].as_signed() if p.gated else self.scale
             # One multiplier's register serves all three: two of them pass it as they are.
             product = Signal(PRODUCT, name=f"product_{i}", reset_less=True)
-            gated, _saturated = saturate(
+            narrow, _saturated = saturate(
                 rounded_right(product, GATE_DROP, Rounding.HALF_EVEN), OPERAND
             )
             with m.If(move):
                 m.d.sync += [
-                    product.eq(
-                        Mux(gates, activation.result * beside[: RESULT.width].as_signed(), beside)
-                    ),
-                    self.combined.payload[i].eq(Mux(gates, gated, product)),
+                    product.eq(Mux(activates, activated * factor, beside)),
+                    self.combined.payload[i].eq(Mux(activates, narrow, product)),
                 ]
         return m
+
+    def _activated(self, m: Module, number: int, value: Value, move: Signal) -> Any:
+        """Return the activation of a value, with ReLU at once."""
+        activation = self.parameters.activation
+        if activation is Activation.RELU:
+            return Mux(value[-1], 0, value[:-1])
+        pieces = ActivationFunctionsParameters().pieces
+        m.submodules[f"activation_{number}"] = lane = ActivationLane(pieces=pieces)
+        m.d.comb += [
+            lane.enable.eq(move),
+            lane.value.eq(value.as_signed()),
+            lane.function.eq(activation.value),
+        ]
+        return lane.result

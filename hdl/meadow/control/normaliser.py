@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, Signal, Value
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
@@ -12,6 +12,7 @@ from hdl.meadow.control.row_scaler import RowScaler
 from hdl.meadow.parameters import NORM_DROP, MeadowParameters
 from hdl.meadow.tile.element_parameters import OPERAND
 from hdl.memory.replay_buffer import ReplayBuffer
+from hdl.nonlinear.layer_norm import LayerNorm, LayerNormParameters
 from hdl.nonlinear.rms_norm import RmsNorm
 from hdl.nonlinear.row_norm import EPSILON_BITS
 from hdl.stream.connect import connect_streams
@@ -19,12 +20,13 @@ from hdl.unit import Unit
 
 
 class Normaliser(Unit):
-    """RMSNorm of a block of tokens, whose weights come in once.
+    """RMSNorm or layer norm of a block of tokens, whose weights come in once.
 
-    **Latency** 16 cycles behind a row's last word. **Throughput** a word a cycle.
+    **Latency** 16 cycles, of layer norm 19, behind a row's last word. **Throughput** a word a
+    cycle.
 
-    **Numerics** those of `RowScaler` and `RmsNorm`; Q6.10 over ``2**NORM_DROP``, rounded half to
-    even, clamped to INT8: all scales are in the weights.
+    **Numerics** those of `RowScaler`, and of `RmsNorm` or `LayerNorm`; Q6.10 over ``2**NORM_DROP``,
+    rounded half to even, clamped to INT8: all scales are in the weights and biases.
 
     Parameters
     ----------
@@ -38,7 +40,8 @@ class Normaliser(Unit):
     states : In(stream)
         As of `RowScaler`.
     weights : In(stream)
-        A row of weights: `item`; `last` with the last.
+        A row of weights: `item`; `last` with the last. Of layer norm each word of weights is
+        followed by one of biases, in Q6.10.
     results : Out(stream)
         Words of INT8 values.
     """
@@ -61,14 +64,26 @@ class Normaliser(Unit):
         p = self.parameters
         m.submodules.scaler = scaler = RowScaler(parameters=p)
         # A norm's weights come in once and are replayed for every token of the block.
+        norm: Any
+        if isinstance(p.norm, LayerNormParameters):
+            norm, shape = LayerNorm(parameters=p.norm), p.norm.affine_layout
+            affine = norm.affine
+        else:
+            norm, shape = RmsNorm(parameters=p.norm), p.norm.values_layout
+            affine = norm.weights
         m.submodules.weights = weights = ReplayBuffer(
-            shape=p.norm.values_layout, depth=p.state_words
+            shape=shape, depth=p.state_words, parts=p.norm_words // p.state_words
         )
-        m.submodules.norm = norm = RmsNorm(parameters=p.norm)
+        m.submodules.norm = norm
         connect_streams(m, self.states, scaler.states)
-        connect_streams(m, self.weights, weights.source)
+        m.d.comb += [
+            # A word is an item, or the part of one.
+            Value.cast(weights.source.payload).eq(Value.cast(self.weights.payload)),
+            weights.source.valid.eq(self.weights.valid),
+            self.weights.ready.eq(weights.source.ready),
+        ]
         connect_streams(m, scaler.rows, norm.states)
-        connect_streams(m, weights.sink, norm.weights)
+        connect_streams(m, weights.sink, affine)
         word, row = Signal(range(p.state_words)), Signal(range(p.tokens + 1))
         row_last = word == p.state_words - 1
         m.d.comb += [

@@ -136,13 +136,14 @@ class Sequencer(Unit):
     def _chosen(self, new: Any) -> dict[str, Any]:
         """Return which of a GEMM's tasks an instruction has."""
         kept, compared = new.combine == Combine.KEEP, new.combine == Combine.COMPARE
+        gated = self.parameters.gated
         values = new.matrix == Matrix.VALUES
         return {
             # Probabilities come by the port of the keys.
             "read": ~values,
             "keys": new.matrix != Matrix.WEIGHTS,
             "values": values,
-            "old": ~kept & ~compared,
+            "old": ~kept & ~compared if gated else new.combine == Combine.ADD,
             "write": ~new.cached & ~compared,
             "cache": new.cached,
         }
@@ -184,7 +185,7 @@ class Sequencer(Unit):
                 m.d.comb += self.reads.payload.reader.eq(Mux(old, Reader.COMBINER, reader))
         length, states = Signal(range(p.longest_burst)), now.words * block.tokens
         m.d.comb += length.eq(
-            Mux(tphs | softmax, p.table_words, Mux(now.kind == Kind.NORM, p.state_words, states))
+            Mux(tphs | softmax, p.table_words, Mux(now.kind == Kind.NORM, p.norm_words, states))
         )
         for port in (self.vectors, self.stores):
             m.d.comb += [port.payload.address.eq(now.vectors), port.payload.length.eq(length)]

@@ -16,7 +16,7 @@ from hdl.unit import Unit
 
 
 class WeightPath(Unit):
-    """Fetch matrices, unpack them, and hand their words on tile by tile.
+    """Fetch matrices, unpack them, and hand their words on tile by tile, and so their biases.
 
     The path knows no instructions: it runs ahead of them as far as the pipeline's buffers take
     words. A matrix's unique matrix and packets are requested while the one before streams.
@@ -36,11 +36,16 @@ class WeightPath(Unit):
     -------
     matrices : In(stream)
         `packing` as of `WeightUnpacker`; where `rows` of its unique matrix begin, and its `number`
-        of packets; how many `words` it has, and how many are a `tile`.
+        of packets; how many `words` it has, and how many are a `tile`; with the parameter `biases`
+        where its `biases` begin, and how many `tiles` have them.
     table_reads, packet_reads : Out(port)
         Rows of unique matrices; packets.
+    bias_reads : Out(port)
+        Pairs of biases, if there are biases.
     weights : Out(stream)
         Words; `last` with a tile's last.
+    biases : Out(stream)
+        As of `AttentionPipeline`, if there are biases.
     damage : Out(struct)
         What was wrong with any matrix, until `clear_flags`.
     clear_flags : In(1)
@@ -49,12 +54,17 @@ class WeightPath(Unit):
 
     def __init__(self, *, parameters: MeadowParameters) -> None:
         self.parameters = p = parameters
+        biases = {
+            "bias_reads": Out(p.reads(p.bias_layout)),
+            "biases": Out(stream.Signature(p.attention.bias_layout)),
+        }
         super().__init__(
             {
                 "matrices": In(stream.Signature(p.matrix_layout)),
                 "table_reads": Out(p.reads(p.unpacker.chunk_layout)),
                 "packet_reads": Out(p.reads(p.unpacker.unpacker.packet_bits)),
                 "weights": Out(stream.Signature(p.attention.word_layout)),
+                **(biases if p.biases else {}),
                 "damage": Out(p.unpacker.result_layout),
                 "clear_flags": In(1),
             }
@@ -92,8 +102,23 @@ class WeightPath(Unit):
         m.d.sync += damage.eq(
             Mux(self.clear_flags, 0, damage) | Mux(unpacker.results.valid, found, 0)
         )
+        if p.biases:
+            self._biases(m)
         self._count(m, gearbox.sink, unpacker)
         return m
+
+    def _biases(self, m: Module) -> None:
+        """Say where a tile's biases end."""
+        p, words, biases = self.parameters, self.bias_reads.words, self.biases
+        pair = Signal(exact_log2(p.tile_pairs))
+        m.d.comb += [
+            biases.valid.eq(words.valid),
+            biases.payload.word.eq(words.payload.word),
+            biases.payload.last.eq(pair.all()),
+            words.ready.eq(biases.ready),
+        ]
+        with m.If(biases.valid & biases.ready):
+            m.d.sync += pair.eq(pair + 1)
 
     def _dispatch(self, m: Module, unpacker: WeightUnpacker, idle: Value) -> Value:
         """Offer a matrix to all that deal with it, each of which takes it when it can.
@@ -103,6 +128,7 @@ class WeightPath(Unit):
         Value
             Whether its words begin to be counted, for which the count must be `idle`.
         """
+        p = self.parameters
         told, tables, packets = self.matrices.payload, self.table_reads, self.packet_reads
         begins = Signal()
         m.d.comb += [
@@ -120,6 +146,14 @@ class WeightPath(Unit):
             "unpacker": (unpacker.matrices.valid, unpacker.matrices.ready, 1),
             "count": (begins, idle, 1),
         }
+        if p.biases:
+            # A tile's biases are as many words for each matrix, whatever its inner dimension.
+            biases = self.bias_reads.requests
+            m.d.comb += [
+                biases.payload.address.eq(told.biases),
+                biases.payload.length.eq(told.tiles << exact_log2(p.tile_pairs)),
+            ]
+            takers["biases"] = (biases.valid, biases.ready, 1)
         over = []
         for name, (valid, ready, wanted) in takers.items():
             done = Signal(name=f"{name}_done")

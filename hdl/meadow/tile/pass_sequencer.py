@@ -1,5 +1,6 @@
 """The order of TPHS: head after head, of each all groups of tokens."""
 
+from enum import Enum
 from typing import Any
 
 from amaranth.hdl import Module, Mux, Signal
@@ -11,11 +12,24 @@ from hdl.meadow.tile.group_counter import group_counter
 from hdl.unit import Unit
 
 
-class PassSequencer(Unit):
-    """Request, for each group of each head, a pass over the head's weights, or over its keys.
+class Passed(Enum):
+    """What there is a pass over for each group of each head."""
 
-    Weights are let go behind a head's last group; keys and values behind that of the last of the
-    query heads that share them.
+    KEYS = 0
+    """Keys or values: a word for each token of the context, which heads share."""
+
+    WEIGHTS = 1
+    """A head's weights, for each pair of outputs all words of a slice."""
+
+    BIASES = 2
+    """A head's biases, a word for each pair of outputs."""
+
+
+class PassSequencer(Unit):
+    """Request, for each group of each head, a pass over what the head has.
+
+    Weights and biases are let go behind a head's last group; keys and values behind that of the
+    last of the query heads that share them.
 
     **Latency** 1 cycle from `start`. **Throughput** a pass a cycle.
 
@@ -23,8 +37,8 @@ class PassSequencer(Unit):
     ----------
     parameters : AttentionParameters
         Dimensions.
-    shared : bool
-        Whether the passes are those over keys or values, which heads share.
+    over : Passed
+        What the passes go over.
 
     Members
     -------
@@ -36,10 +50,11 @@ class PassSequencer(Unit):
         `length` in words; `release` with the last over a block of the buffer.
     """
 
-    def __init__(self, *, parameters: AttentionParameters, shared: bool) -> None:
-        self.parameters, self.shared = parameters, shared
-        p = parameters
-        self.depth = p.features if shared else p.query_steps
+    def __init__(self, *, parameters: AttentionParameters, over: Passed) -> None:
+        self.parameters, self.over = parameters, over
+        p, pairs = parameters, parameters.size // HALVES
+        depths = {Passed.KEYS: p.features, Passed.WEIGHTS: p.query_steps, Passed.BIASES: pairs}
+        self.depth = depths[over]
         layout = data.StructLayout({"length": range(self.depth + 1), "release": 1})
         super().__init__(
             {
@@ -53,6 +68,7 @@ class PassSequencer(Unit):
         """Count groups, members of a key's head, and heads."""
         m = Module()
         p, command, passes = self.parameters, self.command, self.passes
+        pairs, shared = p.size // HALVES, self.over is Passed.KEYS
         taken = passes.valid & passes.ready
         first, group_last = group_counter(m, "first", command.tokens, p.lanes, ends=taken)
         head, member = Signal(range(p.heads + 1)), Signal(range(p.heads + 1))
@@ -60,13 +76,14 @@ class PassSequencer(Unit):
         # Behind a group's last token no key counts: what is skipped would be masked.
         reach = command.context - command.tokens + first + p.lanes
         skips = command.causal & command.skip & (reach < command.context)
+        lengths = {
+            Passed.KEYS: Mux(skips, reach, command.context),
+            Passed.WEIGHTS: command.chunks * pairs,
+            Passed.BIASES: pairs,
+        }
         m.d.comb += [
-            passes.payload.length.eq(
-                Mux(skips, reach, command.context)
-                if self.shared
-                else command.chunks * (p.size // HALVES)
-            ),
-            passes.payload.release.eq(group_last & (member_last if self.shared else 1)),
+            passes.payload.length.eq(lengths[self.over]),
+            passes.payload.release.eq(group_last & (member_last if shared else 1)),
         ]
         with m.If(self.start):
             m.d.sync += passes.valid.eq(1)

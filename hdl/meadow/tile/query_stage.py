@@ -17,7 +17,7 @@ from hdl.meadow.tile.group_counter import group_counter
 from hdl.meadow.tile.parallel_processing_element import ParallelProcessingElement
 from hdl.nonlinear.rotary_embedding import RotaryPair
 from hdl.stream.collector import Collector
-from hdl.stream.connect import fork_handshake, join_handshake
+from hdl.stream.connect import buffered, fork_handshake, join_handshake
 from hdl.unit import Unit
 
 REQUANTISER_STAGES = 5
@@ -29,7 +29,8 @@ class QueryStage(Unit):
     Of the inner dimension each slice has an element of its own, and of the outputs each half: the
     two elements of a pair that is rotated are there at once, as sums that nothing has rounded yet.
 
-    Queries and keys are rotated by their positions, if the command says so.
+    Each sum gets its bias, if there are biases. Queries and keys are rotated by their positions, if
+    the command says so.
 
     **Latency** 13 cycles from a token's last weights to its query, 17 with the rotation.
     **Throughput** a query in ``size / 2 * chunks`` cycles.
@@ -49,20 +50,25 @@ class QueryStage(Unit):
         The lane's token, group after group.
     weights : In(stream)
         For each group the head's weights, pair after pair; `ready` does not depend on `valid`.
+    biases : In(stream)
+        For each group the head's biases, pair after pair, if there are biases.
     queries : Out(stream)
         A query, pairs side by side.
     sums : Out(struct)
-        Each pair of sums, neither rotated nor rounded, in the cycle after it is complete.
+        Each pair of sums with their biases, neither rotated nor rounded, in the cycle after it is
+        complete.
     """
 
     def __init__(self, *, parameters: AttentionParameters) -> None:
         self.parameters = p = parameters
+        biases = {"biases": In(stream.Signature(p.bias_layout))} if p.biases else {}
         super().__init__(
             {
                 "lane": In(p.lane_bits),
                 "command": In(p.command_layout),
                 "inputs": In(stream.Signature(p.inputs_layout)),
                 "weights": In(stream.Signature(p.weights_layout)),
+                **biases,
                 "queries": Out(stream.Signature(p.query_layout)),
                 "sums": Out(p.sums_layout),
             }
@@ -84,11 +90,15 @@ class QueryStage(Unit):
         move = Signal()
         # All stages behind the elements move together, unless the collector is full.
         m.d.comb += move.eq(~pair.valid | pair.ready)
-        valid = join_handshake(m, results, move)
+        # Of the multicast each lane takes biases without a look at its own sums.
+        biases = [buffered(m, "biases_held", self.biases, depth=2)] if p.biases else []
+        valid = join_handshake(m, [*results, *biases], move)
         sums = [Signal(signed(p.query_bits), name=f"sum_{half}", reset_less=True) for half in "xy"]
         with m.If(move):
-            for total, half in zip(sums, elements, strict=True):
-                m.d.sync += total.eq(tree_sum([element.results.payload.value for element in half]))
+            for number, (total, half) in enumerate(zip(sums, elements, strict=True)):
+                addends = [element.results.payload.value for element in half]
+                addends += [bias.payload.word[number] for bias in biases]
+                m.d.sync += total.eq(tree_sum(addends))
         # A register that has just been written says so, however long its contents stay.
         m.d.sync += self.sums.strobe.eq(valid & move)
         m.d.comb += [tap.eq(total) for tap, total in zip(self.sums.pair, sums, strict=True)]

@@ -47,6 +47,8 @@ class TokenLane(Unit):
         The lane's token, group after group.
     weights, keys, values : In(stream)
         For each group what its passes want; `ready` does not depend on `valid`.
+    biases : In(stream)
+        For each group a head's biases, if there are biases.
     rows : In(stream)
         Words of what a stage that works alone is given instead of the stage before: a query, or a
         token's scores or probabilities.
@@ -58,6 +60,7 @@ class TokenLane(Unit):
 
     def __init__(self, *, parameters: AttentionParameters) -> None:
         self.parameters = p = parameters
+        biases = {"biases": In(stream.Signature(p.bias_layout))} if p.biases else {}
         super().__init__(
             {
                 "lane": In(p.lane_bits),
@@ -67,6 +70,7 @@ class TokenLane(Unit):
                 "weights": In(stream.Signature(p.weights_layout)),
                 "keys": In(stream.Signature(p.word_layout)),
                 "values": In(stream.Signature(p.word_layout)),
+                **biases,
                 "rows": In(stream.Signature(p.query_layout)),
                 "outputs": Out(stream.Signature(p.output_layout)),
                 "sums": Out(p.sums_layout),
@@ -100,6 +104,7 @@ class TokenLane(Unit):
             (self.keys, score.weights),
             (self.entries, softmax.entries),
             (self.values, value.weights),
+            *([(self.biases, query.biases)] if p.biases else []),
         ):
             connect_streams(m, source, sink)
         compared, results = (stream.Signature(p.feature_layout).create() for _ in range(2))

@@ -1,0 +1,96 @@
+"""Layers for MEADOW: of random numbers, and what SmolLM2's matrices lack at a preset drawn."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from golden.llm.layers import LayerWeights
+from golden.meadow.layer_quantisation import (
+    STATE_STEP,
+    IntegerLayer,
+    RealLayer,
+    Reals,
+    layer_outputs,
+    quantised_layer,
+    real_layer,
+)
+from golden.meadow.tile.requantisation import Integers
+from golden.meadow.whole_model import IntegerVocabulary, integer_vocabulary
+from hdl.meadow.attention_parameters import BIAS
+from hdl.meadow.parameters import MOST_LIFT, MeadowParameters
+
+
+def of_kind(weights: LayerWeights, p: MeadowParameters, rng: np.random.Generator) -> RealLayer:
+    """Return the layer that an accelerator computes with such matrices.
+
+    Norms' weights and biases, and biases of matrices, are drawn where the accelerator has them;
+    a gate stays where there is none.
+    """
+    layer = real_layer(weights)
+    matrices = {name: w for name, w in layer.matrices.items() if p.gated or name != "gate"}
+    layer = replace(layer, matrices=matrices)
+    if p.layer_norm:
+        norms, biases = (rng.normal(mean, 0.2, (2, p.hidden_size)) for mean in (1, 0))
+        layer = replace(layer, norms=(norms[0], norms[1]), norm_biases=(biases[0], biases[1]))
+    if p.biases:
+        # As large as a good part of what the matrices make of normalised rows.
+        drawn = {
+            name: rng.normal(0, 0.5, layer_outputs(layer, name))
+            * np.linalg.norm(matrix.reshape(-1, layer_outputs(layer, name)[-1]), axis=0).mean()
+            for name, matrix in matrices.items()
+        }
+        layer = replace(layer, biases=drawn)
+    return layer
+
+
+def drawn_weights(p: MeadowParameters, rng: np.random.Generator) -> LayerWeights:
+    """Return matrices of numbers with heavy tails, as weights have them."""
+    size, inner = p.head_size, p.feed_forward_size
+    shapes = {"query": (p.hidden_size, p.heads, size)}
+    shapes |= dict.fromkeys(("key", "value"), (p.hidden_size, p.kv_heads, size))
+    shapes |= {"output": (p.heads, size, p.hidden_size), "gate": (p.hidden_size, inner)}
+    shapes |= {"up": (p.hidden_size, inner), "down": (inner, p.hidden_size)}
+    return LayerWeights(
+        **{n: rng.standard_t(3, shape) / np.sqrt(shape[0]) for n, shape in shapes.items()}
+    )
+
+
+def drawn_states(p: MeadowParameters, rng: np.random.Generator) -> Reals:
+    """Return hidden states of large and of small rows."""
+    states = rng.normal(0, 1, (p.features, p.hidden_size))
+    return states * 2.0 ** rng.uniform(-6, 12, (p.features, 1))
+
+
+def random_layers(
+    p: MeadowParameters, rng: np.random.Generator, count: int
+) -> tuple[list[IntegerLayer], Integers]:
+    """Return layers of random weights, and random hidden states."""
+    states = drawn_states(p, rng)
+    layers = []
+    for number in range(count):
+        real = of_kind(drawn_weights(p, rng), p, rng)
+        layer = quantised_layer(real, states[: p.tokens], p)[0]
+        # The second one's counts beside rows of all 24 bits, too; results are lifted anyhow.
+        epsilon = (7, (1 << 32) - 3)[number % 2]
+        lifts = {name: int(rng.integers(1, MOST_LIFT + 1)) for name in layer.lifts}
+        layers.append(replace(layer, epsilon=epsilon, lifts=lifts))
+    return layers, np.rint(states / STATE_STEP).astype(np.int64)
+
+
+def random_vocabulary(p: MeadowParameters, rng: np.random.Generator) -> IntegerVocabulary:
+    """Return a vocabulary of random numbers, half of whose tokens have the sums of others."""
+    states = rng.normal(0, 1, (4, p.hidden_size))
+    projection = rng.normal(0, 1, (p.hidden_size, p.vocabulary))
+    twins = rng.integers(0, p.vocabulary, p.vocabulary // 2)
+    places = rng.permutation(p.vocabulary)[: len(twins)]
+    projection[:, places] = projection[:, twins]
+    vocabulary = integer_vocabulary(projection, states, p)
+    if p.layer_norm:
+        vocabulary = replace(vocabulary, norm_bias=rng.integers(-8192, 8192, p.hidden_size))
+    if p.biases:
+        # Biases of all sizes, up to the largest.
+        most = 2 ** rng.uniform(8, BIAS.width - 1)
+        bias = rng.integers(-int(most), int(most), p.vocabulary)
+        bias[places] = bias[twins]
+        vocabulary = replace(vocabulary, bias=bias)
+    return vocabulary

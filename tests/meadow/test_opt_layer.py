@@ -1,0 +1,175 @@
+"""Layers with layer norm, biases and no gate: float64 against OPT's own, integers against both."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch.nn import functional
+from transformers import OPTConfig
+from transformers.models.opt.modeling_opt import OPTDecoderLayer
+
+from golden.llm.layers import LayerWeights
+from golden.meadow.layer_quantisation import (
+    STATE_STEP,
+    RealLayer,
+    quantised_layer,
+    real_steps,
+    smoothed,
+)
+from golden.meadow.meadow import norm, run_layer
+from hdl.catalog import entry_named
+from hdl.meadow.parameters import Activation, MeadowParameters
+from testbenches.meadow.drawn_layers import drawn_weights, of_kind
+
+P: MeadowParameters = entry_named("meadow").parameters("paper")
+TOKENS = 24
+NONE = np.zeros((P.kv_heads, 0, P.head_size))
+NO_CACHE = (NONE.astype(np.int64), NONE.astype(np.int64))
+POSITIONS = np.arange(TOKENS)
+
+
+def size_of(values: Any) -> float:
+    return float(np.sqrt(np.mean(np.square(values))))
+
+
+@pytest.fixture(scope="module")
+def layer() -> Any:
+    """Return OPT-125M's layer in float64, with drawn weights and every bias and norm drawn."""
+    config = OPTConfig(dropout=0.0)
+    # The other implementation has its softmax in float32.
+    config._attn_implementation = "sdpa"
+    assert (config.hidden_size, config.ffn_dim) == (P.hidden_size, P.feed_forward_size)
+    torch.manual_seed(1)
+    module = OPTDecoderLayer(config, layer_idx=0).double().eval()
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            if name.endswith("bias"):
+                parameter.normal_(0, 0.3)
+            elif "layer_norm" in name:
+                parameter.normal_(1, 0.3)
+    return module
+
+
+def numbers(tensor: Any) -> NDArray[np.float64]:
+    return tensor.detach().numpy()
+
+
+def real(module: Any) -> RealLayer:
+    """Return OPT's layer in the accelerator's shapes, the queries' scale in their matrix."""
+    attention, heads = module.self_attn, (P.heads, P.head_size)
+    sources = {"query": attention.q_proj, "key": attention.k_proj, "value": attention.v_proj}
+    sources |= {"output": attention.out_proj, "up": module.fc1, "down": module.fc2}
+    matrices, biases = {}, {}
+    for name, linear in sources.items():
+        matrix, bias = numbers(linear.weight).T, numbers(linear.bias)
+        if name in ("query", "key", "value"):
+            matrix, bias = matrix.reshape(-1, *heads), bias.reshape(heads)
+        if name == "query":
+            matrix, bias = matrix / math.sqrt(P.head_size), bias / math.sqrt(P.head_size)
+        matrices[name] = matrix.reshape(*heads, -1) if name == "output" else matrix
+        biases[name] = bias
+    norms = module.self_attn_layer_norm, module.final_layer_norm
+    weights, offsets = ([numbers(getattr(one, n)) for one in norms] for n in ("weight", "bias"))
+    return RealLayer(matrices, (weights[0], weights[1]), (offsets[0], offsets[1]), biases)
+
+
+@pytest.fixture(scope="module")
+def states() -> NDArray[np.float64]:
+    """Return hidden states with a mean, of which one channel is large."""
+    rng = np.random.default_rng(2)
+    rows = rng.normal(0.5, 2, (TOKENS, P.hidden_size))
+    rows[:, 5] *= 20
+    return np.rint(rows / STATE_STEP) * STATE_STEP
+
+
+def opts_own(module: Any, states: NDArray[np.float64]) -> NDArray[np.float64]:
+    mask = torch.full((1, 1, TOKENS, TOKENS), -math.inf, dtype=torch.float64).triu(1)
+    with torch.inference_mode():
+        made = module(torch.tensor(states)[None], attention_mask=mask)
+    return numbers(made[0] if isinstance(made, tuple) else made).reshape(TOKENS, -1)
+
+
+def test_the_layer_in_float64_is_opts(layer: Any, states: NDArray[np.float64]) -> None:
+    found = real_steps(real(layer), states, POSITIONS, (NONE, NONE), P)
+    own = opts_own(layer, states)
+    assert size_of(found["states"] - own) < 1e-12 * size_of(own - states)
+
+
+@pytest.mark.parametrize(
+    ("activation", "gated"), [(Activation.RELU, False), (Activation.GELU, True)]
+)
+def test_smoothing_changes_nothing_in_float64(
+    layer: Any, states: NDArray[np.float64], activation: Activation, gated: bool
+) -> None:
+    p = replace(P, activation=activation, gated=gated)
+    plain = real(layer)
+    if gated:
+        plain = replace(plain, matrices=plain.matrices | {"gate": plain.matrices["up"][:, ::-1]})
+    found = real_steps(plain, states, POSITIONS, (NONE, NONE), p)
+    again = real_steps(smoothed(plain, found, p), states, POSITIONS, (NONE, NONE), p)
+    assert size_of(again["states"] - found["states"]) < 1e-12 * size_of(found["states"])
+
+
+def test_gelu_layers_in_float64_are_torchs(layer: Any, states: NDArray[np.float64]) -> None:
+    """DeiT's feed-forward: the second norm, GeLU of what the first matrix makes, the second."""
+    p = replace(P, activation=Activation.GELU)
+    found = real_steps(real(layer), states, POSITIONS, (NONE, NONE), p)
+    middle = torch.tensor(states + found["output"])
+    own = layer.final_layer_norm
+    rows = functional.layer_norm(middle, (P.hidden_size,), own.weight, own.bias, 1e-5)
+    assert np.allclose(found["middle"], numbers(rows), rtol=1e-12, atol=1e-12)
+    behind = middle + layer.fc2(functional.gelu(layer.fc1(rows)))
+    assert np.allclose(found["states"], numbers(behind), rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("activation", "most"),
+    [(Activation.RELU, 0.05), (Activation.GELU, 0.05), (Activation.SILU, 0.05)],
+)
+def test_integers_are_near_opts_own(
+    layer: Any, states: NDArray[np.float64], activation: Activation, most: float
+) -> None:
+    """What INT8 costs, over what the layer adds to the states; biases that are lost are found."""
+    p = replace(P, activation=activation)
+    integers, plain = quantised_layer(real(layer), states, p)
+    exact = real_steps(plain, states, POSITIONS, (NONE, NONE), p)["states"]
+    raw = np.rint(states / STATE_STEP).astype(np.int64)
+    got = run_layer(integers, raw, NO_CACHE, p).states * STATE_STEP
+    assert size_of(got - exact) < most * size_of(exact - states)
+    for name in integers.biases:
+        if name == "key":
+            # It adds the same to all scores of a row, which softmax does not see.
+            continue
+        without = replace(integers, biases=integers.biases | {name: 0 * integers.biases[name]})
+        wrong = run_layer(without, raw, NO_CACHE, p).states * STATE_STEP
+        assert size_of(wrong - exact) > 1.5 * size_of(got - exact), name
+
+
+def test_a_layer_norm_depends_on_no_power_of_two_and_no_mean() -> None:
+    """Against torch, for rows of a few steps to rows of all 24 bits."""
+    rng = np.random.default_rng(1)
+    rows = rng.normal(0.7, 1, (22, P.hidden_size)) * 2.0 ** np.arange(1, 23)[:, None] / 8
+    rows = np.clip(np.rint(rows), -(1 << 23), (1 << 23) - 1).astype(np.int64)
+    weights = np.full(P.hidden_size, 8 << P.weight_fraction)
+    bias = rng.integers(-4096, 4096, P.hidden_size)
+    got = norm(rows, weights, 9, P, bias)
+    exact = functional.layer_norm(
+        torch.tensor(rows, dtype=torch.float64), (P.hidden_size,), eps=9 / P.hidden_size
+    )
+    wanted = np.clip(numbers(exact) * 8 * 4 + bias / 256, -128, 127)
+    assert np.abs(got - wanted).max() < 0.7
+    assert np.abs(got).max() > 100
+
+
+def test_drawn_layers_have_what_the_accelerator_has() -> None:
+    rng = np.random.default_rng(1)
+    for preset in ("tiny", "tiny_opt"):
+        p: MeadowParameters = entry_named("meadow").parameters(preset)
+        layer = of_kind(drawn_weights(p, rng), p, rng)
+        names = set(LayerWeights.__dataclass_fields__) - (set() if p.gated else {"gate"})
+        assert set(layer.matrices) == names
+        assert set(layer.biases) == (names if p.biases else set())
