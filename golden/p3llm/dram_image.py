@@ -9,44 +9,61 @@ import numpy as np
 from golden.nonlinear.row_norm import quantise_weights
 from golden.p3llm.dram_layout import LANES, octets, pack_columns, pack_selects
 from golden.p3llm.p3llm import Cache, Halves, Matrix, Octets, Vocabulary, Weights
-from hdl.p3llm.parameters import KEY_SET, LINEAR_SET, MatrixPlace, P3llmParameters
+from hdl.p3llm.matrix_place import LINEAR_SET, MatrixPlace
+from hdl.p3llm.parameters import KEY_SET, P3llmParameters
 
 
 def halves(p: P3llmParameters, numbers: Halves) -> Octets:
     """Return positions of FP16 numbers, shape (positions, units, bytes)."""
-    padded = np.pad(numbers.ravel(), (0, -numbers.size % p.block))
-    return padded.astype("<u2").view(np.uint8).reshape(-1, p.units, 2 * p.elements)
+    padded = np.pad(numbers.ravel(), (0, -numbers.size % p.outputs))
+    return by_channel(p, octets_of(padded).reshape(-1, 2 * p.elements))
+
+
+def octets_of(numbers: Halves) -> Octets:
+    """Return the bytes of FP16 numbers."""
+    return numbers.astype("<u2").view(np.uint8)
+
+
+def by_channel(p: P3llmParameters, tiles: np.ndarray) -> np.ndarray:
+    """Return what tiles of outputs have, shape (tiles, ...), as (rounds, units, ...).
+
+    Tiles go round the pseudo-channels, then over their units; units of a pseudo-channel stand side
+    by side.
+    """
+    spread = tiles.reshape(-1, p.units, p.pseudo_channels, *tiles.shape[1:]).swapaxes(1, 2)
+    return spread.reshape(-1, p.pseudo_channels * p.units, *tiles.shape[1:])
 
 
 def of_rounds(p: P3llmParameters, rounds: int, rows: np.ndarray) -> np.ndarray:
     """Return what outputs have as (rounds, units, elements, ...), zeros behind the last."""
-    padding = [(0, rounds * p.block - len(rows)), *[(0, 0)] * (rows.ndim - 1)]
-    return np.pad(rows, padding).reshape(rounds, p.units, p.elements, *rows.shape[1:])
+    padding = [(0, rounds * p.outputs - len(rows)), *[(0, 0)] * (rows.ndim - 1)]
+    return by_channel(p, np.pad(rows, padding).reshape(-1, p.elements, *rows.shape[1:]))
 
 
 def matrix_image(p: P3llmParameters, matrix: Matrix, place: MatrixPlace) -> Octets:
     """Return a linear layer: all row scales, then of each group sets of rounds."""
+    units = p.pseudo_channels * p.units
     selects = of_rounds(p, place.rounds, matrix.selects)
     steps = of_rounds(p, place.rounds, matrix.steps)
     size = 2 * p.elements
     columns = matrix.columns.reshape(len(matrix.columns), place.outers, place.steps, size)
-    padding = [(0, place.rounds * p.units - len(columns)), (0, 0), (0, 0), (0, 0)]
-    columns = np.pad(columns, padding).reshape(place.rounds, p.units, *columns.shape[1:])
+    padding = [(0, place.rounds * units - len(columns)), (0, 0), (0, 0), (0, 0)]
+    columns = by_channel(p, np.pad(columns, padding))
     image = []
     for outer in range(place.outers):
         for first in range(0, place.rounds, LINEAR_SET):
             rounds = slice(first, min(first + LINEAR_SET, place.rounds))
             count = rounds.stop - rounds.start
-            bits = np.zeros((LINEAR_SET, p.units, p.elements), np.uint8)
+            bits = np.zeros((LINEAR_SET, units, p.elements), np.uint8)
             bits[:count] = selects[rounds, ..., outer]
-            metadata = [pack_selects(bits[:, unit]) for unit in range(p.units)]
+            metadata = [pack_selects(bits[:, unit]) for unit in range(units)]
             image.append(np.stack(metadata)[np.newaxis])
-            scales = np.zeros((count + count % 2, p.units, p.elements), np.uint8)
+            scales = np.zeros((count + count % 2, units, p.elements), np.uint8)
             scales[:count] = steps[rounds, ..., outer]
-            pairs = scales.reshape(-1, 2, p.units, p.elements).swapaxes(1, 2)
-            image.append(pairs.reshape(-1, p.units, size))
+            pairs = scales.reshape(-1, 2, units, p.elements).swapaxes(1, 2)
+            image.append(pairs.reshape(-1, units, size))
             of_group = columns[rounds, :, outer].swapaxes(1, 2)
-            image.append(of_group.reshape(-1, p.units, size))
+            image.append(of_group.reshape(-1, units, size))
     return np.concatenate([halves(p, matrix.scales), *image])
 
 
@@ -58,7 +75,7 @@ def key_image(p: P3llmParameters, cache: Cache, head: int) -> Octets:
     zeros = np.pad(cache.key_zeros[head], (0, behind))
     zeros = zeros.reshape(sets, KEY_SET, p.units, p.elements).swapaxes(1, 2)
     scales = [
-        halves(p, np.pad(one[head], (0, behind))).reshape(sets, KEY_SET, p.units, -1)
+        octets_of(np.pad(one[head], (0, behind))).reshape(sets, KEY_SET, p.units, -1)
         for one in (cache.key_scales, cache.value_scales)
     ]
     columns = pack_columns(np.pad(cache.keys[head], [(0, behind), (0, 0)]), elements=p.elements)
@@ -85,7 +102,10 @@ def value_image(p: P3llmParameters, cache: Cache, head: int) -> Octets:
 
 
 def layer_image(p: P3llmParameters, weights: Weights, *caches: Cache) -> Octets:
-    """Return a layer and each request's cache, shape (positions, units, bytes)."""
+    """Return a layer and each request's cache, shape (positions, units, bytes).
+
+    Units are those of all pseudo-channels, one pseudo-channel behind the other.
+    """
     parts = [norm_image(p, norm) for norm in weights.norms]
     parts += [halves(p, cache.factors) for cache in caches]
     for name, place in p.matrices.items():
@@ -100,8 +120,16 @@ def norm_image(p: P3llmParameters, weights: np.ndarray) -> Octets:
 
 def cache_image(p: P3llmParameters, cache: Cache) -> Octets:
     """Return a request's part of what a layer ends with: the keys of all heads, then the values."""
+    last, channels = p.kv_heads - 1, p.pseudo_channels
     return np.concatenate(
-        [image(p, cache, head) for image in (key_image, value_image) for head in range(p.kv_heads)]
+        [
+            # Heads go round the pseudo-channels. Those that have none left do as the last one does.
+            np.concatenate(
+                [image(p, cache, min(first + own, last)) for own in range(channels)], axis=1
+            )
+            for image in (key_image, value_image)
+            for first in range(0, p.kv_heads, channels)
+        ]
     )
 
 

@@ -1,8 +1,11 @@
 """P3-LLM: decoder layers of decode steps, by compute units beside DRAM banks and an NPU."""
 
+import operator
+from collections.abc import Iterable
+from functools import reduce
 from typing import Any
 
-from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
@@ -16,6 +19,7 @@ from hdl.p3llm.control.program import Program
 from hdl.p3llm.npu.sum_accumulator import SumAccumulator
 from hdl.p3llm.npu.vector_unit import VectorUnit
 from hdl.p3llm.parameters import POSITION_BITS, P3llmParameters
+from hdl.p3llm.parts import place_parts
 from hdl.p3llm.pim.pim_channel import STATUS, ColumnOperation, PimChannel
 from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
@@ -55,12 +59,12 @@ class P3llm(Unit):
     predictions : Out(stream)
         With a vocabulary: `token` of the largest `sum`, in binary32, the smallest of equal ones'
         tokens; ``-0`` is less than ``0``.
-    bank_command : Out(struct)
-        For the arrays of the banks, as in `PimChannel`.
-    bank_data : In(ArrayLayout)
+    bank_command, bank_command_1, ... : Out(struct)
+        For the arrays of the banks, as in `PimChannel`; one a pseudo-channel.
+    bank_data, bank_data_1, ... : In(ArrayLayout)
         What each unit's bank was told to read in the cycle before.
     status : Out(struct)
-        As in `PimChannel`: all zero, whatever comes.
+        As in `PimChannel`, of any of them: all zero, whatever comes.
 
     Raises
     ------
@@ -70,11 +74,12 @@ class P3llm(Unit):
 
     def __init__(self, *, parameters: P3llmParameters) -> None:
         self.parameters = p = parameters
-        self.channel = PimChannel(parameters=p.channel)
+        channels = range(p.pseudo_channels)
+        self.channel = [PimChannel(parameters=p.channel) for _ in channels]
         self.scheduler = BankScheduler(parameters=p.channel)
         self.products = ProductSequencer(parameters=p)
         self.appends = AppendSequencer(parameters=p)
-        self.accumulator = SumAccumulator(parameters=p)
+        self.accumulator = [SumAccumulator(parameters=p) for _ in channels]
         self.vectors = VectorUnit(parameters=p)
         program = Program(p)
         sides = zip(program.encoded, program.layouts, program.layer_lines, strict=True)
@@ -89,49 +94,67 @@ class P3llm(Unit):
             for lines, layout, end in sides
         )
         predictions = {"predictions": Out(stream.Signature(p.prediction_layout))}
+        columns = data.ArrayLayout(p.channel.unit.column_bits, p.units)
+        banks = {}
+        for number in channels:
+            banks[self.banks_port("bank_command", number)] = Out(p.channel.bank_command_layout)
+            banks[self.banks_port("bank_data", number)] = In(columns)
         super().__init__(
             (predictions if p.vocabulary else {})
             | {
                 "instructions": In(stream.Signature(p.instruction_layout)),
                 "states_in": In(stream.Signature(p.state_layout)),
                 "states_out": Out(stream.Signature(p.state_layout)),
-                "bank_command": Out(p.channel.bank_command_layout),
-                "bank_data": In(data.ArrayLayout(p.channel.unit.column_bits, p.units)),
+                **banks,
                 "status": Out(STATUS),
             }
         )
 
+    @staticmethod
+    def banks_port(name: str, number: int) -> str:
+        """Return the name of a port to a pseudo-channel's banks."""
+        return f"{name}_{number}" if number else name
+
     def elaborate(self, platform: Any) -> Module:
         """Connect the memory's side, the NPU's side and the program."""
         m = Module()
-        for name, part in vars(self).items():
-            if isinstance(part, Unit):
-                m.submodules[name] = part
+        place_parts(m, self)
         self._commands(m)
         self._results(m)
         self._program(m)
-        vectors, channel = self.vectors, self.channel
+        vectors = self.vectors
         connect_streams(m, self.states_in, vectors.states_in)
         connect_streams(m, vectors.states_out, self.states_out)
         connect_streams(m, vectors.codes, self.appends.codes)
         if self.parameters.vocabulary:
             connect_streams(m, vectors.predictions, self.predictions)
         m.d.comb += [
-            self.bank_command.eq(channel.bank_command),
-            channel.bank_data.eq(self.bank_data),
-            self.status.eq(channel.status),
-            vectors.sums.eq(self.accumulator.sums),
-            vectors.complete.eq(self.accumulator.complete),
-            self.accumulator.ending.eq(self.products.ending),
-            self.accumulator.read_enable.eq(vectors.sums_read),
-            self.accumulator.read_address.eq(vectors.sums_address),
+            self.status.eq(self._any_of(channel.status for channel in self.channel)),
+            vectors.sums.eq(Cat(accumulator.sums for accumulator in self.accumulator)),
+            # All have the same commands: what is complete of one is so of all.
+            vectors.complete.eq(self.accumulator[0].complete),
         ]
+        for number, channel in enumerate(self.channel):
+            m.d.comb += [
+                getattr(self, self.banks_port("bank_command", number)).eq(channel.bank_command),
+                channel.bank_data.eq(getattr(self, self.banks_port("bank_data", number))),
+            ]
+        for accumulator in self.accumulator:
+            m.d.comb += [
+                accumulator.ending.eq(self.products.ending),
+                accumulator.read_enable.eq(vectors.sums_read),
+                accumulator.read_address.eq(vectors.sums_address),
+            ]
         return m
+
+    @staticmethod
+    def _any_of(statuses: Iterable[Any]) -> Value:
+        """Return what was broken in any pseudo-channel."""
+        return reduce(operator.or_, map(Value.cast, statuses))
 
     def _commands(self, m: Module) -> None:
         """Judge the column that either sequencer asks for; send it, with its data, in registers."""
         products, appends, scheduler = self.products, self.appends, self.scheduler
-        channel = self.channel
         writes_input = Signal()
         command = Signal(self.parameters.channel.column_command_layout)
         # One side at a time: lines are issued one behind the other.
@@ -141,34 +164,48 @@ class P3llm(Unit):
             products.taken.eq(scheduler.taken & ~appending),
             appends.taken.eq(scheduler.taken & appending),
             self.vectors.word_address.eq(products.word_address),
-            channel.row_command.eq(scheduler.row_command),
-            channel.column_command.eq(command),
         ]
         m.d.sync += [
             command.eq(Mux(appending, appends.command, products.command)),
             writes_input.eq(products.command.operation == ColumnOperation.WRITE_INPUT),
         ]
         # The word of inputs was asked for with the command, and comes beside its registers.
-        with m.If(writes_input & ~delay_line(m, appending, 1, name="appending")[1]):
-            m.d.comb += Value.cast(channel.column_command.data).eq(self.vectors.word)
+        of_inputs = writes_input & ~delay_line(m, appending, 1, name="appending")[1]
+        bits = self.parameters.channel.unit.column_bits
+        for number, channel in enumerate(self.channel):
+            given = Value.cast(channel.column_command.data)
+            m.d.comb += [
+                channel.row_command.eq(scheduler.row_command),
+                channel.column_command.eq(command),
+            ]
+            # Commands are the same; each has a token of its own to write, inputs of its own.
+            if number > 0:
+                written = Signal(bits, name=f"written_{number}")
+                m.d.sync += written.eq(appends.others.word_select(number - 1, bits))
+                m.d.comb += given.eq(written)
+            with m.If(of_inputs):
+                m.d.comb += given.eq(self.vectors.word.word_select(number, bits))
 
     def _results(self, m: Module) -> None:
         """Take results to where their commands said."""
-        products, accumulator, vectors = self.products, self.accumulator, self.vectors
-        result = self.channel.result
+        products, vectors = self.products, self.vectors
+        results = [channel.result for channel in self.channel]
         # The accumulator looks a cycle ahead, as its memories are read before the sum comes.
         tag = delay_line(m, products.tag, ARRIVES - 1, name="tag", reset=True)[-1]
         reads = delay_line(m, products.reads, ARRIVES, name="reads", reset=True)[-1]
+        for accumulator, result in zip(self.accumulator, results, strict=True):
+            m.d.comb += [
+                accumulator.coming.eq(tag),
+                accumulator.result.eq(result.data),
+                accumulator.scales_write.eq(reads.scales),
+                accumulator.scales_address.eq(reads.scales_address),
+            ]
         m.d.comb += [
-            accumulator.coming.eq(tag),
-            accumulator.result.eq(result.data),
-            accumulator.scales_write.eq(reads.scales),
-            accumulator.scales_address.eq(reads.scales_address),
             vectors.columns_write.eq(reads.numbers),
             vectors.columns_address.eq(reads.place),
-            vectors.columns_data.eq(result.data),
-            self.appends.arrived.eq(result.valid),
-            self.appends.arrived_data.eq(result.data),
+            vectors.columns_data.eq(Cat(result.data for result in results)),
+            self.appends.arrived.eq(results[0].valid),
+            self.appends.arrived_data.eq(Cat(result.data for result in results)),
         ]
 
     def _program(self, m: Module) -> None:

@@ -1,6 +1,5 @@
 """Dimensions of P3-LLM's system, and where in the banks and in the NPU's memories everything is."""
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from amaranth.lib import data
@@ -10,6 +9,7 @@ from hdl.nonlinear.activation_functions import ActivationFunctionsParameters
 from hdl.nonlinear.rms_norm import RmsNormParameters
 from hdl.nonlinear.rotary_embedding import RotaryEmbeddingParameters
 from hdl.nonlinear.softmax import SoftmaxParameters
+from hdl.p3llm.matrix_place import MatrixPlace
 from hdl.p3llm.pim.dot_product import LANES
 from hdl.p3llm.pim.pim_channel import COLUMN_BITS, ROW_BITS, PimChannelParameters
 from hdl.p3llm.quantisers.e4m3_quantiser import E4m3QuantiserParameters
@@ -22,9 +22,6 @@ from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, requ
 POSITION_BITS = 1 + ROW_BITS + COLUMN_BITS
 """Bits of a position: parity, row and column, of all units at once."""
 
-LINEAR_SET = 8
-"""Rounds of a linear layer that one column of metadata serves."""
-
 KEY_SET = 4
 """Rounds of keys that one column of metadata serves."""
 
@@ -33,57 +30,16 @@ MOST_PIECES = 256
 """Pieces of a vocabulary: each has lines of the program, which are counted in ten bits."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class MatrixPlace:
-    """A linear layer's dimensions in the banks.
-
-    Members
-    -------
-    inputs, outputs, group : int
-        Of the matrix; weights of a group.
-    base : int
-        Position of its first column in a layer.
-    rounds : int
-        Tiles of a unit.
-    """
-
-    inputs: int
-    outputs: int
-    group: int
-    base: int
-    rounds: int
-
-    @property
-    def outers(self) -> int:
-        """Groups of an output."""
-        return self.inputs // self.group
-
-    @property
-    def steps(self) -> int:
-        """Columns of a group."""
-        return self.group // LANES
-
-    @property
-    def tables(self) -> int:
-        """Positions of a group's metadata and 8-bit scales."""
-        # A set's column of special values, and a position of scales for every two rounds.
-        whole, rest = divmod(self.rounds, LINEAR_SET)
-        return whole * (1 + LINEAR_SET // 2) + (1 + (rest + 1) // 2 if rest else 0)
-
-    @property
-    def positions(self) -> int:
-        """Columns of every unit."""
-        return self.outers * (self.tables + self.rounds * self.steps) + self.rounds
-
-
 @parameter_object
 class P3llmParameters(Parameters):
-    """Dimensions of the system: a pseudo-channel, and a model's layers in its banks.
+    """Dimensions of the system: pseudo-channels, and a model's layers in their banks.
 
     Parameters
     ----------
     channel : PimChannelParameters
-        The pseudo-channel.
+        A pseudo-channel.
+    pseudo_channels : int
+        How many there are: all get the same commands.
     width, feed_forward : int
         Elements of a hidden state, and between the feed-forward matrices; multiples of a word of
         inputs, ``2 * elements``.
@@ -111,6 +67,7 @@ class P3llmParameters(Parameters):
     """
 
     channel: PimChannelParameters = PimChannelParameters()
+    pseudo_channels: Annotated[int, PowerOfTwo(1, 4, "pseudo-channels")] = 1
     width: Annotated[int, Range(16, 8192, "elements")] = 576
     feed_forward: Annotated[int, Range(16, 16384, "elements")] = 1536
     heads: Annotated[int, Range(1, 64, "heads")] = 9
@@ -159,7 +116,7 @@ class P3llmParameters(Parameters):
         for part in ("norm", "rotary", "softmax", "e4m3", "int4", "smoothing", "scaling"):
             getattr(self, part)
         room = 1 << POSITION_BITS
-        most = MOST_PIECES * self.longest_rounds * self.block
+        most = MOST_PIECES * self.longest_rounds * self.outputs
         require(self.vocabulary <= most, f"vocabulary must be at most {most}", self.vocabulary)
         used = self.layers * self.layer_positions + self.vocabulary_positions
         require(used <= room, f"layers must fit in {room} columns of each unit", self.layers)
@@ -171,7 +128,7 @@ class P3llmParameters(Parameters):
 
     @property
     def units(self) -> int:
-        """Compute units."""
+        """Compute units of a pseudo-channel."""
         return self.channel.units
 
     @property
@@ -186,8 +143,23 @@ class P3llmParameters(Parameters):
 
     @property
     def block(self) -> int:
-        """Outputs of a round of all units, and FP16 numbers of a position."""
+        """Outputs of a round of a pseudo-channel's units, and FP16 numbers of its positions."""
         return self.units * self.elements
+
+    @property
+    def outputs(self) -> int:
+        """Outputs of a round of all pseudo-channels, and FP16 numbers of their positions."""
+        return self.pseudo_channels * self.block
+
+    @property
+    def channel_bits(self) -> int:
+        """Bits of a pseudo-channel's number."""
+        return ceil_log2(self.pseudo_channels)
+
+    @property
+    def head_rounds(self) -> int:
+        """Key/value heads of a pseudo-channel: heads go round all of them."""
+        return -(-self.kv_heads // self.pseudo_channels)
 
     @property
     def members(self) -> int:
@@ -263,7 +235,7 @@ class P3llmParameters(Parameters):
 
     def positions(self, numbers: int) -> int:
         """Positions of a vector of FP16 numbers."""
-        return -(-numbers // self.block)
+        return -(-numbers // self.outputs)
 
     def group_of(self, inputs: int) -> int:
         """Weights in a group of a matrix."""
@@ -328,14 +300,19 @@ class P3llmParameters(Parameters):
         return -(-self.capacity // (LANES * self.elements)) * self.value_set
 
     def key_base(self, head: int, request: int = 0) -> int:
-        """Where the keys of a request's head begin; its values stand behind all its keys."""
+        """Where the keys of a request's head begin; its values stand behind all its keys.
+
+        Heads that follow each other stand at the same positions of the pseudo-channels.
+        """
         down = self.matrices["down"]
-        requests = request * self.kv_heads * (self.head_keys + self.head_values)
-        return down.base + down.positions + requests + head * self.head_keys
+        requests = request * self.head_rounds * (self.head_keys + self.head_values)
+        here = head // self.pseudo_channels * self.head_keys
+        return down.base + down.positions + requests + here
 
     def value_base(self, head: int, request: int = 0) -> int:
         """Where the values of a request's head begin."""
-        return self.key_base(self.kv_heads, request) + head * self.head_values
+        keys = self.key_base(0, request) + self.head_rounds * self.head_keys
+        return keys + head // self.pseudo_channels * self.head_values
 
     @property
     def layer_positions(self) -> int:
@@ -355,7 +332,7 @@ class P3llmParameters(Parameters):
 
         None is longer than a layer's longest matrix, so that its sums and scales have places.
         """
-        most = self.longest_rounds * self.block
+        most = self.longest_rounds * self.outputs
         base, places = self.positions(self.width), []
         for first in range(0, self.filled_vocabulary, most):
             outputs = min(most, self.filled_vocabulary - first)
@@ -398,6 +375,12 @@ class P3llmParameters(Parameters):
         steps = self.layers + (self.vocabulary > 0)
         positions = data.ArrayLayout(range(self.capacity), self.batch)
         return data.StructLayout({"layer": range(max(steps, 2)), "position": positions})
+
+    @property
+    def codes_layout(self) -> data.StructLayout:
+        """A slice of codes, of a `value` or a key, for a pseudo-channel."""
+        codes = {name: field.shape for name, field in self.int4.result_layout}
+        return data.StructLayout({**codes, "value": 1, "channel": self.channel_bits})
 
     @property
     def prediction_layout(self) -> data.StructLayout:

@@ -29,6 +29,8 @@ PRESETS = {
     "tiny": TINY,
     # Two requests side by side, and one alone.
     "tiny_batch": replace(TINY, batch=3),
+    # Two pseudo-channels: each has a head of its own.
+    "tiny_channels": replace(TINY, pseudo_channels=2),
     "smollm2": P3llmParameters(),
     "paper": P3llmParameters(
         width=4096,

@@ -53,6 +53,11 @@ class P3llmSystem(System):
         cls.require_whole_base(s)
         # One text is one request.
         require(p.batch == 1, "batch must be 1 where a text is generated", p.batch)
+        require(
+            p.pseudo_channels == 1,
+            "pseudo_channels must be 1 where a text is generated",
+            p.pseudo_channels,
+        )
         return replace(
             p,
             width=s.width,

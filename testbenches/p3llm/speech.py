@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from golden.p3llm.dram_image import layer_image, vocabulary_image
 from golden.p3llm.p3llm import Cache, Octets, Singles
 from golden.p3llm.whole_model import QuantisedModel
-from hdl.p3llm.parameters import MatrixPlace, P3llmParameters
+from hdl.p3llm.matrix_place import MatrixPlace
+from hdl.p3llm.parameters import P3llmParameters
 from hdl.p3llm.pim.dot_product import LANES
 from testbenches.harness import Harness, LongRun, Moved
 from testbenches.harness_memory import Dram

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from hdl.p3llm.p3llm import P3llm
 from hdl.p3llm.parameters import P3llmParameters
 from hdl.p3llm.pim.pim_channel import COLUMN_BITS
 from testbenches.bench import Bench, catalog_parameters
@@ -24,11 +25,16 @@ class Banks:
         The design under test.
     p : P3llmParameters
         Dimensions.
+    number : int
+        Of the pseudo-channel.
     """
 
-    def __init__(self, dut: Any, p: P3llmParameters) -> None:
+    def __init__(self, dut: Any, p: P3llmParameters, number: int = 0) -> None:
         self.p = p
-        self.told, self.data = Port(dut.bank_command), Port(dut.bank_data)
+        self.told, self.data = (
+            Port(getattr(dut, P3llm.banks_port(name, number)))
+            for name in ("bank_command", "bank_data")
+        )
         self.layout = p.channel.bank_command_layout
         self.field = {name: field for name, field in self.layout}
         self.image = np.zeros((0, p.units, 2 * p.elements), np.uint8)
@@ -91,13 +97,33 @@ class SystemBench:
         self.p = p = catalog_parameters()
         self.dut = dut
         self.bench = Bench(dut, salt, patience=20_000 + 20 * p.layer_positions)
-        self.banks = self.bench.add(Banks(dut, p))
+        self.channels = [
+            self.bench.add(Banks(dut, p, number)) for number in range(p.pseudo_channels)
+        ]
         self.instructions = self.bench.source("instructions", source)
         self.states_in = self.bench.source("states_in", source)
         self.states_out = self.bench.sink("states_out", sink)
         if p.vocabulary:
             self.predictions = self.bench.sink("predictions", sink)
         self.status = Port(dut.status)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What the banks were told: all pseudo-channels the same."""
+        first, *others = (banks.counts for banks in self.channels)
+        assert all(counts == first for counts in others), "pseudo-channels have the same commands"
+        return first
+
+    @property
+    def image(self) -> np.ndarray:
+        """All bytes: units of one pseudo-channel behind those of the other."""
+        return np.concatenate([banks.image for banks in self.channels], axis=1)
+
+    def fill(self, image: np.ndarray) -> None:
+        """Put these bytes into the banks."""
+        own = np.split(image, len(self.channels), axis=1)
+        for banks, part in zip(self.channels, own, strict=True):
+            banks.image = part.copy()
 
     def begin(self, layer: int, positions: Sequence[int], states: np.ndarray) -> None:
         """Send an instruction and its hidden states [requests, width]."""
@@ -130,9 +156,9 @@ class SystemBench:
         p = self.p
         count = p.batch * p.width // p.lanes
         self.states_out.received.clear()
-        start, before = self.bench.cycle, dict(self.banks.counts)
+        start, before = self.bench.cycle, dict(self.counts)
         await self.bench.run(until=lambda: len(self.states_out.received) == count)
-        facts = {name: count - before[name] for name, count in self.banks.counts.items()}
+        facts = {name: count - before[name] for name, count in self.counts.items()}
         facts["cycles"] = self.bench.cycle - start
         payloads = [payload for _cycle, payload in self.states_out.received]
         layout = p.state_layout

@@ -60,7 +60,7 @@ async def run_steps(
                 **facts,
             )
             states = expected
-    compare("bytes in the banks", model.image, system.banks.image)
+    compare("bytes in the banks", model.image, system.image)
 
 
 def lengths(p: P3llmParameters, longest: int) -> list[int]:
@@ -85,10 +85,10 @@ async def drawn_layers(dut: Any) -> None:
     for cached, steps in cases if is_small(Run(p)) else [(17, 1)]:
         model = Model.drawn(p, lengths(p, cached), rng)
         await system.bench.reset()
-        system.banks.image = model.image
+        system.fill(model.image)
         states = rng.normal(size=(steps, p.batch, p.width)).astype(np.float32)
         await run_steps(system, model, states, lengths(p, cached))
-        idle = [kind for kind, count in system.banks.counts.items() if not count]
+        idle = [kind for kind, count in system.counts.items() if not count]
         assert not idle, f"banks were never told to {', '.join(idle)}"
 
 
@@ -100,7 +100,7 @@ async def drawn_vocabulary(dut: Any) -> None:
     rng = system.bench.numpy_rng
     p, vocabulary = system.p, (model := Model.drawn(system.p, lengths(system.p, 9), rng)).vocabulary
     await system.bench.reset()
-    system.banks.image = model.image
+    system.fill(model.image)
     steps = rng.normal(size=(1 if four_states() else 3, p.batch, p.width)).astype(np.float32)
     assert vocabulary
     for states in steps:
@@ -118,7 +118,7 @@ async def real_layers(dut: Any) -> None:
     cached, trace = lengths(system.p, 600), real_trace()
     model = Model.real(system.p, cached, system.bench.numpy_rng)
     await system.bench.reset()
-    system.banks.image = model.image
+    system.fill(model.image)
     states = trace.hidden(LAYERS[0])[0][cached]
     await run_steps(system, model, states[np.newaxis].astype(np.float32), cached)
     system.bench.record(cycles=0, ideal_cycles=0, tensors=f"SmolLM2 layers {LAYERS[:2]}, prose")
@@ -136,7 +136,7 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
     p = system.p
     model = Model.drawn(p, lengths(p, 20), rng)
     await system.bench.reset()
-    system.banks.image = model.image
+    system.fill(model.image)
     states = rng.normal(size=(1, p.batch, p.width)).astype(np.float32)
     await run_steps(system, model, states, lengths(p, 20), layers=1)
 
@@ -152,11 +152,11 @@ async def resets(dut: Any) -> None:
     states = rng.normal(size=(1, p.batch, p.width)).astype(np.float32)
     for _ in range(1 if four_states() else 4):
         await system.bench.reset()
-        system.banks.image = model.image
+        system.fill(model.image)
         system.begin(0, lengths(p, 9), states[0])
         for _cycle in range(system.bench.rng.randint(1, 3000)):
             await system.bench.step()
     await system.bench.reset()
-    system.banks.image = model.image
+    system.fill(model.image)
     # One layer uses whatever a reset could leave.
     await run_steps(system, model, states, lengths(p, 9), layers=1)

@@ -109,6 +109,11 @@ def test_a_batch_does_not_speak() -> None:
         P3llmSystem.fitted(small_model(), entry_named("p3llm").parameters("tiny_batch"))
 
 
+def test_several_pseudo_channels_do_not_speak() -> None:
+    with pytest.raises(ValueError, match="pseudo_channels must be 1 where a text is generated"):
+        P3llmSystem.fitted(small_model(), entry_named("p3llm").parameters("tiny_channels"))
+
+
 def test_pauses_at_every_port_change_nothing(tmp_path: Path) -> None:
     """In half of all cycles, with the vocabulary in between."""
     system: Any = prepared(tmp_path, 1).system

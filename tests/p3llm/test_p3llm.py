@@ -32,6 +32,10 @@ from testbenches.p3llm.system_models import drawn_cache, drawn_weights
         ({"lanes": 4}, "lanes must be 8 or 16, not 4"),
         ({"vocabulary": 262_145}, "vocabulary must be an integer from 0 to 262144, not 262145"),
         ({"capacity": 1000}, "capacity must be a power of two between 64 and 4096, not 1000"),
+        (
+            {"pseudo_channels": 3},
+            "pseudo_channels must be a power of two between 1 and 4, not 3",
+        ),
         ({"batch": 9}, "batch must be an integer from 1 to 8, not 9"),
         ({"batch": 8, "capacity": 4096, "layers": 64}, "layers must fit in 2097152 columns"),
     ],
@@ -65,7 +69,9 @@ def test_the_program_reads_each_matrix_once_for_two_requests(preset: str, batch:
         for places in (p.matrices.values(), p.projection)
     )
     assert found == [*layer, *projection]
-    pairs = p.kv_heads * -(-p.members // 2)
+    # Heads of all pseudo-channels are read at once.
+    heads = range(0, p.kv_heads, p.pseudo_channels)
+    pairs = len(heads) * -(-p.members // 2)
     for mode, base in ((Mode.QK, p.key_base), (Mode.PV, p.value_base)):
         read = [
             (line.request, line.instruction["base"])
@@ -74,7 +80,7 @@ def test_the_program_reads_each_matrix_once_for_two_requests(preset: str, batch:
         ]
         assert len(read) == batch * pairs
         assert set(read) == {
-            (request, base(head, request)) for request in range(batch) for head in range(p.kv_heads)
+            (request, base(head, request)) for request in range(batch) for head in heads
         }
     queries = [
         (line.request, line.instruction["head"])
@@ -82,7 +88,12 @@ def test_the_program_reads_each_matrix_once_for_two_requests(preset: str, batch:
         if line.instruction["operation"] is NpuOperation.QUERY
     ]
     assert queries == [
-        (request, head // p.members) for request in range(batch) for head in range(p.heads)
+        (request, head)
+        for request in range(batch)
+        for first in heads
+        for member in range(0, p.members, 2)
+        for head in range(first, min(first + p.pseudo_channels, p.kv_heads))
+        for _ in range(min(2, p.members - member))
     ]
     appends = [line for line in program.memory if "values" in line.instruction]
     assert [
@@ -90,7 +101,7 @@ def test_the_program_reads_each_matrix_once_for_two_requests(preset: str, batch:
     ] == [
         (request, p.key_base(head, request), p.value_base(head, request))
         for request in range(batch)
-        for head in range(p.kv_heads)
+        for head in heads
     ]
     assert tuple(map(len, program.encoded)) == program.counts
     assert max(program.counts) < 1 << program.bits

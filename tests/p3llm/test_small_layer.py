@@ -19,7 +19,12 @@ LONGEST = 4000
 
 
 def smallest(
-    heads: int, kv_heads: int = 1, lanes: int = 2, vocabulary: int = 0, batch: int = 1
+    heads: int,
+    kv_heads: int = 1,
+    lanes: int = 2,
+    vocabulary: int = 0,
+    batch: int = 1,
+    channels: int = 1,
 ) -> P3llmParameters:
     """Two units of four elements; `heads` query heads share `kv_heads` key/value heads."""
     timing = BankTimingParameters(
@@ -28,6 +33,7 @@ def smallest(
     unit = PimComputeUnitParameters(elements=4, steps=4)
     return P3llmParameters(
         channel=PimChannelParameters(unit=unit, timing=timing),
+        pseudo_channels=channels,
         width=16,
         feed_forward=16,
         heads=heads,
@@ -43,7 +49,7 @@ def smallest(
 
 
 class Arrays:
-    """The banks' bytes, opened, read and written as the channel says."""
+    """The bytes of a pseudo-channel's banks, opened, read and written as the channel says."""
 
     def __init__(self, p: P3llmParameters, image: np.ndarray) -> None:
         self.p, self.image = p, image
@@ -86,7 +92,12 @@ def run_steps(
     Of a layer it is the hidden states [requests, width], of the vocabulary [requests, 2] each one's
     token and the bits of its sum.
     """
-    unit, arrays = P3llm(parameters=p), Arrays(p, image)
+    unit, count = P3llm(parameters=p), p.pseudo_channels
+    arrays = [Arrays(p, part.copy()) for part in np.split(image, count, axis=1)]
+    ports = [
+        [getattr(unit, unit.banks_port(name, number)) for name in ("bank_command", "bank_data")]
+        for number in range(count)
+    ]
     received: list[list[int]] = []
     given: list[np.ndarray] = []
     statuses = []
@@ -96,7 +107,8 @@ def run_steps(
         if p.vocabulary:
             ctx.set(unit.predictions.ready, 1)
         for layer, positions, states in steps:
-            arrays.image = image.copy()
+            for one, part in zip(arrays, np.split(image, count, axis=1), strict=True):
+                one.image = part.copy()
             received.clear()
             slices = states.view(np.uint32).reshape(-1, p.lanes).tolist()
             await step(ctx, layer, positions, slices)
@@ -113,12 +125,11 @@ def run_steps(
                 ctx.set(unit.states_in.payload, {"values": waiting[0], "last": last})
                 if ctx.get(unit.states_in.ready):
                     waiting.pop(0)
-            told = ctx.get(unit.bank_command.as_value())
-            if told:
-                fields = p.channel.bank_command_layout
-                arrays.tell(
-                    {name: told >> one.offset & (1 << one.width) - 1 for name, one in fields}
-                )
+            told = [ctx.get(command.as_value()) for command, _data in ports]
+            fields = p.channel.bank_command_layout
+            for one, bits in zip(arrays, told, strict=True):
+                if bits:
+                    one.tell({name: bits >> f.offset & (1 << f.width) - 1 for name, f in fields})
             if ctx.get(unit.states_out.valid):
                 values = unit.states_out.payload["values"]
                 received.append([ctx.get(values[i]) for i in range(p.lanes)])
@@ -130,9 +141,9 @@ def run_steps(
             await ctx.tick()
             if taken:
                 ctx.set(unit.instructions.valid, 0)
-            if told:
-                for number, column in enumerate(arrays.columns):
-                    ctx.set(unit.bank_data[number], column)
+            for one, bits, (_command, columns) in zip(arrays, told, ports, strict=True):
+                for number, column in enumerate(one.columns if bits else ()):
+                    ctx.set(columns[number], column)
             if len(received) == expected:
                 return
         raise AssertionError(f"layer {layer} does not end")
@@ -143,7 +154,7 @@ def run_steps(
     simulator.add_clock(1e-6)
     simulator.add_testbench(bench)
     simulator.run()
-    return given, arrays.image, max(statuses)
+    return given, np.concatenate([one.image for one in arrays], axis=1), max(statuses)
 
 
 @pytest.mark.full

@@ -1,5 +1,7 @@
 """A token's key and value of a head, written into the banks."""
 
+from collections.abc import Iterable
+from itertools import product
 from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
@@ -55,7 +57,8 @@ class AppendSequencer(Unit):
     Members
     -------
     codes : In(stream)
-        Slices of a key, then of a value, from their quantiser.
+        Slices of a key, then of a value, from their quantiser; a pseudo-channel's behind those of
+        the one before.
     instructions : In(stream)
         An append, once the codes have come.
     layer : In
@@ -65,9 +68,11 @@ class AppendSequencer(Unit):
     column, taken : Out, In
         To and from `BankScheduler`.
     command : Out(struct)
-        The column command of this cycle.
+        The column command of this cycle, with the first pseudo-channel's data.
+    others : Out
+        Data of the others, if there are some.
     arrived, arrived_data : In
-        The column that was read.
+        The column that was read, of each pseudo-channel.
     idle : Out(1)
         Nothing is under way, and nothing is offered.
 
@@ -83,13 +88,20 @@ class AppendSequencer(Unit):
             name: data.StructLayout({"codes": 4 * p.head_size, "zero_point": 4, "scale": 16})
             for name in ("key", "value")
         }
-        self.key, self.value = (Signal(self.groups[name], name=name) for name in self.groups)
+        # One each for a pseudo-channel's head.
+        channels = range(p.pseudo_channels)
+        self.keys, self.values = (
+            [Signal(self.groups[name], name=f"{name}_{c}" if c else name) for c in channels]
+            for name in self.groups
+        )
         self.part, self.turn = Signal(Part), Signal(range(max(p.head_size // LANES, 2)))
-        self.merged = Signal(p.channel.unit.column_bits)
-        codes = {name: field.shape for name, field in p.int4.result_layout} | {"value": 1}
+        bits = p.channel.unit.column_bits
+        self.merged = Signal(p.pseudo_channels * bits)
+        others = {"others": Out((p.pseudo_channels - 1) * bits)}
         super().__init__(
-            {
-                "codes": In(stream.Signature(data.StructLayout(codes))),
+            (others if p.pseudo_channels > 1 else {})
+            | {
+                "codes": In(stream.Signature(p.codes_layout)),
                 "instructions": In(stream.Signature(MEMORY_INSTRUCTION)),
                 "layer": In(POSITION_BITS),
                 "position": In(range(p.capacity)),
@@ -97,7 +109,7 @@ class AppendSequencer(Unit):
                 "taken": In(1),
                 "command": Out(p.channel.column_command_layout),
                 "arrived": In(1),
-                "arrived_data": In(p.channel.unit.column_bits),
+                "arrived_data": In(p.pseudo_channels * bits),
                 "idle": Out(1),
             }
         )
@@ -120,13 +132,15 @@ class AppendSequencer(Unit):
             command.mask.eq(Cat(mask.word_select(i, 2).any() for i in range(len(mask) // 2))),
             command.valid.eq(self.taken),
         ]
+        if self.parameters.pseudo_channels > 1:
+            m.d.comb += self.others.eq(self.merged[self.parameters.channel.unit.column_bits :])
         self._write(m, held, partial, mask, word)
         return m
 
     def _write(self, m: Module, held: Any, partial: Signal, mask: Signal, word: Signal) -> None:
         """Take an append; look, read where a mask of bytes is not enough, write, advance."""
         command = self.command
-        wide = Cat(bit.replicate(4) for bit in mask)
+        wide = Cat(bit.replicate(4) for bit in mask).replicate(self.parameters.pseudo_channels)
         with m.FSM():
             # An append comes when both codes are held.
             with m.State("IDLE"):
@@ -165,7 +179,7 @@ class AppendSequencer(Unit):
                     self.column.valid.eq(1),
                     self.column.write.eq(1),
                     Value.cast(command.operation).eq(ColumnOperation.WRITE),
-                    Value.cast(command.data).eq(self.merged),
+                    Value.cast(command.data).eq(self.merged[: len(Value.cast(command.data))]),
                 ]
                 with m.If(self.taken):
                     m.next = "LOOK"
@@ -175,8 +189,13 @@ class AppendSequencer(Unit):
         """Take slices of codes; the oldest come to the lower end."""
         p, given = self.parameters, self.codes.payload
         m.d.comb += self.codes.ready.eq(1)
-        for number, group in enumerate((self.key, self.value)):
-            with m.If(self.codes.valid & (given.value == number)):
+        for channel, number in product(range(p.pseudo_channels), range(2)):
+            group = (self.keys, self.values)[number][channel]
+            mine = self.codes.valid & (given.value == number)
+            # Pseudo-channels without a head of their own have the last one's: nobody reads it.
+            if channel < p.pseudo_channels - 1:
+                mine &= given.channel <= channel
+            with m.If(mine):
                 m.d.sync += [
                     group.codes.eq(Cat(group.codes, given.codes)[4 * p.lanes :]),
                     group.zero_point.eq(given.zero_point),
@@ -198,9 +217,10 @@ class AppendSequencer(Unit):
             m.d.sync += Value.cast(self.part).eq(Value.cast(self.part) + 1)
         # What stands lowest is written: codes turn by as many as went.
         with m.If(self.part == Part.KEY):
-            m.d.sync += self.key.codes.eq(self.key.codes.rotate_right(4 * LANES))
+            m.d.sync += [key.codes.eq(key.codes.rotate_right(4 * LANES)) for key in self.keys]
         with m.If(self.part == Part.VALUE):
-            m.d.sync += self.value.codes.eq(self.value.codes.rotate_right(4 * p.elements))
+            bits = 4 * p.elements
+            m.d.sync += [one.codes.eq(one.codes.rotate_right(bits)) for one in self.values]
             with m.If(last):
                 m.next = "IDLE"
 
@@ -214,7 +234,7 @@ class AppendSequencer(Unit):
         key_start, value_start = self._starts(m, held)
         half_bytes = LANES * p.elements
         where, unit = Signal(POSITION_BITS), Signal(range(p.units))
-        mask, word = Signal(half_bytes), Signal(p.channel.unit.column_bits)
+        mask, word = Signal(half_bytes), Signal.like(self.merged, name="word")
         # An element has four lanes, a half byte each.
         one_element = Const((1 << LANES) - 1) << Cat(Const(0, 2), element)
         one_lane = (Const(1) << lane)[:LANES].replicate(p.elements)
@@ -226,15 +246,16 @@ class AppendSequencer(Unit):
                 m.d.comb += [
                     where.eq(key_start),
                     mask.eq(Const(1) << Cat(element, round_)),
-                    word.eq(self._copies(self.key.zero_point)),
+                    word.eq(self._copies(key.zero_point for key in self.keys)),
                 ]
             # FP16 of a token: an element's two bytes, a position a round.
             with m.Case(Part.KEY_SCALE, Part.VALUE_SCALE):
                 of_value = self.part == Part.VALUE_SCALE
+                both = zip(self.keys, self.values, strict=True)
                 m.d.comb += [
                     where.eq(key_start + 1 + round_ + Mux(of_value, KEY_SET, 0)),
                     mask.eq(one_element),
-                    word.eq(self._copies(Mux(of_value, self.value.scale, self.key.scale))),
+                    word.eq(self._copies(Mux(of_value, v.scale, k.scale) for k, v in both)),
                 ]
             # Four channels of a token are an element's two bytes.
             with m.Case(Part.KEY):
@@ -242,7 +263,7 @@ class AppendSequencer(Unit):
                 m.d.comb += [
                     where.eq(first + self.turn),
                     mask.eq(one_element),
-                    word.eq(self._copies(self.key.codes[: 4 * LANES])),
+                    word.eq(self._copies(key.codes[: 4 * LANES] for key in self.keys)),
                 ]
             # Every unit with channels of the head has the zero points of all tokens.
             with m.Case(Part.VALUE_ZERO):
@@ -250,11 +271,12 @@ class AppendSequencer(Unit):
                     where.eq(value_start),
                     unit.eq(self.turn),
                     mask.eq(Const(1) << Cat(lane, column)),
-                    word.eq(self._copies(self.value.zero_point)),
+                    word.eq(self._copies(value.zero_point for value in self.values)),
                 ]
             # A token is a lane: the same half byte of every element.
             with m.Case(Part.VALUE):
-                codes = (self.value.codes.word_select(i, 4) for i in range(p.elements))
+                tiles, places = (value.codes for value in self.values), range(p.elements)
+                codes = (tile.word_select(i, 4) for tile in tiles for i in places)
                 m.d.comb += [
                     where.eq(value_start + 1 + column),
                     unit.eq(self.turn),
@@ -275,6 +297,7 @@ class AppendSequencer(Unit):
         ]
         return key_start, value_start
 
-    def _copies(self, value: Value) -> Value:
-        """Return a column of copies: the mask says which of them is written."""
-        return value.replicate(self.parameters.channel.unit.column_bits // len(value))
+    def _copies(self, values: Iterable[Value]) -> Value:
+        """Return a column of copies for each pseudo-channel: the mask says which is written."""
+        bits = self.parameters.channel.unit.column_bits
+        return Cat(value.replicate(bits // len(value)) for value in values)

@@ -1,6 +1,8 @@
 """Attention's lines: pair after pair of a group's query heads, request after request."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 
 from hdl.p3llm.control.lines import Lines
 from hdl.p3llm.npu.npu_instructions import NpuOperation
@@ -11,30 +13,37 @@ from hdl.p3llm.pim.operand_decoder import Mode
 class Pair:
     """One or two query heads of a key/value head, and which places are theirs.
 
+    Each pseudo-channel has a key/value head of its own at the same time, with as many query heads.
+
     Members
     -------
     request : int
         Whose tokens they attend to.
     pump : int
         Which of the places of requests under way has its queries.
-    head : int
-        Key/value head.
+    heads : range
+        Key/value heads, one a pseudo-channel.
     first, count : int
-        First query head, and how many.
+        First query head of each, and how many.
     turn, side : int
-        Which of two places: of what is the pair's, and of the scales of its key/value head.
+        Which of two places: of what is the pair's, and of the scales of its key/value heads.
     opens : bool
-        It is the first of its key/value head.
+        It is the first of its key/value heads.
     """
 
     request: int
     pump: int
-    head: int
+    heads: range
     first: int
     count: int
     turn: int
     side: int
     opens: bool
+
+    @property
+    def queries(self) -> Iterator[tuple[int, int]]:
+        """Of each query its key/value head, and which of a column's inputs it is."""
+        return product(self.heads, range(self.count))
 
 
 @dataclass(frozen=True)
@@ -59,19 +68,23 @@ class Attention:
     def pairs(self) -> list[Pair]:
         """All pairs in their order."""
         members, kv_heads = self.lines.p.members, self.lines.p.kv_heads
+        channels = self.lines.p.pseudo_channels
+        rounds = [
+            range(head, min(head + channels, kv_heads)) for head in range(0, kv_heads, channels)
+        ]
         pairs: list[Pair] = []
         for pump, request in enumerate(self.requests):
-            for head in range(kv_heads):
+            for number, heads in enumerate(rounds):
                 for first in range(0, members, 2):
                     pairs.append(
                         Pair(
                             request=request,
                             pump=pump,
-                            head=head,
-                            first=head * members + first,
+                            heads=heads,
+                            first=first,
                             count=min(2, members - first),
                             turn=len(pairs) % 2,
-                            side=(pump * kv_heads + head) % 2,
+                            side=(pump * len(rounds) + number) % 2,
                             opens=first == 0,
                         )
                     )
@@ -110,21 +123,23 @@ class Attention:
         """Give a request's smoothing factors to the units that use them."""
         p, places = self.lines.p, self.lines.places
         for head in range(p.kv_heads):
-            factors = places.smoothing(pump) + places.slices(head * p.head_size)
+            first = places.spread(places.smoothing(pump))
+            factors = first + places.slices(head * p.head_size)
             self.lines.operate(
                 NpuOperation.FACTORS, p.head_size, ["smoothing"], factors=factors, head=head
             )
 
     def codes(self, pair: Pair) -> None:
-        """Smooth and quantise a new head's key, quantise its value."""
+        """Smooth and quantise new heads' keys, quantise their values."""
         p, places = self.lines.p, self.lines.places
         if not pair.opens:
             return
         # All queries of the request before have been smoothed: the first request's factors came
         # during its linear layer.
-        if pair.pump > 0 and pair.head == 0:
+        if pair.pump > 0 and pair.heads.start == 0:
             self.factors(pair.pump)
-        for operation, skipped in ((NpuOperation.KEY, 0), (NpuOperation.VALUE, p.kv_heads)):
+        parts = ((NpuOperation.KEY, 0), (NpuOperation.VALUE, p.kv_heads))
+        for head, (operation, skipped) in product(pair.heads, parts):
             source = places.projected(pair.pump)
             self.lines.operate(
                 operation,
@@ -132,26 +147,26 @@ class Attention:
                 (),
                 ["codes"],
                 request=pair.request,
-                source=source + places.slices((skipped + pair.head) * p.head_size),
-                head=pair.head,
+                source=source + places.slices((skipped + head) * p.head_size),
+                head=head,
             )
 
     def _append(self, pair: Pair) -> None:
-        """Write a new head's key and value: the token's queries meet them as well."""
+        """Write new heads' keys and values: the token's queries meet them as well."""
         p = self.lines.p
         if pair.opens:
             self.lines.append(
                 ["codes"],
                 request=pair.request,
-                base=p.key_base(pair.head, pair.request),
-                values=p.value_base(pair.head, pair.request),
+                base=p.key_base(pair.heads.start, pair.request),
+                values=p.value_base(pair.heads.start, pair.request),
             )
 
     def _queries(self, pair: Pair) -> None:
         """Turn, smooth and quantise the queries."""
         p, places = self.lines.p, self.lines.places
-        first = 2 * p.kv_heads + pair.first
-        for pump in range(pair.count):
+        for head, pump in pair.queries:
+            first = 2 * p.kv_heads + head * p.members + pair.first
             source = places.projected(pair.pump)
             self.lines.operate(
                 NpuOperation.QUERY,
@@ -162,7 +177,7 @@ class Attention:
                 source=source + places.slices((first + pump) * p.head_size),
                 target=places.query_inputs(pair.turn, pump),
                 scalar=2 * pair.turn + pump,
-                head=pair.head,
+                head=head,
             )
 
     def _scores(self, pair: Pair) -> None:
@@ -175,7 +190,7 @@ class Attention:
             [f"query_{turn}"],
             [f"scores_{turn}"] + [f"scales_{side}"] * (not again),
             request=pair.request,
-            base=self.lines.p.key_base(pair.head, pair.request),
+            base=self.lines.p.key_base(pair.heads.start, pair.request),
             both=pair.count - 1,
             scaled=again,
             outers=1,
@@ -190,7 +205,7 @@ class Attention:
     def _shares(self, pair: Pair) -> None:
         """Make probabilities of scores."""
         places, turn, side = self.lines.places, pair.turn, pair.side
-        for pump in range(pair.count):
+        for head, pump in pair.queries:
             self.lines.operate(
                 NpuOperation.SCORES,
                 0,
@@ -202,6 +217,7 @@ class Attention:
                 factors=places.key_scales(side),
                 value_scales=places.value_scales(side),
                 scalar=2 * turn + pump,
+                head=head % self.lines.p.pseudo_channels,
             )
 
     def _weighted(self, pair: Pair) -> None:
@@ -212,7 +228,7 @@ class Attention:
             [f"probabilities_{turn}"],
             [f"heads_{turn}"],
             request=pair.request,
-            base=self.lines.p.value_base(pair.head, pair.request),
+            base=self.lines.p.value_base(pair.heads.start, pair.request),
             both=pair.count - 1,
             outers=1,
             rounds=1,
@@ -223,14 +239,16 @@ class Attention:
     def _outputs(self, pair: Pair) -> None:
         """Make numbers of the heads' sums."""
         p, places = self.lines.p, self.lines.places
-        for pump in range(pair.count):
+        for head, pump in pair.queries:
             target = places.attended(pair.pump)
+            first = head * p.members + pair.first
             self.lines.operate(
                 NpuOperation.HEAD,
                 p.head_size,
                 [f"heads_{pair.turn}"],
                 (),
                 sums=places.heads(pair.turn, pump),
-                target=target + places.slices((pair.first + pump) * p.head_size),
+                target=target + places.slices((first + pump) * p.head_size),
                 scalar=2 * pair.turn + pump,
+                head=head % p.pseudo_channels,
             )

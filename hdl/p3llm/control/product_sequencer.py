@@ -10,9 +10,10 @@ from amaranth.utils import ceil_log2
 from hdl.p3llm.control.bank_scheduler import BankScheduler
 from hdl.p3llm.control.drain import Drain
 from hdl.p3llm.control.memory_instructions import MEMORY_INSTRUCTION
+from hdl.p3llm.matrix_place import LINEAR_SET
 from hdl.p3llm.npu.npu_instructions import ADDRESS_BITS
 from hdl.p3llm.npu.sum_accumulator import SumAccumulator
-from hdl.p3llm.parameters import KEY_SET, LINEAR_SET, POSITION_BITS, P3llmParameters
+from hdl.p3llm.parameters import KEY_SET, POSITION_BITS, P3llmParameters
 from hdl.p3llm.pim.dot_product import LANES
 from hdl.p3llm.pim.operand_decoder import Mode
 from hdl.p3llm.pim.pim_channel import COLUMN_BITS, ColumnOperation

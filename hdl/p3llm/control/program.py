@@ -9,8 +9,8 @@ from typing import Any
 
 from hdl.p3llm.control.attention import Attention
 from hdl.p3llm.control.lines import Lines
+from hdl.p3llm.matrix_place import MatrixPlace
 from hdl.p3llm.npu.npu_instructions import NpuOperation
-from hdl.p3llm.parameters import MatrixPlace
 from hdl.p3llm.pim.operand_decoder import Mode
 
 
@@ -47,7 +47,7 @@ class Program(Lines):
 
     def _rows_of(self, matrix: MatrixPlace, side: int) -> None:
         """Fetch a matrix's row scales to one of two places."""
-        numbers = matrix.rounds * self.p.block
+        numbers = matrix.rounds * self.p.outputs
         self.fetch(matrix.base, numbers, f"rows_{side}", self.places.rows(side))
 
     def _side(self, name: str) -> int:
@@ -82,7 +82,7 @@ class Program(Lines):
                 ["inputs"],
                 source=places.state(pump),
                 target=places.vector_inputs(pump),
-                factors=places.norm,
+                factors=places.spread(places.norm),
                 scalar=pump,
             )
 
@@ -110,8 +110,8 @@ class Program(Lines):
             count,
             ["sums", f"rows_{side}"],
             writes,
-            sums=places.linear_sums(pump) + skipped,
-            factors=places.rows(side) + skipped,
+            sums=places.spread(places.linear_sums(pump)) + skipped,
+            factors=places.spread(places.rows(side)) + skipped,
             scalar=pump,
             **fields,
         )
@@ -130,7 +130,7 @@ class Program(Lines):
         attention = Attention(self, requests)
         self._load(count)
         self._normalised(p.norm_bases[0], count)
-        factors = count * p.factors_positions * p.block
+        factors = count * p.factors_positions * p.outputs
         self.fetch(p.factors_base(requests[0]), factors, "smoothing", places.smoothing(0))
         self._rows("qkv")
         self._linear(p.matrices["qkv"], count)
@@ -201,8 +201,8 @@ class Program(Lines):
                     NpuOperation.COMPARE,
                     piece.outputs,
                     ["sums", f"rows_{side}"],
-                    sums=places.linear_sums(pump),
-                    factors=places.rows(side),
+                    sums=places.spread(places.linear_sums(pump)),
+                    factors=places.spread(places.rows(side)),
                     scalar=pump,
                 )
         for pump in range(requests):

@@ -1,6 +1,9 @@
 """Where vectors stand in the NPU's memories; places count slices of `lanes` elements.
 
 Of what a linear layer takes and gives, each request that is under way has a place: its `pump`.
+
+Each pseudo-channel has memories of its own for what comes from it and goes to it, with the same
+places in all. Of a head a vector stands in one of them; all others are `spread` over all.
 """
 
 from dataclasses import dataclass
@@ -23,6 +26,10 @@ class Places:
     def slices(self, numbers: int) -> int:
         """Slices of a vector."""
         return numbers // self.p.lanes
+
+    def spread(self, place: int) -> int:
+        """Slices of all pseudo-channels before a place in each."""
+        return place * self.p.pseudo_channels
 
     def words(self, place: int) -> int:
         """Words of inputs before a place."""

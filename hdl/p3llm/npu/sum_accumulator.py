@@ -9,10 +9,11 @@ from amaranth.utils import ceil_log2
 
 from hdl.arith.delay_line import delay_line
 from hdl.memory.memory import Memory
+from hdl.p3llm.matrix_place import LINEAR_SET
 from hdl.p3llm.npu.npu_instructions import ADDRESS_BITS
 from hdl.p3llm.npu.places import Places
 from hdl.p3llm.npu.result_scaler import SUM_BITS
-from hdl.p3llm.parameters import LINEAR_SET, P3llmParameters
+from hdl.p3llm.parameters import P3llmParameters
 from hdl.unit import Unit
 
 

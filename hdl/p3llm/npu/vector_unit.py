@@ -3,8 +3,8 @@
 from typing import Any
 
 import numpy as np
-from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
-from amaranth.lib import data, stream
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
@@ -25,6 +25,7 @@ from hdl.p3llm.npu.result_scaler import SUM_BITS, ResultScaler, ResultScalerPara
 from hdl.p3llm.npu.slice_reader import SliceReader
 from hdl.p3llm.npu.ways import Stores, Ways
 from hdl.p3llm.parameters import P3llmParameters
+from hdl.p3llm.parts import place_parts
 from hdl.p3llm.pim.dot_product import LANES
 from hdl.p3llm.pim.operand_decoder import FRACTION_BITS, Mode
 from hdl.p3llm.quantisers.e4m3_quantiser import E4m3Quantiser
@@ -82,19 +83,19 @@ class VectorUnit(Unit):
     states_in, states_out : In, Out(stream)
         Hidden states.
     sums_read, sums_address, sums : Out, Out, In
-        A slice of sums, a cycle after its address.
+        A slice of sums of each pseudo-channel, a cycle after its address.
     columns_write, columns_address, columns_data : In
-        A column of FP16 numbers that came from the banks.
+        A column of FP16 numbers that came from the banks of each pseudo-channel.
     behind, complete : In
         Sums of the operation are still coming; those below a place, in results, are there.
     word_address, word : In, Out
-        A word of inputs, a cycle after its address.
+        A word of inputs for each pseudo-channel, a cycle after its address.
     giving, given : Out
         The operation under way stores inputs, in order; words below a place are there.
     predictions : Out(stream)
         With a vocabulary: the token of the largest sum, and the sum.
     codes : Out(stream)
-        Codes of keys and values for the cache; with `value` those of a value.
+        Codes of keys and values for a pseudo-channel's cache; with `value` those of a value.
     idle : Out(1)
         Nothing is under way, and nothing is offered.
 
@@ -110,9 +111,15 @@ class VectorUnit(Unit):
         lanes, column = p.lanes, p.channel.unit.column_bits
         self.held = Signal(NPU_INSTRUCTION)
         self.numbers = Memory(depth=places.numbers_depth, width=32 * lanes)
-        self.columns = Memory(depth=places.columns(places.factors_depth), width=column)
-        self.inputs = Memory(
-            depth=places.words(places.inputs_depth), width=column, granularity=8 * lanes
+        # What comes from a pseudo-channel and goes to it.
+        channels = range(p.pseudo_channels)
+        columns, words = places.columns(places.factors_depth), places.words(places.inputs_depth)
+        self.columns = [Memory(depth=columns, width=column) for _ in channels]
+        self.inputs = [Memory(depth=words, width=column, granularity=8 * lanes) for _ in channels]
+        # Whose words the memories of factors and of sums show.
+        self.factors_of, self.sums_of = (
+            Signal(p.channel_bits, name=f"{name}_of") if p.channel_bits else Const(0)
+            for name in ("factors", "sums")
         )
         self.number_reader, self.factor_reader, self.sum_reader = (SliceReader() for _ in range(3))
         self.scaler = ResultScaler(parameters=ResultScalerParameters(lanes=lanes))
@@ -127,7 +134,6 @@ class VectorUnit(Unit):
         self.smoothing = KeySmoothing(parameters=p.smoothing)
         self.scaling = ValueScaling(parameters=p.scaling)
         self.probability = ProbabilityQuantiser(parameters=p.probabilities)
-        codes = {name: field.shape for name, field in p.int4.result_layout} | {"value": 1}
         predictions = {"predictions": Out(stream.Signature(p.prediction_layout))}
         self.reads_sums, self.reads_factors = READS_SUMS, READS_FACTORS
         if p.vocabulary:
@@ -144,17 +150,17 @@ class VectorUnit(Unit):
                 "states_out": Out(stream.Signature(p.state_layout)),
                 "sums_read": Out(1),
                 "sums_address": Out(ADDRESS_BITS),
-                "sums": In(data.ArrayLayout(SUM_BITS, lanes)),
+                "sums": In(p.pseudo_channels * SUM_BITS * lanes),
                 "behind": In(1),
                 "complete": In(ADDRESS_BITS),
                 "columns_write": In(1),
                 "columns_address": In(ADDRESS_BITS),
-                "columns_data": In(column),
+                "columns_data": In(p.pseudo_channels * column),
                 "word_address": In(ADDRESS_BITS),
-                "word": Out(column),
+                "word": Out(p.pseudo_channels * column),
                 "giving": Out(1),
                 "given": Out(ADDRESS_BITS),
-                "codes": Out(stream.Signature(data.StructLayout(codes))),
+                "codes": Out(stream.Signature(p.codes_layout)),
                 "idle": Out(1),
             }
         )
@@ -162,9 +168,7 @@ class VectorUnit(Unit):
     def elaborate(self, platform: Any) -> Module:
         """Place memories and functions; each operation is a way through them."""
         m = Module()
-        for name, part in vars(self).items():
-            if isinstance(part, Unit):
-                m.submodules[name] = part
+        place_parts(m, self)
         finished, fetching, running = Signal(), Signal(), Signal()
         stores = Stores(numbers=Signal(), codes=Signal())
         self._control(m, finished, fetching, running)
@@ -244,28 +248,56 @@ class VectorUnit(Unit):
 
     def _readers(self, m: Module) -> None:
         """Give the memories' read ports to their readers, and to the compute units."""
-        p, numbers, columns, inputs = self.parameters, self.numbers, self.columns, self.inputs
+        p, numbers = self.parameters, self.numbers
+        factor_place = self._placed(m, self.factor_reader, self.factors_of)
+        sum_place = self._placed(m, self.sum_reader, self.sums_of)
         m.d.comb += [
             numbers.read_enable.eq(self.number_reader.read_enable),
             numbers.read_address.eq(self.number_reader.read_address),
-            columns.read_enable.eq(self.factor_reader.read_enable),
-            columns.read_address.eq(
-                self.factor_reader.read_address >> ceil_log2(p.elements // p.lanes)
-            ),
-            columns.write_enable.eq(self.columns_write),
-            columns.write_address.eq(self.columns_address),
-            columns.write_data.eq(self.columns_data),
             # A slice is whole once the results behind its last one begin.
             self.sum_reader.hold.eq(
-                self.behind
-                & ((self.sum_reader.read_address + 1) * (p.lanes // p.result) > self.complete)
+                self.behind & ((sum_place + 1) * (p.lanes // p.result) > self.complete)
             ),
             self.sums_read.eq(self.sum_reader.read_enable),
-            self.sums_address.eq(self.sum_reader.read_address),
-            inputs.read_enable.eq(1),
-            inputs.read_address.eq(self.word_address),
-            self.word.eq(inputs.read_data),
+            self.sums_address.eq(sum_place),
+            self.word.eq(Cat(inputs.read_data for inputs in self.inputs)),
         ]
+        for number, (columns, inputs) in enumerate(zip(self.columns, self.inputs, strict=True)):
+            m.d.comb += [
+                columns.read_enable.eq(self.factor_reader.read_enable),
+                columns.read_address.eq(factor_place >> ceil_log2(p.elements // p.lanes)),
+                columns.write_enable.eq(self.columns_write),
+                columns.write_address.eq(self.columns_address),
+                columns.write_data.eq(
+                    self.columns_data.word_select(number, len(columns.read_data))
+                ),
+                inputs.read_enable.eq(1),
+                inputs.read_address.eq(self.word_address),
+            ]
+
+    @property
+    def shown_column(self) -> Value:
+        """The column that the factors' reader shows."""
+        columns = Cat(columns.read_data for columns in self.columns)
+        return columns.word_select(self.factors_of, self.parameters.channel.unit.column_bits)
+
+    @property
+    def shown_sums(self) -> Value:
+        """The slice that the sums' reader shows."""
+        return self.sums.word_select(self.sums_of, SUM_BITS * self.parameters.lanes)
+
+    def _placed(self, m: Module, reader: SliceReader, of: Value) -> Value:
+        """Return where a slice stands in its pseudo-channel's memory; keep which one that is."""
+        p, address = self.parameters, reader.read_address
+        if not p.channel_bits:
+            return address
+        # A head's vector is in one memory; of others the tiles of outputs go round all of them.
+        alone = self._is_any((NpuOperation.SCORES, NpuOperation.HEAD))
+        within = ceil_log2(p.elements // p.lanes)
+        around, above = address[within:][: p.channel_bits], address[within + p.channel_bits :]
+        with m.If(reader.read_enable):
+            m.d.sync += of.eq(Mux(alone, self.held.head, around))
+        return Mux(alone, address, Cat(address[:within], above))
 
     def _stores(self, m: Module, stores: Stores, finished: Signal) -> None:
         """Write what an operation makes, a slice behind the other, and end it with its last."""
@@ -302,11 +334,8 @@ class VectorUnit(Unit):
             self.numbers.write_enable.eq(stores.numbers),
             self.numbers.write_address.eq(place),
             self.numbers.write_data.eq(values),
-            # A word of inputs is some slices.
-            self.inputs.write_enable.eq(stores.codes << place[:in_word]),
-            self.inputs.write_address.eq(place >> in_word),
-            self.inputs.write_data.eq(codes.replicate(p.word // p.lanes)),
         ]
+        self._store_inputs(m, stores, place, codes)
         m.d.comb += self.given.eq(place >> in_word)
         with m.If(stores.codes):
             m.d.sync += self.giving.eq(1)
@@ -323,16 +352,34 @@ class VectorUnit(Unit):
         with m.If(taken & last):
             m.d.comb += finished.eq(1)
 
+    def _store_inputs(self, m: Module, stores: Stores, place: Signal, codes: Value) -> None:
+        """Write codes where each pseudo-channel's units find their inputs."""
+        p, in_word = self.parameters, ceil_log2(self.parameters.word // self.parameters.lanes)
+        of_head = self._is_any((NpuOperation.QUERY, NpuOperation.SCORES))
+        for number, inputs in enumerate(self.inputs):
+            # A head's inputs go to its pseudo-channel and those behind it, whose own come later:
+            # of what is left over all have defined ones.
+            own = Mux(of_head, self.held.head[: p.channel_bits] <= number, 1)
+            stored = stores.codes if number == p.pseudo_channels - 1 else stores.codes & own
+            m.d.comb += [
+                # A word of inputs is some slices.
+                inputs.write_enable.eq(stored << place[:in_word]),
+                inputs.write_address.eq(place >> in_word),
+                inputs.write_data.eq(codes.replicate(p.word // p.lanes)),
+            ]
+
     def _scalars(self, m: Module) -> None:
         """Keep the inputs' scales and the values' largest; make the factor of all sums."""
         p, held = self.parameters, self.held
-        # Two pairs of heads may be under way, with a scale a head.
-        scales = Array(Signal(16, name=f"scale_{i}") for i in range(4))
-        largest = Array(Signal(16, name=f"largest_{i}") for i in range(4))
+        # Two pairs of heads may be under way in each pseudo-channel, with a scale a head.
+        count = 4 * p.pseudo_channels
+        scales = Array(Signal(16, name=f"scale_{i}") for i in range(count))
+        largest = Array(Signal(16, name=f"largest_{i}") for i in range(count))
+        scalar = Cat(held.scalar, held.head[: p.channel_bits]) if p.channel_bits else held.scalar
         with m.If(self.e4m3.results.valid):
-            m.d.sync += scales[held.scalar].eq(self.e4m3.results.payload.scale)
+            m.d.sync += scales[scalar].eq(self.e4m3.results.payload.scale)
         with m.If(self.scaling.results.valid):
-            m.d.sync += largest[held.scalar].eq(self.scaling.results.payload.largest)
+            m.d.sync += largest[scalar].eq(self.scaling.results.payload.largest)
         if p.vocabulary and p.together > 1:
             m.d.comb += self.largest.request.eq(held.scalar)
         of_scores = held.operation == NpuOperation.SCORES
@@ -343,7 +390,7 @@ class VectorUnit(Unit):
         m.submodules.common = common = FloatMultiply(number_format=BINARY32, stages=1)
         fractions = {mode: FRACTION_BITS[mode] for mode in Mode}
         m.d.comb += [
-            widen.a.eq(Mux(of_head, largest[held.scalar], scales[held.scalar])),
+            widen.a.eq(Mux(of_head, largest[scalar], scales[scalar])),
             common.a.eq(widen.result),
             common.b.eq(Mux(of_scores, int(constant), BINARY32.one)),
             self.scaler.common.eq(common.result),

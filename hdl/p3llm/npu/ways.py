@@ -157,7 +157,7 @@ class Ways:
 
     def _factors(self) -> Value:
         """Return the slice of FP16 numbers that the reader shows: a column, or half of one."""
-        p, column = self.unit.parameters, self.unit.columns.read_data
+        p, column = self.unit.parameters, self.unit.shown_column
         if p.lanes == p.elements:
             return column
         # A column of FP16 is two slices.
@@ -177,7 +177,7 @@ class Ways:
         one = Const(BINARY16.one, 16).replicate(self.unit.parameters.lanes)
         self.m.d.comb += [
             scaler.slices.valid.eq(both),
-            scaler.slices.payload.sums.eq(self.unit.sums),
+            Value.cast(scaler.slices.payload.sums).eq(self.unit.shown_sums),
             scaler.slices.payload.factors.eq(Mux(alone, one, self._factors())),
             scaler.slices.payload.last.eq(sums.payload.last),
             sums.ready.eq(scaler.slices.ready & both),
@@ -274,7 +274,10 @@ class Ways:
         link(self.m, source, self.unit.int4.vectors, values=values, last=source.payload.last)
         # Codes of keys and values have one port, and a mark which they are.
         fields = {name: getattr(results.payload, name) for name, _ in results.payload.shape()}
-        link(self.m, results, codes, value=self.unit.held.operation == NpuOperation.VALUE, **fields)
+        held = self.unit.held
+        fields["value"] = held.operation == NpuOperation.VALUE
+        fields["channel"] = held.head[: self.unit.parameters.channel_bits]
+        link(self.m, results, codes, **fields)
         self.m.d.comb += self.finished.eq(results.valid & codes.ready & results.payload.last)
 
     def _smoothed(self, source: Any, values: Any, operation: Smoothing) -> None:
