@@ -14,6 +14,7 @@
 //   memory LATENCY BURSTS TRACE                     offer a memory behind the ports that follow
 //   file FILE FIRST WRITABLE                        its lines from one address on
 //   reads VALID READY PAYLOAD / words VALID READY PAYLOAD / writes VALID READY PAYLOAD
+//   channel BITS                                    what the banks that follow may move in a cycle
 //   bank LATENCY BURSTS OCTETS FILE WRITABLE        offer a memory of words behind the ports that follow
 //   read_port / write_port VALID READY PAYLOAD VALID READY PAYLOAD NAME ADDRESS LENGTH WORD [TRACE]
 //   row_reader VALID READY PAYLOAD VALID READY PAYLOAD ROWS LENGTH LATENCY LIMIT    answers to requests
@@ -52,6 +53,7 @@ struct Run {
     // Of this round, and those that stay.
     Parts parts, memories;
     std::vector<std::unique_ptr<Bank>> banks;
+    Channel* channel = nullptr;
     std::vector<FILE*> written, read;
     std::chrono::steady_clock::time_point started;
 
@@ -189,10 +191,18 @@ void Run::add_memory(const std::string& role, std::istream& line) {
 }
 
 void Run::add_bank(const std::string& role, std::istream& line) {
+    if (role == "channel") {
+        auto part = std::make_unique<Channel>();
+        line >> part->bits;
+        channel = part.get();
+        memories.push_back(std::move(part));
+        return;
+    }
     if (role == "bank") {
         std::string path;
         bool writable;
         auto bank = std::make_unique<Bank>();
+        bank->channel = channel;
         line >> bank->latency >> bank->limit >> bank->octets >> std::quoted(path) >> writable;
         bank->file = map_file(path, writable);
         banks.push_back(std::move(bank));
@@ -279,7 +289,7 @@ void Run::configure(const std::string& path) {
         else if (role == "memory" || role == "file" || role == "reads" || role == "words" ||
                  role == "writes" || role == "layout")
             add_memory(role, line);
-        else if (role == "bank" || role == "read_port" || role == "write_port")
+        else if (role == "channel" || role == "bank" || role == "read_port" || role == "write_port")
             add_bank(role, line);
         else if (role == "row_reader" || role == "row_writer")
             add_rows(role, line);

@@ -24,14 +24,14 @@ from hdl.parameters import require
 from hdl.paths import BUILD, locked
 from hdl.target import Target
 from testbenches import simulators
-from testbenches.harness_memory import Bank, BurstMemory, Dram, FileItems, Rows, Store
+from testbenches.harness_memory import Bank, BurstMemory, Channel, Dram, FileItems, Rows, Store
 from testbenches.packing import Bits
 
 PROGRAM = Path(__file__).with_suffix(".cpp")
 RESET_CYCLES = 2
 SIGNALS = ("valid", "ready", "payload")
 
-Memory = BurstMemory | Bank | Rows | Dram
+Memory = BurstMemory | Bank | Channel | Rows | Dram
 """What may stand behind a unit's ports."""
 
 

@@ -4,7 +4,20 @@
 
 #include "harness_parts.h"
 
+// What banks share: so many bits a cycle, of all their ports together. A word that is wider than what
+// is there leaves a debt, until which is paid no port moves: so none waits for ever, and the mean is kept.
+struct Channel : Part {
+    int64_t bits = 0, credit = 0;
+    void drive() override { credit = std::min(credit + bits, bits); }
+    void sample() override {}
+};
+
 struct Bank {
+    Channel* channel = nullptr;
+    bool open() const { return !channel || channel->credit > 0; }
+    void pay(size_t bits) const {
+        if (channel) channel->credit -= bits;
+    }
     Mapped file;
     size_t octets, latency, limit;
     uint8_t* at(uint64_t number) const {
@@ -43,7 +56,8 @@ struct ReadPort : BankPort {
     void drive() override {
         requests.ready.set(bursts.size() < bank.limit && !pauses.next());
         while (!offered && !bursts.empty() && bursts.front().next == bursts.front().words.size()) bursts.pop_front();
-        if (!offered && !word_pauses.next() && !bursts.empty() && bursts.front().due <= cycle) {
+        if (!offered && bank.open() && !word_pauses.next() && !bursts.empty() && bursts.front().due <= cycle) {
+            bank.pay(width);
             Burst& burst = bursts.front();
             const Port& payload = words.payload;
             std::memset(payload.data, 0, payload.size);
@@ -85,7 +99,7 @@ struct WritePort : BankPort {
 
     void drive() override {
         requests.ready.set(!pauses.next());
-        words.ready.set(!word_pauses.next());
+        words.ready.set(bank.open() && !word_pauses.next());
     }
     void sample() override {
         if (requests.valid.high() && requests.ready.high()) {
@@ -97,6 +111,7 @@ struct WritePort : BankPort {
         if (words.valid.high() && words.ready.high()) {
             ++transfers;
             ++moved;
+            bank.pay(width);
             waiting.emplace_back(words.payload.data, words.payload.data + words.payload.size);
         }
         while (!addresses.empty() && !waiting.empty()) {

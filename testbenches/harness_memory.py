@@ -113,6 +113,37 @@ class BurstMemory:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Channel:
+    """What all banks behind it in a list of memories share: a bandwidth.
+
+    Parameters
+    ----------
+    bits : int
+        Bits a cycle of all ports together, in the mean: a wider word takes several cycles' worth.
+    """
+
+    bits: int
+
+    def __post_init__(self) -> None:
+        """Check the rule."""
+        require(self.bits > 0, "bits of a channel must be more than 0", self.bits)
+
+    @property
+    def streams(self) -> list[str]:
+        """None: it stands behind banks."""
+        return []
+
+    @property
+    def traces(self) -> list[str]:
+        """None."""
+        return []
+
+    def settings(self, streams: Mapping[str, str]) -> list[str]:
+        """Write what the program reads of it."""
+        return [f"channel {self.bits}"]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Bank:
     """A memory of words behind ports of `hdl.memory.burst_port`, in a file that outlives the run.
 

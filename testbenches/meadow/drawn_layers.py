@@ -43,15 +43,20 @@ def of_kind(weights: LayerWeights, p: MeadowParameters, rng: np.random.Generator
     return layer
 
 
-def drawn_weights(p: MeadowParameters, rng: np.random.Generator) -> LayerWeights:
-    """Return matrices of numbers with heavy tails, as weights have them."""
+def drawn_weights(
+    p: MeadowParameters, rng: np.random.Generator, freedom: float = 3
+) -> LayerWeights:
+    """Return matrices of numbers with heavy tails, as weights have them: Student's t.
+
+    The fewer degrees of `freedom`, the fewer of their INT8 pairs are different ones.
+    """
     size, inner = p.head_size, p.feed_forward_size
     shapes = {"query": (p.hidden_size, p.heads, size)}
     shapes |= dict.fromkeys(("key", "value"), (p.hidden_size, p.kv_heads, size))
     shapes |= {"output": (p.heads, size, p.hidden_size), "gate": (p.hidden_size, inner)}
     shapes |= {"up": (p.hidden_size, inner), "down": (inner, p.hidden_size)}
     return LayerWeights(
-        **{n: rng.standard_t(3, shape) / np.sqrt(shape[0]) for n, shape in shapes.items()}
+        **{n: rng.standard_t(freedom, shape) / np.sqrt(shape[0]) for n, shape in shapes.items()}
     )
 
 

@@ -54,6 +54,8 @@ class LayerProgram:
         Keys and values of each layer as they must be.
     damage : int
         What must be found wrong.
+    ends : int
+        Predictions that leave.
     """
 
     def __init__(
@@ -66,7 +68,7 @@ class LayerProgram:
         skip: bool = False,
     ) -> None:
         self.p, self.layers, self.vocabulary = p, list(layers), vocabulary
-        self.damage = 0
+        self.damage = self.ends = 0
         self.images, self.writer = MemoryImages(p, level), InstructionWriter(p, skip=skip)
         self.expected: list[tuple[int, Integers]] = []
         self.predictions: list[tuple[int, int]] = []
@@ -99,6 +101,21 @@ class LayerProgram:
         matrices = self.layers[number].matrices | {name: np.stack(tiles)}
         self.layers[number] = replace(self.layers[number], matrices=matrices)
 
+    def fill_cache(self, caches: Sequence[tuple[Integers, Integers]]) -> None:
+        """Let tokens be cached before the program begins: of each layer keys and values."""
+        p = self.p
+        rows = np.zeros((2 * len(caches), p.kv_heads, p.features, p.head_size), np.int8)
+        for layer, kept in enumerate(caches):
+            for part, heads in enumerate(kept):
+                rows[2 * layer + part, :, : heads.shape[1]] = heads
+        self.images.cache.parts = [rows.view(np.uint8).reshape(-1, p.head_size)]
+        self.caches = list(caches)
+
+    def end(self) -> None:
+        """Let a prediction say when all before it is done."""
+        self.writer.end()
+        self.ends += 1
+
     def add_block(
         self,
         states: Integers,
@@ -125,6 +142,7 @@ class LayerProgram:
         if predict and self.vocabulary is not None:
             epsilon = self.vocabulary.epsilon
             writer.predict(self.vocabulary_place, tokens=tokens, epsilon=epsilon)
+            self.ends += 1
             sums = vocabulary_sums(self.vocabulary, states[-1:], p)[0]
             token = int(sums.argmax())
             self.predictions.append((token, int(sums[token])))

@@ -1,0 +1,142 @@
+"""A program on MEADOW's compiled model, as long as it takes, at a memory's bandwidth or without."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from testbenches.harness import Harness
+from testbenches.harness_memory import Bank, Channel
+from testbenches.meadow.layer_program import LayerProgram
+from testbenches.meadow.memory_images import states_of
+from testbenches.packing import from_integers
+
+PORTS = {
+    "vector_reads": "vectors",
+    "state_writes": "states",
+    "key_reads": "cache",
+    "value_reads": "cache",
+    "cache_writes": "written",
+    "table_reads": "tables",
+    "packet_reads": "packets",
+    "bias_reads": "biases",
+}
+"""Of each port what `InstructionWriter.moved` counts."""
+
+PATIENCE = 50_000
+"""Cycles without any transfer after which the accelerator is stuck."""
+
+
+@dataclass(frozen=True)
+class ProgramRun:
+    """What a program took.
+
+    Members
+    -------
+    cycles : list[int]
+        Of each part of the program, which ends with a prediction.
+    octets : int
+        At all ports.
+    compared : int
+        Values that are equal to the model's.
+    """
+
+    cycles: list[int]
+    octets: int
+    compared: int
+
+
+def run_program(
+    program: LayerProgram,
+    harness: Harness,
+    folder: Path,
+    *,
+    bits: int = 0,
+    progress: float = 0,
+) -> ProgramRun:
+    """Run a program that ends with a prediction, and compare all that it leaves with the model.
+
+    Parameters
+    ----------
+    program : LayerProgram
+        The program.
+    harness : Harness
+        The compiled accelerator.
+    folder : Path
+        Where the memories' files go.
+    bits : int
+        That all ports together may move a cycle; 0 for as many as they can.
+    progress : float
+        Seconds from one report to the next.
+
+    Raises
+    ------
+    AssertionError
+        If a value, or the octets at a port, are others than the model's.
+    """
+    p, writer = program.p, program.writer
+    banks = _banks(program, folder)
+    memories = [*([Channel(bits=bits)] if bits else []), *banks.values()]
+    run = harness.run(
+        {
+            "instructions": from_integers(writer.instructions, p.instruction_layout.size),
+            "matrices": from_integers(writer.matrices, p.matrix_layout.size),
+        },
+        {"predictions": program.ends},
+        memories=memories,
+        patience=PATIENCE,
+        progress=progress,
+    )
+    octets = {port: bank.octets for bank in banks.values() for port in (*bank.reads, *bank.writes)}
+    moved = dict.fromkeys(writer.moved, 0)
+    for port, each in octets.items():
+        moved[PORTS[port]] += run.counts[port] * each
+    assert moved == writer.moved, (moved, writer.moved)
+    compared = len(moved)
+    rows = {
+        name: np.fromfile(banks[name].file, np.uint8).reshape(-1, banks[name].octets)
+        for name in ("vectors", "cache")
+    }
+    for first, states in program.expected:
+        got = states_of(rows["vectors"][first : first + states.size // p.head_size])
+        assert np.array_equal(got.reshape(states.shape), states), "hidden states"
+        compared += states.size
+    heads = p.kv_heads * p.features
+    cache = rows["cache"].view(np.int8)
+    for layer, caches in enumerate(program.caches):
+        for part, kept in enumerate(caches):
+            first = (2 * layer + part) * heads
+            got = cache[first : first + heads].reshape(p.kv_heads, p.features, p.head_size)
+            assert np.array_equal(got[:, : kept.shape[1]], kept), ("keys", "values")[part]
+            compared += kept.size
+    return ProgramRun(
+        np.diff([0, *run.cycles["predictions"]]).tolist(), sum(moved.values()), compared
+    )
+
+
+def _banks(program: LayerProgram, folder: Path) -> dict[str, Bank]:
+    """Write the memories' files, and say which ports they stand behind."""
+    p, images = program.p, program.images
+    cached, packet = p.element.word_layout, p.unpacker.unpacker.packet_bits
+    ports: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+        "vectors": (
+            {"vector_reads": p.reads(p.state_layout)},
+            {"state_writes": p.writes(p.state_layout)},
+        ),
+        "cache": (
+            dict.fromkeys(("key_reads", "value_reads"), p.reads(cached)),
+            {"cache_writes": p.writes(cached)},
+        ),
+        "tables": ({"table_reads": p.reads(p.unpacker.chunk_layout)}, {}),
+        "packets": ({"packet_reads": p.reads(packet)}, {}),
+    }
+    if p.biases:
+        ports["biases"] = {"bias_reads": p.reads(p.bias_layout)}, {}
+    banks = {}
+    for name, (reads, writes) in ports.items():
+        words = getattr(images, name).words
+        file = folder / f"{name}.memory"
+        words.tofile(file)
+        banks[name] = Bank(file=file, octets=words.shape[1], reads=reads, writes=writes)
+    return banks

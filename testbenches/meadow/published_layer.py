@@ -1,0 +1,52 @@
+"""A layer of OPT-125M's dimensions on the published accelerator: a prefill, then a decode step.
+
+``python -m testbenches.meadow.published_layer`` draws the weights, packs them, runs the compiled
+model of preset `paper`, and compares everything that it leaves.
+"""
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from golden.meadow.layer_quantisation import STATE_STEP, quantised_layer
+from hdl.catalog import entry_named
+from hdl.meadow.parameters import MeadowParameters
+from testbenches.harness import Harness
+from testbenches.meadow.drawn_layers import drawn_weights, of_kind
+from testbenches.meadow.layer_program import LayerProgram
+from testbenches.meadow.long_program import run_program
+
+FREEDOM = 2.4
+"""By which all matrices have fewer pairs than the published table has room for."""
+
+
+def program_of(p: MeadowParameters, tokens: int) -> tuple[LayerProgram, list[int]]:
+    """Return a prefill of some tokens and a decode step, and the work of both in cycles."""
+    rng = np.random.default_rng(125)
+    states = rng.normal(0, 3, (tokens + 1, p.hidden_size))
+    layer = quantised_layer(of_kind(drawn_weights(p, rng, FREEDOM), p, rng), states, p)[0]
+    raw = np.rint(states / STATE_STEP).astype(np.int64)
+    program, work = LayerProgram(p, [layer], skip=True), [0]
+    for block in (raw[:tokens], raw[tokens:]):
+        program.add_block(block, [0])
+        program.end()
+        work.append(sum(program.writer.ideal))
+    return program, np.diff(work).tolist()
+
+
+def run(p: MeadowParameters, tokens: int) -> None:
+    """Print cycles, work, octets, and how much was compared."""
+    harness = Harness.compiled(entry_named("meadow"), p)
+    program, work = program_of(p, tokens)
+    writer = program.writer
+    with tempfile.TemporaryDirectory() as folder:
+        made = run_program(program, harness, Path(folder), progress=30)
+    print(f"cycles of {tokens} tokens and of the next: {made.cycles}; the lanes' work: {work}")
+    print(f"octets {made.octets:,}, with weights unpacked", end=" ")
+    print(f"{made.octets - writer.fetched + writer.weights:,}; {writer.moved}")
+    print(f"values compared: {made.compared:,}, all equal")
+
+
+if __name__ == "__main__":
+    run(entry_named("meadow").parameters("paper"), 24)
