@@ -1,0 +1,73 @@
+"""A decode step of a layer at bandwidths that bind: packed weights against raw ones.
+
+``python -m testbenches.meadow.bandwidth [PRESET [BITS...]]`` compiles the accelerator with one
+lane, since a decode step has one token, and prints a row a bandwidth: the paper's at 100 MHz, or
+those given in bits a cycle.
+"""
+
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from golden.meadow.layer_quantisation import IntegerLayer
+from golden.meadow.meadow import run_layer
+from golden.meadow.packing.weight_packer import Level
+from golden.meadow.tile.requantisation import Integers
+from hdl.catalog import entry_named
+from hdl.meadow.parameters import MeadowParameters
+from testbenches.harness import Harness
+from testbenches.meadow.layer_program import LayerProgram
+from testbenches.meadow.long_program import ProgramRun, run_program
+from testbenches.meadow.tb_meadow import real_layers
+
+GIGABITS = (1, 6, 12)
+"""The paper's, a second."""
+
+CYCLES = 10
+"""Bits that a cycle of 100 MHz has of each gigabit a second."""
+
+
+def decode_step(
+    p: MeadowParameters, layer: IntegerLayer, states: Integers, level: Level
+) -> LayerProgram:
+    """Return a step of the last of some tokens; those before are cached by the model."""
+    none = np.zeros((p.kv_heads, 0, p.head_size), np.int64)
+    before = run_layer(layer, states[:-1], (none, none), p)
+    program = LayerProgram(p, [layer], level=level)
+    program.fill_cache([(before.keys, before.values)])
+    program.add_block(states[-1:], [0])
+    program.end()
+    return program
+
+
+def run(p: MeadowParameters, number: int, bandwidths: Sequence[int]) -> None:
+    """Print a row for each bandwidth in bits a cycle: cycles and octets, raw and packed."""
+    harness = Harness.compiled(entry_named("meadow"), p)
+    (layer,), states = real_layers(p, (number,))
+    print("bits a cycle; raw: cycles, octets, bound over cycles; packed; raw over packed of both")
+    for bits in bandwidths:
+        runs: list[ProgramRun] = []
+        for level in (Level.RAW, Level.REINDEXED):
+            program = decode_step(p, layer, states[: p.features], level)
+            with tempfile.TemporaryDirectory() as folder:
+                runs.append(run_program(program, harness, Path(folder), bits=bits))
+        parts = [
+            f"{one.cycles[0]:,}, {one.octets:,}, {8 * one.octets / bits / one.cycles[0]:.1%}"
+            for one in runs
+        ]
+        raw, packed = runs
+        gains = f"{raw.cycles[0] / packed.cycles[0]:.3f}, {raw.octets / packed.octets:.3f}"
+        print(f"{bits}; {'; '.join(parts)}; {gains}", flush=True)
+
+
+if __name__ == "__main__":
+    preset, *given = sys.argv[1:] or ["smollm2"]
+    run(
+        replace(entry_named("meadow").parameters(preset), lanes=1),
+        14,
+        [int(bits) for bits in given] or [CYCLES * gigabits for gigabits in GIGABITS],
+    )

@@ -1,0 +1,64 @@
+"""Programs on the compiled model: at a bandwidth that binds, cycles follow octets."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from golden.meadow.packing.weight_packer import Level
+from hdl.catalog import entry_named
+from hdl.meadow.parameters import MeadowParameters
+from testbenches.harness import Harness
+from testbenches.harness_memory import Channel
+from testbenches.meadow.bandwidth import decode_step
+from testbenches.meadow.drawn_layers import random_layers
+from testbenches.meadow.layer_program import LayerProgram
+from testbenches.meadow.long_program import run_program
+
+ENTRY = entry_named("meadow")
+P: MeadowParameters = ENTRY.parameters("tiny_opt")
+
+
+@pytest.fixture(scope="module")
+def drawn() -> Any:
+    return random_layers(P, np.random.default_rng(1), 1)
+
+
+@pytest.fixture(scope="module")
+def harness() -> Harness:
+    return Harness.compiled(ENTRY, P)
+
+
+@pytest.mark.parametrize("level", [Level.RAW, Level.REINDEXED])
+def test_cycles_follow_octets_where_the_bandwidth_binds(
+    harness: Harness, drawn: Any, tmp_path: Path, level: Level
+) -> None:
+    (layer,), states = drawn
+    for bits in (2, 4, 8):
+        program = decode_step(P, layer, states, level)
+        run = run_program(program, harness, tmp_path, bits=bits)
+        bound = 8 * run.octets / bits
+        # A word's debt is paid behind it; a layer's first and last requests overlap with nothing.
+        assert bound - 1000 / bits <= run.cycles[0] <= 1.02 * bound + 400
+    free = run_program(program, harness, tmp_path)
+    assert free.octets == run.octets
+    assert free.cycles[0] < run.cycles[0]
+
+
+def test_a_prefill_and_a_step_behind_it_at_a_bandwidth(
+    harness: Harness, drawn: Any, tmp_path: Path
+) -> None:
+    layers, states = drawn
+    program = LayerProgram(P, layers)
+    for block in (states[:10], states[10:11]):
+        program.add_block(block, [0])
+        program.end()
+    run = run_program(program, harness, tmp_path, bits=20)
+    assert len(run.cycles) == 2
+    assert sum(run.cycles) >= 0.98 * 8 * run.octets / 20
+
+
+def test_a_channel_without_bits_is_refused() -> None:
+    with pytest.raises(ValueError, match="bits of a channel must be more than 0, not 0"):
+        Channel(bits=0)
