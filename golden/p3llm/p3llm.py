@@ -45,6 +45,10 @@ STEP = 1 << FRACTION
 """Steps of 1 in Q6.10."""
 
 
+TILES = 256
+"""Tiles of a matrix that are multiplied at once: large ones would not fit the memory."""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Matrix:
     """A linear layer's weights as they are stored.
@@ -88,20 +92,31 @@ class Matrix:
         Group sums are integers and so is their total by the 8-bit scales: less than 2**48.
         """
         inputs, scale = e4m3_quantiser(state)
-        outputs, groups = self.selects.shape
-        weights = unpack_columns(self.columns, outputs=outputs, terms=len(inputs))
+        total = np.concatenate(
+            [self._totals(first, inputs) for first in range(0, len(self.columns), TILES)]
+        )
+        # Both scales have eleven digits: their product is exact in float32.
+        scales = values(scale).astype(np.float32) * values(self.scales).astype(np.float32)
+        single: Singles = real(Mode.LINEAR, total).astype(np.float32)
+        return np.multiply(single, scales, dtype=np.float32)
+
+    def _totals(self, first: int, inputs: Octets) -> NDArray[np.int64]:
+        """Return group sums times their scales, added up: of some tiles, from the first on."""
+        columns = self.columns[first : first + TILES]
+        elements = columns.shape[-1] * 2 // LANES
+        rows = slice(first * elements, (first + TILES) * elements)
+        selects, steps = self.selects[rows], self.steps[rows]
+        outputs, groups = selects.shape
+        weights = unpack_columns(columns, outputs=outputs, terms=len(inputs))
         shape = (outputs, groups, -1)
         sums = dot_products(
             np.array(Mode.LINEAR.value),
             np.broadcast_to(inputs.reshape(1, groups, -1), weights.reshape(shape).shape),
             weights.reshape(shape),
-            self.selects[..., np.newaxis],
+            selects[..., np.newaxis],
         )
-        total = (sums * self.steps).sum(axis=1)
-        # Both scales have eleven digits: their product is exact in float32.
-        scales = values(scale).astype(np.float32) * values(self.scales).astype(np.float32)
-        single: Singles = real(Mode.LINEAR, total).astype(np.float32)
-        return np.multiply(single, scales, dtype=np.float32)
+        totals: NDArray[np.int64] = (sums * steps).sum(axis=1)
+        return totals
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -9,7 +9,9 @@ from golden.llm import open_trace
 from golden.llm.trace import Trace
 from golden.nonlinear.rotary_embedding import paired
 from golden.p3llm.dram_image import layer_image, vocabulary_image
+from golden.p3llm.dram_layout import LANES
 from golden.p3llm.p3llm import Cache, Matrix, Vocabulary, Weights, decode
+from hdl.p3llm.matrix_place import MatrixPlace
 from hdl.p3llm.parameters import P3llmParameters
 
 TOKENS = 640
@@ -61,6 +63,30 @@ def drawn_weights(p: P3llmParameters, rng: np.random.Generator) -> Weights:
     return Weights(
         **{name: matrix(place.outputs, place.inputs) for name, place in p.matrices.items()},
         norms=(norms[0], norms[1]),
+    )
+
+
+def drawn_codes(p: P3llmParameters, rng: np.random.Generator) -> Weights:
+    """Draw a layer's codes and scales as they stand in the banks: of the largest dimensions.
+
+    All codes, special values and 8-bit scales occur. A row's outputs are about as large as the
+    inputs: a weight is 3 units, its scale half of the largest.
+    """
+
+    def matrix(place: MatrixPlace) -> Matrix:
+        groups = (place.outputs, place.outers)
+        size = (place.outputs // p.elements, place.inputs // LANES, 2 * p.elements)
+        rows = rng.uniform(0.5, 1.5, place.outputs) / (3 * 128 * np.sqrt(place.inputs))
+        return Matrix(
+            columns=rng.integers(0, 256, size, np.uint8),
+            selects=rng.integers(0, 4, groups, np.uint8),
+            steps=rng.integers(1, 256, groups, np.uint8),
+            scales=codes(rows),
+        )
+
+    norms = rng.uniform(0.5, 1.5, (2, p.width))
+    return Weights(
+        **{name: matrix(place) for name, place in p.matrices.items()}, norms=(norms[0], norms[1])
     )
 
 

@@ -1,0 +1,96 @@
+"""One layer of the dimensions of Llama-3.1-8B, drawn code by code."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from golden.p3llm.dram_image import layer_image
+from golden.p3llm.p3llm import Cache, decode
+from hdl.catalog import entry_named
+from hdl.p3llm.parameters import P3llmParameters
+from testbenches.harness import Harness
+from testbenches.harness_memory import Dram
+from testbenches.p3llm.system_models import drawn_cache, drawn_codes
+from testbenches.packing import pack, unpack
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Step:
+    """What a layer gave: the bits of its state, all bytes, cycles, and columns by kind."""
+
+    state: NDArray[np.uint32]
+    image: NDArray[np.uint8]
+    cycles: int
+    columns: dict[str, int]
+
+
+def run_layer(
+    p: P3llmParameters,
+    image: NDArray[np.uint8],
+    state: NDArray[np.float32],
+    position: int,
+    folder: Path,
+) -> Step:
+    """Take a hidden state through the layer, by the program in C++."""
+    harness = Harness.compiled(entry_named("p3llm"), p)
+    file, octets = folder / "banks.memory", 2 * p.elements
+    image.tofile(file)
+    dram = Dram(file=file, units=p.units, octets=octets, layout=p.channel.bank_command_layout)
+    slices = state.view(np.uint32).reshape(-1, p.lanes).astype(np.int64)
+    last = (np.arange(len(slices)) == len(slices) - 1).astype(np.int64)
+    given = {"layer": np.array([0]), "position": np.array([[position]])}
+    with harness.session([dram]) as session:
+        run = session.run(
+            {
+                "instructions": pack(p.instruction_layout, given),
+                "states_in": pack(p.state_layout, {"values": slices, "last": last}),
+            },
+            {"states_out": len(slices)},
+            record=["status"],
+            # No stream moves while a layer is under way.
+            patience=10 * p.layer_positions,
+        )
+    assert not run.outputs["status"].any()
+    found = unpack(p.state_layout, run.outputs["states_out"])["values"]
+    return Step(
+        state=found.reshape(-1).astype(np.uint32),
+        image=np.fromfile(file, np.uint8).reshape(image.shape),
+        cycles=run.cycle,
+        columns=dict(run.counts),
+    )
+
+
+def drawn(
+    p: P3llmParameters, cached: int, seed: int, folder: Path
+) -> tuple[Step, NDArray[np.uint32], NDArray[np.uint8]]:
+    """Return what a drawn layer gave, and the state and the bytes that it should give."""
+    rng = np.random.default_rng(seed)
+    weights, cache = drawn_codes(p, rng), drawn_cache(p, cached, rng)
+    state = rng.normal(size=p.width).astype(np.float32)
+    expected, after = decode(weights, cache, state, cached, p)
+    assert np.isfinite(expected).all()
+
+    def image(cache: Cache) -> NDArray[np.uint8]:
+        return layer_image(p, weights, cache)
+
+    found = run_layer(p, image(cache), state, cached, folder)
+    return found, expected.view(np.uint32), image(after)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("preset", "cached"), [("paper", 130)])
+def test_a_layer_of_the_largest_dimensions(preset: str, cached: int, tmp_path: Path) -> None:
+    """Drawn codes; the hidden state, and every byte in the banks."""
+    p = entry_named("p3llm").parameters(preset)
+    found, expected, image = drawn(p, cached, 1, tmp_path)
+    assert found.state.tolist() == expected.tolist()
+    assert (found.image == image).all()
+    # Columns of all units, two cycles each, and the refreshes that come meanwhile.
+    timing = p.channel.timing
+    together = p.channel.unit.pumps * found.columns["together"] // p.units
+    refresh = timing.ras + timing.rp + timing.rfc + timing.rcd + 2 * timing.rrd
+    least = together + found.cycles // timing.refi * refresh
+    assert least < found.cycles < 1.1 * least
