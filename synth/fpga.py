@@ -1,7 +1,8 @@
 """The verb ``fpga``: what a design takes of a device, and how fast it is when placed and routed.
 
 ECP5 devices are placed and routed by nextpnr, so their frequency is a real one. For UltraScale+
-there is no open place and route, so only the counts are told.
+there is no open place and route, so only the counts are told; large designs are mapped module by
+module, where no constant or unused bit crosses from one to the next.
 """
 
 import json
@@ -88,6 +89,9 @@ DEVICES = {
     )
 }
 
+FLATTEN_LIMIT = 1_500_000
+"""Bits of all wires above which a design is not dissolved for `xcup`, because it would take hours."""
+
 _KINDS = {
     "ecp5": {
         "lut": {"LUT4": 1, "CCU2C": 2, "TRELLIS_DPR16X4": 4},
@@ -129,12 +133,13 @@ sys.exit(run_nextpnr_ecp5(sys.argv[1:]))
 
 @dataclass(frozen=True, kw_only=True)
 class FpgaResult:
-    """What ``fpga`` found out about a design; `file` is its JSON."""
+    """What ``fpga`` found out about a design, how, and in which file that is kept."""
 
     device: Device
     counts: dict[str, float]
     cells: dict[str, int]
     fmax_mhz: float | None
+    method: str
     file: Path
 
 
@@ -190,14 +195,17 @@ def place_and_route(
     work.mkdir(parents=True, exist_ok=True)
     (work / f"{HARNESS}.v").write_text(write_harness(top, ports))
     progress(f"mapping to {device.title}")
-    passes = script(
-        f"{device.family}.ys",
-        read=read_commands(verilog, work),
-        top=top,
-        harness=HARNESS,
-        harness_file=f"{HARNESS}.v",
-    )
+    read = read_commands(verilog, work)
     try:
+        whole = device.family == "ecp5" or _wire_bits(read, top, work) <= FLATTEN_LIMIT
+        passes = script(
+            f"{device.family}.ys",
+            read=read,
+            top=top,
+            harness=HARNESS,
+            harness_file=f"{HARNESS}.v",
+            flatten="-flatten" if whole else "",
+        )
         run_yosys(passes, directory=work, log=work / "yosys.log")
     except YosysError as error:
         raise UserError(f"TOP={top} must be synthesizable for {device.name}: {error}") from error
@@ -216,10 +224,25 @@ def place_and_route(
         progress("placing and routing")
         fmax = _nextpnr(work, top, device, seed)
     result = FpgaResult(
-        device=device, counts=counts, cells=cells, fmax_mhz=fmax, file=directory / "fpga.json"
+        device=device,
+        counts=counts,
+        cells=cells,
+        fmax_mhz=fmax,
+        method=(
+            f"placed and routed in a register harness, seed {seed}"
+            if fmax
+            else f"mapped {'as a whole' if whole else 'module by module'}; counts, no timing"
+        ),
+        file=directory / "fpga.json",
     )
-    _merge(result, top, preset, seed, verilog_digest(verilog))
+    _merge(result, top, preset, verilog_digest(verilog))
     return result
+
+
+def _wire_bits(read: str, top: str, work: Path) -> int:
+    """Return the bits of all wires, those of a module as often as it is used."""
+    run_yosys(script("width.ys", read=read, top=top), directory=work, log=work / "width.log")
+    return json.loads((work / f"{top}.width.json").read_text())["design"]["num_wire_bits"]
 
 
 def _nextpnr(work: Path, top: str, device: Device, seed: int) -> float | None:
@@ -257,7 +280,7 @@ def _nextpnr(work: Path, top: str, device: Device, seed: int) -> float | None:
     return min((clock["achieved"] for clock in clocks.values()), default=None)
 
 
-def _merge(result: FpgaResult, top: str, preset: str, seed: int, digest: str) -> None:
+def _merge(result: FpgaResult, top: str, preset: str, digest: str) -> None:
     """Put the result into ``fpga.json``, which holds one entry a device."""
     entries: dict[str, Any] = {}
     if result.file.exists():
@@ -272,11 +295,7 @@ def _merge(result: FpgaResult, top: str, preset: str, seed: int, digest: str) ->
         **result.counts,
         "available": {kind: getattr(device, kind) for kind in result.counts},
         "fmax_mhz": round(result.fmax_mhz, 2) if result.fmax_mhz else None,
-        "method": (
-            f"placed and routed in a register harness, seed {seed}"
-            if result.fmax_mhz
-            else "mapped only; counts, no timing"
-        ),
+        "method": result.method,
         "cells": result.cells,
         "tools": tools,
     }

@@ -8,9 +8,10 @@ from hdl.emit import Emission, Port, write_verilog
 from hdl.errors import UserError
 from hdl.target import Target
 from hdl.yosys import run_yosys
+from synth import fpga
 from synth.fpga import DEVICES, find_device, place_and_route
 from synth.harness import HARNESS, write_harness
-from tests.synth.designs import Counter
+from tests.synth.designs import Counter, Pair
 
 
 def test_an_unknown_device_is_refused() -> None:
@@ -60,6 +61,28 @@ def test_memories_and_nets_that_yosys_stumbles_over_are_mapped(top: str, tmp_pat
     ports = emission.modules[-1].ports
     result = place_and_route(files, top, ports, DEVICES["xcup"], tmp_path)
     assert result.counts["bram"] > 0
+
+
+def test_a_large_design_is_mapped_module_by_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two counters in a pair: each is mapped by itself, and both are counted."""
+    emission = Emission(top=Pair(width=8), name="pair")
+    files = [file for file in write_verilog(emission, tmp_path / "rtl") if file.suffix == ".v"]
+    counts: list[dict[str, float]] = []
+    methods: list[str] = []
+    dissolved: list[bool] = []
+    for limit in (fpga.FLATTEN_LIMIT, 1):
+        monkeypatch.setattr(fpga, "FLATTEN_LIMIT", limit)
+        ports = emission.modules[-1].ports
+        result = place_and_route(files, "pair", ports, DEVICES["xcup"], tmp_path)
+        counts.append(result.counts)
+        methods.append(result.method)
+        log = (tmp_path / "fpga" / "xcup" / "yosys.log").read_text()
+        dissolved.append("Executing FLATTEN pass" in log)
+    assert dissolved == [True, False]
+    assert counts[0]["ff"] == counts[1]["ff"] > 0
+    assert "as a whole" in methods[0] and "module by module" in methods[1]
 
 
 @pytest.mark.parametrize(("inputs", "outputs"), [(0, 1), (1, 1), (7, 3)])
