@@ -14,6 +14,7 @@ from pathlib import Path
 from hdl.errors import UserError
 from hdl.paths import BUILD
 from synth.debian import osu018
+from synth.functions import logic_function, names
 
 GENERIC = Path(__file__).with_name("generic.lib")
 ENABLE_LIMIT = 1.6
@@ -39,13 +40,17 @@ class Pin:
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One cell: its area in the library's unit, its pins, and what kind of state it holds."""
+    """One cell: its area in the library's unit, its pins, and what kind of state it holds.
+
+    `state_names` are the state's and its inverse's in the functions of a flip-flop's outputs.
+    """
 
     name: str
     area: float
     pins: tuple[Pin, ...]
     state: str = ""
     next_state: str = ""
+    state_names: tuple[str, ...] = ()
     dont_use: bool = False
 
     @property
@@ -216,6 +221,7 @@ def _parse(path: Path, text: str, origin: str, digest: str) -> Library:
                 cell, pins = attributes, []
             elif len(stack) == 3 and token["group"] in ("ff", "latch", "statetable"):
                 cell["state"] = token["group"]
+                cell["state_names"] = stack[-1][1]
         elif token["name"]:
             if stack:
                 stack[-1][2][token["name"]] = token["value"].strip('" \t')
@@ -266,6 +272,7 @@ def _cell(name: str, attributes: dict[str, str], pins: list[Pin]) -> Cell:
         pins=tuple(pins),
         state=attributes.get("state", ""),
         next_state=attributes.get("next_state", ""),
+        state_names=tuple(re.findall(r"\w+", attributes.get("state_names", ""))),
         dont_use=attributes.get("dont_use", "") == "true",
     )
 
@@ -284,8 +291,7 @@ def _computes(cell: Cell, function: str) -> bool:
     """Tell whether a cell without state has one output and computes a function of A, B, ..."""
     if cell.state or len(cell.outputs) != 1:
         return False
-    names = list("AB"[: len(cell.inputs)])
-    wanted = _truth(function, names)
+    wanted = _truth(function, list("AB"[: len(cell.inputs)]))
     return wanted is not None and wanted == _truth(
         cell.outputs[0].function, [pin.name for pin in cell.inputs]
     )
@@ -293,60 +299,17 @@ def _computes(cell: Cell, function: str) -> bool:
 
 def _has_enable(cell: Cell) -> bool:
     """Tell whether a flip-flop's next state depends on its own output."""
-    return "IQ" in cell.next_state
+    return bool(set(cell.state_names) & set(names(cell.next_state)))
 
 
-def _truth(function: str, names: list[str]) -> int | None:
-    """Return the truth table of a liberty function, bit i for input value i.
-
-    The expression is evaluated over whole tables at once, with liberty's operators: ``!`` and a
-    prefix or postfix quote invert, ``* &`` and a blank are AND, ``^`` is XOR, ``+ |`` are OR.
-    """
-    rows = 1 << len(names)
-    every = (1 << rows) - 1
+def _truth(text: str, inputs: list[str]) -> int | None:
+    """Return the truth table of a liberty function, bit i for input value i."""
+    rows = 1 << len(inputs)
     table = {
         name: sum(1 << row for row in range(rows) if row >> index & 1)
-        for index, name in enumerate(names)
-    } | {"0": 0, "1": every}
-    tokens = re.findall(r"\w+|[!'()*&+|^]", function)
-
-    def operand() -> int:
-        token = tokens.pop(0)
-        if token == "!":
-            return every ^ operand()
-        if token == "(":
-            value = disjunction()
-            tokens.pop(0)
-        else:
-            value = table[token]
-        while tokens and tokens[0] == "'":
-            tokens.pop(0)
-            value ^= every
-        return value
-
-    def conjunction() -> int:
-        value = operand()
-        while tokens and tokens[0] not in "+|^)":
-            if tokens[0] in "*&":
-                tokens.pop(0)
-            value &= operand()
-        return value
-
-    def parity() -> int:
-        value = conjunction()
-        while tokens and tokens[0] == "^":
-            tokens.pop(0)
-            value ^= conjunction()
-        return value
-
-    def disjunction() -> int:
-        value = parity()
-        while tokens and tokens[0] in "+|":
-            tokens.pop(0)
-            value |= parity()
-        return value
-
+        for index, name in enumerate(inputs)
+    }
     try:
-        return disjunction()
-    except (IndexError, KeyError):
+        return logic_function(text)(table, (1 << rows) - 1)
+    except (ValueError, KeyError):
         return None

@@ -16,6 +16,7 @@ from hdl.paths import replace_text
 from synth.asic import RECIPES, check_period, elaborate, map_to_cells, tool_versions
 from synth.liberty import Library
 from synth.mapped_design import Netlist
+from synth.replay import Activity
 from synth.timing import Timing, analyse
 
 FLATTEN_LIMIT = 150_000
@@ -84,7 +85,7 @@ def measure_design(
     *,
     preset: str = "",
     period_ps: float | None = None,
-    activity: Callable[[Netlist], dict[str, float] | None] = lambda _: None,
+    activity: Callable[[Netlist], Activity | None] = lambda _: None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> SynthesisResult:
     """Synthesise a design, measure it and write ``synth.json``.
@@ -103,7 +104,7 @@ def measure_design(
     period_ps : float, optional
         Clock period to meet.
     activity : Callable, optional
-        Returns the switching activity of a netlist's nets, or None.
+        Returns what a netlist's pins do, or None.
     progress : Callable[[str], None], optional
         Told what is being done.
 

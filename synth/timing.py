@@ -16,17 +16,28 @@ from synth.debian import Program, opensta
 from synth.liberty import Library
 from synth.mapped_design import Netlist
 from synth.memory_timing import write_memory_library
+from synth.replay import Activity
 
 DEFAULT_ACTIVITY = 0.2
 """Transitions of a data input in a clock cycle where no simulation says better."""
 
 GLOBAL_ACTIVITY = 0.1
-"""Transitions of every pin in a cycle, where OpenSTA cannot carry those of the inputs through."""
+"""Transitions of every pin in a cycle, where OpenSTA cannot carry those of the inputs through.
 
-_ACTIVITY_WORDS = {
-    "-input": f"{DEFAULT_ACTIVITY:g} transitions a cycle on inputs, carried through the logic",
-    "-global": f"{GLOBAL_ACTIVITY:g} transitions a cycle on every pin",
-}
+With these it heeds no pin of its own any more, so that they are never mixed with a simulation's.
+"""
+
+_DEFAULTS = [
+    (
+        f"{DEFAULT_ACTIVITY:g} transitions a cycle on inputs, carried through the logic",
+        f"set_power_activity -input -activity {DEFAULT_ACTIVITY:g} -duty 0.5",
+    ),
+    (
+        f"{GLOBAL_ACTIVITY:g} transitions a cycle on every pin",
+        f"set_power_activity -global -activity {GLOBAL_ACTIVITY:g} -duty 0.5",
+    ),
+]
+"""In words and as a command; the second where OpenSTA stops at the first."""
 
 RELAXED_PS = 20_000.0
 """Period for measuring paths when none is asked for; a path may be longer."""
@@ -147,7 +158,7 @@ def analyse(
     *,
     period_ps: float | None = None,
     external: float = 0.0,
-    activity: "dict[str, float] | None" = None,
+    activity: Activity | None = None,
     program: Program | None = None,
 ) -> Timing | None:
     """Measure a netlist's paths and power, or return None if OpenSTA cannot be had.
@@ -160,8 +171,8 @@ def analyse(
         Clock period. Without it, power is told at the highest frequency.
     external : float
         Part of the period that lies outside each port.
-    activity : dict[str, float], optional
-        Transitions in a cycle, by the name of a net in the netlist, from a simulation.
+    activity : Activity, optional
+        What every pin does, from a simulation.
     program : Program, optional
         OpenSTA; found or fetched by default.
 
@@ -201,12 +212,6 @@ def write_sdc(
     for key, value in values.items():
         text = text.replace(f"{{{key}}}", value)
     path.write_text(text)
-
-
-def net_pins(netlist: Netlist) -> dict[str, str]:
-    """Return the names of nets by the port or the register's pin that drives them."""
-    names = _Names(netlist)
-    return names.outputs() | {port: port for port in names.input_bits}
 
 
 class _ModuleNames:
@@ -253,14 +258,7 @@ class _Names:
         self._top, self._library = netlist.top, netlist.library
         self._modules: dict[str, Any] = design["modules"]
         self._named: dict[str, _ModuleNames] = {}
-        ports = self._modules[netlist.top]["ports"]
-        self.ports = set(ports)
-        self.input_bits = [
-            f"{name}[{index}]" if len(port["bits"]) > 1 else name
-            for name, port in ports.items()
-            if port["direction"] == "input"
-            for index in range(len(port["bits"]))
-        ]
+        self.ports = set(self._modules[netlist.top]["ports"])
 
     def _names(self, module: str) -> _ModuleNames:
         """Return the names in one module, looked up once."""
@@ -280,20 +278,6 @@ class _Names:
             net = pin
         return (".".join([*instances, net]), names.source(net)) if net else ("", "")
 
-    def outputs(self) -> dict[str, str]:
-        """Return the names of what cells drive, by their pins."""
-        found: dict[str, str] = {}
-
-        def visit(module: str, path: list[str]) -> None:
-            for pin, net in self._names(module).outputs.items():
-                found["/".join([*path, pin])] = ".".join([*path, net])
-            for name, cell in self._modules[module]["cells"].items():
-                if cell["type"] in self._modules:
-                    visit(cell["type"], [*path, name])
-
-        visit(self._top, [])
-        return found
-
 
 def _is_private(net: str) -> bool:
     """Tell whether a net's name was made up by a tool."""
@@ -305,7 +289,7 @@ def _run(
     netlist: Netlist,
     period_ps: float,
     external: float,
-    activity: dict[str, float] | None,
+    activity: Activity | None,
 ) -> Timing:
     """Run OpenSTA once and read its report."""
     directory, stem, names = netlist.directory, netlist.stem, _Names(netlist)
@@ -318,14 +302,14 @@ def _run(
         external=external,
         load=10.0,
     )
-    defaults = [f"-input -activity {DEFAULT_ACTIVITY:g}", f"-global -activity {GLOBAL_ACTIVITY:g}"]
-    for default in defaults:
+    choices = [_set_pins(activity)] if activity else _DEFAULTS
+    for choice in choices:
         values = {
             "libraries": " ".join(f"{{{path}}}" for path in libraries),
             "netlist": f"{stem}.sta.v",
             "top": netlist.top,
             "sdc": f"{stem}.sdc",
-            **_activity(default, activity, stem),
+            "activity": choice[1],
         }
         text = (ROOT / "synth" / "scripts" / "timing.tcl").read_text()
         for key, value in values.items():
@@ -355,20 +339,17 @@ def _run(
         )
         if watts
         else None,
-        activity=("registers and ports as simulated, else " if activity else "")
-        + _ACTIVITY_WORDS[default.split()[0]],
+        activity=choice[0],
     )
 
 
-def _activity(default: str, activity: dict[str, float] | None, stem: str) -> dict[str, str]:
-    """Write the commands that set the switching activity of ports and of pins."""
-    lines = {"port": [f"set_power_activity {default} -duty 0.5"], "pin": []}
-    for name, transitions in (activity or {}).items():
-        kind = "pin" if "/" in name else "port"
-        lines[kind].append(f"{kind}_activity {{{name}}} {transitions:g}")
-    # The first report carries activity through the logic; what is known of pins comes on top of it.
-    carried = [f"report_power > {{{stem}.power.log}}", *lines["pin"]] if lines["pin"] else []
-    return {"activity": "\n".join(lines["port"]), "pin_activity": "\n".join(carried)}
+def _set_pins(activity: Activity) -> tuple[str, str]:
+    """Return in words, and as commands, what every pin does."""
+    commands = [
+        f"{'pin' if '/' in name else 'port'}_activity {{{name}}} {pin.transitions:g} {pin.ones:g}"
+        for name, pin in activity.pins.items()
+    ]
+    return activity.words, "\n".join(commands)
 
 
 def _path(kind: str, section: str, period_ps: float, names: _Names) -> TimingPath | None:

@@ -24,10 +24,10 @@ period_option = click.option("--period", type=float, help="Clock period in picos
 def synth(unit: Chosen, liberty: str | None, period: float | None, vcd: Path | None) -> None:
     """Map a unit to a cell library: area, timing, power, and a netlist that simulates."""
     from hdl.emitted import emit_unit
-    from synth.activity import read_activity
     from synth.asic import check_period
     from synth.liberty import find_library
     from synth.netlist import netlist_sources
+    from synth.replay import read_activity
     from synth.synthesis import measure_design
 
     check_period(period)

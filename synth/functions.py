@@ -1,0 +1,105 @@
+"""Logic functions as liberty files write them, computed over many cases at once."""
+
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+
+Values = Mapping[str, int]
+"""Inputs by name, each an integer with a bit for each case."""
+
+Function = Callable[[Values, int], int]
+"""From inputs, and an integer of which every case's bit is 1, to the output."""
+
+
+@lru_cache(maxsize=4096)
+def logic_function(text: str) -> Function:
+    """Return what a liberty function says, as a Python function on integers.
+
+    ``!`` and a prefix or postfix quote invert, ``* &`` and a blank are AND, ``^`` is XOR, ``+ |``
+    are OR.
+
+    Raises
+    ------
+    ValueError
+        If the text is no function.
+    """
+    tokens = re.findall(r"\w+|[!'()*&+|^]", text)
+    try:
+        found = _disjunction(tokens)
+    except IndexError:
+        tokens = [""]
+    if tokens:
+        raise ValueError(f"a function must be whole, not {text!r}")
+    return found
+
+
+def names(text: str) -> list[str]:
+    """Return the inputs that a function names, each once."""
+    return list(dict.fromkeys(name for name in re.findall(r"\w+", text) if name not in "01"))
+
+
+def _operand(tokens: list[str]) -> Function:
+    token = tokens.pop(0)
+    if token == "!":
+        inner = _operand(tokens)
+        return lambda values, every: every ^ inner(values, every)
+    if token == "(":
+        found = _disjunction(tokens)
+        tokens.pop(0)
+    elif token in ("0", "1"):
+        found = _constant(token == "1")
+    else:
+        found = _input(token)
+    while tokens and tokens[0] == "'":
+        tokens.pop(0)
+        found = _inverted(found)
+    return found
+
+
+def _constant(high: bool) -> Function:
+    return lambda values, every: every if high else 0
+
+
+def _input(name: str) -> Function:
+    return lambda values, every: values[name]
+
+
+def _inverted(inner: Function) -> Function:
+    return lambda values, every: every ^ inner(values, every)
+
+
+def _conjunction(tokens: list[str]) -> Function:
+    found = _operand(tokens)
+    while tokens and tokens[0] not in "+|^)":
+        if tokens[0] in "*&":
+            tokens.pop(0)
+        found = _both(found, _operand(tokens))
+    return found
+
+
+def _both(left: Function, right: Function) -> Function:
+    return lambda values, every: left(values, every) & right(values, every)
+
+
+def _parity(tokens: list[str]) -> Function:
+    found = _conjunction(tokens)
+    while tokens and tokens[0] == "^":
+        tokens.pop(0)
+        found = _differs(found, _conjunction(tokens))
+    return found
+
+
+def _differs(left: Function, right: Function) -> Function:
+    return lambda values, every: left(values, every) ^ right(values, every)
+
+
+def _disjunction(tokens: list[str]) -> Function:
+    found = _parity(tokens)
+    while tokens and tokens[0] in "+|":
+        tokens.pop(0)
+        found = _either(found, _parity(tokens))
+    return found
+
+
+def _either(left: Function, right: Function) -> Function:
+    return lambda values, every: left(values, every) | right(values, every)
