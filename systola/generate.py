@@ -42,6 +42,7 @@ BUDGET, RESERVED = 128, 32
 @settings_option
 @click.option("--check", type=bool, default=True, help="0 leaves the golden model out.")
 @click.option("--compare", type=bool, default=True, help="0 leaves `transformers` out.")
+@click.option("--waves", type=bool, default=False, help="1 samples a waveform, for `make power`.")
 def generate(
     top: str,
     prompt: str,
@@ -54,6 +55,7 @@ def generate(
     settings: str,
     check: bool,
     compare: bool,
+    waves: bool,
 ) -> None:
     """Let a language model speak through an accelerator's Verilog."""
     if top not in SYSTEMS:
@@ -84,6 +86,7 @@ def generate(
         budget=BUDGET if budget is None else budget,
         reserved=RESERVED if reserved is None else reserved,
         check=check,
+        waves=waves,
     )
     try:
         _generate(system, chosen, prompt, tokens, model, wanted, compare)
@@ -149,6 +152,8 @@ def _generate(
             theirs = reference(model, text, len(run.progress.tokens))
     console.print(_summary(run, theirs))
     console.print(f"wrote {path_shown(run.checkpoint.record)}")
+    if samples := system.samples:
+        console.print(f"wrote {path_shown(samples.file)}")
 
 
 def _speak(run: Any, prompt: str) -> None:

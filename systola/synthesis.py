@@ -1,4 +1,4 @@
-"""The verbs ``synth``, ``fpga``, ``export`` and ``report`` of the command line."""
+"""The verbs ``synth``, ``power``, ``fpga``, ``export`` and ``report`` of the command line."""
 
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,44 @@ def synth(unit: Chosen, liberty: str | None, period: float | None, vcd: Path | N
         netlist = netlist_sources(result.headline.netlist, unit.home / "netlist")
     _print_synthesis(result)
     _wrote(result.file, *netlist)
+
+
+@click.command()
+@unit_options
+@click.option("--vcd", type=click.Path(path_type=Path), required=True, help="Simulation.")
+@click.option("--liberty", help="Cell library of the netlists; Debian's OSU018 if absent.")
+def power(unit: Chosen, vcd: Path, liberty: str | None) -> None:
+    """Tell what a simulation takes of the netlists that synth left."""
+    from hdl.emitted import emit_unit
+    from synth.liberty import find_library
+    from synth.power import measure_power
+
+    with console.status("looking for a cell library") as status:
+        library = find_library(liberty)
+        result = measure_power(
+            emit_unit(unit.entry, unit.dimensions, sources=True).verilog,
+            unit.top,
+            library,
+            unit.home,
+            vcd,
+            preset=unit.preset,
+            progress=lambda words: status.update(f"{unit.title}: {words}"),
+        )
+    table = Table("what", title=f"{unit.title}\n{library.name}, {library.corner}")
+    for point in result.points:
+        table.add_column(point.recipe, justify="right")
+    rows = {
+        "clock, MHz": "frequency_mhz",
+        "switching, mW": "dynamic_mw",
+        "leakage, mW": "leakage_mw",
+        "switching, pJ a cycle": "dynamic_pj",
+        "leakage, pJ a cycle": "leakage_pj",
+    }
+    for words, key in rows.items():
+        table.add_row(words, *(f"{getattr(point, key):,.3f}" for point in result.points))
+    console.print(table)
+    console.print(f"memories are in no figure; {result.points[0].activity}")
+    _wrote(result.file)
 
 
 @click.command()
@@ -170,7 +208,7 @@ def operators(liberty: str) -> None:
     _wrote(BUILD / OPERATORS)
 
 
-COMMANDS: tuple[click.Command, ...] = (synth, fpga, export, operators, report)
+COMMANDS: tuple[click.Command, ...] = (synth, power, fpga, export, operators, report)
 """What `systola.cli` adds to its own verbs."""
 
 

@@ -9,6 +9,7 @@
 //   sink VALID READY PAYLOAD NAME FILE EXPECTED     receive an output stream
 //   drive PORT FILE                                 set an input every cycle; its last item stays
 //   record PORT FILE                                write an output every cycle
+//   waves FILE CYCLES EACH                          dump so many cycles of each so many, from the reset's end on
 //   store VALID READY PAYLOAD VALID READY PAYLOAD NAME FILE     keep sequences of items by key
 //   step KEY GIVES TAKES                            the store's next step
 //   memory LATENCY BURSTS TRACE                     offer a memory behind the ports that follow
@@ -38,12 +39,42 @@
 
 #include "Vtop.h"
 #include "verilated.h"
+#if VM_TRACE
+#include "verilated_vcd_c.h"
+#endif
 #include PORTS
 #include "harness_banks.h"
 #include "harness_rows.h"
 #include "harness_dram.h"
 
 using Parts = std::vector<std::unique_ptr<Part>>;
+
+// Samples of a long run's waveform: the first cycles of each so many.
+struct Waves {
+    std::string path;
+    uint64_t cycles = 0, each = 1;
+#if VM_TRACE
+    VerilatedVcdC file;
+    void open(Vtop& dut) {
+        if (!cycles) return;
+        dut.trace(&file, 99);
+        file.open(path.c_str());
+        if (!file.isOpen()) refuse("cannot open " + path);
+    }
+    void dump(uint64_t cycle, bool high) {
+        if (cycle % each < cycles) file.dump(2 * cycle + high);
+    }
+    void flush() {
+        if (cycles) file.flush();
+    }
+#else
+    void open(Vtop&) {
+        if (cycles) refuse("the model is not compiled for waves");
+    }
+    void dump(uint64_t, bool) {}
+    void flush() {}
+#endif
+};
 
 struct Run {
     Vtop& dut;
@@ -54,6 +85,7 @@ struct Run {
     Parts parts, memories;
     std::vector<std::unique_ptr<Bank>> banks;
     Channel* channel = nullptr;
+    Waves waves;
     std::vector<FILE*> written, read;
     std::chrono::steady_clock::time_point started;
 
@@ -97,6 +129,7 @@ struct Run {
     void edge() {
         clock.set(1);
         dut.eval();
+        waves.dump(cycle, true);
         ++cycle;
     }
     void step() {
@@ -104,6 +137,7 @@ struct Run {
         for (const auto& part : memories) part->drive();
         clock.set(0);
         dut.eval();
+        waves.dump(cycle, false);
         for (const auto& part : parts) part->sample();
         for (const auto& part : memories) part->sample();
         edge();
@@ -295,6 +329,8 @@ void Run::configure(const std::string& path) {
             add_rows(role, line);
         else if (role == "dram")
             add_dram(line);
+        else if (role == "waves")
+            line >> std::quoted(waves.path) >> waves.cycles >> waves.each;
         else
             add_stream(role, line);
     }
@@ -332,17 +368,20 @@ void Run::close() {
     for (FILE* file : read) std::fclose(file);
     written.clear();
     read.clear();
+    waves.flush();
     all([](Part& part) { part.save(); });
 }
 
 int main(int, char** argv) {
     VerilatedContext context;
+    context.traceEverOn(VM_TRACE);
     Vtop dut{&context, ""};
 #define ADD(name) ports[#name] = {reinterpret_cast<uint8_t*>(&dut.name), sizeof(dut.name)};
     PORT_LIST(ADD)
 
     Run run{dut, port("clk")};
     run.configure(argv[1]);
+    run.waves.open(dut);
     run.started = std::chrono::steady_clock::now();
     const Port resets = port("rst");
     resets.set(1);

@@ -26,6 +26,7 @@ from hdl.target import Target
 from testbenches import simulators
 from testbenches.harness_memory import Bank, BurstMemory, Channel, Dram, FileItems, Rows, Store
 from testbenches.packing import Bits
+from testbenches.waves import Samples
 
 PROGRAM = Path(__file__).with_suffix(".cpp")
 RESET_CYCLES = 2
@@ -96,13 +97,22 @@ class Harness:
         The unit's ports.
     program : Path
         What `compiled` built.
+    waves : Samples or None
+        What each session samples.
     """
 
     ports: Sequence[Port]
     program: Path
+    waves: Samples | None = None
 
     @classmethod
-    def compiled(cls, entry: Entry, parameters: Any, target: Target = Target.FPGA) -> "Harness":
+    def compiled(
+        cls,
+        entry: Entry,
+        parameters: Any,
+        target: Target = Target.FPGA,
+        waves: Samples | None = None,
+    ) -> "Harness":
         """Emit and compile a unit, unless an equal one is in the cache.
 
         Parameters
@@ -113,6 +123,8 @@ class Harness:
             Its parameter object.
         target : Target
             Sums and products as `+` and `*`, which simulate fastest, or as gates.
+        waves : Samples, optional
+            What to sample; a model compiled for it is larger, and slower.
         """
         name, _parameters = entry.named(parameters)
         with locked(BUILD / entry.top / f".{name}.lock"):
@@ -123,11 +135,12 @@ class Harness:
                 top=entry.top,
                 ports=ports,
                 verilog=emitted.verilog,
-                waves=False,
+                waves=waves is not None,
                 coverage=False,
             )
             header = "#define PORT_LIST(X) " + " ".join(f"X({p.name})" for p in ports)
-            return cls(ports, simulators.link(model, PROGRAM, header))
+            linked = simulators.link(model, PROGRAM, header, waves=waves is not None)
+            return cls(ports, linked, waves)
 
     @property
     def name(self) -> str:
@@ -322,6 +335,8 @@ class Session:
         if self.program is None:
             signals = {name: self.harness.signals(name) for name in self.harness.streams}
             memories = [line for memory in self.memories for line in memory.settings(signals)]
+            if waves := self.harness.waves:
+                memories.append(f'waves "{waves.file.resolve()}" {waves.cycles} {waves.every}')
         return "\n".join([first, *lines, *memories, ""])
 
     def call(self, settings: str, watch: Callable[[Moved], None] | None) -> LongRun:

@@ -195,7 +195,7 @@ def runtime_arguments(simulator: str) -> list[str]:
     return [argument for home in homes for argument in ("-M", home)]
 
 
-def link(model: Path, program: Path, header: str) -> Path:
+def link(model: Path, program: Path, header: str, *, waves: bool = False) -> Path:
     """Compile a C++ program beside a Verilator model and link it to that, unless it is there.
 
     Parameters
@@ -206,6 +206,8 @@ def link(model: Path, program: Path, header: str) -> Path:
         Its source, which includes ``Vtop.h`` and the header that `PORTS` names.
     header : str
         Text of that header.
+    waves : bool
+        Whether the model was built for them.
 
     Returns
     -------
@@ -227,7 +229,8 @@ def link(model: Path, program: Path, header: str) -> Path:
         asked = [verilator_executable(), "--getenv", "VERILATOR_ROOT"]
         root = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
         include = Path(root, "include")
-        switches = [f"-DVM_{name}=0" for name in ("COVERAGE", "SC", "TIMING", "TRACE", "TRACE_FST")]
+        switches = [f"-DVM_{name}=0" for name in ("COVERAGE", "SC", "TIMING", "TRACE_FST")]
+        switches += [f"-DVM_{name}={waves:d}" for name in ("TRACE", "TRACE_VCD")]
         command = ["g++", "-O2", "-std=c++17", "-pthread", *switches, f'-DPORTS="{ports}"']
         command += [f"-I{folder}" for folder in (model, include, include / "vltstd")]
         objects = [file for pattern in ("*.a", RUNTIME_OBJECTS) for file in model.glob(pattern)]

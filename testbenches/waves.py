@@ -1,12 +1,22 @@
-"""A waveform and the GTKWave view that opens it, grouped by stream."""
+"""Waveforms: samples of a long run, and the GTKWave view that opens one, grouped by stream."""
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from vcd.gtkw import GTKWSave
 
 from hdl.emit import Port
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Samples of a long run's waveform: the first `cycles` of each `every`, in a VCD file."""
+
+    file: Path
+    cycles: int = 100
+    every: int = 20_000
 
 
 def write_view(directory: Path, top: str, ports: Sequence[Port]) -> list[Path]:
@@ -81,7 +91,7 @@ def _names(dump: Path) -> dict[str, list[tuple[str, int]]]:
             elif words[0] == "$upscope":
                 path.pop()
             elif words[0] == "$var":
-                if not words[4].startswith("$"):
+                if not words[4].startswith(("$", "_")):
                     scopes[".".join(path)].append((words[4], int(words[2])))
             elif words[0] == "$enddefinitions":
                 break

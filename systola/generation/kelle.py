@@ -89,7 +89,7 @@ class KelleSystem(System):
     def prepare(self, report: Callable[[str], None]) -> None:
         """Compile, and bring the model to integers."""
         report("compiling Kelle's Verilog; the first time takes minutes")
-        self.harness = Harness.compiled(entry_named("kelle"), self.p)
+        self.harness = Harness.compiled(entry_named("kelle"), self.p, waves=self.samples)
         tokens = self.model.calibration(self.longest)
         file = self.folder / f"integers-{self.model.digest[:12]}.memory"
 

@@ -109,7 +109,7 @@ class LadSystem(System):
     def prepare(self, report: Callable[[str], None]) -> None:
         """Compile, write the weights as they are fetched, and lay them out for the golden model."""
         report("compiling LAD's Verilog; the first time takes minutes")
-        self.harness = Harness.compiled(entry_named("lad"), self.p)
+        self.harness = Harness.compiled(entry_named("lad"), self.p, waves=self.samples)
         report("reading the model's matrices")
         self.half = HalfModel.of(self.model, self.p)
         self.embedding = codes(self.model.embedding)

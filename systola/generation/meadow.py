@@ -80,7 +80,7 @@ class MeadowSystem(System):
     def prepare(self, report: Callable[[str], None]) -> None:
         """Compile, bring the model to INT8, and pack it."""
         report("compiling MEADOW's Verilog; the first time takes minutes")
-        self.harness = Harness.compiled(entry_named("meadow"), self.p)
+        self.harness = Harness.compiled(entry_named("meadow"), self.p, waves=self.samples)
         text = self.model.calibration(self.longest)
         depends = sha256(f"{self.model.digest} {self.p!r} {text}".encode()).hexdigest()
         self.file = self.folder / f"packed-{depends[:12]}.model"

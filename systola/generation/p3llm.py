@@ -83,7 +83,7 @@ class P3llmSystem(System):
     def prepare(self, report: Callable[[str], None]) -> None:
         """Compile, and bring the model to the banks' formats."""
         report("compiling P3-LLM's Verilog; the first time takes minutes")
-        self.harness = Harness.compiled(entry_named("p3llm"), self.p)
+        self.harness = Harness.compiled(entry_named("p3llm"), self.p, waves=self.samples)
         tokens = self.model.calibration(self.longest)
         file = self.folder / f"quantised-{self.model.digest[:12]}.memory"
 

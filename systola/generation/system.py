@@ -16,6 +16,7 @@ from golden.llm.layers import EPSILON
 from golden.llm.model import ModelShape
 from hdl.errors import UserError
 from testbenches.harness import Harness
+from testbenches.waves import Samples
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,11 +31,14 @@ class Settings:
         The first tokens of a text, which cast no votes.
     check : bool
         Whether the golden model computes the same beside.
+    waves : bool
+        Whether the waveform is sampled.
     """
 
     budget: int
     reserved: int
     check: bool = True
+    waves: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,6 +180,11 @@ class System(ABC):
     def identity(self) -> dict[str, Any]:
         """What a run's result depends on, beside model, prompt and settings."""
         return {"parameters": repr(self.p), "program": self.harness.name}
+
+    @property
+    def samples(self) -> Samples | None:
+        """What is sampled of the waveform, if anything."""
+        return Samples(self.folder / "waves.vcd") if self.settings.waves else None
 
     @abstractmethod
     def prepare(self, report: Callable[[str], None]) -> None:

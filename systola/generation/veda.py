@@ -77,7 +77,7 @@ class VedaSystem(System):
         """Compile, write the lines, and read the matrices for the golden model."""
         p, model = self.p, self.model
         report("compiling VEDA's Verilog; the first time takes minutes")
-        self.harness = Harness.compiled(entry_named("veda"), p)
+        self.harness = Harness.compiled(entry_named("veda"), p, waves=self.samples)
         report("reading the model's matrices")
         weights = [self._padded(model.layer(number)) for number in range(model.shape.layers)]
         vocabulary = codes(model.projection())

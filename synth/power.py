@@ -1,0 +1,187 @@
+"""The verb ``power``: what a simulation takes of netlists that ``synth`` left.
+
+Mapping a large design takes most of an hour; its netlists are kept, and any simulation can be
+replayed through them.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from hdl.digest import verilog_digest
+from hdl.errors import UserError
+from hdl.paths import replace_text
+from synth.liberty import Library
+from synth.mapped_design import Memory, Netlist
+from synth.replay import read_activity
+from synth.timing import MISSING, analyse
+
+
+@dataclass(frozen=True, kw_only=True)
+class PowerPoint:
+    """What one netlist takes.
+
+    Parameters
+    ----------
+    recipe : str
+        What it was mapped with.
+    frequency_mhz : float
+        The clock's: the netlist's highest, or one over the period that it was made for.
+    dynamic_mw, leakage_mw : float
+        At that frequency.
+    dynamic_pj, leakage_pj : float
+        The same of one cycle.
+    activity : str
+        Of what simulation.
+    """
+
+    recipe: str
+    frequency_mhz: float
+    dynamic_mw: float
+    leakage_mw: float
+    dynamic_pj: float
+    leakage_pj: float
+    activity: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PowerResult:
+    """What ``power.json`` holds, which is `file`; memories are in no figure."""
+
+    top: str
+    preset: str
+    verilog_digest: str
+    liberty: str
+    corner: str
+    vcd: str
+    points: tuple[PowerPoint, ...]
+    file: Path
+
+
+def measure_power(
+    verilog: Sequence[Path],
+    top: str,
+    library: Library,
+    directory: Path,
+    vcd: Path,
+    *,
+    preset: str = "",
+    progress: Callable[[str], None] = lambda _: None,
+) -> PowerResult:
+    """Replay a simulation through the kept netlists, and write ``power.json``.
+
+    Parameters
+    ----------
+    verilog : Sequence[Path]
+        The emitted Verilog, which the netlists must be of.
+    top, preset : str
+        The design.
+    library : Library
+        The cells, which the netlists must be made of.
+    directory : Path
+        ``build/<top>/<preset>``.
+    vcd : Path
+        The simulation, of RTL or of a netlist.
+    progress : Callable[[str], None], optional
+        Told what is being done.
+
+    Raises
+    ------
+    UserError
+        If there are no such netlists, or no OpenSTA, or the file is no dump of the design.
+    """
+    digest = verilog_digest(verilog)
+    points: list[PowerPoint] = []
+    for netlist, period_ps in kept_netlists(directory, top, library, digest):
+        progress(f"replaying through {netlist.recipe}")
+        activity = read_activity(vcd, netlist)
+        progress(f"timing and power of {netlist.recipe}")
+        timing = analyse(netlist, period_ps=period_ps, activity=activity)
+        if timing is None or timing.power is None:
+            raise UserError(MISSING)
+        power = timing.power
+        points.append(
+            PowerPoint(
+                recipe=netlist.recipe,
+                frequency_mhz=round(power.frequency_mhz, 2),
+                dynamic_mw=round(power.dynamic_mw, 6),
+                leakage_mw=round(power.leakage_mw, 6),
+                # A milliwatt for a picosecond is a femtojoule.
+                dynamic_pj=round(power.dynamic_mw * power.period_ps / 1e3, 6),
+                leakage_pj=round(power.leakage_mw * power.period_ps / 1e3, 6),
+                activity=timing.activity,
+            )
+        )
+    result = PowerResult(
+        top=top,
+        preset=preset,
+        verilog_digest=digest,
+        liberty=library.name,
+        corner=library.corner,
+        vcd=vcd.name,
+        points=tuple(points),
+        file=directory / "power.json",
+    )
+    values = {name: value for name, value in asdict(result).items() if name != "file"}
+    replace_text(result.file, json.dumps(values, indent=1) + "\n")
+    return result
+
+
+def kept_netlists(
+    directory: Path, top: str, library: Library, digest: str
+) -> list[tuple[Netlist, float | None]]:
+    """Return the netlists that ``synth`` left for a library, each with its period if it had one.
+
+    Raises
+    ------
+    UserError
+        If there are none, or they are of other Verilog or of another version of the library.
+    """
+    file = directory / "synth" / library.name / "synth.json"
+    if not file.is_file():
+        raise UserError(
+            f"TOP={top} must have been through `make synth` with {library.name} before its power "
+            "can be told"
+        )
+    values = json.loads(file.read_text())
+    for key, own in (("verilog_digest", digest), ("liberty_digest", library.digest)):
+        if values[key] != own:
+            raise UserError(
+                f"the netlists of TOP={top} must be of today's design and library; they have "
+                f"{key} {values[key]} instead of {own}: run `make synth` again"
+            )
+    memories = tuple(
+        Memory(**{name: value for name, value in memory.items() if name != "bits"})
+        for memory in values["memories"]
+    )
+    return [
+        (
+            _kept_netlist(top, library, directory / point["netlist"], point, memories),
+            values["period_ps"],
+        )
+        for point in values["points"]
+    ]
+
+
+def _kept_netlist(
+    top: str,
+    library: Library,
+    verilog: Path,
+    point: dict[str, Any],
+    memories: tuple[Memory, ...],
+) -> Netlist:
+    """Return what is needed of a netlist to time it; its costs are told elsewhere."""
+    return Netlist(
+        top=top,
+        library=library,
+        recipe=point["recipe"],
+        target_ps=None,
+        directory=verilog.parent,
+        stem=verilog.stem,
+        modules=(),
+        memories=memories,
+        abc_delay_ps=point["mapper_delay_ps"] or 0.0,
+        cell_counts={},
+    )
