@@ -20,8 +20,8 @@ from hdl.digest import verilog_digest
 from hdl.emit import Port
 from hdl.errors import UserError
 from hdl.paths import replace_text
-from hdl.yosys import YosysError, run_yosys
-from synth.asic import read_commands, script
+from hdl.yosys import YosysError
+from synth.fpga_mapping import map_to_device
 from synth.harness import HARNESS, write_harness
 
 
@@ -88,9 +88,6 @@ DEVICES = {
         ),
     )
 }
-
-FLATTEN_LIMIT = 1_500_000
-"""Bits of all wires above which a design is not dissolved: it would take hours."""
 
 _KINDS = {
     "ecp5": {
@@ -195,26 +192,10 @@ def place_and_route(
     work.mkdir(parents=True, exist_ok=True)
     (work / f"{HARNESS}.v").write_text(write_harness(top, ports))
     progress(f"mapping to {device.title}")
-    read = read_commands(verilog, work)
     try:
-        whole = device.family == "ecp5" or _wire_bits(read, top, work) <= FLATTEN_LIMIT
-        passes = script(
-            f"{device.family}.ys",
-            read=read,
-            top=top,
-            harness=HARNESS,
-            harness_file=f"{HARNESS}.v",
-            flatten="-flatten" if whole else "",
-        )
-        run_yosys(passes, directory=work, log=work / "yosys.log")
+        cells, whole = map_to_device(verilog, top, device.family, work)
     except YosysError as error:
         raise UserError(f"TOP={top} must be synthesizable for {device.name}: {error}") from error
-    statistics = json.loads((work / f"{top}.stat.json").read_text())
-    cells: dict[str, int] = {
-        name: number
-        for name, number in statistics["design"]["num_cells_by_type"].items()
-        if not name.startswith("$scopeinfo")
-    }
     counts: dict[str, float] = {
         kind: sum(cells.get(cell, 0) * weight for cell, weight in weights.items())
         for kind, weights in _KINDS[device.family].items()
@@ -237,12 +218,6 @@ def place_and_route(
     )
     _merge(result, top, preset, verilog_digest(verilog))
     return result
-
-
-def _wire_bits(read: str, top: str, work: Path) -> int:
-    """Return the bits of all wires, those of a module as often as it is used."""
-    run_yosys(script("width.ys", read=read, top=top), directory=work, log=work / "width.log")
-    return json.loads((work / f"{top}.width.json").read_text())["design"]["num_wire_bits"]
 
 
 def _nextpnr(work: Path, top: str, device: Device, seed: int) -> float | None:

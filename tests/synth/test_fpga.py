@@ -8,7 +8,7 @@ from hdl.emit import Emission, Port, write_verilog
 from hdl.errors import UserError
 from hdl.target import Target
 from hdl.yosys import run_yosys
-from synth import fpga
+from synth import fpga_mapping
 from synth.fpga import DEVICES, find_device, place_and_route
 from synth.harness import HARNESS, write_harness
 from tests.synth.designs import Counter, Pair
@@ -72,8 +72,8 @@ def test_a_large_design_is_mapped_module_by_module(
     counts: list[dict[str, float]] = []
     methods: list[str] = []
     dissolved: list[bool] = []
-    for limit in (fpga.FLATTEN_LIMIT, 1):
-        monkeypatch.setattr(fpga, "FLATTEN_LIMIT", limit)
+    for limit in (fpga_mapping.FLATTEN_LIMIT, 1):
+        monkeypatch.setattr(fpga_mapping, "FLATTEN_LIMIT", limit)
         ports = emission.modules[-1].ports
         result = place_and_route(files, "pair", ports, DEVICES["xcup"], tmp_path)
         counts.append(result.counts)

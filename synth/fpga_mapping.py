@@ -1,0 +1,105 @@
+"""From Verilog to an FPGA's cells, as a whole or, if the design is large, module by module."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from hdl.yosys import run_yosys
+from synth.asic import read_commands, script
+from synth.harness import HARNESS
+
+FLATTEN_LIMIT = 1_500_000
+"""Bits of all wires above which a design is not dissolved: it would take hours."""
+
+
+def map_to_device(
+    verilog: Sequence[Path], top: str, family: str, work: Path
+) -> tuple[dict[str, int], bool]:
+    """Return how many cells of each type a design takes, and whether it was mapped as a whole.
+
+    Parameters
+    ----------
+    verilog : Sequence[Path]
+        The emitted Verilog.
+    top : str
+        The design.
+    family : str
+        ``ecp5``, always as a whole, or ``xcup``; the script of that name maps to it.
+    work : Path
+        Where the tools' files are.
+
+    Raises
+    ------
+    YosysError
+        If the design cannot be mapped.
+    """
+    read = read_commands(verilog, work)
+    modules: dict[str, int] = {}
+    if family == "xcup":
+        modules, bits = _modules(read, top, work)
+        if bits <= FLATTEN_LIMIT:
+            modules = {}
+    passes = script(
+        f"{family}.ys",
+        read=read,
+        top=top,
+        harness=HARNESS,
+        harness_file=f"{HARNESS}.v",
+        flatten="" if modules else "-flatten",
+        map_luts="\n".join(_each_by_itself(top, list(modules)))
+        if modules
+        else "\n".join(script("xcup_luts.ys", module=top, stat=f"{top}.stat.json")),
+    )
+    run_yosys(passes, directory=work, log=work / "yosys.log")
+    if not modules:
+        return _cells(work / f"{top}.stat.json", top), True
+    each = {name: _cells(work / f"{number}.stat.json", name) for number, name in enumerate(modules)}
+    return dict(_total(top, each)), False
+
+
+def _modules(read: str, top: str, work: Path) -> tuple[dict[str, int], int]:
+    """Return the cells of each module before it is mapped, and the bits of all wires.
+
+    Those of a module count as often as it is used.
+    """
+    run_yosys(script("width.ys", read=read, top=top), directory=work, log=work / "width.log")
+    found = json.loads((work / f"{top}.width.json").read_text())
+    cells = {name.removeprefix("\\"): own["num_cells"] for name, own in found["modules"].items()}
+    return cells, found["design"]["num_wire_bits"]
+
+
+def _each_by_itself(top: str, modules: list[str]) -> list[str]:
+    """Return commands that map the LUTs of each module beside empty ones.
+
+    ABC9 goes over the whole design for each module of it.
+    """
+    commands = ["design -save mapped", "blackbox", "design -save empty"]
+    for number, name in enumerate(modules):
+        commands += [
+            "design -load empty",
+            f"delete ={name}",
+            f"design -copy-from mapped -as {name} {name}",
+            *script("xcup_luts.ys", module=name, stat=f"{number}.stat.json"),
+        ]
+    return commands
+
+
+def _cells(statistics: Path, module: str) -> dict[str, int]:
+    """Read the cells of a module by their types."""
+    found = json.loads(statistics.read_text())["modules"]
+    return {
+        name.removeprefix("\\"): number
+        for name, number in found[f"\\{module}"]["num_cells_by_type"].items()
+        if not name.startswith("$scopeinfo")
+    }
+
+
+def _total(module: str, each: dict[str, dict[str, int]]) -> Counter[str]:
+    """Add up the cells of a module and of all below it."""
+    total: Counter[str] = Counter()
+    for cell, number in each[module].items():
+        below = _total(cell, each) if cell in each else {cell: 1}
+        for name, count in below.items():
+            total[name] += number * count
+    return total
