@@ -9,7 +9,7 @@
 //   sink VALID READY PAYLOAD NAME FILE EXPECTED     receive an output stream
 //   drive PORT FILE                                 set an input every cycle; its last item stays
 //   record PORT FILE                                write an output every cycle
-//   waves FILE CYCLES EACH                          dump so many cycles of each so many, from the reset's end on
+//   waves FILE CYCLES EACH                          dump so many cycles of each so many, from the first on
 //   store VALID READY PAYLOAD VALID READY PAYLOAD NAME FILE     keep sequences of items by key
 //   step KEY GIVES TAKES                            the store's next step
 //   memory LATENCY BURSTS TRACE                     offer a memory behind the ports that follow
@@ -132,12 +132,15 @@ struct Run {
         waves.dump(cycle, true);
         ++cycle;
     }
-    void step() {
-        for (const auto& part : parts) part->drive();
-        for (const auto& part : memories) part->drive();
+    void settle() {
         clock.set(0);
         dut.eval();
         waves.dump(cycle, false);
+    }
+    void step() {
+        for (const auto& part : parts) part->drive();
+        for (const auto& part : memories) part->drive();
+        settle();
         for (const auto& part : parts) part->sample();
         for (const auto& part : memories) part->sample();
         edge();
@@ -386,8 +389,7 @@ int main(int, char** argv) {
     const Port resets = port("rst");
     resets.set(1);
     for (uint64_t i = 0; i < run.reset; ++i) {
-        run.clock.set(0);
-        dut.eval();
+        run.settle();
         run.edge();
     }
     resets.set(0);

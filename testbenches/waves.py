@@ -15,7 +15,7 @@ class Samples:
     """Samples of a long run's waveform: the first `cycles` of each `every`, in a VCD file."""
 
     file: Path
-    cycles: int = 100
+    cycles: int = 20
     every: int = 20_000
 
 

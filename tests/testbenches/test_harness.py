@@ -1,6 +1,7 @@
 """The C++ harness gives what cocotb gives: the same values in the same cycles."""
 
 import statistics
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,8 @@ import pytest
 from hdl.catalog import entry_named
 from hdl.errors import UserError
 from hdl.target import Target
-from testbenches.harness import Harness, LongRun
+from synth.waveforms import read_waveforms
+from testbenches.harness import RESET_CYCLES, Harness, LongRun
 from testbenches.harness_memory import BurstMemory
 from testbenches.kelle.eviction.evictor_wavefronts import step_wavefronts, tabulate
 from testbenches.kelle.eviction.tb_systolic_evictor import real_steps
@@ -20,6 +22,7 @@ from testbenches.veda.decode_work import LAYERS, DecodeWork, real_tokens
 from testbenches.veda.functions.serial_bench import code_fields
 from testbenches.veda.layer_weights import angle_lines, vocabulary_lines, weight_lines
 from testbenches.veda.off_chip_memory import Lines
+from testbenches.waves import Samples
 
 UNKNOWN = 0xDEAD
 """What stands where nothing was ever counted."""
@@ -54,6 +57,38 @@ def test_evictor_finds_cocotbs_victims_in_cocotbs_cycles() -> None:
     assert np.array_equal(updates["importance"] * valid, importance)
     cocotb = simulate(entry, "tiny", Request(seed=1, only="real_scores"))
     assert (cocotb.passed, cocotb.cycles) == (True, run.cycle)
+
+
+def test_sampled_waveforms_are_the_outputs_of_their_cycles(tmp_path: Path) -> None:
+    """Seven cycles of each twenty: what the dump has of an output is what was recorded then."""
+    entry = entry_named("systolic_evictor")
+    p = entry.parameters("tiny")
+    steps = real_steps(p)[0]
+    table = tabulate((wave for step in steps for wave in step_wavefronts(step, p)), p)
+    samples = Samples(tmp_path / "waves.vcd", cycles=7, every=20)
+    run = Harness.compiled(entry, p, waves=samples).run(
+        {"wavefronts": from_integers(table.headers, 4 if p.halves else 3)},
+        {"victims": len(table.victims)},
+        driven={"lanes": table.lanes.reshape(len(table.lanes), -1)},
+        record=["updates"],
+    )
+    bits = run.outputs["updates"]
+    total = RESET_CYCLES + len(bits)
+    cycles = [cycle for cycle in range(total) if cycle % 20 < 7]
+    waves = read_waveforms(samples.file, entry.top)
+    assert waves.cycles == len(cycles) > 70
+    gaps = [after - before > 1 for before, after in pairwise(cycles)]
+    assert [waves.changes >> t & 1 for t in range(len(gaps))] == [int(not gap) for gap in gaps]
+    changing = 0
+    for bit in range(bits.shape[1]):
+        wave = waves.nets[f"updates[{bit}]"]
+        for t, cycle in enumerate(cycles):
+            if cycle >= RESET_CYCLES:
+                assert wave >> t & 1 == bits[cycle - RESET_CYCLES, bit]
+        changing += bool(waves.transitions(wave))
+    assert changing > 8
+    with pytest.raises(UserError, match="cannot open"):
+        Harness.compiled(entry, p, waves=Samples(tmp_path / "no" / "waves.vcd")).run({}, {})
 
 
 def run_veda(work: DecodeWork, directory: Path, seed: int = 0) -> LongRun:
