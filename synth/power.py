@@ -97,8 +97,8 @@ def measure_power(
     for netlist, period_ps in kept_netlists(directory, top, library, digest):
         progress(f"replaying through {netlist.recipe}")
         activity = read_activity(vcd, netlist)
-        progress(f"timing and power of {netlist.recipe}")
-        timing = analyse(netlist, period_ps=period_ps, activity=activity)
+        progress(f"power of {netlist.recipe}")
+        timing = analyse(netlist, period_ps=period_ps, activity=activity, kinds=())
         if timing is None or timing.power is None:
             raise UserError(MISSING)
         power = timing.power
@@ -131,8 +131,10 @@ def measure_power(
 
 def kept_netlists(
     directory: Path, top: str, library: Library, digest: str
-) -> list[tuple[Netlist, float | None]]:
-    """Return the netlists that ``synth`` left for a library, each with its period if it had one.
+) -> list[tuple[Netlist, float]]:
+    """Return the netlists that ``synth`` left for a library, each with its period.
+
+    That is the one that it was made for, or else the shortest that it meets.
 
     Raises
     ------
@@ -159,7 +161,7 @@ def kept_netlists(
     return [
         (
             _kept_netlist(top, library, directory / point["netlist"], point, memories),
-            values["period_ps"],
+            values["period_ps"] or point["critical_path_ps"],
         )
         for point in values["points"]
     ]

@@ -6,6 +6,7 @@ from them are timed, the memory itself takes no time.
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -159,6 +160,7 @@ def analyse(
     period_ps: float | None = None,
     external: float = 0.0,
     activity: Activity | None = None,
+    kinds: Sequence[str] = KINDS,
     program: Program | None = None,
 ) -> Timing | None:
     """Measure a netlist's paths and power, or return None if OpenSTA cannot be had.
@@ -173,6 +175,8 @@ def analyse(
         Part of the period that lies outside each port.
     activity : Activity, optional
         What every pin does, from a simulation.
+    kinds : Sequence[str]
+        Of the paths; in a large design each takes minutes, and power needs none.
     program : Program, optional
         OpenSTA; found or fetched by default.
 
@@ -184,7 +188,7 @@ def analyse(
     program = program or opensta()
     if not program or not netlist.library.timed:
         return None
-    timing = _run(program, netlist, period_ps or RELAXED_PS, external, activity)
+    timing = _run(program, netlist, period_ps or RELAXED_PS, external, activity, kinds)
     if period_ps is None and timing.critical and timing.power:
         return replace(timing, power=timing.power.at(timing.critical.length_ps))
     return timing
@@ -290,6 +294,7 @@ def _run(
     period_ps: float,
     external: float,
     activity: Activity | None,
+    kinds: Sequence[str],
 ) -> Timing:
     """Run OpenSTA once and read its report."""
     directory, stem, names = netlist.directory, netlist.stem, _Names(netlist)
@@ -309,6 +314,7 @@ def _run(
             "netlist": f"{stem}.sta.v",
             "top": netlist.top,
             "sdc": f"{stem}.sdc",
+            "kinds": " ".join(kinds),
             "activity": choice[1],
         }
         text = (ROOT / "synth" / "scripts" / "timing.tcl").read_text()
@@ -325,7 +331,7 @@ def _run(
     if errors or "end" not in sections:
         error = errors[0] if errors else f"it stopped with {result.returncode}"
         raise UserError(f"OpenSTA must accept the netlist of {netlist.top}: {error}")
-    paths = [_path(kind, sections.get(kind, ""), period_ps, names) for kind in KINDS]
+    paths = [_path(kind, sections.get(kind, ""), period_ps, names) for kind in kinds]
     total = re.search(r"^Total\s+(\S+)\s+(\S+)\s+(\S+)\s+\S+", sections["power"], flags=re.M)
     watts = [float(value) for value in total.groups()] if total else []
     version = re.search(r"OpenSTA (\S+)", report)

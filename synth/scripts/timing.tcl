@@ -7,11 +7,13 @@ source {sdc}
 
 set registers [all_registers -clock_pins]
 set register_inputs [all_registers -data_pins]
-foreach {kind from to} [list \
-        register_to_register $registers $register_inputs \
-        input_to_register $data_inputs $register_inputs \
-        register_to_output $registers [all_outputs] \
-        input_to_output $data_inputs [all_outputs]] {
+set ends [dict create \
+    register_to_register [list $registers $register_inputs] \
+    input_to_register [list $data_inputs $register_inputs] \
+    register_to_output [list $registers [all_outputs]] \
+    input_to_output [list $data_inputs [all_outputs]]]
+foreach kind {{kinds}} {
+    lassign [dict get $ends $kind] from to
     puts "@@ $kind"
     if {[llength $from] > 0 && [llength $to] > 0} {
         report_checks -from $from -to $to -digits 3 -no_line_splits
