@@ -152,26 +152,29 @@ def bench_for(dut: Any, salt: str) -> tuple[Bench, CycleDriver]:
     return bench, bench.add(CycleDriver(dut, INPUTS, ("finished",)))
 
 
-async def run_cycles(bench: Bench, driver: CycleDriver, cycles: Cycles) -> None:
-    """Run from a reset, and compare every finished sum in every cycle."""
-    await bench.reset()
+def port_values(cycles: Cycles) -> dict[str, np.ndarray]:
+    """Return what stands at each input in every cycle."""
     significand, shift, _nan = input_operands(cycles.mode[:, np.newaxis], cycles.inputs)
 
     def later(values: np.ndarray, count: int = 1) -> np.ndarray:
         return np.concatenate([np.zeros_like(values[:count]), values[:-count]])
 
-    driver.send(
-        {
-            "mode": cycles.mode,
-            "codes": cycles.codes,
-            "group_bits": cycles.group_bits,
-            "significands": np.where(cycles.work[:, np.newaxis], significand, 0),
-            "shifts": later(shift),
-            "first": later(cycles.first & cycles.work, 2),
-            "last": later(cycles.last & cycles.work, 2),
-            "advance": cycles.advance,
-        }
-    )
+    return {
+        "mode": cycles.mode,
+        "codes": cycles.codes,
+        "group_bits": cycles.group_bits,
+        "significands": np.where(cycles.work[:, np.newaxis], significand, 0),
+        "shifts": later(shift),
+        "first": later(cycles.first & cycles.work, 2),
+        "last": later(cycles.last & cycles.work, 2),
+        "advance": cycles.advance,
+    }
+
+
+async def run_cycles(bench: Bench, driver: CycleDriver, cycles: Cycles) -> None:
+    """Run from a reset, and compare every finished sum in every cycle."""
+    await bench.reset()
+    driver.send(port_values(cycles))
     driver.recorded["finished"].clear()
     for _ in range(len(cycles.work)):
         await bench.step()
