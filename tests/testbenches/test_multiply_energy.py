@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from golden.p3llm.pim.pim_processing_element import finished
-from testbenches.p3llm.pim.multiply_energy import (
+from testbenches.multiply_energy import (
     OUTPUTS,
     PUMPS,
     TERMS,

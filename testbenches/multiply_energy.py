@@ -1,6 +1,6 @@
 """What a multiply-add takes: P3-LLM's processing element beside VEDA's FP16 element, on one layer.
 
-``python -m testbenches.p3llm.pim.multiply_energy --liberty FILE`` lets both multiply the same
+``python -m testbenches.multiply_energy --liberty FILE`` lets both multiply the same
 weights of SmolLM2 by the same inputs, each in its formats, maps both for one clock period, replays
 the simulations through the netlists, and prints picojoules. The paper's ratio is in Table VIII.
 """
