@@ -1,6 +1,6 @@
 """The frame of every testbench: clock, reset, cycle count, drivers, comparison, facts.
 
-One coroutine moves everything: a cycle is two timer events, whatever the number of streams. Inputs
+One generator moves everything: a cycle is two timer events, whatever the number of streams. Inputs
 change after the falling edge; outputs are read just before the rising edge, when they have settled,
 so that every simulator sees the same.
 """
@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cocotb.triggers import Timer
 from numpy.typing import NDArray
 
+from testbenches.half_cycles import pass_half_cycles
 from testbenches.streams import PAUSES, Port, StreamSink, StreamSource
 
 CONTEXT_VARIABLE = "SYSTOLA_CONTEXT"
@@ -87,7 +87,6 @@ class Bench:
         self.cycle = 0
         self.parts: list[Any] = []
         self._clock, self._reset = Port(dut.clk), Port(dut.rst)
-        self._half = Timer(1, "ns")
         self._facts = _Facts(Path(self.told["directory"], FACTS_FILE))
         self._counted = 0
         self._expect_transfers()
@@ -117,43 +116,28 @@ class Bench:
         self.parts.append(part)
         return part
 
-    async def step(self) -> None:
-        """Pass one cycle.
+    async def step(self, cycles: int = 1) -> None:
+        """Pass cycles.
 
         Raises
         ------
         Stuck
             If nothing has moved for `patience` cycles, or the run's time is over.
         """
-        self._clock.value = 0
-        for part in self.parts:
-            part.drive()
-        await self._half
-        for part in self.parts:
-            part.sample()
-        self._clock.value = 1
-        await self._half
-        self.cycle += 1
-        if self.cycle >= self._look_at:
-            self._look()
+        end = self.cycle + cycles
+        await pass_half_cycles(self._cycles(lambda: self.cycle >= end))
 
     async def wait(self, cycle: int) -> None:
         """Pass cycles until a given one is reached; nothing needs to move in them."""
         self._expect_transfers(cycle)
-        while self.cycle < cycle:
-            await self.step()
+        await self.step(cycle - self.cycle)
 
     async def reset(self, cycles: int = 2) -> None:
         """Hold reset for some cycles; every driver forgets its work."""
         self._reset.value = 1
         for part in self.parts:
             part.clear()
-        for _ in range(cycles):
-            self._clock.value = 0
-            await self._half
-            self._clock.value = 1
-            await self._half
-            self.cycle += 1
+        await pass_half_cycles(self._held(cycles))
         self._reset.value = 0
         self._expect_transfers()
 
@@ -161,9 +145,34 @@ class Bench:
         """Pass cycles until a condition holds; return how many."""
         start = self.cycle
         self._expect_transfers()
-        while not until():
-            await self.step()
+        await pass_half_cycles(self._cycles(until))
         return self.cycle - start
+
+    def _cycles(self, until: Callable[[], bool]) -> Iterator[None]:
+        """Move all parts until a condition holds between two cycles."""
+        drives = [part.drive for part in self.parts]
+        samples = [part.sample for part in self.parts]
+        while not until():
+            self._clock.value = 0
+            for drive in drives:
+                drive()
+            yield
+            for sample in samples:
+                sample()
+            self._clock.value = 1
+            yield
+            self.cycle += 1
+            if self.cycle >= self._look_at:
+                self._look()
+
+    def _held(self, cycles: int) -> Iterator[None]:
+        """Pass cycles in which no part moves."""
+        for _ in range(cycles):
+            self._clock.value = 0
+            yield
+            self._clock.value = 1
+            yield
+            self.cycle += 1
 
     def _look(self) -> None:
         """Require transfers in time, and an end in time."""
