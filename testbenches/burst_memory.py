@@ -113,7 +113,7 @@ class BurstReads:
             request = read(self.requests.payload)
             payloads = zip(self.times(request, self.cycle), self.fetch(request), strict=False)
             self.bursts.append(payloads)
-        self.accepted = self.offered is not None and bool(int(self.words.ready.value))
+        self.accepted = self.offered is not None and bool(self.words.ready.value)
         if self.accepted:
             self.offered = None
             self.beats += 1
