@@ -5,6 +5,7 @@ change after the falling edge; outputs are read just before the rising edge, whe
 so that every simulator sees the same.
 """
 
+import atexit
 import faulthandler
 import json
 import os
@@ -12,6 +13,7 @@ import pickle
 import random
 import time
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +30,13 @@ FACTS_FILE = "facts.json"
 """What the tests of a run found out, in its directory."""
 
 
+@cache
 def context() -> dict[str, Any]:
     """Return what the runner tells: top, preset, seed, directory, full, simulator."""
     return json.loads(Path(os.environ[CONTEXT_VARIABLE]).read_text())
 
 
+@cache
 def catalog_parameters() -> Any:
     """Return the parameter object of the unit under test."""
     return pickle.loads(Path(context()["directory"], PARAMETERS_FILE).read_bytes())
@@ -49,6 +53,13 @@ STARTED = time.monotonic()
 
 SLACK = 1.1
 """Part of a run's time after which a simulator is ended that passes no cycles any more."""
+
+
+@cache
+def _end_in_time() -> None:
+    """End a loop in the simulator, or in a testbench between two cycles, from outside."""
+    left = STARTED + SLACK * context()["seconds"] - time.monotonic()
+    faulthandler.dump_traceback_later(max(left, 1), exit=True)
 
 
 class Stuck(AssertionError):
@@ -87,12 +98,9 @@ class Bench:
         self.cycle = 0
         self.parts: list[Any] = []
         self._clock, self._reset = Port(dut.clk), Port(dut.rst)
-        self._facts = _Facts(Path(self.told["directory"], FACTS_FILE))
         self._counted = 0
         self._expect_transfers()
-        # A loop in the simulator, or in a testbench between two cycles, is ended from outside.
-        left = STARTED + SLACK * self.told["seconds"] - time.monotonic()
-        faulthandler.dump_traceback_later(max(left, 1), exit=True)
+        _end_in_time()
 
     @property
     def numpy_rng(self) -> np.random.Generator:
@@ -230,7 +238,7 @@ class Bench:
         differs = expected != got
         wrong = int(np.count_nonzero(differs))
         passed, self._counted = self.cycle - self._counted, self.cycle
-        self._facts.add(values_checked=expected.size, mismatches=wrong, simulated_cycles=passed)
+        _count(values_checked=expected.size, mismatches=wrong, simulated_cycles=passed)
         if wrong:
             index = tuple(int(axis[0]) for axis in np.nonzero(differs))
             when = f"cycle {cycles[index[0]]}, " if cycles is not None else ""
@@ -251,14 +259,13 @@ class Bench:
         **facts : Any
             Anything else that belongs in ``sim.json``; numbers of one name are kept as given.
         """
-        self._facts.add(cycles=cycles, ideal_cycles=ideal_cycles)
-        self._facts.set(**facts)
+        _count(cycles=cycles, ideal_cycles=ideal_cycles)
+        _facts().update(_plain(facts))
 
 
 def record_fact(name: str, key: str, value: Any) -> None:
     """Add a key and its value to a fact that is a dictionary."""
-    facts = _Facts(Path(context()["directory"], FACTS_FILE))
-    facts.put(name, key, value)
+    _facts().setdefault(name, {}).update(_plain({key: value}))
 
 
 def root_mean_square(errors: NDArray[np.float64]) -> float:
@@ -266,24 +273,20 @@ def root_mean_square(errors: NDArray[np.float64]) -> float:
     return float(f"{np.sqrt(np.mean(np.square(errors))):.4g}")
 
 
-class _Facts:
-    """A JSON file of counters that all tests of a run share."""
+@cache
+def _facts() -> dict[str, Any]:
+    """Return what all tests of this run have found out; it is written when the simulator ends."""
+    facts: dict[str, Any] = {}
+    file = Path(context()["directory"], FACTS_FILE)
+    atexit.register(lambda: file.write_text(json.dumps(facts, indent=2)))
+    return facts
 
-    def __init__(self, file: Path) -> None:
-        self.file = file
 
-    def _change(self, change: Callable[[dict[str, Any]], None]) -> None:
-        facts = json.loads(self.file.read_text()) if self.file.exists() else {}
-        change(facts)
-        self.file.write_text(json.dumps(facts, indent=2))
+def _count(**counts: int) -> None:
+    facts = _facts()
+    facts.update({name: facts.get(name, 0) + int(count) for name, count in counts.items()})
 
-    def add(self, **counts: int) -> None:
-        self._change(
-            lambda facts: facts.update({k: facts.get(k, 0) + int(v) for k, v in counts.items()})
-        )
 
-    def set(self, **values: Any) -> None:
-        self._change(lambda facts: facts.update(values))
-
-    def put(self, name: str, key: str, value: Any) -> None:
-        self._change(lambda facts: facts.setdefault(name, {}).update({key: value}))
+def _plain(values: dict[str, Any]) -> dict[str, Any]:
+    """Return values as a JSON file will hold them, so that one that it cannot hold fails here."""
+    return json.loads(json.dumps(values))
