@@ -59,7 +59,8 @@ def accumulate(
     """
     total = importance + (scores >> p.shift)
     low, high = -(1 << p.score_width - 1), (1 << p.score_width - 1) - 1
-    return np.clip(total, low, high), (total < low) | (total > high)
+    limited = np.minimum(np.maximum(total, low), high)
+    return limited, limited != total
 
 
 @dataclass(frozen=True)
