@@ -90,7 +90,7 @@ DEVICES = {
 }
 
 FLATTEN_LIMIT = 1_500_000
-"""Bits of all wires above which a design is not dissolved for `xcup`, because it would take hours."""
+"""Bits of all wires above which a design is not dissolved for `xcup`: it would take hours."""
 
 _KINDS = {
     "ecp5": {
