@@ -243,7 +243,7 @@ class StreamSink:
     def drive(self) -> None:
         """Decide whether this cycle accepts."""
         self.accepts = not next(self.pauses)
-        self.stream.ready.value = int(self.accepts)
+        self.stream.ready.value = self.accepts
 
     def sample(self) -> None:
         """Keep what is handed over; require what was offered before: valid, and its payload."""

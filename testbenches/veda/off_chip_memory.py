@@ -222,7 +222,7 @@ class CountMemory:
         self.reading, self.place = 0, 0
         self.received: list[list[int]] = [[]]
         self.kept: dict[int, list[int]] = {}
-        self.offered = False
+        self.offered = self.accepts = False
         self.given.valid.value = 0
         self.taken.ready.value = 0
 
@@ -232,7 +232,8 @@ class CountMemory:
 
     def drive(self) -> None:
         """Offer the next count, once the layer's step before has sent all of its own."""
-        self.taken.ready.value = int(not next(self.pauses[1]))
+        self.accepts = not next(self.pauses[1])
+        self.taken.ready.value = self.accepts
         if self.offered:
             return
         self.given.valid.value = 0
@@ -256,7 +257,7 @@ class CountMemory:
             self.place += 1
             if self.place == self.steps[self.reading][1]:
                 self.reading, self.place = self.reading + 1, 0
-        if self.taken.transfers():
+        if self.taken.valid.value and self.accepts:
             counts = self.received[-1]
             counts.append(read(self.taken.payload))
             layer, _length, left = self.steps[len(self.received) - 1]
