@@ -1,10 +1,11 @@
 """The frame of every testbench: clock, reset, cycle count, drivers, comparison, facts.
 
-One coroutine moves everything: a cycle is two timer events, whatever the number of streams. Inputs
+One generator moves everything: a cycle is two timer events, whatever the number of streams. Inputs
 change after the falling edge; outputs are read just before the rising edge, when they have settled,
 so that every simulator sees the same.
 """
 
+import atexit
 import faulthandler
 import json
 import os
@@ -12,13 +13,14 @@ import pickle
 import random
 import time
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cocotb.triggers import Timer
 from numpy.typing import NDArray
 
+from testbenches.half_cycles import pass_half_cycles
 from testbenches.streams import PAUSES, Port, StreamSink, StreamSource
 
 CONTEXT_VARIABLE = "SYSTOLA_CONTEXT"
@@ -28,11 +30,13 @@ FACTS_FILE = "facts.json"
 """What the tests of a run found out, in its directory."""
 
 
+@cache
 def context() -> dict[str, Any]:
     """Return what the runner tells: top, preset, seed, directory, full, simulator."""
     return json.loads(Path(os.environ[CONTEXT_VARIABLE]).read_text())
 
 
+@cache
 def catalog_parameters() -> Any:
     """Return the parameter object of the unit under test."""
     return pickle.loads(Path(context()["directory"], PARAMETERS_FILE).read_bytes())
@@ -49,6 +53,13 @@ STARTED = time.monotonic()
 
 SLACK = 1.1
 """Part of a run's time after which a simulator is ended that passes no cycles any more."""
+
+
+@cache
+def _end_in_time() -> None:
+    """End a loop in the simulator, or in a testbench between two cycles, from outside."""
+    left = STARTED + SLACK * context()["seconds"] - time.monotonic()
+    faulthandler.dump_traceback_later(max(left, 1), exit=True)
 
 
 class Stuck(AssertionError):
@@ -87,13 +98,9 @@ class Bench:
         self.cycle = 0
         self.parts: list[Any] = []
         self._clock, self._reset = Port(dut.clk), Port(dut.rst)
-        self._half = Timer(1, "ns")
-        self._facts = _Facts(Path(self.told["directory"], FACTS_FILE))
         self._counted = 0
         self._expect_transfers()
-        # A loop in the simulator, or in a testbench between two cycles, is ended from outside.
-        left = STARTED + SLACK * self.told["seconds"] - time.monotonic()
-        faulthandler.dump_traceback_later(max(left, 1), exit=True)
+        _end_in_time()
 
     @property
     def numpy_rng(self) -> np.random.Generator:
@@ -117,43 +124,28 @@ class Bench:
         self.parts.append(part)
         return part
 
-    async def step(self) -> None:
-        """Pass one cycle.
+    async def step(self, cycles: int = 1) -> None:
+        """Pass cycles.
 
         Raises
         ------
         Stuck
             If nothing has moved for `patience` cycles, or the run's time is over.
         """
-        self._clock.value = 0
-        for part in self.parts:
-            part.drive()
-        await self._half
-        for part in self.parts:
-            part.sample()
-        self._clock.value = 1
-        await self._half
-        self.cycle += 1
-        if self.cycle >= self._look_at:
-            self._look()
+        end = self.cycle + cycles
+        await pass_half_cycles(self._cycles(lambda: self.cycle >= end))
 
     async def wait(self, cycle: int) -> None:
         """Pass cycles until a given one is reached; nothing needs to move in them."""
         self._expect_transfers(cycle)
-        while self.cycle < cycle:
-            await self.step()
+        await self.step(cycle - self.cycle)
 
     async def reset(self, cycles: int = 2) -> None:
         """Hold reset for some cycles; every driver forgets its work."""
         self._reset.value = 1
         for part in self.parts:
             part.clear()
-        for _ in range(cycles):
-            self._clock.value = 0
-            await self._half
-            self._clock.value = 1
-            await self._half
-            self.cycle += 1
+        await pass_half_cycles(self._held(cycles))
         self._reset.value = 0
         self._expect_transfers()
 
@@ -161,9 +153,34 @@ class Bench:
         """Pass cycles until a condition holds; return how many."""
         start = self.cycle
         self._expect_transfers()
-        while not until():
-            await self.step()
+        await pass_half_cycles(self._cycles(until))
         return self.cycle - start
+
+    def _cycles(self, until: Callable[[], bool]) -> Iterator[None]:
+        """Move all parts until a condition holds between two cycles."""
+        drives = [part.drive for part in self.parts]
+        samples = [part.sample for part in self.parts]
+        while not until():
+            self._clock.value = 0
+            for drive in drives:
+                drive()
+            yield
+            for sample in samples:
+                sample()
+            self._clock.value = 1
+            yield
+            self.cycle += 1
+            if self.cycle >= self._look_at:
+                self._look()
+
+    def _held(self, cycles: int) -> Iterator[None]:
+        """Pass cycles in which no part moves."""
+        for _ in range(cycles):
+            self._clock.value = 0
+            yield
+            self._clock.value = 1
+            yield
+            self.cycle += 1
 
     def _look(self) -> None:
         """Require transfers in time, and an end in time."""
@@ -221,7 +238,7 @@ class Bench:
         differs = expected != got
         wrong = int(np.count_nonzero(differs))
         passed, self._counted = self.cycle - self._counted, self.cycle
-        self._facts.add(values_checked=expected.size, mismatches=wrong, simulated_cycles=passed)
+        _count(values_checked=expected.size, mismatches=wrong, simulated_cycles=passed)
         if wrong:
             index = tuple(int(axis[0]) for axis in np.nonzero(differs))
             when = f"cycle {cycles[index[0]]}, " if cycles is not None else ""
@@ -242,14 +259,13 @@ class Bench:
         **facts : Any
             Anything else that belongs in ``sim.json``; numbers of one name are kept as given.
         """
-        self._facts.add(cycles=cycles, ideal_cycles=ideal_cycles)
-        self._facts.set(**facts)
+        _count(cycles=cycles, ideal_cycles=ideal_cycles)
+        _facts().update(_plain(facts))
 
 
 def record_fact(name: str, key: str, value: Any) -> None:
     """Add a key and its value to a fact that is a dictionary."""
-    facts = _Facts(Path(context()["directory"], FACTS_FILE))
-    facts.put(name, key, value)
+    _facts().setdefault(name, {}).update(_plain({key: value}))
 
 
 def root_mean_square(errors: NDArray[np.float64]) -> float:
@@ -257,24 +273,20 @@ def root_mean_square(errors: NDArray[np.float64]) -> float:
     return float(f"{np.sqrt(np.mean(np.square(errors))):.4g}")
 
 
-class _Facts:
-    """A JSON file of counters that all tests of a run share."""
+@cache
+def _facts() -> dict[str, Any]:
+    """Return what all tests of this run have found out; it is written when the simulator ends."""
+    facts: dict[str, Any] = {}
+    file = Path(context()["directory"], FACTS_FILE)
+    atexit.register(lambda: file.write_text(json.dumps(facts, indent=2)))
+    return facts
 
-    def __init__(self, file: Path) -> None:
-        self.file = file
 
-    def _change(self, change: Callable[[dict[str, Any]], None]) -> None:
-        facts = json.loads(self.file.read_text()) if self.file.exists() else {}
-        change(facts)
-        self.file.write_text(json.dumps(facts, indent=2))
+def _count(**counts: int) -> None:
+    facts = _facts()
+    facts.update({name: facts.get(name, 0) + int(count) for name, count in counts.items()})
 
-    def add(self, **counts: int) -> None:
-        self._change(
-            lambda facts: facts.update({k: facts.get(k, 0) + int(v) for k, v in counts.items()})
-        )
 
-    def set(self, **values: Any) -> None:
-        self._change(lambda facts: facts.update(values))
-
-    def put(self, name: str, key: str, value: Any) -> None:
-        self._change(lambda facts: facts.setdefault(name, {}).update({key: value}))
+def _plain(values: dict[str, Any]) -> dict[str, Any]:
+    """Return values as a JSON file will hold them, so that one that it cannot hold fails here."""
+    return json.loads(json.dumps(values))

@@ -63,7 +63,8 @@ class BurstReads:
     ) -> None:
         self.requests, self.words = Stream(dut, requests), Stream(dut, words)
         self.fetch, self.pauses = fetch, pauses
-        self.bandwidth = bandwidth
+        # Payloads that may be offered are counted in units of the bandwidth's denominator.
+        self.gained, self.payload = bandwidth.numerator, bandwidth.denominator
         self.times = times or (lambda _request, cycle: repeat(cycle + latency))
         self.cycle = 0
         self.clear()
@@ -73,22 +74,20 @@ class BurstReads:
         self.bursts: deque[Iterator[tuple[int, int]]] = deque()
         self.coming: tuple[int, int] | None = None
         self.offered: int | None = None
-        self.accepted = False
-        # Payloads that may be offered, in units of the bandwidth's denominator.
-        self.credit = self.bandwidth.denominator
+        self.accepts = self.accepted = False
+        self.credit = self.payload
         self.beats = 0
         self.words.valid.value = 0
         self.requests.ready.value = 0
 
     def drive(self) -> None:
         """Offer the next payload that is due."""
-        room = len(self.bursts) < OUTSTANDING
-        self.requests.ready.value = int(room and not next(self.pauses[0]))
-        payload = self.bandwidth.denominator
-        if self.offered is None and self.credit >= payload and not next(self.pauses[1]):
+        self.accepts = len(self.bursts) < OUTSTANDING and not next(self.pauses[0])
+        self.requests.ready.value = self.accepts
+        if self.offered is None and self.credit >= self.payload and not next(self.pauses[1]):
             self.offered = self._next()
             if self.offered is not None:
-                self.credit -= payload
+                self.credit -= self.payload
                 self.words.payload.value = self.offered
                 self.words.valid.value = 1
         if self.offered is None and self.accepted:
@@ -108,12 +107,12 @@ class BurstReads:
         """See what was handed over."""
         self.cycle += 1
         # What is not used in time is lost.
-        self.credit = min(self.credit + self.bandwidth.numerator, self.bandwidth.denominator)
-        if self.requests.transfers():
+        self.credit = min(self.credit + self.gained, self.payload)
+        if self.requests.valid.value and self.accepts:
             request = read(self.requests.payload)
             payloads = zip(self.times(request, self.cycle), self.fetch(request), strict=False)
             self.bursts.append(payloads)
-        self.accepted = self.offered is not None and bool(int(self.words.ready.value))
+        self.accepted = self.offered is not None and bool(self.words.ready.value)
         if self.accepted:
             self.offered = None
             self.beats += 1
@@ -151,15 +150,17 @@ class BurstWrites:
     def clear(self) -> None:
         """Refuse until driven again."""
         self.beats = 0
+        self.accepts = False
         self.stream.ready.value = 0
 
     def drive(self) -> None:
         """Decide whether this cycle accepts."""
-        self.stream.ready.value = int(not next(self.pauses))
+        self.accepts = not next(self.pauses)
+        self.stream.ready.value = self.accepts
 
     def sample(self) -> None:
         """Hand over what is there."""
-        if self.stream.transfers():
+        if self.stream.valid.value and self.accepts:
             self.beats += 1
             self.keep(read(self.stream.payload))
 

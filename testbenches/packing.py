@@ -109,6 +109,18 @@ def from_integers(integers: list[int], width: int) -> Bits:
     return np.unpackbits(rows, axis=-1, bitorder="little")[:, :width]
 
 
+def from_digits(texts: list[str]) -> Bits:
+    """Turn texts of binary digits, the most significant first, into rows of bits.
+
+    A digit that a four-state simulator does not know is drawn at random.
+    """
+    digits = np.frombuffer("".join(texts).encode(), np.uint8).reshape(len(texts), -1)[:, ::-1]
+    bits = digits - ord("0")
+    if (unknown := bits > 1).any():
+        bits = np.where(unknown, np.random.default_rng(len(texts)).integers(0, 2, bits.shape), bits)
+    return bits.astype(np.uint8, copy=False)
+
+
 def _limits(shape: Shape) -> tuple[int, int]:
     if shape.signed:
         return -(1 << shape.width - 1), (1 << shape.width - 1) - 1

@@ -282,6 +282,8 @@ def run_testbench(
                 CONTEXT_VARIABLE: str(directory / "context.json"),
                 # Every module that a testbench imports would be parsed for its assertions.
                 "COCOTB_REWRITE_ASSERTION_FILES": "tb_*.py",
+                # That is pytest's work, whose plugins would be imported with it.
+                "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
                 # Its working directory is another.
                 BUILD_VARIABLE: str(BUILD),
             },

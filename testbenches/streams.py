@@ -12,7 +12,7 @@ from itertools import chain, repeat
 from typing import Any
 
 import cocotb
-from cocotb.handle import Immediate
+from cocotb.types import LogicArray
 
 Pauses = Callable[[random.Random], Iterator[bool]]
 """From a random generator to an endless row of decisions: True is a pause in that cycle."""
@@ -67,16 +67,21 @@ def four_states() -> bool:
     return cocotb.is_simulation and "icarus" in cocotb.SIM_NAME.lower()
 
 
-def read(handle: Any) -> int:
-    """Return a port's value; bits that a four-state simulator does not know are drawn at random.
+def read(port: Any) -> int:
+    """Return what stands at a port, a `Port` or cocotb's handle.
 
-    A value that nobody may rely on is thus never taken for a particular one.
+    Bits that a four-state simulator does not know are drawn at random: a value that nobody may rely
+    on is thus never taken for a particular one.
     """
-    value = handle.value
+    bits = port.bits if isinstance(port, Port) else str(port.value)
     try:
-        return int(value)
+        return int(bits, 2)
     except ValueError:
-        return int(value.resolve("random"))
+        return int(LogicArray(bits).resolve("random"))
+
+
+AT_ONCE = 3
+"""cocotb's number for a write that takes effect at once."""
 
 
 class Port:
@@ -87,6 +92,8 @@ class Port:
     phases. Who writes through this writes a port through nothing else. Icarus, which leaves
     registers undefined when clock and reset are written at once, is written as cocotb does it.
 
+    Values pass by cocotb's types, which cost more than the simulator's own work for them.
+
     Parameters
     ----------
     handle : Any
@@ -95,18 +102,46 @@ class Port:
 
     def __init__(self, handle: Any) -> None:
         self.handle = handle
-        self._driven: int | None = None
+        self.width = len(handle)
+        self._driven: int | str | None = None
+        self._object = handle._handle
+        self._immediate = not four_states()
 
     @property
-    def value(self) -> Any:
-        """What stands at the port, as cocotb shows it."""
-        return self.handle.get()
+    def bits(self) -> str:
+        """What stands at the port in binary digits, the most significant first."""
+        return self._object.get_signal_val_binstr()
+
+    @bits.setter
+    def bits(self, bits: str) -> None:
+        if bits == self._driven:
+            return
+        if len(bits) != self.width:
+            raise ValueError(f"{self.handle._name} takes {self.width} bits, not {len(bits)}")
+        self._driven = bits
+        if self._immediate:
+            self._object.set_signal_val_binstr(AT_ONCE, bits)
+        else:
+            self.handle.value = bits
+
+    @property
+    def value(self) -> int:
+        """What stands at the port; a ValueError where a bit is not known."""
+        return int(self._object.get_signal_val_binstr(), 2)
 
     @value.setter
     def value(self, value: int) -> None:
-        if value != self._driven:
-            self._driven = value
-            self.handle.value = value if four_states() else Immediate(value)
+        if value == self._driven:
+            return
+        if value >> self.width:
+            raise ValueError(f"{self.handle._name} takes {self.width} bits, not {value:#x}")
+        self._driven = value
+        if not self._immediate:
+            self.handle.value = value
+        elif self.width <= 32:
+            self._object.set_signal_val_int(AT_ONCE, value)
+        else:
+            self._object.set_signal_val_binstr(AT_ONCE, f"{value:0{self.width}b}")
 
 
 class Stream:
@@ -128,7 +163,7 @@ class Stream:
 
     def transfers(self) -> bool:
         """Whether a payload is handed over at the coming clock edge."""
-        return bool(int(self.valid.value) and int(self.ready.value))
+        return bool(self.valid.value and self.ready.value)
 
 
 class StreamSource:
@@ -171,7 +206,7 @@ class StreamSource:
 
     def sample(self) -> None:
         """See whether the offer is taken."""
-        self.accepted = self.offered and bool(int(self.stream.ready.value))
+        self.accepted = self.offered and bool(self.stream.ready.value)
         if self.accepted:
             self.waiting.popleft()
             self.offered = False
@@ -208,17 +243,17 @@ class StreamSink:
     def drive(self) -> None:
         """Decide whether this cycle accepts."""
         self.accepts = not next(self.pauses)
-        self.stream.ready.value = int(self.accepts)
+        self.stream.ready.value = self.accepts
 
     def sample(self) -> None:
         """Keep what is handed over; require what was offered before: valid, and its payload."""
         stream = self.stream
-        valid = int(stream.valid.value)
+        valid = stream.valid.value
         if self.offer is not None:
             where = f"cycle {self.clock.cycle}: stream {stream.name}"
             assert valid, f"{where} took back an offer that nobody had accepted"
-            payload = str(stream.payload.value)
+            payload = stream.payload.bits
             assert payload == self.offer, f"{where} changed an offer that nobody had accepted"
         if valid and self.accepts:
             self.received.append((self.clock.cycle, read(stream.payload)))
-        self.offer = str(stream.payload.value) if valid and not self.accepts else None
+        self.offer = stream.payload.bits if valid and not self.accepts else None

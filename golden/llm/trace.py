@@ -38,7 +38,7 @@ class AttentionTrace:
         """Raw scores q.k / sqrt(64) [T, T], -inf above the diagonal, each rounded once."""
         scores = self.q.astype(np.float64) @ self.k.T.astype(np.float64)
         scores /= np.sqrt(self.q.shape[1])
-        scores[np.triu_indices_from(scores, k=1)] = -np.inf
+        scores[~np.tri(len(scores), dtype=bool)] = -np.inf
         return _frozen(scores.astype(np.float32))
 
     @cached_property

@@ -101,8 +101,7 @@ class Accelerator:
                 and len(self.predicted) == len(work.predictions)
             )
         )
-        for _ in range(20):
-            await self.bench.step()
+        await self.bench.step(20)
         return cycles
 
     @property

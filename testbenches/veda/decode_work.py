@@ -1,6 +1,7 @@
 """Work for VEDA: tokens of SmolLM2, or random ones, as instructions and vectors."""
 
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ LAYERS = (0, 14, 29)
 TOKENS = 640
 
 
+@cache
 def open_tokens() -> Trace:
     """Return the tensors of the text."""
     return open_trace(text="prose", tokens=TOKENS, layers=LAYERS)

@@ -1,5 +1,7 @@
 """Matrices for VEDA: SmolLM2's, as codes and as lines of memory; hidden states and angles."""
 
+from functools import lru_cache
+
 import numpy as np
 
 from golden.arith.float_values import codes
@@ -11,6 +13,7 @@ from golden.veda.veda import Codes
 from hdl.veda.parameters import VedaParameters
 
 
+@lru_cache(maxsize=3)
 def real_weights(p: VedaParameters, trace: Trace, layer: int) -> LayerWeights:
     """Return SmolLM2's matrices as FP16 codes, cut or repeated to size."""
     return layers.real_weights(p, trace, layer).mapped(codes)

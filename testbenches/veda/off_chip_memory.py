@@ -10,7 +10,7 @@ from golden.veda.veda import Codes
 from hdl.veda.encodings import Space
 from hdl.veda.parameters import VedaParameters
 from testbenches.burst_memory import BurstReads, BurstWrites
-from testbenches.packing import from_integers, pack, to_integers, unpack
+from testbenches.packing import pack, to_integers
 from testbenches.streams import Stream, read
 from testbenches.veda.hbm_timing import HbmTiming
 
@@ -134,6 +134,11 @@ class OffChipMemory(Lines):
     ) -> None:
         super().__init__(p)
         self.timing = timing
+        # A layout adds up its fields whenever it is asked for a place.
+        self.address_bits = p.address_layout.size
+        self.first_word = p.write_layout["words"].offset
+        self.first_enable = p.write_layout["enables"].offset
+        self.first_beats = p.read_layout["beats"].offset
         self.writes = BurstWrites(dut, "writes", keep=self._write, pauses=pauses[0])
         self.reads = BurstReads(
             dut,
@@ -167,32 +172,32 @@ class OffChipMemory(Lines):
         self.reads.sample()
 
     def _write(self, packed: int) -> None:
-        p = self.p
         self.written.append(packed)
-        write = unpack_one(p.write_layout, packed)
-        for channel, address in enumerate(self._addresses(write["addresses"])):
-            if int(write["enables"]) >> channel & 1:
-                words = packed >> p.write_layout["words"].offset
+        words, enables = packed >> self.first_word, packed >> self.first_enable
+        for channel, address in enumerate(self._channels(packed)):
+            if enables >> channel & 1:
                 self.lines[address] = words >> channel * self.line_bits & (1 << self.line_bits) - 1
 
     def _times(self, packed: int, cycle: int) -> list[int]:
         """Return when the beats of a burst can leave; all channels are alike."""
         assert self.timing
-        burst = unpack_one(self.p.read_layout, packed)
-        first = self._addresses(burst["addresses"])[0]
-        return self.timing.burst(first, int(burst["beats"]), cycle)
+        return self.timing.burst(self._channels(packed)[0], packed >> self.first_beats, cycle)
 
     def _fetch(self, packed: int) -> list[int]:
         """Return the beats of a burst."""
-        burst = unpack_one(self.p.read_layout, packed)
-        starts = self._addresses(burst["addresses"])
+        starts = self._channels(packed)
         return [
             sum(
                 self.lines[start + beat] << channel * self.line_bits
                 for channel, start in enumerate(starts)
             )
-            for beat in range(int(burst["beats"]))
+            for beat in range(packed >> self.first_beats)
         ]
+
+    def _channels(self, packed: int) -> list[int]:
+        """Return each channel's address, which stand first in a burst and in a write."""
+        size = self.address_bits
+        return [packed >> n * size & (1 << size) - 1 for n in range(self.p.channels)]
 
 
 class CountMemory:
@@ -217,7 +222,7 @@ class CountMemory:
         self.reading, self.place = 0, 0
         self.received: list[list[int]] = [[]]
         self.kept: dict[int, list[int]] = {}
-        self.offered = False
+        self.offered = self.accepts = False
         self.given.valid.value = 0
         self.taken.ready.value = 0
 
@@ -227,7 +232,8 @@ class CountMemory:
 
     def drive(self) -> None:
         """Offer the next count, once the layer's step before has sent all of its own."""
-        self.taken.ready.value = int(not next(self.pauses[1]))
+        self.accepts = not next(self.pauses[1])
+        self.taken.ready.value = self.accepts
         if self.offered:
             return
         self.given.valid.value = 0
@@ -246,27 +252,15 @@ class CountMemory:
 
     def sample(self) -> None:
         """See what was handed over."""
-        if self.offered and int(self.given.ready.value):
+        if self.offered and self.given.ready.value:
             self.offered = False
             self.place += 1
             if self.place == self.steps[self.reading][1]:
                 self.reading, self.place = self.reading + 1, 0
-        if self.taken.transfers():
+        if self.taken.valid.value and self.accepts:
             counts = self.received[-1]
             counts.append(read(self.taken.payload))
             layer, _length, left = self.steps[len(self.received) - 1]
             if len(counts) == left:
                 self.kept[layer] = counts
                 self.received.append([])
-
-
-def unpack_one(layout: Any, packed: int) -> Any:
-    """Return the fields of one payload."""
-    fields = unpack(layout, from_integers([packed], layout.size))
-    return _first(fields)
-
-
-def _first(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _first(field) for name, field in value.items()}
-    return value[0]

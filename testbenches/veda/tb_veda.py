@@ -128,8 +128,7 @@ async def layer_resets(dut: Any) -> None:
     for _ in range(1 if four_states() else 5):
         await accelerator.bench.reset()
         accelerator.start(mixed_layers(rng, p, 2))
-        for _cycle in range(accelerator.bench.rng.randint(1, 2500 if many(p) else 700)):
-            await accelerator.bench.step()
+        await accelerator.bench.step(accelerator.bench.rng.randint(1, 2500 if many(p) else 700))
     work = mixed_layers(rng, p, 1 if four_states() else 4)
     await accelerator.run(work)
     accelerator.check(work)
@@ -268,8 +267,7 @@ async def resets(dut: Any) -> None:
     for _ in range(5 if quick else 2):
         await accelerator.bench.reset()
         accelerator.start(mixed(rng, p, 3))
-        for _cycle in range(accelerator.bench.rng.randint(1, 1500)):
-            await accelerator.bench.step()
+        await accelerator.bench.step(accelerator.bench.rng.randint(1, 1500))
     work = mixed(rng, p, 4 if quick else 2)
     await accelerator.run(work)
     accelerator.check(work)

@@ -59,7 +59,8 @@ def accumulate(
     """
     total = importance + (scores >> p.shift)
     low, high = -(1 << p.score_width - 1), (1 << p.score_width - 1) - 1
-    return np.clip(total, low, high), (total < low) | (total > high)
+    limited = np.minimum(np.maximum(total, low), high)
+    return limited, limited != total
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ class SystolicEvictorModel:
         self._begin_search()
 
     def _begin_search(self) -> None:
-        self._candidates: list[tuple[int, int]] = []
+        self._best: tuple[int, int] | None = None
         self._tiles = 0
         self._saturated = False
 
@@ -119,18 +120,20 @@ class SystolicEvictorModel:
         if wavefront.load:
             start = np.where(wavefront.valid, wavefront.importance >> int(wavefront.halve), 0)
         self._column, saturated = accumulate(start, wavefront.scores, self.parameters)
-        kept = np.zeros_like(saturated) if wavefront.load else self._column_saturated
-        self._column_saturated = kept | saturated
+        self._column_saturated = saturated if wavefront.load else self._column_saturated | saturated
         if not wavefront.compare:
             return self._column, None
-        first = self._tiles * self.parameters.rows
-        for row in np.flatnonzero(wavefront.valid & ~wavefront.protect):
-            self._candidates.append((int(self._column[row]), first + int(row)))
-        self._saturated |= bool(np.any(wavefront.valid & self._column_saturated))
+        candidates = np.flatnonzero(wavefront.valid & ~wavefront.protect)
+        if len(candidates):
+            # The first of the least, as of the tiles.
+            row = candidates[self._column[candidates].argmin()]
+            found = int(self._column[row]), self._tiles * self.parameters.rows + int(row)
+            self._best = min(self._best or found, found)
+        self._saturated |= bool((wavefront.valid & self._column_saturated).any())
         self._tiles += 1
         if not wavefront.last:
             return self._column, None
-        importance, index = min(self._candidates, default=(0, 0))
-        victim = Victim(bool(self._candidates), index, importance, self._saturated)
+        importance, index = self._best or (0, 0)
+        victim = Victim(self._best is not None, index, importance, self._saturated)
         self._begin_search()
         return self._column, victim

@@ -62,10 +62,8 @@ def tabulate(wavefronts: Iterable[Wavefront], p: SystolicEvictorParameters) -> W
             "protect": np.array([wavefront.protect for wavefront in kept]),
         },
     )
-    flags = [("load", 1), ("compare", 2), ("last", 4)] + ([("halve", 8)] if p.halves else [])
-    headers = [
-        sum(weight for name, weight in flags if getattr(wavefront, name)) for wavefront in kept
-    ]
+    flags = np.array([(one.load, one.compare, one.last, one.halve and p.halves) for one in kept])
+    headers = (flags @ [1, 2, 4, 8]).tolist()
     return WavefrontTable(headers, lanes, np.array(updates), victims, last)
 
 

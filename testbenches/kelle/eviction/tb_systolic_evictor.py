@@ -5,6 +5,7 @@ from typing import Any
 import cocotb
 import numpy as np
 from amaranth.lib import data
+from numpy.lib.stride_tricks import as_strided
 
 from golden.kelle.eviction.aerp import replay
 from golden.kelle.eviction.systolic_evictor import Victim
@@ -19,8 +20,8 @@ from testbenches.kelle.eviction.evictor_wavefronts import (
     step_wavefronts,
     tabulate,
 )
-from testbenches.packing import from_integers, to_integer, unpack
-from testbenches.streams import PAUSES, read
+from testbenches.packing import from_digits, from_integers, unpack
+from testbenches.streams import PAUSES, Port
 
 LAYERS = (0, 14, 29)
 STEPS = 256
@@ -53,24 +54,34 @@ class SkewedLanes:
     """Drive the lanes of every wavefront in flight, and collect what the rows write back.
 
     Lane i of a wavefront is due i cycles after its header is taken; the lanes of no wavefront carry
-    noise.
+    noise. What is due stands on a page of digits, a row a cycle; a wavefront is a diagonal there.
     """
 
     def __init__(self, bench: Bench, table: WavefrontTable, p: SystolicEvictorParameters) -> None:
         self.bench, self.table, self.p = bench, table, p
         self.source = bench.source("wavefronts")
-        self.lanes, self.updates = bench.dut.lanes, bench.dut.updates
-        self.rows = np.arange(p.rows)
-        shape = (64, p.rows, table.lanes.shape[-1])
-        self.noise = bench.numpy_rng.integers(0, 2, shape, dtype=np.uint8)
+        self.lanes, self.updates = Port(bench.dut.lanes), Port(bench.dut.updates)
+        # Digits as the port takes them: the last lane first, each from its most significant bit.
+        self.digits = table.lanes[..., ::-1] + ord("0")
+        lane = table.lanes.shape[-1]
+        noise = bench.numpy_rng.integers(0, 2, (64, p.rows, lane), dtype=np.uint8) + ord("0")
+        self.noise = np.tile(noise.reshape(64, -1)[:, ::-1], (-(-p.rows // 64), 1))
+        self.page = np.concatenate([self.noise, self.noise])
+        width, first = self.page.shape[1], self.page.shape[1] - lane
+        self.heads = self.page[:, first:]
+        self.diagonals = [
+            as_strided(self.page[row, first:], (p.rows, lane), (width - lane, 1))
+            for row in range(len(self.noise))
+        ]
         self.clear()
 
     def clear(self) -> None:
         """Forget the wavefronts in flight."""
-        self.in_flight = np.full(self.p.rows + 1, -1)
         self.next_wavefront = 0
-        self.seen: list[tuple[int, int]] = []
+        self.first_cycle = self.bench.cycle
+        self.seen: list[str] = []
         self.accepted_at: list[int] = []
+        self.page[:] = np.concatenate([self.noise, self.noise])
 
     def start(self, first: int = 0) -> None:
         """Offer all wavefronts from a given one on."""
@@ -79,37 +90,38 @@ class SkewedLanes:
 
     def drive(self) -> None:
         """Put the wavefront at the head on lane 0 and each wavefront in flight on its next lane."""
-        self.in_flight[1:] = self.in_flight[:-1]
-        self.in_flight[0] = self.next_wavefront if self.source.offered else -1
-        numbers = self.in_flight[:-1]
-        noise = self.noise[self.bench.cycle % len(self.noise)]
-        due = (numbers >= 0)[:, np.newaxis]
-        self.lanes.value = to_integer(
-            np.where(due, self.table.lanes[numbers, self.rows], noise).reshape(-1)
-        )
+        if not self.seen:
+            self.first_cycle = self.bench.cycle
+        row = self.bench.cycle % len(self.noise)
+        if row == 0:
+            half = len(self.noise)
+            self.page[:half], self.page[half:] = self.page[half:], self.noise
+        if self.source.offered:
+            self.heads[row] = self.digits[self.next_wavefront, 0]
+        self.lanes.bits = self.page[row].tobytes().decode()
 
     def sample(self) -> None:
         """Note whether the head was taken, and what is written back."""
         if self.source.accepted:
+            self.diagonals[self.bench.cycle % len(self.noise)][:] = self.digits[self.next_wavefront]
             self.accepted_at.append(self.bench.cycle)
             self.next_wavefront += 1
-        else:
-            self.in_flight[0] = -1
-        self.seen.append((self.bench.cycle, read(self.updates)))
+        self.seen.append(self.updates.bits)
 
     def check(self, first: int = 0) -> None:
         """Require every write-back, in its cycle, and no other."""
         p, bench = self.p, self.bench
-        cycles = np.array([cycle for cycle, _ in self.seen])
-        layout = data.ArrayLayout(p.update_layout, p.rows)
-        got = unpack(layout, from_integers([value for _, value in self.seen], layout.size))
+        cycles = self.first_cycle + np.arange(len(self.seen))
+        got = unpack(data.ArrayLayout(p.update_layout, p.rows), from_digits(self.seen))
         valid = np.zeros((len(cycles), p.rows), np.int64)
         importance = np.zeros_like(valid)
-        for number, accepted in enumerate(self.accepted_at, start=first):
-            when = accepted - cycles[0] + 1 + self.rows
-            inside = when < len(cycles)
-            valid[when[inside], self.rows[inside]] = 1
-            importance[when[inside], self.rows[inside]] = self.table.updates[number][inside]
+        accepted = np.array(self.accepted_at, np.int64)[:, np.newaxis] - self.first_cycle
+        rows = np.broadcast_to(np.arange(p.rows), (len(accepted), p.rows))
+        when = accepted + 1 + rows
+        inside = when < len(cycles)
+        valid[when[inside], rows[inside]] = 1
+        updates = self.table.updates[first : first + len(accepted)]
+        importance[when[inside], rows[inside]] = updates[inside]
         bench.compare("updates.valid", valid, got["valid"], cycles=cycles)
         bench.compare("updates.importance", importance, got["importance"] * valid, cycles=cycles)
 
@@ -144,8 +156,7 @@ class Evictor:
                 self.lanes.source.idle and len(self.sink.received) == len(self.table.victims)
             )
         )
-        for _ in range(self.p.rows + 1):
-            await self.bench.step()
+        await self.bench.step(self.p.rows + 1)
         return cycles
 
     def check(self, victims: list[Victim] | None = None) -> None:
@@ -237,7 +248,6 @@ async def resets(dut: Any) -> None:
     for _ in range(12):
         await evictor.bench.reset()
         evictor.lanes.start()
-        for _cycle in range(bench.rng.randint(1, 4 * p.rows)):
-            await evictor.bench.step()
+        await evictor.bench.step(bench.rng.randint(1, 4 * p.rows))
     await evictor.run()
     evictor.check()
