@@ -25,6 +25,10 @@ ROWS = (
     ("the same with weights unpacked", "octets_unpacked", "{:,.0f}"),
     ("multipliers", "multipliers", "{:,}"),
     ("logic, NanGate 45 nm, um2", "area_um2", "{:,.0f}"),
+    ("its clock, MHz", "clock_mhz", "{:,.0f}"),
+    ("the same for speed, um2", "fastest_um2", "{:,.0f}"),
+    ("its clock, MHz", "fastest_mhz", "{:,.0f}"),
+    ("bits of memories, in no area", "memory_bits", "{:,.0f}"),
 )
 """Of the table: what it is called, its key, and how it is shown."""
 
