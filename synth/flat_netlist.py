@@ -29,13 +29,16 @@ class FlatNetlist:
         Nets 0 and 1 are the constants.
     same : dict[int, int]
         Of nets that a module ties together, the one that stands for both.
-    inputs : set[int]
-        What comes from outside, or from a memory.
+    ports : dict[str, int]
+        The nets of the inputs from outside.
+    memories : set[int]
+        The nets that memories give.
     """
 
     cells: list[FlatCell] = field(default_factory=list)
     names: list[list[str]] = field(default_factory=lambda: [[], []])
-    inputs: set[int] = field(default_factory=set)
+    ports: dict[str, int] = field(default_factory=dict)
+    memories: set[int] = field(default_factory=set)
     same: dict[int, int] = field(default_factory=dict)
 
     @classmethod
@@ -45,12 +48,12 @@ class FlatNetlist:
         flat = cls()
         top = design["modules"][netlist.top]
         outside = {bit: flat._net() for port in top["ports"].values() for bit in _nets(port)}
-        flat.inputs.update(
-            outside[bit]
-            for port in top["ports"].values()
-            if port["direction"] == "input"
-            for bit in _nets(port)
-        )
+        for name, port in top["ports"].items():
+            bits = port["bits"]
+            for index, bit in enumerate(bits):
+                if port["direction"] == "input" and isinstance(bit, int):
+                    own = f"{name}[{index}]" if len(bits) > 1 else name
+                    flat.ports[own] = outside[bit]
         memories = {memory.module for memory in netlist.memories}
         flat._dissolve(design["modules"], netlist, memories, netlist.top, [], outside)
         return flat._united()
@@ -78,8 +81,12 @@ class FlatNetlist:
             self.names[self._one(net)] += self.names[net]
         for cell in self.cells:
             cell.nets.update({pin: self._one(net) for pin, net in cell.nets.items()})
-        inputs = {self._one(net) for net in self.inputs}
-        return FlatNetlist(cells=self.cells, names=self.names, inputs=inputs)
+        return FlatNetlist(
+            cells=self.cells,
+            names=self.names,
+            ports={name: self._one(net) for name, net in self.ports.items()},
+            memories={self._one(net) for net in self.memories},
+        )
 
     def _dissolve(
         self,
@@ -117,7 +124,7 @@ class FlatNetlist:
             elif kind in memories:
                 ports = modules[kind]["ports"]
                 given = [pin for pin in connections if ports[pin]["direction"] == "output"]
-                self.inputs.update(number(bit) for pin in given for bit in connections[pin])
+                self.memories.update(number(bit) for pin in given for bit in connections[pin])
             elif kind in modules:
                 inner: dict[int, int] = {}
                 for pin, bits in connections.items():

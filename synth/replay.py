@@ -88,8 +88,7 @@ def read_activity(vcd: Path, netlist: Netlist) -> Activity:
                 pins[f"{cell.path}/{pin.name}"] = by_net.get(net, unknown)
                 if pin.direction == "output":
                     driven.add(net)
-    for net in flat.inputs:
-        pins |= {name: by_net.get(net, unknown) for name in flat.names[net] if "." not in name}
+    pins |= {name: by_net[net] for name, net in flat.ports.items() if net in by_net}
     known = sum(net in by_net for net in driven) / max(len(driven), 1)
     return Activity(pins=pins, cycles=recorded.cycles, replayed=known)
 
@@ -127,7 +126,8 @@ def _wait(step: _Step, waves: dict[int, int], waiting: dict[int, list[_Step]]) -
 
 def _sources(flat: FlatNetlist, library: Library) -> Iterator[int]:
     """Yield the nets whose waveforms the RTL has: of inputs, memories and registers."""
-    yield from flat.inputs
+    yield from flat.ports.values()
+    yield from flat.memories
     for cell in flat.cells:
         if library.cells[cell.kind].state:
             yield from (
