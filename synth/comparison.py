@@ -26,6 +26,7 @@ ROWS = (
     ("multipliers", "multipliers", "{:,}"),
     ("logic, NanGate 45 nm, um2", "area_um2", "{:,.0f}"),
     ("its clock, MHz", "clock_mhz", "{:,.0f}"),
+    ("energy of it a token, mJ", "energy_mj", "{:.2f}"),
     ("the same for speed, um2", "fastest_um2", "{:,.0f}"),
     ("its clock, MHz", "fastest_mhz", "{:,.0f}"),
     ("bits of memories, in no area", "memory_bits", "{:,.0f}"),
