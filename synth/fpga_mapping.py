@@ -9,7 +9,7 @@ from hdl.yosys import run_yosys
 from synth.asic import read_commands, script
 from synth.harness import HARNESS
 
-FLATTEN_LIMIT = 1_500_000
+FLATTEN_LIMIT = 800_000
 """Bits of all wires above which a design is not dissolved: it would take hours."""
 
 
