@@ -1,5 +1,6 @@
 import re
 import shlex
+from importlib.util import find_spec
 
 import pytest
 
@@ -40,6 +41,8 @@ def test_commands_name_units_and_presets_that_exist(paper: str, item) -> None:
     words = dict(w.split("=", 1) for w in shlex.split(item.command) if re.match(r"\w+=", w))
     if "study" in item.command:
         assert words == {"PAPER": paper}
+    elif module := re.match(r"python -m (\S+)", item.command):
+        assert find_spec(module[1]) is not None
     else:
         entry = entry_named(words["TOP"])
         assert words["PRESET"] in entry.presets
