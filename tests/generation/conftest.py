@@ -6,6 +6,7 @@ import pytest
 
 from hdl.entry import Entry
 from testbenches.harness import Harness
+from testbenches.waves import Samples
 
 
 @pytest.fixture(scope="module")
@@ -13,10 +14,10 @@ def compiled_once() -> Iterator[None]:
     """Emit and compile once for all tests of the same parameters."""
     own, kept = Harness.compiled, {}
 
-    def compiled(entry: Entry, parameters: object) -> Harness:
-        if parameters not in kept:
-            kept[parameters] = own(entry, parameters)
-        return kept[parameters]
+    def compiled(entry: Entry, parameters: object, waves: Samples | None = None) -> Harness:
+        if (parameters, waves) not in kept:
+            kept[parameters, waves] = own(entry, parameters, waves=waves)
+        return kept[parameters, waves]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Harness, "compiled", compiled)

@@ -1,6 +1,7 @@
 """A small model of random numbers speaks through Kelle's Verilog, and what may go wrong does."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from golden.kelle.whole_model import first_states
 from hdl.catalog import entry_named
 from hdl.errors import UserError
+from synth.waveforms import read_waveforms
 from systola.generation.kelle import KelleSystem
 from systola.generation.run import Run
 from systola.generation.system import Mismatch, Settings
@@ -33,10 +35,16 @@ def small_model(**changes: Any) -> WordModel:
     return WordModel(**vars(random_model(**SHAPE | changes)))
 
 
-def prepared(folder: Path, tokens: int, prompt: list[int] = PROMPT, preset: str = "tiny") -> Run:
+def prepared(
+    folder: Path,
+    tokens: int,
+    prompt: list[int] = PROMPT,
+    preset: str = "tiny",
+    settings: Settings = SETTINGS,
+) -> Run:
     model = small_model()
     parameters = KelleSystem.fitted(model, entry_named("kelle").parameters(preset))
-    return running(KelleSystem(model, parameters, SETTINGS, folder), prompt, tokens)
+    return running(KelleSystem(model, parameters, settings, folder), prompt, tokens)
 
 
 def test_verilog_speaks_as_the_golden_model_does(tmp_path: Path) -> None:
@@ -53,6 +61,19 @@ def test_verilog_speaks_as_the_golden_model_does(tmp_path: Path) -> None:
         assert 0 < figures["bound"] < figures["cycles"]
     record = json.loads(run.checkpoint.record.read_text())
     assert record["finished"] and record["generated"] == tokens
+
+
+@pytest.mark.full
+def test_sampled_waveform_is_left_beside_the_run(tmp_path: Path) -> None:
+    """Twenty cycles of each twenty thousand, in the folder of the system's runs."""
+    run = prepared(tmp_path, 2, settings=replace(SETTINGS, waves=True))
+    assert len(spoken(run)) == 2
+    samples = run.system.samples
+    assert samples is not None and samples.file.parent == tmp_path
+    waves = read_waveforms(samples.file, "kelle")
+    cycles = sum(figures["cycles"] for figures in run.progress.figures)
+    assert 0 < waves.cycles - samples.cycles * (cycles // samples.every) <= samples.cycles
+    assert any(waves.transitions(wave) for wave in waves.nets.values())
 
 
 def test_fewer_bits_speak_as_the_golden_model_does(tmp_path: Path) -> None:

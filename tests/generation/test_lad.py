@@ -24,6 +24,7 @@ from testbenches.lad.head_rows import HeadRows
 from testbenches.lad.speech import Speech
 from testbenches.lad.vectors import random_codes
 from testbenches.lad.weight_octets import file_items
+from testbenches.waves import Samples
 from tests.generation.test_generate import (
     PROMPT,
     RandomModel,
@@ -43,10 +44,10 @@ def compiled_with_the_unit() -> Iterator[None]:
     """Emit once for all tests; the Verilog is the unit test's own, which is compiled for it."""
     own, kept = Harness.compiled, {}
 
-    def compiled(entry: Entry, parameters: Any) -> Harness:
-        if parameters not in kept:
-            kept[parameters] = own(entry, parameters, Target.ASIC)
-        return kept[parameters]
+    def compiled(entry: Entry, parameters: Any, waves: Samples | None = None) -> Harness:
+        if (parameters, waves) not in kept:
+            kept[parameters, waves] = own(entry, parameters, Target.ASIC, waves=waves)
+        return kept[parameters, waves]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Harness, "compiled", compiled)
