@@ -10,7 +10,7 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from hdl.errors import UserError
@@ -66,7 +66,9 @@ def output_folder(directory: Path) -> Iterator[Path]:
         If `directory` may not be written (see `require_replaceable`), cannot be written, or holds
         somebody else's file under a name to be written.
     """
-    _require_known(directory)
+    # While another process replaces files, its list is ahead of them or behind.
+    with _worded(directory), _held(directory) if directory.is_dir() else nullcontext():
+        _require_known(directory)
     with tempfile.TemporaryDirectory(prefix="output-") as scratch:
         yield Path(scratch)
         with _worded(directory):

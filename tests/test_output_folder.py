@@ -1,9 +1,11 @@
 """The folders that verbs write: what is replaced, what survives, what is refused."""
 
+import fcntl
 import hashlib
 import os
 import re
 import subprocess
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -220,3 +222,20 @@ def test_out_may_be_in_the_home_directory(tmp_path: Path, monkeypatch: pytest.Mo
         result = CliRunner().invoke(main, [*VERBS[0], "--out", "~/zz"])
         assert result.exit_code == 0
     assert (tmp_path / "zz" / "systolic_evictor.f").is_file()
+
+
+def test_who_comes_while_another_writes_waits_for_the_end(tmp_path: Path) -> None:
+    """Between two files of another process the list is not that of what is there."""
+    directory = tmp_path / "out"
+    write(directory, a_v="one")
+    handle = os.open(directory, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    (directory / "a.v").write_text("half")
+    late = threading.Thread(target=write, args=(directory,), kwargs={"a_v": "two"})
+    late.start()
+    late.join(0.2)
+    waited = late.is_alive()
+    (directory / "a.v").write_text("one")
+    os.close(handle)
+    late.join()
+    assert waited and (directory / "a.v").read_text() == "two"

@@ -46,18 +46,23 @@ class Copier(Unit):
 
 
 class Handle:
-    """A simulator's handle of one signal."""
+    """A simulator's handle of one signal, and in one the object behind it."""
 
     def __init__(self, ctx: Any, signal: Any) -> None:
         self._ctx, self._signal = ctx, Value.cast(signal)
+        self._handle = self
 
-    def get(self) -> int:
-        return self._ctx.get(self._signal)
+    def __len__(self) -> int:
+        return len(self._signal)
 
-    def set(self, value: Any) -> None:
-        self._ctx.set(self._signal, value.value)
+    def get_signal_val_binstr(self) -> str:
+        return f"{self._ctx.get(self._signal):0{len(self)}b}"
 
-    value = property(get, set)
+    def set_signal_val_binstr(self, _when: int, bits: str) -> None:
+        self._ctx.set(self._signal, int(bits, 2))
+
+    def set_signal_val_int(self, _when: int, value: int) -> None:
+        self._ctx.set(self._signal, value)
 
 
 def handles(ctx: Any, streams: dict[str, Any]) -> Any:
