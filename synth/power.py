@@ -15,8 +15,9 @@ from hdl.errors import UserError
 from hdl.paths import replace_text
 from synth.liberty import Library
 from synth.mapped_design import Memory, Netlist
-from synth.replay import read_activity
+from synth.replay import activity_of
 from synth.timing import MISSING, analyse
+from synth.waveforms import read_waveforms
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,9 +95,11 @@ def measure_power(
     """
     digest = verilog_digest(verilog)
     points: list[PowerPoint] = []
-    for netlist, period_ps in kept_netlists(directory, top, library, digest):
+    netlists = kept_netlists(directory, top, library, digest)
+    recorded = read_waveforms(vcd, top)
+    for netlist, period_ps in netlists:
         progress(f"replaying through {netlist.recipe}")
-        activity = read_activity(vcd, netlist)
+        activity = activity_of(recorded, netlist)
         progress(f"power of {netlist.recipe}")
         timing = analyse(netlist, period_ps=period_ps, activity=activity, kinds=())
         if timing is None or timing.power is None:

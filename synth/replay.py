@@ -9,13 +9,12 @@ repeats its input a cycle later.
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from synth.flat_netlist import FlatCell, FlatNetlist
 from synth.functions import Function, logic_function, names
 from synth.liberty import Library
 from synth.mapped_design import Netlist
-from synth.waveforms import Waveforms, read_waveforms
+from synth.waveforms import Waveforms
 
 UNKNOWN_TRANSITIONS = 0.1
 """Transitions in a cycle of a net that cannot be computed."""
@@ -63,15 +62,8 @@ class _Step:
     late: bool
 
 
-def read_activity(vcd: Path, netlist: Netlist) -> Activity:
-    """Replay a value change dump, of the RTL or of the netlist, through a netlist.
-
-    Raises
-    ------
-    UserError
-        If the file is no dump of the design.
-    """
-    recorded = read_waveforms(vcd, netlist.top)
+def activity_of(recorded: Waveforms, netlist: Netlist) -> Activity:
+    """Replay what was recorded, of the RTL or of the netlist, through a netlist."""
     flat = FlatNetlist.read(netlist)
     waves = replay(flat, netlist.library, recorded)
     by_net: dict[int, PinActivity] = {

@@ -27,13 +27,15 @@ def synth(unit: Chosen, liberty: str | None, period: float | None, vcd: Path | N
     from synth.asic import check_period
     from synth.liberty import find_library
     from synth.netlist import netlist_sources
-    from synth.replay import read_activity
+    from synth.replay import activity_of
     from synth.synthesis import measure_design
+    from synth.waveforms import read_waveforms
 
     check_period(period)
     with console.status("looking for a cell library") as status:
-        # Before the long work, so that a library that is none is named at once.
+        # Before the long work, so that a library or a waveform that is none is named at once.
         library = find_library(liberty)
+        recorded = read_waveforms(vcd, unit.top) if vcd else None
         # With sources, so that the longest path names lines of Python.
         result = measure_design(
             emit_unit(unit.entry, unit.dimensions, sources=True).verilog,
@@ -42,7 +44,7 @@ def synth(unit: Chosen, liberty: str | None, period: float | None, vcd: Path | N
             unit.home,
             preset=unit.preset,
             period_ps=period,
-            activity=lambda netlist: read_activity(vcd, netlist) if vcd else None,
+            activity=lambda netlist: activity_of(recorded, netlist) if recorded else None,
             progress=lambda words: status.update(f"{unit.title}: {words}"),
         )
         netlist = netlist_sources(result.headline.netlist, unit.home / "netlist")

@@ -25,9 +25,10 @@ from hdl.p3llm.pim.pim_processing_element import (
 from hdl.unit import Unit
 from hdl.veda.array.processing_element import ElementMode, ElementType, ProcessingElement
 from synth.liberty import Library, find_library
-from synth.replay import read_activity
+from synth.replay import activity_of
 from synth.synthesis import Point, measure_design
 from synth.timing import MISSING
+from synth.waveforms import read_waveforms
 from testbenches import simulators
 from testbenches.harness import PROGRAM, Harness
 from testbenches.p3llm.pim.tb_pim_processing_element import (
@@ -92,13 +93,14 @@ class Element:
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch)
             files, waves, _sums = self.simulate(folder)
+            recorded = read_waveforms(waves, self.name)
             return measure_design(
                 files,
                 self.name,
                 library,
                 folder,
                 period_ps=period_ps,
-                activity=lambda netlist: read_activity(waves, netlist),
+                activity=lambda netlist: activity_of(recorded, netlist),
             ).headline
 
 

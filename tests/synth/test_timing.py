@@ -8,9 +8,10 @@ from synth.debian import opensta, osu018
 from synth.flat_netlist import FlatNetlist
 from synth.liberty import find_library, read_library
 from synth.mapped_design import Netlist
-from synth.replay import Activity, PinActivity, read_activity
+from synth.replay import Activity, PinActivity, activity_of
 from synth.synthesis import measure_design
 from synth.timing import analyse
+from synth.waveforms import read_waveforms
 from tests.synth.designs import Counter, Pair, emit
 from tests.synth.test_waveforms import write_vcd
 
@@ -92,7 +93,7 @@ def test_power_follows_the_simulated_activity(netlist: Netlist, tmp_path: Path) 
     write_vcd(busy, counts=[0, 255] * 20)
     power = {}
     for file in (quiet, busy):
-        activity = read_activity(file, netlist)
+        activity = activity_of(read_waveforms(file, TOP), netlist)
         assert activity.cycles == 40
         timing = analyse(netlist, period_ps=5000, activity=activity)
         assert timing is not None and timing.power is not None
