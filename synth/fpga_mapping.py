@@ -35,11 +35,12 @@ def map_to_device(
         If the design cannot be mapped.
     """
     read = read_commands(verilog, work)
-    modules: dict[str, int] = {}
+    modules: list[str] = []  # Those that are mapped by themselves; without any, all is dissolved.
     if family == "xcup":
-        modules, bits = _modules(read, top, work)
-        if bits <= FLATTEN_LIMIT:
-            modules = {}
+        names, bits = _modules(read, top, work)
+        if bits > FLATTEN_LIMIT:
+            modules = names
+    luts = _each_by_itself(modules) or script("xcup_luts.ys", module=top, stat=f"{top}.stat.json")
     passes = script(
         f"{family}.ys",
         read=read,
@@ -47,9 +48,7 @@ def map_to_device(
         harness=HARNESS,
         harness_file=f"{HARNESS}.v",
         flatten="" if modules else "-flatten",
-        map_luts="\n".join(_each_by_itself(top, list(modules)))
-        if modules
-        else "\n".join(script("xcup_luts.ys", module=top, stat=f"{top}.stat.json")),
+        map_luts="\n".join(luts),
     )
     run_yosys(passes, directory=work, log=work / "yosys.log")
     if not modules:
@@ -58,23 +57,22 @@ def map_to_device(
     return dict(_total(top, each)), False
 
 
-def _modules(read: str, top: str, work: Path) -> tuple[dict[str, int], int]:
-    """Return the cells of each module before it is mapped, and the bits of all wires.
+def _modules(read: str, top: str, work: Path) -> tuple[list[str], int]:
+    """Return the names of all modules, and the bits of all wires.
 
     Those of a module count as often as it is used.
     """
     run_yosys(script("width.ys", read=read, top=top), directory=work, log=work / "width.log")
     found = json.loads((work / f"{top}.width.json").read_text())
-    cells = {name.removeprefix("\\"): own["num_cells"] for name, own in found["modules"].items()}
-    return cells, found["design"]["num_wire_bits"]
+    return [name.removeprefix("\\") for name in found["modules"]], found["design"]["num_wire_bits"]
 
 
-def _each_by_itself(top: str, modules: list[str]) -> list[str]:
+def _each_by_itself(modules: list[str]) -> list[str]:
     """Return commands that map the LUTs of each module beside empty ones.
 
     ABC9 goes over the whole design for each module of it.
     """
-    commands = ["design -save mapped", "blackbox", "design -save empty"]
+    commands = ["design -save mapped", "blackbox", "design -save empty"] if modules else []
     for number, name in enumerate(modules):
         commands += [
             "design -load empty",

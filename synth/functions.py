@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from operator import and_, or_, xor
 
 Values = Mapping[str, int]
 """Inputs by name, each an integer with a bit for each case."""
@@ -41,8 +42,7 @@ def names(text: str) -> list[str]:
 def _operand(tokens: list[str]) -> Function:
     token = tokens.pop(0)
     if token == "!":
-        inner = _operand(tokens)
-        return lambda values, every: every ^ inner(values, every)
+        return _inverted(_operand(tokens))
     if token == "(":
         found = _disjunction(tokens)
         tokens.pop(0)
@@ -73,33 +73,25 @@ def _conjunction(tokens: list[str]) -> Function:
     while tokens and tokens[0] not in "+|^)":
         if tokens[0] in "*&":
             tokens.pop(0)
-        found = _both(found, _operand(tokens))
+        found = _combined(and_, found, _operand(tokens))
     return found
-
-
-def _both(left: Function, right: Function) -> Function:
-    return lambda values, every: left(values, every) & right(values, every)
 
 
 def _parity(tokens: list[str]) -> Function:
     found = _conjunction(tokens)
     while tokens and tokens[0] == "^":
         tokens.pop(0)
-        found = _differs(found, _conjunction(tokens))
+        found = _combined(xor, found, _conjunction(tokens))
     return found
-
-
-def _differs(left: Function, right: Function) -> Function:
-    return lambda values, every: left(values, every) ^ right(values, every)
 
 
 def _disjunction(tokens: list[str]) -> Function:
     found = _parity(tokens)
     while tokens and tokens[0] in "+|":
         tokens.pop(0)
-        found = _either(found, _parity(tokens))
+        found = _combined(or_, found, _parity(tokens))
     return found
 
 
-def _either(left: Function, right: Function) -> Function:
-    return lambda values, every: left(values, every) | right(values, every)
+def _combined(operator: Callable[[int, int], int], left: Function, right: Function) -> Function:
+    return lambda values, every: operator(left(values, every), right(values, every))
