@@ -129,18 +129,25 @@ class Harness:
         name, _parameters = entry.named(parameters)
         with locked(BUILD / entry.top / f".{name}.lock"):
             emitted = emit_unit(entry, parameters, target)
-            ports = emitted.ports
-            _runner, model = simulators.build(
-                simulator="verilator",
-                top=entry.top,
-                ports=ports,
-                verilog=emitted.verilog,
-                waves=waves is not None,
-                coverage=False,
-            )
-            header = "#define PORT_LIST(X) " + " ".join(f"X({p.name})" for p in ports)
-            linked = simulators.link(model, PROGRAM, header, waves=waves is not None)
-            return cls(ports, linked, waves)
+            return cls.built(entry.top, emitted.ports, emitted.verilog, waves)
+
+    @classmethod
+    def built(
+        cls, top: str, ports: Sequence[Port], verilog: Sequence[Path], waves: Samples | None = None
+    ) -> "Harness":
+        """Compile Verilog that is there already, such as of a part that is no unit by itself."""
+        sampled = waves is not None
+        _runner, model = simulators.build(
+            simulator="verilator",
+            top=top,
+            ports=ports,
+            verilog=verilog,
+            waves=sampled,
+            coverage=False,
+        )
+        header = "#define PORT_LIST(X) " + " ".join(f"X({p.name})" for p in ports)
+        linked = simulators.link(model, PROGRAM, header, waves=sampled)
+        return cls(ports, linked, waves)
 
     @property
     def name(self) -> str:

@@ -29,8 +29,7 @@ from synth.replay import activity_of
 from synth.synthesis import Point, measure_design
 from synth.timing import MISSING
 from synth.waveforms import read_waveforms
-from testbenches import simulators
-from testbenches.harness import PROGRAM, Harness
+from testbenches.harness import Harness
 from testbenches.p3llm.pim.tb_pim_processing_element import (
     INPUTS,
     columns_of,
@@ -72,18 +71,8 @@ class Element:
         """Return the Verilog, the waveform, and the output's bits in every cycle."""
         emission = Emission(top=self.unit, name=self.name)
         files = [file for file in write_verilog(emission, folder / "rtl") if file.suffix == ".v"]
-        ports = emission.modules[-1].ports
-        _runner, model = simulators.build(
-            simulator="verilator",
-            top=self.name,
-            ports=ports,
-            verilog=files,
-            waves=True,
-            coverage=False,
-        )
-        header = "#define PORT_LIST(X) " + " ".join(f"X({port.name})" for port in ports)
         samples = Samples(folder / "waves.vcd", cycles=1, every=1)
-        harness = Harness(ports, simulators.link(model, PROGRAM, header, waves=True), samples)
+        harness = Harness.built(self.name, emission.modules[-1].ports, files, samples)
         cycles = len(next(iter(self.driven.values())))
         run = harness.run({}, {}, driven=self.driven, record=[self.output], trail=cycles)
         return files, samples.file, run.outputs[self.output]
