@@ -136,18 +136,12 @@ class Harness:
         cls, top: str, ports: Sequence[Port], verilog: Sequence[Path], waves: Samples | None = None
     ) -> "Harness":
         """Compile Verilog that is there already, such as of a part that is no unit by itself."""
-        sampled = waves is not None
+        dump = waves is not None
         _runner, model = simulators.build(
-            simulator="verilator",
-            top=top,
-            ports=ports,
-            verilog=verilog,
-            waves=sampled,
-            coverage=False,
+            simulator="verilator", top=top, ports=ports, verilog=verilog, waves=dump, coverage=False
         )
         header = "#define PORT_LIST(X) " + " ".join(f"X({p.name})" for p in ports)
-        linked = simulators.link(model, PROGRAM, header, waves=sampled)
-        return cls(ports, linked, waves)
+        return cls(ports, simulators.link(model, PROGRAM, header, waves=dump), waves)
 
     @property
     def name(self) -> str:
