@@ -7,6 +7,7 @@ others are the bit-exact models of what the Verilog computes.
 import argparse
 import json
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -176,23 +177,24 @@ READERS = {
 
 
 def measured(system: str, *, windows: int, context: int, budget: int) -> dict[str, Any]:
-    """Return a system's perplexity over the first windows of the news."""
+    """Return a system's perplexity over the first windows of the news, and each window's loss."""
     model = open_language_model()
     tokens = model.tokens_of(text_named("news"))
     read = READERS[system](model, budget)
-    loss = 0.0
+    losses: list[float] = []
     for window in range(windows):
         own = tokens[window * context :][:context]
-        loss += window_loss(read(own), own)
-    count = windows * (context - 1)
+        losses.append(window_loss(read(own), own) / (context - 1))
+        print(f"window {window + 1} of {windows}: {losses[-1]:.4f} nats", file=sys.stderr)
     return {
         "system": system,
         "text": "news",
         "windows": windows,
         "context": context,
         "budget": budget if system in ("veda", "kelle") else None,
-        "tokens": count,
-        "perplexity": math.exp(loss / count),
+        "tokens": windows * (context - 1),
+        "perplexity": math.exp(sum(losses) / windows),
+        "nats a token": losses,
     }
 
 

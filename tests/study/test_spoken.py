@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 
 from golden.llm.model import SMOLLM2
-from golden.study.spoken import READERS, kelle_parameters, lad_parameters, window_loss
+from golden.study.spoken import (
+    READERS,
+    kelle_parameters,
+    lad_parameters,
+    measured,
+    window_loss,
+)
 from systola.generate import SYSTEMS
 
 
@@ -36,3 +42,25 @@ def test_kelle_holds_the_whole_model_at_a_budget(budget: int) -> None:
 def test_lad_has_the_heads_of_the_whole_model() -> None:
     p = lad_parameters(SMOLLM2)
     assert p.tile.heads * p.tiles == 30 * 9
+
+
+def test_perplexity_is_of_all_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = list(range(1, 7))
+
+    class Model:
+        def tokens_of(self, words: str) -> list[int]:
+            return text
+
+    def sure(tokens: list[int]) -> np.ndarray:
+        """Give each window's first token as much again as all others have together."""
+        logits = np.zeros((len(tokens), 8))
+        logits[:, tokens[0]] = np.log(7)
+        return logits
+
+    monkeypatch.setattr("golden.study.spoken.open_language_model", Model)
+    monkeypatch.setitem(READERS, "veda", lambda model, budget: sure)
+    found = measured("veda", windows=2, context=3, budget=64)
+    # What comes never is the first token again: it has one of 14 parts.
+    assert found["nats a token"] == pytest.approx([np.log(14)] * 2)
+    assert found["perplexity"] == pytest.approx(14)
+    assert (found["tokens"], found["budget"]) == (4, 64)
