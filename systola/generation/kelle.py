@@ -19,7 +19,6 @@ from golden.kelle.whole_model import (
     integer_model,
 )
 from golden.llm.language_model import LanguageModel
-from hdl.catalog import entry_named
 from hdl.errors import UserError
 from hdl.kelle.parameters import KelleParameters
 from systola.generation.model_memory import model_arrays
@@ -32,7 +31,7 @@ from systola.generation.system import (
     System,
     first_difference,
 )
-from testbenches.harness import Harness, Moved
+from testbenches.harness import Moved
 from testbenches.kelle.speech import Speech
 
 
@@ -43,7 +42,7 @@ class KelleSystem(System):
     What is cached is in the accelerator alone: a run goes on by taking its text through once more.
     """
 
-    name = "Kelle"
+    top, name = "kelle", "Kelle"
     bound = "beats of weights, keys and values"
     compared = "tokens, their sums, states behind all layers, slots and victims"
     evicts = True
@@ -88,8 +87,7 @@ class KelleSystem(System):
 
     def prepare(self, report: Callable[[str], None]) -> None:
         """Compile, and bring the model to integers."""
-        report("compiling Kelle's Verilog; the first time takes minutes")
-        self.harness = Harness.compiled(entry_named("kelle"), self.p, waves=self.samples)
+        self.compile(report)
         tokens = self.model.calibration(self.longest)
         file = self.folder / f"integers-{self.model.digest[:12]}.memory"
 

@@ -16,7 +16,6 @@ from golden.lad.lad_tile import Step, equation_7
 from golden.lad.whole_model import HalfModel, TokenResult, WholeModel
 from golden.llm.language_model import LanguageModel
 from golden.llm.model import ModelShape
-from hdl.catalog import entry_named
 from hdl.errors import UserError
 from hdl.lad.lad_parameters import LadParameters
 from hdl.lad.lad_tile_parameters import LadTileParameters
@@ -30,7 +29,7 @@ from systola.generation.system import (
     System,
     first_difference,
 )
-from testbenches.harness import Harness, Moved
+from testbenches.harness import Moved
 from testbenches.lad.head_rows import HeadRows
 from testbenches.lad.speech import Speech
 from testbenches.lad.weight_octets import file_items, file_pieces
@@ -44,7 +43,7 @@ class LadSystem(System):
     All tokens of a text are decoded, those of the prompt too. Each sample of a batch has the text.
     """
 
-    name = "LAD"
+    top, name = "lad", "LAD"
     bound = "products of matrices, and Equation 7"
     compared = "tokens, their sums, states behind all layers, and all that stands outside of heads"
     evicts = False
@@ -108,8 +107,7 @@ class LadSystem(System):
 
     def prepare(self, report: Callable[[str], None]) -> None:
         """Compile, write the weights as they are fetched, and lay them out for the golden model."""
-        report("compiling LAD's Verilog; the first time takes minutes")
-        self.harness = Harness.compiled(entry_named("lad"), self.p, waves=self.samples)
+        self.compile(report)
         report("reading the model's matrices")
         self.half = HalfModel.of(self.model, self.p)
         self.embedding = codes(self.model.embedding)

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from golden.llm.language_model import LanguageModel
 from golden.meadow.whole_model import BlockResult, WholeModel, embedded
-from hdl.catalog import entry_named
 from hdl.meadow.parameters import Activation, MeadowParameters
 from systola.generation.system import (
     Block,
@@ -25,7 +24,7 @@ from systola.generation.system import (
     System,
     first_difference,
 )
-from testbenches.harness import Harness, LongRun, Moved
+from testbenches.harness import LongRun, Moved
 from testbenches.meadow.packed_model import opened_model
 from testbenches.meadow.speech import Speech
 
@@ -33,7 +32,7 @@ from testbenches.meadow.speech import Speech
 class MeadowSystem(System):
     """MEADOW with all layers of a model: a prompt in blocks by TPHS, then token by token."""
 
-    name = "MEADOW"
+    top, name = "meadow", "MEADOW"
     bound = "cycles of the work alone"
     compared = "tokens, their sums, caches and octets at every port"
     evicts = False
@@ -79,8 +78,7 @@ class MeadowSystem(System):
 
     def prepare(self, report: Callable[[str], None]) -> None:
         """Compile, bring the model to INT8, and pack it."""
-        report("compiling MEADOW's Verilog; the first time takes minutes")
-        self.harness = Harness.compiled(entry_named("meadow"), self.p, waves=self.samples)
+        self.compile(report)
         text = self.model.calibration(self.longest)
         depends = sha256(f"{self.model.digest} {self.p!r} {text}".encode()).hexdigest()
         self.file = self.folder / f"packed-{depends[:12]}.model"

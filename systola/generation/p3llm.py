@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from golden.llm.language_model import LanguageModel
 from golden.p3llm.dram_image import cache_image
 from golden.p3llm.whole_model import BlockResult, QuantisedModel, WholeModel, quantised_model
-from hdl.catalog import entry_named
 from hdl.p3llm.parameters import P3llmParameters
 from hdl.parameters import require
 from systola.generation.model_memory import model_arrays
@@ -27,7 +26,7 @@ from systola.generation.system import (
     System,
     first_difference,
 )
-from testbenches.harness import Harness, Moved
+from testbenches.harness import Moved
 from testbenches.p3llm.speech import Speech
 
 
@@ -38,7 +37,7 @@ class P3llmSystem(System):
     smoothing factors of the keys, comes from a text that is read before.
     """
 
-    name = "P3-LLM"
+    top, name = "p3llm", "P3-LLM"
     bound = "columns that all units multiply, two cycles each"
     compared = "tokens, their sums, states behind all layers, keys and values in the banks"
     evicts = False
@@ -82,8 +81,7 @@ class P3llmSystem(System):
 
     def prepare(self, report: Callable[[str], None]) -> None:
         """Compile, and bring the model to the banks' formats."""
-        report("compiling P3-LLM's Verilog; the first time takes minutes")
-        self.harness = Harness.compiled(entry_named("p3llm"), self.p, waves=self.samples)
+        self.compile(report)
         tokens = self.model.calibration(self.longest)
         file = self.folder / f"quantised-{self.model.digest[:12]}.memory"
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from golden.llm.language_model import LanguageModel
 from golden.llm.layers import EPSILON
 from golden.llm.model import ModelShape
+from hdl.catalog import entry_named
 from hdl.errors import UserError
 from testbenches.harness import Harness
 from testbenches.waves import Samples
@@ -123,6 +124,9 @@ class System(ABC):
     needs to go on.
     """
 
+    top: str
+    """The accelerator's unit, as the catalog has it."""
+
     name: str
     """The accelerator's, as a sentence has it."""
 
@@ -185,6 +189,11 @@ class System(ABC):
     def samples(self) -> Samples | None:
         """What is sampled of the waveform, if anything."""
         return Samples(self.folder / "waves.vcd") if self.settings.waves else None
+
+    def compile(self, report: Callable[[str], None]) -> None:
+        """Compile the Verilog, unless that is done, into `harness`."""
+        report(f"compiling {self.name}'s Verilog; the first time takes minutes")
+        self.harness = Harness.compiled(entry_named(self.top), self.p, waves=self.samples)
 
     @abstractmethod
     def prepare(self, report: Callable[[str], None]) -> None:

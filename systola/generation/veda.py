@@ -15,7 +15,6 @@ from golden.llm.language_model import LanguageModel
 from golden.llm.layers import LayerWeights
 from golden.veda import whole_model
 from golden.veda.whole_model import BlockResult, WholeModel
-from hdl.catalog import entry_named
 from hdl.errors import UserError
 from hdl.veda.parameters import VedaParameters
 from systola.generation.model_memory import model_memory
@@ -28,7 +27,7 @@ from systola.generation.system import (
     System,
     first_difference,
 )
-from testbenches.harness import Harness, LongRun, Moved
+from testbenches.harness import LongRun, Moved
 from testbenches.veda.model_lines import CacheFile, fixed_space, model_pieces, octets_of_line
 from testbenches.veda.speech import Speech
 
@@ -36,7 +35,7 @@ from testbenches.veda.speech import Speech
 class VedaSystem(System):
     """VEDA with all layers of a model; `prompt_blocks` and `next_block` are its schedule."""
 
-    name = "VEDA"
+    top, name = "veda", "VEDA"
     bound = "lines that the arrays meet"
     compared = "tokens, caches, votes and victims"
     evicts = True
@@ -76,8 +75,7 @@ class VedaSystem(System):
     def prepare(self, report: Callable[[str], None]) -> None:
         """Compile, write the lines, and read the matrices for the golden model."""
         p, model = self.p, self.model
-        report("compiling VEDA's Verilog; the first time takes minutes")
-        self.harness = Harness.compiled(entry_named("veda"), p, waves=self.samples)
+        self.compile(report)
         report("reading the model's matrices")
         weights = [self._padded(model.layer(number)) for number in range(model.shape.layers)]
         vocabulary = codes(model.projection())
