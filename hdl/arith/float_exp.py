@@ -143,7 +143,7 @@ class FloatExp(Operator):
         aligned, negative, far, nan = pipeline.cut(aligned, negative, far, nan)
 
         whole = aligned[FRACTION_BITS:]
-        left, rise = _line(aligned[:FRACTION_BITS] ^ negative.replicate(FRACTION_BITS))
+        left, rise = line(aligned[:FRACTION_BITS] ^ negative.replicate(FRACTION_BITS))
         left, rise, whole, negative, far, nan = pipeline.cut(left, rise, whole, negative, far, nan)
 
         value = (left + rise)[: VALUE_BITS + 1]
@@ -169,7 +169,7 @@ class FloatExp(Operator):
         return m
 
 
-def _line(fraction: Value) -> tuple[Value, Value]:
+def line(fraction: Value) -> tuple[Value, Value]:
     """Return a line's value and its rise to the fraction, both with `VALUE_BITS` fraction bits."""
     segment_bits = SEGMENTS.bit_length() - 1
     along_bits = FRACTION_BITS - segment_bits
