@@ -29,6 +29,7 @@ from golden.meadow.whole_model import WholeModel as MeadowModel
 from golden.meadow.whole_model import embedded, integer_model, vocabulary_sums
 from golden.p3llm.whole_model import WholeModel as P3llmModel
 from golden.p3llm.whole_model import quantised_model
+from golden.veda.decoder_layer import folded
 from golden.veda.whole_model import WholeModel as VedaModel
 from golden.veda.whole_model import next_block
 from hdl.catalog import entry_named
@@ -78,7 +79,7 @@ def meadow_reader(model: LanguageModel, budget: int) -> Reader:
 def veda_reader(model: LanguageModel, budget: int) -> Reader:
     """Return VEDA's golden model, token by token, each of which evicts one behind the budget."""
     p = entry_named("veda").parameters("smollm2_vocabulary")
-    weights = [model.layer(number).mapped(codes) for number in range(model.shape.layers)]
+    weights = [folded(model.layer(number)) for number in range(model.shape.layers)]
     vocabulary, embedding = codes(model.projection()), codes(model.embedding)
 
     def read(tokens: list[int]) -> Logits:

@@ -1,20 +1,27 @@
 """VEDA's decoder layer: the bit-exact model made of the units' models, on the array's matrices."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from golden.arith.float_add import float_add
 from golden.arith.float_convert import float_convert
+from golden.arith.float_values import codes
 from golden.llm.layers import LayerWeights
 from golden.veda.array.flexible_pe_array import inner_products, outer_product
 from golden.veda.functions.element_serial_activation import activation
 from golden.veda.functions.element_serial_layernorm import layernorm
 from golden.veda.functions.element_serial_rotary import rotary
+from golden.veda.functions.element_serial_softmax import LOG2_E
 from golden.veda.veda import Codes, LayerModel, Step
 from hdl.arith.float_format import BINARY16
 from hdl.veda.array.array_parameters import FlexiblePeArrayParameters
 from hdl.veda.parameters import VedaParameters
+
+
+def folded(weights: LayerWeights) -> LayerWeights:
+    """Return a layer's matrices as FP16 codes, with log2(e) in the queries'."""
+    return replace(weights, query=weights.query * LOG2_E).mapped(codes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +49,7 @@ class DecoderLayer:
     parameters : VedaParameters
         Dimensions.
     weights : LayerWeights
-        Its matrices, as FP16 codes.
+        Its matrices, as FP16 codes that `folded` gives.
 
     Members
     -------

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from golden.arith.float_values import values as reals
 from golden.llm import layers
 from golden.llm.layers import LayerWeights
+from golden.veda.functions.element_serial_softmax import LOG2_E
 from golden.veda.veda import Codes
 from hdl.veda.parameters import VedaParameters
 
@@ -124,6 +125,8 @@ def _turned(heads: Near, cosines: Reals, sines: Reals) -> Near:
 
 def _attended(queries: Near, keys: Near, values: Near) -> Near:
     """Return the heads' outputs, one behind the other."""
+    # Queries have log2(e) in them, for a softmax to the base 2.
+    queries = Near(queries.value / LOG2_E, queries.off / LOG2_E)
     members = len(queries.value) // len(keys.value)
     keys, values = (
         Near(*(np.repeat(part, members, axis=0) for part in (of.value, of.off)))
@@ -136,13 +139,11 @@ def _attended(queries: Near, keys: Near, values: Near) -> Near:
         scores * HALF,
         SMALLEST,
     )
-    distance = scores.max(axis=1, keepdims=True) - scores
     powers = layers.probabilities(queries.value, keys.value)
     exact = np.einsum("hl,hld->hd", powers, values.value)
     # What a score is off moves its probability, and all others by as much together.
     common = np.sqrt(np.sum((powers * off_scores) ** 2, axis=1, keepdims=True))
-    unit = 2.0**-8 + 2.0**-11 * np.minimum(distance, 32)
-    away = powers * root(off_scores, common, unit) + 2.0**-24
+    away = powers * root(off_scores, common, 2.0**-8) + 2.0**-24
     off = root(
         np.sqrt(np.einsum("hl,hld->hd", away**2, values.value**2)),
         np.sqrt(np.einsum("hl,hld->hd", powers**2, values.off**2)),

@@ -21,14 +21,15 @@ def exact_attention(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return softmax(q.K^T).V of each head in float64, and how far the hardware may be from it.
 
-    A score is off by its rounding to FP16 and by that of its sum in FP32, which scales every
-    probability; a probability is off by that and by what `ElementSerialSoftmax` states; an output
-    is off by its probabilities' errors and by its own rounding.
+    The softmax is to the base 2. A score is off by its rounding to FP16 and by that of its sum in
+    FP32, which scales every probability; a probability is off by that and by what
+    `ElementSerialSoftmax` states; an output is off by its probabilities' errors and by its own
+    rounding.
 
     Parameters
     ----------
     queries : numpy.ndarray
-        Shape (heads, head_size), scaled.
+        Shape (heads, head_size), scaled, log2(e) included.
     keys, values : numpy.ndarray
         Shape (kv_heads, tokens, head_size); ``heads / kv_heads`` neighbours share one.
     """
@@ -36,14 +37,14 @@ def exact_attention(
     keys, values = np.repeat(keys, members, axis=0), np.repeat(values, members, axis=0)
     scores = np.einsum("hd,hld->hl", queries, keys)
     distance = scores.max(axis=1, keepdims=True) - scores
-    powers = np.exp(-distance)
+    powers = np.exp2(-distance)
     powers /= powers.sum(axis=1, keepdims=True)
     outputs = np.einsum("hl,hld->hd", powers, values)
 
     products = np.einsum("hd,hld->hl", abs(queries), abs(keys))
     off = abs(scores) * 2.0**-11 + products * 2.0**-20 + 2.0**-25
-    factor = np.exp(2 * off.max(axis=1, keepdims=True)) - 1
-    away = powers * (2.0**-8 + 2.0**-11 * np.minimum(distance + 1, 32)) + 2.0**-24
+    factor = np.exp2(2 * off.max(axis=1, keepdims=True)) - 1
+    away = powers * 2.0**-8 + 2.0**-24
     off = powers * factor + away * (1 + factor)
     lengths = keys.shape[1]
     bound = np.einsum("hl,hld->hd", off + (powers + off) * lengths * 2.0**-24, abs(values))
@@ -135,7 +136,7 @@ class LayerModel:
         Parameters
         ----------
         queries : numpy.ndarray
-            FP16 codes, shape (heads, head_size), scaled.
+            FP16 codes, shape (heads, head_size), scaled, log2(e) included.
         key, value : numpy.ndarray
             FP16 codes, shape (kv_heads, head_size).
         vote : bool

@@ -105,13 +105,13 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="turns heads of scores into probabilities, one a cycle each way",
         source="Section V, Figure 6 (reduction and normalisation)",
-        latency="tile + ceil(log2(capacity)) + 33 cycles from a head's last score",
+        latency="ceil(log2(capacity)) + 27 cycles from a head's last score",
         throughput="one score and one probability a cycle",
         unit=ElementSerialSoftmax,
         presets={
-            "tiny": ElementSerialSoftmaxParameters(capacity=24, tile=4, heads=2),
+            "tiny": ElementSerialSoftmaxParameters(capacity=24, heads=2),
             "tiny_compact": ElementSerialSoftmaxParameters(
-                capacity=24, tile=4, heads=2, subtract_stages=1, exp_stages=1, multiply_stages=1
+                capacity=24, heads=2, exp_stages=1, multiply_stages=1
             ),
             "smollm2": ElementSerialSoftmaxParameters(capacity=512),
             "paper": ElementSerialSoftmaxParameters(),
@@ -126,7 +126,6 @@ UNITS: tuple[Entry, ...] = (
         presets={
             "tiny": SpecialFunctionUnitParameters(
                 capacity=24,
-                tile=4,
                 heads=2,
                 width=12,
                 rms=False,
@@ -134,7 +133,7 @@ UNITS: tuple[Entry, ...] = (
                 step_stages=1,
             ),
             "tiny_lanes": SpecialFunctionUnitParameters(
-                lanes=2, capacity=24, tile=4, heads=2, width=12, divide_digits=0
+                lanes=2, capacity=24, heads=2, width=12, divide_digits=0
             ),
             # Those of the accelerator: one configuration, one figure.
             "smollm2": SpecialFunctionUnitParameters(
@@ -185,7 +184,6 @@ UNITS: tuple[Entry, ...] = (
                 kv_heads=5,
                 layers=3,
                 capacity=16,
-                tile=4,
                 group=2,
                 hidden_size=18,
                 feed_forward_size=16,
@@ -200,7 +198,6 @@ UNITS: tuple[Entry, ...] = (
                 kv_heads=3,
                 layers=3,
                 capacity=16,
-                tile=4,
                 group=2,
                 hidden_size=13,
                 feed_forward_size=8,
@@ -215,7 +212,6 @@ UNITS: tuple[Entry, ...] = (
                 kv_heads=3,
                 layers=3,
                 capacity=16,
-                tile=4,
                 group=1,
                 hidden_size=22,
                 feed_forward_size=48,
@@ -232,7 +228,6 @@ UNITS: tuple[Entry, ...] = (
                 kv_heads=3,
                 layers=3,
                 capacity=16,
-                tile=4,
                 group=2,
                 hidden_size=4,
                 feed_forward_size=16,

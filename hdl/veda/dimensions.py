@@ -4,7 +4,7 @@ from dataclasses import field
 from typing import Annotated
 
 from hdl.memory.memory import LARGEST_DEPTH
-from hdl.parameters import As, Parameters, PowerOfTwo, Range, parameter_object, require
+from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, require
 from hdl.veda.array.array_parameters import FlexiblePeArrayParameters
 from hdl.veda.encodings import PassKind
 from hdl.veda.functions.layernorm_parameters import ElementSerialLayernormParameters
@@ -37,8 +37,6 @@ class VedaDimensions(Parameters):
         Layers in the slot table.
     capacity : int
         Tokens that a layer can cache.
-    tile : int
-        Scores of a tile of the softmax, as in `ElementSerialSoftmaxParameters`.
     group : int
         Heads a lane whose scores are computed before their values are read.
     hidden_size : int
@@ -68,7 +66,6 @@ class VedaDimensions(Parameters):
     kv_heads: Annotated[int, Range(1, "heads", "heads")] = 32
     layers: Annotated[int, Range(2, 256, "layers")] = 32
     capacity: Annotated[int, PowerOfTwo(4, 4096, "tokens")] = 4096
-    tile: Annotated[int, As(ElementSerialSoftmaxParameters)] = 32
     group: Annotated[int, Range(1, 64, "heads")] = 8
     hidden_size: Annotated[int, Range(2, 65536, "elements")] = 4096
     feed_forward_size: Annotated[int, Range(1, 65536, "elements")] = 11008
@@ -198,7 +195,6 @@ class VedaDimensions(Parameters):
         return SpecialFunctionUnitParameters(
             lanes=self.lanes,
             capacity=self.capacity,
-            tile=self.tile,
             heads=self.group,
             width=self.hidden_size,
             # One vector is normalised while the next is reduced; of one token there is no next.

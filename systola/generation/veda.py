@@ -14,6 +14,7 @@ from golden.arith.float_values import codes
 from golden.llm.language_model import LanguageModel
 from golden.llm.layers import LayerWeights
 from golden.veda import whole_model
+from golden.veda.decoder_layer import folded
 from golden.veda.whole_model import BlockResult, WholeModel
 from hdl.errors import UserError
 from hdl.veda.parameters import VedaParameters
@@ -96,12 +97,14 @@ class VedaSystem(System):
     def _padded(self, weights: LayerWeights) -> LayerWeights:
         """Return matrices as codes, with the columns of zeros that fill the arrays."""
         missing = self.p.feed_forward_size - weights.gate.shape[1]
-        padded = replace(
-            weights,
-            gate=np.pad(weights.gate, ((0, 0), (0, missing))),
-            up=np.pad(weights.up, ((0, 0), (0, missing))),
-            down=np.pad(weights.down, ((0, missing), (0, 0))),
-        ).mapped(codes)
+        padded = folded(
+            replace(
+                weights,
+                gate=np.pad(weights.gate, ((0, 0), (0, missing))),
+                up=np.pad(weights.up, ((0, 0), (0, missing))),
+                down=np.pad(weights.down, ((0, missing), (0, 0))),
+            )
+        )
         for name, matrix in vars(padded).items():
             if not np.isfinite(matrix.view(np.float16)).all():
                 raise UserError(f"the matrices of a model must fit FP16; {name} does not")

@@ -11,6 +11,7 @@ from golden.arith.float_values import codes
 from golden.llm import Trace, open_trace
 from golden.llm.layers import LayerWeights
 from golden.veda.decoder_layer import DecoderLayer
+from golden.veda.functions.element_serial_softmax import LOG2_E
 from golden.veda.veda import Codes, LayerModel, Step, lane_rows
 from golden.veda.voting.vote_threshold import PAPER, Weights
 from golden.veda.whole_model import largest, vocabulary_sums
@@ -68,7 +69,7 @@ def real_tokens(p: VedaParameters, layer: int) -> Tokens:
     keys, values = (
         [joined(name, group(kv_head)) for kv_head in range(p.kv_heads)] for name in ("k", "v")
     )
-    scale = 1 / np.sqrt(p.head_size)
+    scale = LOG2_E / np.sqrt(p.head_size)
     return Tokens(*(codes(np.stack(rows, 1)) for rows in (np.array(queries) * scale, keys, values)))
 
 

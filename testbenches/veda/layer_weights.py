@@ -8,6 +8,7 @@ from golden.arith.float_values import codes
 from golden.llm import Trace, layers
 from golden.llm.layers import LayerWeights
 from golden.llm.model import SMOLLM2
+from golden.veda.decoder_layer import folded
 from golden.veda.functions.element_serial_rotary import angles
 from golden.veda.veda import Codes
 from hdl.veda.parameters import VedaParameters
@@ -15,8 +16,8 @@ from hdl.veda.parameters import VedaParameters
 
 @lru_cache(maxsize=3)
 def real_weights(p: VedaParameters, trace: Trace, layer: int) -> LayerWeights:
-    """Return SmolLM2's matrices as FP16 codes, cut or repeated to size."""
-    return layers.real_weights(p, trace, layer).mapped(codes)
+    """Return SmolLM2's matrices as VEDA's FP16 codes, cut or repeated to size."""
+    return folded(layers.real_weights(p, trace, layer))
 
 
 def real_states(p: VedaParameters, trace: Trace, layer: int) -> Codes:

@@ -53,7 +53,6 @@ ENTRY = entry_named("veda")
             "lines of a block's weights must be at most 1048576, not 8388608",
         ),
         ({"positions": 3}, "positions must be a power of two between 2 and 65536, not 3"),
-        ({"tile": 3}, "tile must be a power of two between 2 and 64, not 3"),
     ],
 )
 def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
@@ -132,10 +131,8 @@ def test_a_token_without_a_slot_takes_the_last() -> None:
 def test_arrays_on_other_heads_give_the_same_outputs() -> None:
     """Two copies of the array compute what one does."""
     array = FlexiblePeArrayParameters(rows=2, columns=2)
-    one = VedaParameters(array=array, head_size=4, heads=5, kv_heads=5, capacity=16, tile=4)
-    two = VedaParameters(
-        array=array, head_size=4, heads=5, kv_heads=5, capacity=16, tile=4, copies=2
-    )
+    one = VedaParameters(array=array, head_size=4, heads=5, kv_heads=5, capacity=16)
+    two = VedaParameters(array=array, head_size=4, heads=5, kv_heads=5, capacity=16, copies=2)
     tokens = real_tokens(one, 14)
     outputs = []
     for p in (one, two):

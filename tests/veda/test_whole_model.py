@@ -5,6 +5,7 @@ import pytest
 
 from golden.arith.float_values import codes
 from golden.llm.language_model import open_language_model
+from golden.veda.decoder_layer import folded
 from golden.veda.whole_model import Block, WholeModel, largest, next_block, prompt_blocks
 from hdl.arith.float_format import BINARY32
 from hdl.catalog import entry_named
@@ -58,7 +59,7 @@ def test_smollm2_says_what_transformers_says() -> None:
 
     model = open_language_model()
     p = entry_named("veda").parameters("smollm2_vocabulary")
-    weights = [model.layer(number).mapped(codes) for number in range(model.shape.layers)]
+    weights = [folded(model.layer(number)) for number in range(model.shape.layers)]
     golden = WholeModel(p, weights, codes(model.projection()), model.shape.rope_base)
     text = model.tokens_of("The capital of France is")
     prompt, embedding = len(text), codes(model.embedding)

@@ -3,58 +3,68 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.arith.float_add import float_add
-from golden.arith.float_exp import exp
+from golden.arith.float_exp2 import exp2
 from golden.arith.float_round import encode
 from golden.arith.float_values import QUIET_NAN, values
-from hdl.arith.float_exp import Domain
 from hdl.arith.float_format import BINARY16
 from hdl.veda.functions.element_serial_softmax import ElementSerialSoftmaxParameters
 
 Codes = NDArray[np.uint16]
-Integers = NDArray[np.int64] | int
+Integers = NDArray[np.int64]
 
 SUM_ONE = 1 << 24
 """1 in a sum of exponentials."""
 
-SIGN = 0x8000
-MINUS_INFINITY = 0xFC00
+FAR = 31
+"""The largest distance of powers of two that is told apart."""
+
+LOG2_E = float(np.log2(np.e))
+"""What queries are multiplied by, so that a softmax to the base 2 is one to the base e."""
 
 
 def exact_softmax(scores: Codes) -> NDArray[np.float64]:
-    """Return the softmax of a head of FP16 scores in float64."""
-    natural = values(scores)
-    powers = np.exp(natural - natural.max())
+    """Return the softmax to the base 2 of a head of FP16 scores in float64."""
+    binary = values(scores)
+    powers = np.exp2(binary - binary.max())
     return powers / powers.sum()
 
 
 def error_bound(scores: Codes) -> NDArray[np.float64]:
     """Return the largest error that each probability may have."""
-    natural = values(scores)
-    distance = np.minimum(natural.max() - natural, 32.0)
-    return exact_softmax(scores) * (2.0**-8 + 2.0**-11 * distance) + 2.0**-24
+    return exact_softmax(scores) * 2.0**-8 + 2.0**-24
 
 
-def exponential(scores: Codes, maxima: Codes) -> Codes:
-    """Return exp(x - m) of FP16 codes, the difference and the exponential rounded to FP16."""
-    negated = np.broadcast_to(maxima ^ np.uint16(SIGN), scores.shape)
-    return exp(float_add(BINARY16, scores, negated), domain=Domain.NONPOSITIVE)
+def distances(whole: Integers, numbers: NDArray[np.bool_]) -> tuple[Integers, NDArray[np.bool_]]:
+    """Return each power's distance from the largest before it, `FAR` at most, and if it is above.
+
+    A head's first number rises by `FAR`; what is no number is as far below.
+    """
+    lowest = -(1 << 20)
+    known = np.where(numbers, whole, lowest)
+    largest = np.maximum.accumulate(known, axis=-1)
+    before = np.full_like(largest, lowest)
+    before[..., 1:] = largest[..., :-1]
+    distance = np.where(numbers, np.minimum(abs(known - before), FAR), FAR)
+    return distance, numbers & (known > before)
 
 
-def units(exponentials: Codes) -> NDArray[np.int64]:
-    """Return FP16 numbers from 0 to 1 in units of 2**-24; of anything else, such as a NaN, 0."""
-    powers = values(exponentials)
-    return np.where(powers <= 1, np.nan_to_num(powers) * SUM_ONE, 0).astype(np.int64)
+def exponential_sum(mantissa: Integers, distance: Integers, rises: NDArray[np.bool_]) -> Integers:
+    """Return the sum of a head's exponentials in units of 2**-24 of the largest power of two.
+
+    Where the power rises, the sum so far is shifted as far, and drops what is shifted out; so does
+    each term.
+    """
+    terms = (mantissa + 1024 << 14) >> np.where(rises, 0, distance)
+    added = np.concatenate([np.zeros_like(terms[..., :1]), np.cumsum(terms, axis=-1)], axis=-1)
+    total, done = np.zeros_like(added[..., 0]), 0
+    for place in np.flatnonzero(rises.reshape(-1, rises.shape[-1]).any(0)):
+        total = total + added[..., place] - added[..., done]
+        rise = np.where(rises, distance, 0)[..., place]
+        total, done = np.where(rise == FAR, 0, total >> rise), place
+    return total + added[..., -1] - added[..., done]
 
 
-def rescaled(total: Integers, factor: Integers) -> NDArray[np.int64]:
-    """Return total * factor / 2**24; each one of the factor drops what it shifts out."""
-    shifts = np.arange(25)
-    ones = np.expand_dims(factor, -1) >> shifts[::-1] & 1
-    return ((np.expand_dims(total, -1) >> shifts) * ones).sum(-1)
-
-
-def reciprocal(total: Integers) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+def reciprocal(total: Integers | int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """Return the mantissa (14 fraction bits, to odd) and the exponent of 1 / total.
 
     Of the total, its leading sixteen bits count.
@@ -63,15 +73,6 @@ def reciprocal(total: Integers) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     length = np.frexp(whole.astype(np.float64))[1]
     quotient, remainder = np.divmod(1 << 29, whole >> (length - 16))
     return np.where(remainder > 0, quotient | 1, quotient), length - 25
-
-
-def running_maxima(tiles: Codes) -> Codes:
-    """Return the largest score up to each tile's end, +0 above -0, shape (..., tiles)."""
-    code = tiles.astype(np.int64)
-    # Negative codes run backwards.
-    ordered = np.where(code < SIGN, code + SIGN, 2 * SIGN - 1 - code).max(-1)
-    largest = np.maximum.accumulate(ordered, axis=-1)
-    return np.where(largest < SIGN, 2 * SIGN - 1 - largest, largest - SIGN).astype(np.uint16)
 
 
 def softmax(scores: Codes, p: ElementSerialSoftmaxParameters) -> Codes:
@@ -85,20 +86,19 @@ def softmax(scores: Codes, p: ElementSerialSoftmaxParameters) -> Codes:
         Dimensions.
     """
     scores = np.asarray(scores, np.uint16)
-    *heads, count = scores.shape
-    # A score of -inf fills the last tile: it raises no maximum and adds nothing.
-    tiles = np.full((*heads, -(-count // p.tile), p.tile), MINUS_INFINITY, np.uint16)
-    tiles.reshape(*heads, -1)[..., :count] = scores
-    maxima = running_maxima(tiles)
-    added = units(exponential(tiles, maxima[..., None])).sum(-1)
-    factors = units(exponential(maxima[..., :-1], maxima[..., 1:]))
-    total = added[..., 0]
-    for tile in range(1, added.shape[-1]):
-        total = rescaled(total, factors[..., tile - 1]) + added[..., tile]
+    numbers = np.isfinite(values(scores))
+    whole, mantissa = exp2(scores)
+    distance, rises = distances(whole, numbers)
+    total = exponential_sum(mantissa, distance, rises)
+    # NaN and +inf spoil a head; -inf, the smallest score, only where there is no other.
     defined = np.isfinite(values(scores).max(-1))
-    mantissa, exponent = reciprocal(np.where(defined, total, SUM_ONE))
-    exponentials = values(exponential(scores, maxima[..., -1:]))
+    divisor, exponent = reciprocal(np.where(defined, total, SUM_ONE))
+    # How far the power of two rises behind each exponential: no number that is shifted out matters.
+    risen = np.cumsum(np.where(rises, distance, 0), axis=-1)
+    away = risen[..., -1:] - risen + np.where(rises, 0, distance)
+    significand = np.where(away < FAR, 1024 + mantissa, 0)
     # Exact in float64: 11 bits times 15.
-    products = np.ldexp(exponentials * mantissa[..., None], (-14 - exponent)[..., None])
-    probabilities = encode(BINARY16, products)
+    products = significand * divisor[..., None]
+    shifts = -24 - exponent[..., None] - np.minimum(away, FAR)
+    probabilities = encode(BINARY16, np.ldexp(products.astype(np.float64), shifts))
     return np.where(defined[..., None], probabilities, QUIET_NAN).astype(np.uint16)

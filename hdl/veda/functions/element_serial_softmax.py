@@ -6,7 +6,6 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from hdl.arith.float_format import BINARY16
 from hdl.memory.memory_fifo import MemoryFifo
 from hdl.memory.vector_fifo import VectorFifo
 from hdl.stream.connect import connect_streams
@@ -17,25 +16,22 @@ from hdl.veda.functions.softmax_parameters import ElementSerialSoftmaxParameters
 
 
 class ElementSerialSoftmax(Unit):
-    """Softmax of heads of FP16 scores that come one a cycle.
+    """Softmax to the base 2 of heads of FP16 scores that come one a cycle.
 
-    The scores go to the reduction unit and to the score buffer. When a head is complete and its sum
-    known, its raw scores are read again and normalised, while the next heads are reduced.
+    With ``log2(e)`` in what the scores are made of, the softmax to the base e. Each score's
+    exponential is taken once, added to its head's sum, and stored; when a head is complete and its
+    sum known, the exponentials are read again and normalised, while the next heads are reduced.
 
-    **Latency** from a head's last score to its first probability ``tile + binades + stages +
-    multiply_stages + 22`` cycles at most, with ``binades = ceil(log2(capacity))``, `stages` as in
-    the parameters; up to 25 more if the last tile raises the maximum. **Throughput** one score and
-    one probability a cycle, also from head to head. A head of fewer than ``binades + 15`` scores
-    takes as many cycles as that, and a last tile of fewer than 26 scores that raises the maximum
-    takes 26.
+    **Latency** from a head's last score to its first probability ``exp_stages + binades +
+    multiply_stages + 22`` cycles, with ``binades = ceil(log2(capacity))``. **Throughput** one score
+    and one probability a cycle, also from head to head; a head of fewer than ``binades + 16``
+    scores takes as many cycles as that.
 
-    **Numerics** m is the running maximum, which takes effect at the end of each tile;
-    ``d' = d * exp(m - m') + sum(exp(x - m'))`` and ``s' = exp(x - m) * (1 / d)``. A difference is
-    rounded to FP16, its exponential is `FloatExp`'s, in FP16; the sum has 24 fraction bits, so that
-    the exponentials add exactly; its reciprocal has 14 fraction bits, rounded to odd; s' is rounded
-    to nearest, ties to even, subnormals included. To the exact softmax q of scores that lie D below
-    the maximum, ``abs(s' - q) <= q * (2**-8 + 2**-11 * D) + 2**-24``. Equal scores give exactly
-    the FP16 number nearest to 1/n.
+    **Numerics** ``2**x = 2**w * (1 + f)`` by `FloatExp2`; m is the largest w so far, and
+    ``d' = d * 2**(m - m') + 2**x / 2**m'``. A stored exponential has ten mantissa bits, and its
+    distance from m; a sum has 24 fraction bits and drops what is below them; its reciprocal has 14,
+    rounded to odd; s' is rounded to nearest, ties to even, subnormals included. To the exact
+    softmax q of the same scores, ``abs(s' - q) <= q * 2**-8 + 2**-24``, however large they are.
 
     **Special values** a score of -inf has the probability 0. A head with a NaN, with +inf, or with
     nothing but -inf has no softmax: all its probabilities are the quiet NaN, and a flag is set.
@@ -81,7 +77,7 @@ class ElementSerialSoftmax(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Connect the two halves through the score buffer."""
+        """Connect the two halves through the buffer of exponentials."""
         m = Module()
         p = self.parameters
         m.submodules.reduction = reduction = ReductionUnit(parameters=p)
@@ -90,41 +86,45 @@ class ElementSerialSoftmax(Unit):
         )
         if self.shared:
             connect(m, normalization.operators, flipped(self.operators))
-        # Raw scores wait: the maximum to subtract is not known before the head's last one.
+        # Exponentials wait: their sum is not known before the head's last one.
         m.submodules.buffer = buffer = VectorFifo(
-            shape=BINARY16.layout, longest=p.capacity, vectors=p.heads
+            shape=p.exponential_layout, longest=p.capacity, vectors=p.heads
         )
         # A memory has at least two words.
-        heads = max(p.heads, 2)
-        m.submodules.maxima = maxima = MemoryFifo(shape=p.maximum_layout, depth=heads)
-        m.submodules.reciprocals = reciprocals = MemoryFifo(shape=p.reciprocal_layout, depth=heads)
+        m.submodules.reciprocals = reciprocals = MemoryFifo(
+            shape=p.reciprocal_layout, depth=max(p.heads, 2)
+        )
 
-        # Complete heads whose reciprocal is not yet used; the two FIFOs have room for as many, so
-        # that the strobes of the reduction need no ready.
-        complete = Signal(range(p.heads + 1))
+        # Room is counted where scores enter, for exponentials and for complete heads alike, so that
+        # nothing in the reduction waits and its strobes need no ready.
+        depth = p.capacity * p.heads
+        held, complete = Signal(range(depth + 1)), Signal(range(p.heads + 1))
         score = self.scores.payload
-        room = ~score.last | (complete != p.heads)
-        ready = reduction.scores.ready & buffer.source.ready & room
-        ends = self.scores.valid & ready & score.last
-        used = reciprocals.sink.valid & reciprocals.sink.ready
-        m.d.sync += complete.eq(complete + ends - used)
+        room = (held != depth) & (~score.last | (complete != p.heads))
+        enters, leaves, used = Signal(), Signal(), Signal()
         m.d.comb += [
-            self.scores.ready.eq(ready),
-            # A fork: each side takes a score only when the other can, too.
+            self.scores.ready.eq(reduction.scores.ready & room),
+            enters.eq(self.scores.valid & self.scores.ready),
+            leaves.eq(buffer.sink.valid & buffer.sink.ready),
+            used.eq(reciprocals.sink.valid & reciprocals.sink.ready),
+        ]
+        m.d.sync += [
+            held.eq(held + enters - leaves),
+            complete.eq(complete + (enters & score.last) - used),
+        ]
+        m.d.comb += [
             reduction.scores.payload.eq(score),
-            reduction.scores.valid.eq(self.scores.valid & buffer.source.ready & room),
-            buffer.source.payload.eq(score),
-            buffer.source.valid.eq(self.scores.valid & reduction.scores.ready & room),
-            maxima.source.valid.eq(reduction.maximum_strobe),
-            maxima.source.payload.eq(reduction.maximum),
+            reduction.scores.valid.eq(self.scores.valid & room),
+            buffer.source.valid.eq(reduction.exponential_strobe),
+            buffer.source.payload.value.eq(reduction.exponential),
+            buffer.source.payload.last.eq(reduction.exponential_last),
             reciprocals.source.valid.eq(reduction.reciprocal_strobe),
             reciprocals.source.payload.eq(reduction.reciprocal),
             self.flags.eq(reduction.flags),
             reduction.clear_flags.eq(self.clear_flags),
         ]
         for source, sink in (
-            (buffer.sink, normalization.scores),
-            (maxima.sink, normalization.maxima),
+            (buffer.sink, normalization.exponentials),
             (reciprocals.sink, normalization.reciprocals),
             (normalization.probabilities, self.probabilities),
         ):

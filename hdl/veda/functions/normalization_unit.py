@@ -1,38 +1,39 @@
-"""The normalisation unit: probabilities from raw scores, one a cycle.
+"""The normalisation unit: probabilities from stored exponentials, one a cycle.
 
 The normalisation of the paper's Figure 6: ``exp(x - m)`` over the sum of exponentials. The sum is
-known before a head's first score leaves the buffer, so its reciprocal takes the divider's place.
+known before a head's first exponential leaves the buffer, so its reciprocal takes the divider's
+place; and what the maximum rose after an exponential was stored is a power of two.
 """
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Signal
-from amaranth.lib import stream
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
-from hdl.arith.float_add import FloatAdd
-from hdl.arith.float_exp import Domain, FloatExp
 from hdl.arith.float_format import BINARY16
 from hdl.arith.float_multiply import FloatMultiply
+from hdl.arith.prefix_sum import prefix_sum
 from hdl.unit import Unit
 from hdl.veda.functions.shared_operator import (
-    BINARY,
     EXTRA_BITS,
     LONGER_PRODUCT,
-    UNARY,
     private_operators,
     shared_operators,
 )
-from hdl.veda.functions.softmax_parameters import ElementSerialSoftmaxParameters
+from hdl.veda.functions.softmax_parameters import (
+    RECIPROCAL_EXPONENT,
+    ElementSerialSoftmaxParameters,
+)
 
-OPERATORS = shared_operators(add=BINARY, exp=UNARY, multiply=LONGER_PRODUCT)
+OPERATORS = shared_operators(multiply=LONGER_PRODUCT)
 """The operators of a normalisation."""
 
 
 class NormalizationUnit(Unit):
-    """Turn a head's scores into probabilities.
+    """Turn a head's exponentials into probabilities.
 
-    **Latency** ``stages + multiply_stages`` cycles. **Throughput** one score a cycle. Everything
+    **Latency** ``1 + multiply_stages`` cycles. **Throughput** one exponential a cycle. Everything
     waits together.
 
     **Numerics** as in `ElementSerialSoftmax`.
@@ -46,25 +47,23 @@ class NormalizationUnit(Unit):
 
     Members
     -------
-    scores : In(stream)
-        Raw scores, once more, and the end of a head.
-    maxima : In(stream)
-        Each head's maximum; taken with the head's last score.
+    exponentials : In(stream)
+        Exponentials, and the end of a head.
     reciprocals : In(stream)
-        Each head's reciprocal; taken when the head's last score reaches the multiplication.
+        What each head's become probabilities by; taken with its last exponential.
     probabilities : Out(stream)
         Probabilities and the end of a head.
     operators : Out(OPERATORS)
-        The operators; only with `shared`. No score is taken unless they are granted.
+        The operators; only with `shared`. No exponential is taken unless they are granted.
     """
 
     def __init__(self, *, parameters: ElementSerialSoftmaxParameters, shared: bool = False) -> None:
         self.parameters = parameters
         self.shared = shared
+        item = data.StructLayout({"value": parameters.exponential_layout, "last": 1})
         super().__init__(
             {
-                "scores": In(stream.Signature(parameters.element_layout)),
-                "maxima": In(stream.Signature(parameters.maximum_layout)),
+                "exponentials": In(stream.Signature(item)),
                 "reciprocals": In(stream.Signature(parameters.reciprocal_layout)),
                 "probabilities": Out(stream.Signature(parameters.element_layout)),
             }
@@ -72,71 +71,78 @@ class NormalizationUnit(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Subtract, take the exponential, multiply."""
+        """Place the exponentials, multiply."""
         m = Module()
         p = self.parameters
         operators = self.operators if self.shared else self._private_operators(m)
         output = self.probabilities
         move, begins = Signal(), Signal()
-        score, maximum = self.scores.payload, self.maxima.payload
+        payload, reciprocal = self.exponentials.payload, self.reciprocals.payload
         m.d.comb += [
-            begins.eq(self.scores.valid & self.maxima.valid & operators.grant),
-            self.scores.ready.eq(self.maxima.valid & operators.grant & move),
-            self.maxima.ready.eq(begins & score.last & move),
+            move.eq(~output.valid | output.ready),
+            begins.eq(self.exponentials.valid & self.reciprocals.valid & operators.grant),
+            self.exponentials.ready.eq(self.reciprocals.valid & operators.grant & move),
+            self.reciprocals.ready.eq(begins & payload.last & move),
         ]
+        code = self._placed(m, begins & move)
 
-        # x - m is x + (-m); the register before the adder cuts the path from the score buffer.
-        minuend = Signal(BINARY16.layout, reset_less=True)
-        subtrahend = Signal(BINARY16.layout, reset_less=True)
-        stages = p.stages + p.multiply_stages
-        # What accompanies a score beside the operators, a bit a stage.
+        # What a product is made of, in registers: a number without its sign, and the reciprocal.
+        magnitude = Signal(BINARY16.width - 1, reset_less=True)
+        mantissa = Signal(len(reciprocal.mantissa), reset_less=True)
+        undefined = Signal(reset_less=True)
+        stages = 1 + p.multiply_stages
+        # What accompanies an exponential beside the operators, a bit a stage.
         valid, last = Signal(stages), Signal(stages, reset_less=True)
-        undefined = Signal(p.stages, reset_less=True)
-        # The last stage may be emptied while the others wait for a reciprocal.
-        with m.If(output.ready):
-            m.d.sync += valid[-1].eq(0)
         with m.If(move):
             m.d.sync += [
-                minuend.eq(score.value),
-                subtrahend.eq(maximum.value),
+                magnitude.eq(code),
+                mantissa.eq(reciprocal.mantissa),
+                undefined.eq(reciprocal.undefined),
                 valid.eq(Cat(begins, valid)),
-                last.eq(Cat(score.last, last)),
-                undefined.eq(Cat(maximum.undefined, undefined)),
+                last.eq(Cat(payload.last, last)),
             ]
-
-        # The sum comes after the maximum: the first scores of a head may be here before it.
-        reciprocal = self.reciprocals.payload
-        due = valid[p.stages - 1]
-        missing = due & ~self.reciprocals.valid
-        nan = undefined[-1]
         m.d.comb += [
-            move.eq((~output.valid | output.ready) & ~missing),
-            self.reciprocals.ready.eq(due & last[p.stages - 1] & move),
-            operators.request.eq(self.scores.valid & self.maxima.valid),
+            operators.request.eq(self.exponentials.valid & self.reciprocals.valid),
             operators.busy.eq(valid.any()),
             operators.enable.eq(move),
-            operators.add.a.eq(minuend),
-            operators.add.b.eq(subtrahend),
-            operators.add.b.sign.eq(~subtrahend.sign),
-            # Without a register of its own: the operators' stages follow each other.
-            operators.exp.a.eq(operators.add.result),
-            operators.multiply.a.eq(operators.exp.result),
+            Value.cast(operators.multiply.a).eq(magnitude),
             # A head without a softmax is multiplied by a NaN.
-            operators.multiply.b.mantissa.eq(reciprocal.mantissa | nan),
-            operators.multiply.b.exponent.eq(reciprocal.exponent | nan.replicate(5)),
+            operators.multiply.b.mantissa.eq(mantissa | undefined),
+            operators.multiply.b.exponent.eq(RECIPROCAL_EXPONENT | undefined.replicate(5)),
             output.valid.eq(valid[-1]),
             output.payload.value.eq(operators.multiply.result),
             output.payload.last.eq(last[-1]),
         ]
         return m
 
+    def _placed(self, m: Module, takes: Value) -> Value:
+        """Return an exponential's code, in which its head's later rises and its sum are counted.
+
+        The exponent code rises as the largest power of two did when the exponentials came.
+        """
+        payload = self.exponentials.payload
+        exponential = payload.value
+        shape = self.parameters.scale_shape
+        first, before = Signal(init=1), Signal(shape, reset_less=True)
+        here, placed = Signal(shape), Signal(shape)
+        falls = ~exponential.rises
+        # Up by the distance, or down: its complement, and a one that comes in below.
+        distance = exponential.distance ^ falls.replicate(len(exponential.distance))
+        signs = falls.replicate(len(here) - len(distance))
+        total = prefix_sum(m, Cat(Const(1, 1), here), Cat(falls, distance, signs))
+        m.d.comb += [
+            here.eq(Mux(first, self.reciprocals.payload.scale, before)),
+            placed.eq(total[1 : len(here) + 1]),
+        ]
+        with m.If(takes):
+            m.d.sync += [first.eq(payload.last), before.eq(Mux(exponential.rises, placed, here))]
+        # Below exponent code 2 a product with a reciprocal is less than half the smallest number.
+        lives = ~placed[-1] & placed[1:-1].any()
+        code = Cat(exponential.mantissa, placed[: BINARY16.exponent_bits])
+        return code & lives.replicate(len(code))
+
     def _private_operators(self, m: Module) -> Any:
         """Return operators of the unit itself."""
-        p = self.parameters
-        return private_operators(
-            m,
-            OPERATORS,
-            add=FloatAdd(stages=p.subtract_stages, enable=True),
-            exp=FloatExp(domain=Domain.NONPOSITIVE, stages=p.exp_stages, enable=True),
-            multiply=FloatMultiply(extra_bits=EXTRA_BITS, stages=p.multiply_stages, enable=True),
-        )
+        stages = self.parameters.multiply_stages
+        multiply = FloatMultiply(extra_bits=EXTRA_BITS, stages=stages, enable=True)
+        return private_operators(m, OPERATORS, multiply=multiply)

@@ -1,43 +1,33 @@
-"""The reduction unit: a head's maximum and sum of exponentials, one score a cycle.
+"""The reduction unit: a head's exponentials and the reciprocal of their sum, one score a cycle.
 
-The reduction of the paper's Figure 6: a comparator finds the maximum while a tile of scores
-waits in a FIFO; then the tile's scores leave for the exponential while the next tile enters.
+The reduction of the paper's Figure 6. Scores are in units of powers of two, so the integer part of
+a maximum is enough to subtract: what is left in the exponentials is a mantissa and a distance, and
+a sum follows a larger maximum by a shift.
 """
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value, ValueLike
-from amaranth.lib import data, stream
+from amaranth.hdl import Cat, Module, Signal, Value, signed
+from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.delay_line import delay_line
-from hdl.arith.float_add import FloatAdd
-from hdl.arith.float_exp import Domain, FloatExp
-from hdl.arith.float_format import BINARY16
-from hdl.memory.memory_fifo import MemoryFifo
+from hdl.arith.float_exp2 import WHOLE_BITS, FloatExp2
+from hdl.arith.prefix_sum import prefix_sum
 from hdl.unit import Unit
 from hdl.veda.functions.exponential_sum import ExponentialSum
-from hdl.veda.functions.softmax_parameters import ElementSerialSoftmaxParameters
-
-
-def order_key(code: ValueLike) -> Value:
-    """Return an unsigned number in the order of FP16 codes: -0 below +0, NaNs at the ends."""
-    code = Value.cast(code)
-    return Cat(code[:-1] ^ code[-1].replicate(len(code) - 1), ~code[-1])
+from hdl.veda.functions.softmax_parameters import (
+    DISTANCE_BITS,
+    ElementSerialSoftmaxParameters,
+)
 
 
 class ReductionUnit(Unit):
-    """Find the maximum and the reciprocal of the sum of exponentials of heads of scores.
+    """Give the exponentials of heads of scores, and the reciprocal of each head's sum.
 
-    The maximum takes effect at the end of a tile. A tile that raises it has to rescale the earlier
-    sum by ``exp(m - m')``. The exponential unit has no cycle to spare for that; but the exponential
-    of the tile's maximum is known to be 1. So the tile's first place takes the factor, and the
-    first score comes in the place of the maximum.
-
-    **Latency** the last score leaves its tile ``tile + 1`` cycles after it came, at most, and its
-    head's maximum is there; the reciprocal follows ``binades + stages + 19`` cycles later.
-    **Throughput** one score a cycle; a last tile that raises the maximum and is shorter than 26
-    scores takes 26 cycles, and a head takes at least ``binades + 15``.
+    **Latency** `exponential_cycles` from a score to its exponential; ``exp_stages + 4 +
+    division_cycles`` from a head's last score to the reciprocal. **Throughput** one score a cycle;
+    a head takes at least `division_cycles` + 1. Nothing inside waits.
 
     **Numerics** as in `ElementSerialSoftmax`.
 
@@ -50,10 +40,10 @@ class ReductionUnit(Unit):
     -------
     scores : In(stream)
         Scores and the end of a head.
-    maximum_strobe, maximum : Out
-        A head's maximum, for one cycle; the user has room.
+    exponential_strobe, exponential, exponential_last : Out
+        A score's exponential, and the end of a head, for one cycle; the user has room.
     reciprocal_strobe, reciprocal : Out
-        The reciprocal of its sum, for one cycle; the user has room.
+        What a head's exponentials become probabilities by, for one cycle; the user has room.
     flags : Out(struct)
         What has happened since reset or `clear_flags`.
     clear_flags : In(1)
@@ -65,8 +55,9 @@ class ReductionUnit(Unit):
         super().__init__(
             {
                 "scores": In(stream.Signature(parameters.element_layout)),
-                "maximum_strobe": Out(1),
-                "maximum": Out(parameters.maximum_layout),
+                "exponential_strobe": Out(1),
+                "exponential": Out(parameters.exponential_layout),
+                "exponential_last": Out(1),
                 "reciprocal_strobe": Out(1),
                 "reciprocal": Out(parameters.reciprocal_layout),
                 "flags": Out(parameters.flags_layout),
@@ -75,152 +66,111 @@ class ReductionUnit(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Fill tiles, empty tiles."""
+        """Take scores, find their exponentials' distances, add."""
         m = Module()
         p = self.parameters
-        waiting = data.StructLayout({"value": BINARY16.layout, "end": 1, "last": 1})
-        tile = data.StructLayout({"maximum": p.maximum_layout, "rises": 1})
-        # A tile's maximum leaves its FIFO two cycles after the tile's last element has come.
-        m.submodules.elements = elements = MemoryFifo(shape=waiting, depth=p.tile + 2)
-        # A head may end in a short tile: while a whole one leaves, two more can be complete.
-        m.submodules.tiles = tiles = MemoryFifo(shape=tile, depth=2)
-        self._fill(m, elements.source, tiles.source)
-        self._empty(m, elements.sink, tiles.sink)
+        m.submodules.total = total = ExponentialSum(parameters=p)
+        # Only a head's last score waits, for the division of the head before.
+        busy = Signal(range(p.division_cycles + 1))
+        score, take = self.scores.payload, Signal()
+        m.d.comb += [
+            self.scores.ready.eq(~(score.last & busy.any())),
+            take.eq(self.scores.valid & self.scores.ready),
+        ]
+        with m.If(take & score.last):
+            m.d.sync += busy.eq(p.division_cycles)
+        with m.Elif(busy.any()):
+            m.d.sync += busy.eq(busy - 1)
+
+        nothing, undefined = self._judge(m, take)
+        m.submodules.exp = exp = FloatExp2(stages=p.exp_stages)
+        m.d.comb += exp.a.eq(score.value)
+        # What accompanies a score through the exponential unit.
+        strobe = delay_line(m, take, p.exp_stages, name="strobe", reset=True)[-1]
+        marks = Cat(nothing, score.last, undefined)
+        nothing, last, undefined = delay_line(m, marks, p.exp_stages, name="marks")[-1]
+        distance, rises = self._distance(m, strobe, exp.whole, nothing, last)
+
+        behind = Signal()
+        mantissa, marks = Signal(len(exp.mantissa), reset_less=True), Signal(2, reset_less=True)
+        m.d.sync += [
+            behind.eq(strobe),
+            mantissa.eq(exp.mantissa),
+            marks.eq(Cat(last, undefined)),
+        ]
+        m.d.comb += [
+            self.exponential_strobe.eq(behind),
+            self.exponential.mantissa.eq(mantissa),
+            self.exponential.distance.eq(distance),
+            self.exponential.rises.eq(rises),
+            self.exponential_last.eq(marks[0]),
+            total.strobe.eq(behind),
+            total.exponential.eq(self.exponential),
+            Cat(total.last, total.undefined).eq(marks),
+            self.reciprocal_strobe.eq(total.strobe_out),
+            self.reciprocal.eq(total.reciprocal),
+        ]
         return m
 
-    def _fill(self, m: Module, elements: Any, tiles: Any) -> None:
-        """Compare each score with the largest so far and let it wait."""
-        p = self.parameters
+    def _judge(self, m: Module, take: Value) -> tuple[Value, Value]:
+        """Return whether a score is no number, and whether its head so far has no softmax."""
         score = self.scores.payload
-        begins, first_tile = Signal(init=1), Signal(init=1)
-        running = Signal(BINARY16.layout, reset_less=True)
-        nan_before, rose_before = Signal(reset_less=True), Signal(reset_less=True)
-        place = Signal(range(p.tile))
-
-        # Two unsigned numbers are compared, not two floating-point ones.
-        greater = order_key(score.value) > order_key(running)
-        nan = score.value.exponent.all() & score.value.mantissa.any()
-        maximum = Signal(BINARY16.layout)
-        nans, rises, end, take = Signal(), Signal(), Signal(), Signal()
+        # A head needs a finite score, and neither a NaN nor +inf.
+        nan_before, infinite_before = Signal(reset_less=True), Signal(reset_less=True)
+        number_before, begins = Signal(reset_less=True), Signal(init=1)
+        nothing = score.value.exponent.all()
+        nan = nothing & score.value.mantissa.any()
+        nans, infinite, numbers, none = Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
-            maximum.eq(Mux(begins | greater, score.value, running)),
             nans.eq(nan | (nan_before & ~begins)),
-            rises.eq(~first_tile & (greater | rose_before)),
-            end.eq(score.last | (place == p.tile - 1)),
-            # A score waits for room in both, though only a tile's last needs the second: what it is
-            # does not decide whether it is taken.
-            self.scores.ready.eq(elements.ready & tiles.ready),
-            take.eq(self.scores.valid & self.scores.ready),
-            elements.valid.eq(take),
-            elements.payload.eq(Cat(Value.cast(score.value), end, score.last)),
-            tiles.valid.eq(take & end),
-            tiles.payload.maximum.value.eq(maximum),
-            tiles.payload.maximum.undefined.eq(nans | maximum.exponent.all()),
-            tiles.payload.rises.eq(rises),
+            infinite.eq((nothing & ~score.value.sign) | (infinite_before & ~begins)),
+            numbers.eq(~nothing | (number_before & ~begins)),
+            none.eq(infinite | ~numbers),
         ]
         with m.If(take):
             m.d.sync += [
-                running.eq(maximum),
                 begins.eq(score.last),
                 nan_before.eq(nans),
-                rose_before.eq(rises & ~end),
-                place.eq(place + 1),
+                infinite_before.eq(infinite),
+                number_before.eq(numbers),
             ]
-            with m.If(end):
-                m.d.sync += [first_tile.eq(score.last), place.eq(0)]
         # Sticky, and set by preference: a clear in the same cycle loses no head.
         ends = take & score.last
         m.d.sync += [
             self.flags.nan.eq((self.flags.nan & ~self.clear_flags) | (ends & nans)),
             self.flags.infinite.eq(
-                (self.flags.infinite & ~self.clear_flags) | (ends & ~nans & maximum.exponent.all())
+                (self.flags.infinite & ~self.clear_flags) | (ends & ~nans & none)
             ),
         ]
+        return nothing, nans | none
 
-    def _empty(self, m: Module, elements: Any, tiles: Any) -> None:
-        """Take the exponentials of a tile's scores and add them."""
-        p = self.parameters
-        m.submodules.total = total = ExponentialSum(parameters=p)
-        element, tile = elements.payload, tiles.payload
-        first_of_tile, first_of_head = Signal(init=1), Signal(init=1)
-        # Cycles until the sum may take over, and until the divisor may be replaced.
-        pause, busy = Signal(range(total.rescale_cycles)), Signal(6)
-        pause_next = Signal.like(pause)
+    def _distance(
+        self, m: Module, strobe: Value, whole: Value, nothing: Value, last: Value
+    ) -> tuple[Value, Value]:
+        """Return, a cycle later, a power's distance from the largest so far, and if it is above."""
+        largest, empty = Signal(signed(WHOLE_BITS), reset_less=True), Signal(init=1)
+        # One sum serves both: `whole - largest - 1` is not negative where the power rises, and its
+        # complement is `largest - whole`, the distance, where it does not.
+        width = WHOLE_BITS + 1
+        step = prefix_sum(m, _extended(whole, width), _extended(~largest, width))[:width]
+        rises = ~nothing & (empty | ~step[-1])
+        with m.If(strobe):
+            m.d.sync += empty.eq(last | (empty & nothing))
+        with m.If(strobe & rises):
+            m.d.sync += largest.eq(whole)
+        known, rises_known = Signal(width, reset_less=True), Signal(reset_less=True)
+        apart = Signal(reset_less=True)
+        # A head's first number rises above all that came before, which was nothing.
+        m.d.sync += [known.eq(step), rises_known.eq(rises), apart.eq(empty | nothing)]
 
-        take, rescale = Signal(), Signal()
-        # Only these replace what the sum's divider, or its earlier sum, still holds.
-        replaces = element.last | (first_of_tile & ~first_of_head)
-        blocked = (first_of_tile & pause.any()) | (replaces & busy.any())
-        m.d.comb += [
-            take.eq(elements.valid & tiles.valid & ~blocked),
-            rescale.eq(first_of_tile & tile.rises),
-            elements.ready.eq(tiles.valid & ~blocked),
-            tiles.ready.eq(take & element.end),
-            self.maximum_strobe.eq(take & element.last),
-            self.maximum.eq(tile.maximum),
-            pause_next.eq(Mux(pause.any(), pause - 1, 0)),
-        ]
-        m.d.sync += [pause.eq(pause_next), busy.eq(Mux(busy.any(), busy - 1, 0))]
-        with m.If(take):
-            m.d.sync += [first_of_tile.eq(element.end), first_of_head.eq(element.last)]
-            # A tile that takes up an earlier sum needs a bit's time for each of the factor's.
-            with m.If(first_of_tile):
-                m.d.comb += pause_next.eq(~first_of_head)
-            with m.If(rescale):
-                m.d.comb += pause_next.eq(total.rescale_cycles - 1)
-            with m.If(element.last):
-                m.d.sync += busy.eq(pause_next + total.reciprocal_cycles(p))
+        gap = known ^ (~rises_known).replicate(width)
+        near = gap[:DISTANCE_BITS]
+        far = apart | gap[DISTANCE_BITS:].any() | (rises_known & near.all())
+        distance = Signal(DISTANCE_BITS)
+        m.d.comb += distance.eq((near + rises_known) | far.replicate(DISTANCE_BITS))
+        return distance, rises_known
 
-        difference = self._difference(m, element, tile, take, first_of_tile, rescale)
-        m.submodules.exp = exp = FloatExp(domain=Domain.NONPOSITIVE, stages=p.exp_stages)
-        m.d.comb += [
-            exp.a.eq(difference),
-            total.exponential.eq(exp.result),
-            self.reciprocal_strobe.eq(total.strobe_out),
-            self.reciprocal.eq(total.reciprocal),
-        ]
-        # What accompanies an element through the subtractor and the exponential unit.
-        strobe = delay_line(m, take, p.stages, name="strobe", reset=True)[-1]
-        places = Cat(first_of_tile, element.last, rescale)
-        places = delay_line(m, places, p.stages, name="places")[-1]
-        m.d.comb += [
-            total.strobe.eq(strobe),
-            Cat(total.first_of_tile, total.last, total.rescale).eq(places),
-        ]
 
-    def _difference(
-        self,
-        m: Module,
-        element: Any,
-        tile: Any,
-        take: Value,
-        first_of_tile: Value,
-        rescale: Value,
-    ) -> Value:
-        """Return an element less its tile's maximum; or, to rescale, the old maximum less the new.
-
-        The exponential of the maximum itself is known to be one. Where the first place of a tile is
-        needed for the factor, its score waits, and comes in the place of the maximum.
-        """
-        # Behind a tile's last element this register still holds the tile's maximum.
-        maximum = Signal(BINARY16.layout, reset_less=True)
-        minuend = Signal(BINARY16.layout, reset_less=True)
-        first, first_pending = Signal(BINARY16.layout, reset_less=True), Signal()
-        is_maximum = Value.cast(element.value) == Value.cast(tile.maximum.value)
-        swapped = Mux(first_pending & is_maximum, first, element.value)
-        m.d.sync += minuend.eq(Mux(rescale, maximum, swapped))
-        with m.If(take):
-            m.d.sync += [
-                maximum.eq(tile.maximum.value),
-                first_pending.eq(first_pending & ~is_maximum),
-            ]
-            # If the first score is the maximum, the factor has taken the right place already.
-            with m.If(first_of_tile):
-                m.d.sync += [first.eq(element.value), first_pending.eq(rescale & ~is_maximum)]
-        m.submodules.subtract = subtract = FloatAdd(stages=self.parameters.subtract_stages)
-        m.d.comb += [
-            subtract.a.eq(minuend),
-            subtract.b.eq(maximum),
-            subtract.b.sign.eq(~maximum.sign),
-        ]
-        return subtract.result
+def _extended(value: Value, width: int) -> Value:
+    """Return a signed value with more bits of its sign."""
+    return Cat(value, value[-1].replicate(width - len(value)))

@@ -2,20 +2,34 @@
 
 from typing import Annotated
 
+from amaranth.hdl import Shape, signed
 from amaranth.lib import data
 from amaranth.utils import ceil_log2
 
+from hdl.arith.float_exp2 import WHOLE_BITS
 from hdl.arith.float_format import BINARY16
-from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object
+from hdl.parameters import Parameters, Range, parameter_object
 
 SUM_FRACTION = 24
-"""Fraction bits of a sum of exponentials: every FP16 exponential is a multiple of 2**-24."""
+"""Fraction bits of a sum of exponentials, of which the largest is from 1 to 2."""
+
+DISTANCE_BITS = 5
+"""Bits of a distance of powers of two."""
+
+FAR = (1 << DISTANCE_BITS) - 1
+"""A distance of as many powers of two or more: nothing is left of the smaller exponential."""
 
 DIVISOR_BITS = 16
 """Leading bits of a sum that its reciprocal is taken of."""
 
 RECIPROCAL_FRACTION = 14
 """Digits of a reciprocal after its first, which is 1 if the sum is a power of two."""
+
+RECIPROCAL_EXPONENT = 2
+"""Exponent code of every reciprocal; the rest of its power of two is in its head's scale."""
+
+ONE = 2 * BINARY16.bias - RECIPROCAL_EXPONENT
+"""The exponent code of an exponential whose product with a reciprocal is from 1 to 2."""
 
 
 @parameter_object
@@ -25,13 +39,11 @@ class ElementSerialSoftmaxParameters(Parameters):
     Parameters
     ----------
     capacity : int
-        Scores of a head at most; the reciprocal of a larger sum would be subnormal.
-    tile : int
-        Scores after which the running maximum takes effect.
+        Scores of a head at most.
     heads : int
-        Heads of raw scores that the score buffer holds.
-    subtract_stages, exp_stages, multiply_stages : int
-        Pipeline stages of the subtractors, of the exponential units, and of the multiplier.
+        Heads of exponentials that the buffer holds.
+    exp_stages, multiply_stages : int
+        Pipeline stages of the exponential unit and of the multiplier.
 
     Raises
     ------
@@ -40,21 +52,14 @@ class ElementSerialSoftmaxParameters(Parameters):
     """
 
     capacity: Annotated[int, Range(2, 16384, "scores")] = 4096
-    tile: Annotated[int, PowerOfTwo(2, 64, "scores")] = 32
     heads: Annotated[int, Range(1, 64, "heads")] = 4
-    subtract_stages: Annotated[int, Range(1, 4, "stages")] = 2
-    exp_stages: Annotated[int, Range(1, 7, "stages")] = 5
+    exp_stages: Annotated[int, Range(1, 3, "stages")] = 3
     multiply_stages: Annotated[int, Range(1, 4, "stages")] = 2
 
     @property
-    def stages(self) -> int:
-        """Pipeline stages from a score to its exponential, that of the operands included."""
-        return 1 + self.subtract_stages + self.exp_stages
-
-    @property
     def sum_width(self) -> int:
-        """Bits of a sum of exponentials, each at most 1."""
-        # The maximum's exponential is 1, and there are `capacity` of them at most.
+        """Bits of a sum of exponentials, each below 2."""
+        # The maximum's exponential is below 2, and there are `capacity` of them at most.
         return self.binades + 1 + SUM_FRACTION
 
     @property
@@ -63,9 +68,24 @@ class ElementSerialSoftmaxParameters(Parameters):
         return ceil_log2(self.capacity)
 
     @property
+    def division_cycles(self) -> int:
+        """Cycles from a complete sum to its reciprocal, in which no other sum may be complete."""
+        return self.binades + RECIPROCAL_FRACTION + 1
+
+    @property
     def element_layout(self) -> data.StructLayout:
         """A score or a probability, FP16."""
         return data.StructLayout({"value": BINARY16.layout, "last": 1})
+
+    @property
+    def exponential_layout(self) -> data.StructLayout:
+        """An exponential: its mantissa, and its distance from the largest power of two so far.
+
+        Where it `rises` above that, the distance is how far; of `FAR` it is as much or more.
+        """
+        return data.StructLayout(
+            {"mantissa": BINARY16.mantissa_bits, "distance": DISTANCE_BITS, "rises": 1}
+        )
 
     @property
     def length_shape(self) -> range:
@@ -81,14 +101,22 @@ class ElementSerialSoftmaxParameters(Parameters):
         return data.StructLayout({"values": self.lanes_layout(lanes), "last": 1})
 
     @property
-    def maximum_layout(self) -> data.StructLayout:
-        """What the normalisation subtracts, and whether the head has no softmax."""
-        return data.StructLayout({"value": BINARY16.layout, "undefined": 1})
+    def scale_shape(self) -> Shape:
+        """Shape of an exponent code that all powers of two of a head have been taken from."""
+        # They rise by no more than from the smallest FP16 number to the largest, or by `FAR` each.
+        return signed(min(WHOLE_BITS, (FAR * self.capacity).bit_length()) + 1)
 
     @property
     def reciprocal_layout(self) -> data.StructLayout:
-        """``1 / sum`` as an FP16 number with a longer mantissa, without its sign."""
-        return data.StructLayout({"mantissa": RECIPROCAL_FRACTION - 1, "exponent": 5})
+        """What a head's exponentials become probabilities by.
+
+        `mantissa`: of the reciprocal of their sum, with `RECIPROCAL_FRACTION` digits. `scale`: the
+        exponent code of the product of the head's first exponential, before it rises. `undefined`:
+        the head has no softmax.
+        """
+        return data.StructLayout(
+            {"mantissa": RECIPROCAL_FRACTION - 1, "scale": self.scale_shape, "undefined": 1}
+        )
 
     @property
     def flags_layout(self) -> data.StructLayout:

@@ -38,7 +38,7 @@ class SpecialFunctionUnitParameters(Parameters):
     ----------
     lanes : int
         Heads in lock-step. Each lane has a softmax; the first one's shares its operators.
-    capacity, tile, heads : int
+    capacity, heads : int
         As in `ElementSerialSoftmaxParameters`.
     width : int
         Elements of a vector to normalise at most.
@@ -61,7 +61,6 @@ class SpecialFunctionUnitParameters(Parameters):
 
     lanes: Annotated[int, Range(1, 16, "heads")] = 1
     capacity: Annotated[int, As(ElementSerialSoftmaxParameters)] = 4096
-    tile: Annotated[int, As(ElementSerialSoftmaxParameters)] = 32
     heads: Annotated[int, As(ElementSerialSoftmaxParameters)] = 4
     width: Annotated[int, Range(2, 65536, "elements")] = 4096
     rms: bool = True
@@ -76,10 +75,9 @@ class SpecialFunctionUnitParameters(Parameters):
         """Dimensions of a lane's softmax."""
         return ElementSerialSoftmaxParameters(
             capacity=self.capacity,
-            tile=self.tile,
             heads=self.heads,
-            subtract_stages=self.step_stages,
-            exp_stages=self.exp_stages,
+            # The softmax's exponentials have no multiplication, and three stages at most.
+            exp_stages=min(self.exp_stages, 3),
             multiply_stages=self.step_stages,
         )
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from golden.arith.float_values import codes
 from golden.llm import open_trace
-from golden.veda.functions.element_serial_softmax import softmax
+from golden.veda.functions.element_serial_softmax import LOG2_E, softmax
 from hdl.veda.functions.element_serial_softmax import ElementSerialSoftmaxParameters
 from testbenches.bench import catalog_parameters, context
 from testbenches.streams import read
@@ -27,12 +27,12 @@ def prepare(p: ElementSerialSoftmaxParameters) -> None:
 
 
 def real_heads(p: ElementSerialSoftmaxParameters, lengths: int) -> Heads:
-    """Return scores of SmolLM2: for every head, queries spread over the text."""
+    """Return scores of SmolLM2, to the base 2: for every head, queries spread over the text."""
     trace = open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
     heads = []
     for layer in LAYERS:
         for head in range(trace.heads):
-            scores = trace.attention_trace(layer, head).scores
+            scores = trace.attention_trace(layer, head).scores * LOG2_E
             longest = min(p.capacity, TOKENS)
             for length in np.linspace(1, longest, lengths + head % 2).astype(int):
                 heads.append(codes(scores[length - 1, :length]))
@@ -40,24 +40,22 @@ def real_heads(p: ElementSerialSoftmaxParameters, lengths: int) -> Heads:
 
 
 def edge_heads(p: ElementSerialSoftmaxParameters) -> Heads:
-    """Return what the arithmetic could stumble over, and lengths around whole tiles."""
-    n = min(p.capacity, 5 * p.tile + 1)
-    ramp = codes(np.linspace(-12, 12, n))
-    steps = codes(np.arange(n) // p.tile * 0.37)
+    """Return what the arithmetic could stumble over: rises and distances of every size."""
+    n = min(p.capacity, 161)
     mixed = codes(np.random.default_rng(n).normal(0, 3, n))
-    # Each tile falls and begins above the one before; then a head whose first score is its maximum.
-    saw = codes(np.arange(n) // p.tile - np.arange(n) % p.tile / 64)
+    ramp, saw = np.linspace(-17, 17, n), np.arange(n) // 4 * 5.0 - np.arange(n) % 4
     # The sum's reciprocal is a power of two, so that subnormal results are ties.
-    ties = codes(np.array([0, 0, -16.6, -16.2, -15.9, -15.6, -15.3, -14.9]))
-    # One of the products lies above a tie by its very last bit.
-    near = [[0, 0xC205, 0xBF5D, 0xC07A], [0, 0xC22A, 0xC218, 0xC365], [0, 0xC2BC, 0xBCEF, 0xC3F0]]
-    heads = [saw, codes(-np.arange(p.tile) / 8), ties, *(np.array(head) for head in near)]
+    ties = codes(np.array([0, -24, -23, -22.6, -22.4, -21, -16, -25]))
+    # Powers at every distance on either side of a maximum, with and without a mantissa.
+    heads = [codes(np.array([0, -d, d - 0.5, d, 2 * d + 0.25])) for d in range(1, 34)]
+    heads += [codes(np.array([d, 0.75, 2 * d + 1.5])) for d in (-29, -30, -31, -32, -33)]
+    heads += [codes(saw), codes(saw[::-1]), codes(-np.arange(n) / 8), ties, codes(ramp * 8)]
     heads += [np.full(n, value, np.uint16) for value in (0, 0x8000, LARGEST, LOWEST, 0x3C00, 1)]
     heads += [np.array([value], np.uint16) for value in (0, LARGEST, LOWEST, 1, 0x8001, 0xC2F1)]
-    heads += [ramp, ramp[::-1], steps, steps[::-1], np.where(mixed < 0x8000, 0, mixed)]
-    for length in {p.tile - 1, p.tile, p.tile + 1, 2 * p.tile, 2 * p.tile + 1, 3 * p.tile - 1}:
+    heads += [codes(ramp), codes(ramp[::-1]), np.where(mixed < 0x8000, 0, mixed)]
+    for length in (1, 2, 3, p.binades + 15, p.binades + 16, p.binades + 17, n):
         heads += [mixed[:length], np.sort(mixed.view(np.float16))[:length].view(np.uint16)]
-    for place in {min(place, n - 1) for place in (0, 1, p.tile - 1, p.tile, n - 1)}:
+    for place in {min(place, n - 1) for place in (0, 1, 3, n - 1)}:
         one = np.full(n, LOWEST, np.uint16)
         one[place] = LARGEST
         masked = mixed.copy()
@@ -68,10 +66,10 @@ def edge_heads(p: ElementSerialSoftmaxParameters) -> Heads:
 
 def undefined_heads(p: ElementSerialSoftmaxParameters) -> dict[str, Heads]:
     """Return heads that have no softmax, by the flag that they raise."""
-    n = min(p.capacity, 3 * p.tile + 2)
+    n = min(p.capacity, 98)
     base = codes(np.random.default_rng(n).normal(0, 3, n))
     nan, infinite = [], [np.full(n, MINUS_INFINITY, np.uint16), np.array([INFINITY], np.uint16)]
-    for place in {min(place, n - 1) for place in (0, p.tile - 1, p.tile, n - 1)}:
+    for place in {min(place, n - 1) for place in (0, 3, 31, n - 1)}:
         for value in (NAN, 0xFE00, 0x7C01, 0xFFFF):
             nan.append(base.copy())
             nan[-1][place] = value
@@ -82,8 +80,8 @@ def undefined_heads(p: ElementSerialSoftmaxParameters) -> dict[str, Heads]:
 
 def random_heads(rng: np.random.Generator, p: ElementSerialSoftmaxParameters, count: int) -> Heads:
     """Return heads of random lengths and spreads, very short ones often enough; some rise."""
-    lengths = rng.integers(1, min(p.capacity, 6 * p.tile) + 1, count)
-    lengths[::3] = rng.integers(1, min(p.capacity, p.tile + 2) + 1, len(lengths[::3]))
+    lengths = rng.integers(1, min(p.capacity, 192) + 1, count)
+    lengths[::3] = rng.integers(1, min(p.capacity, 34) + 1, len(lengths[::3]))
     heads = []
     for index, length in enumerate(lengths):
         scores = rng.normal(0, 2.0 ** rng.uniform(-8, 6), length)
@@ -128,26 +126,25 @@ async def full_rate(dut: Any) -> None:
     p = catalog_parameters()
     bench = bench_for(dut, "full_rate")
     rng = bench.bench.numpy_rng
-    whole = min(p.capacity, 512) // p.tile * p.tile or p.capacity
-    lengths = [whole, whole - 1, max(whole - p.tile, 0) + 1, whole]
-    # The maximum in the first tile: no tile rescales.
+    whole = min(p.capacity, 512)
+    lengths = [whole, whole - 1, whole - whole // 16, whole]
     heads = [codes(rng.normal(0, 2, length)) for length in lengths]
-    for head in heads:
-        head[0] = codes(np.array(20.0))
+    # One head rises all the way: what follows the maximum costs nothing.
+    heads[1] = np.sort(heads[1].view(np.float16)).view(np.uint16)
     cycles = await run_heads(bench, heads)
     # Bound: one score a cycle, and at first the head that must be complete, and the latency.
     ideal = sum(lengths) + lengths[0]
-    # Shorter heads take longer than their scores.
-    if p.tile >= 32 and min(lengths) >= p.binades + 15:
-        # The documented latency, from last score to first probability, overlaps a cycle of each.
-        latency = p.tile + p.binades + p.stages + 22 + p.multiply_stages
+    # From last score to first probability; shorter heads take longer than their scores.
+    latency = p.exp_stages + p.binades + p.multiply_stages + 22
+    if min(lengths) >= latency:
+        # The documented latency overlaps a cycle of each.
         bench.bench.compare("cycles", np.array([ideal + latency - 1]), np.array([cycles]))
     bench.bench.record(cycles=cycles, ideal_cycles=ideal)
 
 
 @cocotb.test()
 async def edges(dut: Any) -> None:
-    """Equal scores, one score, extreme and masked scores, whole tiles and one more or less."""
+    """Equal scores, one score, extreme and masked scores, every distance, short heads."""
     bench = bench_for(dut, "edges")
     await run_heads(bench, edge_heads(catalog_parameters()))
     assert read(dut.flags) == 0
@@ -176,7 +173,7 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
     """Random heads under every pair of pause patterns."""
     bench = bench_for(dut, f"stalls {source} {sink}", source, sink)
     p = catalog_parameters()
-    count = 40 if p.tile < 16 else 6
+    count = 40 if p.capacity < 64 else 6
     await run_heads(bench, random_heads(bench.bench.numpy_rng, p, count))
 
 
@@ -186,11 +183,11 @@ async def resets(dut: Any) -> None:
     p = catalog_parameters()
     bench = bench_for(dut, "resets", "random", "bursty")
     heads = random_heads(bench.bench.numpy_rng, p, 12)
-    await bench.disturb(elements_of(heads), times=12, longest=12 * p.tile)
+    await bench.disturb(elements_of(heads), times=12, longest=min(12 * p.capacity, 384))
     await run_heads(bench, heads)
     # Rising heads leave most behind; a falling one has its maximum where that would show.
     rising = [codes(np.arange(p.capacity) / 8)]
-    falling = [codes(-np.arange(min(p.tile, p.capacity)) / 8)]
-    for _ in range(40 if p.tile < 16 else 4):
-        await bench.disturb(elements_of(rising), times=1, longest=24 * p.tile)
+    falling = [codes(-np.arange(4) / 8)]
+    for _ in range(40 if p.capacity < 64 else 4):
+        await bench.disturb(elements_of(rising), times=1, longest=min(4 * p.capacity, 768))
         await run_heads(bench, falling)

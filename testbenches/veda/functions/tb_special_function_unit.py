@@ -291,10 +291,8 @@ async def attention_is_not_disturbed(dut: Any) -> None:
     bench = FunctionsBench(dut, "attention_is_not_disturbed")
     p = bench.p
     rng = bench.bench.numpy_rng
-    whole = min(p.capacity, 256) // p.tile * p.tile
-    # The maximum in the first tile: no tile rescales.
-    heads = softmax_bench.codes(rng.normal(0, 2, (3, p.lanes, whole)))
-    heads[:, :, 0] = softmax_bench.codes(np.array(20.0))
+    whole = min(p.capacity, 256)
+    heads = softmax_bench.codes(rng.normal(0, 2, (p.heads, p.lanes, whole)))
     attention = Work(**{**NOTHING, "heads": list(heads)})
     others = Work(**{**vars(random_work(rng, p, 8)), "heads": []})
     await bench.reset()
@@ -305,11 +303,11 @@ async def attention_is_not_disturbed(dut: Any) -> None:
     # The others come when the first probabilities are under way.
     await bench.wait({"probabilities": 1})
     bench.offer(others)
-    await bench.wait({"probabilities": 3 * whole})
+    await bench.wait({"probabilities": p.heads * whole})
     cycles = np.array([bench.bench.cycle - started])
     bench.bench.compare("cycles of attention", np.array([alone]), cycles)
     await bench.finish(Work(**{**vars(others), "heads": list(heads)}))
-    ideal = 4 * whole
+    ideal = (p.heads + 1) * whole
     bench.bench.record(cycles=alone, ideal_cycles=ideal)
 
 
@@ -383,7 +381,7 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
     bench = FunctionsBench(dut, f"stalls {source} {sink}", source, sink)
     await bench.reset()
     for _ in range(2):
-        scale = 16 if bench.p.tile < 16 and not four_states() else 4
+        scale = 16 if bench.p.capacity < 64 and not four_states() else 4
         await bench.run(random_work(bench.bench.numpy_rng, bench.p, scale))
 
 
@@ -392,7 +390,7 @@ async def resets(dut: Any) -> None:
     """Reset in the middle of work, which leaves nothing behind."""
     bench = FunctionsBench(dut, "resets", "random", "bursty")
     work = random_work(bench.bench.numpy_rng, bench.p, 8)
-    for _ in range(12 if bench.p.tile < 16 and not four_states() else 4):
+    for _ in range(12 if bench.p.capacity < 64 and not four_states() else 4):
         await bench.reset()
         bench.offer(work)
         for _cycle in range(bench.bench.rng.randint(1, 300)):

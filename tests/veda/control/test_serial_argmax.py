@@ -21,7 +21,6 @@ def dimensions(vocabulary: int) -> VedaParameters:
         heads=2,
         kv_heads=2,
         capacity=16,
-        tile=4,
         hidden_size=4,
         feed_forward_size=16,
         vocabulary=vocabulary,
