@@ -137,7 +137,7 @@ UNITS: tuple[Entry, ...] = (
             ),
             # Those of the accelerator: one configuration, one figure.
             "smollm2": SpecialFunctionUnitParameters(
-                lanes=2, capacity=512, heads=2, width=576, divide_digits=0
+                lanes=2, capacity=512, heads=2, width=576, vectors=1, divide_digits=0
             ),
             "paper": SpecialFunctionUnitParameters(heads=2, vectors=1, divide_digits=0),
         },
