@@ -106,7 +106,7 @@ def _norm(x: Near) -> Near:
 
 
 def _product(vector: Near, matrix: Reals) -> Near:
-    """Return vector times matrix; the roundings of sums in FP32 are nothing beside the others."""
+    """Return vector times matrix; the roundings of sums in FP29 are nothing beside the others."""
     off = np.sqrt(np.tensordot(vector.off**2, matrix**2, 1))
     return Near(np.tensordot(vector.value, matrix, 1), off).rounded()
 

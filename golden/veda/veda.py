@@ -22,7 +22,7 @@ def exact_attention(
     """Return softmax(q.K^T).V of each head in float64, and how far the hardware may be from it.
 
     The softmax is to the base 2. A score is off by its rounding to FP16 and by that of its sum in
-    FP32, which scales every probability; a probability is off by that and by what
+    FP29, which scales every probability; a probability is off by that and by what
     `ElementSerialSoftmax` states; an output is off by its probabilities' errors and by its own
     rounding.
 
@@ -42,12 +42,12 @@ def exact_attention(
     outputs = np.einsum("hl,hld->hd", powers, values)
 
     products = np.einsum("hd,hld->hl", abs(queries), abs(keys))
-    off = abs(scores) * 2.0**-11 + products * 2.0**-20 + 2.0**-25
+    off = abs(scores) * 2.0**-11 + products * 2.0**-18 + 2.0**-25
     factor = np.exp2(2 * off.max(axis=1, keepdims=True)) - 1
     away = powers * 2.0**-8 + 2.0**-24
     off = powers * factor + away * (1 + factor)
     lengths = keys.shape[1]
-    bound = np.einsum("hl,hld->hd", off + (powers + off) * lengths * 2.0**-24, abs(values))
+    bound = np.einsum("hl,hld->hd", off + (powers + off) * lengths * 2.0**-22, abs(values))
     return outputs, bound + (abs(outputs) + bound) * 2.0**-11 + 2.0**-25
 
 

@@ -304,6 +304,9 @@ BINARY16 = FloatFormat(exponent_bits=5, mantissa_bits=10, bias=15)
 BINARY32 = FloatFormat(exponent_bits=8, mantissa_bits=23, bias=127)
 """IEEE 754 binary32 (FP32)."""
 
+FP29 = FloatFormat(exponent_bits=7, mantissa_bits=21, bias=63)
+"""The narrowest format that holds every product of two FP16 numbers exactly, as a normal number."""
+
 FP8_E4M3FN = FloatFormat(exponent_bits=4, mantissa_bits=3, bias=7, specials=Specials.NAN_ONLY)
 """OCP FP8 E4M3: largest number 448, no infinity, NaN 0x7F and 0xFF."""
 

@@ -56,7 +56,7 @@ class Veda(Unit):
     costs no cycle.
 
     **Numerics** those of `FlexiblePeArray`, `SpecialFunctionUnit`, `ResidualStream` and
-    `VotingEngine`: whatever leaves a unit is FP16, sums are FP32. The weights of the norms and ``1
+    `VotingEngine`: whatever leaves a unit is FP16, sums are FP29. The weights of the norms and ``1
     / sqrt(head_size)`` belong into the matrices.
 
     Parameters

@@ -14,7 +14,7 @@ from golden.arith.float_multiply import float_multiply
 from golden.arith.float_tree import float_tree
 from golden.arith.float_widening_multiply import float_widening_multiply
 from golden.veda.array import native_sums
-from hdl.arith.float_format import BINARY16, BINARY32, FloatFormat
+from hdl.arith.float_format import BINARY16, FloatFormat
 from hdl.veda.array.array_parameters import ArrayMode, FlexiblePeArrayParameters
 
 Codes = NDArray[np.uint64]
@@ -100,7 +100,7 @@ def inner_products(
     numpy.ndarray
         Shape (beats, planes).
     """
-    if p.sum_format == BINARY32:
+    if p.sum_format in native_sums.FORMATS:
         return native_sums.inner_products(p, vectors, weights, split)
     return emulated_inner_products(p, vectors.astype("u8"), weights.astype("u8"), split)
 
@@ -135,7 +135,7 @@ def outer_product(
 
 def outer_sums(p: FlexiblePeArrayParameters, scalars: NDArray[Any], weights: NDArray[Any]) -> Codes:
     """Return a row of sums before they are rounded, in the format of the sums."""
-    if p.sum_format == BINARY32:
+    if p.sum_format in native_sums.FORMATS:
         return native_sums.outer_sums(p, scalars, weights)
     return emulated_outer_sums(p, scalars.astype("u8"), weights.astype("u8"))
 

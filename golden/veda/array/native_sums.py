@@ -1,8 +1,9 @@
-"""The array's sums in FP32 by the processor's own arithmetic: the same order, many times faster.
+"""The array's sums by the processor's own arithmetic: the same order, many times faster.
 
 A product of two FP16 numbers is exact in FP32, and a sum of such products is a multiple of 2**-48,
 so never subnormal. IEEE 754 leaves nothing open but the code of a NaN: the processor's additions
-are those of `golden.arith.float_add`.
+are those of `golden.arith.float_add`. A format that it does not have is rounded behind an addition
+in float64, whose 53 bits are more than twice the format's: rounding twice is rounding once.
 """
 
 from typing import Any
@@ -10,12 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.arith.float_round import native_codes
-from hdl.arith.float_format import BINARY32
+from golden.arith.float_round import encode, native_codes
+from hdl.arith.float_format import BINARY32, FP29, FloatFormat
 from hdl.veda.array.array_parameters import FlexiblePeArrayParameters
 
 Codes = NDArray[np.uint64]
 Singles = NDArray[np.float32]
+Numbers = NDArray[np.floating]
+
+FORMATS = (BINARY32, FP29)
+"""The formats whose sums are made here."""
 
 MATRIX = 1 << 16
 """Elements from which PyTorch converts, ten times as fast; for fewer its import is not worth it."""
@@ -26,16 +31,16 @@ def inner_products(
 ) -> Codes:
     """Return what `flexible_pe_array.inner_products` does."""
     with np.errstate(invalid="ignore", over="ignore"):
-        terms = singles(vectors) * singles(weights)
+        terms = _summable(p.sum_format, singles(vectors) * singles(weights))
         terms = terms.reshape(-1, p.planes, p.plane_width)
         # Rows and columns are powers of two: the tree over a row and that over the rows are one.
         while terms.shape[-1] > 1:
-            terms = terms[..., 0::2] + terms[..., 1::2]
+            terms = _rounded(p.sum_format, terms[..., 0::2] + terms[..., 1::2])
         planes = terms[..., 0]
         if p.planes == 2:
-            together = planes[:, 0] + planes[:, 1]
+            together = _rounded(p.sum_format, planes[:, 0] + planes[:, 1])
             planes[:, 0] = np.where(split == 1, planes[:, 0], together)
-    return native_codes(BINARY32, planes)
+    return _codes(p.sum_format, planes)
 
 
 def outer_sums(p: FlexiblePeArrayParameters, scalars: NDArray[Any], weights: NDArray[Any]) -> Codes:
@@ -44,16 +49,19 @@ def outer_sums(p: FlexiblePeArrayParameters, scalars: NDArray[Any], weights: NDA
     factors = singles(scalars)[:, :, np.newaxis]
     rows = singles(weights).reshape(elements, p.planes, -1)
     # Partial sum i mod add_stages has element i; one without an element is -0.
-    partial = np.full((p.add_stages, *rows.shape[1:]), -0.0, np.float32)
+    nothing = np.full((p.add_stages, *rows.shape[1:]), -0.0, np.float32)
+    partial = _summable(p.sum_format, nothing)
     with np.errstate(invalid="ignore", over="ignore"):
         for first in range(0, elements, p.add_stages):
             products = rows[first : first + p.add_stages] * factors[first : first + p.add_stages]
             # The first of a partial sum is added to -0, which changes nothing.
-            partial[: len(products)] += products
+            added = partial[: len(products)]
+            added += products
+            _rounded(p.sum_format, added)
         total, *rest = np.roll(partial, -(elements % p.add_stages), axis=0)
         for part in rest:
-            total = total + part
-    return native_codes(BINARY32, total.reshape(columns))
+            total = _rounded(p.sum_format, total + part)
+    return _codes(p.sum_format, total.reshape(columns))
 
 
 def singles(codes: NDArray[Any]) -> Singles:
@@ -64,3 +72,27 @@ def singles(codes: NDArray[Any]) -> Singles:
     import torch
 
     return torch.from_numpy(np.ascontiguousarray(halves)).float().numpy()
+
+
+def _summable(sum_format: FloatFormat, products: Singles) -> Numbers:
+    """Return products in the type in which they are added."""
+    return products if sum_format == BINARY32 else products.astype(np.float64)
+
+
+def _rounded(sum_format: FloatFormat, sums: Numbers) -> Numbers:
+    """Round sums in float64 in place, to nearest, ties to even; those in FP32 are rounded."""
+    if sum_format == BINARY32:
+        return sums
+    drop = 52 - sum_format.mantissa_bits
+    codes = sums.view(np.int64)
+    # A carry out of the mantissa is the exponent's; infinities and quiet NaNs have no bits to drop.
+    codes += (1 << drop - 1) - 1 + (codes >> drop & 1)
+    codes &= -1 << drop
+    return sums
+
+
+def _codes(sum_format: FloatFormat, sums: Numbers) -> Codes:
+    """Return the codes of sums."""
+    if sum_format == BINARY32:
+        return native_codes(BINARY32, sums)
+    return encode(sum_format, sums)

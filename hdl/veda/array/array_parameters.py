@@ -4,9 +4,12 @@ from typing import Annotated
 
 from amaranth.lib import data, enum
 
-from hdl.arith.float_format import BINARY16, BINARY32, NAMED_FORMATS, FloatFormat
+from hdl.arith.float_format import BINARY16, FP29, NAMED_FORMATS, FloatFormat
 from hdl.parameters import Named, Parameters, PowerOfTwo, Range, parameter_object
 from hdl.veda.array.processing_element import require_element
+
+SUM_FORMATS = NAMED_FORMATS | {"fp29": FP29}
+"""The formats of sums that have a name."""
 
 
 class ArrayMode(enum.Enum, shape=1):
@@ -47,7 +50,7 @@ class FlexiblePeArrayParameters(Parameters):
     rows: Annotated[int, PowerOfTwo(2, 16, "rows")] = 8
     columns: Annotated[int, PowerOfTwo(2, 16, "columns")] = 8
     planes: Annotated[int, Range(1, 2, "planes")] = 2
-    sum_format: Annotated[FloatFormat, Named(NAMED_FORMATS)] = BINARY32
+    sum_format: Annotated[FloatFormat, Named(SUM_FORMATS)] = FP29
     multiply_stages: Annotated[int, Range(2, 3, "stages")] = 2
     add_stages: Annotated[int, Range(2, 4, "stages")] = 3
     partial_sums: Annotated[int, PowerOfTwo(2, 1024, "sums")] = 32

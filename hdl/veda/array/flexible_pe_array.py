@@ -47,9 +47,9 @@ class FlexiblePeArray(Unit):
     lasts until the partial sum comes round, up to ``add_stages - 1`` cycles more. A dot product's
     slices are ``add_stages + 2`` cycles apart at least. Beats wait for room, never inside.
 
-    **Numerics** FP16 products exact and sums rounded in `sum_format`, FP32 by default, as in
-    `ProcessingElement`; results rounded to FP16 once more, to nearest, ties to even. With FP32,
-    ``|error| <= (levels + 1 + slices) * 2**-24 * sum(|products|)`` before that rounding for a dot
+    **Numerics** FP16 products exact and sums rounded in `sum_format`, FP29 by default, as in
+    `ProcessingElement`; results rounded to FP16 once more, to nearest, ties to even. With FP29,
+    ``|error| <= (levels + 1 + slices) * 2**-22 * sum(|products|)`` before that rounding for a dot
     product, and with ``elements / add_stages + add_stages`` in the bracket for a row.
 
     Parameters

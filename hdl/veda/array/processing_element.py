@@ -15,7 +15,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.arith.float_add import FloatAdd
 from hdl.arith.float_convert import FloatConvert
-from hdl.arith.float_format import BINARY16, BINARY32, FloatFormat
+from hdl.arith.float_format import BINARY16, BINARY32, FP29, FloatFormat
 from hdl.arith.float_normal_add import FloatNormalAdd
 from hdl.arith.float_widening_multiply import Factor, exact_product, factor, holds_products
 from hdl.parameters import require, require_choice, require_range
@@ -59,7 +59,7 @@ class ProcessingElement(Unit):
 
     **Latency** `multiply_stages` cycles from the weight to `product`, `add_stages` more to `sum`.
     **Throughput** one multiply-add a cycle. **Numerics** with a `sum_format` that holds every
-    product of two FP16 numbers exactly, such as FP32, one rounding a sum and none a product;
+    product of two FP16 numbers exactly, as FP29 and FP32 do, one rounding a sum and none a product;
     with FP16 one rounding each. To nearest, ties to even; subnormals, infinities and NaNs by IEEE
     754, every NaN being the quiet NaN of sign 0.
 
@@ -105,7 +105,7 @@ class ProcessingElement(Unit):
         self,
         *,
         element_type: ElementType,
-        sum_format: FloatFormat = BINARY32,
+        sum_format: FloatFormat = FP29,
         multiply_stages: int = 2,
         add_stages: int = 3,
     ) -> None:

@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Module, Value
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.float_convert import FloatConvert
-from hdl.arith.float_format import BINARY16, BINARY32, FloatFormat
+from hdl.arith.float_format import BINARY16, FP29, FloatFormat
 from hdl.arith.operator import Operator
 from hdl.veda.array.processing_element import require_element
 
@@ -44,7 +44,7 @@ class SumRounder(Operator):
     """
 
     def __init__(
-        self, *, sum_format: FloatFormat = BINARY32, stages: int = 0, enable: bool = False
+        self, *, sum_format: FloatFormat = FP29, stages: int = 0, enable: bool = False
     ) -> None:
         require_element(sum_format, 2, 2)
         self.sum_format = sum_format

@@ -9,7 +9,7 @@ import pytest
 
 from golden.arith.float_add import float_add
 from golden.veda.array.flexible_pe_array import inner_products, multiply, outer_product, run
-from hdl.arith.float_format import BINARY16, BINARY32, FP8_E4M3FN
+from hdl.arith.float_format import BINARY16, BINARY32, FP8_E4M3FN, FP29
 from hdl.catalog import entry_named
 from hdl.emit import Emission, write_verilog
 from hdl.veda.array.array_parameters import FlexiblePeArrayParameters
@@ -36,7 +36,7 @@ def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> 
         FlexiblePeArrayParameters(**change)
 
 
-@pytest.mark.parametrize("sum_format", [BINARY32, BINARY16], ids=["fp32", "fp16"])
+@pytest.mark.parametrize("sum_format", [FP29, BINARY32, BINARY16], ids=["fp29", "fp32", "fp16"])
 def test_a_row_of_elements_adds_in_the_order_of_the_paper(sum_format: Any) -> None:
     p = FlexiblePeArrayParameters(rows=2, columns=8, sum_format=sum_format)
     rng = np.random.default_rng(1)
@@ -98,8 +98,8 @@ def test_error_is_within_the_stated_bound() -> None:
     """The contract's bound, on real heads of size 128 and 256 cached tokens."""
     length = 256
     score_error, sum_error = worst(PAPER, length)
-    assert 0 < score_error <= (PAPER.levels + 2) * 2.0**-24
-    assert sum_error <= (length / PAPER.add_stages + PAPER.add_stages) * 2.0**-24
+    assert 0 < score_error <= (PAPER.levels + 2) * 2.0**-22
+    assert sum_error <= (length / PAPER.add_stages + PAPER.add_stages) * 2.0**-22
 
 
 def test_fp16_sums_are_worse() -> None:

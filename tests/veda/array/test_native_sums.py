@@ -5,12 +5,14 @@ import pytest
 
 from golden.veda.array import native_sums
 from golden.veda.array.flexible_pe_array import emulated_inner_products, emulated_outer_sums
+from hdl.arith.float_format import BINARY32
 from hdl.veda.array.array_parameters import FlexiblePeArrayParameters
 
 ARRAYS = (
     FlexiblePeArrayParameters(rows=2, columns=4, planes=1, add_stages=2),
     FlexiblePeArrayParameters(rows=4, columns=2, planes=2, add_stages=3),
     FlexiblePeArrayParameters(rows=8, columns=8, planes=2, add_stages=4),
+    FlexiblePeArrayParameters(rows=8, columns=8, planes=2, sum_format=BINARY32),
 )
 
 
@@ -23,7 +25,9 @@ def drawn(rng: np.random.Generator, kind: str, shape: tuple[int, int]) -> np.nda
         return (scale * rng.normal(size=shape)).astype(np.float16).view(np.uint16).astype(np.uint64)
 
 
-@pytest.mark.parametrize("p", ARRAYS, ids=lambda p: f"{p.rows}x{p.columns}x{p.planes}")
+@pytest.mark.parametrize(
+    "p", ARRAYS, ids=lambda p: f"{p.rows}x{p.columns}x{p.planes} {p.sum_format.width}"
+)
 @pytest.mark.parametrize("kind", ["any", "normal", "subnormal", "large"])
 def test_native_sums_equal_the_models(p: FlexiblePeArrayParameters, kind: str) -> None:
     rng = np.random.default_rng(0)

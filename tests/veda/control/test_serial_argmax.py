@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from golden.veda.whole_model import largest
+from hdl.arith.float_format import BINARY32
 from hdl.veda.array.array_parameters import FlexiblePeArrayParameters
 from hdl.veda.control.serial_argmax import SerialArgmax
 from hdl.veda.parameters import VedaParameters
@@ -16,7 +17,7 @@ BLOCK = 3
 
 def dimensions(vocabulary: int) -> VedaParameters:
     return VedaParameters(
-        array=FlexiblePeArrayParameters(rows=2, columns=2, partial_sums=4),
+        array=FlexiblePeArrayParameters(rows=2, columns=2, partial_sums=4, sum_format=BINARY32),
         head_size=8,
         heads=2,
         kv_heads=2,
