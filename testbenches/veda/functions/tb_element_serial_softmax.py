@@ -46,8 +46,11 @@ def edge_heads(p: ElementSerialSoftmaxParameters) -> Heads:
     ramp, saw = np.linspace(-17, 17, n), np.arange(n) // 4 * 5.0 - np.arange(n) % 4
     # The sum's reciprocal is a power of two, so that subnormal results are ties.
     ties = codes(np.array([0, -24, -23, -22.6, -22.4, -21, -16, -25]))
+    # One of the products lies above a tie by its very last bits.
+    near = [[0xC249, 0xC2E9, 0xBDDA], [0xBF03, 0xBE31, 0xC29C], [0xC105, 0xBC0D, 0xBAA8]]
     # Powers at every distance on either side of a maximum, with and without a mantissa.
     heads = [codes(np.array([0, -d, d - 0.5, d, 2 * d + 0.25])) for d in range(1, 34)]
+    heads += [np.array([0, *head]) for head in near]
     heads += [codes(np.array([d, 0.75, 2 * d + 1.5])) for d in (-29, -30, -31, -32, -33)]
     heads += [codes(saw), codes(saw[::-1]), codes(-np.arange(n) / 8), ties, codes(ramp * 8)]
     heads += [np.full(n, value, np.uint16) for value in (0, 0x8000, LARGEST, LOWEST, 0x3C00, 1)]
