@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from golden.arith.float_values import QUIET_NAN, values
 from golden.lad.lad_tile import LadTile, Step
+from golden.lad.lad_tiles import group_numbers
 from golden.lad.linear.linear_module import linear
 from golden.lad.sfm.special_function_module import add, norm, rotary, silu
 from hdl.lad.lad_parameters import LadParameters
@@ -128,10 +129,19 @@ class Lad:
 
     def numbers(self, layer: int, sample: int) -> list[int]:
         """Return which heads a sample's query heads of a layer are."""
-        p = self.p
-        groups = layer * p.kv_heads + np.arange(p.kv_heads)
-        first = (groups * p.batch + sample) * p.shared
-        return (first[:, np.newaxis] + np.arange(p.shared)).reshape(-1).tolist()
+        p, each = self.p, self.p.tile.shared
+        numbers = []
+        for kv_head in range(layer * p.kv_heads, (layer + 1) * p.kv_heads):
+            first = (kv_head * p.batch + sample) * p.shared // each
+            for group in range(first, first + p.shared // each):
+                numbers += group_numbers(p.shared_tiles, group)
+        return numbers
+
+    def layer(self, number: int) -> int:
+        """Return the layer of a head."""
+        head, tile = divmod(number, self.p.tiles)
+        group = head // self.p.tile.shared * self.p.tiles + tile
+        return group * self.p.tile.shared // (self.p.heads * self.p.batch)
 
     def token(
         self, layers: Sequence[LayerWeights], states: Codes, cosines: Codes, sines: Codes

@@ -103,7 +103,10 @@ class Step:
     moved : Moved
         Traffic.
     ahead, hits : int
-        Positions that can be fetched ahead, the last step's J; and those of them in J.
+        Positions that can be fetched ahead, of a group's first step the last J of all its heads;
+        and those of J that were on chip, ahead or left by a head before.
+    crowded : int
+        Positions that the group's following heads do not find on chip for want of room.
     """
 
     output: Codes
@@ -115,6 +118,7 @@ class Step:
     moved: Moved
     ahead: int
     hits: int
+    crowded: int
 
 
 def equation_7(p: LadTileParameters, step: Step) -> float:
@@ -137,15 +141,21 @@ class LadTile:
     ----------
     parameters : LadTileParameters
         Dimensions.
+    tiles : int
+        How many of them have the heads in turns.
 
     Members
     -------
     heads : list of Head
         One for each head of each sample.
+    kept : dict[int, array]
+        In each tile, positions whose rows a group's heads so far have left on chip; ascending.
     """
 
     parameters: LadTileParameters
     heads: list[Head] = field(default_factory=list)
+    tiles: int = 1
+    kept: dict[int, Integers] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Begin with empty heads unless there are some."""
@@ -225,7 +235,8 @@ class LadTile:
             interleaved=p.ac.cache_stages,
         )
         head.caches = computed.caches
-        ahead, head.latest = head.latest, active
+        ahead, hits, crowded = self._union(number, active)
+        head.latest = active
         moved = Moved(-(-n // p.apid.lanes), len(fetched), len(active), p.ac.columns)
         return Step(
             computed.output,
@@ -235,6 +246,27 @@ class LadTile:
             active,
             active[changes.update],
             moved,
-            len(ahead),
-            len(np.intersect1d(active, ahead)),
+            ahead,
+            hits,
+            crowded,
         )
+
+    def _union(self, number: int, active: Integers) -> tuple[int, int, int]:
+        """Return how many rows come ahead, how many of J are on chip, how many have no room there.
+
+        What the group has on chip stays there until its last head; of what comes to it as many
+        positions as have room, the lowest first.
+        """
+        p = self.parameters
+        place, tile = number // self.tiles % p.shared, number % self.tiles
+        kept = listed = self.kept.get(tile, np.zeros(0, np.int64))
+        ahead = 0
+        if place == 0:
+            group = self.heads[number : number + p.shared * self.tiles : self.tiles]
+            listed = np.unique(np.concatenate([head.latest for head in group]))
+            ahead, kept = len(listed), kept[:0]
+        new = np.setdiff1d(np.union1d(listed, active), kept)
+        room, follows = p.kept - len(kept), place < p.shared - 1
+        self.kept[tile] = np.union1d(kept, new[:room]) if follows else kept[:0]
+        crowded = max(len(new) - room, 0) if follows else 0
+        return ahead, len(np.intersect1d(active, listed)), crowded

@@ -20,6 +20,12 @@ def place(p: LadTilesParameters, number: Any) -> Place:
     return Place(number % p.tiles, number // p.tiles)
 
 
+def group_numbers(p: LadTilesParameters, group: int) -> list[int]:
+    """Return the numbers of a group's heads: tiles have groups in turns, each in one tile."""
+    first, tile = group // p.tiles * p.tile.shared, group % p.tiles
+    return [(first + one) * p.tiles + tile for one in range(p.tile.shared)]
+
+
 def lad_tiles(p: LadTilesParameters, heads: list[Head] | None = None) -> LadTile:
     """Return a model of all tiles, whose heads are numbered as `place` has them.
 
@@ -31,4 +37,5 @@ def lad_tiles(p: LadTilesParameters, heads: list[Head] | None = None) -> LadTile
         Those of all tiles; empty ones by themselves.
     """
     number = p.tile.heads * p.tiles
-    return LadTile(parameters=p.tile, heads=heads or [Head.empty(p.tile) for _ in range(number)])
+    heads = heads or [Head.empty(p.tile) for _ in range(number)]
+    return LadTile(parameters=p.tile, heads=heads, tiles=p.tiles)

@@ -28,8 +28,8 @@ def traffic(p: LadTileParameters, steps: Iterable[Step]) -> Counter[str]:
 
     G is read and written in whole groups of lanes: cid, dnorm, and mode with count as one word; a
     new position's cid leaves in as many bits as it needs. Norms stand with the keys, because only a
-    centre's is ever needed: with every key that the scores need one is read. What is fetched ahead
-    comes with what then still misses.
+    centre's is ever needed: with every key that the scores need one is read. What keys and values
+    are fetched ahead comes with what then still misses.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def traffic(p: LadTileParameters, steps: Iterable[Step]) -> Counter[str]:
                 "G written": positions * WORD_BITS + number + 2 * WORD_BITS,
                 "K of C and M": fetched * d * WORD_BITS,
                 "K, V of J": rows * 2 * d * WORD_BITS,
-                "CNT read": rows * counters,
+                "CNT read": active * counters,
                 "CNT written": active * counters,
                 "appends": 2 * d * WORD_BITS,
             }

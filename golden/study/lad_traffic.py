@@ -49,7 +49,7 @@ def synthetic(steps: int) -> Decoding:
 
 def last_steps(decoding: Decoding) -> list[Step]:
     """Return what the last steps of a decoding gave."""
-    tile = LadTile(parameters=replace(decoding.p, heads=1))
+    tile = LadTile(parameters=replace(decoding.p, heads=1, shared=1, kept=0))
     return [tile.step(0, *vectors) for vectors in zip(*decoding.vectors, strict=True)][-MEASURED:]
 
 

@@ -1,6 +1,5 @@
 """The units of LAD, with the dimensions at which each is built."""
 
-from dataclasses import replace
 
 from hdl.arith.float_format import BINARY16
 from hdl.entry import Entry
@@ -161,6 +160,7 @@ UNITS: tuple[Entry, ...] = (
         unit=LadTile,
         presets={
             "tiny": presets.TINY_TILE,
+            "tiny_groups": presets.TINY_GROUPS,
             "smollm2": presets.SMOLLM2_TILE,
             "paper": presets.PAPER_TILE,
         },
@@ -174,7 +174,7 @@ UNITS: tuple[Entry, ...] = (
         unit=LadTiles,
         presets={
             "tiny": presets.TINY_TILES,
-            "tiny_three": replace(presets.TINY_TILES, tiles=3),
+            "tiny_three": presets.TINY_THREE,
             "smollm2": presets.SMOLLM2_TILES,
             "paper": presets.PAPER_TILES,
         },

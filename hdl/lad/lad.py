@@ -17,6 +17,7 @@ MEMORY = (
     "group_requests",
     "key_requests",
     "active_requests",
+    "counter_requests",
     "cache_requests",
     "centres",
     "marks",
@@ -25,7 +26,7 @@ MEMORY = (
 )
 """Streams of a tile to the memory outside."""
 
-FETCHED = ("weights", "groups", "keys", "active", "caches")
+FETCHED = ("weights", "groups", "keys", "active", "tallies", "caches")
 """Streams of a tile from there."""
 
 LED = ("tasks", "inputs", "vectors", "factors", "addends", "steps")
@@ -40,8 +41,9 @@ class Lad(Unit):
 
     The sequencer leads RMSNorm, projections, rotary embedding, all heads' attention with its
     write-back, gated layer and residual sums; what it needs from outside comes in the program's
-    order. A head-sample's number is ``((layer * kv_heads + kv_head) * batch + sample) * shared``
-    and the query head's place among the `shared` ones of its key/value head.
+    order. Groups of head-samples are dealt to the tiles in turns, group after group of
+    ``(layer * kv_heads + kv_head) * batch + sample`` and the query head's place among those of its
+    key/value head; a group is `tile.shared` of them, and stays in one tile.
 
     With a `vocabulary` a token that `predicts` goes on: its states' norm meets the matrix of all
     tokens, piece by piece, and the token with the largest sum leaves.
@@ -74,9 +76,11 @@ class Lad(Unit):
     predictions : Out(stream)
         Sample by sample the `token` with the largest `sum`, the smallest of equal ones; only with a
         vocabulary.
-    groups, keys, active, caches : In(stream)
+    groups, keys, active, tallies, caches : In(stream)
         As of the tile.
-    appends, group_requests, key_requests, active_requests, cache_requests : Out(stream)
+    appends, group_requests, key_requests, active_requests, counter_requests : Out(stream)
+        As of the tile.
+    cache_requests : Out(stream)
         As of the tile.
     centres, marks, counters, columns : Out(stream)
         As of the tile.

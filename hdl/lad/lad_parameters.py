@@ -103,8 +103,12 @@ class LadParameters(Parameters):
         whole = self.feed_forward % self.head_size == 0
         require(whole, "feed_forward must be a multiple of head_size", self.feed_forward)
         tile, linear = self.tile, self.tile.linear
+        groups = tile.shared in (1, self.shared)
+        rule = f"tile.shared must be 1 or heads / kv_heads, {self.shared}"
+        require(groups, rule, tile.shared)
+        # A group's heads are in one tile.
         samples = self.layers * self.heads * self.batch
-        least = -(-samples // self.tiles)
+        least = -(-samples // tile.shared // self.tiles) * tile.shared
         rule = f"tile.heads must be at least layers * heads * batch / tiles, {least}"
         require(tile.heads >= least, rule, tile.heads)
         slices = max(self.width, self.heads, self.gated)

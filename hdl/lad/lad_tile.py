@@ -23,7 +23,7 @@ from hdl.lad.linear.linear_module import LinearModule
 from hdl.lad.md.mode_discrepancy_module import ModeDiscrepancyModule
 from hdl.lad.sfm.special_function_module import SpecialFunctionModule
 from hdl.memory.memory_fifo import MemoryFifo
-from hdl.stream.connect import connect_streams, fork_handshake, join_handshake
+from hdl.stream.connect import connect_registered, connect_streams, fork_handshake, join_handshake
 from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
 
@@ -33,8 +33,9 @@ class LadTile(Unit):
 
     Stages 1 and 4 ask for rows and take them as streams; what a step changes leaves as streams
     too. A step whose head is still in the pipeline waits for its write-back; steps of other heads
-    follow each other through the stages. Linear layers and special functions have the vector units
-    while the pipeline pauses: what waits of them lets no further step begin.
+    follow each other through the stages. `shared` heads of a group have the same keys and values,
+    and their steps follow each other in the order of the heads. Linear layers and special functions
+    have the vector units while the pipeline pauses: what waits of them lets no further step begin.
 
     **Latency** of a step: that of its stages, one after the other; see the page. **Throughput** a
     step in the cycles of the slowest stage.
@@ -72,7 +73,11 @@ class LadTile(Unit):
     keys : In(stream)
         Its `key` and `norm`, in order.
     active : In(stream)
-        Its `key`, `value` and `counters`, in order.
+        Its `key` and `value`, in order.
+    counter_requests : Out(stream)
+        Asks for a position's counters.
+    tallies : In(stream)
+        Its `counters`, in order.
     cache_requests : Out(stream)
         Asks for a head's caches; all 0 before its first step.
     caches : In(stream)
@@ -107,6 +112,7 @@ class LadTile(Unit):
             "group_requests": p.rows_layout,
             "key_requests": p.place_layout,
             "active_requests": p.place_layout,
+            "counter_requests": p.place_layout,
             "cache_requests": p.head_layout,
             "centres": p.centre_layout,
             "marks": p.marks_layout,
@@ -124,6 +130,7 @@ class LadTile(Unit):
             "groups": p.eas.group_layout,
             "keys": p.key_layout,
             "active": p.active_layout,
+            "tallies": p.tally_layout,
             "caches": p.ac.cache_layout,
         }
         ahead = {
@@ -163,6 +170,8 @@ class LadTile(Unit):
         connect_streams(m, eas.scores, apid.groups)
         # Stage 4 to stage 6; what is regrouped on its way waits in the collectors.
         connect_streams(m, apid.positions, actives.positions)
+        connect_streams(m, actives.counter_requests, self.counter_requests)
+        connect_streams(m, self.tallies, actives.tallies)
         connect_streams(m, actives.active, md.active)
         connect_streams(m, actives.vectors, ac.vectors)
         connect_streams(m, self.caches, ac.caches)
@@ -325,7 +334,8 @@ class LadTile(Unit):
                 user.steps.payload.maximum.eq(fifo.sink.payload.maximum),
             ]
         m.submodules.headers = headers = Fifo(shape=self.parameters.apid.step_layout, depth=SLOTS)
-        connect_streams(m, headers.sink, m.submodules.apid.steps)
+        # A subtraction begins with the maximum: it comes out of a register.
+        connect_registered(m, headers.sink, m.submodules.apid.steps)
         sinks = [headers.source, *maxima]
         # All who need the maximum take it in the same cycle, each into a place of its own.
         m.d.comb += eas.headers.ready.eq(fork_handshake(m, eas.headers.valid, sinks))

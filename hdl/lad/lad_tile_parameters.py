@@ -44,6 +44,12 @@ class LadTileParameters(Parameters):
     prefetched : int
         Active positions of earlier steps that are fetched ahead and wait on chip; 0: none, or 2 at
         least.
+    shared : int
+        Query heads that share a key/value head: as many steps of such a group follow each other,
+        in the order of their heads, and a position that several need is fetched once; a divisor of
+        the head-samples. Above 1 only with `prefetched`.
+    kept : int
+        Positions that wait on chip for the group's following heads; 0 exactly without any.
 
     Raises
     ------
@@ -59,6 +65,8 @@ class LadTileParameters(Parameters):
     sfm: SpecialFunctionModuleParameters = SpecialFunctionModuleParameters()
     waiting: Annotated[int, Range(4, 1 << 16, "positions")] = 1024
     prefetched: Annotated[int, Range(0, 1 << 16, "positions")] = 0
+    shared: Annotated[int, Range(1, 256, "heads")] = 1
+    kept: Annotated[int, Range(0, 1 << 16, "positions")] = 0
 
     def __post_init__(self) -> None:
         """Check the rules between the parameters."""
@@ -71,6 +79,12 @@ class LadTileParameters(Parameters):
         all_work = self.linear.units == units
         require(all_work, f"linear.units must be those of all modules, {units}", self.linear.units)
         require(self.prefetched != 1, "prefetched must be 0 or at least 2", self.prefetched)
+        whole = self.heads % self.shared == 0
+        require(whole, "shared must be a divisor of heads", self.shared)
+        alone = self.shared == 1 or self.prefetched > 0
+        require(alone, "shared must be 1 without prefetched", self.shared)
+        rule = "kept must be at least 1 with shared heads, and 0 without"
+        require((self.kept > 0) == (self.shared > 1), rule, self.kept)
         # A bit for each position of each head, twice, says who is fetched ahead.
         records = self.heads << self.group_shape.width + 1 if self.prefetched else 0
         rule = f"groups of all heads' records must be at most {LARGEST_DEPTH}"
@@ -161,6 +175,11 @@ class LadTileParameters(Parameters):
         return data.StructLayout(dict(self.place_layout.members) | {"last": 1})
 
     @property
+    def listed_layout(self) -> data.StructLayout:
+        """Of a list of positions: the next one, or nothing because the list `ends`."""
+        return data.StructLayout({"position": self.apid.position_shape, "ends": 1})
+
+    @property
     def record_layout(self) -> data.StructLayout:
         """Which positions of a group were active in a step."""
         place = {"head": self.head_shape, "group": self.group_shape}
@@ -175,9 +194,12 @@ class LadTileParameters(Parameters):
     def active_layout(self) -> data.StructLayout:
         """Payload of the stream of active positions."""
         vector = self.vector.vector_layout
-        return data.StructLayout(
-            {"key": vector, "value": vector, "counters": self.md.counters_layout}
-        )
+        return data.StructLayout({"key": vector, "value": vector})
+
+    @property
+    def tally_layout(self) -> data.StructLayout:
+        """Payload of the stream of active positions' counters as they were."""
+        return data.StructLayout({"counters": self.md.counters_layout})
 
     @property
     def head_layout(self) -> data.StructLayout:

@@ -22,6 +22,7 @@ READS = {
     "group_requests": "groups",
     "key_requests": "keys",
     "active_requests": "active",
+    "counter_requests": "tallies",
     "cache_requests": "caches",
 }
 """What answers each request."""
@@ -30,7 +31,7 @@ WRITES = ("appends", "centres", "marks", "counters", "columns")
 """What a tile sends to the memory."""
 
 ROWS_WAITING = 64
-"""Keys or active positions of a tile that are asked for and not taken yet, at most."""
+"""Keys, active positions or counters of a tile that are asked for and not taken yet, at most."""
 
 FUNCTIONS = ("vectors", "factors", "addends", "results")
 """Streams of the special function module."""
@@ -62,9 +63,11 @@ class LadTiles(Unit):
         As the linear module's, a task being that of `TaskSharing`.
     vectors, factors, addends, results : stream
         As the tile's.
-    appends, group_requests, key_requests, active_requests, cache_requests : Out(stream)
+    appends, group_requests, key_requests, active_requests, counter_requests : Out(stream)
         As the tile's.
-    groups, keys, active, caches : In(stream)
+    cache_requests : Out(stream)
+        As the tile's.
+    groups, keys, active, tallies, caches : In(stream)
         As the tile's.
     centres, marks, counters, columns : Out(stream)
         As the tile's.
@@ -161,7 +164,7 @@ class LadTiles(Unit):
         p = self.parameters
         tile, rows = p.tile, (ROWS_WAITING, 1)
         # How many answers of a tile have room, and their parts at most.
-        rooms = ((2, tile.apid.groups), rows, rows, (1, tile.ac.columns))
+        rooms = ((2, tile.apid.groups), rows, rows, rows, (1, tile.ac.columns))
         for (request, answer), (waiting, parts) in zip(READS.items(), rooms, strict=True):
             asks, gives = (
                 getattr(self.parts[0], name).payload.shape() for name in (request, answer)

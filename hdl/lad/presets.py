@@ -49,10 +49,20 @@ TINY_TILE = LadTileParameters(
     prefetched=5,
 )
 """Fewer active positions have room on chip than a step has."""
+TINY_GROUPS = replace(TINY_TILE, heads=6, shared=3, kept=7)
+"""Groups of three heads, for whose union there is not always room."""
 TINY_TILES = LadTilesParameters(tile=TINY_TILE, tiles=2)
+TINY_THREE = LadTilesParameters(tile=replace(TINY_TILE, heads=4, shared=2, kept=5), tiles=3)
 
 TINY = LadParameters(
-    tile=replace(TINY_TILE, heads=8, prefetched=40, linear=replace(TINY_TILE.linear, groups=4)),
+    tile=replace(
+        TINY_TILE,
+        heads=8,
+        prefetched=40,
+        shared=2,
+        kept=9,
+        linear=replace(TINY_TILE.linear, groups=4),
+    ),
     layers=2,
     heads=2,
     kv_heads=1,
@@ -64,7 +74,13 @@ TINY = LadParameters(
 the vocabulary's last piece one is empty."""
 TINY_TURNS = replace(
     TINY,
-    tile=replace(TINY.tile, heads=6, linear=replace(TINY.tile.linear, samples=4, groups=2)),
+    tile=replace(
+        TINY.tile,
+        heads=6,
+        shared=1,
+        kept=0,
+        linear=replace(TINY.tile.linear, samples=4, groups=2),
+    ),
     tiles=2,
     layers=1,
     heads=3,
@@ -90,6 +106,8 @@ SMOLLM2_TILE = LadTileParameters(
     linear=SMOLLM2_LINEAR,
     sfm=SMOLLM2_SFM,
     prefetched=2048,
+    shared=3,
+    kept=2048,
 )
 SMOLLM2 = LadParameters(
     tile=replace(SMOLLM2_TILE, heads=3 * 9, linear=replace(SMOLLM2_LINEAR, groups=439)),
@@ -99,7 +117,7 @@ SMOLLM2 = LadParameters(
     feed_forward=1536,
 )
 """Three of the model's thirty layers."""
-SMOLLM2_TILES = LadTilesParameters(tile=replace(SMOLLM2_TILE, heads=5), tiles=2)
+SMOLLM2_TILES = LadTilesParameters(tile=replace(SMOLLM2_TILE, heads=6), tiles=2)
 
 PAPER_AC = AttentionComputationModuleParameters(cache_format=BINARY16, cache_stages=2)
 PAPER_TILE = LadTileParameters(ac=PAPER_AC, prefetched=2048)

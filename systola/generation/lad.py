@@ -79,6 +79,8 @@ class LadSystem(System):
         gated, width = feed_forward // s.head_size, s.width // s.head_size
         sums = max(width, (s.heads + 2 * s.kv_heads) // p.periods, 2 * gated) * s.head_size
         groups = -(-sums // (tile.linear.units * p.tiles))
+        shared = s.heads // s.kv_heads if tile.prefetched else 1
+        samples = -(-s.layers * s.kv_heads * p.batch // p.tiles) * (s.heads // s.kv_heads)
         linear = replace(
             tile.linear,
             vector=vector,
@@ -87,7 +89,9 @@ class LadSystem(System):
         )
         return replace(
             tile,
-            heads=max(tile.heads, -(-s.layers * s.heads * p.batch // p.tiles)),
+            heads=samples,
+            shared=shared,
+            kept=(tile.kept or tile.capacity) if shared > 1 else 0,
             eas=replace(tile.eas, vector=vector),
             md=replace(tile.md, vector=vector),
             ac=replace(tile.ac, vector=vector),
@@ -198,7 +202,7 @@ class LadSystem(System):
             )
         if found := self.rows.difference(golden.lad.tile.heads, self.done):
             _name, head, words = found
-            layer = head // (self.p.heads * self.p.batch)
+            layer = golden.lad.layer(head)
             raise Mismatch(f"layer {layer}, head-sample {head}, {words}")
         self._compare_traffic([step for own in expected.steps for step in own])
         if expected.predictions and expected.predictions != speech.predictions:
@@ -217,6 +221,7 @@ class LadSystem(System):
             "groups": groups,
             "keys": sum(len(step.fetched) for step in steps),
             "active": active + ahead,
+            "tallies": active,
             "caches": columns,
             "appends": len(steps),
             "centres": len(steps),

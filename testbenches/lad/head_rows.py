@@ -37,7 +37,7 @@ class HeadRows:
             "keys": active["key"],
             "values": active["value"],
             "norms": key["norm"],
-            "counters": active["counters"],
+            "counters": t.md.counters_layout,
             "centres": t.eas.group_layout["centres"].width // lanes,
             "ratios": key["norm"],
             "modes": Shape.cast(marks["modes"]).width // lanes,
@@ -63,11 +63,7 @@ class HeadRows:
         p, t = self.p.shared_tiles, self.p.tile
         planes, lanes = self.planes, t.apid.lanes
         of_group = {name: planes[name] for name in ("centres", "ratios", "modes", "counts")}
-        of_active = {
-            "key": planes["keys"],
-            "value": planes["values"],
-            "counters": planes["counters"],
-        }
+        of_active = {"key": planes["keys"], "value": planes["values"]}
         caches = {"word": planes["caches"]}
 
         def port(stream: str, layout: Any, fields: dict[str, Plane], **options: Any) -> RowPort:
@@ -103,6 +99,14 @@ class HeadRows:
                     of_active,
                     answers="active",
                     answer_layout=t.active_layout,
+                    place="position",
+                ),
+                port(
+                    "counter_requests",
+                    t.place_layout,
+                    {"counters": planes["counters"]},
+                    answers="tallies",
+                    answer_layout=t.tally_layout,
                     place="position",
                 ),
                 port(

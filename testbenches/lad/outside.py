@@ -16,13 +16,20 @@ from testbenches.bench import Bench
 from testbenches.packing import from_integers, pack, to_integers, unpack
 from testbenches.streams import read
 
-REQUESTS = ("group_requests", "key_requests", "active_requests", "cache_requests")
+REQUESTS = (
+    "group_requests",
+    "key_requests",
+    "active_requests",
+    "counter_requests",
+    "cache_requests",
+)
 WRITES = ("appends", "centres", "marks", "counters", "columns")
 
 CARRIED = {
     "groups": {"G read": ("centres", "ratios", "modes", "counts")},
     "keys": {"K of C and M": ("key",), "G read": ("norm",)},
-    "active": {"K, V of J": ("key", "value"), "CNT read": ("counters",)},
+    "active": {"K, V of J": ("key", "value")},
+    "tallies": {"CNT read": ("counters",)},
     "caches": {"A to F read": ("word",)},
     "appends": {"appends": ("key", "value")},
     "centres": {"G written": ("centre", "norm", "ratio")},
@@ -66,13 +73,15 @@ class Outside:
         self.p, self.bench, self.shared = p, bench, shared
         self.tiles = shared.tiles if shared else 1
         self.sources = {
-            name: bench.source(name, source) for name in ("groups", "keys", "active", "caches")
+            name: bench.source(name, source)
+            for name in ("groups", "keys", "active", "tallies", "caches")
         }
         self.sinks = {name: bench.sink(name, sink) for name in (*REQUESTS, *WRITES)}
         self.layouts = {
             "group_requests": p.rows_layout,
             "key_requests": p.place_layout,
             "active_requests": p.place_layout,
+            "counter_requests": p.place_layout,
             "cache_requests": p.head_layout,
             "appends": p.append_layout,
             "centres": p.centre_layout,
@@ -82,6 +91,7 @@ class Outside:
             "groups": p.eas.group_layout,
             "keys": p.key_layout,
             "active": p.active_layout,
+            "tallies": p.tally_layout,
             "caches": p.ac.cache_layout,
         }
         for name in (*REQUESTS, *WRITES):
@@ -183,6 +193,7 @@ class Outside:
             "group_requests": self._groups,
             "key_requests": self._key,
             "active_requests": self._active,
+            "counter_requests": self._tally,
             "cache_requests": self._caches,
             "appends": self._append,
             "centres": self._centre,
@@ -221,8 +232,12 @@ class Outside:
 
     def _active(self, request: Any) -> None:
         head, at = self._place(request)
-        row = {"key": head.keys[at], "value": head.values[at], "counters": head.counters[at]}
+        row = {"key": head.keys[at], "value": head.values[at]}
         self._send("active", self.p.active_layout, row)
+
+    def _tally(self, request: Any) -> None:
+        head, at = self._place(request)
+        self._send("tallies", self.p.tally_layout, {"counters": head.counters[at]})
 
     def _caches(self, request: Any) -> None:
         head = self.head(request)

@@ -80,10 +80,12 @@ class LadBench:
         model = Lad(p, lad_tiles(p.shared_tiles))
         for layer in range(p.layers):
             for sample in range(p.batch):
-                for head in model.numbers(layer, sample):
-                    for _ in range(self.begun(sample)):
-                        vectors = codes(rng.standard_normal((3, p.head_size)))
-                        model.tile.step(head, *vectors)
+                # Query heads of a key/value head have its keys and values.
+                groups = np.reshape(model.numbers(layer, sample), (-1, p.shared))
+                for group in groups.tolist() * self.begun(sample):
+                    key, value = codes(rng.standard_normal((2, p.head_size)))
+                    for head in group:
+                        model.tile.step(head, codes(rng.standard_normal(p.head_size)), key, value)
         # What is not on chip yet: who was active.
         for head in model.tile.heads:
             head.latest = head.latest[:0]

@@ -6,8 +6,9 @@ from typing import Any
 import cocotb
 import numpy as np
 
-from golden.lad.lad_tile import LadTile, equation_7
+from golden.lad.lad_tile import LadTile, Step, equation_7
 from golden.lad.traffic import WORD_BITS
+from hdl.lad.lad_tile_parameters import LadTileParameters
 from testbenches.applicable import only_if
 from testbenches.bench import context, record_fact
 from testbenches.lad.linear.tb_linear_module import random_task
@@ -33,8 +34,9 @@ async def real_decoding(dut: Any) -> None:
     bench = LadTileBench(dut, "real_decoding")
     p = bench.p
     length = min(p.capacity, 200 if context()["full"] else 48)
-    work = real_work(p, length, heads=min(p.heads, 3))
-    answers = await bench.run(work)
+    groups = min(p.heads // p.shared, 3)
+    answers = await bench.run(real_work(bench, length, groups=groups))
+    check_union(p, answers)
     seen = [cycle for cycle, _payload in bench.outputs.received]
     moved = [answer.moved for answer in answers]
     # Equation 7, the slowest of its terms, for the steps behind the first.
@@ -46,8 +48,19 @@ async def real_decoding(dut: Any) -> None:
         active=sum(one.active for one in moved),
         changed=sum(len(answer.changed) for answer in answers),
         words={what: bits / WORD_BITS for what, bits in bench.outside.carried.items()},
-        tensors=f"SmolLM2 layers {LAYERS}, {length} steps of {min(p.heads, 3)} heads",
+        rows=sum(len(one.active) + one.ahead - one.hits for one in answers),
+        tensors=f"SmolLM2 layers {LAYERS}, {length} steps of {groups * p.shared} heads",
     )
+
+
+def check_union(p: LadTileParameters, answers: list[Step]) -> None:
+    """Require that heads found rows of the group's heads before them, and did not find others."""
+    followers = [one for at, one in enumerate(answers) if at % p.shared]
+    shared = sum(one.hits for one in followers)
+    missed = sum(len(one.active) for one in followers) - shared
+    assert p.shared == 1 or (shared > 0 and missed > 0)
+    crowded = sum(one.crowded for one in answers)
+    assert (crowded > 0) == (0 < p.kept < p.capacity)
 
 
 @cocotb.test()
@@ -65,7 +78,7 @@ async def one_head_to_the_end(dut: Any) -> None:
     """One head alone, each step behind the one before, until its memory is full."""
     bench = LadTileBench(dut, "one_head_to_the_end")
     length = min(bench.p.capacity, 60)
-    await bench.run(real_work(bench.p, length, heads=1))
+    await bench.run(real_work(bench, length, groups=1))
 
 
 @cocotb.test()

@@ -20,7 +20,7 @@ async def real_decoding(dut: Any) -> None:
     """SmolLM2's decoding from the first token on, all heads in turns."""
     bench = LadTileBench(dut, "real_decoding")
     length = min(bench.p.capacity, 24)
-    answers = await bench.run(real_work(bench.p, length, heads=bench.heads))
+    answers = await bench.run(real_work(bench, length, groups=len(bench.groups)))
     seen = [cycle for cycle, _payload in bench.outputs.received]
     # All tiles work at once: Equation 7 of those that are behind each other in one.
     ideal = sum(equation_7(bench.p, answer) for answer in answers[1:]) / bench.outside.tiles

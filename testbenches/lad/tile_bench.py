@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from golden.arith.float_values import ONE, codes, values
 from golden.lad.lad_tile import Head, LadTile, Step
+from golden.lad.lad_tiles import group_numbers
 from hdl.lad.lad_tile_parameters import LadTileParameters
 from hdl.lad.lad_tiles_parameters import LadTilesParameters
 from testbenches.bench import Bench, catalog_parameters
@@ -54,6 +55,12 @@ class LadTileBench:
         """Heads of all tiles."""
         return len(self.outside.heads)
 
+    @property
+    def groups(self) -> list[list[int]]:
+        """The numbers of each group's heads, which share keys and values."""
+        there = self.shared or LadTilesParameters(tile=self.p, tiles=1)
+        return [group_numbers(there, group) for group in range(self.heads // self.p.shared)]
+
     def empty(self) -> list[Head]:
         """Return heads without positions."""
         return [Head.empty(self.p) for _ in range(self.heads)]
@@ -93,7 +100,7 @@ class LadTileBench:
         Linear layers, if there are any, come in between; heads may have begun.
         """
         await self.bench.reset()
-        tile = LadTile(parameters=self.p, heads=heads or self.empty())
+        tile = LadTile(parameters=self.p, heads=heads or self.empty(), tiles=self.outside.tiles)
         self.outside.load(tile.heads)
         self.outputs.received.clear()
         self.sums.received.clear()
@@ -141,22 +148,23 @@ class LadTileBench:
         self.bench.compare("not_positive", flags, got["not_positive"], cycles=cycles)
 
 
-def real_work(p: LadTileParameters, length: int, *, heads: int) -> Work:
-    """Return SmolLM2's decoding of some heads in turns, each of another layer."""
-    size = p.vector.head_size
-    parts = [
-        [
-            head_vectors(name, size, layer=LAYERS[head % len(LAYERS)], head=head % 9)[:length]
-            for name in "qkv"
-        ]
-        for head in range(heads)
+def real_work(bench: LadTileBench, length: int, *, groups: int) -> Work:
+    """Return SmolLM2's decoding of some groups in turns, each of another layer."""
+    p = bench.p
+    size, shared = p.vector.head_size, p.shared
+    parts = []
+    for group, numbers in enumerate(bench.groups[:groups]):
+        where = {"layer": LAYERS[group % len(LAYERS)], "head": group * shared % 9}
+        keys, vectors = (head_vectors(name, size, **where)[:length] for name in "kv")
+        for one, number in enumerate(numbers):
+            own = where | {"head": (where["head"] + one) % 9}
+            queries = codes(values(head_vectors("q", size, **own)[:length]) / np.sqrt(size))
+            parts.append((number, queries, keys, vectors))
+    return [
+        (number, queries[now], keys[now], vectors[now])
+        for now in range(length)
+        for number, queries, keys, vectors in parts
     ]
-    work = []
-    for now in range(length):
-        for head, (queries, keys, vectors) in enumerate(parts):
-            query = codes(values(queries[now]) / np.sqrt(size))
-            work.append((head, query, keys[now], vectors[now]))
-    return work
 
 
 def long_steps(p: LadTileParameters, layer: int) -> list[tuple[Codes, Codes, Codes]]:
@@ -167,25 +175,26 @@ def long_steps(p: LadTileParameters, layer: int) -> list[tuple[Codes, Codes, Cod
 
 
 def random_work(bench: LadTileBench, rng: np.random.Generator, length: int) -> Work:
-    """Return steps of heads in any order, with keys that are collinear, equal, or zero."""
-    p = bench.p
+    """Return steps of groups in any order, with keys that are collinear, equal, or zero."""
+    p, groups = bench.p, bench.groups
     size = p.vector.head_size
     work: Work = []
-    keys: list[list[Codes]] = [[] for _ in range(bench.heads)]
-    for _ in range(length):
-        head = int(rng.integers(0, bench.heads))
-        if len(keys[head]) == p.capacity:
+    keys: list[list[Codes]] = [[] for _ in groups]
+    for _ in range(-(-length // p.shared)):
+        group = int(rng.integers(0, len(groups)))
+        if len(keys[group]) == p.capacity:
             continue
         key = codes(rng.standard_normal(size) * rng.choice([0.5, 2]))
-        if keys[head] and rng.random() < 0.5:
-            key = keys[head][int(rng.integers(0, len(keys[head])))]
+        if keys[group] and rng.random() < 0.5:
+            key = keys[group][int(rng.integers(0, len(keys[group])))]
             key = codes(values(key) * rng.choice([1, -1, 2, -0.5, 1.3]))
         elif rng.random() < 0.1:
             key = np.zeros(size, np.uint16)
-        keys[head].append(key)
-        query = codes(rng.standard_normal(size) * rng.choice([0.1, 1, 4]))
+        keys[group].append(key)
         value = random_codes(rng, (size,)) if rng.random() < 0.2 else codes(rng.normal(size=size))
-        work.append((head, query, key, value))
+        for head in groups[group]:
+            query = codes(rng.standard_normal(size) * rng.choice([0.1, 1, 4]))
+            work.append((head, query, key, value))
     return work
 
 
@@ -193,21 +202,23 @@ async def check_all_active(bench: LadTileBench) -> None:
     """Begin heads whose positions are all active in every step."""
     p, rng = bench.p, bench.bench.numpy_rng
     size, length = p.vector.head_size, p.capacity - 8
-    begun = min(bench.heads, 2 * bench.outside.tiles)
+    begun = bench.groups[: 2 * bench.outside.tiles]
     # Equal scores are in the top interval; modes are another, and their counters out of reach.
     keys = np.zeros((p.capacity, size), np.uint16)
-    work = [
-        (head, codes(rng.standard_normal(size)), keys[0], codes(rng.standard_normal(size)))
-        for _ in range(6)
-        for head in range(begun)
-    ]
+    work: Work = []
+    for _ in range(6):
+        for group in begun:
+            value = codes(rng.standard_normal(size))
+            work += [(head, codes(rng.standard_normal(size)), keys[0], value) for head in group]
     heads = bench.empty()
-    for head in heads[:begun]:
-        head.length, head.counts[:length] = length, 4000
-        head.centres[:length] = np.arange(length)
-        head.norms[:length] = head.ratios[:length] = ONE
-        head.values[:length] = codes(rng.standard_normal((length, size)))
+    for group in begun:
+        vectors = codes(rng.standard_normal((length, size)))
+        for head in (heads[number] for number in group):
+            head.length, head.counts[:length] = length, 4000
+            head.centres[:length] = np.arange(length)
+            head.norms[:length] = head.ratios[:length] = ONE
+            head.values[:length] = vectors
     answers = await bench.run(work, heads=heads)
     # Later those that leave the latest ones take the mode of their score.
-    for answer in answers[:begun]:
+    for answer in answers[: len(begun) * p.shared]:
         assert len(answer.active) == length + 1

@@ -9,7 +9,8 @@ from amaranth.lib.wiring import In, Out
 from hdl.lad.control.lane_groups import LaneCollector
 from hdl.lad.lad_tile_parameters import LadTileParameters
 from hdl.memory.memory_fifo import MemoryFifo
-from hdl.stream.connect import connect_streams
+from hdl.stream.connect import connect_streams, fork_handshake, join_handshake
+from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
 
 REQUESTED = 64
@@ -39,7 +40,11 @@ class ActiveFetcher(Unit):
     requests : Out(stream)
         `head` and `position`; `last`.
     fetched : In(stream)
-        Their `key`, `value` and `counters`, in order.
+        Their `key` and `value`, in order.
+    counter_requests : Out(stream)
+        `head` and `position`, of the head's own counters.
+    tallies : In(stream)
+        Their `counters`, in order.
     active : Out(stream)
         For the mode discrepancy module.
     vectors : Out(stream)
@@ -54,6 +59,8 @@ class ActiveFetcher(Unit):
                 "positions": In(stream.Signature(p.apid.position_layout)),
                 "requests": Out(stream.Signature(p.asked_layout)),
                 "fetched": In(stream.Signature(p.active_layout)),
+                "counter_requests": Out(stream.Signature(p.place_layout)),
+                "tallies": In(stream.Signature(p.tally_layout)),
                 "active": Out(stream.Signature(p.md.active_layout)),
                 "vectors": Out(stream.Signature(p.ac.vectors_layout)),
             }
@@ -77,24 +84,27 @@ class ActiveFetcher(Unit):
 
         # What is known of a position waits for its row.
         named, known = self.positions, requested.sink.payload
+        m.submodules.asks = asks = Fifo(shape=p.place_layout, depth=2)
+        connect_streams(m, asks.sink, self.counter_requests)
+        for asked in (self.requests, asks.source):
+            m.d.comb += [
+                asked.payload.head.eq(self.head),
+                asked.payload.position.eq(named.payload.position),
+            ]
+        # Who asks has kept a place for the name: answers are never longer than that queue.
+        sinks = (self.requests, asks.source, requested.source)
         comes = Signal()
         m.d.comb += [
-            # Who asks has kept a place for the name: answers are never longer than that queue.
-            self.requests.valid.eq(named.valid & requested.source.ready),
-            self.requests.payload.head.eq(self.head),
-            self.requests.payload.position.eq(named.payload.position),
+            named.ready.eq(fork_handshake(m, named.valid, sinks)),
             self.requests.payload.last.eq(named.payload.last),
-            named.ready.eq(self.requests.ready & requested.source.ready),
-            requested.source.valid.eq(named.valid & self.requests.ready),
             requested.source.payload.eq(named.payload),
-            # Key and value go two ways at once: neither side may take one that the other refuses.
-            comes.eq(
-                self.fetched.valid & requested.sink.valid & marks.items.ready & waiting.source.ready
-            ),
-            requested.sink.ready.eq(comes),
-            self.fetched.ready.eq(comes),
-            marks.items.valid.eq(comes),
-            waiting.source.valid.eq(comes),
+        ]
+        # Key and value go two ways at once: neither side may take one that the other refuses.
+        taken = marks.items.ready & waiting.source.ready
+        m.d.comb += [
+            comes.eq(join_handshake(m, (self.fetched, self.tallies, requested.sink), taken)),
+            marks.items.valid.eq(comes & waiting.source.ready),
+            waiting.source.valid.eq(comes & marks.items.ready),
         ]
         item, mark = marks.items.payload, marks.items.payload["item"].mark
         content = self.fetched.payload
@@ -105,7 +115,7 @@ class ActiveFetcher(Unit):
             mark.mode.eq(known.mode),
             mark.count.eq(known.count),
             # A step's last position is its newest, which nobody has counted yet.
-            mark.counters.eq(Mux(known.last, 0, content.counters)),
+            mark.counters.eq(Mux(known.last, 0, self.tallies.payload.counters)),
             mark.recent.eq(known.recent),
             mark.graduates.eq(known.graduates),
             waiting.source.payload.last.eq(known.last),

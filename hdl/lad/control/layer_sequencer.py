@@ -376,18 +376,22 @@ class LayerSequencer(Unit):
             m.d.sync += names.eq(0)
 
     def _number(self, m: Module, payload: Any, begins: Value, goes: Value) -> Value:
-        """Count head-samples, which tiles have in turns; return whether this is a token's last."""
-        p = self.parameters
+        """Count groups, which tiles have in turns; return whether this is a token's last head."""
+        p, shared = self.parameters, self.parameters.tile.shared
         head, tile = Signal.like(payload.head), Signal.like(payload.tile)
-        m.d.comb += [payload.head.eq(head), payload.tile.eq(tile)]
+        turn, final = Signal(range(shared)), Signal()
+        m.d.comb += [payload.head.eq(head), payload.tile.eq(tile), final.eq(turn == shared - 1)]
         with m.If(begins):
-            m.d.sync += [head.eq(0), tile.eq(0)]
+            m.d.sync += [head.eq(0), tile.eq(0), turn.eq(0)]
+        with m.Elif(goes & ~final):
+            m.d.sync += [head.eq(head + 1), turn.eq(turn + 1)]
         with m.Elif(goes):
-            m.d.sync += tile.eq(tile + 1)
+            # The next group is the next tile's, and begins there where this one began here.
+            m.d.sync += [head.eq(head - (shared - 1)), tile.eq(tile + 1), turn.eq(0)]
             with m.If(tile == p.tiles - 1):
                 m.d.sync += [tile.eq(0), head.eq(head + 1)]
-        rounds, more = divmod(p.layers * p.heads * p.batch - 1, p.tiles)
-        return (head == rounds) & (tile == more)
+        rounds, more = divmod(p.layers * p.heads * p.batch // shared - 1, p.tiles)
+        return (head == rounds * shared + shared - 1) & (tile == more)
 
     def _begin_steps(self, m: Module, shown: _Shown, content: Value, ended: Value) -> None:
         """Keep key and value for the steps of their queries; number the head-samples."""

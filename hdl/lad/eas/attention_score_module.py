@@ -31,7 +31,7 @@ class AttentionScoreModule(Unit):
     comes first, by itself.
 
     **Latency** with f keys, of n positions: ``2 + f + scalar_latency`` cycles to the last score,
-    then ``ceil(n / lanes) + 2 + multiply_stages + ceil(log2(lanes))`` to the maximum; the centre
+    then ``ceil(n / lanes) + 3 + multiply_stages + ceil(log2(lanes))`` to the maximum; the centre
     comes `cosine_stages` + `divide_stages` + 1 cycles behind the last dot product. **Throughput** a
     step in ``max(2 + f, ceil(n / lanes))`` cycles, and one for its divider.
 

@@ -32,7 +32,7 @@ class ScoreRescaler(Unit):
     group is looked up in a cycle. A position of M stands there itself: EAS.3 needs no second pass.
 
     **Latency** 2 + `multiply_stages` cycles from a group to its scores; the maximum comes
-    ``ceil(log2(lanes)) + 1`` cycles behind the last. **Throughput** `lanes` positions a cycle.
+    ``ceil(log2(lanes)) + 2`` cycles behind the last. **Throughput** `lanes` positions a cycle.
 
     **Numerics** one rounding; the maximum is IEEE 754's, so NaN if any score is.
 
@@ -81,7 +81,7 @@ class ScoreRescaler(Unit):
         p, apid = self.parameters, self.parameters.apid
         levels = ceil_log2(apid.lanes)
         # Room for a step that APID reads and one that comes, with what is still compared.
-        depth = max(2 * apid.groups, apid.groups + levels + 4)
+        depth = max(2 * apid.groups, apid.groups + levels + 5)
         m.submodules.fifo = fifo = MemoryFifo(shape=apid.group_layout, depth=depth)
         m.submodules.headers = headers = Fifo(shape=apid.step_layout, depth=2)
         m.submodules.begun = begun = Fifo(shape=self.lengths.payload.shape(), depth=2)
@@ -202,12 +202,14 @@ class ScoreRescaler(Unit):
         ends, length = waited[0], waited[1:]
         so_far, begins = Signal(FP16, reset_less=True), Signal(init=1)
         m.submodules.largest = largest = FloatExtreme(maximum=True)
+        # The maximum leaves out of a register: APID subtracts it in the cycle in which it is there.
+        found = delay_line(m, valid & ends, 1, name="found", enable=move, reset=True)[-1]
         m.d.comb += [
             Value.cast(largest.a).eq(level[0]),
             Value.cast(largest.b).eq(Mux(begins, LOWEST, so_far)),
-            steps.valid.eq(valid & ends & move),
-            steps.payload.length.eq(length),
-            steps.payload.maximum.eq(Value.cast(largest.result)),
+            steps.valid.eq(found & move),
+            steps.payload.length.eq(delay_line(m, length, 1, name="length", enable=move)[-1]),
+            steps.payload.maximum.eq(so_far),
         ]
         with m.If(valid & move):
             m.d.sync += [so_far.eq(Value.cast(largest.result)), begins.eq(ends)]

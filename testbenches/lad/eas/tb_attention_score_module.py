@@ -297,7 +297,7 @@ async def latency(dut: Any) -> None:
     levels, groups = (p.apid.lanes - 1).bit_length(), -(-2 // p.apid.lanes)
     # A cycle to load, the new key, the other one; the score is written, then looked up.
     last = 2 + p.vector.scalar_latency
-    maximum = last + groups + 1 + p.multiply_stages + levels
+    maximum = last + groups + 2 + p.multiply_stages + levels
     centre = last + p.cosine_stages + p.divide_stages + 1
     bench.bench.compare(
         "cycles from the maximum to the centre",
