@@ -12,6 +12,7 @@ from golden.study.lad_measured import Laboratory
 from golden.study.lad_traffic import real as real_head
 from golden.study.lad_traffic import synthetic as synthetic_head
 from golden.study.lad_traffic import traffic_table
+from golden.study.lad_union import union_table
 from golden.study.outcome import Outcome
 from golden.study.subject import Subject
 from hdl.paths import BUILD
@@ -45,7 +46,7 @@ def study(subject: Subject, *, full: bool) -> Outcome:
             "traced": traced,
         },
         claims=[*rouge_claims, *perplexity_claims, *locality_claims, *machine_claims],
-        tables=[generated, predicted, *locality_tables, *machine_tables, streams],
+        tables=[generated, predicted, *locality_tables, *machine_tables, streams, union_table()],
         plots=[locality_plot, *machine_plots],
         figures={"rouge1": scores, "perplexity": perplexities},
     )

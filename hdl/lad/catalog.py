@@ -1,6 +1,5 @@
 """The units of LAD, with the dimensions at which each is built."""
 
-
 from hdl.arith.float_format import BINARY16
 from hdl.entry import Entry
 from hdl.lad import presets
@@ -189,10 +188,11 @@ UNITS: tuple[Entry, ...] = (
         presets={
             "tiny": presets.TINY,
             "tiny_turns": presets.TINY_TURNS,
+            "tiny_pairs": presets.TINY_PAIRS,
             "smollm2": presets.SMOLLM2,
             "paper": presets.PAPER,
         },
-        long=("tiny_turns", "smollm2", "paper"),
+        long=("tiny_turns", "tiny_pairs", "smollm2", "paper"),
     ),
 )
 """Every unit of the paper."""

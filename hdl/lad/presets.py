@@ -90,6 +90,17 @@ TINY_TURNS = replace(
     vocabulary=0,
 )
 """The paper's Figure 6: four samples, three heads, two tiles."""
+TINY_PAIRS = replace(
+    TINY,
+    tile=replace(TINY.tile, heads=4, linear=replace(TINY.tile.linear, groups=2)),
+    tiles=2,
+    layers=1,
+    heads=4,
+    kv_heads=2,
+    periods=2,
+    vocabulary=0,
+)
+"""Pairs of query heads, each pair in one of two tiles."""
 
 SMOLLM2_VECTOR = VectorProcessingUnitParameters(head_size=64)
 SMOLLM2_APID = ActivePositionModuleParameters(capacity=2048, table=EIGHT)

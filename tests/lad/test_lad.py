@@ -10,6 +10,7 @@ import pytest
 from golden.arith.float_values import values
 from golden.lad.lad import Lad, LayerWeights, exact_layer
 from golden.lad.lad_tile import LadTile
+from golden.lad.lad_tiles import lad_tiles, place
 from hdl.catalog import entry_named
 from hdl.lad.control.layer_program import LayerProgram, Walk, Way
 from hdl.lad.lad_parameters import LadParameters
@@ -55,7 +56,7 @@ def visited(walk: Walk) -> list[int]:
     ]
 
 
-@pytest.mark.parametrize("name", ["tiny", "tiny_turns", "smollm2", "paper"])
+@pytest.mark.parametrize("name", ["tiny", "tiny_turns", "tiny_pairs", "smollm2", "paper"])
 def test_the_program_reads_what_was_written(name: str) -> None:
     """Every slice that an operation reads was written before, and none is written twice in one."""
     p = preset(name)
@@ -99,7 +100,12 @@ def test_every_head_takes_its_keys_and_values() -> None:
                 head = group * p.shared + member
                 assert queries[number] == p.areas.sums + head * p.batch + sample
                 assert outputs[number] == p.areas.attended + head * p.batch + sample
-                assert Lad(p, LadTile(parameters=p.tile)).numbers(0, sample)[head] == number
+                numbers = Lad(p, lad_tiles(p.shared_tiles)).numbers(0, sample)
+                where = place(p.shared_tiles, numbers[head])
+                # Tiles have groups in turns; a head alone is a group where none shares.
+                turn, one = divmod(number, p.tile.shared)
+                assert where.tile == turn % p.tiles
+                assert where.head == turn // p.tiles * p.tile.shared + one
                 number += 1
 
 
@@ -171,3 +177,12 @@ def test_a_layer_of_smollm2_is_float64_s(name: str) -> None:
     layer = LAYERS[1]
     states = real_states(p, layer, range(1, 21 if name == "tiny" else 4))
     assert error_of_layers(p, [real_weights(p, layer)], states) < 0.03
+
+
+def test_a_group_in_the_tile_is_a_key_value_head_s() -> None:
+    p = preset("tiny")
+    tile = replace(p.tile, heads=12, shared=3, kept=4)
+    with pytest.raises(
+        ValueError, match=re.escape("tile.shared must be 1 or heads / kv_heads, 2,")
+    ):
+        replace(p, tile=tile)

@@ -47,6 +47,13 @@ def parameters() -> LadTileParameters:
         ({"heads": 0}, "heads must be an integer from 1 to 1024, not 0"),
         ({"waiting": 3}, "waiting must be an integer from 4 to 65536, not 3"),
         ({"prefetched": 1}, "prefetched must be 0 or at least 2, not 1"),
+        ({"shared": 3, "kept": 2, "prefetched": 2}, "shared must be a divisor of heads, not 3"),
+        ({"shared": 2, "kept": 2}, "shared must be 1 without prefetched, not 2"),
+        (
+            {"shared": 2, "prefetched": 2},
+            "kept must be at least 1 with shared heads, and 0 without, not 0",
+        ),
+        ({"kept": 2}, "kept must be at least 1 with shared heads, and 0 without, not 2"),
         (
             {"md": ModeDiscrepancyModuleParameters(table=EIGHT)},
             "md.table must be that of eas.apid",
@@ -176,3 +183,82 @@ def test_all_may_be_fetched_ahead_but_of_a_first_step() -> None:
         vain = step.ahead - step.hits
         assert moved[1] - moved[0] == vain * 2 * p.vector.head_size * 16
         active = set(step.active.tolist())
+
+
+def group(p: LadTileParameters, tokens: int) -> list[list[Any]]:
+    """Return the steps of each token of SmolLM2's first group, head after head."""
+    size, tile = p.vector.head_size, LadTile(parameters=p)
+    keys, vectors = (head_vectors(name, size, head=0) for name in "kv")
+    queries = [head_vectors("q", size, head=head) for head in range(p.shared)]
+    return [
+        [
+            tile.step(head, codes(values(own[now]) / np.sqrt(size)), keys[now], vectors[now])
+            for head, own in enumerate(queries)
+        ]
+        for now in range(tokens)
+    ]
+
+
+def test_a_group_fetches_the_union_of_its_active_positions() -> None:
+    """Against sets: nothing twice, and nothing but what is active or was a token before."""
+    p = replace(parameters(), heads=3, prefetched=256, shared=3, kept=256)
+    before: set[int] = set()
+    for token in group(p, 100):
+        union = set[int]().union(*(step.active.tolist() for step in token))
+        fetched = sum(len(step.active) + step.ahead - step.hits for step in token)
+        assert fetched == len(union | before)
+        assert not any(step.crowded for step in token)
+        before = union
+
+
+def test_a_full_chip_keeps_the_lowest_positions() -> None:
+    """Row by row as a head walks up its list: what is kept stays, what has no room is lost."""
+    p = replace(parameters(), heads=3, prefetched=256, shared=3, kept=20)
+    crowded, ahead = 0, set[int]()
+    for token in group(p, 60):
+        kept: set[int] = set()
+        for place, step in enumerate(token):
+            # Only the first head finds what was fetched ahead.
+            listed = kept if place else ahead
+            active = set(step.active.tolist())
+            assert step.ahead == (0 if place else len(ahead))
+            assert step.hits == len(listed & active)
+            lost = 0
+            for position in sorted((listed | active) - kept):
+                if len(kept) < p.kept:
+                    kept.add(position)
+                else:
+                    lost += 1
+            # Behind the last head nobody looks for anything.
+            assert step.crowded == (lost if place < 2 else 0)
+            crowded += step.crowded
+        ahead = set[int]().union(*(step.active.tolist() for step in token))
+    assert crowded > 0
+
+
+def test_the_union_of_float64_s_sets_is_as_large() -> None:
+    """The share of J that a group need not fetch twice, from decodings that never saw FP16."""
+    p = replace(parameters(), heads=3, prefetched=256, shared=3, kept=256)
+    heads = [
+        LocalityAwareHead(intervals=IntervalParameters(intervals=12), size=64) for _ in range(3)
+    ]
+    keys, vectors = (values(head_vectors(name, 64, head=0)) for name in "kv")
+    queries = [values(head_vectors("q", 64, head=head)) / 8 for head in range(3)]
+    exact, ours = [0, 0], [0, 0]
+    for now, token in enumerate(group(p, STEPS)):
+        for counts, found in (
+            (ours, token),
+            (
+                exact,
+                [
+                    head.step(own[now], keys[now], vectors[now])
+                    for head, own in zip(heads, queries, strict=True)
+                ],
+            ),
+        ):
+            sets = [set(step.active.tolist()) for step in found]
+            counts[0] += len(set[int]().union(*sets))
+            counts[1] += sum(len(one) for one in sets)
+    shares = [union / all_heads for union, all_heads in (exact, ours)]
+    assert shares[1] == pytest.approx(shares[0], abs=0.01)
+    assert shares[1] < 0.7

@@ -16,6 +16,8 @@ from golden.study.lad_measured import Laboratory
 from golden.study.lad_rivals import HeavyHitters
 from golden.study.lad_traffic import synthetic as synthetic_head
 from golden.study.lad_traffic import traffic_table
+from golden.study.lad_union import group_steps, rows_of
+from hdl.lad.presets import SMOLLM2_TILE
 
 
 def sizes(**counts: float) -> Sizes:
@@ -124,3 +126,12 @@ def test_words_at_the_streams_of_a_short_decoding() -> None:
     assert alone["A to F read"] == alone["A to F written"] == f"{size**2 + 3 * size + 2:,}"
     assert int(ahead["K, V of J"].replace(",", "")) > int(alone["K, V of J"].replace(",", ""))
     assert full["all"] == f"{2 * size * 21.5:,.0f}"
+
+
+def test_a_group_s_union_by_sets_is_the_model_s() -> None:
+    """What the tile's model counts row by row is what Python's sets have in common."""
+    p = SMOLLM2_TILE
+    found = rows_of(p, group_steps(p, 70, 14, 0))
+    assert found["model"] == found["union, ahead"]
+    assert found["union"] < found["J"] < found["alone, ahead"]
+    assert found["union, ahead"] < found["alone, ahead"]

@@ -380,7 +380,8 @@ class LayerSequencer(Unit):
         p, shared = self.parameters, self.parameters.tile.shared
         head, tile = Signal.like(payload.head), Signal.like(payload.tile)
         turn, final = Signal(range(shared)), Signal()
-        m.d.comb += [payload.head.eq(head), payload.tile.eq(tile), final.eq(turn == shared - 1)]
+        m.d.comb += [payload.head.eq(head), payload.tile.eq(tile)]
+        m.d.comb += final.eq(turn == shared - 1)
         with m.If(begins):
             m.d.sync += [head.eq(0), tile.eq(0), turn.eq(0)]
         with m.Elif(goes & ~final):

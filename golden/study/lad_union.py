@@ -1,0 +1,81 @@
+"""Rows of keys and values that the query heads of a group fetch, each by itself and together."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from golden.arith.float_values import codes
+from golden.lad.lad_tile import LadTile, Step
+from golden.llm import open_trace
+from golden.study.outcome import Table
+from hdl.lad.lad_tile_parameters import LadTileParameters
+from hdl.lad.presets import SMOLLM2_TILE
+
+LAYERS = (0, 14, 29)
+MEASURED = 64
+"""Steps of each head whose rows are shown: the last ones of a trace."""
+
+
+def group_steps(p: LadTileParameters, steps: int, layer: int, group: int) -> list[Step]:
+    """Return SmolLM2's decoding of the query heads of a key/value head, head after head."""
+    trace = open_trace(text="prose", tokens=max(steps, 640), layers=LAYERS)
+    heads = [trace.attention_trace(layer, group * p.shared + one) for one in range(p.shared)]
+    tile = LadTile(parameters=replace(p, heads=p.shared))
+    scale = np.sqrt(trace.head_size)
+    return [
+        tile.step(number, codes(head.q[now] / scale), codes(head.k[now]), codes(head.v[now]))
+        for now in range(steps)
+        for number, head in enumerate(heads)
+    ]
+
+
+def rows_of(p: LadTileParameters, steps: list[Step]) -> dict[str, float]:
+    """Return a step's rows: J, and what is fetched alone and by the union, ahead or as asked.
+
+    All but the model's own figure come from the sets J alone.
+    """
+    shared = p.shared
+    sets = [[set(step.active.tolist()) for step in steps[at::shared]] for at in range(shared)]
+    tokens = range(len(steps) // shared - MEASURED, len(steps) // shared)
+    together = [set[int]().union(*token) for token in zip(*sets, strict=True)]
+    counts = {
+        "J": sum(len(head[now]) for head in sets for now in tokens),
+        "alone, ahead": sum(len(head[now] | head[now - 1]) for head in sets for now in tokens),
+        "union": sum(len(together[now]) for now in tokens),
+        "union, ahead": sum(len(together[now] | together[now - 1]) for now in tokens),
+        "model": sum(
+            len(step.active) + step.ahead - step.hits for step in steps[-MEASURED * shared :]
+        ),
+    }
+    return {name: count / MEASURED / shared for name, count in counts.items()}
+
+
+def union_table(steps: int = 640, layers: tuple[int, ...] = LAYERS) -> Table:
+    """Return the rows of the first group of some layers."""
+    rows = []
+    for layer in layers:
+        p = SMOLLM2_TILE
+        found = rows_of(p, group_steps(p, steps, layer, 0))
+        saved = 1 - found["union"] / found["J"], 1 - found["model"] / found["alone, ahead"]
+        rows.append(
+            (
+                str(layer),
+                *(f"{found[name]:.1f}" for name in found),
+                *(f"{one:.1%}" for one in saved),
+            )
+        )
+    return Table(
+        title="Rows of keys and values of a step: each head by itself, and a group's union",
+        columns=(
+            "layer",
+            "J",
+            "J, ahead",
+            "union",
+            "union, ahead",
+            "the tile's",
+            "saved",
+            "saved, ahead",
+        ),
+        rows=rows,
+        note=f"Three heads of a group, {steps} tokens; means of the last {MEASURED} steps of each.",
+    )
