@@ -15,7 +15,8 @@ from hdl.lad.control.pipeline_pause import PipelinePause
 from hdl.lad.control.position_prefetcher import COUNTER_BITS, fetch_active
 from hdl.lad.control.score_fetcher import ScoreFetcher
 from hdl.lad.control.step_slots import ENDS, SLOTS, StepSlots
-from hdl.lad.control.unit_pool import Turn, UnitPool
+from hdl.lad.control.unit_pool import UnitPool
+from hdl.lad.control.unit_turns import give_turns
 from hdl.lad.eas.attention_score_module import AttentionScoreModule
 from hdl.lad.fp16 import FP16
 from hdl.lad.lad_tile_parameters import LadTileParameters
@@ -220,50 +221,7 @@ class LadTile(Unit):
         for ours, theirs in ((self.factors, sfm.factors), (self.addends, sfm.addends)):
             connect_streams(m, ours, theirs)
         connect_streams(m, sfm.results, self.results)
-        return self._turns(m, pause, pool, linear, sfm)
-
-    def _turns(self, m: Module, pause: Any, pool: Any, linear: Any, sfm: Any) -> Value:
-        """Give turns, a task or a row at a time; return whether a step may begin."""
-        turn, begun, over, offered = Signal(Turn), Signal(), Signal(), Signal()
-        # What was offered outside stands: then that step begins before a task.
-        m.d.sync += offered.eq(self.appends.valid & ~self.appends.ready)
-        free = pause.idle & ~offered
-        # One task a turn: the next one must not begin beside the last products of this one. A row
-        # is over when its results are gone; nothing of the next one is taken in that cycle.
-        tasked = (turn == Turn.LINEAR) & ~over
-        rowed = (turn == Turn.FUNCTION) & (~begun | sfm.busy)
-        for ours, theirs, selected in (
-            (self.tasks, linear.tasks, tasked),
-            (self.vectors, sfm.vectors, rowed),
-        ):
-            m.d.comb += [
-                theirs.payload.eq(ours.payload),
-                theirs.valid.eq(ours.valid & selected),
-                ours.ready.eq(theirs.ready & selected),
-            ]
-        m.d.comb += pool.turn.eq(turn)
-        with m.Switch(turn):
-            with m.Case(Turn.ATTENTION), m.If(free):
-                m.d.sync += [begun.eq(0), over.eq(0)]
-                with m.If(self.tasks.valid):
-                    m.d.sync += turn.eq(Turn.LINEAR)
-                with m.Elif(self.vectors.valid):
-                    m.d.sync += turn.eq(Turn.FUNCTION)
-            # A task's turn ends when its last sum is behind the adders.
-            with m.Case(Turn.LINEAR):
-                with m.If(self.tasks.valid & self.tasks.ready):
-                    m.d.sync += over.eq(1)
-                with m.If(over & ~linear.busy):
-                    m.d.sync += turn.eq(Turn.ATTENTION)
-            # A row's, when its last result is gone.
-            with m.Case(Turn.FUNCTION):
-                with m.If(self.vectors.valid & self.vectors.ready):
-                    m.d.sync += begun.eq(1)
-                with m.If(begun & ~sfm.busy):
-                    m.d.sync += turn.eq(Turn.ATTENTION)
-        waits = self.tasks.valid | self.vectors.valid
-        m.d.comb += pause.wanted.eq(waits | (turn != Turn.ATTENTION))
-        return (turn == Turn.ATTENTION) & (~waits | offered)
+        return give_turns(m, self, pause, pool, linear, sfm)
 
     def _begin(
         self,
