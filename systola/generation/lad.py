@@ -79,8 +79,10 @@ class LadSystem(System):
         gated, width = feed_forward // s.head_size, s.width // s.head_size
         sums = max(width, (s.heads + 2 * s.kv_heads) // p.periods, 2 * gated) * s.head_size
         groups = -(-sums // (tile.linear.units * p.tiles))
+        # A group's heads are in one tile.
         shared = s.heads // s.kv_heads if tile.prefetched else 1
-        samples = -(-s.layers * s.kv_heads * p.batch // p.tiles) * (s.heads // s.kv_heads)
+        least = -(-s.layers * s.heads * p.batch // shared // p.tiles) * shared
+        heads = -(-max(tile.heads, least) // shared) * shared
         linear = replace(
             tile.linear,
             vector=vector,
@@ -89,7 +91,7 @@ class LadSystem(System):
         )
         return replace(
             tile,
-            heads=samples,
+            heads=heads,
             shared=shared,
             kept=(tile.kept or tile.capacity) if shared > 1 else 0,
             eas=replace(tile.eas, vector=vector),
