@@ -83,7 +83,9 @@ def test_every_head_takes_its_keys_and_values() -> None:
     """Queries of a group meet the key and the value that were projected for their sample."""
     tiny = preset("tiny")
     linear = replace(tiny.tile.linear, slices=6, groups=6)
-    p = replace(tiny, tile=replace(tiny.tile, heads=24, linear=linear), heads=6, kv_heads=2)
+    p = replace(
+        tiny, tile=replace(tiny.tile, heads=24, shared=3, linear=linear), heads=6, kv_heads=2
+    )
     program = LayerProgram(p)
     (steps,) = (
         one for one in program.operations if any(way is Way.QUERY for way, _walk in one.moves)
