@@ -54,13 +54,14 @@ async def real_decoding(dut: Any) -> None:
 
 
 def check_union(p: LadTileParameters, answers: list[Step]) -> None:
-    """Require that heads found rows of the group's heads before them, and did not find others."""
+    """Require that heads found what those of their group before them left, if not everything."""
     followers = [one for at, one in enumerate(answers) if at % p.shared]
     shared = sum(one.hits for one in followers)
-    missed = sum(len(one.active) for one in followers) - shared
-    assert p.shared == 1 or (shared > 0 and missed > 0)
-    crowded = sum(one.crowded for one in answers)
-    assert (crowded > 0) == (0 < p.kept < p.capacity)
+    assert (shared > 0) == (p.shared > 1)
+    # Where a step has more active positions than have room, some are fetched again.
+    leaving = [one for at, one in enumerate(answers) if (at + 1) % p.shared]
+    crowds = any(len(one.active) > p.kept for one in leaving)
+    assert crowds <= (sum(one.crowded for one in answers) > 0)
 
 
 @cocotb.test()
