@@ -154,12 +154,13 @@ def real_work(bench: LadTileBench, length: int, *, groups: int) -> Work:
     size, shared = p.vector.head_size, p.shared
     parts = []
     for group, numbers in enumerate(bench.groups[:groups]):
-        where = {"layer": LAYERS[group % len(LAYERS)], "head": group * shared % 9}
-        keys, vectors = (head_vectors(name, size, **where)[:length] for name in "kv")
+        layer, first = LAYERS[group % len(LAYERS)], group * shared % 9
+        keys, vectors = (
+            head_vectors(name, size, layer=layer, head=first)[:length] for name in "kv"
+        )
         for one, number in enumerate(numbers):
-            own = where | {"head": (where["head"] + one) % 9}
-            queries = codes(values(head_vectors("q", size, **own)[:length]) / np.sqrt(size))
-            parts.append((number, queries, keys, vectors))
+            own = head_vectors("q", size, layer=layer, head=(first + one) % 9)[:length]
+            parts.append((number, codes(values(own) / np.sqrt(size)), keys, vectors))
     return [
         (number, queries[now], keys[now], vectors[now])
         for now in range(length)
