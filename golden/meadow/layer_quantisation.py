@@ -16,9 +16,9 @@ from golden.meadow.attention_pipeline import bias_of
 from golden.meadow.tile.pipelined_softmax import exponential_table
 from golden.meadow.tile.requantisation import Integers, quantised
 from golden.nonlinear.row_norm import quantise_weights
-from hdl.meadow.parameters import GATE_DROP, MOST_LIFT, NORM_DROP, Activation, MeadowParameters
+from hdl.meadow.parameters import GATE_DROP, MOST_LIFT, NORM_DROP, MeadowParameters
 from hdl.meadow.tile.element_parameters import SCALE_BITS
-from hdl.nonlinear.activation_functions import VALUE
+from hdl.nonlinear.activation_functions import VALUE, Activation
 from hdl.nonlinear.row_norm import OUTPUT
 
 Reals = NDArray[np.float64]

@@ -15,8 +15,8 @@ from golden.meadow.tile.requantisation import Integers
 from golden.nonlinear.activation_functions import activation
 from golden.nonlinear.layer_norm import layer_norm
 from golden.nonlinear.rms_norm import rms_norm
-from hdl.meadow.parameters import GATE_DROP, NORM_DROP, STATE, Activation, MeadowParameters
-from hdl.nonlinear.activation_functions import ActivationFunctionsParameters, Function
+from hdl.meadow.parameters import GATE_DROP, NORM_DROP, STATE, MeadowParameters
+from hdl.nonlinear.activation_functions import Activation, ActivationFunctionsParameters, Function
 from hdl.nonlinear.layer_norm import LayerNormParameters
 from hdl.nonlinear.row_norm import STATE as NORM_STATE
 

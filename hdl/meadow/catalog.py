@@ -4,7 +4,7 @@ from hdl.entry import Entry
 from hdl.meadow.attention_parameters import AttentionParameters
 from hdl.meadow.attention_pipeline import AttentionPipeline
 from hdl.meadow.meadow import Meadow
-from hdl.meadow.parameters import Activation, MeadowParameters
+from hdl.meadow.parameters import MeadowParameters
 from hdl.meadow.tile.broadcasting_processing_element import BroadcastingProcessingElement
 from hdl.meadow.tile.element_parameters import ElementParameters
 from hdl.meadow.tile.parallel_processing_element import ParallelProcessingElement
@@ -12,6 +12,7 @@ from hdl.meadow.tile.pipelined_softmax import PipelinedSoftmax, PipelinedSoftmax
 from hdl.meadow.wilu.mode_aware_unpacker import ModeAwareUnpacker
 from hdl.meadow.wilu.unpacker_parameters import UnpackerParameters
 from hdl.meadow.wilu.weight_unpacker import WeightUnpacker, WeightUnpackerParameters
+from hdl.nonlinear.activation_functions import Activation
 
 ELEMENTS = {
     "tiny": ElementParameters(

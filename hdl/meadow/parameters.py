@@ -1,6 +1,5 @@
 """Dimensions, instructions and payloads of MEADOW's accelerator."""
 
-from enum import Enum
 from typing import Annotated
 
 from amaranth.hdl import signed, unsigned
@@ -11,6 +10,7 @@ from hdl.meadow.tile.element_parameters import ElementParameters
 from hdl.meadow.tile.pipelined_softmax import DISTANCES
 from hdl.meadow.wilu.weight_unpacker import WeightUnpackerParameters
 from hdl.memory.burst_port import BurstReadPort, BurstWritePort
+from hdl.nonlinear.activation_functions import Activation
 from hdl.nonlinear.layer_norm import LayerNormParameters
 from hdl.nonlinear.rms_norm import RmsNormParameters
 from hdl.nonlinear.row_norm import EPSILON_BITS
@@ -27,17 +27,6 @@ GATE_DROP = 16
 
 MOST_LIFT = STATE.width - RESULT.width
 """Powers of two at most by which a result is larger than a step of the hidden state."""
-
-
-class Activation(Enum):
-    """The function between the feed-forward matrices."""
-
-    SILU = 0
-    """x / (1 + e**-x)."""
-    GELU = 1
-    """x times the normal distribution's share below x."""
-    RELU = 2
-    """x, or 0 where that is more."""
 
 
 class Kind(enum.Enum, shape=unsigned(3)):

@@ -35,6 +35,19 @@ class Function(Enum):
     """x times the normal distribution's share below x."""
 
 
+class Activation(Enum):
+    """The function between a layer's feed-forward matrices; the first two are `Function`s."""
+
+    SILU = 0
+    """x / (1 + e**-x)."""
+
+    GELU = 1
+    """x times the normal distribution's share below x."""
+
+    RELU = 2
+    """x, or 0 where that is more."""
+
+
 @parameter_object
 class ActivationFunctionsParameters(Parameters):
     """Dimensions of the activation unit; they also drive its golden model and its testbench.

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from golden.llm.language_model import LanguageModel
 from golden.meadow.whole_model import BlockResult, WholeModel, embedded
-from hdl.meadow.parameters import Activation, MeadowParameters
+from hdl.meadow.parameters import MeadowParameters
+from hdl.nonlinear.activation_functions import Activation
 from systola.generation.system import (
     Block,
     Mismatch,

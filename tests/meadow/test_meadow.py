@@ -16,8 +16,9 @@ from golden.meadow.layer_quantisation import (
     smoothed,
 )
 from golden.meadow.meadow import activated, added, narrowed, norm, run_layer
-from hdl.meadow.parameters import Activation, MeadowParameters
+from hdl.meadow.parameters import MeadowParameters
 from hdl.meadow.tile.element_parameters import ElementParameters
+from hdl.nonlinear.activation_functions import Activation
 
 P = MeadowParameters()
 LAYERS = (0, 14, 29)

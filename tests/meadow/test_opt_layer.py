@@ -22,7 +22,8 @@ from golden.meadow.layer_quantisation import (
 )
 from golden.meadow.meadow import norm, run_layer
 from hdl.catalog import entry_named
-from hdl.meadow.parameters import Activation, MeadowParameters
+from hdl.meadow.parameters import MeadowParameters
+from hdl.nonlinear.activation_functions import Activation
 from testbenches.meadow.drawn_layers import drawn_weights, of_kind
 
 P: MeadowParameters = entry_named("meadow").parameters("paper")

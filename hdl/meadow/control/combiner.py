@@ -14,12 +14,16 @@ from hdl.meadow.parameters import (
     GATE_DROP,
     MOST_LIFT,
     STATE,
-    Activation,
     Combine,
     MeadowParameters,
 )
 from hdl.meadow.tile.element_parameters import OPERAND, SCALE_BITS
-from hdl.nonlinear.activation_functions import VALUE, ActivationFunctionsParameters, ActivationLane
+from hdl.nonlinear.activation_functions import (
+    VALUE,
+    Activation,
+    ActivationFunctionsParameters,
+    ActivationLane,
+)
 from hdl.unit import Unit
 
 PRODUCT = signed(2 * RESULT.width)
