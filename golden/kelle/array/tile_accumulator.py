@@ -23,9 +23,17 @@ class TileAccumulatorModel:
         self.parameters = parameters
         self._totals = np.zeros((parameters.vectors, lanes), np.int64)
 
-    def add(self, sums: Integers, *, index: int, first: bool, high: bool) -> Integers:
+    def add(
+        self,
+        sums: Integers,
+        *,
+        index: int,
+        first: bool,
+        high: bool,
+        bias: Integers | int = 0,
+    ) -> Integers:
         """Add one vector's sums to its accumulators and return them, wrapped to their width."""
-        start = np.zeros_like(sums) if first else self._totals[index]
+        start = np.broadcast_to(bias, sums.shape) if first else self._totals[index]
         wrap = 64 - self.parameters.width
         self._totals[index] = (start + (sums << 8 * high)) << wrap >> wrap
         return self._totals[index].copy()

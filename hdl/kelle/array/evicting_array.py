@@ -182,7 +182,8 @@ class EvictingArray(Unit):
 
         # From lane to lane index and valid take a cycle, as sums do.
         index = finished.step.index
-        for i, requantiser in enumerate(add_output_stage(m, array, p)):
+        for i, lane in enumerate(add_output_stage(m, array, p)):
+            requantiser = lane.requantiser
             m.d.comb += [
                 requantiser.scale.eq(self.scales[i].scale),
                 requantiser.shift.eq(self.scales[i].shift),

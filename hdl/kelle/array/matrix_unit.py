@@ -4,17 +4,19 @@ Section 5.2 of the paper. Results leave twice: lane by lane, a cycle apart, as t
 needs them, and aligned, as the memories do.
 """
 
+from dataclasses import replace
 from typing import Annotated, Any
 
-from amaranth.hdl import Module, signed
+from amaranth.hdl import Cat, Module, signed
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.arith.delay_line import delay_line
-from hdl.kelle.array.output_stage import OutputStageParameters, add_output_stage
+from hdl.kelle.array.output_stage import OutputLane, OutputStageParameters, add_output_stage
 from hdl.kelle.array.systolic_argmax import SystolicArgmax
 from hdl.kelle.array.systolic_array import Moving, SystolicArray
+from hdl.kelle.array.tile_accumulator import TileAccumulatorParameters
 from hdl.memory.memory import Memory
 from hdl.parameters import PowerOfTwo, Range, parameter_object
 from hdl.stream.connect import connect_streams
@@ -26,6 +28,9 @@ RESULT = signed(16)
 
 SCALE = data.StructLayout({"scale": 16, "shift": 6})
 """What a requantiser multiplies and divides by."""
+
+BIAS_BITS = 32
+"""Bits of a bias, in steps of its total."""
 
 
 @parameter_object
@@ -44,6 +49,8 @@ class MatrixUnitParameters(OutputStageParameters):
         Bits that accompany a vector's results.
     number_bits : int
         Bits of the number of a total that is compared; 0 if none is.
+    biases : bool
+        Whether totals begin with biases.
 
     Raises
     ------
@@ -55,11 +62,24 @@ class MatrixUnitParameters(OutputStageParameters):
     scales: Annotated[int, Range(2, 16384, "scales")] = 64
     user_width: Annotated[int, Range(1, 48, "bits")] = 16
     number_bits: Annotated[int, Range(0, 32, "bits")] = 0
+    biases: bool = False
 
     @property
     def moving(self) -> Moving:
         """How vectors move through the array: 8 bits need one of an element's multipliers."""
         return Moving.WIDE if self.activation_bits == 16 else Moving.MODE8
+
+    @property
+    def accumulator(self) -> TileAccumulatorParameters:
+        """The accumulators."""
+        own = super().accumulator
+        return replace(own, bias_bits=BIAS_BITS) if self.biases else own
+
+    @property
+    def scale_layout(self) -> data.StructLayout:
+        """What a lane does with a total: what it begins with, is multiplied and divided by."""
+        bias = {"bias": signed(BIAS_BITS)} if self.biases else {}
+        return data.StructLayout(SCALE.members | bias)
 
     @property
     def tag_layout(self) -> data.StructLayout:
@@ -83,7 +103,10 @@ class MatrixUnitParameters(OutputStageParameters):
     def scales_layout(self) -> data.StructLayout:
         """A word of scales, one a lane, and where it is kept."""
         return data.StructLayout(
-            {"address": ceil_log2(self.scales), "values": data.ArrayLayout(SCALE, self.rows)}
+            {
+                "address": ceil_log2(self.scales),
+                "values": data.ArrayLayout(self.scale_layout, self.rows),
+            }
         )
 
     @property
@@ -97,7 +120,8 @@ class MatrixUnit(Unit):
     """Multiply vectors by stationary tiles, add up tiles and byte passes, and requantise.
 
     A vector's `tag` says what to do with its sums: `step` adds them to an accumulator, `done` makes
-    the total a result, requantised by the word `scale` of each lane's scales.
+    the total a result, requantised by the word `scale` of each lane's scales. With `biases` the
+    word says as well what the total begins with.
 
     With `number_bits` the totals of vectors with `compares` are compared before they are rounded,
     as in `SystolicArgmax`: the rows of a matrix that comes tile by tile.
@@ -106,7 +130,7 @@ class MatrixUnit(Unit):
     aligned results `latency` + `rows` - 1 cycles after it. **Throughput** that of the array: one
     vector a cycle; nothing else ever waits.
 
-    **Numerics** results are the exact sums, requantised once.
+    **Numerics** results are the exact sums, biases included, requantised once.
 
     Parameters
     ----------
@@ -162,20 +186,24 @@ class MatrixUnit(Unit):
         connect_streams(m, self.weights, array.weights)
         m.d.comb += self.scales.ready.eq(1)
 
-        requantisers = add_output_stage(m, array, p)
+        lanes = add_output_stage(m, array, p)
         if p.number_bits:
-            self._compare(m, array, [requantiser.a for requantiser in requantisers])
-        for i, requantiser in enumerate(requantisers):
+            self._compare(m, array, [lane.requantiser.a for lane in lanes])
+        if p.biases:
+            self._begin_with_biases(m, lanes)
+        for i, lane in enumerate(lanes):
+            requantiser = lane.requantiser
             scales = Memory(depth=p.scales, width=SCALE.size)
             m.submodules[f"scales_{i}"] = scales
             # The accumulator takes a cycle, and so does the memory: a scale meets its total.
             scale = data.View(SCALE, scales.read_data)
+            word = self.scales.payload.values[i]
             m.d.comb += [
                 scales.read_enable.eq(1),
                 scales.read_address.eq(data.View(p.tag_layout, array.lanes[i].tag).scale),
                 scales.write_enable.eq(self.scales.valid),
                 scales.write_address.eq(self.scales.payload.address),
-                scales.write_data.eq(self.scales.payload.values[i]),
+                scales.write_data.eq(Cat(word.scale, word.shift)),
                 requantiser.scale.eq(scale.scale),
                 requantiser.shift.eq(scale.shift),
                 self.lanes[i].eq(requantiser.result),
@@ -196,6 +224,20 @@ class MatrixUnit(Unit):
             valids = delay_line(m, done, stages, name=f"{name}_valid", reset=True)
             m.d.comb += [port.user.eq(users[-1]), port.valid.eq(valids[-1])]
         return m
+
+    def _begin_with_biases(self, m: Module, lanes: list[OutputLane]) -> None:
+        """Read each lane's bias a cycle before its scale: with the sum, not with the total."""
+        p = self.parameters
+        for i, lane in enumerate(lanes):
+            m.submodules[f"biases_{i}"] = biases = Memory(depth=p.scales, width=BIAS_BITS)
+            m.d.comb += [
+                biases.read_enable.eq(1),
+                biases.read_address.eq(lane.next_tag.scale),
+                biases.write_enable.eq(self.scales.valid),
+                biases.write_address.eq(self.scales.payload.address),
+                biases.write_data.eq(self.scales.payload.values[i].bias),
+                lane.accumulator.bias.eq(biases.read_data),
+            ]
 
     def _compare(self, m: Module, array: SystolicArray, totals: list[Any]) -> None:
         """Compare totals where they are whole, a cycle after the array's last sum of a lane."""

@@ -4,6 +4,7 @@ Section 5.2 of the paper. What a vector's tag says of its sums, and how long a r
 same for every array that ends in these lanes.
 """
 
+from dataclasses import dataclass
 from typing import Annotated
 
 from amaranth.hdl import Module
@@ -84,31 +85,40 @@ class OutputStageParameters(Parameters):
         return data.StructLayout(members | {"tag": self.tag_layout})
 
 
-def add_output_stage(
-    m: Module, array: SystolicArray, p: OutputStageParameters
-) -> list[Requantiser]:
+@dataclass(frozen=True)
+class OutputLane:
+    """A lane's parts, and the tag that it has in the next cycle."""
+
+    accumulator: TileAccumulator
+    requantiser: Requantiser
+    next_tag: data.View
+
+
+def add_output_stage(m: Module, array: SystolicArray, p: OutputStageParameters) -> list[OutputLane]:
     """Place a lane's accumulator and requantiser behind each lane of an array.
 
     Returns
     -------
-    list[Requantiser]
-        Those of all lanes, whose `scale` and `shift` are left to be driven.
+    list[OutputLane]
+        All lanes; `scale` and `shift` of a requantiser, and the bias of an accumulator that has
+        one, are left to be driven.
     """
-    requantisers = []
+    lanes = []
     next_tag = array.next_tag
     for i, lane in enumerate(array.lanes):
         accumulator = TileAccumulator(parameters=p.accumulator)
         requantiser = Requantiser(width=p.accumulator.width, stages=p.stages)
+        coming = data.View(p.tag_layout, next_tag)
         m.submodules[f"accumulator_{i}"] = accumulator
         m.submodules[f"requantiser_{i}"] = requantiser
         m.d.comb += [
-            accumulator.next_index.eq(data.View(p.tag_layout, next_tag).step.index),
+            accumulator.next_index.eq(coming.step.index),
             accumulator.step.eq(data.View(p.tag_layout, lane.tag).step),
             accumulator.sum.eq(lane.sum),
             accumulator.valid.eq(lane.valid),
             requantiser.a.eq(accumulator.total),
         ]
         # Tags move down a lane a cycle: the lane above has what this one gets next.
-        requantisers.append(requantiser)
+        lanes.append(OutputLane(accumulator, requantiser, coming))
         next_tag = lane.tag
-    return requantisers
+    return lanes

@@ -28,6 +28,8 @@ class TileAccumulatorParameters(Parameters):
         Bits of an accumulator.
     vectors : int
         Vectors whose results accumulate at a time.
+    bias_bits : int
+        Bits of the bias that a total begins with; 0 if it begins from zero.
 
     Raises
     ------
@@ -38,6 +40,7 @@ class TileAccumulatorParameters(Parameters):
     sum_width: Annotated[int, Range(8, 32, "bits")] = 29
     width: Annotated[int, Range(16, 48, "bits")] = 48
     vectors: Annotated[int, Range(2, 1024, "vectors")] = 16
+    bias_bits: Annotated[int, Range(0, "width", "bits")] = 0
 
     def __post_init__(self) -> None:
         """Check every rule."""
@@ -64,7 +67,8 @@ class TileAccumulatorParameters(Parameters):
 class TileAccumulator(Unit):
     """Add a lane's sums to the accumulator of their vector.
 
-    A sum of upper bytes (`high`) counts 256-fold. The first sum of a vector begins from zero.
+    A sum of upper bytes (`high`) counts 256-fold. The first sum of a vector begins from its bias,
+    or from zero if there are none.
 
     **Latency** 1 cycle from `sum` to `total`. **Throughput** one sum a cycle, also for one vector
     again and again. **Numerics** exact modulo ``2**width``: 11 bits of headroom over the upper
@@ -85,6 +89,8 @@ class TileAccumulator(Unit):
         What the array's lane delivers.
     valid : In(1)
         Whether there is a sum.
+    bias : In
+        With `bias_bits`, what the total begins with if the sum is its first.
     total : Out
         The accumulator with the sum of the cycle before.
 
@@ -96,8 +102,10 @@ class TileAccumulator(Unit):
 
     def __init__(self, *, parameters: TileAccumulatorParameters) -> None:
         self.parameters = parameters
+        bias = {"bias": In(signed(parameters.bias_bits))} if parameters.bias_bits else {}
         super().__init__(
-            {
+            bias
+            | {
                 "next_index": In(parameters.index_width),
                 "step": In(parameters.step_layout),
                 "sum": In(signed(parameters.sum_width)),
@@ -121,8 +129,9 @@ class TileAccumulator(Unit):
         earlier = Mux(forward, held, words.read_data.as_signed())
         # Upper bytes count 256-fold; only the last byte pass ends a total.
         scaled = Mux(self.step.high, self.sum << 8, self.sum)
+        begins = self.bias if p.bias_bits else 0
         m.d.comb += [
-            total.eq(Mux(self.step.first, 0, earlier) + scaled),
+            total.eq(Mux(self.step.first, begins, earlier) + scaled),
             words.read_enable.eq(1),
             words.read_address.eq(self.next_index),
             words.write_enable.eq(self.valid),

@@ -17,6 +17,7 @@ from hdl.kelle.array.tile_accumulator import TileAccumulator, TileAccumulatorPar
         ({"width": 49}, "width must be an integer from 16 to 48, not 49"),
         ({"width": 36}, r"width must be at least sum_width \+ 8 = 37, not 36"),
         ({"vectors": 1}, "vectors must be an integer from 2 to 1024, not 1"),
+        ({"bias_bits": 49}, "bias_bits must be an integer from 0 to 48, not 49"),
     ],
 )
 def test_illegal_parameters_are_worded(change: dict[str, int], message: str) -> None:
@@ -37,10 +38,10 @@ def test_width_holds_2048_of_the_longest_tiles() -> None:
     assert 2048 * 256 * (1 << p.sum_width - 1) <= 1 << p.width - 1
 
 
-@pytest.mark.parametrize("vectors", [2, 3, 16])
-def test_unit_equals_its_model(vectors: int) -> None:
+@pytest.mark.parametrize(("vectors", "bias_bits"), [(2, 0), (3, 32), (16, 0)])
+def test_unit_equals_its_model(vectors: int, bias_bits: int) -> None:
     """Bursts of one vector, of two by turns, and of all; bubbles; sums at the ends."""
-    p = TileAccumulatorParameters(vectors=vectors)
+    p = TileAccumulatorParameters(vectors=vectors, bias_bits=bias_bits)
     unit, model = TileAccumulator(parameters=p), TileAccumulatorModel(p, 1)
     rng = np.random.default_rng(vectors)
     bound = 1 << p.sum_width - 1
@@ -64,10 +65,13 @@ def test_unit_equals_its_model(vectors: int) -> None:
             context.set(unit.step, {"first": first, "high": high, "index": index})
             context.set(unit.sum, value)
             context.set(unit.valid, valid)
+            bias = int(rng.integers(-(1 << 31), 1 << 31)) if bias_bits else 0
+            if bias_bits:
+                context.set(unit.bias, bias)
             await context.tick()
             if valid:
                 total = model.add(
-                    np.array([value]), index=index, first=bool(first), high=bool(high)
+                    np.array([value]), index=index, first=bool(first), high=bool(high), bias=bias
                 )
                 assert context.get(unit.total) == total[0]
 
