@@ -1,6 +1,6 @@
 """A real decoder layer: integer weights, scales and steps for the accelerator, and the truth."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,8 +9,11 @@ from golden.arith.requantiser import scale_and_shift
 from golden.kelle.low_bits import lost, quantised_weights, turned, turned_matrices
 from golden.llm import Trace, layers
 from golden.llm.layers import LayerWeights, rotary_angles, rotated
+from golden.nonlinear import activation_functions
+from hdl.kelle.array.matrix_unit import BIAS_BITS
 from hdl.kelle.operations import PROJECTIONS, Operation
 from hdl.kelle.parameters import KelleParameters
+from hdl.nonlinear.activation_functions import Activation, Function
 from hdl.nonlinear.row_norm import OUTPUT
 
 Integers = NDArray[np.int64]
@@ -19,6 +22,7 @@ Reals = NDArray[np.float64]
 SCORE_FRACTION = 10
 PROBABILITY_FRACTION = 15
 LIMIT = (1 << 15) - 1
+MOST_BIAS = (1 << BIAS_BITS - 1) - 1
 NORM_STEP = 2.0**-OUTPUT.fraction_bits
 """What a unit of a normalised element is worth, and one of a gate."""
 
@@ -49,12 +53,38 @@ class Projection:
         int64 or int8 [inputs, outputs], of 8 or 4 bits, a scale an output.
     scale, shift : numpy.ndarray
         int64 [outputs], of the requantiser.
+    bias : numpy.ndarray
+        int64 [outputs], in steps of the sums.
+    exact_bias : numpy.ndarray
+        float64 [outputs].
     """
 
     exact: Reals
     weights: Integers | NDArray[np.int8]
     scale: Integers
     shift: Integers
+    bias: Integers = field(default_factory=lambda: np.zeros(1, np.int64))
+    exact_bias: Reals = field(default_factory=lambda: np.zeros(1))
+
+
+@dataclass(frozen=True, eq=False)
+class ExactLayer:
+    """A layer's linear maps in float64, what its norms multiply by and add folded in.
+
+    Parameters
+    ----------
+    matrices : dict
+        [inputs, outputs] by operation.
+    biases : dict
+        [outputs] by operation, of those that have some.
+    """
+
+    matrices: dict[Operation, Reals]
+    biases: dict[Operation, Reals] = field(default_factory=dict)
+
+    def __call__(self, which: Operation, x: Reals) -> Reals:
+        """Return what a projection makes of vectors."""
+        return x @ self.matrices[which] + self.biases.get(which, 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,14 +126,21 @@ class DecoderLayer:
         """The exact matrices by operation."""
         return {which: projection.exact for which, projection in self.projections.items()}
 
-    def word(self, p: KelleParameters, operation: Operation, slice_: int) -> tuple[list, list]:
-        """Return the scales and shifts of a slice of results, one a lane."""
+    @property
+    def exact(self) -> ExactLayer:
+        """The exact maps."""
+        biases = {which: projection.exact_bias for which, projection in self.projections.items()}
+        return ExactLayer(self.matrices, biases)
+
+    def word(self, p: KelleParameters, operation: Operation, slice_: int) -> list[list[int]]:
+        """Return scales, shifts and biases of a slice of results, one a lane."""
         if operation in self.projections:
             here = slice(slice_ * p.rows, (slice_ + 1) * p.rows)
-            projection = self.projections[operation]
-            return list(projection.scale[here]), list(projection.shift[here])
+            own = self.projections[operation]
+            biases = np.broadcast_to(own.bias, own.scale.shape)
+            return [part[here].tolist() for part in (own.scale, own.shift, biases)]
         scale, shift = self.score if operation is Operation.SCORE else self.attend
-        return [scale] * p.rows, [shift] * p.rows
+        return [[scale] * p.rows, [shift] * p.rows, [0] * p.rows]
 
 
 def exact_heads(layer: DecoderLayer, p: KelleParameters) -> tuple[Reals, Reals, Reals]:
@@ -115,7 +152,7 @@ def exact_heads(layer: DecoderLayer, p: KelleParameters) -> tuple[Reals, Reals, 
         [tokens, query heads, head_size], ``1 / sqrt(head_size)`` folded in, and twice
         [tokens, heads, head_size].
     """
-    return _heads(layer.matrices, layer.inputs, p)
+    return _heads(layer.exact, layer.inputs, p)
 
 
 def exact_attention(
@@ -148,7 +185,7 @@ def exact_attention(
         contexts.append(
             layers.attended(q[now, [query]], k[own, head][np.newaxis], v[own, head][np.newaxis])
         )
-    return np.concatenate(contexts, axis=None) @ layer.projections[Operation.OUTPUT].exact
+    return layer.exact(Operation.OUTPUT, np.concatenate(contexts, axis=None))
 
 
 def exact_layer(
@@ -160,7 +197,7 @@ def exact_layer(
 ) -> Reals:
     """Return the hidden state behind the layer for one token in float64; as `exact_attention`."""
     state = layer.states[now] + exact_attention(layer, p, heads, now, attended)
-    return state + _fed(layers.rms_norm(state), layer.matrices)[-1]
+    return state + _fed(exact_norm(state, p), layer.exact, p)[-1]
 
 
 def real_layer(trace: Trace, number: int, p: KelleParameters) -> DecoderLayer:
@@ -173,18 +210,25 @@ def real_layer(trace: Trace, number: int, p: KelleParameters) -> DecoderLayer:
     sizes = Sizes(p.width, p.query_heads, p.heads, p.head_size, p.feed_forward)
     exact = matrices(layers.real_weights(sizes, trace, number), p)
     states = trace.hidden(number)[0][:, np.arange(p.width) % trace.width].astype(np.float64)
-    return quantised_layer(turned_matrices(exact, p), turned(states, p), p)
+    return quantised_layer(ExactLayer(turned_matrices(exact, p)), turned(states, p), p)
+
+
+def exact_norm(states: Reals, p: KelleParameters) -> Reals:
+    """Return hidden states normalised in float64."""
+    if p.layer_norm:
+        states = states - states.mean(axis=-1, keepdims=True)
+    return layers.rms_norm(states)
 
 
 def quantised_layer(
-    exact: dict[Operation, Reals], states: Reals, p: KelleParameters, state_step: float = 0.0
+    exact: ExactLayer, states: Reals, p: KelleParameters, state_step: float = 0.0
 ) -> DecoderLayer:
     """Quantise a layer by the states of a text before it.
 
     Parameters
     ----------
-    exact : dict
-        Matrices [inputs, outputs] by operation.
+    exact : ExactLayer
+        Its maps.
     states : numpy.ndarray
         float64 [tokens, width].
     p : KelleParameters
@@ -192,7 +236,7 @@ def quantised_layer(
     state_step : float
         What a unit of a hidden state is worth; 0 for the smallest that holds the text's.
     """
-    inputs = layers.rms_norm(states)
+    inputs = exact_norm(states, p)
     steps = _steps(exact, states, inputs, p)
     if state_step:
         steps |= {Operation.OUTPUT: state_step, Operation.DOWN: state_step}
@@ -201,11 +245,14 @@ def quantised_layer(
         Operation.DOWN: steps[Operation.UP],
     }
     projections = {}
-    for which, matrix in exact.items():
+    for which, matrix in exact.matrices.items():
         weights, weight_steps = quantised_weights(matrix, p)
         factor = given.get(which, NORM_STEP) * (1 << lost(which, p)) / steps[which]
         scale, shift = np.array([scale_and_shift(factor * step) for step in weight_steps]).T
-        projections[which] = Projection(matrix, weights, scale, shift)
+        bias = np.broadcast_to(exact.biases.get(which, 0.0), weight_steps.shape)
+        whole = np.rint(bias / (factor * steps[which] * weight_steps))
+        whole = np.clip(whole, -MOST_BIAS - 1, MOST_BIAS).astype(np.int64)
+        projections[which] = Projection(matrix, weights, scale, shift, whole, bias)
     state_step = steps[Operation.DOWN]
     product = steps[Operation.QUERY] * steps[Operation.KEY] * (1 << lost(Operation.SCORE, p))
     return DecoderLayer(
@@ -233,39 +280,50 @@ def matrices(weights: LayerWeights, p: KelleParameters) -> dict[Operation, Reals
         Operation.KEY: weights.key,
         Operation.VALUE: weights.value,
         Operation.UP: weights.up,
-        Operation.GATE: weights.gate,
     }
+    if p.gated:
+        named[Operation.GATE] = weights.gate
     exact = {which: matrix.reshape(p.width, -1) for which, matrix in named.items()}
     exact[Operation.OUTPUT] = weights.output.reshape(-1, p.width)
     exact[Operation.DOWN] = weights.down
-    return {which: exact[which] for which in PROJECTIONS}
+    return {which: exact[which] for which in PROJECTIONS if which in exact}
 
 
-def _heads(
-    exact: dict[Operation, Reals], inputs: Reals, p: KelleParameters
-) -> tuple[Reals, Reals, Reals]:
-    """Return rotated queries and keys, and values, of normalised states."""
+def _heads(exact: ExactLayer, inputs: Reals, p: KelleParameters) -> tuple[Reals, Reals, Reals]:
+    """Return queries and keys, rotated if any are, and values, of normalised states."""
     q, k, v = (
-        (inputs @ exact[which]).reshape(len(inputs), -1, p.head_size)
+        exact(which, inputs).reshape(len(inputs), -1, p.head_size)
         for which in (Operation.QUERY, Operation.KEY, Operation.VALUE)
     )
+    if not p.rotary:
+        return q, k, v
     angles = rotary_angles(np.arange(len(q)), p.head_size, p.base)[:, np.newaxis]
     query, key = (rotated(heads, np.cos(angles), np.sin(angles)) for heads in (q, k))
     return query, key, v
 
 
-def _fed(inputs: Reals, exact: dict[Operation, Reals]) -> tuple[Reals, Reals, Reals]:
+def _fed(inputs: Reals, exact: ExactLayer, p: KelleParameters) -> tuple[Reals, Reals, Reals]:
     """Return what the feed-forward block makes of normalised states: up, products, its output."""
-    up, gate = (inputs @ exact[which] for which in (Operation.UP, Operation.GATE))
-    products = layers.silu(gate) * up
-    return up, products, products @ exact[Operation.DOWN]
+    up = exact(Operation.UP, inputs)
+    if p.gated:
+        products = exact_activation(exact(Operation.GATE, inputs), p.activation) * up
+    else:
+        products = exact_activation(up, p.activation)
+    return up, products, exact(Operation.DOWN, products)
 
 
-def text_states(exact: dict[Operation, Reals], states: Reals, p: KelleParameters) -> Reals:
+def exact_activation(values: Reals, function: Activation) -> Reals:
+    """Return an activation in float64."""
+    if function is Activation.RELU:
+        return np.maximum(values, 0)
+    return activation_functions.exact_activation(values, Function(function.value))
+
+
+def text_states(exact: ExactLayer, states: Reals, p: KelleParameters) -> Reals:
     """Return the states of a text behind a layer in float64, each token attending to all before."""
-    heads = _heads(exact, layers.rms_norm(states), p)
-    between = states + _text_attention(heads, p) @ exact[Operation.OUTPUT]
-    return between + _fed(layers.rms_norm(between), exact)[-1]
+    heads = _heads(exact, exact_norm(states, p), p)
+    between = states + exact(Operation.OUTPUT, _text_attention(heads, p))
+    return between + _fed(exact_norm(between, p), exact, p)[-1]
 
 
 def _text_attention(heads: tuple[Reals, Reals, Reals], p: KelleParameters) -> Reals:
@@ -281,12 +339,12 @@ def _text_attention(heads: tuple[Reals, Reals, Reals], p: KelleParameters) -> Re
 
 
 def _steps(
-    exact: dict[Operation, Reals], states: Reals, inputs: Reals, p: KelleParameters
+    exact: ExactLayer, states: Reals, inputs: Reals, p: KelleParameters
 ) -> dict[Operation, float]:
     """Return what a unit of each operation's results is worth, by a text that attends to all."""
     heads = _heads(exact, inputs, p)
-    state = states + _text_attention(heads, p) @ exact[Operation.OUTPUT]
-    up, products, down = _fed(layers.rms_norm(state), exact)
+    state = states + exact(Operation.OUTPUT, _text_attention(heads, p))
+    up, products, down = _fed(exact_norm(state, p), exact, p)
     # A pair can be longer than either of its channels, which they are before it is rotated.
     query, key, value = (
         room * float(np.abs(part).max()) / LIMIT
@@ -303,7 +361,8 @@ def _steps(
         # What the heads give is bounded by their values.
         Operation.ATTEND: value,
         Operation.OUTPUT: outer,
-        Operation.UP: inner,
+        # What a curved activation takes and gives has the format of its table.
+        Operation.UP: inner if p.scaled_products else NORM_STEP,
         Operation.GATE: NORM_STEP,
         Operation.DOWN: outer,
     }

@@ -13,12 +13,14 @@ from golden.kelle.decoder_layer import DecoderLayer
 from golden.kelle.eviction.eviction_controller import KEPT, EvictionModel, Placement, ScoreUpdate
 from golden.kelle.low_bits import narrowed
 from golden.nonlinear.activation_functions import activation
+from golden.nonlinear.layer_norm import layer_norm
 from golden.nonlinear.rms_norm import rms_norm
 from golden.nonlinear.rotary_embedding import rotate
 from golden.nonlinear.softmax import softmax
 from hdl.kelle.operations import Operation
 from hdl.kelle.parameters import KelleParameters
-from hdl.nonlinear.activation_functions import VALUE, Function
+from hdl.nonlinear.activation_functions import VALUE, Activation
+from hdl.nonlinear.layer_norm import LayerNormParameters
 
 Integers = NDArray[np.int64]
 
@@ -87,15 +89,17 @@ class KelleModel:
     def project(self, operation: Operation, vectors: Integers) -> Integers:
         """Return x W of vectors, requantised, [vectors, heads, head_size]."""
         projection = self.layer.projections[operation]
-        sums = narrowed(vectors, operation, self.parameters) @ projection.weights
+        vectors = narrowed(vectors, operation, self.parameters)
+        sums = vectors @ projection.weights + projection.bias
         results = requantised(sums, projection.scale, projection.shift)
         return results.reshape(len(vectors), -1, self.parameters.head_size)
 
     def rotate(self, heads: Integers, positions: Integers) -> Integers:
-        """Return heads [vectors, heads, head_size], rotated by the vectors' positions."""
-        rotated = [
-            rotate(heads[:, h], positions, self.parameters.rotary) for h in range(heads.shape[1])
-        ]
+        """Return heads [vectors, heads, head_size], rotated if any are."""
+        p = self.parameters
+        if not p.rotary:
+            return heads
+        rotated = [rotate(heads[:, h], positions, p.embedding) for h in range(heads.shape[1])]
         return np.stack(rotated, axis=1)
 
     def queries(self, vectors: Integers, positions: Integers) -> Integers:
@@ -109,18 +113,18 @@ class KelleModel:
         return keys, self.project(Operation.VALUE, vectors)
 
     def normalise(self, state: Integers) -> Integers:
-        """Return a hidden state over its root mean square, [width]; weights are in the matrices."""
+        """Return a hidden state normalised, [width]; the norm's weights are in the matrices."""
         return normalised(state, self.layer.epsilon, self.parameters)
 
     def feed_forward(self, x: Integers) -> Integers:
         """Return what the feed-forward block adds to a hidden state, [width]."""
-        up, gate = (
-            self.project(which, x[np.newaxis]).reshape(1, -1)
-            for which in (Operation.UP, Operation.GATE)
-        )
-        functions = np.array([Function.SILU.value])
-        gates = activation(gate, functions, self.parameters.activation)
-        products = requantised(gates * up, 1, VALUE.fraction_bits)
+        p = self.parameters
+        up = self.project(Operation.UP, x[np.newaxis]).reshape(1, -1)
+        if p.gated:
+            gates = activated(self.project(Operation.GATE, x[np.newaxis]).reshape(1, -1), p)
+            products = requantised(gates * up, 1, VALUE.fraction_bits)
+        else:
+            products = activated(up, p)
         return self.project(Operation.DOWN, products).reshape(-1)
 
     def step(self, now: int, state: Integers) -> Step:
@@ -189,10 +193,21 @@ class KelleModel:
         return halved[:, : p.slots], halved[:, p.slots]
 
 
+def activated(values: Integers, p: KelleParameters) -> Integers:
+    """Return the activation of values, in Q6.10 unless it is ReLU."""
+    if p.activation is Activation.RELU:
+        return np.maximum(values, 0)
+    return activation(values, p.activation.value, p.functions)
+
+
 def normalised(state: Integers, epsilon: int, p: KelleParameters) -> Integers:
-    """Return a hidden state over its root mean square, [width]."""
-    weights = np.full(p.norm.width, 1 << p.norm.weight_fraction)
-    return rms_norm(state[np.newaxis], np.array([epsilon]), weights, p.norm)[0]
+    """Return a hidden state over its root mean square, or less its mean over its deviation."""
+    norm = p.norm
+    weights = np.full(norm.width, 1 << norm.weight_fraction)
+    rows, epsilons = state[np.newaxis], np.array([epsilon])
+    if isinstance(norm, LayerNormParameters):
+        return layer_norm(rows, epsilons, weights, np.zeros_like(weights), norm)[0]
+    return rms_norm(rows, epsilons, weights, norm)[0]
 
 
 def added(state: Integers, block: Integers) -> Integers:

@@ -41,6 +41,8 @@ CLIPS = np.linspace(0.5, 1.0, 26)
 
 def lost(operation: Operation, p: KelleParameters) -> int:
     """Return how many bits the vectors of an operation lose."""
+    if operation is Operation.DOWN and not p.scaled_products:
+        operation = Operation.UP
     return LOST[operation] if p.activation_bits == 8 else 0
 
 
@@ -51,8 +53,11 @@ def narrowed(vectors: Integers, operation: Operation, p: KelleParameters) -> Int
 
 
 def turns(p: KelleParameters) -> bool:
-    """Return whether a layer is brought to another basis: not with 8-bit weights and 16 bits."""
-    return p.weight_bits < 8 or p.activation_bits < 16
+    """Return whether a layer is brought to another basis: not with 8-bit weights and 16 bits.
+
+    Nor with layer norm, whose mean is not the same in every basis, or with biases.
+    """
+    return (p.weight_bits < 8 or p.activation_bits < 16) and not (p.layer_norm or p.biases)
 
 
 @cache

@@ -18,6 +18,7 @@ from golden.kelle.decoder_layer import (
     MARGIN,
     NORM_STEP,
     DecoderLayer,
+    ExactLayer,
     Projection,
     integers,
     matrices,
@@ -142,8 +143,9 @@ def integer_model(
 ) -> IntegerModel:
     """Bring a whole model to integers, its steps found on a text in float64."""
 
-    def exact(number: int) -> dict[Operation, Reals]:
-        return turned_matrices(matrices(padded(model.layer(number), p.feed_forward), p), p)
+    def exact(number: int) -> ExactLayer:
+        own = matrices(padded(model.layer(number), p.feed_forward), p)
+        return ExactLayer(turned_matrices(own, p))
 
     states = [turned(model.embedding[list(tokens)].astype(np.float64), p)]
     for number in range(model.shape.layers):

@@ -21,9 +21,7 @@ from hdl.kelle.eviction.systolic_evictor import (
 from hdl.kelle.kelle import Kelle
 from hdl.kelle.parameters import KelleParameters
 from hdl.kelle.sfu import Sfu, SfuParameters
-from hdl.nonlinear.activation_functions import (
-    ActivationFunctionsParameters,
-)
+from hdl.nonlinear.activation_functions import Activation, ActivationFunctionsParameters
 from hdl.nonlinear.rms_norm import RmsNormParameters
 from hdl.nonlinear.rotary_embedding import RotaryEmbeddingParameters
 from hdl.nonlinear.softmax import SoftmaxParameters
@@ -311,6 +309,32 @@ UNITS = (
                 base=10000,
                 tick_bits=16,
             ),
+            # A layer of OPT.
+            "tiny_opt": KelleParameters(
+                rows=4,
+                bands=2,
+                banks=2,
+                word_bytes=4,
+                words=64,
+                head_size=8,
+                heads=4,
+                queries=1,
+                feed_forward=64,
+                rotary=False,
+                layer_norm=True,
+                biases=True,
+                activation=Activation.RELU,
+                gated=False,
+                slots=8,
+                window=3,
+                sinks=1,
+                context=32,
+                vectors=2,
+                score_shift=6,
+                score_width=16,
+                position_bits=8,
+                tick_bits=16,
+            ),
             "tiny_words": KelleParameters(
                 rows=4,
                 bands=1,
@@ -337,8 +361,19 @@ UNITS = (
                 words=512, slots=128, window=64, context=1024, score_width=26, position_bits=13
             ),
             "paper": KelleParameters(),
+            # The attention of LLaMA-2-7B at a published budget. What its feed-forward block adds
+            # is a hundred times as many of the same tiles.
+            "llama2_attention": KelleParameters(
+                head_size=128,
+                heads=32,
+                queries=1,
+                feed_forward=256,
+                base=10_000,
+                slots=128,
+                window=64,
+            ),
         },
-        long=("tiny_words", "tiny_batch", "smollm2", "paper"),
+        long=("tiny_words", "tiny_batch", "smollm2", "paper", "llama2_attention"),
     ),
 )
 """Every unit of Kelle."""

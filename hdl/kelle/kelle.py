@@ -50,9 +50,9 @@ class Kelle(Unit):
     **Numerics** weights of 8 or 4 bits, activations of 16 or 8, exact sums, each requantised once
     (rounded to nearest, ties to even, saturating) by the scale and shift of its output channel;
     rotary embedding, softmax and the evictor as there; activations of 8 bits as in `VectorIssue`,
-    probabilities as in `SoftmaxRows`, norms and sums as in `ResidualStream`, SiLU as in
-    `GatedProducts`. The norms' weights and ``1 / sqrt(head_size)`` belong into the matrices and
-    scales.
+    probabilities as in `SoftmaxRows`, norms and sums as in `ResidualStream`, the activation as in
+    `GatedProducts` or `ActivatedProducts`. The norms' weights and ``1 / sqrt(head_size)`` belong
+    into the matrices and scales, and what a norm adds into the biases.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class Kelle(Unit):
     settings : In(settings)
         Refresh intervals, as `RefreshSettings` checks them.
     epsilon : In
-        Of the norms, as in `RmsNorm`; not changed during a step.
+        Of the norms, as in `RmsNorm` or `LayerNorm`; not changed during a step.
     layer : In
         The layer of the token, prefill or kept tokens on offer, until they have been taken.
     sequence_number : In
@@ -190,7 +190,7 @@ class Kelle(Unit):
 
     def _connect_array(self, m: Module, parts: Parts) -> None:
         """Connect what the array takes, and what takes its results."""
-        array, router = parts.array, parts.router
+        p, array, router = self.parameters, parts.array, parts.router
         loads, issue = parts.load_issue, parts.vector_issue
         # One program, three queues: tiles come from the fetch or from outside, vectors meet them.
         connect_streams(m, parts.scheduler.fetches, parts.fetch.operations)
@@ -202,6 +202,8 @@ class Kelle(Unit):
         connect_streams(m, issue.vectors, array.vectors)
         connect_streams(m, self.scales, array.scales)
         # Results go back to where the next operation reads them.
+        if p.gated:
+            m.d.comb += parts.products.gates.eq(router.gates)
         m.d.comb += [
             issue.members.eq(parts.control.members),
             issue.count.eq(parts.control.count),
@@ -213,7 +215,6 @@ class Kelle(Unit):
             issue.contexts.eq(router.contexts),
             issue.products.eq(parts.products.products),
             parts.products.ups.eq(router.ups),
-            parts.products.gates.eq(router.gates),
             router.members.eq(parts.control.members),
             router.results.eq(array.results),
             parts.fetch.computed_keys.eq(router.computed_keys),

@@ -1,6 +1,6 @@
 """Dimensions of the Kelle accelerator, and what its parts tell each other."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from amaranth.hdl import Shape, signed
 from amaranth.lib import data
@@ -14,8 +14,10 @@ from hdl.kelle.edram.refreshed_edram import RefreshedEdramParameters
 from hdl.kelle.eviction.eviction_parameters import EvictionParameters
 from hdl.kelle.eviction.prefill_parameters import PrefillSelectorParameters
 from hdl.kelle.eviction.systolic_evictor import SystolicEvictorParameters
-from hdl.kelle.operations import PROJECTIONS, Operation
-from hdl.nonlinear.activation_functions import ActivationFunctionsParameters
+from hdl.kelle.operations import Operation
+from hdl.kelle.sizes import Sizes
+from hdl.nonlinear.activation_functions import Activation, ActivationFunctionsParameters
+from hdl.nonlinear.layer_norm import LayerNormParameters
 from hdl.nonlinear.rms_norm import RmsNormParameters
 from hdl.nonlinear.rotary_embedding import RotaryEmbeddingParameters
 from hdl.nonlinear.softmax import SoftmaxParameters
@@ -26,7 +28,7 @@ SCORE_BITS = 16
 
 
 @parameter_object
-class KelleParameters(Parameters):
+class KelleParameters(Sizes, Parameters):
     """Dimensions of the accelerator; they also drive its golden model and its testbench.
 
     Parameters
@@ -75,8 +77,20 @@ class KelleParameters(Parameters):
         longer tell tokens apart.
     position_bits : int
         Bits of a position.
+    rotary : bool
+        Whether queries and keys are rotated by their tokens' positions.
     base : int
         As in `RotaryEmbeddingParameters`.
+    layer_norm : bool
+        Whether norms take the mean off (layer norm), or not (RMSNorm). Their weights and biases
+        belong into the matrices behind them.
+    biases : bool
+        Whether projections have biases; the vocabulary's has none.
+    activation : Activation
+        Between the feed-forward matrices.
+    gated : bool
+        Whether the activation's input is a matrix of its own, the gate, or what the first matrix
+        makes; a gate's activation is no ReLU.
     tick_bits, interval_bits : int
         As in `RefreshParameters`.
 
@@ -109,7 +123,12 @@ class KelleParameters(Parameters):
     score_shift: Annotated[int, As(SystolicEvictorParameters, "shift")] = 2
     score_width: Annotated[int, As(SystolicEvictorParameters)] = 27
     position_bits: Annotated[int, Range(4, 20, "bits")] = 14
+    rotary: bool = True
     base: Annotated[int, As(RotaryEmbeddingParameters)] = 100_000
+    layer_norm: bool = False
+    biases: bool = False
+    activation: Activation = Activation.SILU
+    gated: bool = True
     tick_bits: Annotated[int, As(RefreshParameters)] = 20
     interval_bits: Annotated[int, As(RefreshParameters)] = 5
 
@@ -136,6 +155,16 @@ class KelleParameters(Parameters):
             "vocabulary must be 0 with several sequences",
             self.vocabulary,
         )
+        require(
+            not self.gated or self.activation is not Activation.RELU,
+            "activation must be silu or gelu if the feed-forward block is gated",
+            self.activation.name.lower(),
+        )
+        require(
+            not self.vocabulary or not self.biases,
+            "vocabulary must be 0 with biases",
+            self.vocabulary,
+        )
         most = self.rows // (2 * self.density)
         require(
             self.bands <= most,
@@ -150,7 +179,7 @@ class KelleParameters(Parameters):
             self.score_shift + self.score_width,
         )
         # Building the parts' parameters checks them.
-        _ = self.array, self.selector, self.memory, self.softmax, self.rotary, self.norm
+        _ = self.array, self.selector, self.memory, self.softmax, self.embedding, self.norm
         row = self.memory.edram.row_channels
         require(
             row % self.rows == 0, f"rows must divide the {row} channels of an eDRAM row", self.rows
@@ -162,50 +191,10 @@ class KelleParameters(Parameters):
         )
 
     @property
-    def density(self) -> int:
-        """Weights in an octet."""
-        return 8 // self.weight_bits
-
-    @property
     def block_cycles(self) -> int:
         """Cycles of the keys or values of `rows` slots: of their loads, or of their reads."""
         loads = 2 * self.slices * self.array.array.load_cycles
         return max(loads, self.rows * self.memory.edram.entry_words)
-
-    @property
-    def width(self) -> int:
-        """Elements of a hidden state."""
-        return self.heads * self.queries * self.head_size
-
-    @property
-    def query_heads(self) -> int:
-        """Query heads of the layer."""
-        return self.heads * self.queries
-
-    @property
-    def inputs(self) -> int:
-        """Slices of `rows` elements in a hidden state."""
-        return self.width // self.rows
-
-    @property
-    def slices(self) -> int:
-        """Slices in a head."""
-        return self.head_size // self.rows
-
-    @property
-    def feed_heads(self) -> int:
-        """Operations for all channels of the feed-forward block, each as wide as a head."""
-        return self.feed_forward // self.head_size
-
-    @property
-    def products(self) -> int:
-        """Slices between the feed-forward matrices."""
-        return self.feed_forward // self.rows
-
-    @property
-    def vocabulary_heads(self) -> int:
-        """Operations for all tokens of the vocabulary, each as many as a head has channels."""
-        return -(-self.vocabulary // self.head_size)
 
     @property
     def prediction_layout(self) -> data.StructLayout:
@@ -217,39 +206,6 @@ class KelleParameters(Parameters):
     def row_slices(self) -> int:
         """Slices in a row of the eDRAM."""
         return self.memory.edram.row_channels // self.rows
-
-    @property
-    def tiles(self) -> int:
-        """Tiles of `rows` slots in a head."""
-        return self.slots // self.rows
-
-    @property
-    def items(self) -> int:
-        """Key/value heads of all sequences: how often a layer's attention is computed."""
-        return self.sequences * self.heads
-
-    @property
-    def caches(self) -> int:
-        """How many sets of slots there are: one for each layer and sequence."""
-        return self.layers * self.sequences
-
-    @property
-    def stored(self) -> int:
-        """Input vectors stored at most for a layer."""
-        return self.sequences * self.vectors
-
-    @property
-    def members(self) -> int:
-        """Rows of the combined matrix at most: the arriving tokens and the recomputed ones."""
-        return self.sequences + self.stored
-
-    def item(self, sequence: Any, head: Any) -> Any:
-        """Return the number of a sequence's head among those of all sequences."""
-        return sequence * self.heads + head if self.sequences > 1 else head
-
-    def cache(self, layer: Any, sequence: Any) -> Any:
-        """Return the number of a set of slots, the eviction controller's layer."""
-        return layer * self.sequences + sequence if self.sequences > 1 else layer
 
     @property
     def eviction(self) -> EvictionParameters:
@@ -306,6 +262,7 @@ class KelleParameters(Parameters):
             scales=self.layers * self.scales,
             user_width=Shape.cast(self.header_layout).width,
             number_bits=ceil_log2(self.vocabulary_heads * self.head_size) if self.vocabulary else 0,
+            biases=self.biases,
         )
 
     @property
@@ -320,17 +277,23 @@ class KelleParameters(Parameters):
         return SoftmaxParameters(lanes=self.rows, scores=(self.tiles + 1) * self.rows)
 
     @property
-    def norm(self) -> RmsNormParameters:
+    def norm(self) -> RmsNormParameters | LayerNormParameters:
         """The norms before either block, whose weights belong into the matrices behind them."""
-        return RmsNormParameters(lanes=self.rows, width=self.width, rows=min(self.sequences, 4))
+        kind = LayerNormParameters if self.layer_norm else RmsNormParameters
+        return kind(lanes=self.rows, width=self.width, rows=min(self.sequences, 4))
 
     @property
-    def activation(self) -> ActivationFunctionsParameters:
-        """The gates' SiLU."""
+    def scaled_products(self) -> bool:
+        """Whether what lies between the feed-forward matrices has a step of its own, or Q6.10."""
+        return self.gated or self.activation is Activation.RELU
+
+    @property
+    def functions(self) -> ActivationFunctionsParameters:
+        """The activation, where it is none that needs no table."""
         return ActivationFunctionsParameters(lanes=self.rows)
 
     @property
-    def rotary(self) -> RotaryEmbeddingParameters:
+    def embedding(self) -> RotaryEmbeddingParameters:
         """The rotary embedding."""
         return RotaryEmbeddingParameters(
             lanes=self.rows,
@@ -366,47 +329,3 @@ class KelleParameters(Parameters):
                 "ends": 1,
             }
         )
-
-    @property
-    def head_bits(self) -> int:
-        """Bits of the number of an operation's head."""
-        return ceil_log2(max(self.query_heads, self.feed_heads, self.vocabulary_heads))
-
-    @property
-    def layer_bits(self) -> int:
-        """Bits of a layer's number."""
-        return max(ceil_log2(self.layers), 1)
-
-    @property
-    def sequence_bits(self) -> int:
-        """Bits of a sequence's number; none, if there is one."""
-        return ceil_log2(self.sequences)
-
-    @property
-    def count_shape(self) -> Shape:
-        """A number of heads, or of those of all sequences."""
-        return Shape.cast(range(max(self.query_heads, self.items) + 1))
-
-    @property
-    def scales(self) -> int:
-        """Words of scales that a layer has."""
-        return self.scale(Operation.ATTEND) + 1
-
-    def scale(self, operation: Operation) -> int:
-        """Return where an operation's scales begin among a layer's.
-
-        A projection has one word a slice of a head.
-        """
-        place = 0
-        for projection in PROJECTIONS:
-            if projection is operation:
-                return place
-            place += self.operations(projection) * self.slices
-        # Behind them, a word for all scores and one for all of attention.
-        return place + (operation is Operation.ATTEND)
-
-    def operations(self, projection: Operation) -> int:
-        """Return how many operations a step has of a projection, each as wide as a head."""
-        if projection in (Operation.KEY, Operation.VALUE):
-            return self.heads
-        return self.feed_heads if projection in (Operation.UP, Operation.GATE) else self.query_heads

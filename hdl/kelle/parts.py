@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from hdl.kelle.array.matrix_unit import MatrixUnit
+from hdl.kelle.control.activated_products import ActivatedProducts
 from hdl.kelle.control.gated_products import GatedProducts
 from hdl.kelle.control.kv_fetch import KvFetch
 from hdl.kelle.control.load_issue import LoadIssue
@@ -35,12 +36,13 @@ class Parts:
     scheduler: Scheduler
     control: StepControl
     turns: SequenceTurns
-    products: GatedProducts
+    products: GatedProducts | ActivatedProducts
     residual: ResidualStream
 
     @classmethod
     def of(cls, p: KelleParameters) -> "Parts":
         """Return an accelerator's parts, not yet connected."""
+        products = GatedProducts if p.gated else ActivatedProducts
         return cls(
             array=MatrixUnit(parameters=p.array),
             controller=EvictionController(parameters=p.eviction),
@@ -54,6 +56,6 @@ class Parts:
             scheduler=Scheduler(parameters=p),
             control=StepControl(parameters=p),
             turns=SequenceTurns(parameters=p),
-            products=GatedProducts(parameters=p),
+            products=products(parameters=p),
             residual=ResidualStream(parameters=p),
         )

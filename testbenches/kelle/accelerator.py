@@ -21,17 +21,18 @@ from hdl.kelle.operations import Operation
 from hdl.kelle.parameters import KelleParameters
 from testbenches.bench import Bench
 from testbenches.kelle.eviction.prefill_slices import pack_slices
-from testbenches.kelle.weight_beats import PROGRAM, layer_beats, matrix_beats, scale_words
+from testbenches.kelle.weight_beats import (
+    behind_attention,
+    layer_beats,
+    matrix_beats,
+    scale_words,
+)
 from testbenches.packing import from_integers, pack, to_integer, to_integers, unpack
 from testbenches.streams import read
 
 Integers = NDArray[np.int64]
 PATIENCE = 20_000
 """Cycles without any transfer that an operation of the longest kind does not reach."""
-
-
-AFTER_ATTENTION = 3
-"""The first group that needs the attention."""
 
 
 FETCH_LATENCY, HEAD_LATENCY = 4, 64
@@ -55,7 +56,7 @@ def step_bound(p: KelleParameters) -> int:
     block = max(
         2 * p.slices * max(load, p.queries), p.memory.edram.entry_words * (p.rows + FETCH_LATENCY)
     )
-    feed_forward = 3 * p.inputs * p.products * load
+    feed_forward = (2 + p.gated) * p.inputs * p.products * load
     return (
         feed_forward
         + 2 * p.query_heads * projection * load
@@ -328,7 +329,7 @@ class Accelerator:
         From the first beat of W_O to the step's last output, norm and ways through the array
         included. Each beat is `bands` rows of weights, which every sequence's vector meets.
         """
-        behind = [which for group in PROGRAM[AFTER_ATTENTION:] for which in group]
+        behind = [which for group in behind_attention(self.p) for which in group]
         tiles = sum(
             self.p.operations(which) * self.p.slices * self._inputs(which) for which in behind
         )

@@ -21,6 +21,7 @@ from hdl.kelle.parameters import KelleParameters
 from testbenches.applicable import Run, only_if
 from testbenches.bench import catalog_parameters
 from testbenches.kelle.accelerator import Accelerator, step_bound
+from testbenches.kelle.drawn_biases import with_biases
 from testbenches.kelle.edram.paper_intervals import paper_intervals
 from testbenches.streams import four_states
 
@@ -36,10 +37,12 @@ def layer_numbers(p: KelleParameters) -> list[int]:
 
 
 def open_layers(p: KelleParameters) -> list[DecoderLayer]:
-    """Return the layers, with the states of a text."""
+    """Return the layers, with the states of a text; biases are drawn, since SmolLM2 has none."""
     numbers = layer_numbers(p)
     trace = open_trace(text="prose", tokens=TOKENS, layers=numbers)
     opened = {number: real_layer(trace, number, p) for number in set(numbers)}
+    if p.biases:
+        opened = {number: with_biases(own, p, number) for number, own in opened.items()}
     return [opened[number] for number in numbers]
 
 
@@ -194,6 +197,8 @@ async def real_decode(dut: Any) -> None:
     decode = Decode(dut, "real decode")
     p, bench, accelerator = decode.p, decode.bench, decode.accelerator
     steps = min(128, TOKENS - decode.full) if bench.told["full"] else 2
+    if p.width > 1024:
+        steps = 1
     if p.slots <= 16:
         steps = 6 if four_states() else 32
     sweep = p.memory.refresh.walk_cycles + 64

@@ -11,15 +11,14 @@ from golden.kelle.decoder_layer import DecoderLayer
 from hdl.kelle.operations import PROJECTIONS, Operation
 from hdl.kelle.parameters import KelleParameters
 
-PROGRAM = (
-    (Operation.QUERY,),
-    (Operation.KEY,),
-    (Operation.VALUE,),
-    (Operation.OUTPUT,),
-    (Operation.UP, Operation.GATE),
-    (Operation.DOWN,),
-)
+BEFORE_ATTENTION = ((Operation.QUERY,), (Operation.KEY,), (Operation.VALUE,))
 """Projections in the scheduler's order; those of a group take turns, head by head."""
+
+
+def behind_attention(p: KelleParameters) -> tuple[tuple[Operation, ...], ...]:
+    """Return those that need the attention, likewise."""
+    gate = (Operation.GATE,) if p.gated else ()
+    return (Operation.OUTPUT,), (Operation.UP, *gate), (Operation.DOWN,)
 
 
 def matrix_beats(matrix: NDArray[Any], p: KelleParameters) -> NDArray[np.uint8]:
@@ -44,7 +43,7 @@ def layer_beats(layer: DecoderLayer, p: KelleParameters) -> NDArray[np.uint8]:
     """Return a layer's beats in the order of the scheduler's program, [beats, octets]."""
     octets = p.bands * p.rows
     parts = []
-    for group in PROGRAM:
+    for group in BEFORE_ATTENTION + behind_attention(p):
         beats = [matrix_beats(layer.projections[which].weights, p) for which in group]
         # Head by head the operations of a group take turns.
         heads = [own.reshape(p.operations(group[0]), -1, octets) for own in beats]
@@ -62,6 +61,6 @@ def scale_words(
             first = number * p.scales + p.scale(which)
             count = p.operations(which) * p.slices if which in PROJECTIONS else 1
             words += [(first + i, *layer.word(p, which, i)) for i in range(count)]
-    address, scale, shift = (np.array(column) for column in zip(*words, strict=True))
-    values = {"scale": scale, "shift": shift}
+    address, scale, shift, bias = (np.array(column) for column in zip(*words, strict=True))
+    values = {"scale": scale, "shift": shift} | ({"bias": bias} if p.biases else {})
     return p.array.scales_layout, {"address": address, "values": values}

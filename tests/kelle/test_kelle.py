@@ -9,6 +9,7 @@ import pytest
 from golden.arith.int_symmetric import quantise
 from golden.kelle.decoder_layer import (
     DecoderLayer,
+    ExactLayer,
     exact_attention,
     exact_heads,
     exact_layer,
@@ -23,6 +24,7 @@ from hdl.catalog import entry_named
 from hdl.emit import Emission, write_verilog
 from hdl.kelle.operations import Operation
 from hdl.kelle.parameters import KelleParameters
+from hdl.nonlinear.activation_functions import Activation
 from hdl.paths import BUILD
 from testbenches.kelle.edram.retention import with_fading_banks
 from testbenches.kelle.tb_kelle_retention import WALKS, retention
@@ -62,6 +64,11 @@ def layer(trace: Trace) -> DecoderLayer:
             {"weight_bits": 4, "bands": 16},
             "bands must be at most rows * weight_bits / 16, here 8, not 16",
         ),
+        (
+            {"activation": Activation.RELU},
+            "activation must be silu or gelu if the feed-forward block is gated, not 'relu'",
+        ),
+        ({"biases": True, "vocabulary": 9}, "vocabulary must be 0 with biases, not 9"),
         ({"weight_bits": 2}, "weight_bits must be a power of two between 4 and 8, not 2"),
         ({"vectors": 0}, "vectors must be an integer from 1 to 32, not 0"),
         ({"words": 256}, "entry_words = 424, not 256"),
@@ -134,7 +141,8 @@ def test_outputs_are_near_the_truth(layer: DecoderLayer) -> None:
 def test_another_basis_is_the_same_layer(layer: DecoderLayer) -> None:
     """In float64 a turned layer makes of a turned state what the layer makes of the state."""
     low = replace(SMOLLM2, weight_bits=4)
-    other = quantised_layer(turned_matrices(layer.matrices, low), turned(layer.states, low), low)
+    exact = ExactLayer(turned_matrices(layer.matrices, low))
+    other = quantised_layer(exact, turned(layer.states, low), low)
     for now in (1, 200):
         everything = [np.arange(now + 1)] * SMOLLM2.heads
         wanted, found = (
@@ -158,7 +166,7 @@ def test_fewer_bits_are_as_near_as_they_can(
     assert most / 2 < error < most
     if weight_bits == 8:
         layer = real_layer(trace, LAYER, SMOLLM2)
-        plain = quantised_layer(layer.matrices, layer.states, p)
+        plain = quantised_layer(layer.exact, layer.states, p)
         assert decode_error(plain, 48, p) > 1.8 * error
 
 

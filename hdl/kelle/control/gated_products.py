@@ -1,4 +1,4 @@
-"""Between the feed-forward block's matrices: SiLU(gate) * up, element by element."""
+"""Between the feed-forward block's matrices: activation(gate) * up, element by element."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from hdl.arith.requantiser import Requantiser
 from hdl.kelle.layouts import slice_write
 from hdl.kelle.parameters import KelleParameters
 from hdl.memory.memory import Memory
-from hdl.nonlinear.activation_functions import VALUE, ActivationFunctions, ActivationLane, Function
+from hdl.nonlinear.activation_functions import VALUE, ActivationFunctions, ActivationLane
 from hdl.unit import Unit
 
 PRODUCT_BITS = 32
@@ -20,15 +20,15 @@ ROUNDING_STAGES = 2
 
 
 class GatedProducts(Unit):
-    """Hold slices of up until their gates come, and multiply them by the gates' SiLU.
+    """Hold slices of up until their gates come, and multiply them by the activated gates.
 
     Nothing here can wait, and nothing has to: a head of up comes before the same channels' gates,
     and no more than one head is ahead of its gates.
 
     **Latency** 7 cycles from a gate to its product. **Throughput** one slice a cycle.
 
-    **Numerics** gates in Q6.10 and SiLU as in `ActivationFunctions`; its product with up loses the
-    gate's 10 fraction bits, rounded to nearest, ties to even, and saturates at 16 bits.
+    **Numerics** gates in Q6.10, activated as in `ActivationFunctions`; the product with up loses
+    the gate's 10 fraction bits, rounded to nearest, ties to even, and saturates at 16 bits.
 
     Parameters
     ----------
@@ -58,13 +58,13 @@ class GatedProducts(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Read up when its gate's SiLU comes."""
+        """Read up when its activated gate comes."""
         m = Module()
         p = self.parameters
         # A head being written and one being read: neighbours never share a place.
         places = ceil_log2(2 * p.slices * p.sequences)
         m.submodules.held = held = Memory(depth=1 << places, width=p.slice_layout.size)
-        m.submodules.activation = activation = ActivationFunctions(parameters=p.activation)
+        m.submodules.activation = activation = ActivationFunctions(parameters=p.functions)
         came = Signal(data.StructLayout({"strobe": 1, "address": self.gates.address.shape()}))
         stages = ActivationLane.STAGES
         flags = delay_line(m, came, stages + 1 + ROUNDING_STAGES, name="came", reset=True)
@@ -73,7 +73,7 @@ class GatedProducts(Unit):
             came.strobe.eq(self.gates.strobe),
             came.address.eq(self.gates.address),
             activation.inputs.valid.eq(self.gates.strobe),
-            activation.inputs.payload.function.eq(Function.SILU.value),
+            activation.inputs.payload.function.eq(p.activation.value),
             activation.outputs.ready.eq(1),
             held.write_enable.eq(self.ups.strobe),
             held.write_address.eq(self.ups.address[:places]),

@@ -15,6 +15,7 @@ from hdl.kelle.control.output_buffer import OutputBuffer
 from hdl.kelle.layouts import slice_write
 from hdl.kelle.parameters import KelleParameters
 from hdl.memory.memory import Memory
+from hdl.nonlinear.layer_norm import LayerNorm, LayerNormParameters
 from hdl.nonlinear.rms_norm import RmsNorm
 from hdl.nonlinear.row_norm import EPSILON_BITS, STATE
 from hdl.stream.connect import connect_streams
@@ -24,10 +25,11 @@ from hdl.unit import Unit
 class ResidualStream(Unit):
     """Hold hidden states, add what the blocks make of them, and give them normalised to each.
 
-    **Latency** 2 cycles from a sum to the state, 2 to the norm, and those of `RmsNorm`.
+    **Latency** 2 cycles from a sum to the state, 2 to the norm, and those of `RmsNorm` or
+    `LayerNorm`.
     **Throughput** one slice a cycle in, and one out as far as the norm overlaps rows.
 
-    **Numerics** those of `RmsNorm` with weights of 1; the state saturates at 16 bits.
+    **Numerics** those of either with weights of 1 and biases of 0; the state saturates at 16 bits.
 
     Parameters
     ----------
@@ -42,7 +44,7 @@ class ResidualStream(Unit):
         With it: the states are those behind the last layer. Nothing is added to them, and they
         leave by `inputs` alone, normalised.
     epsilon : In
-        As in `RmsNorm`; the same all through a step.
+        As in the norm; the same all through a step.
     hidden : In(stream)
         The states before the layer, slice by slice, one sequence's after the other.
     sums : In
@@ -83,7 +85,7 @@ class ResidualStream(Unit):
         m = Module()
         p = self.parameters
         depth = p.sequences * p.inputs
-        m.submodules.norm = norm = RmsNorm(parameters=p.norm)
+        m.submodules.norm = norm = self._norm(m)
         m.submodules.held = held = Memory(depth=depth, width=p.slice_layout.size)
         taking, taken = Signal(), Signal(range(depth))
         takes = self.hidden.valid & self.hidden.ready
@@ -115,6 +117,21 @@ class ResidualStream(Unit):
             self.pending.eq(leaving.pending | self.outputs.valid),
         ]
         return m
+
+    def _norm(self, m: Module) -> RmsNorm | LayerNorm:
+        """Return the norm, whose weights are 1: it is in the matrices that they count."""
+        norm = self.parameters.norm
+        if isinstance(norm, LayerNormParameters):
+            unit = LayerNorm(parameters=norm)
+            m.d.comb += unit.affine.valid.eq(1)
+            weights = unit.affine.payload.weights
+        else:
+            unit = RmsNorm(parameters=norm)
+            m.d.comb += unit.weights.valid.eq(1)
+            weights = unit.weights.payload
+        for weight in weights:
+            m.d.comb += weight.eq(1 << norm.weight_fraction)
+        return unit
 
     def _add(self, m: Module, held: Memory) -> tuple[data.View, data.View]:
         """Return the state with a block's slice added, two cycles after the slice came."""
@@ -149,7 +166,7 @@ class ResidualStream(Unit):
         return counts[0], counts[1]
 
     def _normalise(
-        self, m: Module, norm: RmsNorm, held: Memory, written: Value, kept: Signal
+        self, m: Module, norm: RmsNorm | LayerNorm, held: Memory, written: Value, kept: Signal
     ) -> None:
         """Give the norm the states before the attention block, then those behind it, row by row."""
         p = self.parameters
@@ -172,10 +189,7 @@ class ResidualStream(Unit):
             waiting.read_address.eq(given),
             states.payload["values"].eq(waiting.read_data),
             states.payload.epsilon.eq(self.epsilon),
-            norm.weights.valid.eq(1),
         ]
-        for weight in norm.weights.payload:
-            m.d.comb += weight.eq(1 << p.norm.weight_fraction)
         with m.If(move):
             m.d.sync += states.valid.eq(there)
         with m.If(reads):
@@ -189,7 +203,7 @@ class ResidualStream(Unit):
         with m.If(self.start):
             m.d.sync += [given.eq(0), grown.eq(0)]
 
-    def _give(self, m: Module, norm: RmsNorm) -> None:
+    def _give(self, m: Module, norm: RmsNorm | LayerNorm) -> None:
         """Give normalised slices to the blocks, and those of the attention block outside, too."""
         p = self.parameters
         results, first, row = norm.results, Signal(), Signal(range(p.sequences))

@@ -34,7 +34,7 @@ class Rotated:
     valid: Value
     last: Value
     header: data.View
-    part: Signal
+    part: Value
     slice: data.View
 
 
@@ -49,6 +49,8 @@ class ResultRouter(Unit):
     head's first values may come while its last keys are still being rotated. A head's slices are
     read from the memory before the next one's overwrite them, which come after as many cycles as
     two heads of all members have slices, or more.
+
+    Where nothing is rotated queries and keys go as they are, like all others.
 
     **Latency** 0 cycles, or 7 from a head's last slice to its first rotated one. **Throughput** one
     result a cycle; rotated ones as the array delivers them.
@@ -138,11 +140,25 @@ class ResultRouter(Unit):
         ]
         for which in set(Operation) - {Operation.QUERY, Operation.KEY}:
             m.d.comb += self.ended[which.value].eq(valid[which] & header.ends)
-        rotated = self._rotate(m, header, valid[Operation.QUERY] | valid[Operation.KEY])
+        if p.rotary:
+            rotated = self._rotate(m, header, valid[Operation.QUERY] | valid[Operation.KEY])
+        else:
+            rotated = self._as_they_are(header)
         self._send_rotated(m, rotated)
 
         self._send_computed(m, header, valid[Operation.VALUE], rotated)
         return m
+
+    def _as_they_are(self, header: data.View) -> Rotated:
+        """Return results on their way where the rotary embedding would be."""
+        p = self.parameters
+        return Rotated(
+            valid=self.results.valid,
+            last=header.part == p.slices - 1,
+            header=header,
+            part=header.part,
+            slice=self.results["values"],
+        )
 
     def _rotate(self, m: Module, header: data.View, valid: Value) -> Rotated:
         """Collect heads, rotate them, and say whose the rotated slices are."""
@@ -154,7 +170,7 @@ class ResultRouter(Unit):
         queue = Fifo if p.members <= REGISTERS else MemoryFifo
         m.submodules.pending = pending = queue(shape=layout, depth=p.members)
         m.submodules.rotating = rotating = Fifo(shape=layout, depth=IN_FLIGHT)
-        m.submodules.rotary = rotary = RotaryEmbedding(parameters=p.rotary)
+        m.submodules.rotary = rotary = RotaryEmbedding(parameters=p.embedding)
 
         # A head is complete with its last slice, which the memory holds a cycle later.
         whole, whole_header = Signal(), Signal(layout, reset_less=True)

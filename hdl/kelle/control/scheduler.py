@@ -96,6 +96,8 @@ class Scheduler(Unit):
     - outputs: the heads' attention, which they wait for slice by slice;
     - up and gate: the feed-forward block's input, slice by slice; down: products, likewise.
 
+    Where nothing is gated all of up is followed by down.
+
     The program of a step that predicts is the vocabulary alone, which waits for its input slice by
     slice.
 
@@ -262,6 +264,7 @@ class Scheduler(Unit):
             with m.Switch(phase):
                 # Head by head, before and behind the stages; a step that predicts has none.
                 for which, heads, following in (
+                    *([] if p.gated else [(Phase.UP, p.feed_heads, Phase.DOWNS)]),
                     (Phase.QUERIES, p.query_heads, Phase.PROJECT),
                     (Phase.OUTPUTS, p.query_heads, Phase.UP),
                     (Phase.GATE, p.feed_heads, Phase.DOWNS),
@@ -276,8 +279,9 @@ class Scheduler(Unit):
                             phase.eq(Mux(last, following, again)),
                         ]
                 # Gates follow what they multiply, so that few of either wait for the other.
-                with m.Case(Phase.UP):
-                    m.d.sync += phase.eq(Phase.GATE)
+                if p.gated:
+                    with m.Case(Phase.UP):
+                        m.d.sync += phase.eq(Phase.GATE)
                 # In between four phases a stage, so that each result has time to come.
                 with m.Case(Phase.PROJECT):
                     m.d.sync += phase.eq(Phase.SCORE)

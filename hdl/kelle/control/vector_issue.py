@@ -22,7 +22,7 @@ from hdl.unit import Unit
 
 LOST = {"inputs": 6, "queries": 8, "probabilities": 8, "contexts": 8, "products": 8}
 """Bits that vectors lose where activations have 8: of inputs in Q6.10 four fraction bits stay, of
-what has a step of its own the upper byte."""
+what has a step of its own the upper byte. Products without one lose what inputs do."""
 
 LOOPS = ("inner", "half", "middle", "outer")
 """Counters of an operation, the fastest first."""
@@ -257,7 +257,8 @@ class VectorIssue(Unit):
         if p.activation_bits == 16:
             return values.as_value()
         shape = signed(p.activation_bits)
-        rounded = (rounded_right(value, LOST[name], Rounding.HALF_EVEN) for value in values)
+        lost = LOST["inputs" if name == "products" and not p.scaled_products else name]
+        rounded = (rounded_right(value, lost, Rounding.HALF_EVEN) for value in values)
         return Cat(saturate(value, shape)[0] for value in rounded)
 
     def _read(self, m: Module, issues: Signal, place: Place) -> Any:

@@ -8,29 +8,31 @@ import pytest
 from amaranth.sim import Simulator
 
 from golden.arith.requantiser import requantised
-from golden.nonlinear.activation_functions import activation
+from golden.nonlinear.activation_functions import activation as activation_of
 from hdl.catalog import entry_named
 from hdl.kelle.control.gated_products import GatedProducts
 from hdl.kelle.parameters import KelleParameters
-from hdl.nonlinear.activation_functions import VALUE, Function
+from hdl.nonlinear.activation_functions import VALUE, Activation
 
 TINY: KelleParameters = entry_named("kelle").parameters("tiny")
 
 
-@pytest.mark.parametrize("head_size", [8, 24, 4])
+@pytest.mark.parametrize(
+    ("head_size", "activation"), [(8, Activation.SILU), (24, Activation.GELU), (4, Activation.SILU)]
+)
 @pytest.mark.parametrize("gap", [0, 3])
-def test_gates_meet_their_own_channels(head_size: int, gap: int) -> None:
+def test_gates_meet_their_own_channels(head_size: int, activation: Activation, gap: int) -> None:
     """Heads of two, of six and of one slice, which use the same places again."""
     changes = {"banks": 2, "word_bytes": 2} if head_size == 4 else {}
     changes |= {"head_size": head_size, "feed_forward": 6 * head_size, "words": 4096, "bands": 1}
-    p = replace(TINY, **changes)
+    p = replace(TINY, activation=activation, **changes)
     unit = GatedProducts(parameters=p)
     rng = np.random.default_rng(head_size)
     ups, gates = rng.integers(-(1 << 15), 1 << 15, (2, p.products, p.rows))
-    # The middle of SiLU, too: a gate of 16 bits is mostly beyond it.
+    # The middle of the function, too: a gate of 16 bits is mostly beyond it.
     gates[1::2] >>= 4
-    functions = np.array([Function.SILU.value])
-    wanted = requantised(activation(gates, functions, p.activation) * ups, 1, VALUE.fraction_bits)
+    activated = activation_of(gates, activation.value, p.functions)
+    wanted = requantised(activated * ups, 1, VALUE.fraction_bits)
     work: list[Any] = []
     for first in range(0, p.products, p.slices):
         head = range(first, first + p.slices)

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from golden.kelle.kelle import added
-from golden.nonlinear.rms_norm import rms_norm
+from golden.kelle.kelle import added, normalised
 from hdl.catalog import entry_named
 from hdl.kelle.control.residual_stream import ResidualStream
 from hdl.kelle.parameters import KelleParameters
@@ -17,10 +16,10 @@ TINY: KelleParameters = entry_named("kelle").parameters("tiny")
 EPSILON = 1 << 28
 
 
-@pytest.mark.parametrize("pause", [0.0, 0.6])
-def test_layers_one_behind_the_other(pause: float) -> None:
+@pytest.mark.parametrize(("pause", "layer_norm"), [(0.0, False), (0.6, False), (0.6, True)])
+def test_layers_one_behind_the_other(pause: float, layer_norm: bool) -> None:
     """A block's sums begin when its input has been taken, and come without a pause."""
-    p = replace(TINY, feed_forward=16)
+    p = replace(TINY, feed_forward=16, layer_norm=layer_norm)
     unit, rng = ResidualStream(parameters=p), np.random.default_rng(3)
     states, attention, feed_forward = rng.integers(-(1 << 15), 1 << 15, (3, 4, p.width))
     # One state hardly grows, another saturates.
@@ -86,10 +85,11 @@ def test_layers_one_behind_the_other(pause: float) -> None:
     simulator.add_testbench(bench)
     simulator.run_until(1e-4)
     between = added(states, attention)
-    weights = np.full(p.width, 1 << p.norm.weight_fraction)
     before, renewed = (
-        rms_norm(part, np.full(4, EPSILON), weights, p.norm) for part in (states, between)
+        np.stack([normalised(state, EPSILON, p) for state in part]) for part in (states, between)
     )
+    # A layer norm's rows have no mean; an RMSNorm's keep theirs.
+    assert (np.abs(before.mean(axis=1)).max() < 2) == layer_norm
     got = {name: np.array(slices).reshape(-1, p.width) for name, slices in seen.items()}
     assert np.array_equal(got["normalised"], before)
     assert np.array_equal(got["inputs"], np.stack([before, renewed], axis=1).reshape(-1, p.width))
