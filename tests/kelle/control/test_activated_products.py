@@ -1,0 +1,62 @@
+"""An activation alone between the feed-forward matrices, slice after slice."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from amaranth.sim import Simulator
+
+from golden.kelle.kelle import activated
+from hdl.catalog import entry_named
+from hdl.kelle.control.activated_products import ActivatedProducts
+from hdl.kelle.parameters import KelleParameters
+from hdl.nonlinear.activation_functions import VALUE, Activation
+
+TINY: KelleParameters = entry_named("kelle").parameters("tiny_opt")
+ULPS = 1.1
+"""Steps of a result that the table of GeLU may be off, with what `ActivationFunctions` says."""
+
+
+@pytest.mark.parametrize("activation", Activation)
+@pytest.mark.parametrize("sequences", [1, 3])
+def test_slices_go_through_the_activation(activation: Activation, sequences: int) -> None:
+    p = replace(TINY, activation=activation, sequences=sequences, words=4096)
+    unit, rng = ActivatedProducts(parameters=p), np.random.default_rng(sequences)
+    ups = rng.integers(-(1 << 15), 1 << 15, (sequences * p.products, p.rows))
+    ups[1::2] >>= 4
+    got, order, whole = np.zeros_like(ups), [], []
+
+    async def bench(context: Any) -> None:
+        address = 0
+        while len(order) < len(ups):
+            gives = address < len(ups) and rng.random() < 0.7
+            context.set(unit.ups.strobe, gives)
+            if gives:
+                context.set(unit.ups.address, address)
+                context.set(unit.ups["values"], [int(v) for v in ups[address]])
+                address += 1
+            if context.get(unit.products.strobe):
+                order.append(context.get(unit.products.address))
+                whole.append(context.get(unit.last_sequence))
+                got[order[-1]] = [context.get(v) for v in unit.products["values"]]
+            await context.tick()
+
+    simulator = Simulator(unit)
+    simulator.add_clock(1e-9)
+    simulator.add_testbench(bench)
+    simulator.run()
+    assert order == list(range(len(ups)))
+    assert whole == ([0] * (sequences - 1) + [1]) * p.products
+    assert np.array_equal(got, activated(ups, p))
+    # Either side of 0 has been there, and the function is what it is called.
+    assert min((ups < 0).sum(), (ups > 0).sum()) > ups.size // 4
+    for up, product in zip(ups.reshape(-1).tolist(), got.reshape(-1).tolist(), strict=True):
+        x = up / (1 << VALUE.fraction_bits)
+        exact = {
+            Activation.RELU: max(x, 0.0),
+            Activation.GELU: x * math.erfc(-x / math.sqrt(2)) / 2,
+            Activation.SILU: x / (1 + math.exp(-x)),
+        }[activation]
+        assert abs(product - exact * (1 << VALUE.fraction_bits)) < ULPS
