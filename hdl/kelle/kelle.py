@@ -20,6 +20,7 @@ from hdl.kelle.layouts import placement_record, row_write, store_layout
 from hdl.kelle.operations import Operation
 from hdl.kelle.parameters import KelleParameters
 from hdl.kelle.parts import Parts
+from hdl.kelle.weight_memory import connect_weights
 from hdl.nonlinear.row_norm import EPSILON_BITS
 from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
@@ -82,7 +83,8 @@ class Kelle(Unit):
         `address`, `keys`, `values`: rows of the KV eDRAM. All rows that `vector_stores` asks for
         are needed before the next step begins.
     tokens, hidden, weights : In(stream)
-        A step's positions, its hidden states in slices of `rows` elements, its beats of weights.
+        A step's positions, its hidden states in slices of `rows` elements, its beats of weights,
+        or with a `weight_memory` words that make them.
     outputs : Out(stream)
         Slices of the hidden states behind the layer.
     normalised : Out(stream)
@@ -127,7 +129,7 @@ class Kelle(Unit):
                 "rows": In(stream.Signature(row_write(p))),
                 "tokens": In(stream.Signature(p.position_bits)),
                 "hidden": In(stream.Signature(p.slice_layout)),
-                "weights": In(stream.Signature(p.weights_layout)),
+                "weights": In(stream.Signature(p.channel_layout)),
                 "outputs": Out(stream.Signature(p.slice_layout)),
                 "normalised": Out(stream.Signature(p.slice_layout)),
                 "vector_stores": Out(stream.Signature(store_layout(p))),
@@ -196,7 +198,7 @@ class Kelle(Unit):
         connect_streams(m, parts.scheduler.fetches, parts.fetch.operations)
         connect_streams(m, parts.scheduler.loads, loads.operations)
         connect_streams(m, parts.scheduler.vectors, issue.operations)
-        connect_streams(m, self.weights, loads.weights)
+        connect_weights(m, p, self.weights, loads.weights)
         connect_streams(m, parts.fetch.beats, loads.blocks)
         connect_streams(m, loads.loads, array.weights)
         connect_streams(m, issue.vectors, array.vectors)

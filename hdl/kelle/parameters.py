@@ -40,6 +40,11 @@ class KelleParameters(Sizes, Parameters):
         array has twice as many bands.
     activation_bits : int
         Bits of the vectors that meet tiles, 16 or 8. Hidden states, keys and values have 16.
+    weight_memory : int
+        Beats of weights that are held on chip before they are needed, 2 or more; 0 if they come
+        from outside beat by beat.
+    channel_bytes : int
+        Octets of a word of `weights` where they are held: what off-chip memory gives a cycle.
     banks, word_bytes, words : int
         As in `KvEdramParameters`.
     head_size : int
@@ -104,6 +109,8 @@ class KelleParameters(Sizes, Parameters):
     bands: Annotated[int, As(SystolicArrayParameters)] = 4
     weight_bits: Annotated[int, PowerOfTwo(4, 8, "bits")] = 8
     activation_bits: Annotated[int, As(MatrixUnitParameters)] = 16
+    weight_memory: Annotated[int, Range(0, 1 << 20, "beats")] = 0
+    channel_bytes: Annotated[int, PowerOfTwo(1, 256, "octets")] = 64
     banks: Annotated[int, As(KvEdramParameters)] = 8
     word_bytes: Annotated[int, As(KvEdramParameters)] = 8
     words: Annotated[int, As(KvEdramParameters)] = 16384
@@ -170,6 +177,13 @@ class KelleParameters(Sizes, Parameters):
             self.bands <= most,
             f"bands must be at most rows * weight_bits / 16, here {most}",
             self.bands,
+        )
+        held = self.weight_memory
+        require(held != 1, "weight_memory must be 0, or 2 or more", held)
+        require(
+            not self.weight_memory or self.channel_bytes <= self.beat_bytes <= 256,
+            f"channel_bytes must be at most a beat's, {self.beat_bytes}, and those at most 256",
+            self.channel_bytes,
         )
         least = SCORE_BITS + ceil_log2(self.context * self.queries)
         require(
@@ -270,6 +284,13 @@ class KelleParameters(Sizes, Parameters):
         """A beat of weights: a row of each band of the array, in as many bits as weights have."""
         row = data.ArrayLayout(self.weight_bits, self.rows)
         return data.ArrayLayout(row, self.array.bands)
+
+    @property
+    def channel_layout(self) -> data.ArrayLayout:
+        """What `weights` brings at once: a word where they are held, or a beat."""
+        if not self.weight_memory:
+            return self.weights_layout
+        return data.ArrayLayout(8, self.channel_bytes)
 
     @property
     def softmax(self) -> SoftmaxParameters:

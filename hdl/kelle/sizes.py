@@ -12,6 +12,7 @@ class Sizes:
     """What `KelleParameters` counts: elements, slices, tiles, heads, and the words of scales."""
 
     rows: int
+    bands: int
     weight_bits: int
     head_size: int
     layers: int
@@ -28,6 +29,11 @@ class Sizes:
     def density(self) -> int:
         """Weights in an octet."""
         return 8 // self.weight_bits
+
+    @property
+    def beat_bytes(self) -> int:
+        """Octets of a beat of weights."""
+        return self.bands * self.rows
 
     @property
     def width(self) -> int:

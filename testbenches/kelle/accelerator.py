@@ -21,6 +21,7 @@ from hdl.kelle.operations import Operation
 from hdl.kelle.parameters import KelleParameters
 from testbenches.bench import Bench
 from testbenches.kelle.eviction.prefill_slices import pack_slices
+from testbenches.kelle.step_cycles import words_of
 from testbenches.kelle.weight_beats import (
     behind_attention,
     layer_beats,
@@ -35,36 +36,11 @@ PATIENCE = 20_000
 """Cycles without any transfer that an operation of the longest kind does not reach."""
 
 
-FETCH_LATENCY, HEAD_LATENCY = 4, 64
-"""Cycles of a block's lookup, and of a head's way through everything, beside its work."""
-
-
 def arrays(value: Any) -> Any:
     """Turn a nested dictionary of integers into one of arrays."""
     if isinstance(value, dict):
         return {name: arrays(item) for name, item in value.items()}
     return np.array(value)
-
-
-def step_bound(p: KelleParameters) -> int:
-    """Return the cycles of a step whose tiles each wait for the slowest of load, vectors, fetch.
-
-    Nothing overlaps in it that the accelerator overlaps; refreshes do not count.
-    """
-    load = max(p.array.array.load_cycles, p.sequences)
-    projection = p.slices * p.inputs
-    block = max(
-        2 * p.slices * max(load, p.queries), p.memory.edram.entry_words * (p.rows + FETCH_LATENCY)
-    )
-    feed_forward = (2 + p.gated) * p.inputs * p.products * load
-    return (
-        feed_forward
-        + 2 * p.query_heads * projection * load
-        + 2 * p.heads * projection * max(load, p.members)
-        + p.items * (2 * p.tiles + 2) * block
-        + (p.items + p.sequences + 1) * (HEAD_LATENCY + 16 * p.rows)
-        + 4 * p.sequences * p.inputs
-    )
 
 
 class Accelerator:
@@ -109,21 +85,38 @@ class Accelerator:
         if p.vocabulary:
             sinks.append("predictions")
         self.sinks = {name: bench.sink(name, pattern) for name in sinks}
+        octets = p.channel_layout.size // 8
         self.programs = [
-            [int.from_bytes(beat.tobytes(), "little") for beat in layer_beats(layer, p)]
-            for layer in layers
+            [int.from_bytes(word.tobytes(), "little") for word in beats.reshape(-1, octets)]
+            for beats in (layer_beats(layer, p) for layer in layers)
         ]
         # Off-chip memory that pauses is also slow: an input vector comes when the step is over.
+        self.offers_weights = True
         self.answer_after = self.load_beats if pattern != "none" else 0
         bench.add(self)
+
+    @property
+    def step_words(self) -> int:
+        """Words of a step's weights."""
+        return len(self.programs[0])
 
     @property
     def load_beats(self) -> int:
         """Beats of all loads of a step, a tile of weights as many as the tokens that meet it."""
         p = self.p
         load = p.array.array.load_cycles
-        weights = len(self.programs[0]) // load * max(load, p.sequences)
-        return weights + p.items * (2 * p.tiles + 2) * p.block_cycles
+        tiles = self.step_words // words_of(p, load)
+        return tiles * max(load, p.sequences) + p.items * (2 * p.tiles + 2) * p.block_cycles
+
+    @property
+    def roofline(self) -> int:
+        """Cycles of a step that the slowest needs: who brings words, takes loads, or reads rows.
+
+        Rows of keys and of values come from the eDRAM side by side.
+        """
+        p = self.p
+        rows = p.items * p.slots * p.memory.edram.entry_words
+        return max(self.step_words, self.load_beats, rows)
 
     def clear(self) -> None:
         """Forget what was seen."""
@@ -132,7 +125,7 @@ class Accelerator:
         self.begun_tokens = self.misled_tokens = 0
         self.asking: list[int] = []
         self.answered = 0
-        self.beats = 0
+        self.words = 0
         self.weight_cycles: dict[int, int] = {}
         for sink in self.sinks.values():
             sink.received.clear()
@@ -164,11 +157,11 @@ class Accelerator:
         return self._states("normalised")[self.decoded.index((cache, position))]
 
     def sample(self) -> None:
-        """Note placements, beats of weights, and whose step asks for an input vector."""
+        """Note placements, words of weights, and whose step asks for an input vector."""
         self.begun_tokens += self.sources["tokens"].accepted
         if self.sources["weights"].accepted:
-            self.weight_cycles[self.beats % len(self.programs[0])] = self.bench.cycle
-            self.beats += 1
+            self.weight_cycles[self.words % self.step_words] = self.bench.cycle
+            self.words += 1
         while len(self.asking) < len(self.sinks["vector_stores"].received):
             first = (self.begun_tokens - 1) // self.p.sequences * self.p.sequences
             self.asking.append(self.decoded[first][0])
@@ -273,6 +266,11 @@ class Accelerator:
         self.decoded += [(first + sequence, now) for sequence, now in enumerate(positions)]
         self.sources["tokens"].send(positions)
         self.send("hidden", self.p.slice_layout, states.reshape(-1, self.p.rows))
+        if self.offers_weights:
+            self.offer_weights(layer)
+
+    def offer_weights(self, layer: int = 0) -> None:
+        """Offer a step's weights."""
         self.sources["weights"].send(self.programs[layer])
 
     async def predict(self, state: Integers, matrix: NDArray[Any], layer: int = 0) -> None:
@@ -281,8 +279,8 @@ class Accelerator:
         self.decoded.append((layer * self.p.sequences, -1))
         self.sources["tokens"].send([0])
         self.send("hidden", self.p.slice_layout, state.reshape(-1, self.p.rows))
-        beats = matrix_beats(matrix, self.p).reshape(-1, self.p.bands * self.p.rows)
-        self.sources["weights"].send(to_integers(np.unpackbits(beats, 1, bitorder="little")))
+        words = matrix_beats(matrix, self.p).reshape(-1, self.p.channel_layout.size // 8)
+        self.sources["weights"].send(to_integers(np.unpackbits(words, 1, bitorder="little")))
         done = len(self.sinks["predictions"].received) + 1
         await self.bench.run(until=lambda: len(self.sinks["predictions"].received) >= done)
 
@@ -327,13 +325,15 @@ class Accelerator:
         """Return the multipliers' use in a step's weight passes behind the attention.
 
         From the first beat of W_O to the step's last output, norm and ways through the array
-        included. Each beat is `bands` rows of weights, which every sequence's vector meets.
+        included. Each beat is `bands` rows of weights, which every sequence's vector meets. Words
+        that are held before count from when they came.
         """
         behind = [which for group in behind_attention(self.p) for which in group]
         tiles = sum(
             self.p.operations(which) * self.p.slices * self._inputs(which) for which in behind
         )
-        first = len(self.programs[0]) - tiles * self.p.array.array.load_cycles
+        words = words_of(self.p, self.p.array.array.load_cycles)
+        first = self.step_words - tiles * words
         return tiles * self.p.sequences / (ended - self.weight_cycles[first] + 1)
 
     def _inputs(self, which: Operation) -> int:

@@ -187,10 +187,11 @@ class Speech:
 
     def _given(self, number: int, position: int, state: Integers) -> dict[str, Bits]:
         """Return a step's token, state and weights."""
+        words = self._beats[number].reshape(-1, self.p.channel_layout.size // 8)
         return {
             "tokens": pack(self.p.position_bits, np.array([position])),
             "hidden": pack(self.p.slice_layout, state.reshape(-1, self.p.rows)),
-            "weights": np.unpackbits(self._beats[number], axis=1, bitorder="little"),
+            "weights": np.unpackbits(words, axis=1, bitorder="little"),
         }
 
     def _asked(self, number: int, store: tuple[int, int] | None) -> Bits:

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden.arith.requantiser import requantised, scale_and_shift
-from golden.kelle.decoder_layer import DecoderLayer, real_layer
 from golden.kelle.edram.refresh_controller import RefreshModel
 from golden.kelle.eviction.eviction_controller import KEPT
 from golden.kelle.eviction.prefill import prefill
@@ -19,31 +18,14 @@ from hdl.kelle.edram.refresh_walker import RefreshSettings
 from hdl.kelle.operations import Operation
 from hdl.kelle.parameters import KelleParameters
 from testbenches.applicable import Run, only_if
-from testbenches.bench import catalog_parameters
-from testbenches.kelle.accelerator import Accelerator, step_bound
-from testbenches.kelle.drawn_biases import with_biases
+from testbenches.bench import catalog_parameters, record_fact
+from testbenches.kelle.accelerator import Accelerator
 from testbenches.kelle.edram.paper_intervals import paper_intervals
+from testbenches.kelle.step_cycles import step_bound
+from testbenches.kelle.text_layers import TOKENS, layer_numbers, open_layers
 from testbenches.streams import four_states
 
 Integers = NDArray[np.int64]
-TOKENS = 640
-"""Length of the text."""
-
-
-def layer_numbers(p: KelleParameters) -> list[int]:
-    """Return which layers: cut to size, the first one still has tokens that become popular."""
-    order = (0, 29, 14) if p.slots <= 16 else (14, 29, 0)
-    return [order[layer % len(order)] for layer in range(p.layers)]
-
-
-def open_layers(p: KelleParameters) -> list[DecoderLayer]:
-    """Return the layers, with the states of a text; biases are drawn, since SmolLM2 has none."""
-    numbers = layer_numbers(p)
-    trace = open_trace(text="prose", tokens=TOKENS, layers=numbers)
-    opened = {number: real_layer(trace, number, p) for number in set(numbers)}
-    if p.biases:
-        opened = {number: with_biases(own, p, number) for number, own in opened.items()}
-    return [opened[number] for number in numbers]
 
 
 def prepare(p: KelleParameters) -> None:
@@ -226,7 +208,7 @@ async def real_decode(dut: Any) -> None:
     placements = [placement for step in decode.steps for placement in step.placements]
     bench.record(
         cycles=sum(map(sum, cycles.values())),
-        ideal_cycles=steps * accelerator.load_beats,
+        ideal_cycles=steps * accelerator.roofline,
         cycles_by_members={members: max(taken) for members, taken in sorted(cycles.items())},
         popular_tokens=sum(step.store is not None for step in decode.steps),
         recomputed_tokens=sum(step.members - 1 for step in decode.steps),
@@ -236,6 +218,36 @@ async def real_decode(dut: Any) -> None:
         weight_pass_utilisation=f"{np.mean(used):.1%}",
         tensors=f"SmolLM2 layer {layer_numbers(p)[0]}, {steps} tokens of {p.sequences} sequences",
     )
+
+
+@cocotb.test()
+@only_if(lambda run: run.parameters.weight_memory > 0, "weights come beat by beat")
+async def weights_ahead(dut: Any) -> None:
+    """Decode steps one behind the other, while weights come for whichever is next.
+
+    A step takes no longer than the slowest of what it needs, and the ways through norms and array
+    between its matrices, in which the memory goes on filling.
+    """
+    decode = Decode(dut, "weights ahead")
+    p, bench, accelerator = decode.p, decode.bench, decode.accelerator
+    steps = 6 if p.slots <= 16 else 2
+    await decode.start(longest(p), decode.full)
+    accelerator.offers_weights = False
+    for _step in range(steps):
+        accelerator.offer_weights()
+    begun, ahead = bench.cycle, 0
+    ends = []
+    for now in range(decode.full, decode.full + steps):
+        await decode.step(now)
+        ends.append(bench.cycle)
+        ahead = max(ahead, accelerator.words - (now + 1 - decode.full) * accelerator.step_words)
+    await decode.check()
+    assert accelerator.words == steps * accelerator.step_words
+    for number, cycles in enumerate(np.diff([begun, *ends])):
+        record_fact("cycles of steps one behind the other", str(number), int(cycles))
+    record_fact("cycles of the slowest part", "step", accelerator.roofline)
+    record_fact("words that came before their step", "at most", ahead)
+    assert ahead > 0
 
 
 @cocotb.test()
