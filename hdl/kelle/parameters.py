@@ -162,28 +162,12 @@ class KelleParameters(Sizes, Parameters):
             "vocabulary must be 0 with several sequences",
             self.vocabulary,
         )
-        require(
-            not self.gated or self.activation is not Activation.RELU,
-            "activation must be silu or gelu if the feed-forward block is gated",
-            self.activation.name.lower(),
-        )
-        require(
-            not self.vocabulary or not self.biases,
-            "vocabulary must be 0 with biases",
-            self.vocabulary,
-        )
+        self._check_options()
         most = self.rows // (2 * self.density)
         require(
             self.bands <= most,
             f"bands must be at most rows * weight_bits / 16, here {most}",
             self.bands,
-        )
-        held = self.weight_memory
-        require(held != 1, "weight_memory must be 0, or 2 or more", held)
-        require(
-            not self.weight_memory or self.channel_bytes <= self.beat_bytes <= 256,
-            f"channel_bytes must be at most a beat's, {self.beat_bytes}, and those at most 256",
-            self.channel_bytes,
         )
         least = SCORE_BITS + ceil_log2(self.context * self.queries)
         require(
@@ -202,6 +186,26 @@ class KelleParameters(Sizes, Parameters):
             self.width // 2 % self.rows == 0,
             f"rows must divide half of the {self.width} elements of a hidden state",
             self.rows,
+        )
+
+    def _check_options(self) -> None:
+        """Check the rules of what a layer has, and of the memory of weights."""
+        require(
+            not self.gated or self.activation is not Activation.RELU,
+            "activation must be silu or gelu if the feed-forward block is gated",
+            self.activation.name.lower(),
+        )
+        require(
+            not self.vocabulary or not self.biases,
+            "vocabulary must be 0 with biases",
+            self.vocabulary,
+        )
+        held = self.weight_memory
+        require(held != 1, "weight_memory must be 0, or 2 or more", held)
+        require(
+            not self.weight_memory or self.channel_bytes <= self.beat_bytes <= 256,
+            f"channel_bytes must be at most a beat's, {self.beat_bytes}, and those at most 256",
+            self.channel_bytes,
         )
 
     @property
