@@ -6,7 +6,7 @@ are legal; the check, the command line's listing and the property tests all read
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import Field, dataclass, field, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from numbers import Integral
@@ -24,7 +24,24 @@ from typing import (
 Class = TypeVar("Class", bound=type)
 
 
-@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
+def option(default: Any) -> Any:
+    """Return a field of a parameter object that says nothing in names where it has its default.
+
+    A unit without an option is the same module, by the same name, as if there were none.
+    """
+    return field(default=default, metadata={"option": True})
+
+
+def told_fields(value: Any) -> list[Field[Any]]:
+    """Return the fields of a dataclass that its name tells: all but options at their default."""
+    return [
+        one
+        for one in fields(value)
+        if not (one.metadata.get("option") and getattr(value, one.name) == one.default)
+    ]
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field, option))
 def parameter_object(cls: Class) -> Class:
     """Make a frozen, keyword-only dataclass whose integers are Python's before its rules are asked.
 
@@ -39,7 +56,9 @@ def parameter_object(cls: Class) -> Class:
             check(self)
 
         cls.__post_init__ = __post_init__
-    return dataclass(frozen=True, kw_only=True)(cls)
+    # Python's own representation, unless the class has one.
+    plainly = cls.__repr__ is object.__repr__
+    return dataclass(frozen=True, kw_only=True, repr=plainly)(cls)
 
 
 def plain(value: Any) -> Any:
@@ -269,3 +288,8 @@ class Parameters:
             value = getattr(self, name)
             if value is not None or not said.optional:
                 said.rule.check(name, value, self)
+
+    def __repr__(self) -> str:
+        """Return what it was built with, without options at their default."""
+        said = ", ".join(f"{one.name}={getattr(self, one.name)!r}" for one in told_fields(self))
+        return f"{type(self).__qualname__}({said})"

@@ -10,14 +10,14 @@ import hashlib
 import inspect
 import re
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 from amaranth.lib import wiring
 
-from hdl.parameters import plain
+from hdl.parameters import plain, told_fields
 
 LONGEST_READABLE_NAME = 56
 
@@ -120,7 +120,7 @@ class Unit(wiring.Component, metaclass=_UnitType):
 def _words(value: Any) -> list[str]:
     """Spell one configuration value as parts of an identifier."""
     if is_dataclass(value) and not isinstance(value, type):
-        return [word for field in fields(value) for word in _words(getattr(value, field.name))]
+        return [word for field in told_fields(value) for word in _words(getattr(value, field.name))]
     if isinstance(value, tuple):
         return [word for item in value for word in _words(item)]
     if isinstance(value, Enum):
