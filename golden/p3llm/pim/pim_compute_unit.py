@@ -13,6 +13,9 @@ from hdl.p3llm.pim.pim_compute_unit import Operation, PimComputeUnitParameters
 
 LANES = 4
 
+TOTAL_BITS = 48
+"""Bits of an output's sum over its groups."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
@@ -35,6 +38,10 @@ class Command:
     word: int = 0
     upper: bool = False
     advance: bool = False
+    begins: bool = False
+    ends: bool = False
+    total: bool = False
+    high: bool = False
 
 
 @dataclass
@@ -60,6 +67,9 @@ class Unit:
         self.metadata = np.zeros(p.column_bits // 8, np.uint8)
         self.running = np.zeros((p.pumps, p.elements), np.int64)
         self.finished = np.zeros((p.pumps, p.elements), np.int64)
+        self.scales = np.zeros(2 * p.elements, np.uint8)
+        self.totals = np.zeros((p.pumps, p.elements), np.int64)
+        self.complete = np.zeros((p.pumps, p.elements), np.int64)
 
     def run(self, commands: Iterable[Command]) -> None:
         """Carry out commands."""
@@ -72,12 +82,25 @@ class Unit:
                     words[command.word] = command.data
                 case Operation.WRITE_METADATA | Operation.FILL_METADATA:
                     self.metadata = np.asarray(command.data)
+                case Operation.FILL_SCALES:
+                    self.scales = np.asarray(command.data)
+                case Operation.READ_RESULT if command.total:
+                    self.results.append(self._part(command))
                 case Operation.READ_RESULT:
                     half = self.p.elements // 2
                     begin = half if command.upper else 0
                     self.results.append(self.finished[0, begin : begin + half].copy())
                     if command.advance:
                         self.finished = np.roll(self.finished, -1, axis=0)
+
+    def _part(self, command: Command) -> np.ndarray:
+        """Return the words of half of an input's totals, or of what is above all of these."""
+        totals, half = self.complete[command.inputs], self.p.elements // 2
+        if command.high:
+            above = totals >> 32 & 0xFFFF
+            return above[0::2] | above[1::2] << 16
+        begin = half if command.upper else 0
+        return totals[begin : begin + half] & 0xFFFFFFFF
 
     def group_bits(self, mode: Mode, group: int) -> np.ndarray:
         """Return the metadata of every code of a column, shape (elements, lanes)."""
@@ -104,3 +127,14 @@ class Unit:
             self.running[pump] = wrapped(before + dot_products(mode, inputs, codes, bits))
         if command.last:
             self.finished = self.running.copy()
+        if command.last and self.p.group_scaling and command.mode is Mode.LINEAR:
+            self._scale(command)
+
+    def _scale(self, command: Command) -> None:
+        """Add a group's sums times its scales to the totals."""
+        scales = self.scales.reshape(2, -1)[command.group % 2].astype(np.int64)
+        before = 0 if command.begins else self.totals
+        half = 1 << TOTAL_BITS - 1
+        self.totals = (before + self.finished * scales + half) % (2 * half) - half
+        if command.ends:
+            self.complete = self.totals

@@ -55,6 +55,15 @@ def linear(
     )
 
 
+def group_scales(
+    layer: int, name: str, *, outputs: int, inputs: int, group: int = 64
+) -> np.ndarray:
+    """Return the 8-bit scales of the groups that `linear` has, shape (outputs, groups)."""
+    weight = trace().linear(layer, name).weight[:outputs]
+    steps, _rows = bitmod_fp4.quantise_scales(bitmod_fp4.quantise(weight, group_size=group).scales)
+    return steps[:, : inputs // group]
+
+
 def smoothing(keys: np.ndarray) -> np.ndarray:
     """Return each channel's largest magnitude over the prompt, 1 where there is none."""
     largest = np.abs(keys).max(axis=0)

@@ -10,12 +10,13 @@ from amaranth.utils import ceil_log2
 from hdl.arith.delay_line import delay_line
 from hdl.memory.memory import Memory
 from hdl.p3llm.pim.dot_product import LANES
+from hdl.p3llm.pim.group_scaler import SCALE_BITS, GroupScaler
 from hdl.p3llm.pim.operand_decoder import InputDecoder, Mode
 from hdl.p3llm.pim.pim_processing_element import (
     PimProcessingElement,
     PimProcessingElementParameters,
 )
-from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, require
+from hdl.parameters import Parameters, PowerOfTwo, Range, option, parameter_object, require
 from hdl.unit import Unit
 
 STEP_BITS = 8 * LANES
@@ -37,7 +38,10 @@ class Operation(enum.Enum, shape=3):
     FILL_METADATA
         Take the metadata from the column that comes a cycle later.
     READ_RESULT
-        Offer half of the elements' finished sums.
+        Offer half of the elements' finished sums, or a part of the totals.
+    FILL_SCALES
+        With `group_scaling`: take the scales of two groups from the column that comes a cycle
+        later, those of a group with an even number first.
     """
 
     MULTIPLY = 0
@@ -45,6 +49,7 @@ class Operation(enum.Enum, shape=3):
     WRITE_METADATA = 2
     FILL_METADATA = 3
     READ_RESULT = 4
+    FILL_SCALES = 7
 
 
 @parameter_object
@@ -59,11 +64,15 @@ class PimComputeUnitParameters(Parameters):
         Inputs that meet one column; a column takes as many cycles.
     steps : int
         Columns' worth of inputs in the input register, for each pump; at least a word's.
+    group_scaling : bool
+        Whether the unit multiplies the sums of a linear layer's groups by their 8-bit scales, and
+        adds them up; else they leave with every group.
     """
 
     elements: Annotated[int, PowerOfTwo(4, 16, "elements")] = 16
     pumps: Annotated[int, Range(1, 2, "inputs a column")] = 2
     steps: Annotated[int, PowerOfTwo(4, 64, "columns")] = 32
+    group_scaling: bool = option(default=False)
 
     def __post_init__(self) -> None:
         """Check that an input register has two words at least."""
@@ -87,6 +96,11 @@ class PimComputeUnitParameters(Parameters):
         return self.pumps * self.steps // self.steps_a_word
 
     @property
+    def operations(self) -> list[Operation]:
+        """What the unit can be told."""
+        return [one for one in Operation if self.group_scaling or one != Operation.FILL_SCALES]
+
+    @property
     def command_layout(self) -> data.StructLayout:
         """Payload of a command.
 
@@ -94,7 +108,12 @@ class PimComputeUnitParameters(Parameters):
         metadata, ``inputs`` (how many pumps work, less one), ``first`` and ``last`` of a sum; of
         `WRITE_INPUT` the ``word``; of `READ_RESULT` the ``upper`` half, and ``advance``: the next
         pump's sums come next; ``data`` of both writes.
+
+        With `group_scaling` of `MULTIPLY`, whether its group ``begins`` or ``ends`` the totals of a
+        linear layer's outputs; of `READ_RESULT`, that it is of a ``total``, of the second pump with
+        ``inputs``: half of the elements' lower 32 bits, or with ``high`` the upper 16 bits of all.
         """
+        scaling = {"begins": 1, "ends": 1, "total": 1, "high": 1} if self.group_scaling else {}
         return data.StructLayout(
             {
                 "operation": Operation,
@@ -107,6 +126,7 @@ class PimComputeUnitParameters(Parameters):
                 "word": ceil_log2(self.words),
                 "upper": 1,
                 "advance": 1,
+                **scaling,
                 "data": data.ArrayLayout(8, self.column_bits // 8),
             }
         )
@@ -168,10 +188,10 @@ class PimComputeUnit(Unit):
         m = Module()
         p = self.parameters
         command = self.commands.payload
-        takes = {one: Signal(name=f"takes_{one.name.lower()}") for one in Operation}
+        takes = {one: Signal(name=f"takes_{one.name.lower()}") for one in p.operations}
         # A command is what it is only in the cycle in which it is taken.
         taken = self.commands.valid & self.commands.ready
-        m.d.comb += [takes[one].eq(taken & (command.operation == one)) for one in Operation]
+        m.d.comb += [takes[one].eq(taken & (command.operation == one)) for one in p.operations]
         multiply = takes[Operation.MULTIPLY]
 
         # The pump whose turn it is: the elements' rings turn with it.
@@ -198,30 +218,46 @@ class PimComputeUnit(Unit):
         first_last = delay_line(m, current & turn.replicate(2), 4, name="ends", reset=True)
         # A result waits for all sums before it, so that its offer stands.
         idle = ~Cat(value[1] for value in first_last[1:]).any()
-        finished = self._elements(
-            m, mode, codes, group_bits, decoded, first_last[4], takes[Operation.READ_RESULT]
-        )
-        # A result is a column wide: eight of sixteen sums of 32 bits.
-        half = p.elements // 2
-        reads = command.operation == Operation.READ_RESULT
-        m.d.comb += [
-            self.results.valid.eq(self.commands.valid & reads & idle),
-            self.results.payload.eq(Mux(command.upper, Cat(finished[half:]), Cat(finished[:half]))),
-        ]
+        advance = takes[Operation.READ_RESULT] & command.advance
+        begins = pump == 0
+        if p.group_scaling:
+            scaler = self._scaler(m, takes, held, begun[1])
+            # Sums of a linear layer's groups are the scaler's alone.
+            advance = scaler.advance | (advance & ~command.total)
+            begins &= ~command["last"] | scaler.free
+            idle = Mux(command.total, ~scaler.completing, idle & ~scaler.scaling)
+        finished = self._elements(m, mode, codes, group_bits, decoded, first_last[4], advance)
+        self._results(m, finished, scaler if p.group_scaling else None, idle)
         with m.Switch(command.operation):
             # A column lasts as long as its pumps, and begins with the first.
             with m.Case(Operation.MULTIPLY):
-                m.d.comb += self.commands.ready.eq(pump == 0)
+                m.d.comb += self.commands.ready.eq(begins)
             with m.Case(Operation.READ_RESULT):
                 m.d.comb += self.commands.ready.eq(self.results.ready & idle)
             with m.Default():
                 m.d.comb += self.commands.ready.eq(1)
         return m
 
-    @staticmethod
-    def _kept(command: Any) -> list[Value]:
+    def _results(
+        self, m: Module, finished: list[Value], scaler: GroupScaler | None, idle: Value
+    ) -> None:
+        """Offer a column's width: half of the elements' sums, or a part of the totals."""
+        command, half = self.commands.payload, self.parameters.elements // 2
+        reads = command.operation == Operation.READ_RESULT
+        result = Mux(command.upper, Cat(finished[half:]), Cat(finished[:half]))
+        if scaler:
+            m.d.comb += Value.cast(scaler.sums).eq(Cat(finished))
+            result = Mux(command.total, scaler.result, result)
+        m.d.comb += [
+            self.results.valid.eq(self.commands.valid & reads & idle),
+            self.results.payload.eq(result),
+        ]
+
+    def _kept(self, command: Any) -> list[Value]:
         """Return what of a command is needed after the cycle in which it is taken."""
-        names = ("mode", "step", "group", "inputs", "first", "last")
+        names = ["mode", "step", "group", "inputs", "first", "last"]
+        if self.parameters.group_scaling:
+            names += ["begins", "ends"]
         return [Value.cast(getattr(command, name)) for name in names]
 
     def _inputs(self, m: Module, writes: Value, pump: Signal, step: Value) -> Value:
@@ -302,6 +338,29 @@ class PimComputeUnit(Unit):
         ]
         return codes, group_bits, mode
 
+    def _scaler(
+        self, m: Module, takes: dict[Operation, Signal], held: Any, begun: Value
+    ) -> GroupScaler:
+        """Place the scaler; give it what a group's last column says, and the group's scales."""
+        p, command = self.parameters, self.commands.payload
+        m.submodules.scaler = scaler = GroupScaler(elements=p.elements, pumps=p.pumps)
+        scales = Signal(p.column_bits, name="scales", reset_less=True)
+        fills = delay_line(m, takes[Operation.FILL_SCALES], 1, name="fills_scales", reset=True)
+        with m.If(fills[1]):
+            m.d.sync += scales.eq(self.column)
+        # A column has the scales of two groups.
+        of_group = scales.word_select(held.group[0], SCALE_BITS * p.elements)
+        m.d.comb += [
+            scaler.group.valid.eq(begun & held["last"] & (held.mode == Mode.LINEAR)),
+            scaler.group.begins.eq(held.begins),
+            scaler.group.ends.eq(held.ends),
+            Value.cast(scaler.group.scales).eq(of_group),
+            scaler.read.pump.eq(command.inputs),
+            scaler.read.upper.eq(command.upper),
+            scaler.read.high.eq(command.high),
+        ]
+        return scaler
+
     def _elements(
         self,
         m: Module,
@@ -310,7 +369,7 @@ class PimComputeUnit(Unit):
         group_bits: list[list[Value]],
         decoded: list[Any],
         first_last: Value,
-        reads: Signal,
+        advance: Value,
     ) -> list[Value]:
         """Return the elements' finished sums."""
         p = self.parameters
@@ -329,7 +388,7 @@ class PimComputeUnit(Unit):
                 element.shifts.eq(shifts),
                 element.first.eq(first_last[0]),
                 element.last.eq(first_last[1]),
-                element.advance.eq(reads & self.commands.payload.advance),
+                element.advance.eq(advance),
             ]
             finished.append(element.finished.as_unsigned())
         return finished

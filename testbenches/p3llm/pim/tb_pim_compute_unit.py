@@ -10,10 +10,20 @@ from amaranth.lib import data
 from golden.p3llm.pim import real_operands
 from golden.p3llm.pim.pim_compute_unit import LANES, Command, Unit
 from golden.p3llm.pim.real_operands import Operands
+from hdl.p3llm.pim.group_scaler import GroupScaler
 from hdl.p3llm.pim.operand_decoder import Mode
 from hdl.p3llm.pim.pim_compute_unit import Operation, PimComputeUnitParameters
+from testbenches.applicable import Run, only_if
 from testbenches.bench import Bench, catalog_parameters
-from testbenches.p3llm.pim.unit_commands import drawn, input_writes, payloads, product, reads
+from testbenches.p3llm.pim.unit_commands import (
+    drawn,
+    input_writes,
+    payloads,
+    product,
+    reads,
+    scaled_product,
+    total_reads,
+)
 from testbenches.packing import from_integers, unpack
 from testbenches.streams import Port, StreamSource
 
@@ -60,7 +70,7 @@ class UnitBench:
     def send(self, commands: list[Command]) -> None:
         """Queue commands, and the columns that they take."""
         self.commands.send(payloads(self.p, commands))
-        from_column = (Operation.MULTIPLY, Operation.FILL_METADATA)
+        from_column = (Operation.MULTIPLY, Operation.FILL_METADATA, Operation.FILL_SCALES)
         self.columns.waiting.extend(
             int.from_bytes(command.data.tobytes(), "little")
             if command.operation in from_column
@@ -78,7 +88,7 @@ class UnitBench:
         cycles = await self.bench.run(until=lambda: self.commands.idle)
         for _ in range(12):
             await self.bench.step()
-        expected = np.array(model.results).reshape(-1, self.p.elements // 2)
+        expected = np.array(model.results, np.int64).reshape(-1, self.p.elements // 2)
         layout = data.ArrayLayout(32, self.p.elements // 2)
         packed = from_integers([one for _cycle, one in self.sink.received], layout.size)
         got = unpack(layout, packed).reshape(-1, self.p.elements // 2)
@@ -93,12 +103,23 @@ class UnitBench:
         return cycles
 
 
-def real_products(pumps: int) -> list[Operands]:
-    """Return products of SmolLM2 in all modes, with tails of outputs and of tokens."""
+def scales_groups(run: Run) -> bool:
+    """Return whether the unit multiplies sums by their groups' scales."""
+    return run.parameters.group_scaling
+
+
+def real_products(pumps: int, *, scaled: bool) -> list[Operands]:
+    """Return products of SmolLM2 in all modes, with tails of outputs and of tokens.
+
+    Sums of linear layers that are scaled in the unit are those of `scaled_tensors`.
+    """
     products = []
     for layer in real_operands.LAYERS:
+        if not scaled:
+            products.append(
+                real_operands.linear(layer, "down_proj", outputs=24, inputs=64, tokens=pumps)
+            )
         products += [
-            real_operands.linear(layer, "down_proj", outputs=24, inputs=64, tokens=pumps),
             real_operands.queries_and_keys(layer, 1, tokens=37, heads=pumps),
             real_operands.probabilities_and_values(layer, 2, tokens=93, heads=pumps),
         ]
@@ -111,9 +132,15 @@ async def real_tensors(dut: Any) -> None:
     unit = UnitBench(dut, "real")
     for pumps in range(1, unit.p.pumps + 1):
         commands = []
-        for number, operands in enumerate(real_products(pumps)):
+        for number, operands in enumerate(real_products(pumps, scaled=unit.p.group_scaling)):
             commands += product(unit.p, operands, fill=number % 2 == 0)
         await unit.run(commands)
+
+
+def register_writes(p: PimComputeUnitParameters, rng: np.random.Generator) -> list[Command]:
+    """Return writes of drawn inputs and metadata."""
+    writes = (Operation.WRITE_INPUT, Operation.WRITE_METADATA)
+    return [one for one in drawn(p, rng, 0) if one.operation in writes]
 
 
 @cocotb.test()
@@ -122,9 +149,11 @@ async def full_rate(dut: Any) -> None:
     unit = UnitBench(dut, "rate")
     p = unit.p
     rng = unit.bench.numpy_rng
-    words = [one for one in drawn(p, rng, 0) if one.operation is not Operation.MULTIPLY]
+    words = register_writes(p, rng)
     between: deque[Command] = deque()
     commands, columns = list(words), 0
+    # Sums of a linear layer do not stay where they are scaled.
+    modes = [mode for mode in Mode if mode is not Mode.LINEAR or not p.group_scaling]
     # Long enough that all sums of the group before are read before these are complete.
     length = max(p.steps, 16)
     for group in range(6):
@@ -134,7 +163,7 @@ async def full_rate(dut: Any) -> None:
                 Command(
                     operation=Operation.MULTIPLY,
                     data=column,
-                    mode=Mode(group % 3),
+                    mode=modes[group % len(modes)],
                     step=step % p.steps,
                     inputs=p.pumps - 1,
                     first=step == 0,
@@ -157,6 +186,91 @@ async def full_rate(dut: Any) -> None:
         assert cycles <= ideal + 1, (cycles, ideal)
     tensors = f"SmolLM2 layers {real_operands.LAYERS}, weights, keys, values of prose"
     unit.bench.record(cycles=cycles, ideal_cycles=ideal, tensors=tensors)
+
+
+@cocotb.test()
+@only_if(scales_groups, "sums leave with every group")
+async def scaled_tensors(dut: Any) -> None:
+    """Run linear layers of SmolLM2 whose groups are scaled in the unit, for one input and two."""
+    unit = UnitBench(dut, "scaled", "random", "random")
+    p = unit.p
+    group = min(64, p.steps * LANES)
+    for pumps in range(1, p.pumps + 1):
+        for layer, groups in zip(real_operands.LAYERS, (1, 3, 10), strict=True):
+            shape: dict[str, int] = {"outputs": 24, "inputs": groups * group, "group": group}
+            operands = real_operands.linear(layer, "down_proj", tokens=pumps, **shape)
+            scales = real_operands.group_scales(layer, "down_proj", **shape)
+            await unit.run(scaled_product(p, operands, scales))
+
+
+@cocotb.test()
+@only_if(scales_groups, "sums leave with every group")
+async def scaled_full_rate(dut: Any) -> None:
+    """Multiply groups of as few columns as the scaler needs for one, without a pause."""
+    unit = UnitBench(dut, "scaled rate")
+    p = unit.p
+    rng = unit.bench.numpy_rng
+    words = register_writes(p, rng)
+    fills = (Operation.FILL_SCALES, Operation.FILL_METADATA)
+    between: deque[tuple[int, Command]] = deque()
+    commands, groups, rounds = list(words), 6, 4
+    steps = -(-GroupScaler.interval(p.elements, p.pumps) // p.pumps)
+    # A total is complete so many columns behind its last one.
+    behind = -(-GroupScaler.latency(p.elements, p.pumps) // p.pumps)
+
+    def column() -> np.ndarray:
+        return rng.integers(0, 256, p.column_bits // 8).astype(np.uint8)
+
+    commands += [Command(operation=fill, data=column()) for fill in fills]
+    before = len(commands)
+    for number in range(columns := rounds * groups * steps):
+        group, step = divmod(number, steps)
+        commands.append(
+            Command(
+                operation=Operation.MULTIPLY,
+                data=column(),
+                step=step % p.steps,
+                group=group % 8,
+                inputs=p.pumps - 1,
+                first=step == 0,
+                last=step == steps - 1,
+                begins=group % groups == 0,
+                ends=group % groups == groups - 1,
+            )
+        )
+        # The scales of the group that ends here were taken with its last column.
+        if commands[-1].last and group % 2:
+            between.extend((number, Command(operation=one, data=column())) for one in fills)
+        if commands[-1].last and commands[-1].ends:
+            between.extend((number + behind, one) for one in total_reads(p, p.pumps))
+        if between and between[0][0] <= number:
+            commands.append(between.popleft()[1])
+    cycles = await unit.run(commands)
+    ideal = before + columns * p.pumps + (len(commands) - before - columns) * (p.pumps == 1)
+    assert cycles <= ideal + 1, (cycles, ideal)
+    unit.bench.record(cycles=cycles, ideal_cycles=ideal)
+
+
+@cocotb.test()
+@only_if(scales_groups, "sums leave with every group")
+async def scaled_times(dut: Any) -> None:
+    """Complete groups column by column: each waits until the scaler has taken the one before."""
+    unit = UnitBench(dut, "scaled times")
+    p = unit.p
+    latency = GroupScaler.latency(p.elements, p.pumps)
+    # A column begins with the first pump.
+    interval = -(-GroupScaler.interval(p.elements, p.pumps) // p.pumps) * p.pumps
+    words = register_writes(p, unit.bench.numpy_rng)
+    column = np.ones(p.column_bits // 8, np.uint8)
+    words.append(Command(operation=Operation.FILL_SCALES, data=column))
+    ends = Command(
+        operation=Operation.MULTIPLY, data=column, first=True, last=True, begins=True, ends=True
+    )
+    begin = await unit.run([*words, ends])
+    read = total_reads(p, 1)[:1]
+    seen = [await unit.run([*words, *[ends] * groups, *read]) - begin for groups in range(1, 5)]
+    expected = [latency + number * interval for number in range(4)]
+    unit.bench.compare("cycles of totals", np.array(expected), np.array(seen))
 
 
 @cocotb.test()

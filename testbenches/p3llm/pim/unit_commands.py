@@ -1,5 +1,6 @@
 """Commands for a compute unit: whole products of real operands, and commands drawn at random."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,16 @@ def reads(p: PimComputeUnitParameters, inputs: int) -> list[Command]:
         Command(operation=Operation.READ_RESULT, upper=upper, advance=upper)
         for _ in range(inputs)
         for upper in (False, True)
+    ]
+
+
+def total_reads(p: PimComputeUnitParameters, inputs: int) -> list[Command]:
+    """Return the reads of all totals of some inputs, what is above 32 bits first."""
+    parts = ((True, False), (False, False), (False, True))
+    return [
+        Command(operation=Operation.READ_RESULT, total=True, inputs=pump, high=high, upper=upper)
+        for pump in range(inputs)
+        for high, upper in parts
     ]
 
 
@@ -100,6 +111,58 @@ def product(
     return commands
 
 
+def scaled_product(
+    p: PimComputeUnitParameters, operands: Operands, scales: np.ndarray
+) -> list[Command]:
+    """Return the commands of a linear layer whose groups are scaled in the unit.
+
+    Parameters
+    ----------
+    p : PimComputeUnitParameters
+        Dimensions.
+    operands : Operands
+        Inputs and weights.
+    scales : numpy.ndarray
+        8-bit scales, shape (outputs, groups).
+    """
+    pumps = min(p.pumps, len(operands.inputs))
+    outputs, terms = operands.codes.shape
+    groups = scales.shape[1]
+    group, commands = terms // groups, []
+    columns = pack_columns(operands.codes, elements=p.elements)
+    # Tiles are whole, and so are pairs of scales and eights of special values.
+    beyond = [(0, -outputs % p.elements), (0, 8)]
+    filled = np.pad(scales, beyond)
+    selects = np.pad(operands.group_bits[:, ::group], beyond)
+    for tile, begin in enumerate(range(0, outputs, p.elements)):
+        rows = slice(begin, begin + p.elements)
+        for number in range(groups):
+            start = number * group
+            if number % 2 == 0:
+                two = filled[rows, number : number + 2].T.ravel()
+                commands.append(Command(operation=Operation.FILL_SCALES, data=two))
+            if number % 8 == 0:
+                eight = pack_selects(selects[rows, number : number + 8].T)
+                commands.append(Command(operation=Operation.FILL_METADATA, data=eight))
+            commands += input_writes(p, operands.inputs[:pumps, start : start + group])
+            for step in range(group // LANES):
+                commands.append(
+                    Command(
+                        operation=Operation.MULTIPLY,
+                        data=columns[tile, start // LANES + step],
+                        step=step,
+                        group=number % 8,
+                        inputs=pumps - 1,
+                        first=step == 0,
+                        last=step == group // LANES - 1,
+                        begins=number == 0,
+                        ends=number == groups - 1,
+                    )
+                )
+        commands += total_reads(p, pumps)
+    return commands
+
+
 def drawn(
     p: PimComputeUnitParameters, rng: np.random.Generator, count: int, *, nan: bool = True
 ) -> list[Command]:
@@ -128,13 +191,28 @@ def drawn(
             last=last,
         )
 
+    if p.group_scaling:
+        commands.append(Command(operation=Operation.FILL_SCALES, data=octets()))
+        commands.append(replace(multiply(True, True), mode=Mode.LINEAR, begins=True, ends=True))
+        commands.append(replace(multiply(True, True), mode=Mode.QK))
     commands.append(multiply(True, True))
+    # Whether the newest sums are those of a linear layer's group.
+    consumed = p.group_scaling and commands[-1].mode is Mode.LINEAR
     read = 0
     for _ in range(count):
         kind = Operation(int(rng.choice(5, p=(0.5, 0.15, 0.1, 0.1, 0.15))))
-        if kind is Operation.MULTIPLY:
+        if p.group_scaling and rng.random() < 0.3:
+            commands.append(drawn_scaling(p, rng, octets()))
+        elif kind is Operation.MULTIPLY:
             commands.append(multiply(rng.random() < 0.2, rng.random() < 0.3))
+            if p.group_scaling:
+                begins, ends = (bool(rng.random() < 0.3) for _ in range(2))
+                commands[-1] = replace(commands[-1], begins=begins, ends=ends)
+                consumed = consumed if not commands[-1].last else commands[-1].mode is Mode.LINEAR
             read = 0 if commands[-1].last else read
+        elif kind is Operation.READ_RESULT and consumed:
+            # The sums of a linear layer's group went to the scaler.
+            commands += total_reads(p, 1)
         elif kind is Operation.READ_RESULT:
             # What stands behind the last pump's sums is nobody's.
             advance = bool(rng.integers(0, 2)) and read < p.pumps - 1
@@ -147,10 +225,27 @@ def drawn(
     return commands
 
 
+def drawn_scaling(
+    p: PimComputeUnitParameters, rng: np.random.Generator, column: np.ndarray
+) -> Command:
+    """Return a command that a unit without group scaling has not."""
+    if rng.random() < 0.5:
+        return Command(operation=Operation.FILL_SCALES, data=column)
+    return Command(
+        operation=Operation.READ_RESULT,
+        total=True,
+        inputs=int(rng.integers(0, p.pumps)),
+        upper=bool(rng.integers(0, 2)),
+        high=bool(rng.integers(0, 2)),
+        # A total stays where it is.
+        advance=bool(rng.integers(0, 2)),
+    )
+
+
 def payloads(p: PimComputeUnitParameters, commands: list[Command]) -> list[int]:
     """Return commands as a unit's port takes them."""
     blank = np.zeros(p.column_bits // 8, np.uint8)
-    from_column = (Operation.MULTIPLY, Operation.FILL_METADATA)
+    from_column = (Operation.MULTIPLY, Operation.FILL_METADATA, Operation.FILL_SCALES)
     fields: dict[str, Any] = {
         "operation": [command.operation.value for command in commands],
         "mode": [command.mode.value for command in commands],
@@ -159,7 +254,10 @@ def payloads(p: PimComputeUnitParameters, commands: list[Command]) -> list[int]:
             for command in commands
         ],
     }
-    for name in ("step", "group", "inputs", "first", "last", "word", "upper", "advance"):
+    names = ["step", "group", "inputs", "first", "last", "word", "upper", "advance"]
+    if p.group_scaling:
+        names += ["begins", "ends", "total", "high"]
+    for name in names:
         fields[name] = [int(getattr(command, name)) for command in commands]
     arrays = {name: np.array(values) for name, values in fields.items()}
     return to_integers(pack(p.command_layout, arrays))

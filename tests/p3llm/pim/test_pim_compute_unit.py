@@ -1,6 +1,7 @@
 """P3-LLM's compute unit: its model against matrix products of numpy, and its parameters."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -11,13 +12,14 @@ from golden.p3llm.pim.operand_decoder import real
 from golden.p3llm.pim.pim_compute_unit import Unit
 from golden.p3llm.pim.real_operands import (
     Operands,
+    group_scales,
     linear,
     probabilities_and_values,
     queries_and_keys,
 )
 from hdl.p3llm.pim.operand_decoder import Mode
 from hdl.p3llm.pim.pim_compute_unit import PimComputeUnitParameters
-from testbenches.p3llm.pim.unit_commands import product
+from testbenches.p3llm.pim.unit_commands import product, scaled_product
 
 PAPER = PimComputeUnitParameters()
 
@@ -65,6 +67,32 @@ def test_products_are_exact_in_float64(operands: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    ("groups", "largest"), [(1, False), (2, False), (9, False), (12, False), (12, True)]
+)
+def test_totals_are_exact_in_float64(groups: int, *, largest: bool) -> None:
+    """Groups times their scales, added up: what float64 makes of the values, exactly."""
+    shape: dict[str, int] = {"outputs": 40, "inputs": groups * 128, "group": 128}
+    operands = linear(14, "down_proj", tokens=2, **shape)
+    scales = group_scales(14, "down_proj", **shape)
+    assert scales.shape == (40, groups)
+    if largest:
+        # 448 everywhere, and the largest scale.
+        operands = replace(operands, inputs=np.full_like(operands.inputs, 0x7E))
+        scales = np.full_like(scales, 255)
+    unit = Unit(replace(PAPER, group_scaling=True))
+    unit.run(scaled_product(unit.p, operands, scales))
+    inputs, weights = values_of(operands)
+    expected = inputs @ (weights * np.repeat(scales.astype(float), 128, axis=1)).T
+    high, lower, upper = np.array(unit.results).reshape(-1, 2, 3, 8).transpose(2, 1, 0, 3)
+    above = np.stack([high & 0xFFFF, high >> 16], axis=-1).astype(np.uint16).view(np.int16)
+    low = np.concatenate([lower, upper], axis=-1)
+    got = (above.reshape(low.shape).astype(np.int64) << 32 | low).reshape(2, -1)
+    assert np.array_equal(real(Mode.LINEAR, got[:, :40]), expected)
+    # Totals need more bits than sums, but few of real inputs do.
+    assert not largest or np.abs(got).max() >= 1 << 31
+
+
+@pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"elements": 12}, "elements must be a power of two between 4 and 16, not 12"),
@@ -73,6 +101,6 @@ def test_products_are_exact_in_float64(operands: Any) -> None:
         ({"steps": 128}, "steps must be a power of two between 4 and 64, not 128"),
     ],
 )
-def test_illegal_parameters_are_worded(change: dict[str, int], message: str) -> None:
+def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         PimComputeUnitParameters(**change)

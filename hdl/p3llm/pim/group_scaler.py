@@ -1,0 +1,204 @@
+"""Group sums times their 8-bit scales, added up beside the banks: one multiplier a unit."""
+
+from itertools import pairwise
+from typing import Any
+
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value, signed
+from amaranth.lib import data
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from hdl.arith.delay_line import delay_line
+from hdl.memory.memory import Memory
+from hdl.p3llm.pim.dot_product import SUM
+from hdl.parameters import require_power_of_two, require_range
+from hdl.unit import Unit
+
+SCALE_BITS = 8
+"""Bits of a group's scale, which is not negative."""
+
+TOTAL = signed(48)
+"""Shape of an output's sum over its groups, each times its scale."""
+
+HIGH_BITS = 16
+"""Bits of a total above those of a sum."""
+
+COMPLETE = 4
+"""Cycles, beside the pumps, from a group's last column until its sums are finished."""
+
+
+class GroupScaler(Unit):
+    """Multiply the elements' finished sums, one a cycle, by scales; add them to their totals.
+
+    A group's sums are those of all elements with the first input, then with the second; inputs that
+    do not work have sums of 0. A total that its last group completes goes to the results, where it
+    stays while the next outputs' groups are added up.
+
+    **Latency** ``pumps * elements + 2`` cycles from finished sums to their totals.
+    **Throughput** a sum a cycle: a group every ``pumps * elements`` cycles, and not sooner than
+    ``pumps + 4``. **Numerics** exact integers modulo ``2**48``.
+
+    Parameters
+    ----------
+    elements : int
+        Sums of an input.
+    pumps : int
+        Inputs.
+
+    Members
+    -------
+    group : In(struct)
+        A cycle after the command of a group's last column: `valid`; the group `begins` or `ends`
+        its outputs' totals; its `scales`, the first element's first.
+    sums : In(ArrayLayout)
+        The elements' finished sums of one input.
+    advance : Out(1)
+        The next input's come.
+    read : In(struct)
+        Which results are shown: of which `pump` the `upper` half of the elements or the lower one,
+        or of all elements what is `high`.
+    result : Out
+        Half of the totals' lower 32 bits, or the upper 16 bits of all.
+    free : Out(1)
+        A column of this cycle may complete sums.
+    scaling, completing : Out(1)
+        Some sums are under way; some of them complete totals.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is outside its range.
+    """
+
+    def __init__(self, *, elements: int = 16, pumps: int = 2) -> None:
+        require_power_of_two("elements", elements, 4, 16)
+        require_range("pumps", pumps, 1, 2)
+        self.elements, self.pumps = elements, pumps
+        # Totals leave in the order in which they come: one row of registers, no decoder.
+        self.results = [
+            Signal(TOTAL, name=f"result_{i}", reset_less=True) for i in range(pumps * elements)
+        ]
+        super().__init__(
+            {
+                "group": In(self.group_layout(elements)),
+                "sums": In(data.ArrayLayout(SUM, elements)),
+                "advance": Out(1),
+                "read": In(data.StructLayout({"pump": 1, "upper": 1, "high": 1})),
+                "result": Out(SUM.width * elements // 2),
+                "free": Out(1),
+                "scaling": Out(1),
+                "completing": Out(1),
+            }
+        )
+
+    @staticmethod
+    def group_layout(elements: int) -> data.StructLayout:
+        """Return what is said of a group."""
+        scales = data.ArrayLayout(SCALE_BITS, elements)
+        return data.StructLayout({"valid": 1, "begins": 1, "ends": 1, "scales": scales})
+
+    @staticmethod
+    def interval(elements: int, pumps: int) -> int:
+        """Return the least number of cycles from a group's last column to the next one's."""
+        return max(pumps * elements, pumps + COMPLETE)
+
+    @staticmethod
+    def latency(elements: int, pumps: int) -> int:
+        """Return the cycles from the command of a group's last column to its totals."""
+        return pumps + COMPLETE + pumps * elements + 2
+
+    def elaborate(self, platform: Any) -> Module:
+        """Choose a sum; multiply it; add it to its total: a cycle each."""
+        m = Module()
+        self._waits(m)
+        group, active, place = self._places(m)
+        element, last_place = place[: ceil_log2(self.elements)], self.elements - 1
+        # The next group's first sums may push out the last element's: it is kept a cycle early.
+        early = delay_line(m, self.sums[last_place], 1, name="early")[1]
+        sums = Array([*(self.sums[i] for i in range(last_place)), early])
+        operand, product = Signal(SUM), Signal(signed(SUM.width + SCALE_BITS))
+        scale = Signal(SCALE_BITS)
+        m.d.sync += [
+            operand.eq(sums[element]),
+            scale.eq(group.scales[0]),
+            product.eq(operand * scale),
+        ]
+        m.d.comb += self.advance.eq(
+            active & (element == last_place) & (place != self.pumps * self.elements - 1)
+        )
+        marks = delay_line(m, Cat(active, group.begins, group.ends), 2, name="marks", reset=True)
+        places = delay_line(m, place, 2, name="place")
+        self._totals(m, product, marks[-1], places)
+        self._shows(m)
+        return m
+
+    def _shows(self, m: Module) -> None:
+        """Show the part of the results that is asked for."""
+        read, half = self.read, self.elements // 2
+        first, second = self.results[: self.elements], self.results[-self.elements :]
+        totals = [Mux(read.pump, b, a) for a, b in zip(first, second, strict=True)]
+        lower, upper = (
+            Cat(one[: SUM.width] for one in part) for part in (totals[:half], totals[half:])
+        )
+        high = Cat(one[SUM.width :] for one in totals)
+        m.d.comb += self.result.eq(Mux(read.high, high, Mux(read.upper, upper, lower)))
+
+    def _waits(self, m: Module) -> None:
+        """Say how long sums are under way: those that complete totals, and all."""
+        elements, pumps = self.elements, self.pumps
+        latency, interval = self.latency(elements, pumps), self.interval(elements, pumps)
+        given = self.group.valid
+        all_sums, of_totals = (
+            Signal(range(latency - 1), name=name) for name in ("until_scaled", "until_complete")
+        )
+        for wait, begins in ((all_sums, given), (of_totals, given & self.group.ends)):
+            with m.If(begins):
+                m.d.sync += wait.eq(latency - 2)
+            with m.Elif(wait != 0):
+                m.d.sync += wait.eq(wait - 1)
+        m.d.comb += [
+            self.scaling.eq(given | (all_sums != 0)),
+            self.completing.eq((given & self.group.ends) | (of_totals != 0)),
+            self.free.eq(~given & (all_sums <= latency - interval)),
+        ]
+
+    def _places(self, m: Module) -> tuple[Any, Signal, Signal]:
+        """Return the group whose sums are multiplied, whether there is one, and the sum's place."""
+        layout = self.group.shape()
+        following: Any = Signal(layout, reset_less=True)
+        group: Any = Signal(layout, reset_less=True)
+        active, place = Signal(), Signal(range(self.pumps * self.elements))
+        # A group is said while the one before may still be multiplied.
+        with m.If(self.group.valid):
+            m.d.sync += following.eq(self.group)
+        starts = delay_line(
+            m, self.group.valid, self.pumps + COMPLETE - 2, name="starts", reset=True
+        )[-1]
+        with m.If(active):
+            # The scales turn with the sums: each input finds the first one's in front.
+            rotated = Cat(Value.cast(group.scales)[SCALE_BITS:], group.scales[0])
+            m.d.sync += [place.eq(place + 1), Value.cast(group.scales).eq(rotated)]
+            with m.If(place == self.pumps * self.elements - 1):
+                m.d.sync += active.eq(0)
+        with m.If(starts):
+            m.d.sync += [active.eq(1), group.eq(following)]
+        return group, active, place
+
+    def _totals(self, m: Module, product: Signal, marks: Value, places: tuple[Signal, ...]) -> None:
+        """Add a product to its total; completed ones move into the results."""
+        valid, begins, ends = (marks[i] for i in range(3))
+        m.submodules.totals = totals = Memory(depth=self.pumps * self.elements, width=TOTAL.width)
+        total = Signal(TOTAL)
+        # The first group's sums replace what other outputs left.
+        before = totals.read_data & ~begins.replicate(TOTAL.width)
+        m.d.comb += [
+            totals.read_enable.eq(1),
+            totals.read_address.eq(places[1]),
+            total.eq(product + before.as_signed()),
+            totals.write_enable.eq(valid),
+            totals.write_address.eq(places[2]),
+            totals.write_data.eq(total),
+        ]
+        with m.If(valid & ends):
+            for place, following in pairwise([*self.results, total]):
+                m.d.sync += place.eq(following)
