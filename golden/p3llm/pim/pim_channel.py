@@ -43,6 +43,10 @@ class ColumnCommand:
     word: int = 0
     upper: bool = False
     advance: bool = False
+    begins: bool = False
+    ends: bool = False
+    total: bool = False
+    high: bool = False
     data: np.ndarray = field(default_factory=lambda: np.zeros(0, np.uint8))
 
 
@@ -78,7 +82,7 @@ class Channel:
         self.told: list[dict[str, frozenset[int]]] = []
         self.cycle = 0
         self.refreshed = -1
-        self.completes = -100
+        self.completes = self.scaled = self.totalled = -100
 
     def run(self, slots: list[Slot]) -> None:
         """Carry out the commands of cycles, one after the other."""
@@ -91,7 +95,7 @@ class Channel:
         broken: set[str] = set()
         events = []
         if column and self.uses_banks(column):
-            if column.operation is ColumnOperation.MULTIPLY and self.cycle % self.p.unit.pumps:
+            if column.operation is ColumnOperation.MULTIPLY and not self.begins(column):
                 broken.add("phase")
                 column = None
             else:
@@ -121,9 +125,26 @@ class Channel:
         return column.operation in (
             ColumnOperation.MULTIPLY,
             ColumnOperation.FILL_METADATA,
+            ColumnOperation.FILL_SCALES,
             ColumnOperation.READ,
             ColumnOperation.WRITE,
         )
+
+    def begins(self, column: ColumnCommand) -> bool:
+        """Return whether the units can multiply a column in this cycle."""
+        p = self.p.unit
+        # A group's sums are scaled one a cycle, or move through the elements first.
+        interval = max(p.pumps * p.elements, p.pumps + 4)
+        free = not column.last or self.cycle - self.scaled >= interval
+        return self.cycle % p.pumps == 0 and free
+
+    def is_complete(self, column: ColumnCommand) -> bool:
+        """Return whether the result that is asked for has been made."""
+        p = self.p.unit
+        scaling = p.pumps + 4 + p.pumps * p.elements + 2
+        if column.total:
+            return self.cycle - self.totalled >= scaling
+        return self.cycle - self.completes >= p.pumps + 4 and self.cycle - self.scaled >= scaling
 
     def parity(self, bank: int) -> frozenset[int]:
         """Return the banks of a bank's parity."""
@@ -153,15 +174,19 @@ class Channel:
                 chosen = [byte for byte in range(len(word)) if column.mask >> byte & 1]
                 word[chosen] = column.data[chosen]
             case ColumnOperation.READ_RESULT:
-                if self.cycle - self.completes < self.p.unit.pumps + 4:
+                if not self.is_complete(column):
                     return {"busy"}
                 unit = self.units[column.bank // 2]
                 unit.run([self._unit_command(column, column.data)])
                 octets = unit.results[-1].astype("<i4").view(np.uint8)
                 self.results.append((self.cycle + 2, octets))
-            case ColumnOperation.MULTIPLY | ColumnOperation.FILL_METADATA:
+            case (
+                ColumnOperation.MULTIPLY
+                | ColumnOperation.FILL_METADATA
+                | ColumnOperation.FILL_SCALES
+            ):
                 if column.operation is ColumnOperation.MULTIPLY and column.last:
-                    self.completes = self.cycle
+                    self._completes(column)
                 for number, unit in enumerate(self.units):
                     bank = 2 * number + column.bank % 2
                     word = self.memory[bank, self.rows[bank], column.column]
@@ -171,6 +196,13 @@ class Channel:
                     if column.all or number == column.bank // 2:
                         unit.run([self._unit_command(column, column.data)])
         return set()
+
+    def _completes(self, column: ColumnCommand) -> None:
+        """Remember when sums are made, and when totals."""
+        self.completes = self.cycle
+        if self.p.unit.group_scaling and column.mode is Mode.LINEAR:
+            self.scaled = self.cycle
+            self.totalled = self.cycle if column.ends else self.totalled
 
     @staticmethod
     def _unit_command(column: ColumnCommand, data: np.ndarray) -> Command:

@@ -37,6 +37,8 @@ class ColumnOperation(enum.Enum, shape=3):
         As `Operation`: of all units at once, but `READ_RESULT` of one, and writes of one or all.
     READ, WRITE
         Of one bank.
+    FILL_SCALES
+        As `Operation`, of all units.
     """
 
     MULTIPLY = 0
@@ -46,12 +48,14 @@ class ColumnOperation(enum.Enum, shape=3):
     READ_RESULT = 4
     READ = 5
     WRITE = 6
+    FILL_SCALES = 7
 
 
 STATUS = data.StructLayout(
     {**{name: 1 for name, _field in VIOLATIONS}, "phase": 1, "busy": 1, "nan": 1}
 )
-"""What was broken since it was cleared: see `VIOLATIONS`; ``phase``: a `MULTIPLY` in an odd cycle;
+"""What was broken since it was cleared: see `VIOLATIONS`; ``phase``: a `MULTIPLY` in an odd cycle,
+or one that completes sums sooner than the units can scale them;
 ``busy``: a result was asked for before it was complete; ``nan``: an input was a NaN."""
 
 
@@ -82,6 +86,12 @@ class PimChannelParameters(Parameters):
         return self.timing.banks // 2
 
     @property
+    def operations(self) -> list[ColumnOperation]:
+        """What a column command can do."""
+        scales = self.unit.group_scaling
+        return [one for one in ColumnOperation if scales or one != ColumnOperation.FILL_SCALES]
+
+    @property
     def row_command_layout(self) -> data.StructLayout:
         """A row command: with ``all`` it is for the banks of the parity of ``bank``."""
         return data.StructLayout(
@@ -98,7 +108,7 @@ class PimChannelParameters(Parameters):
     def column_command_layout(self) -> data.StructLayout:
         """A column command; fields of the units as in `PimComputeUnitParameters.command_layout`.
 
-        ``bank`` is a bank, or the bank of a unit; of `MULTIPLY` and `FILL_METADATA` its lowest bit
+        ``bank`` is a bank, or the bank of a unit; of `MULTIPLY` and what fills its lowest bit
         says which bank of each unit. ``all`` lets all units take a write; ``mask`` has a bit for
         each byte that `WRITE` changes.
         """
@@ -198,10 +208,12 @@ class PimChannel(Unit):
         )
         is_ = {
             one: self._named(m, column.valid & (column.operation == one), one.name.lower())
-            for one in ColumnOperation
+            for one in p.operations
         }
         # Units multiply all together, each from the bank of the command's parity.
         together = is_[ColumnOperation.MULTIPLY] | is_[ColumnOperation.FILL_METADATA]
+        if p.unit.group_scaling:
+            together |= is_[ColumnOperation.FILL_SCALES]
         alone = is_[ColumnOperation.READ] | is_[ColumnOperation.WRITE]
         # A column that the units cannot take must not be read.
         ready = Signal()
@@ -276,7 +288,7 @@ class PimChannel(Unit):
         phase = Signal(range(p.unit.pumps))
         if p.unit.pumps > 1:
             m.d.sync += phase.eq(phase + 1)
-        valid, words, nans = [], [], []
+        valid, words, nans, free = [], [], [], []
         for number in range(p.units):
             unit = PimComputeUnit(parameters=p.unit)
             m.submodules[f"unit_{number}"] = unit
@@ -305,12 +317,16 @@ class PimChannel(Unit):
                 Value.cast(unit.results.payload) & unit.results.valid.replicate(p.unit.column_bits)
             )
             nans.append(unit.flags.nan)
+            free.append(unit.commands.ready)
         # Only the unit that was asked has a result.
         word = words[0]
         for other in words[1:]:
             word = word | other
         multiplies = is_[ColumnOperation.MULTIPLY]
         ready = ~multiplies | (phase == 0)
+        # All units scale the same groups: what one is ready for all are.
+        if p.unit.group_scaling:
+            ready &= ~multiplies | free[0]
         given = self._named(m, Cat(valid).any(), "given")
         return ready, (given, self._named(m, word, "given_word")), Cat(nans).any()
 

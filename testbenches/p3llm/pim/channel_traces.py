@@ -6,22 +6,25 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from golden.p3llm.dram_layout import pack_columns, pack_selects, pack_zero_points
-from golden.p3llm.pim import real_operands
+from golden.p3llm.dram_layout import pack_columns
 from golden.p3llm.pim.bank_timing import Event
 from golden.p3llm.pim.pim_channel import COLUMNS, Channel, ColumnCommand, RowCommand, Slot
 from golden.p3llm.pim.pim_processing_element import dot_products
-from golden.p3llm.pim.real_operands import Operands
 from hdl.p3llm.pim.bank_timing import RowOperation
 from hdl.p3llm.pim.operand_decoder import Mode
 from hdl.p3llm.pim.pim_channel import ColumnOperation, PimChannelParameters
+from testbenches.p3llm.pim.channel_operands import (
+    BLOCKS,
+    LANES,
+    groups_of,
+    metadata_of,
+    operands_for,
+    scales_of,
+    totals_of,
+)
 
 ROWS = 4
 """Rows of a bank that traces use."""
-
-LANES = 4
-BLOCKS = 3
-"""Tiles of every unit, one behind the other, in the banks by turns."""
 
 
 @dataclass
@@ -48,40 +51,6 @@ class Trace:
     columns: int
     first_column: int = 0
     last_column: int = 0
-
-
-def operands_for(p: PimChannelParameters, mode: str) -> Operands:
-    """Return as many outputs as all units have in all blocks, as many terms as inputs fit."""
-    outputs = BLOCKS * p.units * p.unit.elements
-    room, heads = p.unit.steps * LANES, p.unit.pumps
-    if mode == "linear":
-        return real_operands.linear(
-            14, "down_proj", outputs=outputs, inputs=min(room, 128), tokens=heads, group=128
-        )
-    if mode == "keys":
-        whole = real_operands.queries_and_keys(0, 1, tokens=outputs, heads=heads)
-        terms = min(room, 64)
-    else:
-        whole = real_operands.probabilities_and_values(29, 0, tokens=320, heads=heads)
-        terms = min(room, LANES * p.unit.elements)
-    # Channels are repeated until there are enough of them.
-    return Operands(
-        mode=whole.mode,
-        inputs=whole.inputs[:, -terms:],
-        codes=np.resize(whole.codes[:, -terms:], (outputs, terms)),
-        group_bits=np.resize(whole.group_bits[:, -terms:], (outputs, terms)),
-    )
-
-
-def metadata_of(p: PimChannelParameters, operands: Operands, unit: int) -> np.ndarray:
-    """Return a unit's metadata: a group for each block, or the tokens of all columns."""
-    elements = p.unit.elements
-    blocks = operands.group_bits.reshape(BLOCKS, p.units, elements, -1)[:, unit]
-    if operands.mode is Mode.LINEAR:
-        return pack_selects(np.resize(blocks[:, :, 0], (8, elements)))
-    if operands.mode is Mode.QK:
-        return pack_zero_points(np.resize(blocks[:, :, 0], (4, elements)))
-    return pack_zero_points(np.resize(blocks[0, 0], elements * LANES))
 
 
 @dataclass
@@ -111,12 +80,21 @@ def product_trace(p: PimChannelParameters, mode: str, inputs: int | None = None)
         write, octets = ColumnOperation.WRITE_METADATA, metadata_of(p, operands, unit)
         work.others.append((0, ColumnCommand(operation=write, bank=2 * unit, data=octets)))
     preamble, sums = len(work.others), []
+    groups = groups_of(p, operands)
+    a_group = count // groups
+    scaled = p.unit.group_scaling and operands.mode is Mode.LINEAR
+    # Of each result whether it is the high part, and of the upper half.
+    parts = [(False, False), (False, True)]
     exact = dot_products(
         np.array(operands.mode.value),
         operands.inputs[:pumps, np.newaxis],
         operands.codes,
         operands.group_bits,
     ).reshape(pumps, BLOCKS, p.units, 2, elements // 2)
+    if scaled:
+        parts = [(True, False), *parts]
+        exact = totals_of(p, operands, pumps)
+        memory[::2, ROWS - 1, 0] = scales_of(p).swapaxes(0, 1).reshape(p.units, -1)
     for block in range(BLOCKS):
         parity, row = block % 2, block // 2
         memory[parity::2, row, :count] = tiles[block * p.units : (block + 1) * p.units]
@@ -133,23 +111,28 @@ def product_trace(p: PimChannelParameters, mode: str, inputs: int | None = None)
                 column=column,
                 mode=operands.mode,
                 step=column,
-                group=column if operands.mode is Mode.PV else block,
+                group=column if operands.mode is Mode.PV else block * groups + column // a_group,
                 inputs=pumps - 1,
-                first=column == 0,
-                last=column == count - 1,
+                first=column % a_group == 0,
+                last=(column + 1) % a_group == 0,
+                begins=column < a_group,
+                ends=column >= count - a_group,
             )
             work.columns.append((block, multiply))
         for unit in range(p.units):
             for pump in range(pumps):
-                for upper in (False, True):
+                for number, (high, upper) in enumerate(parts):
                     read = ColumnCommand(
                         operation=ColumnOperation.READ_RESULT,
                         bank=2 * unit,
+                        total=scaled,
+                        inputs=pump if scaled else 0,
+                        high=high,
                         upper=upper,
-                        advance=upper,
+                        advance=upper and not scaled,
                     )
                     work.others.append(((block + 1) * count, read))
-                    sums.append(exact[pump, block, unit, int(upper)])
+                    sums.append(exact[pump, block, unit, number])
     return scheduled(p, work, memory, np.array(sums), preamble, count)
 
 
@@ -164,6 +147,8 @@ def scheduled(
     """Send everything as early as the rules allow, columns before all that needs no bank."""
     model = Channel(p, memory)
     slots: list[Slot] = []
+    if p.unit.group_scaling:
+        slots += scale_fills(p, model)
     done = opened = sent = 0
     first = last = 0
     while work.rows or work.columns or work.others:
@@ -181,14 +166,14 @@ def scheduled(
             event = Event(cycle=model.cycle, kind="read", banks=banks)
             # Sums that are not yet read must not be overwritten.
             waits = command.last and any(at <= block * count for at, _ in list(work.others)[:1])
+            waits |= not model.begins(command)
             ready = opened > block + (row is not None and row.operation is RowOperation.ACTIVATE)
             if ready and not waits and not model.judge.faults(event, []):
                 column = work.columns.popleft()[1]
                 first, last = first or model.cycle, model.cycle
                 done += 1
-        complete = model.cycle - model.completes >= p.unit.pumps + 4
         if column is None and work.others and done >= work.others[0][0]:
-            if complete or sent < preamble:
+            if sent < preamble or model.is_complete(work.others[0][1]):
                 column = work.others.popleft()[1]
                 sent += 1
         slots.append((row, column))
@@ -196,6 +181,23 @@ def scheduled(
     trace = Trace(slots=slots, memory=memory, sums=sums, columns=done)
     trace.first_column, trace.last_column = first, last
     return trace
+
+
+def scale_fills(p: PimChannelParameters, model: Channel) -> list[Slot]:
+    """Fill the scales of all units from the last row of their even banks, and close it."""
+    slots: list[Slot] = []
+    opens, closes = (
+        RowCommand(operation=one, all=True, row=ROWS - 1)
+        for one in (RowOperation.ACTIVATE, RowOperation.PRECHARGE)
+    )
+    fill = ColumnCommand(operation=ColumnOperation.FILL_SCALES)
+    for slot in ((opens, None), (None, fill), (closes, None)):
+        while not legal(model, *slot):
+            slots.append((None, None))
+            model.run(slots[-1:])
+        slots.append(slot)
+        model.run(slots[-1:])
+    return slots
 
 
 def drawn_trace(
@@ -225,14 +227,17 @@ def drawn_trace(
             unit = column.bank // 2
             at, times = advanced.get(unit, (-1, 0))
             times = times if at == model.completes else 0
-            if times + column.advance >= p.unit.pumps:
+            if not column.total and times + column.advance >= p.unit.pumps:
+                continue
+            # The sums of a linear layer's group went to the scaler.
+            if not column.total and model.completes == model.scaled:
                 continue
         if rng.random() < care and not legal(model, row, column):
             row = row if legal(model, row, None) else None
             column = column if legal(model, None, column) and row is None else None
         before = len(model.results)
         send(row, column)
-        if column and column.operation is ColumnOperation.READ_RESULT:
+        if column and column.operation is ColumnOperation.READ_RESULT and not column.total:
             if len(model.results) > before:
                 advanced[unit] = (model.completes, times + column.advance)
     return slots, memory
@@ -255,11 +260,18 @@ def prepare_units(
     write = ColumnOperation.WRITE_METADATA
     send(None, ColumnCommand(operation=write, all=True, data=octets))
     multiply = ColumnCommand(
-        operation=ColumnOperation.MULTIPLY, first=True, last=True, inputs=p.unit.pumps - 1
+        operation=ColumnOperation.MULTIPLY,
+        first=True,
+        last=True,
+        begins=True,
+        ends=True,
+        inputs=p.unit.pumps - 1,
     )
-    while not legal(model, None, multiply):
-        send(None, None)
-    send(None, multiply)
+    fills = [ColumnCommand(operation=ColumnOperation.FILL_SCALES)] * p.unit.group_scaling
+    for column in (*fills, multiply):
+        while not legal(model, None, column):
+            send(None, None)
+        send(None, column)
     # Other banks have a row of their own.
     while not legal(
         model, row := RowCommand(operation=RowOperation.ACTIVATE, bank=1, all=True), None
@@ -295,12 +307,12 @@ def legal(model: Channel, row: RowCommand | None, column: ColumnCommand | None) 
     events = []
     if column:
         if model.uses_banks(column):
-            if column.operation is ColumnOperation.MULTIPLY and cycle % model.p.unit.pumps:
+            if column.operation is ColumnOperation.MULTIPLY and not model.begins(column):
                 return False
             kind = "write" if column.operation is ColumnOperation.WRITE else "read"
             events.append(Event(cycle=cycle, kind=kind, banks=model.column_banks(column)))
         elif column.operation is ColumnOperation.READ_RESULT:
-            if cycle - model.completes < model.p.unit.pumps + 4:
+            if not model.is_complete(column):
                 return False
     if row:
         banks = frozenset(range(model.banks))
@@ -326,10 +338,17 @@ def drawn_row(p: PimChannelParameters, rng: np.random.Generator, *, closing: boo
 
 def drawn_column(p: PimChannelParameters, rng: np.random.Generator) -> ColumnCommand:
     """Return a column command of any kind."""
-    kinds = list(ColumnOperation)
+    kinds = p.operations
     size = p.unit.column_bits // 8
+    share = (0.4, 0.08, 0.08, 0.08, 0.16, 0.1, 0.1)
+    scaling = {}
+    if p.unit.group_scaling:
+        share = (*share[:-1], 0.05, 0.05)
+        names = ("begins", "ends", "total", "high")
+        scaling = {name: bool(rng.integers(0, 2)) for name in names}
     return ColumnCommand(
-        operation=kinds[int(rng.choice(len(kinds), p=(0.4, 0.08, 0.08, 0.08, 0.16, 0.1, 0.1)))],
+        operation=kinds[int(rng.choice(len(kinds), p=share))],
+        **scaling,
         bank=int(rng.integers(0, p.timing.banks)),
         all=bool(rng.integers(0, 2)),
         column=int(rng.integers(0, COLUMNS)),

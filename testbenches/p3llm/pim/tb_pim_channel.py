@@ -89,7 +89,8 @@ def packed(layout: Any, commands: list[Any], blank: Any, size: int) -> np.ndarra
     """Return commands, or none, as bits, a row a cycle."""
     given = [command or blank for command in commands]
     values: dict[str, Any] = {"valid": np.array([command is not None for command in commands])}
-    for one in fields(blank):
+    # Without group scaling a command has no fields for it.
+    for one in (one for one in fields(blank) if one.name in dict(iter(layout))):
         column = [getattr(command, one.name) for command in given]
         if one.name == "data":
             empty = np.zeros(size, np.uint8)
