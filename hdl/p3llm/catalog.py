@@ -45,7 +45,9 @@ UNITS: tuple[Entry, ...] = (
         presets={
             "tiny": PimComputeUnitParameters(elements=4, steps=4),
             "tiny_one_input": PimComputeUnitParameters(elements=4, pumps=1, steps=8),
+            "tiny_group_scaling": PimComputeUnitParameters(elements=4, steps=4, group_scaling=True),
             "smollm2": PimComputeUnitParameters(),
+            "smollm2_group_scaling": PimComputeUnitParameters(group_scaling=True),
             "paper": PimComputeUnitParameters(),
         },
         long=("paper",),
@@ -59,6 +61,12 @@ UNITS: tuple[Entry, ...] = (
         presets={
             "tiny": PimChannelParameters(
                 unit=PimComputeUnitParameters(elements=4, steps=4),
+                timing=BankTimingParameters(
+                    banks=4, rcd=3, rp=2, ras=6, rtp=2, wr=4, wtr=2, rrd=2, rfc=9, refi=40
+                ),
+            ),
+            "tiny_group_scaling": PimChannelParameters(
+                unit=PimComputeUnitParameters(elements=4, steps=8, group_scaling=True),
                 timing=BankTimingParameters(
                     banks=4, rcd=3, rp=2, ras=6, rtp=2, wr=4, wtr=2, rrd=2, rfc=9, refi=40
                 ),
