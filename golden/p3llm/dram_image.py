@@ -9,7 +9,7 @@ import numpy as np
 from golden.nonlinear.row_norm import quantise_weights
 from golden.p3llm.dram_layout import LANES, octets, pack_columns, pack_selects
 from golden.p3llm.p3llm import Cache, Halves, Matrix, Octets, Vocabulary, Weights
-from hdl.p3llm.matrix_place import LINEAR_SET, MatrixPlace
+from hdl.p3llm.matrix_place import LINEAR_SET, SCALE_SET, MatrixPlace
 from hdl.p3llm.parameters import KEY_SET, P3llmParameters
 
 
@@ -41,7 +41,7 @@ def of_rounds(p: P3llmParameters, rounds: int, rows: np.ndarray) -> np.ndarray:
 
 
 def matrix_image(p: P3llmParameters, matrix: Matrix, place: MatrixPlace) -> Octets:
-    """Return a linear layer: all row scales, then of each group sets of rounds."""
+    """Return a linear layer: all row scales, then of each group sets of rounds, or rounds."""
     units = p.pseudo_channels * p.units
     selects = of_rounds(p, place.rounds, matrix.selects)
     steps = of_rounds(p, place.rounds, matrix.steps)
@@ -49,6 +49,9 @@ def matrix_image(p: P3llmParameters, matrix: Matrix, place: MatrixPlace) -> Octe
     columns = matrix.columns.reshape(len(matrix.columns), place.outers, place.steps, size)
     padding = [(0, place.rounds * units - len(columns)), (0, 0), (0, 0), (0, 0)]
     columns = by_channel(p, np.pad(columns, padding))
+    if place.scaled:
+        image = rounds_image(p, selects, steps, columns)
+        return np.concatenate([halves(p, matrix.scales), *image])
     image = []
     for outer in range(place.outers):
         for first in range(0, place.rounds, LINEAR_SET):
@@ -65,6 +68,30 @@ def matrix_image(p: P3llmParameters, matrix: Matrix, place: MatrixPlace) -> Octe
             of_group = columns[rounds, :, outer].swapaxes(1, 2)
             image.append(of_group.reshape(-1, units, size))
     return np.concatenate([halves(p, matrix.scales), *image])
+
+
+def rounds_image(
+    p: P3llmParameters, selects: Octets, steps: Octets, columns: Octets
+) -> list[Octets]:
+    """Return rounds of tiles with all groups of each, where the units scale them.
+
+    Special values of eight groups stand before these, scales of two before both.
+    """
+    image = []
+    rounds, units, elements, groups = selects.shape
+    beyond = [(0, 0)] * 3 + [(0, LINEAR_SET)]
+    # A table has its groups one behind the other, of each all elements.
+    special, scales = (np.pad(one, beyond).swapaxes(2, 3) for one in (selects, steps))
+    for number in range(rounds):
+        for group in range(groups):
+            if group % LINEAR_SET == 0:
+                bits = special[number, :, group : group + LINEAR_SET]
+                image.append(np.stack([pack_selects(unit) for unit in bits])[np.newaxis])
+            if group % SCALE_SET == 0:
+                two = scales[number, :, group : group + SCALE_SET]
+                image.append(two.reshape(1, units, SCALE_SET * elements))
+            image.append(columns[number, :, group].swapaxes(0, 1))
+    return image
 
 
 def key_image(p: P3llmParameters, cache: Cache, head: int) -> Octets:

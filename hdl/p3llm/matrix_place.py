@@ -7,6 +7,9 @@ from hdl.p3llm.pim.dot_product import LANES
 LINEAR_SET = 8
 """Rounds of a linear layer that one column of metadata serves."""
 
+SCALE_SET = 2
+"""Groups of a round that one column of scales serves, where the units scale them."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixPlace:
@@ -20,6 +23,8 @@ class MatrixPlace:
         Position of its first column in a layer.
     rounds : int
         Tiles of a unit.
+    scaled : bool
+        The units scale groups: a round has all of its groups, one behind the other.
     """
 
     inputs: int
@@ -27,6 +32,7 @@ class MatrixPlace:
     group: int
     base: int
     rounds: int
+    scaled: bool = False
 
     @property
     def outers(self) -> int:
@@ -48,4 +54,10 @@ class MatrixPlace:
     @property
     def positions(self) -> int:
         """Columns of every unit."""
-        return self.outers * (self.tables + self.rounds * self.steps) + self.rounds
+        tables = self.round_tables * self.rounds if self.scaled else self.tables * self.outers
+        return tables + self.outers * self.rounds * self.steps + self.rounds
+
+    @property
+    def round_tables(self) -> int:
+        """Positions of a round's special values and scales, where the units scale its groups."""
+        return -(-self.outers // LINEAR_SET) - (-self.outers // SCALE_SET)

@@ -104,6 +104,11 @@ class P3llmParameters(Parameters):
         require(self.head_size <= most, f"head_size must be at most {most}", self.head_size)
         most = LANES * self.channel.unit.steps
         require(word <= self.group <= most, f"group must be from {word} to {most}", self.group)
+        if self.channel.unit.group_scaling:
+            # As many columns as the units need for a group's sums.
+            least, shortest = LANES * self.elements, self.shortest_group
+            rule = f"all groups must have {least} weights with unit.group_scaling"
+            require(shortest >= least, rule, shortest)
         require(
             self.capacity >= 2 * self.block,
             f"capacity must be at least {2 * self.block}",
@@ -246,6 +251,11 @@ class P3llmParameters(Parameters):
         return group
 
     @property
+    def shortest_group(self) -> int:
+        """Weights in the shortest group of all matrices."""
+        return min(map(self.group_of, (self.width, self.feed_forward, self.heads * self.head_size)))
+
+    @property
     def matrices(self) -> dict[str, MatrixPlace]:
         """Where the four matrices stand."""
         base, places = self.factors_base(self.batch), {}
@@ -261,6 +271,7 @@ class P3llmParameters(Parameters):
                 group=self.group_of(inputs),
                 base=base,
                 rounds=self.positions(outputs),
+                scaled=self.channel.unit.group_scaling,
             )
             base += places[name].positions
         return places
@@ -343,6 +354,7 @@ class P3llmParameters(Parameters):
                     group=self.group_of(self.width),
                     base=base,
                     rounds=self.positions(outputs),
+                    scaled=self.channel.unit.group_scaling,
                 )
             )
             base += places[-1].positions
