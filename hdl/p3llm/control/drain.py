@@ -10,6 +10,7 @@ from amaranth.utils import ceil_log2
 from hdl.p3llm.npu.npu_instructions import ADDRESS_BITS
 from hdl.p3llm.npu.sum_accumulator import SumAccumulator
 from hdl.p3llm.parameters import P3llmParameters
+from hdl.p3llm.pim.group_scaler import GroupScaler
 from hdl.unit import Unit
 
 COMPLETE = 4
@@ -40,6 +41,9 @@ class Drain(Unit):
         What is read; valid with `grant`.
     busy : Out(1)
         Some sums have not left.
+    pump, wide, high : Out
+        With `group_scaling`: the input whose sums are read; they are totals, what is above 32 bits
+        of which comes first.
 
     Raises
     ------
@@ -49,6 +53,7 @@ class Drain(Unit):
 
     def __init__(self, *, parameters: P3llmParameters) -> None:
         self.parameters = p = parameters
+        self.scales = p.channel.unit.group_scaling
         tag = SumAccumulator.tag_layout(p)
         super().__init__(
             {
@@ -60,12 +65,16 @@ class Drain(Unit):
                 "advance": Out(1),
                 "tag": Out(tag),
                 "busy": Out(1),
+                **({"pump": Out(1), "wide": Out(1), "high": Out(1)} if self.scales else {}),
             }
         )
 
     @staticmethod
     def arm_layout(p: P3llmParameters) -> data.StructLayout:
-        """Return what is said of sums; `table` is the place of their scales but for the unit."""
+        """Return what is said of sums; `table` is the place of their scales but for the unit.
+
+        With `group_scaling`, whether they are totals, which are `wide`.
+        """
         return data.StructLayout(
             {
                 "valid": 1,
@@ -77,6 +86,7 @@ class Drain(Unit):
                 "final": 1,
                 "table": 3,
                 "odd": 1,
+                **({"wide": 1} if p.channel.unit.group_scaling else {}),
             }
         )
 
@@ -85,7 +95,10 @@ class Drain(Unit):
         m = Module()
         p, tag = self.parameters, self.tag
         held = Signal(self.arm_layout(p))
-        wait = Signal(range(p.channel.unit.pumps + COMPLETE))
+        unit_ = p.channel.unit
+        waits = unit_.pumps + COMPLETE
+        of_totals = GroupScaler.latency(unit_.elements, unit_.pumps)
+        wait = Signal(range(of_totals if self.scales else waits))
         upper, pump, unit = Signal(), Signal(), Signal(range(p.units))
         m.d.comb += [
             self.busy.eq(held.valid),
@@ -108,7 +121,12 @@ class Drain(Unit):
         ]
         with m.If(wait != 0):
             m.d.sync += wait.eq(wait - 1)
-        with m.If(self.grant):
+        grant, complete = self.grant, waits - 1
+        if self.scales:
+            grant = self.grant & ~self.high
+            complete = Mux(self.arm.wide, of_totals - 1, waits - 1)
+            self._totals(m, held, upper, pump)
+        with m.If(grant):
             m.d.sync += upper.eq(~upper)
             with m.If(upper):
                 m.d.sync += pump.eq(held.both & ~pump)
@@ -119,5 +137,18 @@ class Drain(Unit):
                     m.d.sync += held.valid.eq(0)
         # Never while busy: the sequencer holds back a round's last column.
         with m.If(self.arm.valid):
-            m.d.sync += [held.eq(self.arm), wait.eq(p.channel.unit.pumps + COMPLETE - 1)]
+            m.d.sync += [held.eq(self.arm), wait.eq(complete)]
         return m
+
+    def _totals(self, m: Module, held: Any, upper: Signal, pump: Signal) -> None:
+        """Read what is high of an input's totals before both halves of the rest."""
+        m.d.comb += [
+            self.pump.eq(pump),
+            self.wide.eq(held.wide),
+            self.tag.wide.eq(held.wide),
+            self.tag.high.eq(self.high),
+        ]
+        with m.If(self.grant):
+            m.d.sync += self.high.eq(held.wide & ~self.high & upper)
+        with m.If(self.arm.valid):
+            m.d.sync += self.high.eq(self.arm.wide)

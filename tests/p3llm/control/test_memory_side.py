@@ -12,6 +12,7 @@ from hdl.p3llm.control.bank_scheduler import BankScheduler
 from hdl.p3llm.control.memory_instructions import MEMORY_INSTRUCTION, MemoryOperation
 from hdl.p3llm.control.product_sequencer import ProductSequencer
 from hdl.p3llm.control.program import Program
+from hdl.p3llm.control.round_sequencer import RoundSequencer
 from hdl.p3llm.parameters import P3llmParameters
 from hdl.p3llm.pim.bank_timing import RowOperation
 from hdl.p3llm.pim.operand_decoder import Mode
@@ -26,7 +27,9 @@ COMPLETE = 6
 def memory_side(p: P3llmParameters, position: int) -> list[tuple[dict[str, Any], Counter[str]]]:
     """Return each product of a layer with its cycles and commands; none waits for the NPU."""
     m = Module()
-    m.submodules.sequencer = sequencer = ProductSequencer(parameters=p)
+    scaled = p.channel.unit.group_scaling
+    kind = RoundSequencer if scaled else ProductSequencer
+    m.submodules.sequencer = sequencer = kind(parameters=p)
     m.submodules.scheduler = scheduler = BankScheduler(parameters=p.channel)
     m.d.comb += [
         scheduler.column.eq(sequencer.column),
@@ -63,13 +66,18 @@ def memory_side(p: P3llmParameters, position: int) -> list[tuple[dict[str, Any],
     return counted
 
 
+def refresh_cycles(p: P3llmParameters) -> int:
+    """Return what a refresh costs at most."""
+    timing = p.channel.timing
+    return timing.ras + timing.rp + timing.rfc + timing.rcd + 2 * timing.rrd
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("batch", [1, 2])
 def test_every_lost_cycle_has_its_reason(batch: int) -> None:
     """Columns, scales and inputs; refreshes; rounds that are too short for their sums."""
     p = replace(PRESETS["smollm2"], batch=batch)
-    timing = p.channel.timing
-    refresh = timing.ras + timing.rp + timing.rfc + timing.rcd + 2 * timing.rrd
+    timing, refresh = p.channel.timing, refresh_cycles(p)
     for line, counts in memory_side(p, POSITION):
         values = line["mode"] is Mode.PV
         steps = p.head_size // 4 if line["mode"] is Mode.QK else line.get("steps", 0)
@@ -84,3 +92,21 @@ def test_every_lost_cycle_has_its_reason(batch: int) -> None:
         # The first row, phases between single columns and products, the last sums.
         rest = timing.rcd + timing.ras + timing.rp + 6 * sets + reads + 2 * COMPLETE
         assert counts["cycles"] <= known + rest, (line, counts)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("batch", [1, 2])
+def test_units_that_scale_leave_columns_alone(batch: int) -> None:
+    """Linear layers take the cycles of their columns and refreshes: sums and inputs hide."""
+    p = replace(PRESETS["smollm2"], batch=batch)
+    unit = replace(p.channel.unit, group_scaling=True)
+    p = replace(p, channel=replace(p.channel, unit=unit))
+    refresh, total = refresh_cycles(p), Counter[str]()
+    for line, counts in memory_side(p, POSITION):
+        if line["mode"] is Mode.LINEAR and line.get("outers"):
+            assert counts["FILL_SCALES"] == line["rounds"] * -(-line["outers"] // 2)
+            assert counts["READ_RESULT"] == 3 * p.units * batch * line["rounds"]
+            assert not counts["READ"]
+            total += counts
+    columns = total["MULTIPLY"] + total["FILL_METADATA"] + total["FILL_SCALES"]
+    assert total["cycles"] <= 1.03 * (2 * columns + total["REFRESH"] * refresh), total

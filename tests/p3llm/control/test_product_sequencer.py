@@ -58,9 +58,18 @@ class Trace:
         return [one for _cycle, one in self.commands if one["operation"] in operations]
 
 
-def run(p: P3llmParameters, said: dict[str, Any], token: int, seed: int) -> Trace:
+def run(
+    p: P3llmParameters,
+    said: dict[str, Any],
+    token: int,
+    seed: int,
+    sequencer: ProductSequencer | None = None,
+    more: tuple[str, ...] = (),
+) -> Trace:
     """Run a product; the scheduler's answer is drawn, but as late as the phase of a product."""
-    unit, trace, rng = ProductSequencer(parameters=p), Trace(), random.Random(seed)
+    unit, trace = sequencer or ProductSequencer(parameters=p), Trace()
+    rng = random.Random(seed)
+    names = ("bank", "column", "word", "step", "group", "upper", "advance", *more)
 
     async def bench(ctx) -> None:
         ctx.set(unit.layer, LAYER)
@@ -74,12 +83,9 @@ def run(p: P3llmParameters, said: dict[str, Any], token: int, seed: int) -> Trac
             ctx.set(unit.taken, bool(asked and phase and (not seed or rng.random() < 0.8)))
             ready = ctx.get(unit.instructions.ready) and ctx.get(unit.instructions.valid)
             if ctx.get(unit.command.valid):
-                told = {
-                    name: ctx.get(Value.cast(getattr(unit.command, name)))
-                    for name in ("bank", "column", "word", "step", "group", "upper", "advance")
-                }
+                told = {name: ctx.get(Value.cast(getattr(unit.command, name))) for name in names}
                 told["operation"] = Op(ctx.get(Value.cast(unit.command.operation)))
-                told["ends"] = (ctx.get(unit.command.first), ctx.get(unit.command["last"]))
+                told["bounds"] = (ctx.get(unit.command.first), ctx.get(unit.command["last"]))
                 told["position"] = ctx.get(unit.column.position)
                 told["address"] = ctx.get(unit.word_address)
                 for name in ("scales", "scales_address", "numbers", "place"):
@@ -120,7 +126,9 @@ def check_sums(
 ) -> None:
     """Require that sums leave once complete, and before the next are; each to its place."""
     ends = [
-        cycle for cycle, one in trace.commands if one["operation"] is Op.MULTIPLY and one["ends"][1]
+        cycle
+        for cycle, one in trace.commands
+        if one["operation"] is Op.MULTIPLY and one["bounds"][1]
     ]
     reads = [(c, one) for c, one in trace.commands if one["operation"] is Op.READ_RESULT]
     size = 2 * units * (1 + both)
@@ -153,7 +161,7 @@ def test_a_linear_layer_goes_group_by_group(seed: int) -> None:
     filled = [one["position"] for one in trace.of(Op.FILL_METADATA)]
     assert filled == [one[1] for one in expected if one[0] == "metadata"]
     products = [
-        (one["position"], one["step"], one["group"], *map(bool, one["ends"]))
+        (one["position"], one["step"], one["group"], *map(bool, one["bounds"]))
         for one in trace.of(Op.MULTIPLY)
     ]
     assert products == [one[1:] for one in expected if one[0] == "multiply"]
@@ -227,7 +235,7 @@ def test_keys_meet_one_or_two_queries(seed: int, token: int) -> None:
                 position += 1
     assert [one["position"] for one in trace.of(Op.FILL_METADATA)] == filled
     got = [
-        (one["position"], one["step"], one["group"], *map(bool, one["ends"]))
+        (one["position"], one["step"], one["group"], *map(bool, one["bounds"]))
         for one in trace.of(Op.MULTIPLY)
     ]
     assert got == products
@@ -265,7 +273,7 @@ def test_values_meet_probabilities_in_turns(seed: int, token: int) -> None:
         filled = filled[: columns // 4]
     assert [one["position"] for one in trace.of(Op.FILL_METADATA)][: len(filled)] == filled
     got = [
-        (one["position"], one["step"], one["group"], *map(bool, one["ends"]))
+        (one["position"], one["step"], one["group"], *map(bool, one["bounds"]))
         for one in trace.of(Op.MULTIPLY)
     ]
     assert got == products
