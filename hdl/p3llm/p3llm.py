@@ -16,7 +16,9 @@ from hdl.p3llm.control.line_issuer import LineIssuer
 from hdl.p3llm.control.memory_instructions import MEMORY_INSTRUCTION, MemoryOperation
 from hdl.p3llm.control.product_sequencer import ProductSequencer
 from hdl.p3llm.control.program import Program
+from hdl.p3llm.control.round_sequencer import RoundSequencer
 from hdl.p3llm.npu.sum_accumulator import SumAccumulator
+from hdl.p3llm.npu.total_collector import TotalCollector
 from hdl.p3llm.npu.vector_unit import VectorUnit
 from hdl.p3llm.parameters import POSITION_BITS, P3llmParameters
 from hdl.p3llm.parts import place_parts
@@ -77,9 +79,11 @@ class P3llm(Unit):
         channels = range(p.pseudo_channels)
         self.channel = [PimChannel(parameters=p.channel) for _ in channels]
         self.scheduler = BankScheduler(parameters=p.channel)
-        self.products = ProductSequencer(parameters=p)
+        scales = p.channel.unit.group_scaling
+        self.products = (RoundSequencer if scales else ProductSequencer)(parameters=p)
         self.appends = AppendSequencer(parameters=p)
-        self.accumulator = [SumAccumulator(parameters=p) for _ in channels]
+        accumulator = TotalCollector if scales else SumAccumulator
+        self.accumulator = [accumulator(parameters=p) for _ in channels]
         self.vectors = VectorUnit(parameters=p)
         program = Program(p)
         sides = zip(program.encoded, program.layouts, program.layer_lines, strict=True)

@@ -31,6 +31,12 @@ PRESETS = {
     "tiny_batch": replace(TINY, batch=3),
     # Two pseudo-channels: each has a head of its own.
     "tiny_channels": replace(TINY, pseudo_channels=2),
+    # Units that scale their groups: a round after the other, and two requests side by side.
+    "tiny_group_scaling": replace(
+        TINY,
+        channel=replace(TINY.channel, unit=replace(TINY.channel.unit, group_scaling=True)),
+        batch=2,
+    ),
     "smollm2": P3llmParameters(),
     "paper": P3llmParameters(
         width=4096,

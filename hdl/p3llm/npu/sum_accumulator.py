@@ -74,7 +74,8 @@ class SumAccumulator(Unit):
     def tag_layout(p: P3llmParameters) -> data.StructLayout:
         """Return what sums are: ``weighted`` by a scale, ``more`` of what is at `place`.
 
-        A row's ``final`` ones complete it, and are followed by `complete`.
+        A row's ``final`` ones complete it, and are followed by `complete`. With `group_scaling`
+        what is ``high`` of all elements' totals comes before both ``wide`` halves.
         """
         return data.StructLayout(
             {
@@ -85,6 +86,7 @@ class SumAccumulator(Unit):
                 "place": ADDRESS_BITS,
                 "scales": 1 + ceil_log2(LINEAR_SET // 2 * p.units),
                 "part": 2,
+                **({"wide": 1, "high": 1} if p.channel.unit.group_scaling else {}),
             }
         )
 

@@ -1,0 +1,68 @@
+"""Totals in parts, put together in their places, beside Python's integers."""
+
+import random
+
+import pytest
+from amaranth.sim import Simulator
+
+from hdl.p3llm.npu.total_collector import TotalCollector
+from hdl.p3llm.presets import PRESETS
+
+SCALED = PRESETS["tiny_group_scaling"]
+PLACES = 24
+
+
+def signed(value: int, width: int) -> int:
+    return value - (value >> width - 1 << width)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_parts_become_totals(seed: int) -> None:
+    """Totals of all sizes in three parts with pauses, and sums of 32 bits among them."""
+    p, rng = SCALED, random.Random(seed)
+    unit = TotalCollector(parameters=p)
+    totals: dict[int, list[int]] = {}
+    commands: list[tuple[dict[str, int], int]] = []
+
+    def says(word: int, **tag: int) -> None:
+        commands.extend([({}, rng.getrandbits(64))] * (rng.random() < 0.3))
+        commands.append(({"valid": 1, "part": 0, "place": 0, "wide": 0, "high": 0, **tag}, word))
+
+    for _ in range(60):
+        place, wide = 2 * rng.randrange(PLACES // 2), rng.random() < 0.7
+        width = 48 if wide else 32
+        drawn = [signed(rng.getrandbits(width), width) >> rng.randrange(width) for _ in range(4)]
+        if wide:
+            above = sum((one >> 32 & 0xFFFF) << 16 * lane for lane, one in enumerate(drawn))
+            # Where the high part comes from, nothing is stored.
+            says(above, wide=1, high=1, place=place)
+        for half in range(2):
+            mine = drawn[2 * half : 2 * half + 2]
+            word = sum((one & 0xFFFFFFFF) << 32 * lane for lane, one in enumerate(mine))
+            says(word, wide=wide, place=place + half, part=half)
+            totals[place + half] = mine
+    got: dict[int, list[int]] = {}
+
+    async def bench(ctx) -> None:
+        for tag, word in [*commands, ({}, 0), ({}, 0)]:
+            ctx.set(unit.coming.valid, 0)
+            for name, value in tag.items():
+                ctx.set(getattr(unit.coming, name), value)
+            await ctx.tick()
+            # The result comes a cycle behind what is said of it.
+            ctx.set(unit.result, word)
+        ctx.set(unit.read_enable, 1)
+        of_slice = p.lanes // p.result
+        for place in totals:
+            ctx.set(unit.read_address, place // of_slice)
+            await ctx.tick()
+            first = place % of_slice * p.result
+            sums = [unit.sums[first + lane] for lane in range(p.result)]
+            got[place] = [signed(ctx.get(one), 48) for one in sums]
+
+    simulator = Simulator(unit)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+    assert any(abs(one) >= 1 << 31 for mine in totals.values() for one in mine)
+    assert got == totals

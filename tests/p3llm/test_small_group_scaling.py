@@ -1,0 +1,47 @@
+"""P3-LLM's system whose units scale their groups, in Amaranth's simulator, beside the other one."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hdl.p3llm.parameters import P3llmParameters
+from testbenches.p3llm.system_models import Model
+from tests.p3llm.test_small_layer import run_layer, run_steps, smallest
+
+
+def scaling(batch: int, *, scaled: bool = True, vocabulary: int = 0) -> P3llmParameters:
+    """Three groups of a hidden state, one of the heads, two between the feed-forward matrices."""
+    p = smallest(2, lanes=4, vocabulary=vocabulary, batch=batch)
+    unit = replace(p.channel.unit, group_scaling=scaled)
+    return replace(p, channel=replace(p.channel, unit=unit), width=48, feed_forward=32, group=16)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("batch", "cached"), [(1, [9]), (2, [33, 4]), (3, [4, 33, 15])])
+def test_a_layer_is_equal_with_and_without(batch: int, cached: list[int]) -> None:
+    """The same hidden states: of the model, and of a system whose sums leave with every group."""
+    p, rng = scaling(batch), np.random.default_rng(batch)
+    model = Model.drawn(p, cached, rng)
+    image, states = model.image, rng.normal(size=(batch, p.width)).astype(np.float32)
+    other = Model(scaling(batch, scaled=False), model.weights, model.caches, rng)
+    without, _bytes, _status = run_layer(other.p, other.image, states, cached)
+    expected = model.step(0, states, cached)
+    got, after, status = run_layer(p, image, states, [one + 3 for one in cached], cached)
+    assert got.tolist() == expected.view(np.uint32).tolist()
+    assert got.tolist() == without.tolist()
+    assert (after == model.image).all()
+    assert status == 0
+
+
+@pytest.mark.full
+def test_each_request_has_its_prediction() -> None:
+    """Pieces of the vocabulary follow one another, whose totals leave while the next one runs."""
+    p, rng = scaling(2, vocabulary=70), np.random.default_rng(7)
+    model = Model.drawn(p, [9, 4], rng)
+    assert model.vocabulary is not None
+    states = rng.normal(size=(p.batch, p.width)).astype(np.float32)
+    got, _after, status = run_steps(p, model.image, [(p.layers, [0, 0], states)])
+    expected = [model.vocabulary.predicted(state, p) for state in states]
+    assert got[0].tolist() == [list(one) for one in expected]
+    assert status == 0
