@@ -215,6 +215,29 @@ def test_the_banks_hold_what_was_put_in() -> None:
         assert image[start + 3 + 4 * round_ + 3, unit].tolist() == octets.tolist()
 
 
+def test_the_banks_hold_rounds_where_units_scale_groups() -> None:
+    """Weights, special values and scales of the down projection, at places counted here."""
+    p = PRESETS["tiny_group_scaling"]
+    rng = np.random.default_rng(2)
+    weights, cache = drawn_weights(p, rng), drawn_cache(p, 20, rng)
+    image = layer_image(p, weights, cache, cache)
+    assert image.shape == (p.layer_positions, 4, 8)
+    # Six groups of 16: a round has special values, three columns of scales, and 6 * 4 columns.
+    place, matrix = p.matrices["down"], weights.down
+    for output, group in ((0, 0), (37, 2), (50, 3), (63, 5)):
+        round_, unit, element = output // 16, output // 4 % 4, output % 4
+        start = place.base + 4 + round_ * 28
+        select = image[start, unit, group].astype(int) >> 2 * element & 3
+        assert select == matrix.selects[output, group]
+        # Scales stand before the columns of their two groups.
+        pair = start + 1 + group // 2 * 9
+        assert image[pair, unit, 4 * (group % 2) + element] == matrix.steps[output, group]
+        octets = matrix.columns[output // 4, group * 4 + 3]
+        assert image[pair + 1 + 4 * (group % 2) + 3, unit].tolist() == octets.tolist()
+        row = image[place.base + round_, unit].view("<u2")[element]
+        assert row == matrix.scales[output]
+
+
 @pytest.mark.parametrize("spare", [0, 1])
 def test_integers_of_a_vector_fill_their_bits(spare: int) -> None:
     rng = np.random.default_rng(spare)
