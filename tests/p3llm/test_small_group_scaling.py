@@ -18,7 +18,7 @@ def scaling(batch: int, *, scaled: bool = True, vocabulary: int = 0) -> P3llmPar
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("batch", "cached"), [(1, [9]), (2, [33, 4]), (3, [4, 33, 15])])
+@pytest.mark.parametrize(("batch", "cached"), [(1, [9]), (2, [17, 4])])
 def test_a_layer_is_equal_with_and_without(batch: int, cached: list[int]) -> None:
     """The same hidden states: of the model, and of a system whose sums leave with every group."""
     p, rng = scaling(batch), np.random.default_rng(batch)
@@ -27,7 +27,7 @@ def test_a_layer_is_equal_with_and_without(batch: int, cached: list[int]) -> Non
     other = Model(scaling(batch, scaled=False), model.weights, model.caches, rng)
     without, _bytes, _status = run_layer(other.p, other.image, states, cached)
     expected = model.step(0, states, cached)
-    got, after, status = run_layer(p, image, states, [one + 3 for one in cached], cached)
+    got, after, status = run_layer(p, image, states, cached)
     assert got.tolist() == expected.view(np.uint32).tolist()
     assert got.tolist() == without.tolist()
     assert (after == model.image).all()
