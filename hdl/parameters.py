@@ -24,7 +24,7 @@ from typing import (
 Class = TypeVar("Class", bound=type)
 
 
-def option(default: Any) -> Any:
+def option(*, default: Any) -> Any:
     """Return a field of a parameter object that says nothing in names where it has its default.
 
     A unit without an option is the same module, by the same name, as if there were none.

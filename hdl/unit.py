@@ -120,7 +120,12 @@ class Unit(wiring.Component, metaclass=_UnitType):
 def _words(value: Any) -> list[str]:
     """Spell one configuration value as parts of an identifier."""
     if is_dataclass(value) and not isinstance(value, type):
-        return [word for field in told_fields(value) for word in _words(getattr(value, field.name))]
+        words = []
+        for field in told_fields(value):
+            # Options are told only where they are chosen, and so by name.
+            words += [field.name] if "option" in field.metadata else []
+            words += _words(getattr(value, field.name))
+        return words
     if isinstance(value, tuple):
         return [word for item in value for word in _words(item)]
     if isinstance(value, Enum):

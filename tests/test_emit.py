@@ -146,12 +146,13 @@ def test_positional_arguments_are_refused() -> None:
         Inner(8)  # pyright: ignore[reportCallIssue]
 
 
-def test_same_bytes_from_any_directory_and_hash_seed(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("top", "preset"), [("systolic_evictor", "paper"), ("kelle", "tiny")])
+def test_same_bytes_from_any_directory_and_hash_seed(tmp_path: Path, top: str, preset: str) -> None:
     program = (
         "import sys; from pathlib import Path; from hdl.catalog import entry_named\n"
         "from hdl.emit import Emission, write_verilog\n"
-        "unit = entry_named('systolic_evictor').build('paper')\n"
-        "write_verilog(Emission(top=unit, name='systolic_evictor'), Path(sys.argv[1]))\n"
+        f"unit = entry_named('{top}').build('{preset}')\n"
+        f"write_verilog(Emission(top=unit, name='{top}'), Path(sys.argv[1]))\n"
     )
     results = []
     for seed in ("1", "2"):

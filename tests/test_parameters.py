@@ -3,17 +3,26 @@
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pytest
+from amaranth.lib.wiring import Out
 
 from hdl.arith.float_format import BINARY16
 from hdl.arith.float_multiply import FloatMultiply
 from hdl.catalog import CATALOG
 from hdl.emit import Emission
 from hdl.entry import Entry
-from hdl.parameters import require_power_of_two, require_range
+from hdl.parameters import (
+    Parameters,
+    Range,
+    option,
+    parameter_object,
+    require_power_of_two,
+    require_range,
+)
+from hdl.unit import Unit
 
 
 @pytest.mark.parametrize("rule", [require_range, require_power_of_two])
@@ -61,3 +70,34 @@ def test_a_unit_of_numpys_integers_is_the_same_module() -> None:
     assert [module.rtlil.split("attribute")[0] for module in emitted[0]] == [
         module.rtlil.split("attribute")[0] for module in emitted[1]
     ]
+
+
+@parameter_object
+class Optional(Parameters):
+    """Two options of the same values."""
+
+    width: Annotated[int, Range(1, 8, "bits")] = 4
+    first: bool = option(default=False)
+    second: bool = option(default=False)
+
+
+class WithOptions(Unit):
+    """Has them in its name."""
+
+    def __init__(self, *, parameters: Optional) -> None:
+        super().__init__({"width": Out(parameters.width)})
+
+
+def test_an_option_is_told_by_name_where_it_is_chosen() -> None:
+    named = {
+        WithOptions(parameters=Optional(first=first, second=second)).module_name
+        for first in (False, True)
+        for second in (False, True)
+    }
+    assert named == {
+        "with_options_4",
+        "with_options_4_first_1",
+        "with_options_4_second_1",
+        "with_options_4_first_1_second_1",
+    }
+    assert repr(Optional(second=True)) == "Optional(width=4, second=True)"

@@ -21,7 +21,7 @@ from hdl.nonlinear.layer_norm import LayerNormParameters
 from hdl.nonlinear.rms_norm import RmsNormParameters
 from hdl.nonlinear.rotary_embedding import RotaryEmbeddingParameters
 from hdl.nonlinear.softmax import SoftmaxParameters
-from hdl.parameters import As, Parameters, PowerOfTwo, Range, parameter_object, require
+from hdl.parameters import As, Parameters, PowerOfTwo, Range, option, parameter_object, require
 
 SCORE_BITS = 16
 """Bits of a score."""
@@ -109,8 +109,8 @@ class KelleParameters(Sizes, Parameters):
     bands: Annotated[int, As(SystolicArrayParameters)] = 4
     weight_bits: Annotated[int, PowerOfTwo(4, 8, "bits")] = 8
     activation_bits: Annotated[int, As(MatrixUnitParameters)] = 16
-    weight_memory: Annotated[int, Range(0, 1 << 20, "beats")] = 0
-    channel_bytes: Annotated[int, PowerOfTwo(1, 256, "octets")] = 64
+    weight_memory: Annotated[int, Range(0, 1 << 20, "beats")] = option(default=0)
+    channel_bytes: Annotated[int, PowerOfTwo(1, 256, "octets")] = option(default=64)
     banks: Annotated[int, As(KvEdramParameters)] = 8
     word_bytes: Annotated[int, As(KvEdramParameters)] = 8
     words: Annotated[int, As(KvEdramParameters)] = 16384
@@ -130,12 +130,12 @@ class KelleParameters(Sizes, Parameters):
     score_shift: Annotated[int, As(SystolicEvictorParameters, "shift")] = 2
     score_width: Annotated[int, As(SystolicEvictorParameters)] = 27
     position_bits: Annotated[int, Range(4, 20, "bits")] = 14
-    rotary: bool = True
+    rotary: bool = option(default=True)
     base: Annotated[int, As(RotaryEmbeddingParameters)] = 100_000
-    layer_norm: bool = False
-    biases: bool = False
-    activation: Activation = Activation.SILU
-    gated: bool = True
+    layer_norm: bool = option(default=False)
+    biases: bool = option(default=False)
+    activation: Activation = option(default=Activation.SILU)
+    gated: bool = option(default=True)
     tick_bits: Annotated[int, As(RefreshParameters)] = 20
     interval_bits: Annotated[int, As(RefreshParameters)] = 5
 

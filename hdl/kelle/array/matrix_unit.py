@@ -18,7 +18,7 @@ from hdl.kelle.array.systolic_argmax import SystolicArgmax
 from hdl.kelle.array.systolic_array import Moving, SystolicArray
 from hdl.kelle.array.tile_accumulator import TileAccumulatorParameters
 from hdl.memory.memory import Memory
-from hdl.parameters import PowerOfTwo, Range, parameter_object
+from hdl.parameters import PowerOfTwo, Range, option, parameter_object
 from hdl.stream.connect import connect_streams
 from hdl.stream.skew_buffer import SkewBuffer
 from hdl.unit import Unit
@@ -62,7 +62,7 @@ class MatrixUnitParameters(OutputStageParameters):
     scales: Annotated[int, Range(2, 16384, "scales")] = 64
     user_width: Annotated[int, Range(1, 48, "bits")] = 16
     number_bits: Annotated[int, Range(0, 32, "bits")] = 0
-    biases: bool = False
+    biases: bool = option(default=False)
 
     @property
     def moving(self) -> Moving:

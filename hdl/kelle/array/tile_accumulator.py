@@ -12,7 +12,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.memory.memory import Memory
-from hdl.parameters import Parameters, Range, parameter_object, require
+from hdl.parameters import Parameters, Range, option, parameter_object, require
 from hdl.unit import Unit
 
 
@@ -40,7 +40,7 @@ class TileAccumulatorParameters(Parameters):
     sum_width: Annotated[int, Range(8, 32, "bits")] = 29
     width: Annotated[int, Range(16, 48, "bits")] = 48
     vectors: Annotated[int, Range(2, 1024, "vectors")] = 16
-    bias_bits: Annotated[int, Range(0, "width", "bits")] = 0
+    bias_bits: Annotated[int, Range(0, "width", "bits")] = option(default=0)
 
     def __post_init__(self) -> None:
         """Check every rule."""

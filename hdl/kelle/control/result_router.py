@@ -138,8 +138,9 @@ class ResultRouter(Unit):
             self.leaves.eq(valid[Operation.DOWN]),
             self.last_sequence.eq(header.sequence == p.sequences - 1),
         ]
-        for which in set(Operation) - {Operation.QUERY, Operation.KEY}:
-            m.d.comb += self.ended[which.value].eq(valid[which] & header.ends)
+        for which in Operation:
+            if which not in (Operation.QUERY, Operation.KEY):
+                m.d.comb += self.ended[which.value].eq(valid[which] & header.ends)
         if p.rotary:
             rotated = self._rotate(m, header, valid[Operation.QUERY] | valid[Operation.KEY])
         else:
