@@ -106,7 +106,7 @@ def test_every_type_is_read() -> None:
         ("softmax", "lanes.x=4", "must be one of lanes, scores, rows, not 'lanes.x'"),
         ("veda", "array.row=4", "not 'array.row'; did you mean 'array.rows'?"),
         ("veda", "array=4", "array must be set by its parameters array.rows, array.columns,"),
-        ("veda", "array.sum_format=fp17", "must be one of binary16, binary32, not 'fp17'"),
+        ("veda", "array.sum_format=fp17", "must be one of binary16, binary32, fp29, not 'fp17'"),
         ("veda", "head_size=100", "head_size must be the array's width 128 or a plane's 64"),
         ("systolic_array", "moving=mode9", "one of wide, mode8, two_pass, not 'mode9'; did you"),
         ("voting_engine", "protect_sink=maybe", "protect_sink must be one of false, true, not"),
