@@ -51,7 +51,7 @@ class ElementSerialSoftmaxParameters(Parameters):
         If a rule above is broken, with the rule and the value.
     """
 
-    capacity: Annotated[int, Range(4, 16384, "scores")] = 4096
+    capacity: Annotated[int, Range(2, 16384, "scores")] = 4096
     heads: Annotated[int, Range(1, 64, "heads")] = 4
     exp_stages: Annotated[int, Range(1, 3, "stages")] = 3
     multiply_stages: Annotated[int, Range(1, 4, "stages")] = 2

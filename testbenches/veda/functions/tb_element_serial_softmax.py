@@ -190,7 +190,7 @@ async def resets(dut: Any) -> None:
     await run_heads(bench, heads)
     # Rising heads leave most behind; a falling one has its maximum where that would show.
     rising = [codes(np.arange(p.capacity) / 8)]
-    falling = [codes(-np.arange(4) / 8)]
+    falling = [codes(-np.arange(min(p.capacity, 4)) / 8)]
     for _ in range(40 if p.capacity < 64 else 4):
         await bench.disturb(elements_of(rising), times=1, longest=min(4 * p.capacity, 768))
         await run_heads(bench, falling)

@@ -21,7 +21,7 @@ from testbenches.veda.functions.tb_special_function_unit import NOTHING, random_
     [
         ({"lanes": 0}, "lanes must be an integer from 1 to 16, not 0"),
         ({"width": 1}, "width must be an integer from 2 to 65536, not 1"),
-        ({"capacity": 1 << 15}, "capacity must be an integer from 4 to 16384, not 32768"),
+        ({"capacity": 1 << 15}, "capacity must be an integer from 2 to 16384, not 32768"),
         ({"exp_stages": 1}, "exp_stages must be an integer from 2 to 7, not 1"),
         ({"step_stages": 5}, "step_stages must be an integer from 1 to 4, not 5"),
         ({"divide_digits": 14}, "divide_digits must be an integer from 0 to 13, not 14"),
