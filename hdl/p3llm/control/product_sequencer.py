@@ -260,18 +260,24 @@ class ProductSequencer(Unit):
                     m.d.sync += self.ending.eq(last_outer & (self.held.mode == Mode.LINEAR))
                     m.next = "METADATA"
 
-    def _metadata(self, m: Module, issues: Signal) -> None:
-        """Fill the units' metadata from a column."""
-        command = self.command
+    def _together(
+        self, m: Module, issues: Signal, operation: ColumnOperation, valid: Value | int = 1
+    ) -> None:
+        """Ask for the next column of all units, where it may come, and say what it is for."""
+        column, command = self.column, self.command
         m.d.comb += [
-            self.column.valid.eq(1),
-            self.column.together.eq(1),
-            self.column.ahead.eq(1),
+            column.valid.eq(valid),
+            column.together.eq(1),
+            column.ahead.eq(1),
             issues.eq(self.taken),
             command.valid.eq(self.taken),
-            Value.cast(command.operation).eq(ColumnOperation.FILL_METADATA),
+            Value.cast(command.operation).eq(operation),
             command.bank.eq(self.position_now[COLUMN_BITS]),
         ]
+
+    def _metadata(self, m: Module, issues: Signal) -> None:
+        """Fill the units' metadata from a column."""
+        self._together(m, issues, ColumnOperation.FILL_METADATA)
         with m.If(self.taken):
             m.d.sync += [
                 self.position_now.eq(self.position_now + 1),
@@ -345,15 +351,9 @@ class ProductSequencer(Unit):
         completes = last["step"] & (~values | last["outer"])
         # Which of the unit's metadata belong to the column.
         group = Mux(keys, self.round[:2], self.round[:3])
+        self._together(m, issues, ColumnOperation.MULTIPLY, ~(completes & self.drain.busy))
         m.d.comb += [
-            self.column.valid.eq(~(completes & self.drain.busy)),
             self.column.multiply.eq(1),
-            self.column.together.eq(1),
-            self.column.ahead.eq(1),
-            issues.eq(self.taken),
-            command.valid.eq(self.taken),
-            Value.cast(command.operation).eq(ColumnOperation.MULTIPLY),
-            command.bank.eq(self.position_now[COLUMN_BITS]),
             command.first.eq((self.step == 0) & (~values | (self.outer == 0))),
             command["last"].eq(completes),
             command.group.eq(Mux(values, self.step[: ceil_log2(p.elements)], group)),

@@ -10,7 +10,7 @@ from hdl.p3llm.control.product_sequencer import ProductSequencer
 from hdl.p3llm.matrix_place import SCALE_SET
 from hdl.p3llm.parameters import P3llmParameters
 from hdl.p3llm.pim.operand_decoder import Mode
-from hdl.p3llm.pim.pim_channel import COLUMN_BITS, ColumnOperation
+from hdl.p3llm.pim.pim_channel import ColumnOperation
 
 
 class RoundSequencer(ProductSequencer):
@@ -96,17 +96,8 @@ class RoundSequencer(ProductSequencer):
         if following != "MULTIPLY":
             super()._reads(m, issues, last, skipped, following)
             return
-        command = self.command
         with m.If(self.linear):
-            m.d.comb += [
-                self.column.valid.eq(1),
-                self.column.together.eq(1),
-                self.column.ahead.eq(1),
-                issues.eq(self.taken),
-                command.valid.eq(self.taken),
-                Value.cast(command.operation).eq(ColumnOperation.FILL_SCALES),
-                command.bank.eq(self.position_now[COLUMN_BITS]),
-            ]
+            self._together(m, issues, ColumnOperation.FILL_SCALES)
             with m.If(self.taken):
                 m.d.sync += self.position_now.eq(self.position_now + 1)
                 m.next = following
@@ -123,17 +114,12 @@ class RoundSequencer(ProductSequencer):
 
     def _column(self, m: Module, issues: Signal, last: dict[str, Signal], ends: Value) -> None:
         """Multiply a column of a linear layer, and count."""
-        column, command = self.column, self.command
+        command = self.command
+        may_come = self.ring.ready & ~(ends & self.drain.busy)
+        self._together(m, issues, ColumnOperation.MULTIPLY, may_come)
         m.d.comb += [
-            column.valid.eq(self.ring.ready & ~(ends & self.drain.busy)),
-            column.multiply.eq(1),
-            column.together.eq(1),
-            column.ahead.eq(1),
-            issues.eq(self.taken),
+            self.column.multiply.eq(1),
             self.ring.taken.eq(self.taken),
-            command.valid.eq(self.taken),
-            Value.cast(command.operation).eq(ColumnOperation.MULTIPLY),
-            command.bank.eq(self.position_now[COLUMN_BITS]),
             command.first.eq(self.step == 0),
             command["last"].eq(last["step"]),
             command.begins.eq(self.outer == 0),

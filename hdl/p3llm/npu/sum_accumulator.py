@@ -95,11 +95,9 @@ class SumAccumulator(Unit):
         m = Module()
         p, places = self.parameters, Places(self.parameters)
         tag = self.coming
-        size = SUM_BITS * p.result
         # Groups are added up in a memory of their own: the NPU reads beside them.
-        m.submodules.groups = groups = Memory(depth=places.results(places.linear_end), width=size)
-        m.submodules.totals = totals = Memory(
-            depth=places.sums_depth, width=SUM_BITS * p.lanes, granularity=size
+        m.submodules.groups = groups = Memory(
+            depth=places.results(places.linear_end), width=SUM_BITS * p.result
         )
         m.submodules.scales = scales = Memory(
             depth=2 << self.scale_bits, width=p.channel.unit.column_bits
@@ -112,9 +110,6 @@ class SumAccumulator(Unit):
             scales.write_data.eq(self.result),
             groups.read_enable.eq(1),
             groups.read_address.eq(tag.place),
-            totals.read_enable.eq(self.read_enable),
-            totals.read_address.eq(self.read_address),
-            Value.cast(self.sums).eq(totals.read_data),
         ]
         # In the first cycle both memories are read, in the second products made, then added.
         now, write = delay_line(m, tag, 2, name="tag", reset=True)[1:]
@@ -129,19 +124,33 @@ class SumAccumulator(Unit):
             # The first group's sums replace what an earlier product left.
             old = before.word_select(i, SUM_BITS) & write.more.replicate(SUM_BITS)
             words.append((product + old)[:SUM_BITS])
-        part = write.place[: ceil_log2(p.lanes // p.result)]
         m.d.comb += [
             groups.write_enable.eq(write.valid & write.weighted),
             groups.write_address.eq(write.place),
             groups.write_data.eq(Cat(words)),
+        ]
+        self._stores(m, write, write.valid, words)
+        return m
+
+    def _stores(self, m: Module, write: Any, valid: Value, words: list[Value]) -> None:
+        """Store a result's sums where the NPU reads them, and count a layer's that are there."""
+        p = self.parameters
+        size = SUM_BITS * p.result
+        m.submodules.totals = totals = Memory(
+            depth=Places(p).sums_depth, width=SUM_BITS * p.lanes, granularity=size
+        )
+        part = write.place[: ceil_log2(p.lanes // p.result)]
+        m.d.comb += [
+            totals.read_enable.eq(self.read_enable),
+            totals.read_address.eq(self.read_address),
+            Value.cast(self.sums).eq(totals.read_data),
             # A slice of the NPU's is a result, or two.
-            totals.write_enable.eq(write.valid << part),
+            totals.write_enable.eq(valid << part),
             totals.write_address.eq(write.place >> len(part)),
             totals.write_data.eq(Cat(words).replicate(p.lanes // p.result)),
         ]
         # Places of the layer's sums begin at 0; the last group's come in their order.
         with m.If(~self.ending):
             m.d.sync += self.complete.eq(0)
-        with m.Elif(write.valid & write.final):
+        with m.Elif(valid & write.final):
             m.d.sync += self.complete.eq(write.place + 1)
-        return m

@@ -7,12 +7,9 @@ from amaranth.sim import Simulator
 
 from hdl.p3llm.npu.sum_accumulator import SumAccumulator
 from hdl.p3llm.presets import PRESETS
+from tests.p3llm.npu.kept_sums import read_back, signed
 
 TINY = PRESETS["tiny"]
-
-
-def signed(value: int, width: int) -> int:
-    return value - (value >> width - 1 << width)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -75,15 +72,7 @@ def test_sums_are_exact(seed: int) -> None:
                 # The result comes a cycle behind what is said of it; what else is there, is noise.
                 word = sum(one << 32 * lane for lane, one in enumerate(now["sums"]))
                 ctx.set(unit.result, word)
-        ctx.set(unit.read_enable, 1)
-        # The NPU reads slices: of one result, or of two.
-        of_slice = p.lanes // p.result
-        for place in totals:
-            ctx.set(unit.read_address, place // of_slice)
-            await ctx.tick()
-            first = place % of_slice * p.result
-            sums = [unit.sums[first + lane] for lane in range(p.result)]
-            got[place] = [signed(ctx.get(one), 48) for one in sums]
+        got.update(await read_back(ctx, unit, totals))
 
     simulator = Simulator(unit)
     simulator.add_clock(1e-6)

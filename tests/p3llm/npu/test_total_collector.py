@@ -7,13 +7,10 @@ from amaranth.sim import Simulator
 
 from hdl.p3llm.npu.total_collector import TotalCollector
 from hdl.p3llm.presets import PRESETS
+from tests.p3llm.npu.kept_sums import read_back, signed
 
 SCALED = PRESETS["tiny_group_scaling"]
 PLACES = 24
-
-
-def signed(value: int, width: int) -> int:
-    return value - (value >> width - 1 << width)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -51,14 +48,7 @@ def test_parts_become_totals(seed: int) -> None:
             await ctx.tick()
             # The result comes a cycle behind what is said of it.
             ctx.set(unit.result, word)
-        ctx.set(unit.read_enable, 1)
-        of_slice = p.lanes // p.result
-        for place in totals:
-            ctx.set(unit.read_address, place // of_slice)
-            await ctx.tick()
-            first = place % of_slice * p.result
-            sums = [unit.sums[first + lane] for lane in range(p.result)]
-            got[place] = [signed(ctx.get(one), 48) for one in sums]
+        got.update(await read_back(ctx, unit, totals))
 
     simulator = Simulator(unit)
     simulator.add_clock(1e-6)
