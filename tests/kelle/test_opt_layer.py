@@ -9,7 +9,6 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from transformers import OPTConfig
-from transformers.models.opt.modeling_opt import OPTDecoderLayer
 
 from golden.kelle.decoder_layer import (
     DecoderLayer,
@@ -23,6 +22,7 @@ from golden.kelle.kelle import KelleModel
 from hdl.kelle.operations import Operation
 from hdl.kelle.parameters import KelleParameters
 from hdl.nonlinear.activation_functions import Activation
+from tests.llm.opt_layer import drawn_layer, numbers
 
 P = KelleParameters(
     words=1024,
@@ -50,18 +50,7 @@ def layer() -> Any:
     config = OPTConfig(
         hidden_size=P.width, ffn_dim=P.feed_forward, num_attention_heads=P.heads, dropout=0.0
     )
-    config._attn_implementation = "sdpa"
-    torch.manual_seed(1)
-    module = OPTDecoderLayer(config, layer_idx=0).double().eval()
-    with torch.no_grad():
-        for name, parameter in module.named_parameters():
-            if name.endswith("bias"):
-                parameter.normal_(0, 0.3)
-            elif "layer_norm" in name:
-                parameter.normal_(1, 0.3)
-            else:
-                parameter.normal_(0, 0.06)
-    return module
+    return drawn_layer(config, 0.06)
 
 
 @pytest.fixture(scope="module")
@@ -70,10 +59,6 @@ def states() -> NDArray[np.float64]:
     rows = np.random.default_rng(2).normal(0.5, 2, (TOKENS, P.width))
     rows[:, 5] *= 6
     return rows
-
-
-def numbers(tensor: Any) -> NDArray[np.float64]:
-    return tensor.detach().numpy()
 
 
 def folded(module: Any) -> ExactLayer:

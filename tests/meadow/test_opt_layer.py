@@ -10,7 +10,6 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 from transformers import OPTConfig
-from transformers.models.opt.modeling_opt import OPTDecoderLayer
 
 from golden.llm.layers import LayerWeights
 from golden.meadow.layer_quantisation import (
@@ -25,6 +24,7 @@ from hdl.catalog import entry_named
 from hdl.meadow.parameters import MeadowParameters
 from hdl.nonlinear.activation_functions import Activation
 from testbenches.meadow.drawn_layers import drawn_weights, of_kind
+from tests.llm.opt_layer import drawn_layer, numbers
 
 P: MeadowParameters = entry_named("meadow").parameters("paper")
 TOKENS = 24
@@ -41,22 +41,8 @@ def size_of(values: Any) -> float:
 def layer() -> Any:
     """Return OPT-125M's layer in float64, with drawn weights and every bias and norm drawn."""
     config = OPTConfig(dropout=0.0)
-    # The other implementation has its softmax in float32.
-    config._attn_implementation = "sdpa"
     assert (config.hidden_size, config.ffn_dim) == (P.hidden_size, P.feed_forward_size)
-    torch.manual_seed(1)
-    module = OPTDecoderLayer(config, layer_idx=0).double().eval()
-    with torch.no_grad():
-        for name, parameter in module.named_parameters():
-            if name.endswith("bias"):
-                parameter.normal_(0, 0.3)
-            elif "layer_norm" in name:
-                parameter.normal_(1, 0.3)
-    return module
-
-
-def numbers(tensor: Any) -> NDArray[np.float64]:
-    return tensor.detach().numpy()
+    return drawn_layer(config)
 
 
 def real(module: Any) -> RealLayer:
