@@ -16,6 +16,7 @@ from rich.table import Table
 
 from golden.p3llm.pim import real_operands
 from golden.p3llm.pim.pim_processing_element import Cycles
+from hdl.arith.float_format import BINARY32
 from hdl.emit import Emission, write_verilog
 from hdl.p3llm.pim.dot_product import LANES
 from hdl.p3llm.pim.pim_processing_element import (
@@ -121,7 +122,7 @@ def half_precision_operands() -> tuple[np.ndarray, np.ndarray]:
 
 def half_precision() -> Element:
     """Return VEDA's element A: the same products one by one, in FP16 with sums in FP32."""
-    unit = ProcessingElement(element_type=ElementType.A)
+    unit = ProcessingElement(element_type=ElementType.A, sum_format=BINARY32)
     weights, inputs = half_precision_operands()
     weight = np.repeat(weights, PUMPS, axis=0).reshape(-1)
     # A sum begins anew for each partial sum that the adder interleaves.
