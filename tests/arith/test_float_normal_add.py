@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from golden.arith.float_add import float_add
-from hdl.arith.float_format import BINARY32, FP8_E4M3FN
+from hdl.arith.float_format import BINARY32, FP8_E4M3FN, FP29, FloatFormat
 from hdl.arith.float_normal_add import FloatNormalAdd
 from testbenches.arith.bank import run_bank
 from testbenches.arith.bulk import run_bulk
@@ -13,12 +13,14 @@ from testbenches.arith.softfloat import softfloat
 from tests.arith.floats import COUNTS, assert_same, canonical
 
 
-def normal(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def normal(
+    a: np.ndarray, b: np.ndarray, number_format: FloatFormat = BINARY32
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the pairs of which neither the operands nor the sum are subnormal."""
     kept = np.ones(len(a), bool)
-    for codes in (a, b, float_add(BINARY32, a, b)):
-        magnitude = codes & np.uint64(BINARY32.magnitude_mask)
-        kept &= (magnitude == 0) | (magnitude >= BINARY32.min_normal)
+    for codes in (a, b, float_add(number_format, a, b)):
+        magnitude = codes & np.uint64(number_format.magnitude_mask)
+        kept &= (magnitude == 0) | (magnitude >= number_format.min_normal)
     return a[kept], b[kept]
 
 
@@ -42,6 +44,36 @@ def test_random_pairs(count: int) -> None:
         a, b = normal(a, random_near(BINARY32, BINARY32.decode(a), generator))
         assert len(a) > size // 2
         check(a, b)
+
+
+def test_sums_of_29_bits() -> None:
+    """FP29, of which no library knows: rounded here from float64's sum and what that left out."""
+    generator = np.random.default_rng(3)
+    a = random_codes(FP29, 50_000, generator)
+    a, b = normal(a, random_near(FP29, FP29.decode(a), generator), FP29)
+    # Every second term is half of the other one's last place: a tie.
+    half = np.uint64((FP29.mantissa_bits + 1) << FP29.mantissa_bits)
+    scale = a & np.uint64(FP29.magnitude_mask & ~FP29.mantissa_mask)
+    ties = np.flatnonzero(scale > half)[::2]
+    b[ties] = (a[ties] & ~np.uint64(FP29.mantissa_mask)) - half
+    a, b = normal(a, b, FP29)
+    x, y = FP29.decode(a), FP29.decode(b)
+    finite = np.isfinite(x) & np.isfinite(y) & (np.abs(x + y) < 2.0**63)
+    a, b, x, y = (values[finite] for values in (a, b, x, y))
+    total = x + y
+    back = total - x
+    left = (x - (total - back)) + (y - back)
+    dropped = 52 - FP29.mantissa_bits
+    bits = np.abs(total).view(np.uint64)
+    low, tie = bits & np.uint64((1 << dropped) - 1), np.uint64(1 << (dropped - 1))
+    odd = (bits >> np.uint64(dropped)) & np.uint64(1)
+    outwards = left * np.sign(total)
+    up = (low > tie) | ((low == tie) & ((outwards > 0) | ((outwards == 0) & (odd == 1))))
+    magnitude = (((bits >> np.uint64(dropped)) + up) << np.uint64(dropped)).view(np.float64)
+    rounded = np.copysign(magnitude, total)
+    assert ((low == tie) & (left == 0)).sum() > 5000
+    result = run_bulk(FloatNormalAdd(number_format=FP29), {"a": a, "b": b})["result"]
+    assert np.array_equal(FP29.decode(result), rounded)
 
 
 def test_neutral_element() -> None:
