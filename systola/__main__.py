@@ -11,10 +11,11 @@ def start() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     import sys
 
-    from systola.environment import keep_inside_checkout, require_plain_path
+    from systola.environment import keep_inside_checkout, let_threads_sleep, require_plain_path
 
     require_plain_path()
     keep_inside_checkout()
+    let_threads_sleep()
     from systola.cli import main
     from systola.termination import Terminated, end_children_too
 

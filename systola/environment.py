@@ -182,6 +182,15 @@ def keep_inside_checkout() -> None:
     os.environ["HF_HUB_OFFLINE"] = "1"
 
 
+def let_threads_sleep() -> None:
+    """Let PyTorch's threads sleep while they wait for the next operation.
+
+    Golden models are thousands of small ones: threads that spin between them take the cores from
+    simulators and other tests. To be called before anything imports torch.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
 def locked_packages() -> list[tuple[str, str]]:
     """Read the lock files; an installation's own requirements name the same versions."""
     from importlib.metadata import requires

@@ -1,7 +1,6 @@
 """The verb ``study``: what a paper claims, measured on a real model."""
 
 import difflib
-import os
 from collections.abc import Callable
 from importlib import import_module
 
@@ -25,9 +24,6 @@ PAPERS = tuple(WINDOWS)
 def study(paper: str, full: bool) -> None:
     """Measure a paper's claims on SmolLM2 and set them beside the paper's figures."""
     check_paper(paper)
-    # Threads that wait for the next small operation give their core to other work; the library
-    # of threads reads this when torch is imported.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # These need torch, which takes a second to import.
     from golden.study.outcome import write_outcome
     from golden.study.subject import news

@@ -1,13 +1,17 @@
 """What all tests share: caches inside the checkout, and repeatable random examples."""
 
+import os
 from collections import Counter
 
 import pytest
 from hypothesis import settings
 
-from systola.environment import keep_inside_checkout
+from systola.environment import keep_inside_checkout, let_threads_sleep
 
 keep_inside_checkout()
+let_threads_sleep()
+# A worker a core: a second thread in each would wait for the other worker's.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
 settings.load_profile("repeatable")
 

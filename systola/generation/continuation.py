@@ -1,14 +1,10 @@
 """The same prompt's continuation by `transformers`, to hold a system's words against."""
 
-import os
-
 from golden.llm.language_model import LanguageModel
 
 
 def reference(model: LanguageModel, prompt: list[int], tokens: int) -> list[int]:
     """Return the most probable tokens one after the other, in float32 with a full cache."""
-    # Threads that wait for the next small operation give their core to other work.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     import torch
 
     from golden.llm.model import load_model
