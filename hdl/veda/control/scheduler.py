@@ -13,6 +13,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.stream.connect import connect_registered, connect_streams
 from hdl.stream.fifo import Fifo
+from hdl.stream.register_slice import RegisterSlice
 from hdl.unit import Unit
 from hdl.veda.control.layer_sequencer import LayerSequencer
 from hdl.veda.control.slot_table import SlotTable
@@ -192,8 +193,11 @@ class Scheduler(Unit):
             (table.blocks, self.blocks),
         ):
             connect_streams(m, source, sink)
-        # Passes and steps decide a lot in the cycle in which they are seen.
-        connect_registered(m, passes.sink, self.passes)
+        # Passes and steps decide a lot in the cycle in which they are seen, and whether a pass is
+        # taken is known late.
+        m.submodules.pass_registers = registers = RegisterSlice(shape=p.pass_layout)
+        connect_streams(m, passes.sink, registers.source)
+        connect_streams(m, registers.sink, self.passes)
         connect_registered(m, steps.sink, self.steps)
         block = _Block(
             task=Signal(p.task_layout, name="task", reset_less=True),
