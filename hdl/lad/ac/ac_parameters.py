@@ -61,6 +61,16 @@ class AttentionComputationModuleParameters(Parameters):
         return self.vector.multiply_stages + 2 * self.add_stages
 
     @property
+    def product_latency(self) -> int:
+        """Cycles from a task's operands to the vector units' `o_vec`, behind a register."""
+        return self.vector.vector_latency + 1
+
+    @property
+    def sum_latency(self) -> int:
+        """Cycles from a task's operands to the vector units' `o_scal`, behind a register."""
+        return self.vector.scalar_latency + 1
+
+    @property
     def pass_cycles(self) -> int:
         """Cycles from one updated position to the next: a column is read after it was written."""
         return max(self.groups, self.cache_stages + 2)
@@ -68,13 +78,13 @@ class AttentionComputationModuleParameters(Parameters):
     @property
     def settle_cycles(self) -> int:
         """Cycles until the last columns' parts are there: the vector units', and the factors'."""
-        return self.vector.scalar_latency + self.factor_stages + 4
+        return self.sum_latency + self.factor_stages + 4
 
     @property
     def drain_cycles(self) -> int:
         """Cycles until the last column is written, and the denominator's reciprocal is there."""
-        written = 2 * self.vector.multiply_stages + self.cache_stages + 3
-        return max(written, self.reciprocal_stages + 2)
+        written = self.vector.multiply_stages + self.product_latency + self.cache_stages + 3
+        return max(written, self.reciprocal_stages + 3)
 
     @property
     def word_layout(self) -> data.ArrayLayout:

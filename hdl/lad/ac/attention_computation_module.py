@@ -172,7 +172,7 @@ class AttentionComputationModule(Unit):
         connect_streams(m, self.caches, banks.caches)
         connect_streams(m, banks.updated, self.updated)
         # A word is read as late as its update comes: two multiplications behind the element.
-        before = 2 * p.vector.multiply_stages - 1
+        before = p.vector.multiply_stages + p.product_latency - 1
         reads = delay_line(m, store.shown, before, name="reads", reset=True)[-1]
         read_group = delay_line(m, store.group, before, name="read_group")[-1]
         columns = now.on("COLUMNS") & (now.place < p.groups)
@@ -196,15 +196,15 @@ class AttentionComputationModule(Unit):
     ) -> list[Any]:
         """Return the adders, which add corrections up, join the sums, and update the columns."""
         p = self.parameters
-        delay = p.vector.multiply_stages
+        delay = p.product_latency
         lanes = [CacheLane(parameters=p) for _ in range(p.lanes)]
         # Products of corrections and of updates come out of the same multipliers.
-        corrections = delay_line(m, now.transfer, delay, name="corrections", reset=True)[-1]
-        joined = store.factors
-        updates = delay_line(m, store.shown, 2 * delay, name="updates", reset=True)[-1]
-        written = delay_line(m, updates, p.cache_stages, name="written", reset=True)[-1]
+        corrections = delay_line(m, now.transfer, delay - 1, name="corrections", reset=True)[-1]
+        joined, both = store.factors, p.vector.multiply_stages + delay
+        updates = delay_line(m, store.shown, both, name="updates", reset=True)
+        written = delay_line(m, updates[-1], p.cache_stages, name="written", reset=True)[-1]
         # The word goes back where it was read, as many cycles later as it was worked on.
-        at = delay_line(m, store.group, 2 * delay + p.cache_stages, name="written_group")[-1]
+        at = delay_line(m, store.group, both + p.cache_stages, name="written_group")[-1]
         # The sums start from 0 while the columns pass: nothing else has to clear them.
         zeros = now.on("COLUMNS") | now.on("WAIT")
         sums = Mux(zeros, Augend.NOTHING, Augend.RESULT)
@@ -214,16 +214,16 @@ class AttentionComputationModule(Unit):
             m.submodules[f"lane_{index}"] = lane
             # What waits beside the vector unit's multipliers: a factor, or an update's scalars.
             factor = delay_line(m, joined.lanes[index].factor, delay, name=f"factor_{index}")[-1]
-            there = delay_line(m, joined.present[index], delay, name=f"there_{index}")[-1]
+            there = delay_line(m, joined.present[index], delay - 1, name=f"there_{index}")[-1]
+            product = (corrections & there) | updates[-2]
             m.d.comb += [
-                lane.augend.eq(Mux(updates, Augend.WORD, sums)),
-                lane.addend.eq(
-                    Mux((corrections & there) | updates, Addend.PRODUCT, Addend.NOTHING)
-                ),
+                # Chosen a cycle before the operands are there.
+                lane.augend.eq(Mux(updates[-2], Augend.WORD, sums)),
+                lane.addend.eq(Mux(product, Addend.PRODUCT, Addend.NOTHING)),
                 Value.cast(lane.word).eq(words[index]),
                 lane.product.eq(units[index].o_vec),
-                lane.scalars[0].eq(Mux(updates, scalars[index][1], factor)),
-                lane.scalars[1].eq(Mux(updates, scalars[index][2], 0)),
+                lane.scalars[0].eq(Mux(updates[-1], scalars[index][1], factor)),
+                lane.scalars[1].eq(Mux(updates[-1], scalars[index][2], 0)),
             ]
             # The last group may have fewer columns than lanes: the others must not be written.
             holds = index + p.lanes * (p.groups - 1) < p.columns
@@ -238,21 +238,25 @@ class AttentionComputationModule(Unit):
     def _combine(self, m: Module, now: Tasks, lanes: list[Any], added: Any) -> None:
         """Join the lanes' sums and those interleaved in them, in an order that never varies."""
         p = self.parameters
-        combine, first = now.on("COMBINE"), now.rotation == 0
+        combine, first, second = now.on("COMBINE"), now.rotation == 0, now.rotation == 1
+        later = (now.rotation >= 3) & (now.rotation <= p.cache_stages + 1) & (now.slot == 0)
         # Lanes 0 and 1, lane 2 and the caches' part; then both; then one sum after the other.
-        with m.If(combine & first):
-            m.d.comb += [
-                lanes[0].addend.eq(Addend.OTHER),
-                lanes[0].other.eq(lanes[1].result),
-                lanes[2].other.eq(added),
-            ]
-            with m.If(now.slot == 0):
-                m.d.comb += lanes[2].addend.eq(Addend.OTHER)
-        with m.If(combine & (now.rotation == 1)):
-            m.d.comb += [lanes[0].addend.eq(Addend.OTHER), lanes[0].other.eq(lanes[2].result)]
-        later = (now.rotation >= 3) & (now.rotation <= p.cache_stages + 1)
-        with m.If(combine & later & (now.slot == 0)):
-            m.d.comb += [lanes[0].addend.eq(Addend.OTHER), lanes[0].other.eq(added)]
+        joins, begins = combine & (first | second | later), combine & first & (now.slot == 0)
+        one = delay_line(m, first, 1, name="one")[-1]
+        two = delay_line(m, second, 1, name="two")[-1]
+        m.d.comb += [
+            Value.cast(lanes[0].other).eq(
+                Mux(
+                    one,
+                    Value.cast(lanes[1].result),
+                    Mux(two, Value.cast(lanes[2].result), Value.cast(added)),
+                )
+            ),
+            Value.cast(lanes[2].other).eq(Value.cast(added)),
+        ]
+        for lane, others in ((lanes[0], joins), (lanes[2], begins)):
+            with m.If(others):
+                m.d.comb += lane.addend.eq(Addend.OTHER)
 
     def _scalars(self, m: Module, index: int, store: Any) -> tuple[Value, Value, Value]:
         """Return a lane's slope, an element times alpha, and later that and the one times beta."""
@@ -267,7 +271,7 @@ class AttentionComputationModule(Unit):
             ]
             results.append(Value.cast(multiply.result))
         # B and C wait as long as the column of A takes in the vector unit.
-        held = delay_line(m, Cat(results), stages, name=f"scalars_{index}")[-1]
+        held = delay_line(m, Cat(results), p.product_latency, name=f"scalars_{index}")[-1]
         return results[0], held[:16], held[16:]
 
     def _columns(self, m: Module, now: Tasks, units: list[Any], words: list[Value]) -> _Parts:
@@ -289,9 +293,7 @@ class AttentionComputationModule(Unit):
                     code = Value.cast(narrow.result)
                 codes.append(code)
             word = delay_line(m, Cat(codes), 1, name=f"narrowed_{index}")[-1]
-            beside = delay_line(
-                m, word[16 * size :], p.vector.scalar_latency, name=f"beside_{index}"
-            )[-1]
+            beside = delay_line(m, word[16 * size :], p.sum_latency, name=f"beside_{index}")[-1]
             m.submodules[f"part_{index}"] = part = CorrectionFactor(parameters=p)
             m.d.comb += [
                 part.enable.eq(1),
@@ -303,7 +305,7 @@ class AttentionComputationModule(Unit):
             results.append(part.result)
             narrowed.append(word[: 16 * size])
         # A group's number travels with it: parts come back while later columns are read.
-        latency = p.vector.scalar_latency + p.factor_stages
+        latency = p.sum_latency + p.factor_stages
         ended = delay_line(m, shown, latency, name="part", reset=True)[-1]
         return _Parts(shown[0], narrowed, ended[0], ended[1:], results)
 
@@ -327,7 +329,8 @@ class AttentionComputationModule(Unit):
             # Each column's part has a place of its own until the sums are joined.
             with m.If(parts.ends & (parts.group == column // p.lanes)):
                 m.d.sync += base[column].eq(wide[column % p.lanes])
-        with m.If(combine & ((takes & (now.slot == now.rotation - 1)) | ends)):
+        taken = combine & ((takes & (now.slot == now.rotation - 1)) | ends)
+        with m.If(delay_line(m, taken, 1, name="taken", reset=True)[-1]):
             m.d.sync += Value.cast(base).eq(Value.cast(lane.result))
 
     def _divided(self, m: Module, base: Any) -> _Divided:
@@ -343,12 +346,14 @@ class AttentionComputationModule(Unit):
                 m.d.comb += Value.cast(narrow.a).eq(code)
                 code = Value.cast(narrow.result)
             codes.append(code)
+        # Rounded, and a cycle later multiplied or looked up.
+        rounded = delay_line(m, Cat(codes), 1, name="rounded")[-1]
         m.submodules.reciprocal = reciprocal = TakagiReciprocal(stages=p.reciprocal_stages)
         denominator = Signal(FP16)
-        m.d.comb += [denominator.eq(codes[-1]), Value.cast(reciprocal.a).eq(denominator)]
+        m.d.comb += [denominator.eq(rounded[-16:]), Value.cast(reciprocal.a).eq(denominator)]
         # Where a line is below exp's 0, sums of many weights may be: then the output means nothing.
         positive = ~denominator[-1] & denominator[:-1].any() & ~is_nan(denominator)
-        return _Divided(Cat(codes[:-1]), Value.cast(reciprocal.result), ~positive)
+        return _Divided(rounded[:-16], Value.cast(reciprocal.result), ~positive)
 
     def _vector_units(
         self,
@@ -360,7 +365,7 @@ class AttentionComputationModule(Unit):
         slopes: list[Value],
         divided: _Divided,
     ) -> None:
-        """Give the vector units what the task multiplies."""
+        """Give the vector units what the task multiplies, out of registers."""
         p = self.parameters
         # The task chooses the operands alone: never do two of them want a unit in one cycle.
         scaled = delay_line(m, store.shown, p.vector.multiply_stages, name="scaled", reset=True)[-1]
@@ -376,13 +381,19 @@ class AttentionComputationModule(Unit):
                 scalar = Mux(divides, divided.reciprocal, scalar)
             factor = store.factors.lanes[index].factor
             dot = Mux(parts.begins, Operation.DOT_PRODUCT, Operation.SCALE)
+            begins = parts.begins | now.transfer | scaled | selected
+            valid = delay_line(m, begins, 1, name=f"valid_{index}", reset=True)[-1]
+            operands = Cat(
+                dot,
+                Mux(now.transfer, factor, scalar),
+                Mux(parts.begins, parts.columns[index], Mux(now.transfer, value, vector)),
+            )
+            held = delay_line(m, operands, 1, name=f"operands_{index}")[-1]
             m.d.comb += [
                 unit.load.eq(store.clear),
                 unit.i_vec1.eq(self.steps.payload.query),
-                unit.valid.eq(parts.begins | now.transfer | scaled | selected),
-                Value.cast(unit.operation).eq(dot),
-                unit.i_scal.eq(Mux(now.transfer, factor, scalar)),
-                Value.cast(unit.i_vec2).eq(
-                    Mux(parts.begins, parts.columns[index], Mux(now.transfer, value, vector))
-                ),
+                unit.valid.eq(valid),
+                Cat(
+                    Value.cast(unit.operation), Value.cast(unit.i_scal), Value.cast(unit.i_vec2)
+                ).eq(held),
             ]

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth.hdl import Module, Mux, Value, unsigned
+from amaranth.hdl import Module, Signal, Value, unsigned
 from amaranth.lib import enum
 from amaranth.lib.wiring import In, Out
 
@@ -50,6 +50,62 @@ class Addend(enum.Enum, shape=unsigned(2)):
     OTHER = 2
 
 
+class CacheElement(Unit):
+    """One adder of a lane, with the registers that choose its operands.
+
+    A lane chooses for hundreds of bits at once: each adder has a choice of its own, a cycle later.
+
+    **Latency** `cache_stages` cycles. **Throughput** one sum a cycle. **Numerics** one rounding.
+
+    Parameters
+    ----------
+    parameters : AttentionComputationModuleParameters
+        Dimensions.
+
+    Members
+    -------
+    augend, addend : In
+        To what is added in the next cycle, and what.
+    word, other : In
+        Elements of the words, in the caches' format.
+    narrow : In(16)
+        An element of the product, in FP16.
+    result : Out
+        The sum.
+    """
+
+    def __init__(self, *, parameters: AttentionComputationModuleParameters) -> None:
+        self.parameters = parameters
+        code = unsigned(parameters.cache_format.width)
+        super().__init__(
+            {"augend": In(Augend), "addend": In(Addend), "narrow": In(FP16)}
+            | {"word": In(code), "other": In(code), "result": Out(code)}
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Widen, choose, add."""
+        m = Module()
+        p, wide = self.parameters, Value.cast(self.narrow)
+        m.submodules.add = add = FloatAdd(number_format=p.cache_format, stages=p.cache_stages)
+        if p.cache_format != BINARY16:
+            m.submodules.widen = widen = FloatConvert(source=BINARY16, target=p.cache_format)
+            m.d.comb += Value.cast(widen.a).eq(self.narrow)
+            wide = Value.cast(widen.result)
+        augend, addend = Signal(Augend), Signal(Addend)
+        m.d.sync += [augend.eq(self.augend), addend.eq(self.addend)]
+        # A choice is a bit each, and none is 0: no code has to be looked at. What comes out goes
+        # round again, so that a sum a stage is kept without a register of its own.
+        for operand, choice, sources in (
+            (add.a, augend, (self.result, self.word)),
+            (add.b, addend, (wide, self.other)),
+        ):
+            gates = (bit.replicate(len(wide)) for bit in Value.cast(choice))
+            parts = [gate & source for gate, source in zip(gates, sources, strict=True)]
+            m.d.comb += Value.cast(operand).eq(parts[0] | parts[1])
+        m.d.comb += self.result.eq(Value.cast(add.result))
+        return m
+
+
 class CacheLane(Unit):
     """``head_size + 2`` adders in the caches' format.
 
@@ -65,9 +121,9 @@ class CacheLane(Unit):
     Members
     -------
     augend : In(Augend)
-        To what is added.
+        To what is added in the next cycle.
     addend : In(Addend)
-        What is added.
+        What is added in the next cycle.
     word, other : In(word_layout)
         Words.
     product : In(ArrayLayout(16, head_size))
@@ -93,29 +149,19 @@ class CacheLane(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Widen, choose, add."""
+        """Give each adder its elements."""
         m = Module()
         p, size = self.parameters, self.parameters.vector.head_size
         # Vector and scalars are one word: all d + 2 columns are added in the same way.
         narrow = [*(self.product[index] for index in range(size)), *self.scalars]
         for index, code in enumerate(narrow):
-            m.submodules[f"add_{index}"] = add = FloatAdd(
-                number_format=p.cache_format, stages=p.cache_stages
-            )
-            wide: Any = code
-            if p.cache_format != BINARY16:
-                m.submodules[f"widen_{index}"] = widen = FloatConvert(
-                    source=BINARY16, target=p.cache_format
-                )
-                m.d.comb += Value.cast(widen.a).eq(code)
-                wide = Value.cast(widen.result)
-            # What comes out goes round again: so a sum a stage is kept without a register of its
-            # own.
-            kept = Mux(self.augend == Augend.RESULT, self.result[index], 0)
-            added = Mux(self.addend == Addend.OTHER, self.other[index], 0)
+            m.submodules[f"element_{index}"] = element = CacheElement(parameters=p)
             m.d.comb += [
-                Value.cast(add.a).eq(Mux(self.augend == Augend.WORD, self.word[index], kept)),
-                Value.cast(add.b).eq(Mux(self.addend == Addend.PRODUCT, wide, added)),
-                self.result[index].eq(Value.cast(add.result)),
+                element.augend.eq(self.augend),
+                element.addend.eq(self.addend),
+                element.narrow.eq(code),
+                element.word.eq(self.word[index]),
+                element.other.eq(self.other[index]),
+                self.result[index].eq(element.result),
             ]
         return m

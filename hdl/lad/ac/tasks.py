@@ -18,7 +18,8 @@ class Tasks:
     place : Signal
         Its cycles.
     slot, rotation : Signal
-        Which of the interleaved sums comes out of the adders, and how often all have been joined.
+        Which of the interleaved sums comes out of the adders in the next cycle, and how often all
+        have been joined.
     turn : Value
         What enters the vector units now meets the sum whose turn it is.
     transfer, last : Signal
@@ -56,7 +57,7 @@ def tasks(m: Module, unit: Any, loaded: Value, walks: Value, output: Value) -> T
         The head's output comes out of the first vector unit.
     """
     p = unit.parameters
-    sums, delay = p.cache_stages, p.vector.multiply_stages
+    sums, delay = p.cache_stages, p.product_latency
     place = Signal(range(p.columns + p.groups + sums + delay + 4))
     turn, rotation = Signal(range(sums)), Signal(range(sums + 3))
     transfer, last, begin_update, begins, done = (
@@ -115,11 +116,11 @@ def tasks(m: Module, unit: Any, loaded: Value, walks: Value, output: Value) -> T
 
 
 def _slots(m: Module, sums: int, delay: int) -> tuple[Signal, Signal]:
-    """Count the interleaved sums as they leave the adders, and as they will meet new products.
+    """Count the interleaved sums as they leave the adders next, and as they will meet new products.
 
     Both run freely, whatever the task: a sum's place in the adders never stops moving.
     """
-    slot, ahead = Signal(range(sums)), Signal(range(sums), init=delay % sums)
+    slot, ahead = Signal(range(sums), init=1 % sums), Signal(range(sums), init=delay % sums)
     for counter in (slot, ahead):
         m.d.sync += counter.eq(Mux(counter == sums - 1, 0, counter + 1))
     return slot, ahead
