@@ -99,7 +99,7 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="updates modes by exact scores of active positions, and gives the corrections",
         source="Section IV-B (4), Figure 5",
-        latency="32 cycles from a key to its coefficients (paper)",
+        latency="34 cycles from a key to its coefficients (paper)",
         throughput="two active positions a cycle, and a cycle a step",
         unit=ModeDiscrepancyModule,
         presets={

@@ -27,7 +27,7 @@ class ModeDiscrepancyModule(Unit):
     The vector units do not wait; a score takes a place in a FIFO that was kept for it. What is
     known of a position waits in a memory until its score is there.
 
-    **Latency** ``scalar_latency + 2 * add_stages + multiply_stages + 3`` cycles from a key to its
+    **Latency** ``scalar_latency + 2 * add_stages + multiply_stages + 5`` cycles from a key to its
     coefficients. **Throughput** `lanes` positions a cycle, and a cycle a step for its query.
 
     **Numerics** FP16: ``s = <query, key>`` as the vector unit adds, ``x = s - maximum``,
@@ -141,8 +141,8 @@ class ModeDiscrepancyModule(Unit):
             sides.ready.eq(scores.valid & move),
         ]
         # Updates leave as soon as the mode is known, coefficients two operators later.
-        early = p.add_stages + 2
-        late = early - 1 + p.add_stages + p.multiply_stages
+        early = p.add_stages + 3
+        late = early + p.add_stages + p.multiply_stages
         flags = Signal(StructLayout({"present": p.lanes, "last": 1}))
         m.d.comb += [
             flags.present.eq(sides.payload.present),
@@ -156,11 +156,13 @@ class ModeDiscrepancyModule(Unit):
                 output.payload.present.eq(marked[cycle].present),
                 output.payload.last.eq(marked[cycle].last),
             ]
+        # Operands come out of registers, for the FIFOs may just have been empty.
+        maximum = delay_line(m, sides.payload.maximum, 1, name="maximum", enable=move)[-1]
         for lane in range(p.lanes):
             mark = sides.payload.marks[lane]
             # Each lane is a pipeline of its own: positions of a transfer never meet.
             update, interval, mode = self._update(
-                m, lane, move, scores.payload[lane], sides.payload.maximum, mark
+                m, lane, move, scores.payload[lane], maximum, mark
             )
             m.d.comb += updates.payload.lanes[lane].eq(update)
             score = delay_line(
@@ -174,16 +176,20 @@ class ModeDiscrepancyModule(Unit):
     def _update(
         self, m: Module, lane: int, move: Value, score: Value, maximum: Value, mark: Any
     ) -> tuple[Any, Value, Value]:
-        """Return a lane's position behind the step, and a cycle before, its interval and mode."""
+        """Return a lane's position behind the step, and a cycle before, its interval and mode.
+
+        The maximum is a cycle later than the score and the mark.
+        """
         p = self.parameters
         m.submodules[f"subtract_{lane}"] = subtract = FloatAdd(
             subtractor=True, stages=p.add_stages, enable=True
         )
         m.submodules[f"update_{lane}"] = update = ModeUpdate(parameters=p)
         # The mark is as late as the difference that it belongs to.
-        waited = delay_line(m, mark, p.add_stages, name=f"mark_{lane}", enable=move)[-1]
+        waited = delay_line(m, mark, 1 + p.add_stages, name=f"mark_{lane}", enable=move)[-1]
+        minuend = delay_line(m, score, 1, name=f"minuend_{lane}", enable=move)[-1]
         m.d.comb += [
-            Value.cast(subtract.a).eq(score),
+            Value.cast(subtract.a).eq(minuend),
             Value.cast(subtract.b).eq(maximum),
             subtract.subtract.eq(1),
             subtract.enable.eq(move),
@@ -207,9 +213,11 @@ class ModeDiscrepancyModule(Unit):
             m.submodules[f"{name}_{lane}"] = difference = FloatAdd(
                 subtractor=True, stages=p.add_stages, enable=True
             )
+            entries = Cat(line_entry(codes, interval), line_entry(codes, mode))
+            looked_up = delay_line(m, entries, 1, name=f"{name}_of_{lane}", enable=move)[-1]
             m.d.comb += [
-                Value.cast(difference.a).eq(line_entry(codes, interval)),
-                Value.cast(difference.b).eq(line_entry(codes, mode)),
+                Value.cast(difference.a).eq(looked_up[:16]),
+                Value.cast(difference.b).eq(looked_up[16:]),
                 difference.subtract.eq(1),
                 difference.enable.eq(move),
             ]

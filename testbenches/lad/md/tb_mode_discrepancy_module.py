@@ -218,7 +218,7 @@ async def latency(dut: Any) -> None:
     bench = MdBench(dut, "latency")
     p = bench.p
     cycles = await bench.run(real_steps(p, 1, 1))
-    expected = p.vector.scalar_latency + 2 * p.add_stages + p.multiply_stages + 3
+    expected = p.vector.scalar_latency + 2 * p.add_stages + p.multiply_stages + 5
     bench.bench.compare("cycles", np.array([expected]), np.array([cycles]))
 
 
