@@ -317,13 +317,18 @@ class SpecialFunctionModule(Unit):
         for lane in range(p.vector.head_size):
             m.submodules[f"add_{lane}"] = add = FloatAdd(stages=p.add_stages)
             addend = Mux(centre, negated, self.addends.payload.values[lane])
+            # The pass chooses for all lanes: sums begin a cycle later.
+            terms = Cat(
+                Mux(sine, first_product[lane], item[lane]), Mux(sine, port.o_vec[lane], addend)
+            )
+            held = delay_line(m, terms, 1, name=f"terms_{lane}")[-1]
             m.d.comb += [
-                Value.cast(add.a).eq(Mux(sine, first_product[lane], item[lane])),
-                Value.cast(add.b).eq(Mux(sine, port.o_vec[lane], addend)),
+                Value.cast(add.a).eq(held[:16]),
+                Value.cast(add.b).eq(held[16:]),
                 sums[lane].eq(Value.cast(add.result)),
             ]
         begins = Mux(sine, port.o_vec_valid, now.shown & now.any(("CENTRE", "BIAS")))
-        summed = delay_line(m, begins, p.add_stages, name="summed", reset=True)[-1]
+        summed = delay_line(m, begins, 1 + p.add_stages, name="summed", reset=True)[-1]
         return sums, summed
 
 
