@@ -170,7 +170,8 @@ class LadTile(Unit):
         connect_streams(m, scores.keys, eas.keys)
         connect_streams(m, eas.scores, apid.groups)
         # Stage 4 to stage 6; what is regrouped on its way waits in the collectors.
-        connect_streams(m, apid.positions, actives.positions)
+        # The union compares a position as soon as it is there: it comes out of a register.
+        connect_registered(m, apid.positions, actives.positions)
         connect_streams(m, actives.counter_requests, self.counter_requests)
         connect_streams(m, self.tallies, actives.tallies)
         connect_streams(m, actives.active, md.active)
@@ -185,7 +186,7 @@ class LadTile(Unit):
         connect_streams(m, collect.groups, ac.coefficients)
 
         ends = {
-            "positions": self._last(apid.positions),
+            "positions": self._last(actives.positions),
             "centres": self._centres(m, slots, eas.centres),
             "outputs": self._outputs(m, slots, ac.outputs),
             "columns": self._columns(m, slots, ac.updated),
@@ -295,10 +296,13 @@ class LadTile(Unit):
         # A subtraction begins with the maximum: it comes out of a register.
         connect_registered(m, headers.sink, m.submodules.apid.steps)
         sinks = [headers.source, *maxima]
+        # Whether there is room for scores decides in the same cycle whether a maximum comes.
+        found = stream.Signature(self.parameters.apid.step_layout).create(path=("found",))
+        connect_registered(m, eas.headers, found)
         # All who need the maximum take it in the same cycle, each into a place of its own.
-        m.d.comb += eas.headers.ready.eq(fork_handshake(m, eas.headers.valid, sinks))
-        m.d.comb += headers.source.payload.eq(eas.headers.payload)
-        m.d.comb += [one.payload.maximum.eq(eas.headers.payload.maximum) for one in maxima]
+        m.d.comb += found.ready.eq(fork_handshake(m, found.valid, sinks))
+        m.d.comb += headers.source.payload.eq(found.payload)
+        m.d.comb += [one.payload.maximum.eq(found.payload.maximum) for one in maxima]
 
     def _centres(self, m: Module, slots: Any, found: Any) -> Value:
         """Name the head of a new position's centre; return when it leaves."""
