@@ -177,6 +177,11 @@ class P3llmParameters(Parameters):
         return min(self.batch, self.channel.unit.pumps)
 
     @property
+    def scalars(self) -> int:
+        """Query heads that are under way: two pairs in each pseudo-channel."""
+        return 4 * self.pseudo_channels
+
+    @property
     def chunk(self) -> int:
         """Probabilities that an input register holds."""
         return LANES * self.channel.unit.steps

@@ -10,9 +10,9 @@ import pytest
 from golden.p3llm.dram_image import layer_image
 from golden.p3llm.npu.block_fixed import block_fixed
 from hdl.p3llm.control.program import Program
+from hdl.p3llm.npu.epsilon import EPSILON, epsilon_steps
 from hdl.p3llm.npu.npu_instructions import NpuOperation
 from hdl.p3llm.npu.places import Places
-from hdl.p3llm.npu.ways import EPSILON, epsilon_steps
 from hdl.p3llm.parameters import POSITION_BITS, P3llmParameters
 from hdl.p3llm.pim.operand_decoder import Mode
 from hdl.p3llm.presets import PRESETS

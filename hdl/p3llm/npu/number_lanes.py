@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
@@ -22,6 +23,11 @@ FIXED_FRACTION = 10
 """Fraction bits of scores and of what SiLU takes and gives."""
 
 ADD_STAGES = 3
+
+
+def score_factor(head_size: int) -> int:
+    """Return what makes a score in base 2 of a dot product over a head: binary32's code."""
+    return int(np.float32(np.log2(np.e) / np.sqrt(head_size)).view(np.uint32))
 
 
 def _streams(given: dict[str, Any], values: data.ArrayLayout) -> dict[str, Any]:

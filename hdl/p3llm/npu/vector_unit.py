@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import numpy as np
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
@@ -19,7 +18,7 @@ from hdl.nonlinear.softmax import Softmax
 from hdl.p3llm.npu.block_fixed import BlockFixed, BlockFixedParameters
 from hdl.p3llm.npu.largest_sum import LargestSum
 from hdl.p3llm.npu.npu_instructions import ADDRESS_BITS, NPU_INSTRUCTION, NpuOperation
-from hdl.p3llm.npu.number_lanes import FixedLanes, HalfLanes, SingleLanes
+from hdl.p3llm.npu.number_lanes import FixedLanes, HalfLanes, SingleLanes, score_factor
 from hdl.p3llm.npu.places import Places
 from hdl.p3llm.npu.result_scaler import SUM_BITS, ResultScaler, ResultScalerParameters
 from hdl.p3llm.npu.slice_reader import SliceReader
@@ -105,6 +104,12 @@ class VectorUnit(Unit):
         By `P3llmParameters`.
     """
 
+    ways = Ways
+    reads_numbers: tuple[NpuOperation, ...] = READS_NUMBERS
+    # Whose results are those of the scaler, or of a sum with them.
+    stores_scaled: tuple[NpuOperation, ...] = (NpuOperation.SCALE, NpuOperation.HEAD)
+    stores_added: tuple[NpuOperation, ...] = (NpuOperation.RESIDUAL,)
+
     def __init__(self, *, parameters: P3llmParameters) -> None:
         self.parameters = p = parameters
         self.places = places = Places(p)
@@ -175,7 +180,7 @@ class VectorUnit(Unit):
         self._readers(m)
         self._stores(m, stores, finished)
         self._scalars(m)
-        ways = Ways(m, self, stores, finished, fetching, running)
+        ways = self.ways(m, self, stores, finished, fetching, running)
         with m.Switch(self.held.operation):
             for operation, way in ways.table.items():
                 with m.Case(operation):
@@ -234,7 +239,7 @@ class VectorUnit(Unit):
                     m.next = "IDLE"
         m.d.comb += [
             factors.count.eq(count),
-            self.number_reader.start.eq(starts & self._is_any(READS_NUMBERS)),
+            self.number_reader.start.eq(starts & self._is_any(self.reads_numbers)),
             self.number_reader.first.eq(held.source),
             self.number_reader.count.eq(count),
             self.sum_reader.start.eq(starts & self._is_any(self.reads_sums)),
@@ -313,12 +318,12 @@ class VectorUnit(Unit):
                     values.eq(self.states_in.payload["values"]),
                     last.eq(self.states_in.payload.last),
                 ]
-            with m.Case(NpuOperation.RESIDUAL):
+            with m.Case(*self.stores_added):
                 m.d.comb += [
                     values.eq(self.single.results.payload["values"]),
                     last.eq(self.single.results.payload.last),
                 ]
-            with m.Case(NpuOperation.SCALE, NpuOperation.HEAD):
+            with m.Case(*self.stores_scaled):
                 m.d.comb += last.eq(self.scaler.results.payload.last)
             with m.Case(NpuOperation.SCORES):
                 m.d.comb += last.eq(self.probability.results.payload.last)
@@ -368,14 +373,23 @@ class VectorUnit(Unit):
                 inputs.write_data.eq(codes.replicate(p.word // p.lanes)),
             ]
 
+    @property
+    def scalar(self) -> Value:
+        """Which of the query heads under way the operation is of."""
+        held, bits = self.held, self.parameters.channel_bits
+        return Cat(held.scalar, held.head[:bits]) if bits else held.scalar
+
+    def _common(self, factor: Value) -> Value:
+        """Return the factor of all that is scaled, in FP16."""
+        return factor
+
     def _scalars(self, m: Module) -> None:
         """Keep the inputs' scales and the values' largest; make the factor of all sums."""
         p, held = self.parameters, self.held
         # Two pairs of heads may be under way in each pseudo-channel, with a scale a head.
-        count = 4 * p.pseudo_channels
-        scales = Array(Signal(16, name=f"scale_{i}") for i in range(count))
-        largest = Array(Signal(16, name=f"largest_{i}") for i in range(count))
-        scalar = Cat(held.scalar, held.head[: p.channel_bits]) if p.channel_bits else held.scalar
+        scales = Array(Signal(16, name=f"scale_{i}") for i in range(p.scalars))
+        largest = Array(Signal(16, name=f"largest_{i}") for i in range(p.scalars))
+        scalar = self.scalar
         with m.If(self.e4m3.results.valid):
             m.d.sync += scales[scalar].eq(self.e4m3.results.payload.scale)
         with m.If(self.scaling.results.valid):
@@ -385,14 +399,13 @@ class VectorUnit(Unit):
         of_scores = held.operation == NpuOperation.SCORES
         of_head = held.operation == NpuOperation.HEAD
         # A score is in base 2.
-        constant = np.float32(np.log2(np.e) / np.sqrt(p.head_size)).view(np.uint32)
         m.submodules.widen = widen = FloatConvert(source=BINARY16, target=BINARY32)
         m.submodules.common = common = FloatMultiply(number_format=BINARY32, stages=1)
         fractions = {mode: FRACTION_BITS[mode] for mode in Mode}
         m.d.comb += [
-            widen.a.eq(Mux(of_head, largest[scalar], scales[scalar])),
+            widen.a.eq(self._common(Mux(of_head, largest[scalar], scales[scalar]))),
             common.a.eq(widen.result),
-            common.b.eq(Mux(of_scores, int(constant), BINARY32.one)),
+            common.b.eq(Mux(of_scores, score_factor(p.head_size), BINARY32.one)),
             self.scaler.common.eq(common.result),
             self.scaler.point.eq(
                 Mux(

@@ -9,25 +9,14 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from hdl.arith.float_format import BINARY16
 from hdl.nonlinear.activation_functions import Function
 from hdl.nonlinear.row_norm import EPSILON_BITS
+from hdl.p3llm.npu.epsilon import epsilon_steps
 from hdl.p3llm.npu.npu_instructions import NpuOperation
 from hdl.p3llm.npu.number_lanes import FIXED_FRACTION
 from hdl.p3llm.quantisers.key_smoothing import Operation as Smoothing
 from hdl.stream.connect import join_handshake
 
-EPSILON = 1e-5
-"""Of the norms, as the models have it."""
-
 PROBABILITY_FRACTION = 16
 """Fraction bits of what the softmax gives."""
-
-
-def epsilon_steps(width: int) -> dict[int, int]:
-    """Return ``width * epsilon`` in squared steps of a row, by the row's binary point.
-
-    Below the points that are listed it is 0, above them all ones.
-    """
-    steps = {point: round(width * EPSILON * 4.0**point) for point in range(-10, 40)}
-    return {point: value for point, value in steps.items() if 0 < value < 1 << EPSILON_BITS}
 
 
 @dataclass(frozen=True)
@@ -355,19 +344,27 @@ class Ways:
         self._halved(single.results, single.results.payload["values"])
         self._quantised(self.unit.half.results)
 
+    def _there(self, index: Value) -> list[Value]:
+        """Return which tokens of a slice are there."""
+        lanes = self.unit.parameters.lanes
+        return [index * lanes + i <= self.unit.position for i in range(lanes)]
+
+    def _weighed(self, index: Value) -> list[Value]:
+        """Return which tokens of a slice have values that the units multiply."""
+        return self._there(index)
+
+    def _met(self) -> Value:
+        """Return a slice of scores of keys that the units met."""
+        return self.unit.scaler.results.payload["values"]
+
     def scores(self) -> None:
         """Make scores, probabilities, and inputs with the values' scales in them."""
         p, factors = self.unit.parameters, self.unit.factor_reader.slices
         self._scaled()
-
-        def kept(index: Value) -> list[Value]:
-            """Return which tokens of a slice are there."""
-            return [index * p.lanes + i <= self.unit.position for i in range(p.lanes)]
-
         # First the scales alone, of tokens that are there: the buffer finds the largest.
         scales = self.unit.scaling.scales
         with self.m.If(self.fetching):
-            keep = kept(factors.payload.index)
+            keep = self._weighed(factors.payload.index)
             link(self.m, factors, scales, last=factors.payload.last)
             self.m.d.comb += [
                 scales.payload["values"][i].eq(
@@ -379,7 +376,7 @@ class Ways:
             self.m,
             self.unit.scaler.results,
             self.unit.fixed.slices,
-            values=self.unit.scaler.results.payload["values"],
+            values=self._met(),
             last=self.unit.scaler.results.payload.last,
         )
         index = Signal.like(factors.payload.index)
@@ -389,7 +386,7 @@ class Ways:
             fixed,
             scores,
             values=fixed.payload["values"],
-            keep=Cat(kept(index)),
+            keep=Cat(self._there(index)),
             last=fixed.payload.last,
         )
         # Scores come in order; their number says whether their tokens are there.
