@@ -1,0 +1,38 @@
+"""The newest token's own score and its own share of what a head gives: the model."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.arith.float_tree import float_tree
+from golden.arith.float_values import values
+from hdl.arith.float_format import BINARY32
+from hdl.p3llm.parameters import P3llmParameters
+
+Halves = NDArray[np.uint16]
+Singles = NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class Newest:
+    """Keys behind the rotary embedding, and values: FP16, shape (kv_heads, ..., head_size)."""
+
+    keys: Halves
+    values: Halves
+
+
+def newest_score(queries: Halves, keys: Halves, p: P3llmParameters) -> Singles:
+    """Return scores in base 2, float32: of the last axis' dot products in FP16.
+
+    Products are exact; each slice of `lanes` is added in pairs, then the slices' sums are.
+    """
+    products = (values(queries) * values(keys)).astype(np.float32).view(np.uint32)
+    slices = products.reshape(*products.shape[:-1], -1, p.lanes)
+    total = float_tree(BINARY32, float_tree(BINARY32, slices)).astype(np.uint32).view(np.float32)
+    return total * np.float32(np.log2(np.e) / np.sqrt(p.head_size))
+
+
+def newest_share(shares: Halves, vectors: Halves) -> Singles:
+    """Return values times their tokens' probabilities, both in FP16: exact in float32."""
+    return (values(shares)[..., np.newaxis] * values(vectors)).astype(np.float32)

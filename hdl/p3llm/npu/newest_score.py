@@ -1,0 +1,103 @@
+"""A query times the newest token's key, both in FP16: the score that is never quantised."""
+
+from typing import Any
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import data
+from amaranth.lib.wiring import In, Out
+
+from hdl.arith.delay_line import delay_line
+from hdl.arith.float_format import BINARY32
+from hdl.arith.float_multiply import FloatMultiply
+from hdl.arith.float_tree import FloatTree
+from hdl.arith.float_widening_multiply import FloatWideningMultiply
+from hdl.p3llm.npu.number_lanes import ADD_STAGES, score_factor
+from hdl.p3llm.parameters import P3llmParameters
+from hdl.unit import Unit
+
+
+class NewestScore(Unit):
+    """Dot products over a head, times ``log2(e) / sqrt(head_size)``: a score in base 2.
+
+    **Latency** a cycle for the products, three for each level of both trees, one between them,
+    three for the constant. **Throughput** a slice a cycle. **Numerics** products of FP16 are exact
+    in binary32. Those of a slice are added in adjacent pairs, level by level, then the slices'
+    sums likewise; each addition and the product with the constant in binary32 are rounded to
+    nearest, ties to even.
+
+    Parameters
+    ----------
+    parameters : P3llmParameters
+        Dimensions.
+
+    Members
+    -------
+    query, key : In(array)
+        A slice of each, in FP16.
+    strobe : In(1)
+        They count.
+    last : In(1)
+        They are the head's last ones.
+    scalar : In
+        Whose score it is.
+    score : Out(32)
+        The score in binary32.
+    scored : Out
+        `valid` with a score, and its `scalar`.
+    """
+
+    def __init__(self, *, parameters: P3llmParameters) -> None:
+        self.parameters = p = parameters
+        halves = data.ArrayLayout(16, p.lanes)
+        scalar = range(p.scalars)
+        super().__init__(
+            {
+                "query": In(halves),
+                "key": In(halves),
+                "strobe": In(1),
+                "last": In(1),
+                "scalar": In(scalar),
+                "score": Out(BINARY32.layout),
+                "scored": Out(data.StructLayout({"valid": 1, "scalar": scalar})),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Multiply, add within slices, gather their sums, add these, multiply by the constant."""
+        m, p = Module(), self.parameters
+        count = p.head_size // p.lanes
+        in_slice, slices = (
+            FloatTree(
+                number_format=BINARY32,
+                terms=terms,
+                stages=ADD_STAGES * (terms - 1).bit_length(),
+            )
+            for terms in (p.lanes, count)
+        )
+        m.submodules.in_slice, m.submodules.slices = in_slice, slices
+        for i in range(p.lanes):
+            m.submodules[f"product_{i}"] = product = FloatWideningMultiply(stages=1)
+            m.d.comb += [
+                product.a.eq(self.query[i]),
+                product.b.eq(self.key[i]),
+                in_slice.terms[i].eq(product.result),
+            ]
+        m.submodules.score = score = FloatMultiply(number_format=BINARY32, stages=ADD_STAGES)
+        # A head's slices stand side by side when its last one has come.
+        summed = delay_line(m, self.strobe, 1 + in_slice.stages, name="summed", reset=True)[-1]
+        for number, term in enumerate(slices.terms):
+            gathered = Signal(BINARY32.layout, name=f"slice_{number}", reset_less=True)
+            following = slices.terms[number + 1] if number + 1 < count else in_slice.result
+            with m.If(summed):
+                m.d.sync += gathered.eq(following)
+            m.d.comb += term.eq(gathered)
+        m.d.comb += [
+            score.a.eq(slices.result),
+            score.b.eq(score_factor(p.head_size)),
+            self.score.eq(score.result),
+        ]
+        latency = 1 + in_slice.stages + 1 + slices.stages + score.stages
+        ends = delay_line(m, self.strobe & self.last, latency, name="ends", reset=True)[-1]
+        scalar = delay_line(m, self.scalar, latency, name="scalar")[-1]
+        m.d.comb += [self.scored.valid.eq(ends), self.scored.scalar.eq(scalar)]
+        return m
