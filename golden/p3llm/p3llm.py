@@ -22,6 +22,7 @@ from golden.nonlinear.row_norm import quantise_weights
 from golden.nonlinear.softmax import softmax
 from golden.p3llm.dram_layout import LANES, pack_columns, unpack_columns
 from golden.p3llm.npu.block_fixed import block_fixed
+from golden.p3llm.npu.newest_score import Newest, newest_score, newest_share
 from golden.p3llm.pim.operand_decoder import real
 from golden.p3llm.pim.pim_processing_element import dot_products
 from golden.p3llm.quantisers.e4m3_quantiser import e4m3_quantiser
@@ -254,8 +255,9 @@ def decode(
 
     projected = weights.qkv.product(here).reshape(-1, p.head_size)
     keys, vectors, queries = np.split(projected, [p.kv_heads, 2 * p.kv_heads])
-    cache = cache.appended(rotated(keys, position, p), codes(vectors))
-    attended = attention(rotated(queries, position, p), cache, p)
+    newest = Newest(rotated(keys, position, p), codes(vectors))
+    cache = cache.appended(newest.keys, newest.values)
+    attended = attention(rotated(queries, position, p), cache, newest if p.residual else None, p)
     state = state + weights.output.product(codes(attended.reshape(-1)))
     here = normed(state, weights.norms[1], p)
     gate, up = np.split(weights.gate_up.product(here), 2)
@@ -283,8 +285,11 @@ def rotated(heads: Singles, position: int | NDArray[np.int64], p: P3llmParameter
     return codes(np.ldexp(turned.astype(np.float64), -point[:, np.newaxis]))
 
 
-def attention(queries: Halves, cache: Cache, p: P3llmParameters) -> Singles:
-    """Return the heads' outputs, float32, shape (heads, head_size)."""
+def attention(queries: Halves, cache: Cache, newest: Newest | None, p: P3llmParameters) -> Singles:
+    """Return the heads' outputs, float32, shape (heads, head_size).
+
+    Of `newest`, the cache's last token, nothing of the cache takes part.
+    """
     group = p.heads // p.kv_heads
     results = []
     for head, query in enumerate(queries):
@@ -298,8 +303,10 @@ def attention(queries: Halves, cache: Cache, p: P3llmParameters) -> Singles:
             keys,
             cache.key_zeros[kv][:, np.newaxis],
         )
-        shares = shared(real(Mode.QK, sums), scale, cache.key_scales[kv], p)
-        fused, largest = value_scaling(cache.value_scales[kv], shares)
+        own = None if newest is None else newest_score(query, newest.keys[kv], p)
+        shares = shared(real(Mode.QK, sums), scale, cache.key_scales[kv], own, p)
+        others = np.arange(tokens) < tokens - (newest is not None)
+        fused, largest = value_scaling(np.where(others, cache.value_scales[kv], 0), shares)
         inputs = probability_quantiser(fused, p.probabilities)
         vectors = unpack_columns(
             pack_columns(cache.values[kv].T), outputs=p.head_size, terms=tokens
@@ -311,12 +318,21 @@ def attention(queries: Halves, cache: Cache, p: P3llmParameters) -> Singles:
             cache.value_zeros[kv],
         )
         single = real(Mode.PV, sums).astype(np.float32)
-        results.append(single * values(largest).astype(np.float32))
+        result = single * values(largest).astype(np.float32)
+        if newest is not None:
+            result = result + newest_share(shares[-1], newest.values[kv])
+        results.append(result)
     return np.stack(results)
 
 
-def shared(sums: NDArray[np.float64], scale: Halves, scales: Halves, p: P3llmParameters) -> Halves:
-    """Return probabilities of scores, in FP16.
+def shared(
+    sums: NDArray[np.float64],
+    scale: Halves,
+    scales: Halves,
+    own: Singles | None,
+    p: P3llmParameters,
+) -> Halves:
+    """Return probabilities of scores, in FP16; the last token's score may be its `own`.
 
     A score is in base 2: its query's scale times ``log2(e) / sqrt(size)``, times the token's, times
     the sum, in this order. Tokens that fill the last slice do not take part.
@@ -324,6 +340,8 @@ def shared(sums: NDArray[np.float64], scale: Halves, scales: Halves, p: P3llmPar
     constant = np.float32(np.log2(np.e) / np.sqrt(p.head_size))
     factor = values(scale).astype(np.float32) * constant
     scores = sums.astype(np.float32) * (values(scales).astype(np.float32) * factor)
+    if own is not None:
+        scores[-1] = own
     raw = float_to_fixed(scores, FRACTION)
     # The last slice may be a column of values, four tokens, or more.
     beyond = -len(raw) % max(p.lanes, LANES)

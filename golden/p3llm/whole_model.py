@@ -18,6 +18,7 @@ from golden.arith.float_values import codes, values
 from golden.llm.language_model import LanguageModel
 from golden.nonlinear.softmax import softmax
 from golden.p3llm.dram_layout import unpack_columns
+from golden.p3llm.npu.newest_score import Newest, newest_score, newest_share
 from golden.p3llm.p3llm import (
     FRACTION,
     Cache,
@@ -108,7 +109,8 @@ def quantised_model(
         keys, vectors, queries = layer.projected(states, positions)
         factors.append(smoothing_factors(keys))
         cache = Cache.empty(factors[-1]).extended(keys, vectors)
-        states = layer.behind(states, layer.attended(queries, cache, positions))
+        attended = layer.attended(queries, cache, Newest(keys, vectors), positions)
+        states = layer.behind(states, attended)
     report(model.shape.layers)
     norm, scale = _fitting_norm(model.tensor(None, "final_norm"), p)
     vocabulary = Vocabulary.quantised(norm, model.tensor(None, "projection") * scale, p)
@@ -216,25 +218,36 @@ class FastLayer:
 
         return turned(keys), codes(vectors), turned(queries)
 
-    def attended(self, queries: Halves, cache: Cache, positions: NDArray[np.int64]) -> Halves:
-        """Return what the heads give, FP16 [tokens, heads * size]; the cache has these tokens."""
-        p = self.p
+    def attended(
+        self, queries: Halves, cache: Cache, newest: Newest, positions: NDArray[np.int64]
+    ) -> Halves:
+        """Return what the heads give, FP16 [tokens, heads * size].
+
+        The cache has these tokens; they are the `newest` in their own steps, if there are such.
+        """
+        p, block = self.p, np.arange(len(positions))
         tokens, filled = cache.keys.shape[1], -(-cache.keys.shape[1] // p.lanes) * p.lanes
         # Each token attends to itself and those before; what fills the last slice never counts.
         keep = np.arange(filled) <= positions[:, np.newaxis]
+        others = np.arange(tokens) < positions[:, np.newaxis] + (not p.residual)
         outputs = []
         for head, query in enumerate(queries):
             kv = head // p.members
             inputs, scales = e4m3_quantiser(fused_queries(query, cache.factors[kv, 0]))
             sums = e4m3_integers(inputs) @ _operands(cache.keys[kv], cache.key_zeros[kv]).T
-            shares = rows_shared(real(Mode.QK, sums), scales, cache.key_scales[kv], keep, p)
-            own = np.where(keep[:, :tokens], cache.value_scales[kv], 0).astype(np.uint16)
+            scores = rows_scores(real(Mode.QK, sums), scales, cache.key_scales[kv], p)
+            if p.residual:
+                scores[block, positions] = newest_score(query, newest.keys[kv], p)
+            shares = rows_shared(scores, keep, p)
+            own = np.where(others, cache.value_scales[kv], 0).astype(np.uint16)
             fused, largest = value_scaling(own, shares[:, :tokens])
             significand, shift = fp8_s0e4m4.operand(probability_quantiser(fused, p.probabilities))
             weights = np.ldexp(significand.astype(np.float64), shift)
             sums = weights @ _operands(cache.values[kv], cache.value_zeros[kv])
             single = real(Mode.PV, sums).astype(np.float32)
             outputs.append(single * values(largest).astype(np.float32))
+            if p.residual:
+                outputs[-1] += newest_share(shares[block, positions], newest.values[kv])
         return codes(np.stack(outputs, axis=1).reshape(len(positions), -1))
 
     def behind(self, states: Singles, attended: Halves) -> Singles:
@@ -255,13 +268,16 @@ def rows_normed(states: Singles, weight: NDArray[np.floating], p: P3llmParameter
     return np.stack([normed(state, weight, p) for state in states])
 
 
-def rows_shared(
-    sums: Reals, scales: Halves, of_tokens: Halves, keep: NDArray[np.bool_], p: P3llmParameters
-) -> Halves:
-    """Return probabilities of rows of scores, in FP16; see `golden.p3llm.p3llm.shared`."""
+def rows_scores(sums: Reals, scales: Halves, of_tokens: Halves, p: P3llmParameters) -> Singles:
+    """Return rows of scores, float32; see `golden.p3llm.p3llm.shared`."""
     constant = np.float32(np.log2(np.e) / np.sqrt(p.head_size))
     factors = values(scales).astype(np.float32) * constant
-    scores = sums.astype(np.float32) * (values(of_tokens).astype(np.float32) * factors)
+    beside = values(of_tokens).astype(np.float32) * factors
+    return np.multiply(sums.astype(np.float32), beside, dtype=np.float32)
+
+
+def rows_shared(scores: Singles, keep: NDArray[np.bool_], p: P3llmParameters) -> Halves:
+    """Return probabilities of rows of scores, in FP16."""
     beyond = keep.shape[1] - scores.shape[1]
     raw = np.pad(float_to_fixed(scores, FRACTION), [(0, 0), (0, beyond)])
     shares = softmax(raw, keep, p.softmax)
@@ -329,7 +345,8 @@ class WholeModel:
         for number, layer in enumerate(self._layers):
             keys, vectors, queries = layer.projected(states, positions)
             cache = self.caches[number] = self.caches[number].extended(keys, vectors)
-            states = layer.behind(states, layer.attended(queries, cache, positions))
+            attended = layer.attended(queries, cache, Newest(keys, vectors), positions)
+            states = layer.behind(states, attended)
             behind.append(states)
         sums = None
         if predict:

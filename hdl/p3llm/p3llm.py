@@ -17,6 +17,7 @@ from hdl.p3llm.control.memory_instructions import MEMORY_INSTRUCTION, MemoryOper
 from hdl.p3llm.control.product_sequencer import ProductSequencer
 from hdl.p3llm.control.program import Program
 from hdl.p3llm.control.round_sequencer import RoundSequencer
+from hdl.p3llm.npu.newest_vectors import NewestVectorUnit
 from hdl.p3llm.npu.sum_accumulator import SumAccumulator
 from hdl.p3llm.npu.total_collector import TotalCollector
 from hdl.p3llm.npu.vector_unit import VectorUnit
@@ -84,7 +85,7 @@ class P3llm(Unit):
         self.appends = AppendSequencer(parameters=p)
         accumulator = TotalCollector if scales else SumAccumulator
         self.accumulator = [accumulator(parameters=p) for _ in channels]
-        self.vectors = VectorUnit(parameters=p)
+        self.vectors = (NewestVectorUnit if p.residual else VectorUnit)(parameters=p)
         program = Program(p)
         sides = zip(program.encoded, program.layouts, program.layer_lines, strict=True)
         self.memory_lines, self.npu_lines = (

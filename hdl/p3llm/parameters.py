@@ -17,7 +17,7 @@ from hdl.p3llm.quantisers.int4_quantiser import Int4QuantiserParameters
 from hdl.p3llm.quantisers.key_smoothing import KeySmoothingParameters
 from hdl.p3llm.quantisers.probability_quantiser import ProbabilityQuantiserParameters
 from hdl.p3llm.quantisers.value_scaling import ValueScalingParameters
-from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, require
+from hdl.parameters import Parameters, PowerOfTwo, Range, option, parameter_object, require
 
 POSITION_BITS = 1 + ROW_BITS + COLUMN_BITS
 """Bits of a position: parity, row and column, of all units at once."""
@@ -59,6 +59,8 @@ class P3llmParameters(Parameters):
         Requests whose tokens a step takes through a layer; each has keys and values of its own.
     lanes : int
         Elements a cycle of the NPU: ``elements`` of a unit or half of them.
+    residual : bool
+        Whether a token meets its own key and value as FP16, not as they stand in the banks.
 
     Raises
     ------
@@ -80,6 +82,7 @@ class P3llmParameters(Parameters):
     vocabulary: Annotated[int, Range(0, 262_144, "tokens")] = 0
     batch: Annotated[int, Range(1, 8, "requests")] = 1
     lanes: Annotated[int, PowerOfTwo(1, 64, "elements")] = 16
+    residual: bool = option(default=False)
 
     def __post_init__(self) -> None:
         """Check every rule."""

@@ -37,6 +37,8 @@ PRESETS = {
         channel=replace(TINY.channel, unit=replace(TINY.channel.unit, group_scaling=True)),
         batch=2,
     ),
+    # The newest token's key and value are FP16 in its own step.
+    "tiny_residual": replace(TINY, residual=True),
     "smollm2": P3llmParameters(),
     "paper": P3llmParameters(
         width=4096,

@@ -107,6 +107,30 @@ def test_the_program_reads_each_matrix_once_for_two_requests(preset: str, batch:
     assert max(program.counts) < 1 << program.bits
 
 
+@pytest.mark.parametrize("batch", [1, 2, 3])
+@pytest.mark.parametrize("channels", [1, 2, 4])
+def test_queries_meet_the_newest_key_of_their_head(channels: int, batch: int) -> None:
+    """The last one that was written where they read, by an operation before theirs."""
+    p = replace(PRESETS["tiny_residual"], pseudo_channels=channels, batch=batch)
+    kept: dict[int, tuple[int, int]] = {}
+    queries, weighed = 0, []
+    for line in Program(p).npu:
+        given, mine = line.instruction, (line.request, line.instruction.get("head", 0))
+        if given["operation"] is NpuOperation.KEY:
+            kept[given["target"]] = mine
+        elif given["operation"] is NpuOperation.QUERY:
+            assert kept[given["factors"]] == mine
+            queries += 1
+        elif given["operation"] is NpuOperation.WEIGH:
+            weighed.append(given["target"])
+        elif given["operation"] is NpuOperation.HEAD:
+            # A head's sums are added to its own share, which is there.
+            assert given["source"] == given["target"] and given["target"] in weighed
+            weighed.remove(given["target"])
+    assert queries == batch * p.heads and not weighed
+    assert len(kept) == min(channels, p.kv_heads)
+
+
 @pytest.mark.parametrize("batch", [2, 3, 8])
 def test_requests_have_places_that_do_not_meet(batch: int) -> None:
     """Of factors, keys and values in the banks, and of vectors in the NPU's memories."""

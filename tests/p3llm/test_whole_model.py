@@ -30,15 +30,16 @@ def drawn_model(rng: np.random.Generator) -> QuantisedModel:
     return QuantisedModel(layers, factors, drawn_vocabulary(P, rng))
 
 
-def test_blocks_are_equal_to_decode_steps() -> None:
+@pytest.mark.parametrize("residual", [False, True])
+def test_blocks_are_equal_to_decode_steps(residual: bool) -> None:
     """Of three, one and nine tokens, by the model that reads nibbles of the banks' columns."""
-    rng = np.random.default_rng(4)
+    p, rng = replace(P, residual=residual), np.random.default_rng(4)
     model = drawn_model(rng)
     states = rng.normal(size=(13, P.width)).astype(np.float32)
     # One element of the first token is hundreds of times as large as all others.
     states[0, 5] = 700
     caches = [Cache.empty(factors) for factors in model.factors]
-    golden = WholeModel(P, model)
+    golden = WholeModel(p, model)
     position = 0
     for count in (3, 1, 9):
         block = golden.step(states[position : position + count])
@@ -46,11 +47,11 @@ def test_blocks_are_equal_to_decode_steps() -> None:
         for own in range(count):
             state = states[position]
             for number, weights in enumerate(model.layers):
-                state, caches[number] = decode(weights, caches[number], state, position, P)
+                state, caches[number] = decode(weights, caches[number], state, position, p)
                 assert np.array_equal(
                     state.view(np.uint32), block.states[number, own].view(np.uint32)
                 )
-            token, bits = model.vocabulary.predicted(state, P)
+            token, bits = model.vocabulary.predicted(state, p)
             assert block.sums[own].view(np.uint32)[token] == bits
             position += 1
         assert block.token == token
@@ -94,8 +95,8 @@ def in_float64(model: LanguageModel, tokens: list[int]) -> np.ndarray:
     return norm(states, model.tensor(None, "final_norm")) @ model.tensor(None, "projection").T
 
 
-@pytest.mark.parametrize("large", [1, 5])
-def test_a_quantised_model_is_near_the_model(large: float) -> None:
+@pytest.mark.parametrize(("large", "residual"), [(1, False), (5, False), (1, True)])
+def test_a_quantised_model_is_near_the_model(large: float, residual: bool) -> None:
     """A norm's weights that their format cannot hold are divided by a power of two."""
     model = random_model(**SHAPE)
     own = model.tensor
@@ -106,8 +107,9 @@ def test_a_quantised_model_is_near_the_model(large: float) -> None:
 
     model = replace(model, tensor=tensor)
     tokens = np.random.default_rng(2).integers(0, 421, 24).tolist()
-    quantised = quantised_model(model, tokens, P)
-    sums = WholeModel(P, quantised).step(model.embedding[tokens]).sums
+    p = replace(P, residual=residual)
+    quantised = quantised_model(model, tokens, p)
+    sums = WholeModel(p, quantised).step(model.embedding[tokens]).sums
     assert sums is not None
     exact = in_float64(model, tokens)
     for own_sums, wanted in zip(sums.astype(np.float64), exact, strict=True):

@@ -149,7 +149,12 @@ class Attention:
                 request=pair.request,
                 source=source + places.slices((skipped + head) * p.head_size),
                 head=head,
+                **(self._newest("target", head) if operation is NpuOperation.KEY else {}),
             )
+
+    def _newest(self, field: str, head: int) -> dict[str, int]:
+        """Return where a head's key is in FP16, if it is."""
+        return {field: self.lines.places.newest_key(head)} if self.lines.p.residual else {}
 
     def _append(self, pair: Pair) -> None:
         """Write new heads' keys and values: the token's queries meet them as well."""
@@ -178,6 +183,7 @@ class Attention:
                 target=places.query_inputs(pair.turn, pump),
                 scalar=2 * pair.turn + pump,
                 head=head,
+                **self._newest("factors", head),
             )
 
     def _scores(self, pair: Pair) -> None:
@@ -239,16 +245,39 @@ class Attention:
     def _outputs(self, pair: Pair) -> None:
         """Make numbers of the heads' sums."""
         p, places = self.lines.p, self.lines.places
+        if p.residual:
+            self._weigh(pair)
         for head, pump in pair.queries:
-            target = places.attended(pair.pump)
-            first = head * p.members + pair.first
+            target = self._attended(pair, head, pump)
             self.lines.operate(
                 NpuOperation.HEAD,
                 p.head_size,
                 [f"heads_{pair.turn}"],
                 (),
                 sums=places.heads(pair.turn, pump),
-                target=target + places.slices((first + pump) * p.head_size),
+                target=target,
+                scalar=2 * pair.turn + pump,
+                head=head % p.pseudo_channels,
+                # The newest token's share is there, and the others' are added.
+                **({"source": target} if p.residual else {}),
+            )
+
+    def _weigh(self, pair: Pair) -> None:
+        """Weigh the newest token's value: this waits for no sums."""
+        p, places = self.lines.p, self.lines.places
+        for head, pump in pair.queries:
+            source = places.projected(pair.pump)
+            self.lines.operate(
+                NpuOperation.WEIGH,
+                p.head_size,
+                source=source + places.slices((p.kv_heads + head) * p.head_size),
+                target=self._attended(pair, head, pump),
                 scalar=2 * pair.turn + pump,
                 head=head % p.pseudo_channels,
             )
+
+    def _attended(self, pair: Pair, head: int, pump: int) -> int:
+        """Return the place of what a query head gives."""
+        p, places = self.lines.p, self.lines.places
+        first = head * p.members + pair.first
+        return places.attended(pair.pump) + places.slices((first + pump) * p.head_size)

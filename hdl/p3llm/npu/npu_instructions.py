@@ -38,6 +38,8 @@ class NpuOperation(enum.Enum, shape=4):
         Sums of the vocabulary become numbers, and the first of the largest is kept.
     PREDICT
         It leaves, and nothing is kept.
+    WEIGH
+        The newest token's value becomes numbers, FP16 times the probability of the token.
     """
 
     LOAD = 0
@@ -55,6 +57,7 @@ class NpuOperation(enum.Enum, shape=4):
     ACTIVATE = 12
     COMPARE = 13
     PREDICT = 14
+    WEIGH = 15
 
 
 NPU_INSTRUCTION = data.StructLayout(
@@ -73,4 +76,5 @@ NPU_INSTRUCTION = data.StructLayout(
 """``count`` in slices; of `SCORES` it follows from the cached tokens. ``source`` and ``target`` are
 places of numbers or, of what is quantised, ``target`` is one of inputs; ``factors`` and
 ``value_scales`` places of FP16, all of them in slices. ``scalar`` is which input's scale, and which
-largest scale of values, is made or used."""
+largest scale of values, is made or used. The newest token's key stands at ``target`` of `KEY`, at
+``factors`` of `QUERY`; a `HEAD` is added to what `WEIGH` left at ``source``."""

@@ -127,6 +127,17 @@ class Places:
         """Slices of FP16 numbers."""
         return self.key_scales(2)
 
+    # FP16 keys of the newest token.
+
+    def newest_key(self, head: int) -> int:
+        """Of a head under way: the next ones come when its queries are through."""
+        return head % self.p.pseudo_channels * self.slices(self.p.head_size)
+
+    @property
+    def keys_depth(self) -> int:
+        """Slices of FP16 keys."""
+        return self.p.pseudo_channels * self.slices(self.p.head_size)
+
     # Inputs of the compute units; each begins with a word.
 
     def vector_inputs(self, pump: int) -> int:

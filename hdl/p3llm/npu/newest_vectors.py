@@ -1,0 +1,86 @@
+"""The NPU's vector unit where the newest token's key and value are FP16 in its own step."""
+
+from typing import Any
+
+from amaranth.hdl import Array, Module, Mux, Signal, Value
+
+from hdl.memory.memory import Memory
+from hdl.p3llm.npu.newest_score import NewestScore
+from hdl.p3llm.npu.newest_ways import NewestWays
+from hdl.p3llm.npu.npu_instructions import ADDRESS_BITS, NpuOperation
+from hdl.p3llm.npu.slice_reader import SliceReader
+from hdl.p3llm.npu.vector_unit import VectorUnit
+from hdl.p3llm.parameters import P3llmParameters
+
+
+class NewestVectorUnit(VectorUnit):
+    """`VectorUnit`, with a token's own score and its own share of what a head gives.
+
+    Keys of the heads under way, one a pseudo-channel, are kept in FP16 as they are turned; a value
+    is rounded to FP16 again when it is weighed.
+
+    **Latency** and **Throughput** as of `VectorUnit`. **Numerics** the score is that of
+    `NewestScore`; a value times its probability is exact in binary32, and its sum with what the
+    units gave is rounded once.
+
+    Parameters
+    ----------
+    parameters : P3llmParameters
+        Dimensions.
+
+    Members
+    -------
+    See `VectorUnit`.
+
+    Raises
+    ------
+    ValueError
+        By `P3llmParameters`.
+    """
+
+    ways = NewestWays
+    reads_numbers = (*VectorUnit.reads_numbers, NpuOperation.WEIGH, NpuOperation.HEAD)
+    stores_scaled = (NpuOperation.SCALE, NpuOperation.WEIGH)
+    stores_added = (*VectorUnit.stores_added, NpuOperation.HEAD)
+
+    def __init__(self, *, parameters: P3llmParameters) -> None:
+        super().__init__(parameters=parameters)
+        p = parameters
+        self.newest_keys = Memory(depth=self.places.keys_depth, width=16 * p.lanes)
+        self.key_reader, self.key_write = SliceReader(), Signal()
+        self.newest_score = NewestScore(parameters=p)
+        # Of each query head that is under way the token's own score, and its probability.
+        self.scores = Array(Signal(32, name=f"score_{i}") for i in range(p.scalars))
+        self.shares = Array(Signal(16, name=f"share_{i}") for i in range(p.scalars))
+
+    def elaborate(self, platform: Any) -> Module:
+        """Write a head's key, read it beside its queries, keep their scores."""
+        m = super().elaborate(platform)
+        held, keys, reader = self.held, self.newest_keys, self.key_reader
+        score = self.newest_score
+        place = Signal(ADDRESS_BITS, name="key_place")
+        with m.If(self.instructions.valid & self.instructions.ready):
+            m.d.sync += place.eq(self.instructions.payload.target)
+        with m.Elif(self.key_write):
+            m.d.sync += place.eq(place + 1)
+        m.d.comb += [
+            # Numbers and keys are asked for in the same cycle.
+            reader.start.eq(self.number_reader.start & (held.operation == NpuOperation.QUERY)),
+            reader.first.eq(held.factors),
+            reader.count.eq(held.count),
+            keys.read_enable.eq(reader.read_enable),
+            keys.read_address.eq(reader.read_address),
+            keys.write_enable.eq(self.key_write),
+            keys.write_address.eq(place),
+            keys.write_data.eq(Value.cast(self.half.results.payload["values"])),
+            Value.cast(score.key).eq(keys.read_data),
+            score.scalar.eq(self.scalar),
+        ]
+        # A score is there before its query's last code: long before the others' sums.
+        with m.If(score.scored.valid):
+            m.d.sync += self.scores[score.scored.scalar].eq(score.score.as_value())
+        return m
+
+    def _common(self, factor: Value) -> Value:
+        """Return the factor of all that is scaled, in FP16: of a value its probability."""
+        return Mux(self.held.operation == NpuOperation.WEIGH, self.shares[self.scalar], factor)

@@ -1,0 +1,93 @@
+"""Ways of vectors where the newest token's key and value are FP16 in its own step."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from amaranth.hdl import Cat, Const, Mux, Signal, Value
+from amaranth.utils import ceil_log2
+
+from hdl.p3llm.npu.npu_instructions import NpuOperation
+from hdl.p3llm.npu.result_scaler import SUM_BITS
+from hdl.p3llm.npu.ways import Ways, link
+from hdl.p3llm.pim.operand_decoder import FRACTION_BITS, Mode
+
+
+@dataclass(frozen=True)
+class NewestWays(Ways):
+    """Those of `Ways`, but that the newest token is none of the cache's.
+
+    The units multiply its codes as well, as they stand in the banks by then: its score is replaced,
+    and its probability by the units' inputs is 0.
+    """
+
+    @property
+    def table(self) -> dict[NpuOperation, Callable[[], None]]:
+        """The way of each operation."""
+        own = {NpuOperation.WEIGH: self.weigh, NpuOperation.HEAD: self.residual}
+        return super().table | own
+
+    def key(self) -> None:
+        """Keep a key that is turned and not smoothed yet."""
+        super().key()
+        self.m.d.comb += self.unit.key_write.eq(self._passes(self.unit.half.results))
+
+    def query(self) -> None:
+        """Multiply a query that is turned and not smoothed yet by the key."""
+        super().query()
+        unit, score, keys = self.unit, self.unit.newest_score, self.unit.key_reader.slices
+        halves = unit.half.results
+        # The key's slices were asked for with the query's first one, which takes longer.
+        passes = self._passes(halves)
+        self.m.d.comb += [
+            score.query.eq(halves.payload["values"]),
+            score.strobe.eq(passes),
+            score.last.eq(halves.payload.last),
+            keys.ready.eq(passes),
+        ]
+
+    def weigh(self) -> None:
+        """Multiply a value in FP16 by the token's probability: the scaler's sums are all 1."""
+        unit = self.unit
+        self._halved(unit.number_reader.slices, self._number())
+        halves, results = unit.half.results, unit.scaler.results
+        ones = Const(1 << FRACTION_BITS[Mode.LINEAR], SUM_BITS).replicate(unit.parameters.lanes)
+        values, last = halves.payload["values"], halves.payload.last
+        link(self.m, halves, unit.scaler.slices, sums=ones, factors=values, last=last)
+        self.m.d.comb += [self.stores.numbers.eq(results.valid), results.ready.eq(1)]
+
+    def scores(self) -> None:
+        """Keep the token's probability, which no scale of values has come to yet."""
+        super().scores()
+        halves = self.unit.half.results
+        newest = self._is_newest(halves, "share")
+        values = Value.cast(halves.payload["values"])
+        lane = self.unit.position[: ceil_log2(self.unit.parameters.lanes)]
+        with self.m.If(newest & self._passes(halves)):
+            self.m.d.sync += self.unit.shares[self.unit.scalar].eq(values.word_select(lane, 16))
+
+    def _weighed(self, index: Value) -> list[Value]:
+        """Return which tokens of a slice have values that the units multiply."""
+        lanes = self.unit.parameters.lanes
+        return [index * lanes + i < self.unit.position for i in range(lanes)]
+
+    def _met(self) -> Value:
+        """Return a slice of scores, of which the newest token's own is not of the cache."""
+        unit, results = self.unit, self.unit.scaler.results
+        newest, lanes = self._is_newest(results, "score"), unit.parameters.lanes
+        lane = unit.position[: ceil_log2(lanes)]
+        own, values = unit.scores[unit.scalar], results.payload["values"]
+        return Cat(Mux(newest & (lane == i), own, values[i]) for i in range(lanes))
+
+    def _is_newest(self, results: Any, name: str) -> Value:
+        """Return whether a slice of all tokens has the newest one in it."""
+        lanes = self.unit.parameters.lanes
+        index = Signal(range(self.unit.parameters.capacity // lanes), name=f"{name}_index")
+        with self.m.If(self._passes(results)):
+            self.m.d.sync += index.eq(Mux(results.payload.last, 0, index + 1))
+        return index == self.unit.position >> ceil_log2(lanes)
+
+    @staticmethod
+    def _passes(results: Any) -> Value:
+        """Return whether a slice is taken."""
+        return results.valid & results.ready
