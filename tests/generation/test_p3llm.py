@@ -31,12 +31,12 @@ def small_model(**changes: Any) -> WordModel:
     return WordModel(**vars(random_model(**SHAPE | changes)))
 
 
-def prepared(folder: Path, tokens: int, prompt: list[int] = PROMPT) -> Run:
+def prepared(folder: Path, tokens: int, preset: str = "tiny") -> Run:
     model = small_model()
-    parameters = P3llmSystem.fitted(model, entry_named("p3llm").parameters("tiny"))
+    parameters = P3llmSystem.fitted(model, entry_named("p3llm").parameters(preset))
     # One compilation serves the bench of the preset and all that is here.
-    assert parameters == entry_named("p3llm").parameters("tiny")
-    return running(P3llmSystem(model, parameters, SETTINGS, folder), prompt, tokens)
+    assert parameters == entry_named("p3llm").parameters(preset)
+    return running(P3llmSystem(model, parameters, SETTINGS, folder), PROMPT, tokens)
 
 
 def test_verilog_speaks_as_the_golden_model_does(
@@ -63,6 +63,12 @@ def test_verilog_speaks_as_the_golden_model_does(
     again = prepared(folder, 6)
     assert spoken(again) == tokens
     assert again.resumed == 7
+
+
+@pytest.mark.full
+def test_a_newest_token_in_fp16_speaks(tmp_path: Path) -> None:
+    """From the first token on, which attends to itself alone; compared in every step."""
+    assert len(spoken(prepared(tmp_path, 6, "tiny_residual"))) == 6
 
 
 @pytest.mark.parametrize(

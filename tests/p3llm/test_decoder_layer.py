@@ -1,5 +1,7 @@
 """A decode step of whole layers in hardware formats, against SmolLM2 itself."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -53,9 +55,13 @@ def dequantised(matrix: Matrix) -> np.ndarray:
     return numbers * np.repeat(matrix.steps * rows, code.shape[1] // groups, axis=1)
 
 
-def in_float64(weights: Weights, cache: Cache, state: np.ndarray, position: int) -> np.ndarray:
-    """Return the layer's output from the same bytes in float64; `cache` has the token in it."""
-    p = PARAMETERS
+def in_float64(
+    weights: Weights, cache: Cache, state: np.ndarray, position: int, p: P3llmParameters
+) -> np.ndarray:
+    """Return the layer's output from the same bytes in float64; `cache` has the token in it.
+
+    With `residual` its own key and value are as they are projected.
+    """
     pair = np.arange(p.head_size // 2)
     turn = np.exp(1j * position * float(p.base) ** (-2 * pair / p.head_size))
 
@@ -67,13 +73,20 @@ def in_float64(weights: Weights, cache: Cache, state: np.ndarray, position: int)
         return integers * scales.view(np.float16).astype(np.float64)[..., np.newaxis]
 
     here = norm(state, weights.norms[0])
-    queries = dequantised(weights.qkv)[-p.heads * p.head_size :] @ here
-    flat = queries.reshape(p.heads, -1, 2)
-    turned = (flat[..., 0] + 1j * flat[..., 1]) * turn
-    queries = np.stack([turned.real, turned.imag], axis=-1).reshape(p.heads, -1)
+    projected = (dequantised(weights.qkv) @ here).reshape(-1, p.head_size)
+    own_keys, own_vectors, queries = np.split(projected, [p.kv_heads, 2 * p.kv_heads])
+
+    def turned(heads: np.ndarray) -> np.ndarray:
+        flat = heads.reshape(len(heads), -1, 2)
+        whole = (flat[..., 0] + 1j * flat[..., 1]) * turn
+        return np.stack([whole.real, whole.imag], axis=-1).reshape(heads.shape)
+
+    queries = turned(queries)
     factors = cache.factors.view(np.float16).astype(np.float64)
     keys = stored(cache.keys, cache.key_zeros, cache.key_scales) * factors
     vectors = stored(cache.values, cache.value_zeros, cache.value_scales)
+    if p.residual:
+        keys[:, -1], vectors[:, -1] = turned(own_keys), own_vectors
     heads = []
     for head, query in enumerate(queries):
         scores = keys[head // 3] @ query / np.sqrt(p.head_size)
@@ -85,12 +98,16 @@ def in_float64(weights: Weights, cache: Cache, state: np.ndarray, position: int)
     return state + dequantised(weights.down) @ (gate / (1 + np.exp(-gate)) * up)
 
 
+@pytest.mark.parametrize("residual", [False, True])
 @pytest.mark.parametrize("layer", LAYERS)
-def test_a_layer_is_near_float64_of_the_same_bytes(trace: Trace, layer: int) -> None:
+def test_a_layer_is_near_float64_of_the_same_bytes(
+    trace: Trace, layer: int, residual: bool
+) -> None:
     """What 8-bit inputs and the NPU's functions add, by another decoder of the bytes."""
+    p = replace(PARAMETERS, residual=residual)
     weights, cache = layer_weights(trace, layer), prompt_cache(trace, layer)
     before = trace.hidden(layer)[0][PROMPT]
-    state, cache = decode(weights, cache, before, PROMPT, PARAMETERS)
-    exact = in_float64(weights, cache, before.astype(np.float64), PROMPT)
+    state, cache = decode(weights, cache, before, PROMPT, p)
+    exact = in_float64(weights, cache, before.astype(np.float64), PROMPT, p)
     error = np.linalg.norm(state - exact) / np.linalg.norm(exact - before)
     assert error < 0.08
