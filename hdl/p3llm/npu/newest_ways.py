@@ -9,7 +9,7 @@ from amaranth.utils import ceil_log2
 
 from hdl.p3llm.npu.npu_instructions import NpuOperation
 from hdl.p3llm.npu.result_scaler import SUM_BITS
-from hdl.p3llm.npu.ways import Ways, link
+from hdl.p3llm.npu.ways import Ways
 from hdl.p3llm.pim.operand_decoder import FRACTION_BITS, Mode
 
 
@@ -50,11 +50,19 @@ class NewestWays(Ways):
         """Multiply a value in FP16 by the token's probability: the scaler's sums are all 1."""
         unit = self.unit
         self._halved(unit.number_reader.slices, self._number())
-        halves, results = unit.half.results, unit.scaler.results
+        halves, slices, results = unit.half.results, unit.scaler.slices, unit.scaler.results
         ones = Const(1 << FRACTION_BITS[Mode.LINEAR], SUM_BITS).replicate(unit.parameters.lanes)
-        values, last = halves.payload["values"], halves.payload.last
-        link(self.m, halves, unit.scaler.slices, sums=ones, factors=values, last=last)
-        self.m.d.comb += [self.stores.numbers.eq(results.valid), results.ready.eq(1)]
+        self.m.d.comb += [
+            slices.valid.eq(halves.valid),
+            Value.cast(slices.payload.sums).eq(ones),
+            slices.payload.factors.eq(halves.payload["values"]),
+            slices.payload.last.eq(halves.payload.last),
+            # Nothing ever waits here. To ask the scaler would close a loop with the ways in which
+            # it is before these lanes.
+            halves.ready.eq(1),
+            self.stores.numbers.eq(results.valid),
+            results.ready.eq(1),
+        ]
 
     def scores(self) -> None:
         """Keep the token's probability, which no scale of values has come to yet."""
