@@ -213,17 +213,21 @@ class AttentionComputationModule(Unit):
         for index, lane in enumerate(lanes):
             m.submodules[f"lane_{index}"] = lane
             # What waits beside the vector unit's multipliers: a factor, or an update's scalars.
-            factor = delay_line(m, joined.lanes[index].factor, delay, name=f"factor_{index}")[-1]
-            there = delay_line(m, joined.present[index], delay - 1, name=f"there_{index}")[-1]
+            waits, factor = delay - 1, joined.lanes[index].factor
+            factor = delay_line(m, factor, waits, name=f"factor_{index}")[-1]
+            there = delay_line(m, joined.present[index], waits, name=f"there_{index}")[-1]
             product = (corrections & there) | updates[-2]
+            # All is chosen a cycle before the operands are there.
+            _, *own = scalars[index]
+            chosen = Mux(updates[-2], Cat(own), factor)
+            scalar = delay_line(m, chosen, 1, name=f"chosen_{index}")[-1]
             m.d.comb += [
-                # Chosen a cycle before the operands are there.
                 lane.augend.eq(Mux(updates[-2], Augend.WORD, sums)),
                 lane.addend.eq(Mux(product, Addend.PRODUCT, Addend.NOTHING)),
                 Value.cast(lane.word).eq(words[index]),
                 lane.product.eq(units[index].o_vec),
-                lane.scalars[0].eq(Mux(updates[-1], scalars[index][1], factor)),
-                lane.scalars[1].eq(Mux(updates[-1], scalars[index][2], 0)),
+                lane.scalars[0].eq(scalar[:16]),
+                lane.scalars[1].eq(scalar[16:]),
             ]
             # The last group may have fewer columns than lanes: the others must not be written.
             holds = index + p.lanes * (p.groups - 1) < p.columns
@@ -259,7 +263,10 @@ class AttentionComputationModule(Unit):
                 m.d.comb += lane.addend.eq(Addend.OTHER)
 
     def _scalars(self, m: Module, index: int, store: Any) -> tuple[Value, Value, Value]:
-        """Return a lane's slope, an element times alpha, and later that and the one times beta."""
+        """Return a lane's slope, an element times alpha; later that and the one times beta.
+
+        These come a cycle before the product that they are added beside.
+        """
         p = self.parameters
         stages = p.vector.multiply_stages
         results = []
@@ -270,8 +277,8 @@ class AttentionComputationModule(Unit):
                 Value.cast(multiply.b).eq(store.elements[index]),
             ]
             results.append(Value.cast(multiply.result))
-        # B and C wait as long as the column of A takes in the vector unit.
-        held = delay_line(m, Cat(results), p.product_latency, name=f"scalars_{index}")[-1]
+        # B and C wait as long as the column of A takes in the vector unit, but for a cycle.
+        held = delay_line(m, Cat(results), p.product_latency - 1, name=f"scalars_{index}")[-1]
         return results[0], held[:16], held[16:]
 
     def _columns(self, m: Module, now: Tasks, units: list[Any], words: list[Value]) -> _Parts:
