@@ -120,8 +120,7 @@ class Scheduler(Unit):
         what there was; `vote`: the token votes; `evictions`: victims to find, of which one alone
         gives its slot to the layer's next token. Of a layer also the token's `position` in its
         text, and `leave`: the hidden state leaves behind this layer. `last_token` is 0 for one
-        token; a block of more is ``last_token + 1`` tokens of consecutive positions, of which the
-        last finds the victims.
+        token; a block has ``last_token + 1`` consecutive ones, of which the last finds the victims.
     vectors : In(stream)
         For each instruction of attention alone the token's keys, its values, then its queries, a
         head a lane in each beat; of a block each beat for all tokens before the next.
@@ -193,8 +192,7 @@ class Scheduler(Unit):
             (table.blocks, self.blocks),
         ):
             connect_streams(m, source, sink)
-        # Passes and steps decide a lot in the cycle in which they are seen, and whether a pass is
-        # taken is known late.
+        # Both decide a lot in the cycle in which they are seen; whether a pass is taken comes late.
         m.submodules.pass_registers = registers = RegisterSlice(shape=p.pass_layout)
         connect_streams(m, passes.sink, registers.source)
         connect_streams(m, registers.sink, self.passes)
