@@ -17,7 +17,7 @@ from tests.generation.test_generate import running
 
 PROMPT = "The capital of France is"
 STORY = "Once upon a time, there was"
-"""What a small cache makes of the other one ends too early."""
+"""What VEDA, with a small cache, and LAD make of the other one ends after thirty tokens."""
 
 
 @pytest.mark.full
@@ -70,10 +70,10 @@ def test_smollm2_speaks_through_lad(tmp_path: Path) -> None:
     model = open_language_model()
     parameters = LadSystem.fitted(model, entry_named("lad").parameters("smollm2"))
     settings = Settings(budget=128, reserved=32)
-    run = running(LadSystem(model, parameters, settings, tmp_path), model.tokens_of(PROMPT), 32)
+    run = running(LadSystem(model, parameters, settings, tmp_path), model.tokens_of(STORY), 32)
     run.go(lambda token: None, lambda block, moving: None)
     assert len(run.progress.tokens) == 32
-    assert run.continuation(run.progress.tokens).startswith(" Paris")
+    assert run.continuation(run.progress.tokens).startswith(" a small town")
     last = run.progress.figures[-1]["decided"]
     assert last["updated modes"] and last["active positions"] < last["positions"]
 
