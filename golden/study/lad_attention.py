@@ -226,7 +226,8 @@ class LadAttention:
             if state.caches:
                 base[..., row, :], mass = state.caches.attend(block[..., row, :], step.maximum)
                 total[..., row] += mass
-                state.caches.update(step, key[:, :, :n], value[:, :, :n])
+                changes = (step.slopes, step.intercepts)
+                state.caches.update(step.changed, changes, key[:, :, :n], value[:, :, :n])
                 if self.scheme.period and n % self.scheme.period == 0:
                     served = state.modes[..., : max(n - RECENT + 1, 0)]
                     state.caches.rebuild(self._coefficients(served), key, value)

@@ -1,12 +1,7 @@
 """LAD's intermediate caches A to F as they are stored and updated in few bits."""
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
-
-if TYPE_CHECKING:
-    from golden.study.lad_attention import Step
 
 TOGETHER = 3
 """Positions that the reduction module adds in a cycle."""
@@ -45,19 +40,20 @@ class RoundedCaches:
         both = (extended[..., None, :] @ self.matrix.to(query.dtype))[..., 0, :] + self.vector
         return both[..., :-1], both[..., -1]
 
-    def update(self, step: "Step", key: Tensor, value: Tensor) -> None:
-        """Add the changed coefficients' terms (Equation 6)."""
+    def update(
+        self, changed: Tensor, coefficients: tuple[Tensor, Tensor], key: Tensor, value: Tensor
+    ) -> None:
+        """Add the terms of alpha and beta [*heads, n] where U says so (Equation 6)."""
         dtype = self.matrix.dtype
-        most = int(step.changed.sum(-1).max())
+        most = int(changed.sum(-1).max())
         if not most:
             return
         most += -most % TOGETHER
         # Ascending positions first; what fills a row up has coefficients 0.
-        place = torch.argsort(~step.changed, dim=-1, stable=True)[..., :most]
-        chosen = step.changed.gather(-1, place)
+        place = torch.argsort(~changed, dim=-1, stable=True)[..., :most]
+        chosen = changed.gather(-1, place)
         slope, intercept = (
-            torch.where(chosen, part.gather(-1, place), 0.0).to(dtype)
-            for part in (step.slopes, step.intercepts)
+            torch.where(chosen, part.gather(-1, place), 0.0).to(dtype) for part in coefficients
         )
         keys, values = (self._rows(part, place).to(dtype) for part in (key, value))
         scaled = slope[..., None] * values
