@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.arith.float_values import codes
+from golden.arith.float_values import LARGEST, codes
 from golden.llm import open_trace
 from golden.llm.trace import Trace
 
@@ -49,3 +49,77 @@ def random_vectors(rng: np.random.Generator, count: int, width: int) -> Codes:
     few = rng.random((count, 1)) < 0.5
     rows = np.where(few, rows & 0x7F80, rows)
     return rows | rng.integers(0, 2, rows.shape) << 15
+
+
+def alone(width: int, lanes: int) -> Codes:
+    """Return vectors with a single infinity or NaN among small numbers, in the outer lanes."""
+    magnitudes = [LARGEST + 1, *(LARGEST + 1 | 1 << bit for bit in range(10))]
+    marks = np.array([sign | code for sign in (0, 0x8000) for code in magnitudes])
+    rows = np.random.default_rng(width).integers(0, 0x3C00, (2, len(marks), width))
+    rows[0, :, 0] = rows[1, :, lanes - 1] = marks
+    return rows.reshape(-1, width)
+
+
+def small(rng: np.random.Generator, width: int, lanes: int, octaves: tuple[int, int]) -> Codes:
+    """Return every subnormal magnitude in every lane, beside an end some octaves above."""
+    count = width // lanes - 1
+    magnitudes = np.tile(np.arange(0x400 // count * count + count).reshape(-1, count), (16, 1))
+    ends = magnitudes[:, -1:] * 2.0 ** (rng.uniform(*octaves, (len(magnitudes), 1)) - 24)
+    first = codes(ends).astype(np.int64) | rng.integers(0, 2, ends.shape) << 15
+    return np.repeat(np.concatenate([first, magnitudes], axis=1), lanes, axis=1)
+
+
+def between_ends(rng: np.random.Generator, count: int, width: int) -> Codes:
+    """Return vectors between ends of any magnitudes, a third of them powers of two."""
+    ends = rng.integers(0, LARGEST + 1, (count, 2))
+    powers = [1 << bit for bit in range(10)] + [code << 10 for code in range(1, 31)]
+    ends[::3] = rng.choice(powers, ends[::3].shape)
+    ends = np.sort(ends * rng.choice((-1, 1), ends.shape), axis=1)
+    ordered = rng.integers(ends[:, :1], ends[:, 1:] + 1, (count, width))
+    ordered[:, :2] = ends
+    return np.where(ordered < 0, 0x8000 | -ordered, ordered)
+
+
+def exact_scales(rng: np.random.Generator, count: int, width: int, divisor: int) -> Codes:
+    """Return vectors whose largest is a multiple of a divisor, all others nearer to zero.
+
+    Their scales have few bits, and tie where FP16's subnormal numbers have fewer.
+    """
+    largest = divisor * rng.integers(1, 2048 // divisor, count) * 2.0 ** rng.integers(-24, 4, count)
+    top = codes(largest).astype(np.int64)[:, np.newaxis]
+    rows = rng.integers(0, top + 1, (count, width))
+    rows[:, :1] = top
+    return rows
+
+
+def int4_near_ties(rng: np.random.Generator, count: int, width: int) -> Codes:
+    """Return vectors whose extent is 2, 6 or 10 times a number, and of odd multiples of it.
+
+    Quotients are half between two INT4 codes: what decides is how the scale was rounded.
+    """
+    unit = rng.integers(0x400, 0x800, (count, 1)) * 2.0 ** rng.integers(-23, -6, (count, 1))
+    # Every other number is so short that its multiples are FP16 numbers.
+    unit[::2] = rng.integers(0x80, 0xCC, unit[::2].shape) * 2.0 ** rng.integers(-20, -2)
+    times = rng.choice((2, 6, 10), (count, 1))
+    rows = codes(unit * (2 * rng.integers(0, times // 2, (count, width)) + 1)).astype(np.int64)
+    extent = (unit * times)[:, 0]
+    top = codes(extent).astype(np.int64)
+    top += top.astype(np.uint16).view(np.float16).astype(np.float64) < extent
+    # The upper end is an FP16 number, and the lower one what it has too much.
+    rows[:, 0] = top
+    rows[:, -1] = codes(top.astype(np.uint16).view(np.float16).astype(np.float64) - extent)
+    return rows
+
+
+def e4m3_near_ties(rng: np.random.Generator, count: int, width: int) -> Codes:
+    """Return vectors of the largest, or three quarters of it, by powers of two.
+
+    448 and 336, by powers of two, have quotients half between two E4M3 codes: what decides is how
+    the scale was rounded, and the quotient.
+    """
+    largest = (0x400 | rng.integers(0, 256, (count, 1)) << 2) * 2.0 ** rng.integers(
+        -4, 6, (count, 1)
+    )
+    parts = rng.choice((1, 0.75), (count, width)) * 2.0 ** -rng.integers(0, 19, (count, width))
+    parts[:, 0] = 1
+    return codes(largest * parts).astype(np.int64)

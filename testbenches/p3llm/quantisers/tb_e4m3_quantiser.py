@@ -11,9 +11,13 @@ from testbenches.bench import catalog_parameters
 from testbenches.p3llm.quantisers.real_vectors import (
     LAYERS,
     SHOWN,
+    alone,
     cut,
+    e4m3_near_ties,
     edges,
+    exact_scales,
     random_vectors,
+    small,
     trace,
 )
 from testbenches.p3llm.quantisers.vector_bench import VectorBench
@@ -65,7 +69,16 @@ async def real(dut: Any) -> None:
 async def extremes(dut: Any) -> None:
     """All zero, all equal, one sign, tiny, huge, infinities and NaNs."""
     bench = bench_for(dut, "extremes")
-    await bench.run_vectors(edges(bench.p.width))
+    width, lanes = bench.p.width, bench.p.lanes
+    await bench.run_vectors(np.concatenate([edges(width), alone(width, lanes)]))
+
+
+@cocotb.test()
+async def small_magnitudes(dut: Any) -> None:
+    """Every subnormal magnitude in every lane, with quotients of every length."""
+    bench = bench_for(dut, "small")
+    rng, width, lanes = bench.bench.numpy_rng, bench.p.width, bench.p.lanes
+    await bench.run_vectors(small(rng, width, lanes, octaves=(0, 20)))
 
 
 @cocotb.test()
@@ -76,6 +89,16 @@ async def ties(dut: Any) -> None:
     # 448 / 7 is a power of two: multiples of 7 over the largest tie without a rest.
     vectors[::2, 0] = 0x7BFF & ~0x3FF | 7 * 128
     await bench.run_vectors(vectors)
+
+
+@cocotb.test()
+async def scales(dut: Any) -> None:
+    """Scales of few bits, and quotients that only the scale's rounding keeps from a tie."""
+    bench = bench_for(dut, "scales")
+    p, rng = bench.p, bench.bench.numpy_rng
+    count = 4096 // p.slices + 8
+    vectors = [exact_scales(rng, count, p.width, 7), e4m3_near_ties(rng, count, p.width)]
+    await bench.run_vectors(np.concatenate(vectors))
 
 
 @cocotb.test()

@@ -11,9 +11,14 @@ from testbenches.bench import catalog_parameters
 from testbenches.p3llm.quantisers.real_vectors import (
     LAYERS,
     SHOWN,
+    alone,
+    between_ends,
     cut,
     edges,
+    exact_scales,
+    int4_near_ties,
     random_vectors,
+    small,
     trace,
 )
 from testbenches.p3llm.quantisers.vector_bench import VectorBench
@@ -68,7 +73,16 @@ async def real(dut: Any) -> None:
 async def extremes(dut: Any) -> None:
     """All zero, all equal, one sign, tiny, huge, infinities and NaNs."""
     bench = bench_for(dut, "extremes")
-    await bench.run_vectors(edges(bench.p.width))
+    width, lanes = bench.p.width, bench.p.lanes
+    await bench.run_vectors(np.concatenate([edges(width), alone(width, lanes)]))
+
+
+@cocotb.test()
+async def small_magnitudes(dut: Any) -> None:
+    """Every subnormal magnitude in every lane, with quotients that round to 0, 1 and 2."""
+    bench = bench_for(dut, "small")
+    rng, width, lanes = bench.bench.numpy_rng, bench.p.width, bench.p.lanes
+    await bench.run_vectors(small(rng, width, lanes, octaves=(3, 6)))
 
 
 @cocotb.test()
@@ -80,6 +94,20 @@ async def ties(dut: Any) -> None:
     vectors[::2, :2] = 0x4780, 0xC780
     vectors[::2, 2:] = vectors[::2, 2:] & 0x8000 | 0x3800 + (vectors[::2, 2:] & 15) * 0x80
     await bench.run_vectors(vectors)
+
+
+@cocotb.test()
+async def scales(dut: Any) -> None:
+    """Scales of few bits, of ends far from each other, and near ties of the codes."""
+    bench = bench_for(dut, "scales")
+    p, rng = bench.p, bench.bench.numpy_rng
+    count = 4096 // p.slices + 8
+    # The lower end is zero, or so near to it that the scale lacks its last places.
+    one_sided = exact_scales(rng, count, p.width, 15)
+    one_sided[:, 1] = rng.integers(0, 2, count)
+    one_sided[:, 2:] = np.maximum(one_sided[:, 2:], 1)
+    vectors = [one_sided, between_ends(rng, count, p.width), int4_near_ties(rng, count, p.width)]
+    await bench.run_vectors(np.concatenate(vectors))
 
 
 @cocotb.test()
