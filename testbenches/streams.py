@@ -49,6 +49,12 @@ def pause_until(cycle: int) -> Iterator[bool]:
     return chain(repeat(True, cycle), repeat(False))
 
 
+def until_offered(sink: "StreamSink") -> Iterator[bool]:
+    """Pause a sink until something is offered to it, as a receiver may that waits for valid."""
+    while True:
+        yield sink.offer is None
+
+
 PAUSES: dict[str, Pauses] = {
     "none": no_pauses,
     "random": random_pauses,

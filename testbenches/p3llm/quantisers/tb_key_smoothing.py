@@ -6,7 +6,7 @@ import cocotb
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.arith.float_values import codes
+from golden.arith.float_values import LARGEST, codes
 from golden.p3llm.quantisers.key_smoothing import fused_queries, smoothed_keys, smoothing_factors
 from hdl.p3llm.quantisers.key_smoothing import Operation
 from testbenches.bench import catalog_parameters
@@ -18,6 +18,8 @@ from testbenches.streams import PAUSES
 Codes = NDArray[np.int64]
 PROMPT, STEPS = 12, 4
 """Tokens of a prompt, and of what is decoded behind it."""
+TEXTS = 96
+"""Texts of small numbers."""
 
 
 def prepare(p: Any) -> None:
@@ -100,6 +102,16 @@ class SmoothingBench(StreamBench):
         keys[:, :PROMPT][..., rng.random(shape[-1]) < 0.2] = 0
         return keys, queries
 
+    def small_text(self) -> tuple[Codes, Codes]:
+        """Return keys and queries of channels down to subnormal ones, with some specials."""
+        rng, shape = self.bench.numpy_rng, (self.p.heads, PROMPT + STEPS, self.p.head_size)
+        tops = rng.integers(1, LARGEST + 1, (2, shape[0], 1, shape[2]))
+        tops = np.where(rng.random(tops.shape) < 0.5, tops & 0x7FF, tops)
+        keys, queries = rng.integers(0, tops + 1, (2, *shape)) | rng.integers(0, 2, shape) << 15
+        # Infinities, and NaNs of one bit, are too rare in drawn codes.
+        marks = rng.choice([0x7C00, *(0x7C00 | 1 << bit for bit in range(10))], shape)
+        return np.where(rng.random(shape) < 0.05, keys & 0x8000 | marks, keys), queries
+
 
 def real_text(p: Any, layer: int) -> tuple[Codes, Codes]:
     """Return keys and queries of SmolLM2, as many heads as there are places."""
@@ -130,6 +142,13 @@ async def extremes(dut: Any) -> None:
     rng = bench.bench.numpy_rng
     await bench.run_texts([(rng.integers(0, 1 << 16, keys.shape), queries)])
     await bench.run_texts([(codes(np.zeros(keys.shape)).astype(np.int64), queries)])
+
+
+@cocotb.test()
+async def small(dut: Any) -> None:
+    """Subnormal keys, factors and queries, and specials in one token alone."""
+    bench = SmoothingBench(dut, "small")
+    await bench.run_texts([bench.small_text() for _ in range(TEXTS)])
 
 
 @cocotb.test()

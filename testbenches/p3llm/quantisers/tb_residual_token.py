@@ -11,7 +11,7 @@ from testbenches.bench import catalog_parameters
 from testbenches.p3llm.quantisers.real_vectors import LAYERS, cut, trace
 from testbenches.packing import from_integers, unpack
 from testbenches.stream_bench import Fields, StreamBench
-from testbenches.streams import PAUSES
+from testbenches.streams import PAUSES, until_offered
 
 TOKENS = 6
 
@@ -89,6 +89,14 @@ async def real(dut: Any) -> None:
 async def stalls(dut: Any, source: str, sink: str) -> None:
     """Random texts under every pair of pause patterns."""
     bench = bench_for(dut, f"stalls {source} {sink}", source, sink)
+    await run_tokens(bench, *random_tokens(bench, 8))
+
+
+@cocotb.test()
+async def late_ready(dut: Any) -> None:
+    """Hand every token to a receiver that is ready only for what is offered."""
+    bench = bench_for(dut, "late ready")
+    bench.sink.pauses = until_offered(bench.sink)
     await run_tokens(bench, *random_tokens(bench, 8))
 
 

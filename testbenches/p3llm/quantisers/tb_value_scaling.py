@@ -6,7 +6,7 @@ import cocotb
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.arith.float_values import codes
+from golden.arith.float_values import LARGEST, codes
 from golden.p3llm.quantisers.int4_quantiser import int4_quantiser
 from golden.p3llm.quantisers.value_scaling import value_scaling
 from testbenches.bench import catalog_parameters
@@ -84,6 +84,29 @@ class ScalingBench:
             rows.append((np.maximum(scales, 0), rng.integers(0, 0x3C01, length)))
         return rows
 
+    def small_rows(self, count: int) -> list[Row]:
+        """Return rows down to subnormal scales, quotients and probabilities.
+
+        Half of the scales stand just below the largest by a power of two, where a quotient's
+        rounding carries into its exponent.
+        """
+        rng, rows = self.bench.numpy_rng, []
+        for top in rng.integers(1, LARGEST + 1, count):
+            # Half of all largest scales are powers of two.
+            largest = top & 0x7C00 or 1 << top % 10 if rng.random() < 0.5 else top
+            length = 2 * self.p.lanes
+            below = largest - (rng.integers(0, 20, length) << 10) - rng.integers(0, 3, length)
+            any_below = rng.integers(0, largest + 1, length)
+            scales = np.maximum(np.where(rng.random(length) < 0.5, below, any_below), 0)
+            shares = rng.integers(0, 0x3C01, length)
+            shares = np.where(rng.random(length) < 0.5, shares & 0x7FF, shares)
+            if rng.random() < 0.5:
+                # Products of few bits tie, or all but tie.
+                scales, shares = scales & 0x7F80, shares & 0x7F80
+            scales[rng.integers(0, length)] = largest
+            rows.append((scales, shares))
+        return rows
+
 
 def real_rows(p: Any) -> list[Row]:
     """Return scales of SmolLM2's values and the probabilities of its last queries."""
@@ -122,8 +145,15 @@ async def extremes(dut: Any) -> None:
     scales = [np.full(tokens, code) for code in (0, 1, 0x3C00, 0x7BFF, 0x7C00, 0x7E00)]
     scales += [rng.integers(0, 1 << 15, tokens) for _ in range(4)]
     shares = [np.full(tokens, code) for code in (0, 1, 0x3C00)]
-    shares += [rng.integers(0, 1 << 16, tokens)]
+    shares += [rng.integers(0, 1 << 16, tokens), 0x7C00 | rng.integers(0, 1 << 16, tokens)]
     await bench.run([(scale, share) for scale in scales for share in shares])
+
+
+@cocotb.test()
+async def small(dut: Any) -> None:
+    """Subnormal numbers in every place, and quotients that round up to a power of two."""
+    bench = ScalingBench(dut, "small")
+    await bench.run(bench.small_rows(8192 // bench.p.lanes))
 
 
 @cocotb.test()
