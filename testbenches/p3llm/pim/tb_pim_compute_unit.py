@@ -309,6 +309,38 @@ async def one_hot(dut: Any) -> None:
 
 
 @cocotb.test()
+async def every_group(dut: Any) -> None:
+    """Choose each group's metadata in every mode, for codes that are all special values."""
+    unit = UnitBench(dut, "every group")
+    p, rng = unit.p, unit.bench.numpy_rng
+    size = p.column_bits // 8
+    # Inputs 1, 2, 4, 8 in E4M3, so that no two lanes cancel.
+    commands = input_writes(p, np.array([[0x38, 0x40, 0x48, 0x50]], np.uint8))
+    if p.group_scaling:
+        commands.append(Command(operation=Operation.FILL_SCALES, data=np.ones(size, np.uint8)))
+    for _ in range(8):
+        octets = rng.integers(0, 256, size).astype(np.uint8)
+        commands.append(Command(operation=Operation.WRITE_METADATA, data=octets))
+        for mode in Mode:
+            scaled = p.group_scaling and mode is Mode.LINEAR
+            for group in range(16):
+                commands.append(
+                    Command(
+                        operation=Operation.MULTIPLY,
+                        data=np.full(size, 0x88, np.uint8),
+                        mode=mode,
+                        group=group,
+                        first=True,
+                        last=True,
+                        begins=scaled,
+                        ends=scaled,
+                    )
+                )
+                commands += total_reads(p, 1) if scaled else reads(p, 1)
+    await unit.run(commands)
+
+
+@cocotb.test()
 async def one_nan(dut: Any) -> None:
     """Put a NaN into one lane of one input: it is reported if that input works, and cleared."""
     unit = UnitBench(dut, "one nan")
