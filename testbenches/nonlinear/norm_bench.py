@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from golden.llm import open_trace
 from golden.nonlinear.row_norm import quantise_states, quantise_weights
-from hdl.nonlinear.row_norm import EPSILON_BITS, RowNormParameters
+from hdl.nonlinear.row_norm import EPSILON_BITS, OUTPUT, RowNormParameters
 from testbenches.bench import catalog_parameters
 from testbenches.packing import pack, to_integers
 from testbenches.slices import full_rate_cycles
@@ -18,10 +18,16 @@ Integers = NDArray[np.int64]
 Model = Callable[..., Integers]
 """From states [1, width], epsilon [1], and each operand [width], to normalised rows."""
 
+Exact = Callable[..., NDArray[np.float64]]
+"""The same of any rows, in float64."""
+
 LAYERS = (0, 14, 29)
 TOKENS = 640
 EPSILON = 1e-5
 """SmolLM2's."""
+
+CLAMP_SLICES = 4096
+"""Enough for every result near the ends, also by rounding."""
 
 LOWEST, HIGHEST = -(1 << 15), (1 << 15) - 1
 
@@ -137,6 +143,24 @@ class NormBench:
         epsilon = np.tile(ends, len(rows))
         for operand in (LOWEST, HIGHEST, 0):
             await self.run(states, epsilon, *[np.full(states.shape, operand)] * len(self.names))
+
+    async def run_at_the_clamp(self, exact: Exact) -> None:
+        """Results that just fit and results that just do not, at both ends of the range."""
+        rng, p, count = self.bench.numpy_rng, self.p, CLAMP_SLICES // self.p.slices
+        shape = count, p.width
+        # Few elements stand out so far that a weight can bring them to the ends.
+        many = max(p.width >> 2 * (p.weight_fraction - OUTPUT.fraction_bits), 2)
+        out = rng.permuted(np.arange(p.width) < rng.integers(1, many, (count, 1)), axis=1)
+        states = np.where(out, rng.integers(LOWEST, HIGHEST + 1, shape), 0)
+        epsilon = rng.integers(0, 1 << EPSILON_BITS, count) >> rng.integers(8, 33, count)
+        biases = [rng.integers(LOWEST, HIGHEST + 1, shape) for _ in self.names[1:]]
+        steps = rng.integers(-64, 65, shape) >> rng.integers(0, 7, shape)
+        wanted = rng.choice([LOWEST, HIGHEST], shape) + steps - sum(biases)
+        one = np.full(p.width, 1 << p.weight_fraction)
+        ratios = exact(states, epsilon, one, *[np.zeros(p.width)] * len(biases), p)
+        ratios = np.where(ratios == 0, 1, ratios) * (1 << OUTPUT.fraction_bits)
+        weights = np.rint(wanted / ratios * (1 << p.weight_fraction)).clip(LOWEST, HIGHEST)
+        await self.run(states, epsilon, weights.astype(np.int64), *biases)
 
     async def run_between_resets(self) -> None:
         """Reset in the middle of work, which leaves nothing behind."""

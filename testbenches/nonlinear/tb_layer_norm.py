@@ -5,7 +5,7 @@ from typing import Any
 import cocotb
 import numpy as np
 
-from golden.nonlinear.layer_norm import layer_norm
+from golden.nonlinear.layer_norm import exact_layer_norm, layer_norm
 from hdl.nonlinear.layer_norm import LayerNormParameters
 from testbenches.bench import catalog_parameters
 from testbenches.nonlinear.norm_bench import NormBench, capture, real_rows
@@ -42,6 +42,12 @@ async def real_states(dut: Any) -> None:
 async def extremes(dut: Any) -> None:
     """Rows, operands and epsilon at their ends."""
     await bench_for(dut, "extremes").run_extremes()
+
+
+@cocotb.test()
+async def clamp(dut: Any) -> None:
+    """Results within some steps of either end of the range, inside and outside."""
+    await bench_for(dut, "clamp").run_at_the_clamp(exact_layer_norm)
 
 
 @cocotb.test()

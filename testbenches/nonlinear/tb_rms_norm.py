@@ -4,7 +4,7 @@ from typing import Any
 
 import cocotb
 
-from golden.nonlinear.rms_norm import rms_norm
+from golden.nonlinear.rms_norm import exact_rms_norm, rms_norm
 from hdl.nonlinear.rms_norm import RmsNormParameters
 from testbenches.bench import catalog_parameters
 from testbenches.nonlinear.norm_bench import NormBench, capture, real_rows
@@ -38,6 +38,12 @@ async def real_states(dut: Any) -> None:
 async def extremes(dut: Any) -> None:
     """Rows, operands and epsilon at their ends."""
     await bench_for(dut, "extremes").run_extremes()
+
+
+@cocotb.test()
+async def clamp(dut: Any) -> None:
+    """Results within some steps of either end of the range, inside and outside."""
+    await bench_for(dut, "clamp").run_at_the_clamp(exact_rms_norm)
 
 
 @cocotb.test()
