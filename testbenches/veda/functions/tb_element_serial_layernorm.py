@@ -1,5 +1,6 @@
 """Testbench of the element-serial layernorm: SmolLM2's hidden states, extremes, stalls, resets."""
 
+from math import isqrt
 from typing import Any
 
 import cocotb
@@ -8,7 +9,7 @@ from numpy.typing import NDArray
 
 from golden.arith.float_values import codes
 from golden.llm import open_trace
-from golden.veda.functions.element_serial_layernorm import layernorm
+from golden.veda.functions.element_serial_layernorm import EPSILON, layernorm, scale_code
 from hdl.veda.functions.deviation_reciprocal import DeviationReciprocal
 from hdl.veda.functions.element_serial_layernorm import ElementSerialLayernormParameters
 from testbenches.bench import catalog_parameters, context
@@ -18,6 +19,9 @@ from testbenches.veda.functions.serial_bench import BEATS, SerialBench, elements
 Vectors = list[NDArray[np.uint16]]
 LAYERS = (0, 14, 29)
 TOKENS = 640
+
+UNIT = 2.0**-24
+"""The smallest FP16 number, of which all others are multiples."""
 
 NAN, INFINITY, LARGEST = 0x7E00, 0x7C00, 0x7BFF
 
@@ -54,6 +58,60 @@ def edge_vectors(p: ElementSerialLayernormParameters) -> Vectors:
     vectors += [codes(one_huge), codes(-one_huge), codes(np.where(one_huge > 0, 2.0**-10, 2e-7))]
     alternating = np.where(np.arange(n) % 2, 0x7BFF, 0xFBFF).astype(np.uint16)
     vectors += [alternating, codes(np.arange(n) % 2), codes(1000 + np.arange(n) % 2)]
+    return vectors
+
+
+def vectors_at_steps(
+    rng: np.random.Generator, p: ElementSerialLayernormParameters, count: int
+) -> Vectors:
+    """Return vectors whose squares are the fewest for their scale, or the most, or carry far."""
+    # The mean is 0, so that the squares alone decide.
+    signs = np.array([1] if p.rms else [1, -1])
+    most = min(p.capacity, 12) // len(signs)
+    totals = []
+    for _ in range(count):
+        below = int(2.0 ** rng.uniform(0, 56))
+        step, code = 2 * below + EPSILON, scale_code(below)
+        while step - below > 1:
+            middle = (below + step) // 2
+            below, step = (middle, step) if scale_code(middle) == code else (below, middle)
+        totals += [step * most, step * most - 1]
+    for place in range(EPSILON.bit_length(), 56):
+        # The last square makes a carry that runs up to any place, or epsilon does.
+        totals.append(int(rng.choice([3, 5, 7])) << place)
+        mean = (int(rng.integers(1, 16)) << place) - int(rng.integers(1, EPSILON + 1))
+        totals.append(mean * most)
+    numbers = [numbers_of_squares(total, most) for total in totals]
+    return [codes((row[:, np.newaxis] * signs).ravel()) for row in numbers]
+
+
+def numbers_of_squares(squares: int, count: int) -> NDArray[np.float64]:
+    """Return FP16 numbers whose squares, of which each is floored, add up to units of 2**-28."""
+    numbers = []
+    for _ in range(count):
+        # The largest one that there is room for.
+        root = isqrt((squares << 20) + (1 << 20) - 1)
+        places = max(root.bit_length() - 11, 0)
+        number = min(root >> places << places, int(65504 / UNIT))
+        squares -= number * number >> 20
+        numbers.append(number * UNIT)
+    return np.array(numbers)
+
+
+def vectors_of_ties(
+    rng: np.random.Generator, p: ElementSerialLayernormParameters, count: int
+) -> Vectors:
+    """Return vectors whose scale is a power of two: subnormal results are ties and next to them."""
+    n = min(p.capacity, 12) // 4 * 4
+    vectors = []
+    for _ in range(count if n else 0):
+        deviation = 2.0 ** rng.integers(1, 12)
+        # A quarter of the elements make it up.
+        large = 2 * deviation * rng.choice([1, -1], n // 4)
+        small = rng.integers(-4096, 4097, n - n // 4).astype(np.float64)
+        # Half a place below the smallest normal number, whose mantissa a carry clears.
+        small[0] = 1023.5 * deviation * rng.choice([1, -1])
+        vectors.append(codes(rng.permutation(np.concatenate([large, small * UNIT]))))
     return vectors
 
 
@@ -133,6 +191,14 @@ async def edges(dut: Any) -> None:
     bench = bench_for(dut, "edges")
     await run_vectors(bench, edge_vectors(catalog_parameters()))
     assert read(dut.undefined) == 0
+
+
+@cocotb.test()
+async def steps_and_ties(dut: Any) -> None:
+    """Let the last bit of a sum decide on its scale, and that of a product on its result."""
+    bench = bench_for(dut, "steps_and_ties")
+    rng, p = bench.bench.numpy_rng, catalog_parameters()
+    await run_vectors(bench, vectors_at_steps(rng, p, 80) + vectors_of_ties(rng, p, 40))
 
 
 @cocotb.test()
