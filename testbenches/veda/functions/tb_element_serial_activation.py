@@ -8,8 +8,11 @@ from numpy.typing import NDArray
 
 from golden.llm import open_trace
 from golden.veda.functions.element_serial_activation import activation
+from hdl.arith.float_format import BINARY16
 from hdl.veda.functions.element_serial_activation import ElementSerialActivationParameters
+from testbenches.applicable import Run, only_if
 from testbenches.bench import catalog_parameters, context
+from testbenches.streams import four_states
 from testbenches.veda.functions.serial_bench import BEATS, Fields, SerialBench, code_fields
 
 Codes = NDArray[np.uint16]
@@ -47,6 +50,11 @@ def every_gate(rng: np.random.Generator, step: int) -> tuple[Codes, Codes]:
     """Return every `step`-th FP16 code as gate, with random codes as up."""
     gate = np.arange(int(rng.integers(step)), 1 << 16, step).astype(np.uint16)
     return gate, rng.integers(0, 1 << 16, len(gate)).astype(np.uint16)
+
+
+def an_element_a_cycle(run: Run) -> bool:
+    """Return whether the divider is pipelined."""
+    return run.parameters.interval == 1
 
 
 def expected(gate: Codes, up: Codes) -> Fields:
@@ -113,6 +121,14 @@ async def gates(dut: Any) -> None:
     """Gates from the whole range; all of them in the long version."""
     bench = bench_for(dut, "gates")
     await run_operands(bench, *every_gate(bench.bench.numpy_rng, 1 if context()["full"] else 16))
+
+
+@cocotb.test()
+@only_if(an_element_a_cycle, "65,536 quotients take a serial divider long")
+async def every_quotient(dut: Any) -> None:
+    """Show all gates' quotients as they are: multiply them by one."""
+    gate = np.arange(0, 1 << 16, 64 if four_states() else 1).astype(np.uint16)
+    await run_operands(bench_for(dut, "every_quotient"), gate, np.full_like(gate, BINARY16.one))
 
 
 @cocotb.test()

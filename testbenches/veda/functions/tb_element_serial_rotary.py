@@ -64,6 +64,29 @@ def random_pairs(rng: np.random.Generator, count: int) -> Pairs:
     return x, y, c, s
 
 
+def product_pairs(rng: np.random.Generator) -> Pairs:
+    """Return pairs of which one product is ties, subnormals and overflows, the other is zero."""
+    # Mantissas whose products end in a tie or beside one, and carry as they are rounded.
+    m, n = (0, 1, 0x155, 0x1FF, 0x200, 0x2AA, 0x3FE, 0x3FF), (0, 1, 0x200, 0x300, 0x3FE, 0x3FF)
+    # A product's exponent code and the bias are what its factors' codes add up to.
+    sums = [*range(1, 19), 44, 45, 46, 47]
+    left, right, total = (part.ravel() for part in np.meshgrid(m, n, sums))
+    code = rng.integers((total - 30).clip(1), total.clip(max=30), endpoint=True)
+    number, factor = code << 10 | left, (total - code) << 10 | right
+    # Subnormals with any zeros before their first one, and any other numbers at all.
+    number = np.append(number, rng.integers(0, 1024, 800) >> rng.integers(0, 10, 800))
+    factor = np.append(factor, rng.integers(0, 1 << 15, 800))
+    exchanged = rng.random(number.shape) < 0.5
+    number, factor = np.where(exchanged, [factor, number], [number, factor])
+    shown = np.stack([number, factor]) | rng.integers(0, 2, (2, len(number))) << 15
+    nothing = np.array([0, 0x8000])[rng.integers(0, 2, len(number))]
+    x, y = np.append(shown[0], nothing), np.append(nothing, shown[0])
+    cosine = np.append(shown[1], shown[1])
+    sine = rng.permutation(cosine)
+    x, y, cosine, sine = (part.astype(np.uint16) for part in (x, y, cosine, sine))
+    return x, y, cosine, sine
+
+
 def ends(count: int) -> NDArray[np.int64]:
     """Return where heads of 32 pairs end."""
     return (np.arange(count) % 32 == 31).astype(np.int64)
@@ -118,6 +141,13 @@ async def real_heads(dut: Any) -> None:
 async def edges(dut: Any) -> None:
     """Zeros, subnormals, infinities and NaNs against each other."""
     await run_pairs(bench_for(dut, "edges"), edge_pairs())
+
+
+@cocotb.test()
+async def products(dut: Any) -> None:
+    """Products of any two numbers: ties, subnormal ones, and those at the end of the range."""
+    bench = bench_for(dut, "products")
+    await run_pairs(bench, product_pairs(bench.bench.numpy_rng))
 
 
 @cocotb.test()
