@@ -68,12 +68,7 @@ async def real_decode(dut: Any) -> None:
     await decode.reset()
     await decode.prefill(prefilled(p, scores, first))
     start = bench.cycle
-    if p.evict_before:
-        for head in range(p.heads):
-            nothing = np.zeros((1, slots), np.int64)
-            decode.send_search(head, nothing)
-            decode.expected.score_updates += decode.model.search(head, nothing, first)
-        await bench.run(until=lambda: decode.wavefronts.idle)
+    await search_before(decode, first)
     for now, plan in plans(p, scores, first, steps):
         await decode.step(now, plan)
     cycles = bench.cycle - start
@@ -87,6 +82,32 @@ async def real_decode(dut: Any) -> None:
         stored_vectors=len(decode.expected.stores),
         tensors=f"SmolLM2 layer {LAYER}: {p.heads} heads, {steps} decode steps",
     )
+
+
+async def search_before(decode: Decode, first: int) -> None:
+    """Find the victims of the first step, where victims are those of the step before."""
+    p = decode.p
+    for head in range(p.heads if p.evict_before else 0):
+        nothing = np.zeros((1, p.evictor.slots), np.int64)
+        decode.send_search(head, nothing)
+        decode.expected.score_updates += decode.model.search(head, nothing, first)
+    await decode.bench.run(until=lambda: decode.wavefronts.idle)
+
+
+@cocotb.test()
+@only_if(small, "real decodes begin with most slots full")
+async def full_prefills(dut: Any) -> None:
+    """Decode a few steps behind prefills that fill all slots, or all but one."""
+    decode = Decode(dut, "full prefills", sink="random")
+    p = decode.p
+    for first in range(p.evictor.slots - 1, p.evictor.slots + 3):
+        await decode.reset()
+        scores = real_scores(p, first + 4)
+        await decode.prefill(prefilled(p, scores, first))
+        await search_before(decode, first)
+        for now, plan in plans(p, scores, first, 4):
+            await decode.step(now, plan)
+        await decode.finish()
 
 
 def compare_with_policy(decode: Decode, scores: list[np.ndarray], first: int, steps: int) -> None:
