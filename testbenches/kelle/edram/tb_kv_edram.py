@@ -82,6 +82,7 @@ class Cache:
         self.expected: list[list[int]] = [[], []]
         self.got: list[list[int]] = [[], []]
         self.refreshed = [0, 0]
+        self.writes_back = False
         for half in HALVES:
             getattr(self.dut, f"{half}_urgent").value = 0
 
@@ -111,11 +112,26 @@ class Cache:
                 address_row = int(write.payload.value)
                 address = address_row & ((1 << self.p.address_bits) - 1)
                 self.written[number][address] = address_row >> self.p.address_bits
+        self.check_turns()
         for number, half in enumerate(HALVES):
-            refresh = self.handles[half]
-            if int(refresh.valid.value) and int(getattr(self.dut, f"{half}_urgent").value):
-                assert int(refresh.ready.value), f"cycle {self.bench.cycle}: {half} is urgent"
-            self.refreshed[number] += refresh.transfers()
+            self.refreshed[number] += self.handles[half].transfers()
+
+    def check_turns(self) -> None:
+        """Require that a refresh waits for the ports, or they for one that is urgent.
+
+        Writes wait also while a refreshed word is written back.
+        """
+        ports = [self.handles[f"{side}_{port}"] for side in SIDES for port in ("read", "write")]
+        asked = any(port.valid.value for port in ports)
+        urgent = {half: int(getattr(self.dut, f"{half}_urgent").value) for half in HALVES}
+        preempts = any(urgent[half] and self.handles[half].valid.value for half in HALVES)
+        ready = {half: int(urgent[half] or not asked) for half in HALVES}
+        for side in SIDES:
+            ready[f"{side}_read"] = int(not preempts)
+            ready[f"{side}_write"] = int(not preempts and not self.writes_back)
+        got = {name: int(self.handles[name].ready.value) for name in ready}
+        assert got == ready, f"cycle {self.bench.cycle}: ready is {got}, expected {ready}"
+        self.writes_back = any(self.handles[half].transfers() for half in HALVES)
 
     def write(self, side: str, address: int, row: np.ndarray) -> None:
         """Offer a row to a write port."""
