@@ -65,7 +65,7 @@ def random_pairs(rng: np.random.Generator, count: int) -> Pairs:
 
 
 def product_pairs(rng: np.random.Generator) -> Pairs:
-    """Return pairs of which one product is ties, subnormals and overflows, the other is zero."""
+    """Return pairs of which one product is a tie, subnormal or too large, and the other is zero."""
     # Mantissas whose products end in a tie or beside one, and carry as they are rounded.
     m, n = (0, 1, 0x155, 0x1FF, 0x200, 0x2AA, 0x3FE, 0x3FF), (0, 1, 0x200, 0x300, 0x3FE, 0x3FF)
     # A product's exponent code and the bias are what its factors' codes add up to.
