@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from golden.llm import open_trace
 from golden.llm.model import SMOLLM2
 from golden.veda.functions.element_serial_rotary import angles, rotary
+from hdl.arith.float_format import BINARY16
 from hdl.veda.functions.element_serial_rotary import ElementSerialRotaryParameters
 from testbenches.bench import catalog_parameters, context
 from testbenches.veda.functions.serial_bench import BEATS, Fields, SerialBench, code_fields
@@ -46,9 +47,9 @@ def real_pairs(tokens: int) -> Pairs:
 
 
 def edge_pairs() -> Pairs:
-    """Return special values as elements, with angles at the ends of their range."""
+    """Return special values as elements, with angles at the ends of their range and beyond."""
     values = np.array(SPECIAL, np.uint16)
-    angle = np.array([0, 0x3C00, 0xBC00, 0x0001, 0x39A8], np.uint16)
+    angle = np.array([0, 0x3C00, 0xBC00, 0x0001, 0x39A8, 0x7C00, 0xFC00, 0x39A8], np.uint16)
     x, y, c = np.meshgrid(values, values, angle)
     return x.ravel(), y.ravel(), c.ravel(), np.roll(c.ravel(), 1)
 
@@ -85,6 +86,17 @@ def product_pairs(rng: np.random.Generator) -> Pairs:
     sine = rng.permutation(cosine)
     x, y, cosine, sine = (part.astype(np.uint16) for part in (x, y, cosine, sine))
     return x, y, cosine, sine
+
+
+def sum_pairs(rng: np.random.Generator) -> Pairs:
+    """Return pairs whose sum and difference are ties, or nearly, or cancel; both factors are 1."""
+    mantissas = (0, 1, 2, 0x155, 0x200, 0x3FD, 0x3FE, 0x3FF)
+    parts = np.meshgrid(mantissas, mantissas, np.arange(15), [0, 1])
+    large, small, distance, sign = (part.ravel() for part in parts)
+    code = rng.integers(distance, 30, endpoint=True)
+    x, y = code << 10 | large, sign << 15 | (code - distance) << 10 | small
+    one = np.full(len(x), BINARY16.one, np.uint16)
+    return x.astype(np.uint16), y.astype(np.uint16), one, one
 
 
 def ends(count: int) -> NDArray[np.int64]:
@@ -148,6 +160,13 @@ async def products(dut: Any) -> None:
     """Products of any two numbers: ties, subnormal ones, and those at the end of the range."""
     bench = bench_for(dut, "products")
     await run_pairs(bench, product_pairs(bench.bench.numpy_rng))
+
+
+@cocotb.test()
+async def sums(dut: Any) -> None:
+    """Add and subtract numbers whose sum has more digits than there are, or fewer."""
+    bench = bench_for(dut, "sums")
+    await run_pairs(bench, sum_pairs(bench.bench.numpy_rng))
 
 
 @cocotb.test()
