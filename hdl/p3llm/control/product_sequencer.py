@@ -65,7 +65,6 @@ class ProductSequencer(Unit):
     reads : Out(struct)
         What the column is that this cycle's command reads: `scales` at `scales_address`, or FP16
         `numbers` at `place`.
-
     idle : Out(1)
         Nothing is under way, and nothing is offered.
 
@@ -306,24 +305,30 @@ class ProductSequencer(Unit):
         last = Mux(keys, ends & (self.table >= KEY_SET), self.table == pairs - 1)
         return last, Mux(keys & ends, KEY_SET - rounds, 0)
 
-    def _reads(
-        self, m: Module, issues: Signal, last: Value, skipped: Value, following: str
-    ) -> None:
-        """Read positions for the NPU, unit by unit."""
-        p, command, reads = self.parameters, self.command, self.reads
-        unit = self._scattered()
-        in_tail = following == "IDLE"
-        # FP16 goes to the vector unit, 8-bit scales to the accumulator.
-        numbers = Const(1) if in_tail else self.held.mode == Mode.QK
-        # Of a set of keys, scales of the keys come first, then those of the values.
-        second = Const(0) if in_tail else self.table >= KEY_SET
+    def _alone(self, m: Module, issues: Signal) -> None:
+        """Ask for the next column of a single unit, and read it where it may come."""
+        command = self.command
         m.d.comb += [
             self.column.valid.eq(1),
             self.column.ahead.eq(1),
             issues.eq(self.taken),
             command.valid.eq(self.taken),
             Value.cast(command.operation).eq(ColumnOperation.READ),
-            command.bank.eq(Cat(self.position_now[COLUMN_BITS], unit)),
+            command.bank.eq(Cat(self.position_now[COLUMN_BITS], self._scattered())),
+        ]
+
+    def _reads(
+        self, m: Module, issues: Signal, last: Value, skipped: Value, following: str
+    ) -> None:
+        """Read positions for the NPU, unit by unit."""
+        p, reads, unit = self.parameters, self.reads, self._scattered()
+        in_tail = following == "IDLE"
+        # FP16 goes to the vector unit, 8-bit scales to the accumulator.
+        numbers = Const(1) if in_tail else self.held.mode == Mode.QK
+        # Of a set of keys, scales of the keys come first, then those of the values.
+        second = Const(0) if in_tail else self.table >= KEY_SET
+        self._alone(m, issues)
+        m.d.comb += [
             reads.numbers.eq(self.taken & numbers),
             reads.scales.eq(self.taken & ~numbers),
             reads.scales_address.eq(Cat(unit, self.table[:2], self.side)),

@@ -11,7 +11,7 @@ from hdl.arith.float_to_fixed import RESULT, FloatToFixed
 from hdl.arith.integer_to_float import POINT
 from hdl.memory.row_buffer import RowBuffer, take_slices
 from hdl.p3llm.quantisers.extreme import extreme, higher
-from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object
+from hdl.parameters import Parameters, PowerOfTwo, Range, option, parameter_object
 from hdl.unit import Unit
 
 STAGES = 2
@@ -31,10 +31,13 @@ class BlockFixedParameters(Parameters):
         Elements in a slice.
     slices : int
         Slices of the longest vector.
+    rows : int
+        Vectors under way.
     """
 
     lanes: Annotated[int, PowerOfTwo(1, 64, "elements")] = 8
     slices: Annotated[int, Range(2, 4000, "slices")] = 72
+    rows: Annotated[int, Range(1, 16, "vectors")] = option(default=1)
 
     @property
     def slice_layout(self) -> data.StructLayout:
@@ -58,7 +61,7 @@ class BlockFixed(Unit):
     of two.
 
     **Latency** 7 cycles from a vector's last slice to its first integers. **Throughput** a slice in
-    and one out a cycle; one vector is under way. **Numerics** see `FloatToFixed`.
+    and one out a cycle; `rows` vectors are under way. **Numerics** see `FloatToFixed`.
 
     Parameters
     ----------
@@ -95,7 +98,7 @@ class BlockFixed(Unit):
             data_shape=data.ArrayLayout(32, p.lanes),
             result_shape=POINT,
             depth=p.slices + 8,
-            rows=1,
+            rows=p.rows,
         )
         slices = self.vectors.payload
         take = take_slices(m, buffer, self.vectors)

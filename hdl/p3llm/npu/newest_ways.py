@@ -94,8 +94,3 @@ class NewestWays(Ways):
         with self.m.If(self._passes(results)):
             self.m.d.sync += index.eq(Mux(results.payload.last, 0, index + 1))
         return index == self.unit.position >> ceil_log2(lanes)
-
-    @staticmethod
-    def _passes(results: Any) -> Value:
-        """Return whether a slice is taken."""
-        return results.valid & results.ready

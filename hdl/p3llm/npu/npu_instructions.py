@@ -60,6 +60,37 @@ class NpuOperation(enum.Enum, shape=4):
     WEIGH = 15
 
 
+READS_SUMS = (
+    NpuOperation.SCALE,
+    NpuOperation.RESIDUAL,
+    NpuOperation.GATED,
+    NpuOperation.SCORES,
+    NpuOperation.HEAD,
+)
+"""Operations that read sums of the compute units."""
+
+READS_FACTORS = (
+    NpuOperation.NORM,
+    NpuOperation.SCALE,
+    NpuOperation.RESIDUAL,
+    NpuOperation.GATED,
+    NpuOperation.FACTORS,
+    NpuOperation.SCORES,
+)
+"""Operations that read FP16 numbers that came from the banks."""
+
+READS_NUMBERS = (
+    NpuOperation.LEAVE,
+    NpuOperation.NORM,
+    NpuOperation.RESIDUAL,
+    NpuOperation.GATED,
+    NpuOperation.QUERY,
+    NpuOperation.KEY,
+    NpuOperation.VALUE,
+    NpuOperation.ACTIVATE,
+)
+"""Operations that read numbers."""
+
 NPU_INSTRUCTION = data.StructLayout(
     {
         "operation": NpuOperation,

@@ -66,7 +66,7 @@ class ResultScaler(Unit):
     slices : In(stream)
         `sums` in two's complement, `factors` in FP16, `last`.
     common : In(BINARY32.layout)
-        A factor of all sums; it stands while slices are under way.
+        A factor of a slice's sums, which comes with it.
     point : In(POINT)
         Binary point of the sums; it stands as well.
     results : Out(stream)

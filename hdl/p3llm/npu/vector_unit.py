@@ -17,12 +17,20 @@ from hdl.nonlinear.rotary_embedding import RotaryEmbedding
 from hdl.nonlinear.softmax import Softmax
 from hdl.p3llm.npu.block_fixed import BlockFixed, BlockFixedParameters
 from hdl.p3llm.npu.largest_sum import LargestSum
-from hdl.p3llm.npu.npu_instructions import ADDRESS_BITS, NPU_INSTRUCTION, NpuOperation
+from hdl.p3llm.npu.npu_instructions import (
+    ADDRESS_BITS,
+    NPU_INSTRUCTION,
+    READS_FACTORS,
+    READS_NUMBERS,
+    READS_SUMS,
+    NpuOperation,
+)
 from hdl.p3llm.npu.number_lanes import FixedLanes, HalfLanes, SingleLanes, score_factor
 from hdl.p3llm.npu.places import Places
 from hdl.p3llm.npu.result_scaler import SUM_BITS, ResultScaler, ResultScalerParameters
 from hdl.p3llm.npu.slice_reader import SliceReader
-from hdl.p3llm.npu.ways import Stores, Ways
+from hdl.p3llm.npu.way_links import Stores
+from hdl.p3llm.npu.ways import Ways
 from hdl.p3llm.parameters import P3llmParameters
 from hdl.p3llm.parts import place_parts
 from hdl.p3llm.pim.dot_product import LANES
@@ -33,32 +41,6 @@ from hdl.p3llm.quantisers.key_smoothing import KeySmoothing
 from hdl.p3llm.quantisers.probability_quantiser import ProbabilityQuantiser
 from hdl.p3llm.quantisers.value_scaling import ValueScaling
 from hdl.unit import Unit
-
-READS_SUMS = (
-    NpuOperation.SCALE,
-    NpuOperation.RESIDUAL,
-    NpuOperation.GATED,
-    NpuOperation.SCORES,
-    NpuOperation.HEAD,
-)
-READS_FACTORS = (
-    NpuOperation.NORM,
-    NpuOperation.SCALE,
-    NpuOperation.RESIDUAL,
-    NpuOperation.GATED,
-    NpuOperation.FACTORS,
-    NpuOperation.SCORES,
-)
-READS_NUMBERS = (
-    NpuOperation.LEAVE,
-    NpuOperation.NORM,
-    NpuOperation.RESIDUAL,
-    NpuOperation.GATED,
-    NpuOperation.QUERY,
-    NpuOperation.KEY,
-    NpuOperation.VALUE,
-    NpuOperation.ACTIVATE,
-)
 
 
 class VectorUnit(Unit):
@@ -115,6 +97,7 @@ class VectorUnit(Unit):
         self.places = places = Places(p)
         lanes, column = p.lanes, p.channel.unit.column_bits
         self.held = Signal(NPU_INSTRUCTION)
+        self.starts = Signal()
         self.numbers = Memory(depth=places.numbers_depth, width=32 * lanes)
         # What comes from a pseudo-channel and goes to it.
         channels = range(p.pseudo_channels)
@@ -128,8 +111,7 @@ class VectorUnit(Unit):
         )
         self.number_reader, self.factor_reader, self.sum_reader = (SliceReader() for _ in range(3))
         self.scaler = ResultScaler(parameters=ResultScalerParameters(lanes=lanes))
-        slices = max(p.width, p.head_size) // lanes
-        self.block = BlockFixed(parameters=BlockFixedParameters(lanes=lanes, slices=slices))
+        self.block = BlockFixed(parameters=self._block_parameters(p))
         self.norm, self.rotary = RmsNorm(parameters=p.norm), RotaryEmbedding(parameters=p.rotary)
         self.softmax = Softmax(parameters=p.softmax)
         self.activation = ActivationFunctions(parameters=p.activation)
@@ -170,6 +152,12 @@ class VectorUnit(Unit):
             }
         )
 
+    @staticmethod
+    def _block_parameters(p: P3llmParameters) -> BlockFixedParameters:
+        """Return the dimensions of what makes integers of vectors."""
+        slices = max(p.width, p.head_size) // p.lanes
+        return BlockFixedParameters(lanes=p.lanes, slices=slices)
+
     def elaborate(self, platform: Any) -> Module:
         """Place memories and functions; each operation is a way through them."""
         m = Module()
@@ -189,8 +177,7 @@ class VectorUnit(Unit):
 
     def _control(self, m: Module, finished: Signal, fetching: Signal, running: Signal) -> None:
         """Take an operation, start its readers, wait for its end."""
-        p, held = self.parameters, self.held
-        starts = Signal()
+        p, held, starts = self.parameters, self.held, self.starts
         # A whole number of columns of values: four tokens.
         quantum = max(LANES, p.lanes)
         tokens = self.position + 1
@@ -383,6 +370,10 @@ class VectorUnit(Unit):
         """Return the factor of all that is scaled, in FP16."""
         return factor
 
+    def _sums_factor(self, factor: Value) -> Value:
+        """Return the factor of all that is scaled, in binary32."""
+        return factor
+
     def _scalars(self, m: Module) -> None:
         """Keep the inputs' scales and the values' largest; make the factor of all sums."""
         p, held = self.parameters, self.held
@@ -406,7 +397,7 @@ class VectorUnit(Unit):
             widen.a.eq(self._common(Mux(of_head, largest[scalar], scales[scalar]))),
             common.a.eq(widen.result),
             common.b.eq(Mux(of_scores, score_factor(p.head_size), BINARY32.one)),
-            self.scaler.common.eq(common.result),
+            self.scaler.common.eq(self._sums_factor(common.result)),
             self.scaler.point.eq(
                 Mux(
                     of_scores,

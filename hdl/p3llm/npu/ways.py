@@ -2,16 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Mux, Signal, Value
 
-from hdl.arith.float_format import BINARY16
 from hdl.nonlinear.activation_functions import Function
 from hdl.nonlinear.row_norm import EPSILON_BITS
 from hdl.p3llm.npu.epsilon import epsilon_steps
 from hdl.p3llm.npu.npu_instructions import NpuOperation
 from hdl.p3llm.npu.number_lanes import FIXED_FRACTION
+from hdl.p3llm.npu.way_links import WayLinks, link
 from hdl.p3llm.quantisers.key_smoothing import Operation as Smoothing
 from hdl.stream.connect import join_handshake
 
@@ -20,39 +19,8 @@ PROBABILITY_FRACTION = 16
 
 
 @dataclass(frozen=True)
-class Stores:
-    """Whether a slice is written: of `numbers`, of `codes` as inputs."""
-
-    numbers: Signal
-    codes: Signal
-
-
-@dataclass(frozen=True)
-class Ways:
-    """What is connected while an operation is under way; no two are at once.
-
-    Parameters
-    ----------
-    m : Module
-        Of the vector unit.
-    unit : VectorUnit
-        Its memories' readers and its functions.
-    stores : Stores
-        What an operation writes.
-    finished : Signal
-        An operation without a store ends.
-    fetching : Signal
-        Only the values' scales go, to the second-level scaling.
-    running : Signal
-        The operation has begun and not ended.
-    """
-
-    m: Module
-    unit: Any
-    stores: Stores
-    finished: Signal
-    fetching: Signal
-    running: Signal
+class Ways(WayLinks):
+    """What is connected while an operation is under way; no two are at once."""
 
     @property
     def table(self) -> dict[NpuOperation, Callable[[], None]]:
@@ -140,39 +108,6 @@ class Ways:
         self._halved(self.unit.number_reader.slices, self._number())
         self._quantised(self.unit.half.results)
 
-    def _number(self) -> Value:
-        """Return the slice of numbers that the reader shows."""
-        return self.unit.numbers.read_data
-
-    def _factors(self) -> Value:
-        """Return the slice of FP16 numbers that the reader shows: a column, or half of one."""
-        p, column = self.unit.parameters, self.unit.shown_column
-        if p.lanes == p.elements:
-            return column
-        # A column of FP16 is two slices.
-        low = self.unit.factor_reader.slices.payload.low
-        return column.word_select(low, 16 * p.lanes)
-
-    def _scaled(self) -> None:
-        """Give sums and their factors to the scaler."""
-        sums, factors, scaler = (
-            self.unit.sum_reader.slices,
-            self.unit.factor_reader.slices,
-            self.unit.scaler,
-        )
-        # A head's sums have only one factor, the largest of its values' scales.
-        alone = self.unit.held.operation == NpuOperation.HEAD
-        both = sums.valid & (factors.valid | alone) & ~self.fetching
-        one = Const(BINARY16.one, 16).replicate(self.unit.parameters.lanes)
-        self.m.d.comb += [
-            scaler.slices.valid.eq(both),
-            Value.cast(scaler.slices.payload.sums).eq(self.unit.shown_sums),
-            scaler.slices.payload.factors.eq(Mux(alone, one, self._factors())),
-            scaler.slices.payload.last.eq(sums.payload.last),
-            sums.ready.eq(scaler.slices.ready & both),
-            factors.ready.eq(scaler.slices.ready & both),
-        ]
-
     def leave(self) -> None:
         """Give a hidden state."""
         slices, out = self.unit.number_reader.slices, self.unit.states_out
@@ -183,17 +118,6 @@ class Ways:
             slices.ready.eq(out.ready),
             self.finished.eq(slices.valid & out.ready & slices.payload.last),
         ]
-
-    def _blocked(self, *, spare: int) -> None:
-        """Give numbers to the conversion to integers."""
-        link(
-            self.m,
-            self.unit.number_reader.slices,
-            self.unit.block.vectors,
-            values=self._number(),
-            spare=spare,
-            last=self.unit.number_reader.slices.payload.last,
-        )
 
     def norm(self) -> None:
         """Normalise and quantise a hidden state."""
@@ -229,77 +153,6 @@ class Ways:
         results = norm.results
         self._halved(results, results.payload["values"], point=Const(FIXED_FRACTION))
         self._quantised(self.unit.half.results)
-
-    def _halved(self, source: Any, values: Any, point: Any = None) -> None:
-        """Turn numbers, or integers with a binary point, into FP16."""
-        half = self.unit.half.slices
-        self.m.d.comb += half.payload.whole.eq(point is not None)
-        if point is None:
-            link(self.m, source, half, singles=values, last=source.payload.last)
-            return
-        link(self.m, source, half, point=point, last=source.payload.last)
-        self.m.d.comb += [
-            half.payload.integers[i].eq(values[i]) for i in range(self.unit.parameters.lanes)
-        ]
-
-    def _quantised(self, source: Any) -> None:
-        """Quantise FP16 as inputs."""
-        link(
-            self.m,
-            source,
-            self.unit.e4m3.vectors,
-            values=source.payload["values"],
-            last=source.payload.last,
-        )
-        self.m.d.comb += [
-            self.stores.codes.eq(self.unit.e4m3.results.valid),
-            self.unit.e4m3.results.ready.eq(1),
-        ]
-
-    def _cached(self, source: Any) -> None:
-        """Quantise FP16 for the cache."""
-        results, codes = self.unit.int4.results, self.unit.codes
-        values = source.payload["values"]
-        link(self.m, source, self.unit.int4.vectors, values=values, last=source.payload.last)
-        # Codes of keys and values have one port, and a mark which they are.
-        fields = {name: getattr(results.payload, name) for name, _ in results.payload.shape()}
-        held = self.unit.held
-        fields["value"] = held.operation == NpuOperation.VALUE
-        fields["channel"] = held.head[: self.unit.parameters.channel_bits]
-        link(self.m, results, codes, **fields)
-        self.m.d.comb += self.finished.eq(results.valid & codes.ready & results.payload.last)
-
-    def _smoothed(self, source: Any, values: Any, operation: Smoothing) -> None:
-        """Give keys, queries or factors to the smoothing."""
-        link(
-            self.m,
-            source,
-            self.unit.smoothing.vectors,
-            operation=operation,
-            head=self.unit.held.head,
-            values=values,
-            last=source.payload.last,
-        )
-
-    def _turned(self, operation: Smoothing) -> None:
-        """Turn a head by its position, and smooth it."""
-        block, rotary = self.unit.block.results, self.unit.rotary
-        self._blocked(spare=1)
-        link(
-            self.m,
-            block,
-            rotary.vectors,
-            values=block.payload["values"],
-            position=self.unit.position,
-            last=block.payload.last,
-        )
-        # The vector's binary point outlasts its way through the rotation.
-        point = Signal.like(block.payload.point, name=f"point_of_{operation.name.lower()}")
-        with self.m.If(block.valid):
-            self.m.d.sync += point.eq(block.payload.point)
-        results = rotary.rotated
-        self._halved(results, results.payload["values"], point=point)
-        self._smoothed(self.unit.half.results, self.unit.half.results.payload["values"], operation)
 
     def residual(self) -> None:
         """Add a linear layer's outputs to the hidden state."""
@@ -359,8 +212,21 @@ class Ways:
 
     def scores(self) -> None:
         """Make scores, probabilities, and inputs with the values' scales in them."""
-        p, factors = self.unit.parameters, self.unit.factor_reader.slices
         self._scaled()
+        self._largest_scale()
+        link(
+            self.m,
+            self.unit.scaler.results,
+            self.unit.fixed.slices,
+            values=self._met(),
+            last=self.unit.scaler.results.payload.last,
+        )
+        self._compared()
+        self._shared()
+
+    def _largest_scale(self) -> None:
+        """Give the values' scales to the second-level scaling."""
+        p, factors = self.unit.parameters, self.unit.factor_reader.slices
         # First the scales alone, of tokens that are there: the buffer finds the largest.
         scales = self.unit.scaling.scales
         with self.m.If(self.fetching):
@@ -372,14 +238,10 @@ class Ways:
                 )
                 for i in range(p.lanes)
             ]
-        link(
-            self.m,
-            self.unit.scaler.results,
-            self.unit.fixed.slices,
-            values=self._met(),
-            last=self.unit.scaler.results.payload.last,
-        )
-        index = Signal.like(factors.payload.index)
+
+    def _compared(self) -> None:
+        """Give scores to the softmax, of tokens that are there."""
+        index = Signal.like(self.unit.factor_reader.slices.payload.index)
         scores, fixed = self.unit.softmax.scores, self.unit.fixed.results
         link(
             self.m,
@@ -392,6 +254,9 @@ class Ways:
         # Scores come in order; their number says whether their tokens are there.
         with self.m.If(scores.valid & scores.ready):
             self.m.d.sync += index.eq(Mux(fixed.payload.last, 0, index + 1))
+
+    def _shared(self) -> None:
+        """Make inputs of probabilities and the values' scales."""
         shares = self.unit.softmax.probabilities
         self._halved(shares, shares.payload["values"], point=Const(PROBABILITY_FRACTION))
         halves, inputs = self.unit.half.results, self.unit.scaling.probabilities
@@ -409,9 +274,3 @@ class Ways:
             self.stores.codes.eq(self.unit.probability.results.valid),
             self.unit.probability.results.ready.eq(1),
         ]
-
-
-def link(m: Module, source: Any, sink: Any, **fields: Any) -> None:
-    """Let a stream be taken by another whose payload has other fields."""
-    m.d.comb += [sink.valid.eq(source.valid), source.ready.eq(sink.ready)]
-    m.d.comb += [Value.cast(getattr(sink.payload, name)).eq(fields[name]) for name in fields]
