@@ -9,6 +9,7 @@ places in all. Of a head a vector stands in one of them; all others are `spread`
 from dataclasses import dataclass
 
 from hdl.p3llm.parameters import KEY_SET, P3llmParameters
+from hdl.p3llm.pim.dot_product import LANES
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,16 @@ class Places:
     def keys_depth(self) -> int:
         """Slices of FP16 keys."""
         return self.p.pseudo_channels * self.slices(self.p.head_size)
+
+    # Columns of keys that were quantised before the rotary embedding, and of their zero points.
+
+    def keys(self, turn: int) -> int:
+        """Of a head; the next one's come while these are in use."""
+        return turn * self.p.capacity // self.p.elements * (self.p.head_size // LANES)
+
+    def zeros(self, turn: int) -> int:
+        """Zero points of a head."""
+        return turn * -(-self.p.capacity // (KEY_SET * self.p.block)) * self.p.units
 
     # Inputs of the compute units; each begins with a word.
 

@@ -1,0 +1,190 @@
+"""Keys that were quantised before the rotary embedding, in the NPU: token by token, in slices."""
+
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from hdl.arith.delay_line import delay_line
+from hdl.memory.memory import Memory
+from hdl.p3llm.npu.npu_instructions import ADDRESS_BITS, COUNT_BITS
+from hdl.p3llm.npu.places import Places
+from hdl.p3llm.parameters import KEY_SET, P3llmParameters
+from hdl.p3llm.parts import place_parts
+from hdl.p3llm.pim.dot_product import LANES
+from hdl.unit import Unit
+
+INTEGER = signed(5)
+"""Shape of a code minus its zero point."""
+
+
+class KeyReader(Unit):
+    """Keep columns of keys as the banks have them, and read them as tokens.
+
+    A column has four channels of a unit's tokens. Columns that make up a slice stand side by side
+    in a word, so that a token's slice is a part of one read.
+
+    **Latency** 2 cycles from `start`. **Throughput** a slice a cycle. **Numerics** exact: codes
+    minus zero points, -15 to 15.
+
+    Parameters
+    ----------
+    parameters : P3llmParameters
+        Dimensions.
+
+    Members
+    -------
+    keys_write, zeros_write : In(1)
+        A column of codes or of zero points came from the banks of each pseudo-channel.
+    address, columns : In
+        Where it goes, and the columns.
+    start : In(1)
+        Read `count` slices of tokens, `lanes` tokens each; not while some are under way.
+    keys, zeros, count, channel : In
+        Where the head's columns of both begin, and in which pseudo-channel; they stand until the
+        last slice is taken.
+    slices : Out(stream)
+        `values`: `lanes` channels of a token; `last` of the token; `token` within a slice of
+        tokens; `final` of all.
+
+    Raises
+    ------
+    ValueError
+        By `P3llmParameters`.
+    """
+
+    def __init__(self, *, parameters: P3llmParameters) -> None:
+        self.parameters = p = parameters
+        places = Places(p)
+        column = p.channel.unit.column_bits
+        # A slice is some columns, or a part of one.
+        self.together, self.parts = max(1, p.lanes // LANES), max(1, LANES // p.lanes)
+        channels = range(p.pseudo_channels)
+        words = places.keys(2) // self.together
+        self.codes = [
+            Memory(depth=words, width=self.together * column, granularity=column) for _ in channels
+        ]
+        self.zero_points = [Memory(depth=places.zeros(2), width=column) for _ in channels]
+        super().__init__(
+            {
+                "keys_write": In(1),
+                "zeros_write": In(1),
+                "address": In(ADDRESS_BITS),
+                "columns": In(p.pseudo_channels * column),
+                "start": In(1),
+                "keys": In(ADDRESS_BITS),
+                "zeros": In(ADDRESS_BITS),
+                "count": In(COUNT_BITS),
+                "channel": In(p.channel_bits),
+                "slices": Out(stream.Signature(self.slice_layout(p))),
+            }
+        )
+
+    @staticmethod
+    def slice_layout(p: P3llmParameters) -> data.StructLayout:
+        """Return a slice of a token."""
+        return data.StructLayout(
+            {
+                "values": data.ArrayLayout(INTEGER, p.lanes),
+                "token": range(p.lanes),
+                "last": 1,
+                "final": 1,
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Count a token's slices and the tokens; choose of what was read what is the token's."""
+        m = Module()
+        p, slices = self.parameters, self.slices
+        place_parts(m, self)
+        self._writes(m)
+        count = p.head_size // p.lanes
+        running, index, token = Signal(), Signal(range(count)), Signal(range(p.capacity + 1))
+        move, last, final = Signal(), Signal(), Signal()
+        m.d.comb += [
+            # The memories keep their words until the next read, so that the stream may stand.
+            move.eq(running & (~slices.valid | slices.ready)),
+            last.eq(index == count - 1),
+            final.eq(last & (token + 1 == self.count << ceil_log2(p.lanes))),
+        ]
+        with m.If(~slices.valid | slices.ready):
+            m.d.sync += slices.valid.eq(running)
+        with m.If(move):
+            m.d.sync += [
+                index.eq(Mux(last, 0, index + 1)),
+                token.eq(token + last),
+                running.eq(~final),
+            ]
+        with m.If(self.start):
+            m.d.sync += [running.eq(1), index.eq(0), token.eq(0)]
+        self._reads(m, move, index, token)
+        shown, part = (
+            delay_line(m, value, 1, name=name, enable=move)[1]
+            for value, name in ((token, "shown"), (index[: ceil_log2(self.parts)], "part"))
+        )
+        marks = delay_line(m, Cat(last, final), 1, name="marks", enable=move)[1]
+        m.d.comb += [
+            slices.payload.token.eq(shown[: ceil_log2(p.lanes)]),
+            slices.payload.last.eq(marks[0]),
+            slices.payload.final.eq(marks[1]),
+        ]
+        self._chosen(m, shown, part)
+        return m
+
+    def _writes(self, m: Module) -> None:
+        """Write columns, which come position by position, and of each unit by unit."""
+        p = self.parameters
+        units, beside = ceil_log2(p.units), ceil_log2(self.together)
+        unit, column = self.address[:units], self.address[units:][:beside]
+        parts = zip(self.codes, self.zero_points, strict=True)
+        for number, (codes, zeros) in enumerate(parts):
+            given = self.columns.word_select(number, p.channel.unit.column_bits)
+            m.d.comb += [
+                # Neighbours in a word are a unit's columns of neighbouring positions.
+                codes.write_enable.eq(self.keys_write << column),
+                codes.write_address.eq(Cat(unit, self.address[units + beside :])),
+                codes.write_data.eq(given.replicate(self.together)),
+                zeros.write_enable.eq(self.zeros_write),
+                zeros.write_address.eq(self.address),
+                zeros.write_data.eq(given),
+            ]
+
+    def _reads(self, m: Module, move: Signal, index: Signal, token: Signal) -> None:
+        """Read the word that a token's slice is in, and the column of its zero point."""
+        p = self.parameters
+        units, elements = ceil_log2(p.units), ceil_log2(p.elements)
+        unit, round_ = token[elements : elements + units], token[elements + units :]
+        # Rounds of tokens stand one behind the other, each with all words of its tokens.
+        words = p.head_size // LANES // self.together
+        first = (self.keys >> ceil_log2(self.together) + units) + round_ * words
+        word = first + (index >> ceil_log2(self.parts))
+        of_set = (self.zeros >> units) + (round_ >> ceil_log2(KEY_SET))
+        for codes, zeros in zip(self.codes, self.zero_points, strict=True):
+            m.d.comb += [
+                codes.read_enable.eq(move),
+                codes.read_address.eq(Cat(unit, word)),
+                zeros.read_enable.eq(move),
+                zeros.read_address.eq(Cat(unit, of_set)),
+            ]
+
+    def _chosen(self, m: Module, token: Value, part: Value) -> None:
+        """Give the channels of a unit's token, less its zero point."""
+        p = self.parameters
+        units, elements = ceil_log2(p.units), ceil_log2(p.elements)
+        element, round_ = token[:elements], token[elements + units :][: ceil_log2(KEY_SET)]
+        column = p.channel.unit.column_bits
+        word, zeros = (
+            Cat(one.read_data for one in memories).word_select(self.channel, memories[0].width)
+            for memories in (self.codes, self.zero_points)
+        )
+        # Of each column an element's four lanes are the token's channels.
+        columns = (word.word_select(i, column) for i in range(self.together))
+        own = Cat(one.word_select(element, 4 * LANES) for one in columns)
+        channels = own.word_select(part, 4 * min(p.lanes, LANES * self.together))
+        zero = zeros.word_select(Cat(element, round_), 4)
+        m.d.comb += [
+            self.slices.payload["values"][i].eq(channels.word_select(i, 4) - zero)
+            for i in range(p.lanes)
+        ]
