@@ -22,6 +22,7 @@ from golden.nonlinear.row_norm import quantise_weights
 from golden.nonlinear.softmax import softmax
 from golden.p3llm.dram_layout import LANES, pack_columns, unpack_columns
 from golden.p3llm.npu.block_fixed import block_fixed
+from golden.p3llm.npu.key_reader import dequantised
 from golden.p3llm.npu.newest_score import Newest, newest_score, newest_share
 from golden.p3llm.pim.operand_decoder import real
 from golden.p3llm.pim.pim_processing_element import dot_products
@@ -194,7 +195,10 @@ class Cache:
 
     @classmethod
     def of_prompt(cls, keys: Halves, vectors: Halves) -> "Cache":
-        """Quantise a prompt's rotated keys and values, FP16, shape (kv_heads, tokens, size)."""
+        """Quantise a prompt's keys and values, FP16, shape (kv_heads, tokens, size).
+
+        Keys are those behind the rotary embedding, or with `pre_rope` those before it.
+        """
         factors = smoothing_factors(keys)
         return cls._quantised(smoothed_keys(keys, factors), vectors, factors)
 
@@ -255,7 +259,7 @@ def decode(
 
     projected = weights.qkv.product(here).reshape(-1, p.head_size)
     keys, vectors, queries = np.split(projected, [p.kv_heads, 2 * p.kv_heads])
-    newest = Newest(rotated(keys, position, p), codes(vectors))
+    newest = Newest(cached_keys(keys, position, p), codes(vectors))
     cache = cache.appended(newest.keys, newest.values)
     attended = attention(rotated(queries, position, p), cache, newest if p.residual else None, p)
     state = state + weights.output.product(codes(attended.reshape(-1)))
@@ -285,26 +289,35 @@ def rotated(heads: Singles, position: int | NDArray[np.int64], p: P3llmParameter
     return codes(np.ldexp(turned.astype(np.float64), -point[:, np.newaxis]))
 
 
+def cached_keys(heads: Singles, position: int | NDArray[np.int64], p: P3llmParameters) -> Halves:
+    """Return projected keys as they are quantised, in FP16: turned, or with `pre_rope` not."""
+    return codes(heads) if p.pre_rope else rotated(heads, position, p)
+
+
+def turned_keys(cache: Cache, p: P3llmParameters) -> Halves:
+    """Return all cached keys, each turned by its own position, FP16 (kv_heads, tokens, size)."""
+    keys = dequantised(cache.keys, cache.key_zeros, cache.key_scales, cache.factors)
+    tokens = np.tile(np.arange(keys.shape[1]), len(keys))
+    return rotated(keys.reshape(-1, p.head_size), tokens, p).reshape(keys.shape)
+
+
 def attention(queries: Halves, cache: Cache, newest: Newest | None, p: P3llmParameters) -> Singles:
     """Return the heads' outputs, float32, shape (heads, head_size).
 
     Of `newest`, the cache's last token, nothing of the cache takes part.
     """
-    group = p.heads // p.kv_heads
+    group, tokens = p.heads // p.kv_heads, cache.keys.shape[1]
+    turned = turned_keys(cache, p) if p.pre_rope else None
     results = []
     for head, query in enumerate(queries):
         kv = head // group
-        inputs, scale = e4m3_quantiser(fused_queries(query, cache.factors[kv, 0]))
-        tokens = cache.keys.shape[1]
-        keys = unpack_columns(pack_columns(cache.keys[kv]), outputs=tokens, terms=p.head_size)
-        sums = dot_products(
-            np.array(Mode.QK.value),
-            np.broadcast_to(inputs, keys.shape),
-            keys,
-            cache.key_zeros[kv][:, np.newaxis],
-        )
-        own = None if newest is None else newest_score(query, newest.keys[kv], p)
-        shares = shared(real(Mode.QK, sums), scale, cache.key_scales[kv], own, p)
+        if turned is not None:
+            scores = newest_score(query, turned[kv], p)
+        else:
+            scores = met_scores(query, cache, kv, p)
+        if newest is not None:
+            scores[-1] = newest_score(query, newest.keys[kv], p)
+        shares = shared(scores, p)
         others = np.arange(tokens) < tokens - (newest is not None)
         fused, largest = value_scaling(np.where(others, cache.value_scales[kv], 0), shares)
         inputs = probability_quantiser(fused, p.probabilities)
@@ -325,23 +338,33 @@ def attention(queries: Halves, cache: Cache, newest: Newest | None, p: P3llmPara
     return np.stack(results)
 
 
-def shared(
-    sums: NDArray[np.float64],
-    scale: Halves,
-    scales: Halves,
-    own: Singles | None,
-    p: P3llmParameters,
-) -> Halves:
-    """Return probabilities of scores, in FP16; the last token's score may be its `own`.
+def met_scores(query: Halves, cache: Cache, kv: int, p: P3llmParameters) -> Singles:
+    """Return scores of a query and the keys of a head that the units multiply, float32.
 
     A score is in base 2: its query's scale times ``log2(e) / sqrt(size)``, times the token's, times
-    the sum, in this order. Tokens that fill the last slice do not take part.
+    the sum, in this order.
     """
+    inputs, scale = e4m3_quantiser(fused_queries(query, cache.factors[kv, 0]))
+    tokens = cache.keys.shape[1]
+    keys = unpack_columns(pack_columns(cache.keys[kv]), outputs=tokens, terms=p.head_size)
+    sums = dot_products(
+        np.array(Mode.QK.value),
+        np.broadcast_to(inputs, keys.shape),
+        keys,
+        cache.key_zeros[kv][:, np.newaxis],
+    )
     constant = np.float32(np.log2(np.e) / np.sqrt(p.head_size))
     factor = values(scale).astype(np.float32) * constant
-    scores = sums.astype(np.float32) * (values(scales).astype(np.float32) * factor)
-    if own is not None:
-        scores[-1] = own
+    single: Singles = real(Mode.QK, sums).astype(np.float32)
+    scales = values(cache.key_scales[kv]).astype(np.float32) * factor
+    return np.multiply(single, scales, dtype=np.float32)
+
+
+def shared(scores: Singles, p: P3llmParameters) -> Halves:
+    """Return probabilities of scores in base 2, in FP16.
+
+    Tokens that fill the last slice do not take part.
+    """
     raw = float_to_fixed(scores, FRACTION)
     # The last slice may be a column of values, four tokens, or more.
     beyond = -len(raw) % max(p.lanes, LANES)

@@ -27,10 +27,12 @@ from golden.p3llm.p3llm import (
     Singles,
     Vocabulary,
     Weights,
+    cached_keys,
     normed,
     ordered,
     rotated,
     silu,
+    turned_keys,
 )
 from golden.p3llm.pim.operand_decoder import real
 from golden.p3llm.quantisers.e4m3_quantiser import e4m3_quantiser
@@ -206,17 +208,17 @@ class FastLayer:
     def projected(
         self, states: Singles, positions: NDArray[np.int64]
     ) -> tuple[Halves, Halves, Halves]:
-        """Return rotated keys, values and rotated queries, FP16 [heads, tokens, size]."""
+        """Return keys as they are quantised, values, turned queries: FP16 [heads, tokens, size]."""
         p, tokens = self.p, len(states)
         here = rows_normed(states, self.norms[0], p)
         heads = self.qkv.product(here).reshape(tokens, -1, p.head_size).swapaxes(0, 1)
         keys, vectors, queries = np.split(heads, [p.kv_heads, 2 * p.kv_heads])
 
-        def turned(some: Singles) -> Halves:
+        def turned(some: Singles, by: Callable[..., Halves]) -> Halves:
             flat = some.reshape(-1, p.head_size)
-            return rotated(flat, np.tile(positions, len(some)), p).reshape(some.shape)
+            return by(flat, np.tile(positions, len(some)), p).reshape(some.shape)
 
-        return turned(keys), codes(vectors), turned(queries)
+        return turned(keys, cached_keys), codes(vectors), turned(queries, rotated)
 
     def attended(
         self, queries: Halves, cache: Cache, newest: Newest, positions: NDArray[np.int64]
@@ -230,12 +232,14 @@ class FastLayer:
         # Each token attends to itself and those before; what fills the last slice never counts.
         keep = np.arange(filled) <= positions[:, np.newaxis]
         others = np.arange(tokens) < positions[:, np.newaxis] + (not p.residual)
+        turned = turned_keys(cache, p) if p.pre_rope else None
         outputs = []
         for head, query in enumerate(queries):
             kv = head // p.members
-            inputs, scales = e4m3_quantiser(fused_queries(query, cache.factors[kv, 0]))
-            sums = e4m3_integers(inputs) @ _operands(cache.keys[kv], cache.key_zeros[kv]).T
-            scores = rows_scores(real(Mode.QK, sums), scales, cache.key_scales[kv], p)
+            if turned is not None:
+                scores = newest_score(query[:, np.newaxis], turned[kv], p)
+            else:
+                scores = self._met_scores(query, cache, kv)
             if p.residual:
                 scores[block, positions] = newest_score(query, newest.keys[kv], p)
             shares = rows_shared(scores, keep, p)
@@ -249,6 +253,12 @@ class FastLayer:
             if p.residual:
                 outputs[-1] += newest_share(shares[block, positions], newest.values[kv])
         return codes(np.stack(outputs, axis=1).reshape(len(positions), -1))
+
+    def _met_scores(self, queries: Halves, cache: Cache, kv: int) -> Singles:
+        """Return a head's scores of keys that the units multiply, float32 [queries, tokens]."""
+        inputs, scales = e4m3_quantiser(fused_queries(queries, cache.factors[kv, 0]))
+        sums = e4m3_integers(inputs) @ _operands(cache.keys[kv], cache.key_zeros[kv]).T
+        return rows_scores(real(Mode.QK, sums), scales, cache.key_scales[kv], self.p)
 
     def behind(self, states: Singles, attended: Halves) -> Singles:
         """Return the hidden states behind the layer, float32 [tokens, width]."""
@@ -269,7 +279,7 @@ def rows_normed(states: Singles, weight: NDArray[np.floating], p: P3llmParameter
 
 
 def rows_scores(sums: Reals, scales: Halves, of_tokens: Halves, p: P3llmParameters) -> Singles:
-    """Return rows of scores, float32; see `golden.p3llm.p3llm.shared`."""
+    """Return rows of scores, float32; see `golden.p3llm.p3llm.met_scores`."""
     constant = np.float32(np.log2(np.e) / np.sqrt(p.head_size))
     factors = values(scales).astype(np.float32) * constant
     beside = values(of_tokens).astype(np.float32) * factors

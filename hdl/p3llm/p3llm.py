@@ -14,10 +14,12 @@ from hdl.p3llm.control.append_sequencer import AppendSequencer
 from hdl.p3llm.control.bank_scheduler import BankScheduler
 from hdl.p3llm.control.line_issuer import LineIssuer
 from hdl.p3llm.control.memory_instructions import MEMORY_INSTRUCTION, MemoryOperation
+from hdl.p3llm.control.pre_rope_sequencer import PreRopeRoundSequencer, PreRopeSequencer
 from hdl.p3llm.control.product_sequencer import ProductSequencer
 from hdl.p3llm.control.program import Program
 from hdl.p3llm.control.round_sequencer import RoundSequencer
 from hdl.p3llm.npu.newest_vectors import NewestVectorUnit
+from hdl.p3llm.npu.pre_rope_vectors import PreRopeVectorUnit
 from hdl.p3llm.npu.sum_accumulator import SumAccumulator
 from hdl.p3llm.npu.total_collector import TotalCollector
 from hdl.p3llm.npu.vector_unit import VectorUnit
@@ -26,6 +28,14 @@ from hdl.p3llm.parts import place_parts
 from hdl.p3llm.pim.pim_channel import STATUS, ColumnOperation, PimChannel
 from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
+
+SEQUENCERS = {
+    (False, False): ProductSequencer,
+    (True, False): RoundSequencer,
+    (False, True): PreRopeSequencer,
+    (True, True): PreRopeRoundSequencer,
+}
+"""Of products: whether units scale their groups, whether keys are read for the NPU."""
 
 ARRIVES = 3
 """Cycles from the choice of a command to its result."""
@@ -81,11 +91,12 @@ class P3llm(Unit):
         self.channel = [PimChannel(parameters=p.channel) for _ in channels]
         self.scheduler = BankScheduler(parameters=p.channel)
         scales = p.channel.unit.group_scaling
-        self.products = (RoundSequencer if scales else ProductSequencer)(parameters=p)
+        self.products = SEQUENCERS[scales, p.pre_rope](parameters=p)
         self.appends = AppendSequencer(parameters=p)
         accumulator = TotalCollector if scales else SumAccumulator
         self.accumulator = [accumulator(parameters=p) for _ in channels]
-        self.vectors = (NewestVectorUnit if p.residual else VectorUnit)(parameters=p)
+        own = PreRopeVectorUnit if p.pre_rope else VectorUnit
+        self.vectors = (NewestVectorUnit if p.residual else own)(parameters=p)
         program = Program(p)
         sides = zip(program.encoded, program.layouts, program.layer_lines, strict=True)
         self.memory_lines, self.npu_lines = (
@@ -209,6 +220,10 @@ class P3llm(Unit):
             vectors.columns_write.eq(reads.numbers),
             vectors.columns_address.eq(reads.place),
             vectors.columns_data.eq(Cat(result.data for result in results)),
+            *(
+                getattr(vectors, f"{name}_write").eq(getattr(reads, name))
+                for name in (("keys", "zeros") if self.parameters.pre_rope else ())
+            ),
             self.appends.arrived.eq(results[0].valid),
             self.appends.arrived_data.eq(Cat(result.data for result in results)),
         ]

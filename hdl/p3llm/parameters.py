@@ -61,6 +61,9 @@ class P3llmParameters(Parameters):
         Elements a cycle of the NPU: ``elements`` of a unit or half of them.
     residual : bool
         Whether a token meets its own key and value as FP16, not as they stand in the banks.
+    pre_rope : bool
+        Whether keys are quantised before the rotary embedding: then the NPU turns them in every
+        step, and multiplies the queries by them.
 
     Raises
     ------
@@ -83,6 +86,7 @@ class P3llmParameters(Parameters):
     batch: Annotated[int, Range(1, 8, "requests")] = 1
     lanes: Annotated[int, PowerOfTwo(1, 64, "elements")] = 16
     residual: bool = option(default=False)
+    pre_rope: bool = option(default=False)
 
     def __post_init__(self) -> None:
         """Check every rule."""
@@ -120,6 +124,9 @@ class P3llmParameters(Parameters):
         timing = self.channel.timing
         least = 2 * (timing.rfc + timing.rp + timing.rcd + timing.ras)
         require(timing.refi >= least, f"timing.refi must be at least {least}", timing.refi)
+        if self.pre_rope:
+            # The newest key would be a third kind of key, neither turned nor in codes.
+            require(not self.residual, "residual must be off with pre_rope", self.residual)
         # Each part of the NPU has rules of its own.
         for part in ("norm", "rotary", "softmax", "e4m3", "int4", "smoothing", "scaling"):
             getattr(self, part)

@@ -39,6 +39,8 @@ PRESETS = {
     ),
     # The newest token's key and value are FP16 in its own step.
     "tiny_residual": replace(TINY, residual=True),
+    # Keys are quantised before the rotary embedding, and meet the queries in the NPU.
+    "tiny_pre_rope": replace(TINY, pre_rope=True),
     "smollm2": P3llmParameters(),
     "paper": P3llmParameters(
         width=4096,

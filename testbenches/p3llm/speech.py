@@ -115,7 +115,8 @@ class Speech:
             return sum(one.outers * one.rounds * one.steps for one in matrices)
 
         pairs = p.kv_heads * -(-p.members // 2)
-        keys = -(-tokens // p.block) * p.head_size // LANES
+        # Keys that the NPU turns are read unit by unit.
+        keys = 0 if p.pre_rope else -(-tokens // p.block) * p.head_size // LANES
         layer = columns(list(p.matrices.values())) + pairs * (keys + -(-tokens // LANES))
         pumps = p.channel.unit.pumps
         return [pumps * layer] * self.count + [pumps * columns(p.projection)]

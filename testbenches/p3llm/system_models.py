@@ -46,9 +46,10 @@ def real_weights(trace: Trace, layer: int, p: P3llmParameters) -> Weights:
 
 
 def real_cache(trace: Trace, layer: int, tokens: int, p: P3llmParameters) -> Cache:
-    """Quantise the keys and values of a prompt."""
+    """Quantise the keys and values of a prompt; with `pre_rope` keys before their rotation."""
     heads = [trace.attention_trace(layer, head) for head in range(0, trace.heads, p.members)]
-    keys = np.stack([codes(paired(head.k[:tokens])) for head in heads])
+    name = "k_before_rope" if p.pre_rope else "k"
+    keys = np.stack([codes(paired(getattr(head, name)[:tokens])) for head in heads])
     return Cache.of_prompt(keys, np.stack([codes(head.v[:tokens]) for head in heads]))
 
 

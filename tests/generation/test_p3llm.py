@@ -66,9 +66,10 @@ def test_verilog_speaks_as_the_golden_model_does(
 
 
 @pytest.mark.full
-def test_a_newest_token_in_fp16_speaks(tmp_path: Path) -> None:
+@pytest.mark.parametrize("preset", ["tiny_residual", "tiny_pre_rope"])
+def test_an_option_speaks(tmp_path: Path, preset: str) -> None:
     """From the first token on, which attends to itself alone; compared in every step."""
-    assert len(spoken(prepared(tmp_path, 6, "tiny_residual"))) == 6
+    assert len(spoken(prepared(tmp_path, 6, preset))) == 6
 
 
 @pytest.mark.parametrize(

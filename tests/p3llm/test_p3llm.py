@@ -36,6 +36,7 @@ from testbenches.p3llm.system_models import drawn_cache, drawn_weights
             {"pseudo_channels": 3},
             "pseudo_channels must be a power of two between 1 and 4, not 3",
         ),
+        ({"pre_rope": True, "residual": True}, "residual must be off with pre_rope, not True"),
         ({"batch": 9}, "batch must be an integer from 1 to 8, not 9"),
         ({"batch": 8, "capacity": 4096, "layers": 64}, "layers must fit in 2097152 columns"),
     ],
@@ -55,7 +56,10 @@ def test_a_vocabulary_has_few_pieces() -> None:
 @pytest.mark.parametrize("batch", [1, 2, 3, 4, 8])
 @pytest.mark.parametrize("preset", list(PRESETS))
 def test_the_program_reads_each_matrix_once_for_two_requests(preset: str, batch: int) -> None:
-    """And each request's keys and values once for every two of a group's heads."""
+    """And each request's keys and values once for every two of a group's heads.
+
+    Keys that the NPU turns are read once for all of them.
+    """
     p = replace(PRESETS[preset], batch=batch)
     program = Program(p)
     lines = [line for line in program.memory if "mode" in line.instruction]
@@ -78,7 +82,8 @@ def test_the_program_reads_each_matrix_once_for_two_requests(preset: str, batch:
             for line in lines
             if line.instruction["mode"] is mode
         ]
-        assert len(read) == batch * pairs
+        once = p.pre_rope and mode is Mode.QK
+        assert len(read) == batch * (len(heads) if once else pairs)
         assert set(read) == {
             (request, base(head, request)) for request in range(batch) for head in heads
         }
@@ -129,6 +134,37 @@ def test_queries_meet_the_newest_key_of_their_head(channels: int, batch: int) ->
             weighed.remove(given["target"])
     assert queries == batch * p.heads and not weighed
     assert len(kept) == min(channels, p.kv_heads)
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3])
+@pytest.mark.parametrize("channels", [1, 2, 4])
+def test_queries_meet_the_keys_of_their_head(channels: int, batch: int) -> None:
+    """Those that were read last to where it looks, in a line that is done before it begins."""
+    p = replace(PRESETS["tiny_pre_rope"], pseudo_channels=channels, batch=batch)
+    program, places = Program(p), Places(p)
+    kept: tuple[int, int] | None = None
+    queries, heads = [], range(0, p.kv_heads, channels)
+    for line in program.npu:
+        given = line.instruction
+        if given["operation"] is NpuOperation.QUERY:
+            kept = line.request, given["head"]
+            queries.append(kept)
+            own = places.spread(places.smoothing(line.request % 2))
+            assert given["factors"] == own + places.slices(given["head"] * p.head_size)
+        elif given["operation"] is NpuOperation.SCORES:
+            assert kept is not None and given["head"] == kept[1] % channels
+            first = heads[kept[1] // channels]
+            done = [
+                other
+                for other in program.memory[: line.after]
+                if other.instruction.get("inputs") == [given["source"], given["sums"]]
+                and other.instruction["mode"] is Mode.QK
+            ]
+            assert done[-1].instruction["base"] == p.key_base(first, line.request)
+            assert done[-1].request == line.request
+            # A query is gone with its scores: the next ones need one of their own.
+            kept = None
+    assert len(queries) == batch * p.heads
 
 
 @pytest.mark.parametrize("batch", [2, 3, 8])

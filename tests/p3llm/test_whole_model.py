@@ -30,10 +30,10 @@ def drawn_model(rng: np.random.Generator) -> QuantisedModel:
     return QuantisedModel(layers, factors, drawn_vocabulary(P, rng))
 
 
-@pytest.mark.parametrize("residual", [False, True])
-def test_blocks_are_equal_to_decode_steps(residual: bool) -> None:
+@pytest.mark.parametrize("option", [{}, {"residual": True}, {"pre_rope": True}])
+def test_blocks_are_equal_to_decode_steps(option: dict[str, bool]) -> None:
     """Of three, one and nine tokens, by the model that reads nibbles of the banks' columns."""
-    p, rng = replace(P, residual=residual), np.random.default_rng(4)
+    p, rng = replace(P, **option), np.random.default_rng(4)
     model = drawn_model(rng)
     states = rng.normal(size=(13, P.width)).astype(np.float32)
     # One element of the first token is hundreds of times as large as all others.
@@ -95,8 +95,10 @@ def in_float64(model: LanguageModel, tokens: list[int]) -> np.ndarray:
     return norm(states, model.tensor(None, "final_norm")) @ model.tensor(None, "projection").T
 
 
-@pytest.mark.parametrize(("large", "residual"), [(1, False), (5, False), (1, True)])
-def test_a_quantised_model_is_near_the_model(large: float, residual: bool) -> None:
+@pytest.mark.parametrize(
+    ("large", "option"), [(1, {}), (5, {}), (1, {"residual": True}), (1, {"pre_rope": True})]
+)
+def test_a_quantised_model_is_near_the_model(large: float, option: dict[str, bool]) -> None:
     """A norm's weights that their format cannot hold are divided by a power of two."""
     model = random_model(**SHAPE)
     own = model.tensor
@@ -107,7 +109,7 @@ def test_a_quantised_model_is_near_the_model(large: float, residual: bool) -> No
 
     model = replace(model, tensor=tensor)
     tokens = np.random.default_rng(2).integers(0, 421, 24).tolist()
-    p = replace(P, residual=residual)
+    p = replace(P, **option)
     quantised = quantised_model(model, tokens, p)
     sums = WholeModel(p, quantised).step(model.embedding[tokens]).sums
     assert sums is not None

@@ -1,4 +1,4 @@
-"""The newest token's own score and its own share of what a head gives: the model."""
+"""Scores of queries and keys in FP16, and the newest token's share of a head: the model."""
 
 from dataclasses import dataclass
 

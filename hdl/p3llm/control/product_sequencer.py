@@ -64,7 +64,7 @@ class ProductSequencer(Unit):
         What a result of this cycle's command is to `SumAccumulator`.
     reads : Out(struct)
         What the column is that this cycle's command reads: `scales` at `scales_address`, or FP16
-        `numbers` at `place`.
+        `numbers` at `place`, or with `pre_rope` `keys` or their `zeros` there.
     idle : Out(1)
         Nothing is under way, and nothing is offered.
 
@@ -108,7 +108,13 @@ class ProductSequencer(Unit):
         """Return what a column that is read is for."""
         scales = ceil_log2(p.units) + 3
         return data.StructLayout(
-            {"scales": 1, "scales_address": scales, "numbers": 1, "place": ADDRESS_BITS}
+            {
+                "scales": 1,
+                "scales_address": scales,
+                "numbers": 1,
+                "place": ADDRESS_BITS,
+                **({"keys": 1, "zeros": 1} if p.pre_rope else {}),
+            }
         )
 
     def elaborate(self, platform: Any) -> Module:

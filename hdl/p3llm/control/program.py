@@ -9,6 +9,7 @@ from typing import Any
 
 from hdl.p3llm.control.attention import Attention
 from hdl.p3llm.control.lines import Lines
+from hdl.p3llm.control.pre_rope_attention import PreRopeAttention
 from hdl.p3llm.matrix_place import MatrixPlace
 from hdl.p3llm.npu.npu_instructions import NpuOperation
 from hdl.p3llm.pim.operand_decoder import Mode
@@ -127,7 +128,7 @@ class Program(Lines):
     def _layer(self, requests: range) -> None:
         """Write a layer's lines for requests side by side."""
         p, places, count = self.p, self.places, len(requests)
-        attention = Attention(self, requests)
+        attention = (PreRopeAttention if p.pre_rope else Attention)(self, requests)
         self._load(count)
         self._normalised(p.norm_bases[0], count)
         factors = count * p.factors_positions * p.outputs

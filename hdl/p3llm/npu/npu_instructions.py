@@ -107,5 +107,7 @@ NPU_INSTRUCTION = data.StructLayout(
 """``count`` in slices; of `SCORES` it follows from the cached tokens. ``source`` and ``target`` are
 places of numbers or, of what is quantised, ``target`` is one of inputs; ``factors`` and
 ``value_scales`` places of FP16, all of them in slices. ``scalar`` is which input's scale, and which
-largest scale of values, is made or used. The newest token's key stands at ``target`` of `KEY`, at
+largest scale of values, is made or used. With `pre_rope` a head's keys stand at ``source`` of
+`SCORES`, their zero points at ``sums``; `QUERY` finds its head's smoothing factors at ``factors``,
+and both keep what they make between them. The newest token's key stands at ``target`` of `KEY`, at
 ``factors`` of `QUERY`; a `HEAD` is added to what `WEIGH` left at ``source``."""

@@ -67,6 +67,8 @@ class VectorUnit(Unit):
         A slice of sums of each pseudo-channel, a cycle after its address.
     columns_write, columns_address, columns_data : In
         A column of FP16 numbers that came from the banks of each pseudo-channel.
+    keys_write, zeros_write : In(1)
+        With `pre_rope`: it is one of keys, or of their zero points, instead.
     behind, complete : In
         Sums of the operation are still coming; those below a place, in results, are there.
     word_address, word : In, Out
@@ -143,6 +145,7 @@ class VectorUnit(Unit):
                 "columns_write": In(1),
                 "columns_address": In(ADDRESS_BITS),
                 "columns_data": In(p.pseudo_channels * column),
+                **({"keys_write": In(1), "zeros_write": In(1)} if p.pre_rope else {}),
                 "word_address": In(ADDRESS_BITS),
                 "word": Out(p.pseudo_channels * column),
                 "giving": Out(1),

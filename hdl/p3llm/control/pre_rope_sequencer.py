@@ -1,0 +1,77 @@
+"""Products as commands where keys are quantised before the rotary embedding: the NPU reads them."""
+
+from amaranth.hdl import Module, Signal, Value
+
+from hdl.p3llm.control.product_sequencer import ProductSequencer
+from hdl.p3llm.control.round_sequencer import RoundSequencer
+from hdl.p3llm.pim.operand_decoder import Mode
+
+
+class PreRopeSequencer(ProductSequencer):
+    """`ProductSequencer`, but a head's keys are read for the NPU, unit by unit.
+
+    They come in the order in which units would multiply them: a set's zero points, both scales of
+    its tokens, its keys. They meet no inputs, and no sums leave. ``inputs`` of the instruction are
+    the places of keys and zero points in the NPU.
+
+    **Latency** as of `ProductSequencer`. **Throughput** of keys a column of a unit a cycle.
+    """
+
+    @property
+    def of_keys(self) -> Value:
+        """Whether the product is that of keys."""
+        return self.held.mode == Mode.QK
+
+    def _inputs(self, m: Module, issues: Signal, steps: Value, last_outer: Value) -> None:
+        """Write inputs, but none for keys."""
+        with m.If(self.of_keys):
+            m.next = "METADATA"
+        with m.Else():
+            super()._inputs(m, issues, steps, last_outer)
+
+    def _metadata(self, m: Module, issues: Signal) -> None:
+        """Fill the units' metadata, or read keys' zero points for the NPU."""
+        with m.If(self.of_keys):
+            ends = self._read_keys(m, issues, "zeros", 1)
+            with m.If(ends):
+                m.d.sync += self.table.eq(0)
+                m.next = "TABLE"
+        with m.Else():
+            super()._metadata(m, issues)
+
+    def _multiply(self, m: Module, issues: Signal, last: dict[str, Signal]) -> None:
+        """Multiply a column, or read keys."""
+        with m.If(self.of_keys):
+            ends = self._read_keys(m, issues, "keys", 0)
+            with m.If(ends):
+                m.d.sync += self.step.eq(self.step + 1)
+                with m.If(last["step"]):
+                    m.d.sync += [self.step.eq(0), self.round.eq(self.round + 1)]
+                    with m.If(last["set"]):
+                        m.next = "METADATA"
+                    with m.If(last["round"]):
+                        m.next = "IDLE"
+        with m.Else():
+            super()._multiply(m, issues, last)
+
+    def _read_keys(self, m: Module, issues: Signal, name: str, number: int) -> Value:
+        """Read a position for the NPU; return whether its last unit's column is taken."""
+        units, place = self.parameters.units, self.words[number]
+        self._alone(m, issues)
+        m.d.comb += [
+            getattr(self.reads, name).eq(self.taken),
+            self.reads.place.eq(place + self._scattered()),
+        ]
+        ends = self.taken & (self.unit == units - 1)
+        with m.If(self.taken):
+            m.d.sync += self.unit.eq(self.unit + 1)
+        with m.If(ends):
+            m.d.sync += [
+                self.position_now.eq(self.position_now + 1),
+                place.eq(place + units),
+            ]
+        return ends
+
+
+class PreRopeRoundSequencer(PreRopeSequencer, RoundSequencer):
+    """`RoundSequencer` that reads keys."""

@@ -1,0 +1,102 @@
+"""The NPU's vector unit where keys are quantised before the rotary embedding."""
+
+from dataclasses import replace
+from typing import Any
+
+from amaranth.hdl import Module, Mux, Signal, Value
+
+from hdl.arith.delay_line import delay_line
+from hdl.arith.float_convert import FloatConvert
+from hdl.arith.float_format import BINARY16, BINARY32
+from hdl.memory.replay_buffer import ReplayBuffer
+from hdl.nonlinear.rotary_embedding import RotaryPair
+from hdl.p3llm.npu.block_fixed import BlockFixedParameters
+from hdl.p3llm.npu.key_reader import KeyReader
+from hdl.p3llm.npu.newest_score import NewestScore
+from hdl.p3llm.npu.npu_instructions import NpuOperation
+from hdl.p3llm.npu.pre_rope_ways import PreRopeWays
+from hdl.p3llm.npu.vector_unit import VectorUnit
+from hdl.p3llm.parameters import P3llmParameters
+
+BLOCK_LATENCY = 8
+"""Cycles from a vector's last slice to the one behind its first integers."""
+
+
+class PreRopeVectorUnit(VectorUnit):
+    """`VectorUnit`, with the product of a query and all keys, which are turned here.
+
+    A `QUERY` keeps the turned query and its head's smoothing factors. The `SCORES` behind it reads
+    the head's keys token by token: code minus zero point times scale times factor, turned by the
+    token's position, times the query (P3-LLM, Section V-A).
+
+    **Latency** and **Throughput** as of `VectorUnit`; `SCORES` takes a slice of a key a cycle.
+    **Numerics** as of `VectorUnit` and `NewestScore`; a key is rounded to binary32 as the scaler
+    does it, to 15 bits by its largest element, when it is turned, and to FP16.
+
+    Parameters
+    ----------
+    parameters : P3llmParameters
+        Dimensions.
+
+    Members
+    -------
+    See `VectorUnit`.
+
+    Raises
+    ------
+    ValueError
+        By `P3llmParameters`.
+    """
+
+    ways = PreRopeWays
+
+    def __init__(self, *, parameters: P3llmParameters) -> None:
+        super().__init__(parameters=parameters)
+        p = parameters
+        self.key_reader, self.key_score = KeyReader(parameters=p), NewestScore(parameters=p)
+        slices, half = p.head_size // p.lanes, 16 * p.lanes
+        # What every key meets: its channels' factors, and behind its rotation the query.
+        self.key_factors, self.query = (
+            ReplayBuffer(shape=half, depth=slices, follows=False) for _ in range(2)
+        )
+        # Of the token whose slice the scaler takes.
+        self.key_scale = Signal(16)
+        self.widen_scale = FloatConvert(source=BINARY16, target=BINARY32)
+        # A vector's binary point when it leaves the rotation.
+        self.turned_point = Signal.like(self.block.results.payload.point)
+        # Scores come from the keys, and a query's factors from the banks.
+        self.reads_sums = tuple(one for one in self.reads_sums if one is not NpuOperation.SCORES)
+        self.reads_factors += (NpuOperation.QUERY,)
+
+    @staticmethod
+    def _block_parameters(p: P3llmParameters) -> BlockFixedParameters:
+        """Return dimensions at which keys follow one another without a gap."""
+        slices = p.head_size // p.lanes
+        own = VectorUnit._block_parameters(p)
+        return replace(own, rows=1 + -(-BLOCK_LATENCY // slices))
+
+    def elaborate(self, platform: Any) -> Module:
+        """Write keys, start their reader with an operation, keep what accompanies a vector."""
+        m = super().elaborate(platform)
+        held, reader, rotary = self.held, self.key_reader, self.rotary.vectors
+        point = self.block.results.payload.point
+        delayed = delay_line(m, point, RotaryPair.STAGES, name="point", enable=rotary.ready)[-1]
+        m.d.comb += [
+            reader.keys_write.eq(self.keys_write),
+            reader.zeros_write.eq(self.zeros_write),
+            reader.address.eq(self.columns_address),
+            reader.columns.eq(self.columns_data),
+            reader.start.eq(self.starts & (held.operation == NpuOperation.SCORES)),
+            reader.keys.eq(held.source),
+            reader.zeros.eq(held.sums),
+            reader.count.eq(self.factor_reader.count),
+            reader.channel.eq(held.head),
+            self.widen_scale.a.eq(self.key_scale),
+            self.turned_point.eq(delayed),
+        ]
+        return m
+
+    def _sums_factor(self, factor: Value) -> Value:
+        """Return the factor of all that is scaled, in binary32: of a key its token's scale."""
+        of_key = self.held.operation == NpuOperation.SCORES
+        return Mux(of_key, Value.cast(self.widen_scale.result), Value.cast(factor))

@@ -1,0 +1,117 @@
+"""Ways of vectors where keys are quantised before the rotary embedding."""
+
+from dataclasses import dataclass
+
+from amaranth.hdl import Cat, Signal, Value
+from amaranth.utils import ceil_log2
+
+from hdl.p3llm.npu.way_links import link
+from hdl.p3llm.npu.ways import Ways
+from hdl.p3llm.pim.operand_decoder import FRACTION_BITS, Mode
+from hdl.p3llm.quantisers.key_smoothing import Operation as Smoothing
+
+
+@dataclass(frozen=True)
+class PreRopeWays(Ways):
+    """Those of `Ways`, but that a query meets keys here and not in the compute units."""
+
+    def key(self) -> None:
+        """Smooth and quantise a key as it was projected."""
+        self._halved(self.unit.number_reader.slices, self._number())
+        halves = self.unit.half.results
+        self._smoothed(halves, halves.payload["values"], Smoothing.KEY)
+        self._cached(self.unit.smoothing.results)
+
+    def query(self) -> None:
+        """Turn a query and keep it, and beside it the factors of the keys that it meets."""
+        unit, halves = self.unit, self.unit.half.results
+        self._blocked(spare=1)
+        self._rotated(unit.position, unit.turned_point)
+        kept = ((halves, unit.query, halves.payload["values"]),)
+        kept += ((unit.factor_reader.slices, unit.key_factors, self._factors()),)
+        for source, buffer, values in kept:
+            link(self.m, source, buffer.source, item=values, last=source.payload.last)
+        # Factors wait for nothing, a query for its second pass: it is the last to be complete.
+        self.m.d.comb += self.finished.eq(self._passes(halves) & halves.payload.last)
+
+    def scores(self) -> None:
+        """Dequantise and turn keys, multiply them by the query; then as ever."""
+        self._dequantised()
+        self._largest_scale()
+        scaled, block = self.unit.scaler.results, self.unit.block
+        values, last = scaled.payload["values"], scaled.payload.last
+        link(self.m, scaled, block.vectors, values=values, spare=1, last=last)
+        # As long as the query is kept, the conversion to FP16 serves keys; then probabilities.
+        with self.m.If(self.unit.query.sink.valid):
+            self._multiplied()
+        with self.m.Else():
+            self._shared()
+        self._gathered()
+        self._compared()
+
+    def _dequantised(self) -> None:
+        """Give codes less zero points, and both scales, to the scaler."""
+        unit, keys, scales = self.unit, self.unit.key_reader.slices, self.unit.factor_reader.slices
+        given, scaler = keys.payload, unit.scaler.slices
+        m, lanes, factors = self.m, unit.parameters.lanes, unit.key_factors
+        taken = scaler.valid & scaler.ready
+        ready = keys.valid & scales.valid & ~self.fetching
+        m.d.comb += [
+            scaler.valid.eq(ready & factors.sink.valid),
+            keys.ready.eq(taken),
+            factors.sink.ready.eq(taken),
+            factors.release.eq(given.final),
+            # A slice of scales is of as many tokens.
+            scales.ready.eq(taken & given["last"] & (given.token == lanes - 1)),
+            unit.key_scale.eq(self._factors().word_select(given.token, 16)),
+            Value.cast(scaler.payload.factors).eq(factors.sink.payload),
+            scaler.payload.last.eq(given["last"]),
+        ]
+        # An integer as the units' sums of keys have it.
+        for i in range(lanes):
+            integer = given["values"][i] << FRACTION_BITS[Mode.QK]
+            m.d.comb += scaler.payload.sums[i].eq(integer)
+
+    def _multiplied(self) -> None:
+        """Turn keys by their tokens' positions, and multiply them by the query."""
+        unit, score, query = self.unit, self.unit.key_score, self.unit.query
+        block, halves = unit.block.results, unit.half.results
+        position, _final = self._token("turned", self._passes(block) & block.payload.last)
+        self._rotated(position, unit.turned_point)
+        # A slice of the query is always there: its rounds have no gaps.
+        _met, final = self._token("met", halves.valid & halves.payload.last)
+        self.m.d.comb += [
+            halves.ready.eq(1),
+            query.sink.ready.eq(halves.valid),
+            query.release.eq(halves.payload.last & final),
+            Value.cast(score.query).eq(query.sink.payload),
+            score.key.eq(halves.payload["values"]),
+            score.strobe.eq(halves.valid),
+            score.last.eq(halves.payload.last),
+        ]
+
+    def _gathered(self) -> None:
+        """Put the scores of a slice of tokens side by side."""
+        score, fixed = self.unit.key_score, self.unit.fixed.slices
+        lanes = self.unit.parameters.lanes
+        scored, last = self._token("scored", score.scored.valid)
+        before = Signal(32 * (lanes - 1), name="scores_before")
+        values = Cat(before, score.score.as_value())
+        with self.m.If(score.scored.valid):
+            self.m.d.sync += before.eq(values[32:])
+        # The softmax has room for all scores of a row, so that none of them ever waits.
+        self.m.d.comb += [
+            fixed.valid.eq(score.scored.valid & scored[: ceil_log2(lanes)].all()),
+            Value.cast(fixed.payload["values"]).eq(values),
+            fixed.payload.last.eq(last),
+        ]
+
+    def _token(self, name: str, passes: Value) -> tuple[Signal, Value]:
+        """Return which token passes, and whether it is the last that fills a slice."""
+        p, unit = self.unit.parameters, self.unit
+        token = Signal(range(p.capacity), name=f"{name}_token")
+        with self.m.If(unit.starts):
+            self.m.d.sync += token.eq(0)
+        with self.m.Elif(passes):
+            self.m.d.sync += token.eq(token + 1)
+        return token, token + 1 == unit.key_reader.count << ceil_log2(p.lanes)

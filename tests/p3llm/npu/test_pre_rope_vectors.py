@@ -1,0 +1,44 @@
+"""Cycles that keys which the NPU turns take of the vector unit."""
+
+from dataclasses import replace
+
+import pytest
+from amaranth.sim import Simulator
+
+from hdl.p3llm.npu.npu_instructions import NpuOperation
+from hdl.p3llm.npu.pre_rope_vectors import PreRopeVectorUnit
+from hdl.target import Target, writing_for
+from tests.p3llm.npu.test_key_reader import parameters
+
+
+@pytest.mark.parametrize(("lanes", "elements"), [(2, 4), (4, 4), (4, 8)])
+def test_a_key_takes_its_slices(lanes: int, elements: int) -> None:
+    """From one length to another nothing is added but slices of keys, scales, probabilities."""
+    p = replace(parameters(lanes, elements), pre_rope=True)
+    unit, size = PreRopeVectorUnit(parameters=p), p.head_size // p.lanes
+    counted: list[int] = []
+
+    async def bench(ctx) -> None:
+        for tokens in (lengths := [16, 48]):
+            ctx.set(unit.position, tokens - 1)
+            for operation in (NpuOperation.QUERY, NpuOperation.SCORES):
+                given = {"operation": operation.value, "count": size}
+                ctx.set(unit.instructions.payload, given)
+                ctx.set(unit.instructions.valid, 1)
+                await ctx.tick()
+                ctx.set(unit.instructions.valid, 0)
+                cycles = 0
+                while not ctx.get(unit.instructions.ready):
+                    cycles += 1
+                    assert cycles < 999
+                    await ctx.tick()
+            counted.append(cycles)
+        more = lengths[1] - lengths[0]
+        # Scales of the values come before, probabilities behind; scores beside the keys.
+        assert counted[1] - counted[0] == more * size + 2 * (more // p.lanes)
+
+    with writing_for(Target.FPGA):
+        simulator = Simulator(unit)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
