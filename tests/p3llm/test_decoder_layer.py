@@ -60,10 +60,10 @@ def in_float64(
 ) -> np.ndarray:
     """Return the layer's output from the same bytes in float64; `cache` has the token in it.
 
-    With `residual` its own key and value are as they are projected.
+    With `residual` its own key and value are as they are projected, with `pre_rope` all keys are
+    turned now.
     """
-    pair = np.arange(p.head_size // 2)
-    turn = np.exp(1j * position * float(p.base) ** (-2 * pair / p.head_size))
+    angle = float(p.base) ** (-2 * np.arange(p.head_size // 2) / p.head_size)
 
     def norm(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
         return x / np.sqrt(np.mean(x**2) + 1e-5) * weight
@@ -76,17 +76,20 @@ def in_float64(
     projected = (dequantised(weights.qkv) @ here).reshape(-1, p.head_size)
     own_keys, own_vectors, queries = np.split(projected, [p.kv_heads, 2 * p.kv_heads])
 
-    def turned(heads: np.ndarray) -> np.ndarray:
+    def turned(heads: np.ndarray, place: int) -> np.ndarray:
         flat = heads.reshape(len(heads), -1, 2)
-        whole = (flat[..., 0] + 1j * flat[..., 1]) * turn
+        whole = (flat[..., 0] + 1j * flat[..., 1]) * np.exp(1j * place * angle)
         return np.stack([whole.real, whole.imag], axis=-1).reshape(heads.shape)
 
-    queries = turned(queries)
+    queries = turned(queries, position)
     factors = cache.factors.view(np.float16).astype(np.float64)
     keys = stored(cache.keys, cache.key_zeros, cache.key_scales) * factors
+    if p.pre_rope:
+        tokens = range(keys.shape[1])
+        keys = np.stack([turned(keys[:, token], token) for token in tokens], axis=1)
     vectors = stored(cache.values, cache.value_zeros, cache.value_scales)
     if p.residual:
-        keys[:, -1], vectors[:, -1] = turned(own_keys), own_vectors
+        keys[:, -1], vectors[:, -1] = turned(own_keys, position), own_vectors
     heads = []
     for head, query in enumerate(queries):
         scores = keys[head // 3] @ query / np.sqrt(p.head_size)
@@ -98,14 +101,14 @@ def in_float64(
     return state + dequantised(weights.down) @ (gate / (1 + np.exp(-gate)) * up)
 
 
-@pytest.mark.parametrize("residual", [False, True])
+@pytest.mark.parametrize("option", [{}, {"residual": True}, {"pre_rope": True}])
 @pytest.mark.parametrize("layer", LAYERS)
 def test_a_layer_is_near_float64_of_the_same_bytes(
-    trace: Trace, layer: int, residual: bool
+    trace: Trace, layer: int, option: dict[str, bool]
 ) -> None:
     """What 8-bit inputs and the NPU's functions add, by another decoder of the bytes."""
-    p = replace(PARAMETERS, residual=residual)
-    weights, cache = layer_weights(trace, layer), prompt_cache(trace, layer)
+    p = replace(PARAMETERS, **option)
+    weights, cache = layer_weights(trace, layer), real_cache(trace, layer, PROMPT, p)
     before = trace.hidden(layer)[0][PROMPT]
     state, cache = decode(weights, cache, before, PROMPT, p)
     exact = in_float64(weights, cache, before.astype(np.float64), PROMPT, p)
