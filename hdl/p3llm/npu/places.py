@@ -81,7 +81,9 @@ class Places:
 
     def scores(self, turn: int, pump: int) -> int:
         """Of a query and all keys; attention's vectors have two places, used in turns."""
-        return self.linear_end + (2 * turn + pump) * self.slices(self.p.capacity)
+        # Keys that the NPU turns have no sums.
+        tokens = 0 if self.p.pre_rope else self.p.capacity
+        return self.linear_end + (2 * turn + pump) * self.slices(tokens)
 
     def heads(self, turn: int, pump: int) -> int:
         """Of probabilities and values."""

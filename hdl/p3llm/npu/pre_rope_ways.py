@@ -24,13 +24,13 @@ class PreRopeWays(Ways):
 
     def query(self) -> None:
         """Turn a query and keep it, and beside it the factors of the keys that it meets."""
-        unit, halves = self.unit, self.unit.half.results
+        unit, halves, factors = self.unit, self.unit.half.results, self.unit.factor_reader.slices
+        values = Value.cast(halves.payload["values"])
         self._blocked(spare=1)
         self._rotated(unit.position, unit.turned_point)
-        kept = ((halves, unit.query, halves.payload["values"]),)
-        kept += ((unit.factor_reader.slices, unit.key_factors, self._factors()),)
-        for source, buffer, values in kept:
-            link(self.m, source, buffer.source, item=values, last=source.payload.last)
+        link(self.m, halves, unit.query.source, item=values, last=halves.payload.last)
+        own, last = self._factors(), factors.payload.last
+        link(self.m, factors, unit.key_factors.source, item=own, last=last)
         # Factors wait for nothing, a query for its second pass: it is the last to be complete.
         self.m.d.comb += self.finished.eq(self._passes(halves) & halves.payload.last)
 
