@@ -44,4 +44,5 @@ groups, tiles a unit and columns of both are said; of the others they follow fro
 ``scaled``: the NPU has the scales of these keys and values already.
 ``tail`` positions of FP16 numbers come behind the products. ``both``: two inputs meet a column;
 ``inputs`` (in words), ``sums`` (in slices) of each; ``columns`` is where FP16 numbers go, of keys
-those of keys and those of values."""
+those of keys and those of values. With `pre_rope` ``inputs`` of keys is where their columns go, and
+those of their zero points."""

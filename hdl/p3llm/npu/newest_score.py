@@ -1,4 +1,4 @@
-"""A query times the newest token's key, both in FP16: the score that is never quantised."""
+"""A query times a key, both in FP16: the newest token's, or with `pre_rope` any token's."""
 
 from typing import Any
 
