@@ -18,8 +18,8 @@ from hdl.p3llm.npu.pre_rope_ways import PreRopeWays
 from hdl.p3llm.npu.vector_unit import VectorUnit
 from hdl.p3llm.parameters import P3llmParameters
 
-BLOCK_LATENCY = 8
-"""Cycles from a vector's last slice to the one behind its first integers."""
+KEYS = 3
+"""Keys in the conversion to integers: one comes, of one the exponent is found, one leaves."""
 
 
 class PreRopeVectorUnit(VectorUnit):
@@ -71,9 +71,7 @@ class PreRopeVectorUnit(VectorUnit):
     @staticmethod
     def _block_parameters(p: P3llmParameters) -> BlockFixedParameters:
         """Return dimensions at which keys follow one another without a gap."""
-        slices = p.head_size // p.lanes
-        own = VectorUnit._block_parameters(p)
-        return replace(own, rows=1 + -(-BLOCK_LATENCY // slices))
+        return replace(VectorUnit._block_parameters(p), rows=KEYS)
 
     def elaborate(self, platform: Any) -> Module:
         """Write keys, start their reader with an operation, keep what accompanies a vector."""

@@ -7,14 +7,20 @@ from amaranth.sim import Simulator
 
 from hdl.p3llm.npu.npu_instructions import NpuOperation
 from hdl.p3llm.npu.pre_rope_vectors import PreRopeVectorUnit
+from hdl.p3llm.parameters import P3llmParameters
+from hdl.p3llm.presets import PRESETS
 from hdl.target import Target, writing_for
 from tests.p3llm.npu.test_key_reader import parameters
 
 
-@pytest.mark.parametrize(("lanes", "elements"), [(2, 4), (4, 4), (4, 8)])
-def test_a_key_takes_its_slices(lanes: int, elements: int) -> None:
+@pytest.mark.parametrize(
+    "p",
+    [parameters(2), parameters(4), parameters(4, 8), replace(PRESETS["tiny"], lanes=2)],
+    ids=lambda p: f"{p.head_size // p.lanes} slices of {p.lanes}",
+)
+def test_a_key_takes_its_slices(p: P3llmParameters) -> None:
     """From one length to another nothing is added but slices of keys, scales, probabilities."""
-    p = replace(parameters(lanes, elements), pre_rope=True)
+    p = replace(p, pre_rope=True)
     unit, size = PreRopeVectorUnit(parameters=p), p.head_size // p.lanes
     counted: list[int] = []
 
