@@ -43,8 +43,8 @@ class KeyReader(Unit):
     start : In(1)
         Read `count` slices of tokens, `lanes` tokens each; not while some are under way.
     keys, zeros, count, channel : In
-        Where the head's columns of both begin, and in which pseudo-channel; they stand until the
-        last slice is taken.
+        Where the head's columns of both begin, and, of several pseudo-channels, in which; they
+        stand until the last slice is taken.
     slices : Out(stream)
         `values`: `lanes` channels of a token; `last` of the token; `token` within a slice of
         tokens; `final` of all.
@@ -77,7 +77,7 @@ class KeyReader(Unit):
                 "keys": In(ADDRESS_BITS),
                 "zeros": In(ADDRESS_BITS),
                 "count": In(COUNT_BITS),
-                "channel": In(p.channel_bits),
+                **({"channel": In(p.channel_bits)} if p.channel_bits else {}),
                 "slices": Out(stream.Signature(self.slice_layout(p))),
             }
         )
@@ -175,8 +175,9 @@ class KeyReader(Unit):
         units, elements = ceil_log2(p.units), ceil_log2(p.elements)
         element, round_ = token[:elements], token[elements + units :][: ceil_log2(KEY_SET)]
         column = p.channel.unit.column_bits
+        channel = self.channel if p.channel_bits else 0
         word, zeros = (
-            Cat(one.read_data for one in memories).word_select(self.channel, memories[0].width)
+            Cat(one.read_data for one in memories).word_select(channel, memories[0].width)
             for memories in (self.codes, self.zero_points)
         )
         # Of each column an element's four lanes are the token's channels.

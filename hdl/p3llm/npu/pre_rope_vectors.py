@@ -88,10 +88,11 @@ class PreRopeVectorUnit(VectorUnit):
             reader.keys.eq(held.source),
             reader.zeros.eq(held.sums),
             reader.count.eq(self.factor_reader.count),
-            reader.channel.eq(held.head),
             self.widen_scale.a.eq(self.key_scale),
             self.turned_point.eq(delayed),
         ]
+        if self.parameters.channel_bits:
+            m.d.comb += reader.channel.eq(held.head)
         return m
 
     def _sums_factor(self, factor: Value) -> Value:
