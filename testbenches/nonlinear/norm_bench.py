@@ -13,6 +13,7 @@ from testbenches.bench import catalog_parameters
 from testbenches.packing import pack, to_integers
 from testbenches.slices import full_rate_cycles
 from testbenches.stream_bench import Fields, StreamBench
+from testbenches.streams import four_states
 
 Integers = NDArray[np.int64]
 Model = Callable[..., Integers]
@@ -146,7 +147,8 @@ class NormBench:
 
     async def run_at_the_clamp(self, exact: Exact) -> None:
         """Results that just fit and results that just do not, at both ends of the range."""
-        rng, p, count = self.bench.numpy_rng, self.p, CLAMP_SLICES // self.p.slices
+        rng, p = self.bench.numpy_rng, self.p
+        count = max(CLAMP_SLICES // p.slices // (16 if four_states() else 1), 1)
         shape = count, p.width
         # Few elements stand out so far that a weight can bring them to the ends.
         many = max(p.width >> 2 * (p.weight_fraction - OUTPUT.fraction_bits), 2)
