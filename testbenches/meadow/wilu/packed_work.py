@@ -143,6 +143,15 @@ def damaged(
             packets = packets[: rng.integers(1, len(packets) + 1)]
         case "doubled":
             packets = np.repeat(packets, 2, axis=0)
+        case "surplus":
+            if matrix.kind is PacketKind.CLASSES:
+                # The last header says that one packet of offsets more follows.
+                header = following = 0
+                while following < len(packets):
+                    header = following
+                    following += 1 + int(packets[header, 0]) % MODES
+                packets[header, 0] += np.uint64(int(packets[header, 0]) % MODES < MODES - 1)
+            packets = np.concatenate([packets, packets[-1:]])
         case "noise":
             packets = rng.integers(0, 1 << 63, packets.shape).astype(np.uint64) * np.uint64(2)
         case "count":
@@ -158,7 +167,9 @@ def damaged(
     return PackedIds(**{**fields, "packets": packets})
 
 
-DAMAGE = ("bits", "modes", "lost", "cut", "doubled", "noise", "count", "unique", "widths")
+DAMAGE = (
+    "bits", "modes", "lost", "cut", "doubled", "surplus", "noise", "count", "unique", "widths",
+)  # fmt: skip
 
 
 def packet_items(p: UnpackerParameters, matrices: Sequence[PackedIds]) -> list[int]:
