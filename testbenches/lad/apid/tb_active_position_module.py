@@ -168,6 +168,26 @@ def random_step(p: ActivePositionModuleParameters, rng: np.random.Generator, len
     return Step(scores, maximum, modes, counts)
 
 
+def step_near_bounds(p: ActivePositionModuleParameters, rng: np.random.Generator) -> Step:
+    """Return scores whose differences from a maximum round to a bound, or to a number beside it.
+
+    A difference's last place decides, so that every digit of the subtraction is seen.
+    """
+    length = min(p.capacity, 6 * p.lanes)
+    maximum = rng.choice((-1, 1)) * 2.0 ** rng.uniform(-14, 6)
+    maximum = float(values(codes(maximum)))
+    bound = rng.integers(0, len(p.table.lowers), length)
+    near = values(np.array(p.table.lowers, np.uint16)[bound])
+    scores = codes(near + maximum) + rng.integers(-1, 2, length)
+    # The intervals on both sides end there.
+    return Step(
+        scores.astype(np.uint16),
+        int(codes(maximum)),
+        np.clip(bound + rng.integers(-1, 2, length), 0, p.table.intervals - 1),
+        rng.integers(0, 4096, length),
+    )
+
+
 def random_steps(p: ActivePositionModuleParameters, rng: np.random.Generator) -> list[Step]:
     """Return steps of lengths that matter: one, about the recent ones, partial groups, all."""
     high = min(p.capacity, 6 * p.lanes)
@@ -214,6 +234,14 @@ async def all_active(dut: Any) -> None:
     await bench.bench.run(until=lambda: len(bench.positions.received) == p.capacity)
     got = bench._received(bench.positions, p.position_layout)["position"]
     bench.bench.compare("position", np.arange(p.capacity), got)
+
+
+@cocotb.test()
+async def differences(dut: Any) -> None:
+    """Subtract maxima of all sizes from scores whose differences are at the bounds."""
+    bench = ApidBench(dut, "differences")
+    rng = bench.bench.numpy_rng
+    await bench.run([step_near_bounds(bench.p, rng) for _ in range(600)])
 
 
 @cocotb.test()
