@@ -174,7 +174,7 @@ def step_near_bounds(p: ActivePositionModuleParameters, rng: np.random.Generator
     A difference's last place decides, so that every digit of the subtraction is seen.
     """
     length = min(p.capacity, 6 * p.lanes)
-    maximum = rng.choice((-1, 1)) * 2.0 ** rng.uniform(-14, 6)
+    maximum = rng.choice((-1, 1)) * 2.0 ** rng.uniform(-14, 13)
     maximum = float(values(codes(maximum)))
     bound = rng.integers(0, len(p.table.lowers), length)
     near = values(np.array(p.table.lowers, np.uint16)[bound])
@@ -241,7 +241,7 @@ async def differences(dut: Any) -> None:
     """Subtract maxima of all sizes from scores whose differences are at the bounds."""
     bench = ApidBench(dut, "differences")
     rng = bench.bench.numpy_rng
-    await bench.run([step_near_bounds(bench.p, rng) for _ in range(600)])
+    await bench.run([step_near_bounds(bench.p, rng) for _ in range(2000)])
 
 
 @cocotb.test()
