@@ -1,6 +1,7 @@
 """Testbench of the refresh controllers: SmolLM2's scores, traffic that never yields, resets."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -126,9 +127,9 @@ class Grants:
 class Refresh:
     """A bench with scores, settings and grants attached."""
 
-    def __init__(self, dut: Any, salt: str, traffic: str = "none") -> None:
+    def __init__(self, dut: Any, salt: str, traffic: str = "none", **intervals: int) -> None:
         self.p: RefreshParameters = catalog_parameters()
-        self.settings = scaled(self.p)
+        self.settings = replace(scaled(self.p), **intervals)
         self.room = room(self.p)
         # Refreshes are no transfers of a stream; scores may rest for a few ticks.
         patience = 4 * self.settings.tick_cycles
@@ -229,6 +230,27 @@ async def random_scores(dut: Any) -> None:
         scores = rng.choice(values, count)
         updates = zip(entries, scores, rng.random(count) < 0.8, strict=True)
         await refresh.tick([(int(e), int(s), int(v)) for e, s, v in updates])
+
+
+@cocotb.test()
+@only_if(small, "sweeps of thousands of entries are long")
+async def any_intervals(dut: Any) -> None:
+    """Sweep at any intervals: the shortest of them need not be a tick."""
+    most = min((1 << catalog_parameters().interval_bits) - 1, 5)
+    for number in range(6):
+        salt = f"any intervals {number}"
+        rng = Bench(dut, salt).numpy_rng
+        intervals: dict[str, int] = {}
+        for half in HALVES:
+            hst, lst = sorted(rng.integers(1, most, 2, endpoint=True).tolist())
+            intervals |= {f"{half}_hst": hst, f"{half}_lst": lst}
+        refresh = Refresh(dut, salt, "random", **intervals)
+        p = refresh.p
+        await refresh.start()
+        for _ in range(12):
+            entries = rng.permutation(p.entries)[: min(p.entries, 256)].tolist()
+            scores = rng.integers(0, 1 << p.score_bits, len(entries)).tolist()
+            await refresh.tick([(e, s, 1) for e, s in zip(entries, scores, strict=True)])
 
 
 @cocotb.test()
