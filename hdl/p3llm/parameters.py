@@ -76,7 +76,7 @@ class P3llmParameters(Parameters):
     width: Annotated[int, Range(16, 8192, "elements")] = 576
     feed_forward: Annotated[int, Range(16, 16384, "elements")] = 1536
     heads: Annotated[int, Range(1, 64, "heads")] = 9
-    kv_heads: Annotated[int, Range(1, 16, "heads")] = 3
+    kv_heads: Annotated[int, Range(1, 32, "heads")] = 3
     head_size: Annotated[int, Range(8, 128, "elements")] = 64
     base: Annotated[int, Range(2, 10_000_000, "ratio")] = 100_000
     group: Annotated[int, PowerOfTwo(8, 256, "weights")] = 128

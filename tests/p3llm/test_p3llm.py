@@ -11,7 +11,7 @@ from golden.p3llm.dram_image import layer_image
 from golden.p3llm.npu.block_fixed import block_fixed
 from hdl.p3llm.control.program import Program
 from hdl.p3llm.npu.epsilon import EPSILON, epsilon_steps
-from hdl.p3llm.npu.npu_instructions import NpuOperation
+from hdl.p3llm.npu.npu_instructions import NPU_INSTRUCTION, NpuOperation
 from hdl.p3llm.npu.places import Places
 from hdl.p3llm.parameters import POSITION_BITS, P3llmParameters
 from hdl.p3llm.pim.operand_decoder import Mode
@@ -136,11 +136,19 @@ def test_queries_meet_the_newest_key_of_their_head(channels: int, batch: int) ->
     assert len(kept) == min(channels, p.kv_heads)
 
 
+LLAMA_2_7B = replace(
+    PRESETS["paper"], kv_heads=32, feed_forward=11008, capacity=4096, pre_rope=True
+)
+
+
 @pytest.mark.parametrize("batch", [1, 2, 3])
 @pytest.mark.parametrize("channels", [1, 2, 4])
-def test_queries_meet_the_keys_of_their_head(channels: int, batch: int) -> None:
+@pytest.mark.parametrize("dimensions", [PRESETS["tiny_pre_rope"], LLAMA_2_7B], ids=["tiny", "7B"])
+def test_queries_meet_the_keys_of_their_head(
+    dimensions: P3llmParameters, channels: int, batch: int
+) -> None:
     """Those that were read last to where it looks, in a line that is done before it begins."""
-    p = replace(PRESETS["tiny_pre_rope"], pseudo_channels=channels, batch=batch)
+    p = replace(dimensions, pseudo_channels=channels, batch=batch)
     program, places = Program(p), Places(p)
     kept: tuple[int, int] | None = None
     queries, heads = [], range(0, p.kv_heads, channels)
@@ -165,6 +173,9 @@ def test_queries_meet_the_keys_of_their_head(channels: int, batch: int) -> None:
             # A query is gone with its scores: the next ones need one of their own.
             kept = None
     assert len(queries) == batch * p.heads
+    assert set(queries) == {(r, head) for r in range(batch) for head in range(p.kv_heads)}
+    # Heads have numbers of their own also as the hardware counts them.
+    assert p.kv_heads <= 1 << NPU_INSTRUCTION["head"].width
 
 
 @pytest.mark.parametrize("batch", [2, 3, 8])

@@ -101,7 +101,7 @@ NPU_INSTRUCTION = data.StructLayout(
         "factors": ADDRESS_BITS,
         "value_scales": ADDRESS_BITS,
         "scalar": 2,
-        "head": 4,
+        "head": 5,
     }
 )
 """``count`` in slices; of `SCORES` it follows from the cached tokens. ``source`` and ``target`` are
