@@ -1,5 +1,6 @@
 """Which tests of a testbench a run is for: the others are listed in its result, not passed."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -48,8 +49,8 @@ def only_if(holds: Condition, reason: str) -> Callable[[Any], Any]:
     def decorate(test: Any) -> Any:
         CONDITIONS[test.__module__, test.__name__] = holds
         applies = True
-        # Outside of a simulator modules are imported for what else is in them.
-        if cocotb.is_simulation:
+        # Other modules, or any outside of a simulator, are imported for what else is in them.
+        if cocotb.is_simulation and test.__module__ in os.environ["COCOTB_TEST_MODULES"].split(","):
             told = context()
             run = Run(catalog_parameters(), told["full"], told["simulator"] == "icarus")
             applies = holds(run)
