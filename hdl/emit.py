@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from amaranth.back import rtlil  # pyright: ignore[reportAttributeAccessIssue]
-from amaranth.hdl import ClockSignal, Instance, ResetSignal, Value
+from amaranth.hdl import ClockSignal, Fragment, Instance, ResetSignal, Value
 from amaranth.lib.wiring import In
 
 from hdl import __version__
@@ -69,17 +69,28 @@ class Port:
 
 @dataclass(frozen=True)
 class EmittedModule:
-    """One Verilog file: its module's name, its unit's configuration, its ports, its RTLIL.
+    """One Verilog file: its module's name, its unit's identity, its ports, its RTLIL.
 
-    `parts` are the names of all its modules, those of components that are no units with it.
+    `parts` are the names of all its modules, those of components that are no units with it, and
+    `uses` the modules of the units in it.
     """
 
     name: str
     summary: str
-    configuration: tuple[tuple[str, Any], ...]
+    identity: tuple[Any, ...]
     ports: tuple[Port, ...]
     parts: tuple[str, ...]
+    uses: tuple["EmittedModule", ...]
     rtlil: str
+
+    @property
+    def configuration(self) -> tuple[tuple[str, Any], ...]:
+        """The unit's constructor arguments."""
+        return self.identity[1:]
+
+
+_emitted: dict[tuple[Any, ...], EmittedModule] = {}
+"""What this process has emitted: designs share most of their modules with others."""
 
 
 class Emission:
@@ -119,9 +130,11 @@ class Emission:
         self.target = target
         self.sources = sources
         self._by_identity: dict[tuple[Any, ...], EmittedModule] = {}
-        self._being_emitted: list[Unit] = []
+        self._being_emitted: list[tuple[Any, dict[str, EmittedModule]]] = [(self, {})]
         with writing_for(target), _no_collection():
             self._emit(top, top.module_name if name is None else name)
+            # Amaranth warns of what nobody elaborates, which a known design need not be.
+            Fragment.get(top, self)
 
     @property
     def modules(self) -> list[EmittedModule]:
@@ -130,16 +143,29 @@ class Emission:
 
     def boundary(self, unit: Unit) -> Instance | None:
         """Return an instance of the unit's module, or None while that module is being emitted."""
-        if self._being_emitted and self._being_emitted[-1] is unit:
+        parent, uses = self._being_emitted[-1]
+        if parent is unit:
             return None
         module = self._by_identity.get(unit.identity) or self._emit(unit, unit.module_name)
+        uses[module.name] = module
         nets = {port.path: value for port, value in _ports(unit)}
         connections = [(port.direction[0], port.name, nets[port.path]) for port in module.ports]
         return Instance(module.name, *connections)
 
     def _emit(self, unit: Unit, name: str) -> EmittedModule:
         require_module_name(name)
-        self._being_emitted.append(unit)
+        # Equal values, such as 1 and True, may be written differently.
+        key = (unit.identity, repr(unit.identity), name, self.target)
+        # Where a port comes from is a line of the design that uses the unit.
+        kept = {} if self.sources else _emitted
+        module = kept[key] = kept.get(key) or self._converted(unit, name)
+        self._add(module)
+        return module
+
+    def _converted(self, unit: Unit, name: str) -> EmittedModule:
+        """Return the module of a unit, whose units have been emitted before."""
+        uses: dict[str, EmittedModule] = {}
+        self._being_emitted.append((unit, uses))
         text = rtlil.convert(unit, name=name, platform=self, emit_src=self.sources)
         self._being_emitted.pop()
         # Amaranth writes a module before its parts.
@@ -147,15 +173,22 @@ class Emission:
         ports = tuple(_place_ports(modules[-1], [port for port, _value in _ports(unit)]))
         self._make_readable(modules, ports)
         summary = (type(unit).__doc__ or "").strip().split("\n")[0]
-        configuration = tuple(unit.configuration.items())
         parts = tuple(part.name[1:] for part in modules)
         text = "\n".join(map(str, modules))
-        module = EmittedModule(name, summary, configuration, ports, parts, text)
-        for part in parts:
-            if any(part in other.parts for other in self.modules) or parts.count(part) > 1:
+        return EmittedModule(
+            name, summary, unit.identity, ports, parts, tuple(uses.values()), text
+        )
+
+    def _add(self, module: EmittedModule) -> None:
+        """Add a module behind those that it uses."""
+        if module.identity in self._by_identity:
+            return
+        for used in module.uses:
+            self._add(used)
+        for part in module.parts:
+            if any(part in other.parts for other in self.modules) or module.parts.count(part) > 1:
                 raise ValueError(f"module names must be distinct, not {part!r} for two modules")
-        self._by_identity[unit.identity] = module
-        return module
+        self._by_identity[module.identity] = module
 
     def _make_readable(self, modules: list[Module], ports: tuple[Port, ...]) -> None:
         """Tidy a unit and its parts, which come before it, and give them plain names."""
