@@ -175,9 +175,7 @@ class Emission:
         summary = (type(unit).__doc__ or "").strip().split("\n")[0]
         parts = tuple(part.name[1:] for part in modules)
         text = "\n".join(map(str, modules))
-        return EmittedModule(
-            name, summary, unit.identity, ports, parts, tuple(uses.values()), text
-        )
+        return EmittedModule(name, summary, unit.identity, ports, parts, tuple(uses.values()), text)
 
     def _add(self, module: EmittedModule) -> None:
         """Add a module behind those that it uses."""

@@ -72,7 +72,7 @@ def simulation_finds(copy: Path, top: str, preset: str) -> bool:
         "from hdl.catalog import entry_named\n"
         "from testbenches.quick_form import quick_form\n"
         "from testbenches.runner import Request, simulate\n"
-        f"request = Request(seed=1, target=quick_form({top!r}))\n"
+        f"request = Request(seed=1, target=quick_form({top!r}, {preset!r}))\n"
         f"result = simulate(entry_named({top!r}), {preset!r}, request)\n"
         "sys.exit(0 if result.passed else 3)\n"
     )

@@ -78,7 +78,7 @@ def test_drawn_parameters_are_emitted_and_lint_clean(entry: Entry, seed: int) ->
 @pytest.mark.parametrize(("entry", "seed"), drawn(lambda top, seed: top in SIMULATED and seed == 0))
 def test_drawn_parameters_are_simulated(entry: Entry, seed: int) -> None:
     parameters, _refusals = draw(entry, random.Random(seed))
-    request = Request(seed=seed, target=quick_form(entry.top))
+    request = Request(seed=seed, target=quick_form(entry.top, "tiny"))
     result = simulate(entry, parameters, request)
     assert result.passed, f"{parameters}: {result.first_failure}"
     assert result.values_checked > 0

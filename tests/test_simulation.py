@@ -19,7 +19,7 @@ from hdl.target import Target
 from synth.debian import icarus
 from testbenches import simulators
 from testbenches.lint import lint_files
-from testbenches.quick_form import SYSTEMS, quick_form
+from testbenches.quick_form import quick_form
 from testbenches.runner import Request, run_testbench, simulate
 from tests.cases import CASES, LINTED, PORTS
 
@@ -33,7 +33,7 @@ def ports_in(verilog: str) -> list[str]:
 @pytest.mark.parametrize(("entry", "preset"), CASES)
 def test_unit_equals_its_golden_model(entry: Entry, preset: str) -> None:
     """What is simulated is the Verilog that a user gets: its ports stay, lint finds nothing."""
-    request = Request(seed=20260, full=False, lint=True, target=quick_form(entry.top))
+    request = Request(seed=20260, full=False, lint=True, target=quick_form(entry.top, preset))
     result = simulate(entry, preset, request)
     assert result.passed, result.first_failure
     assert result.values_checked > 0
@@ -47,9 +47,10 @@ def test_unit_equals_its_golden_model(entry: Entry, preset: str) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("entry", "preset"), [case for case in CASES if case.values[0].top in SYSTEMS]
+    ("entry", "preset"),
+    [case for case in CASES if quick_form(case.values[0].top, case.values[1]) is Target.FPGA],
 )
-def test_system_for_standard_cells_equals_its_golden_model(entry: Entry, preset: str) -> None:
+def test_what_standard_cells_get_equals_the_golden_model(entry: Entry, preset: str) -> None:
     result = simulate(entry, preset, Request(seed=20260, full=False, lint=True))
     assert result.passed, result.first_failure
     assert result.values_checked > 0

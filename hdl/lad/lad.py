@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """LAD: hidden states through decoder layers, with attention of head-samples in tiles."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """LAD's tiles: several attention pipelines at one memory, and linear layers on all of them."""
 
 from typing import Any

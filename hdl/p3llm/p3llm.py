@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """P3-LLM: decoder layers of decode steps, by compute units beside DRAM banks and an NPU."""
 
 import operator

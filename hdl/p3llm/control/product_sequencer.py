@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """Products as commands: which columns, inputs and results come when."""
 
 from typing import Any

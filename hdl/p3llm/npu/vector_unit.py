@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """The NPU's vector unit: one vector at a time, through the functions that its operation names."""
 
 from typing import Any
