@@ -157,8 +157,7 @@ def build(
     UserError
         If the simulator is missing or refuses the design.
     """
-    warnings = LINT_FLAGS if lint else ("-Wno-fatal",)
-    flags = [*VERILATOR_FLAGS, *warnings, *SPEED_FLAGS, *(COVERAGE_FLAGS if coverage else ())]
+    flags = [*VERILATOR_FLAGS, *SPEED_FLAGS, *(COVERAGE_FLAGS if coverage else ())]
     flags += WAVE_FLAGS if waves else ()
     tool = f"{verilator_executable()} {version('verilator')}"
     if simulator == "icarus":
@@ -169,10 +168,16 @@ def build(
         flags = [f"-B{home}" for home in programs[0].environment.values()]
         tool = str(programs[0].path)
     texts = [file.read_text() for file in verilog]
-    key = _digest(
-        simulator, tool, version("cocotb"), flags, MAKE_VARIABLES, waves, top, ports, texts
-    )
-    directory = BUILD / "simulators" / f"{top}-{simulator}-{key}"
+    design = (simulator, tool, version("cocotb"), flags, MAKE_VARIABLES, waves, top, ports, texts)
+    warnings = LINT_FLAGS if lint else ("-Wno-fatal",)
+    if simulator == "verilator":
+        flags = [*flags, *warnings]
+    # What passed under lint serves those who did not ask for it.
+    folders = [
+        BUILD / "simulators" / f"{top}-{simulator}-{_digest(*design, either)}"
+        for either in (LINT_FLAGS, warnings)
+    ]
+    directory = next((folder for folder in folders if folder.exists()), folders[-1])
     with locked(directory.with_name(f".{directory.name}.lock")), environment():
         runner = get_runner(simulator)
         # Another process may have compiled it while this one waited.
@@ -189,7 +194,7 @@ def build(
                 # The control file acts only on what is read after it.
                 sources.insert(0, visible)
                 _place_runtime(shared, new)
-            log = directory.parent / f"{top}-{simulator}-{key}.log"
+            log = directory.parent / f"{directory.name}.log"
             try:
                 runner.build(
                     sources=sources,

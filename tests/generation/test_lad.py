@@ -1,7 +1,6 @@
 """A small model of random numbers speaks through LAD's Verilog, and what may go wrong does."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,18 +12,14 @@ from golden.lad.linear.half_matrix import HalfMatrix
 from golden.lad.linear.linear_module import linear
 from golden.lad.whole_model import HalfModel, WholeModel
 from hdl.catalog import entry_named
-from hdl.entry import Entry
 from hdl.errors import UserError
-from hdl.target import Target
 from systola.generation.lad import LadSystem
 from systola.generation.run import Run
 from systola.generation.system import Mismatch, Settings
-from testbenches.harness import Harness
 from testbenches.lad.head_rows import HeadRows
 from testbenches.lad.speech import Speech
 from testbenches.lad.vectors import random_codes
 from testbenches.lad.weight_octets import file_items
-from testbenches.waves import Samples
 from tests.generation.test_generate import (
     PROMPT,
     RandomModel,
@@ -38,20 +33,7 @@ SETTINGS = Settings(budget=128, reserved=32)
 SHAPE = {"width": 8, "heads": 2, "kv_heads": 1, "longest_context": 40}
 TINY = entry_named("lad").parameters("tiny")
 
-
-@pytest.fixture(scope="module", autouse=True)
-def compiled_with_the_unit() -> Iterator[None]:
-    """Emit once for all tests; the Verilog is the unit test's own, which is compiled for it."""
-    own, kept = Harness.compiled, {}
-
-    def compiled(entry: Entry, parameters: Any, waves: Samples | None = None) -> Harness:
-        if (parameters, waves) not in kept:
-            kept[parameters, waves] = own(entry, parameters, Target.ASIC, waves=waves)
-        return kept[parameters, waves]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Harness, "compiled", compiled)
-        yield
+pytestmark = pytest.mark.usefixtures("compiled_once")
 
 
 def small_model(**changes: Any) -> RandomModel:
