@@ -24,7 +24,7 @@ from tests.generation.test_generate import (
 
 SETTINGS = Settings(budget=128, reserved=32)
 PROMPT = [3, 1, 4, 1, 5, 9, 2]
-SHAPE = {"width": 16, "longest_context": 16}
+SHAPE = {"width": 16, "feed_forward": 32, "longest_context": 16}
 
 
 def small_model(**changes: Any) -> WordModel:
@@ -84,14 +84,14 @@ def test_damaged_model_is_packed_again(tmp_path: Path) -> None:
         ("vectors", r"(layer \d, (keys|values)|vocabulary, token and sum)"),
     ],
 )
-def test_a_wrong_octet_is_named(tmp_path: Path, memory: str, words: str) -> None:
-    """Of the first layer's key matrix, or of the final norm's weights."""
+def test_a_wrong_word_is_named(tmp_path: Path, memory: str, words: str) -> None:
+    """Of the first layer's key matrix, or of the final norm's weights, half the octets."""
     run = prepared(tmp_path, 1)
     system: Any = run.system
     places = {"packets": system.packed.layers[0].matrices["key"]["packets"]}
     places["vectors"] = system.packed.vocabulary.norm
     place = places[memory]
-    system.packed.images[memory][place, 1] ^= 0x40
+    system.packed.images[memory][place, 1::2] ^= 0x40
     with pytest.raises(Mismatch, match=words):
         spoken(run)
 
