@@ -12,7 +12,7 @@ from hdl.entry import Entry
 from hdl.settings import with_values
 from testbenches.draws import draw
 from testbenches.lint import lint_unit
-from testbenches.quick_form import quick_form
+from testbenches.quick_form import COMPOSED, quick_form
 from testbenches.runner import Request, simulate
 
 UNITS = pytest.mark.parametrize("entry", CATALOG, ids=lambda entry: entry.top)
@@ -21,9 +21,6 @@ SEEDS = range(14)
 
 SIMULATED = ("rotary_embedding", "kv_edram", "element_serial_rotary")
 """Units that compile in seconds; the full suite simulates all."""
-
-LARGE = ("kelle", "veda", "p3llm", "meadow", "lad_tile", "lad_tiles", "lad")
-"""Accelerators, whose lint takes as long as that of all other units: one draw by default."""
 
 LONG_WALKS = 25
 """Draws of one unit whose refused steps are read."""
@@ -67,11 +64,13 @@ def test_refusals_are_worded(entry: Entry) -> None:
 
 
 @pytest.mark.parametrize(
-    ("entry", "seed"), drawn(lambda top, seed: seed < (1 if top in LARGE else 2))
+    ("entry", "seed"), drawn(lambda top, seed: seed < (1 if top in COMPOSED else 2))
 )
 def test_drawn_parameters_are_emitted_and_lint_clean(entry: Entry, seed: int) -> None:
+    """Composed units, whose lint takes longer than that of all others, by one draw, as `+`, `*`."""
     parameters, _refusals = draw(entry, random.Random(seed))
-    emission = Emission(top=entry.unit(parameters=parameters), name=entry.top)
+    target = quick_form(entry.top, "tiny")
+    emission = Emission(top=entry.unit(parameters=parameters), name=entry.top, target=target)
     assert not lint_unit(entry.top, emission), parameters
 
 
