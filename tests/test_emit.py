@@ -12,6 +12,7 @@ from amaranth.hdl import Module, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from hdl import emit
 from hdl.arith.float_format import BINARY16
 from hdl.arith.float_multiply import FloatMultiply
 from hdl.catalog import CATALOG, entry_named
@@ -112,6 +113,26 @@ def test_unchanged_files_keep_their_time(tmp_path: Path) -> None:
     os.utime(file, (1, 1))
     texts(Outer(), tmp_path / "rtl")
     assert file.stat().st_mtime == 1
+
+
+def test_what_was_emitted_before_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(emit, "_emitted", {})
+    first = texts(Outer(), tmp_path / "first", "outer")
+    assert texts(Outer(), tmp_path / "again", "outer") == first
+    monkeypatch.setattr(emit, "_emitted", {})
+    texts(Inner(width=8, step=2), tmp_path / "inner")
+    assert texts(Outer(), tmp_path / "behind", "outer") == first
+
+
+def test_lines_of_python_are_those_of_the_design(tmp_path: Path) -> None:
+    """A known module has none, and one that has some is not kept."""
+    unit = entry_named("rms_norm").build
+    Emission(top=unit("tiny"))
+    told = Emission(top=unit("tiny"), sources=True)
+    assert all('attribute \\src "hdl/' in module.rtlil for module in told.modules)
+    assert all("src" not in module.rtlil for module in Emission(top=unit("tiny")).modules)
 
 
 def test_two_configurations_of_one_name_are_refused() -> None:
