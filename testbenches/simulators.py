@@ -168,13 +168,15 @@ def build(
         flags = [f"-B{home}" for home in programs[0].environment.values()]
         tool = str(programs[0].path)
     texts = [file.read_text() for file in verilog]
-    design = (simulator, tool, version("cocotb"), flags, MAKE_VARIABLES, waves, top, ports, texts)
+    design = _digest(
+        simulator, tool, version("cocotb"), flags, MAKE_VARIABLES, waves, top, ports, texts
+    )
     warnings = LINT_FLAGS if lint else ("-Wno-fatal",)
     if simulator == "verilator":
         flags = [*flags, *warnings]
     # What passed under lint serves those who did not ask for it.
     folders = [
-        BUILD / "simulators" / f"{top}-{simulator}-{_digest(*design, either)}"
+        BUILD / "simulators" / f"{top}-{simulator}-{_digest(design, either)}"
         for either in (LINT_FLAGS, warnings)
     ]
     directory = next((folder for folder in folders if folder.exists()), folders[-1])
@@ -194,7 +196,7 @@ def build(
                 # The control file acts only on what is read after it.
                 sources.insert(0, visible)
                 _place_runtime(shared, new)
-            log = directory.parent / f"{directory.name}.log"
+            log = directory.with_name(f"{directory.name}.log")
             try:
                 runner.build(
                     sources=sources,
