@@ -78,20 +78,20 @@ def test_damaged_model_is_packed_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("memory", "words"),
+    ("memory", "octet", "words"),
     [
-        ("packets", r"layer 0, keys, KV head \d, token \d, element \d: .* written in cycle \d+"),
-        ("vectors", r"(layer \d, (keys|values)|vocabulary, token and sum)"),
+        ("packets", 1, r"layer 0, keys, KV head \d, token \d, element \d: .* written in cycle \d+"),
+        ("vectors", 4, r"(layer \d, (keys|values)|vocabulary, token and sum)"),
     ],
 )
-def test_a_wrong_word_is_named(tmp_path: Path, memory: str, words: str) -> None:
-    """Of the first layer's key matrix, or of the final norm's weights, half the octets."""
+def test_a_wrong_octet_is_named(tmp_path: Path, memory: str, octet: int, words: str) -> None:
+    """Of the first layer's key matrix, or of the final norm's weights."""
     run = prepared(tmp_path, 1)
     system: Any = run.system
     places = {"packets": system.packed.layers[0].matrices["key"]["packets"]}
     places["vectors"] = system.packed.vocabulary.norm
     place = places[memory]
-    system.packed.images[memory][place, 1::2] ^= 0x40
+    system.packed.images[memory][place, octet] ^= 0x40
     with pytest.raises(Mismatch, match=words):
         spoken(run)
 
