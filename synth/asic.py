@@ -17,6 +17,7 @@ from pathlib import Path
 from hdl.errors import UserError
 from hdl.yosys import YosysError, run_yosys
 from synth.buffering import buffer_modules
+from synth.ideal_cells import CONSTANTS
 from synth.liberty import Library
 from synth.mapped_design import Memory, Netlist, count_cells
 
@@ -136,10 +137,6 @@ def map_to_cells(
     """
     directory, name = design.directory, f"{design.form}.{recipe}"
     _write_abc_files(directory, library, recipe, target_ps)
-    ties = " ".join(
-        f"-{'hi' if value else 'lo'}cell {cell} {pin}"
-        for value, (cell, pin) in library.ties.items()
-    )
     passes = script(
         "fine.ys",
         top=design.top,
@@ -152,7 +149,7 @@ def map_to_cells(
             f'setattr -set submod "{_submodule(memory)}" {_escaped(memory.name)}'
             for memory in design.memories
         ),
-        ties=f"hilomap -singleton {ties} t:$mem_v2 %m %n" if len(library.ties) == 2 else "",
+        ties=f"{_map_constants(library.ties)} t:$mem_v2 %m %n" if library.ties else "",
     )
     output = run_yosys(passes, directory=directory, log=directory / f"{name}.log")
     if recipe in RECIPES:
@@ -160,7 +157,13 @@ def map_to_cells(
         contents = json.loads(mapped.read_text())
         buffer_modules(contents, library)
         mapped.write_text(json.dumps(contents))
-    passes = script("netlist.ys", top=design.top, name=name, liberty=_quoted(library.path))
+    passes = script(
+        "netlist.ys",
+        top=design.top,
+        name=name,
+        liberty=_quoted(library.path),
+        constants="" if library.ties else _map_constants(CONSTANTS),
+    )
     run_yosys(passes, directory=directory)
     for netlist in (directory / f"{name}.v", directory / f"{name}.sta.v"):
         netlist.write_text(re.sub(r"\b(wire|input|output) signed\b", r"\1", netlist.read_text()))
@@ -226,6 +229,12 @@ def _write_abc_files(
     load = LOAD_FF / library.capacitance_unit_ff
     lines = [f"set_driving_cell {driver.name}"] if driver else []
     (directory / "abc.constr").write_text("\n".join([*lines, f"set_load {load:g}", ""]))
+
+
+def _map_constants(cells: dict[int, tuple[str, str]]) -> str:
+    """Return the command that lets cells give all constants."""
+    ties = (f"-{'hi' if value else 'lo'}cell {' '.join(cells[value])}" for value in (0, 1))
+    return f"hilomap -singleton {' '.join(ties)}"
 
 
 def _fault(top: str, log: str) -> str | None:

@@ -117,13 +117,13 @@ class Library:
 
     @property
     def ties(self) -> dict[int, tuple[str, str]]:
-        """Cell and pin that give a constant, by the constant, where the library has them."""
+        """Cell and pin that give a constant, by the constant, if the library has both."""
         found = {}
         for cell in sorted(self.cells.values(), key=lambda cell: -cell.area):
             for pin in cell.outputs:
                 if not cell.inputs and pin.function in ("0", "1") and "macro" not in cell.name:
                     found[int(pin.function)] = (cell.name, pin.name)
-        return found
+        return found if len(found) == 2 else {}
 
     @property
     def dont_use(self) -> list[str]:

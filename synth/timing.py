@@ -6,6 +6,7 @@ from them are timed, the memory itself takes no time.
 
 import json
 import re
+import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,31 +15,13 @@ from typing import Any
 from hdl.errors import UserError
 from hdl.paths import ROOT
 from synth.debian import Program, opensta
+from synth.ideal_cells import hide_constants, write_ideal_cells
 from synth.liberty import Library
 from synth.mapped_design import Netlist
-from synth.memory_timing import write_memory_library
 from synth.replay import Activity
 
 DEFAULT_ACTIVITY = 0.2
 """Transitions of a data input in a clock cycle where no simulation says better."""
-
-GLOBAL_ACTIVITY = 0.1
-"""Transitions of every pin in a cycle, where OpenSTA cannot carry those of the inputs through.
-
-With these it heeds no pin of its own any more, so that they are never mixed with a simulation's.
-"""
-
-_DEFAULTS = [
-    (
-        f"{DEFAULT_ACTIVITY:g} transitions a cycle on inputs, carried through the logic",
-        f"set_power_activity -input -activity {DEFAULT_ACTIVITY:g} -duty 0.5",
-    ),
-    (
-        f"{GLOBAL_ACTIVITY:g} transitions a cycle on every pin",
-        f"set_power_activity -global -activity {GLOBAL_ACTIVITY:g} -duty 0.5",
-    ),
-]
-"""In words and as a command; the second where OpenSTA stops at the first."""
 
 RELAXED_PS = 20_000.0
 """Period for measuring paths when none is asked for; a path may be longer."""
@@ -298,7 +281,7 @@ def _run(
 ) -> Timing:
     """Run OpenSTA once and read its report."""
     directory, stem, names = netlist.directory, netlist.stem, _Names(netlist)
-    libraries = [netlist.library.path, *write_memory_library(netlist)]
+    libraries = [netlist.library.path, *write_ideal_cells(netlist)]
     write_sdc(
         directory / f"{stem}.sdc",
         names.ports,
@@ -307,27 +290,16 @@ def _run(
         external=external,
         load=10.0,
     )
-    choices = [_set_pins(activity)] if activity else _DEFAULTS
-    for choice in choices:
-        values = {
-            "libraries": " ".join(f"{{{path}}}" for path in libraries),
-            "netlist": f"{stem}.sta.v",
-            "top": netlist.top,
-            "sdc": f"{stem}.sdc",
-            "kinds": " ".join(kinds),
-            "activity": choice[1],
-        }
-        text = (ROOT / "synth" / "scripts" / "timing.tcl").read_text()
-        for key, value in values.items():
-            text = text.replace(f"{{{key}}}", value)
-        (directory / f"{stem}.tcl").write_text(text)
-        result = program.run("-exit", f"{stem}.tcl", directory=directory)
-        report = result.stdout + result.stderr
-        errors = [line for line in report.splitlines() if line.startswith("Error")]
-        if result.returncode >= 0 and not errors:
-            break
+    words, commands = _set_pins(activity) if activity else _carried(DEFAULT_ACTIVITY)
+    result, sections = _measure(program, netlist, libraries, kinds, commands)
+    if result.returncode < 0 and "power" in sections:
+        # Its paths are told; what it stopped at is the constants.
+        libraries, constants = hide_constants(netlist, libraries)
+        result, power = _measure(program, netlist, libraries, (), f"{constants}\n{commands}")
+        sections |= power
+    report = result.stdout + result.stderr
+    errors = [line for line in report.splitlines() if line.startswith("Error")]
     (directory / f"{stem}.sta.log").write_text(report)
-    sections = dict(re.findall(r"^@@ (\w+)\n(.*?)(?=^@@ |\Z)", result.stdout, flags=re.M | re.S))
     if errors or "end" not in sections:
         error = errors[0] if errors else f"it stopped with {result.returncode}"
         raise UserError(f"OpenSTA must accept the netlist of {netlist.top}: {error}")
@@ -345,7 +317,41 @@ def _run(
         )
         if watts
         else None,
-        activity=choice[0],
+        activity=words,
+    )
+
+
+def _measure(
+    program: Program,
+    netlist: Netlist,
+    libraries: Sequence[Path],
+    kinds: Sequence[str],
+    activity: str,
+) -> tuple[subprocess.CompletedProcess[str], dict[str, str]]:
+    """Run OpenSTA on a netlist, and return the sections of what it printed by their names."""
+    values = {
+        "libraries": " ".join(f"{{{path}}}" for path in libraries),
+        "netlist": f"{netlist.stem}.sta.v",
+        "top": netlist.top,
+        "sdc": f"{netlist.stem}.sdc",
+        "kinds": " ".join(kinds),
+        "activity": activity,
+    }
+    text = (ROOT / "synth" / "scripts" / "timing.tcl").read_text()
+    for key, value in values.items():
+        text = text.replace(f"{{{key}}}", value)
+    file = netlist.directory / f"{netlist.stem}.tcl"
+    file.write_text(text)
+    result = program.run("-exit", file.name, directory=netlist.directory)
+    sections = re.findall(r"^@@ (\w+)\n(.*?)(?=^@@ |\Z)", result.stdout, flags=re.M | re.S)
+    return result, dict(sections)
+
+
+def _carried(transitions: float) -> tuple[str, str]:
+    """Return in words, and as a command, what every data input does."""
+    return (
+        f"{transitions:g} transitions a cycle on inputs, carried through the logic",
+        f"set_power_activity -input -activity {transitions:g} -duty 0.5",
     )
 
 

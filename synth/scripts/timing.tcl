@@ -27,6 +27,16 @@ proc pin_activity {name transitions ones} {
 proc port_activity {name transitions ones} {
     foreach port [get_ports $name] { sta::set_power_input_port_activity $port $transitions $ones }
 }
+# Cells of constants: the name of one, its pin, what that gives, and so on.
+proc constant_cells {ties} {
+    foreach cell [get_cells -hierarchical *] {
+        foreach {name pin value} $ties {
+            if {[get_property $cell ref_name] eq $name} {
+                pin_activity [get_property $cell full_name]/$pin 0 $value
+            }
+        }
+    }
+}
 {activity}
 puts "@@ power"
 report_power -digits 6

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -115,3 +115,58 @@ def emit(unit: Unit, directory: Path, top: str = "design_under_test") -> list[Pa
     """Write a unit's Verilog and return the files."""
     files = write_verilog(Emission(top=unit, name=top), directory)
     return [file for file in files if file.suffix == ".v"]
+
+
+class One(Unit):
+    """An output that is always one."""
+
+    one: Signal
+
+    def __init__(self) -> None:
+        super().__init__({"one": Out(1)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.d.comb += self.one.eq(1)
+        return m
+
+
+class Choice(Unit):
+    """One of two inputs."""
+
+    select: Signal
+    a: Signal
+    b: Signal
+    result: Signal
+
+    def __init__(self) -> None:
+        super().__init__({"select": In(1), "a": In(8), "b": In(8), "result": Out(8)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.d.comb += self.result.eq(Mux(self.select, self.a, self.b))
+        return m
+
+
+class Chosen(Unit):
+    """An input that another module's constant chooses over a register."""
+
+    count: Signal
+    result: Signal
+
+    def __init__(self) -> None:
+        super().__init__({"count": In(8), "result": Out(8)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.one = one = One()
+        m.submodules.choice = choice = Choice()
+        held = Signal(8)
+        m.d.sync += held.eq(held ^ self.count)
+        m.d.comb += [
+            choice.select.eq(one.one),
+            choice.a.eq(self.count),
+            choice.b.eq(held),
+            self.result.eq(choice.result),
+        ]
+        return m

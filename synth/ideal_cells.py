@@ -1,7 +1,11 @@
-"""Memories in timing: a liberty file in which each is a block that takes no time."""
+"""Cells that OpenSTA takes as ideal: memories, and constants if the library has no cells for them.
+
+Each memory is a block that takes no time.
+"""
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +14,42 @@ from synth.mapped_design import Netlist
 _BACKSLASH = "\\"
 
 
-def write_memory_library(netlist: Netlist) -> list[Path]:
+CONSTANTS = {0: ("constant_zero", "Z"), 1: ("constant_one", "Z")}
+"""Cell and pin that give a constant in OpenSTA's netlist, unless the library has such cells."""
+
+
+def write_ideal_cells(netlist: Netlist) -> list[Path]:
+    """Write the liberty files of a netlist's ideal cells, and return those that it needs."""
+    files = _write_memories(netlist)
+    if not netlist.library.ties:
+        files.append(netlist.directory / f"{netlist.stem}.constants.lib")
+        cells = [
+            f"  cell ({cell}) {{ area : 0; "
+            f'pin ({pin}) {{ direction : output; function : "{value}"; }} }}'
+            for value, (cell, pin) in CONSTANTS.items()
+        ]
+        files[-1].write_text("\n".join([*_header("constants"), *cells, "}", ""]))
+    return files
+
+
+def hide_constants(netlist: Netlist, libraries: Sequence[Path]) -> tuple[list[Path], str]:
+    """Return liberty files in which no cell is known to be constant, and commands beside them.
+
+    OpenSTA 2.0.17 gives a level of its own to no logic behind a constant. Where it carries
+    activities through such logic, it adds to the queue that it is reading, and stops once that has
+    to grow. So the cells of constants lose their function; what they give is told like an input's.
+    """
+    hidden: list[Path] = []
+    for library in libraries:
+        text = library.read_text(errors="replace")
+        hidden.append(netlist.directory / f"{netlist.stem}.hidden.{library.name}")
+        hidden[-1].write_text(re.sub(r'\bfunction\s*:\s*"[01]"\s*;', "", text))
+    ties = (netlist.library.ties or CONSTANTS).items()
+    cells = " ".join(f"{cell} {pin} {value}" for value, (cell, pin) in ties)
+    return hidden, f"constant_cells {{{cells}}}"
+
+
+def _write_memories(netlist: Netlist) -> list[Path]:
     """Write a liberty file in which every memory is a block that takes no time."""
     if not netlist.memories:
         return []
@@ -20,12 +59,7 @@ def write_memory_library(netlist: Netlist) -> list[Path]:
         for parent in design.values()
         for cell in parent["cells"].values()
     }
-    lines = ["library (memories) {", '  time_unit : "1ps";', "  capacitive_load_unit (1, ff);"]
-    lines += ["  delay_model : table_lookup;", "  nom_voltage : 1;"]
-    for edge in ("rise", "fall"):
-        lines += [f"  {side}_threshold_pct_{edge} : 50;" for side in ("input", "output")]
-        lines += [f"  slew_lower_threshold_pct_{edge} : 20;"]
-        lines += [f"  slew_upper_threshold_pct_{edge} : 80;"]
+    lines = _header("memories")
     cells: list[str] = []
     plain = _name_memory_ports(netlist, design)
     for memory in netlist.memories:
@@ -63,6 +97,17 @@ def write_memory_library(netlist: Netlist) -> list[Path]:
     path = netlist.directory / f"{netlist.stem}.memories.lib"
     path.write_text("\n".join([*lines, *cells, "}", ""]))
     return [path]
+
+
+def _header(name: str) -> list[str]:
+    """Begin a library."""
+    lines = [f"library ({name}) {{", '  time_unit : "1ps";', "  capacitive_load_unit (1, ff);"]
+    lines += ["  delay_model : table_lookup;", "  nom_voltage : 1;"]
+    for edge in ("rise", "fall"):
+        lines += [f"  {side}_threshold_pct_{edge} : 50;" for side in ("input", "output")]
+        lines += [f"  slew_lower_threshold_pct_{edge} : 20;"]
+        lines += [f"  slew_upper_threshold_pct_{edge} : 80;"]
+    return lines
 
 
 def _name_memory_ports(netlist: Netlist, design: dict[str, Any]) -> dict[tuple[str, str], str]:
