@@ -149,10 +149,17 @@ def test_coverage_needs_verilator() -> None:
         Request(simulator="icarus", coverage=True)
 
 
-def test_a_warning_ends_a_run_that_is_linted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def no_designs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Simulators that have compiled no design yet, and all that is the same in each."""
+    (tmp_path / "simulators").mkdir()
+    for runtime in (BUILD / "simulators").glob("runtime-*"):
+        (tmp_path / "simulators" / runtime.name).symlink_to(runtime)
     monkeypatch.setattr("testbenches.simulators.BUILD", tmp_path)
+
+
+@pytest.mark.usefixtures("no_designs")
+def test_a_warning_ends_a_run_that_is_linted(tmp_path: Path) -> None:
     verilog = tmp_path / "top.v"
     verilog.write_text("module top(input clk, output undriven);\nendmodule\n")
     with pytest.raises(UserError, match="verilator refused the design"):
@@ -169,10 +176,10 @@ def test_a_warning_ends_a_run_that_is_linted(
     assert "UNDRIVEN" in log.read_text()
 
 
+@pytest.mark.usefixtures("no_designs")
 def test_who_waits_for_a_compilation_does_not_repeat_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("testbenches.simulators.BUILD", tmp_path)
     verilog = tmp_path / "top.v"
     verilog.write_text("module top(input clk, output out);\nassign out = clk;\nendmodule\n")
 
