@@ -35,9 +35,9 @@ def write_ideal_cells(netlist: Netlist) -> list[Path]:
 def hide_constants(netlist: Netlist, libraries: Sequence[Path]) -> tuple[list[Path], str]:
     """Return liberty files in which no cell is known to be constant, and commands beside them.
 
-    OpenSTA 2.0.17 gives a level of its own to no logic behind a constant. Where it carries
-    activities through such logic, it adds to the queue that it is reading, and stops once that has
-    to grow. So the cells of constants lose their function; what they give is told like an input's.
+    Where constants of one module block logic of another, OpenSTA 2.0.17 may add to the very queue
+    that it reads while it carries activities from level to level, and stops once that has moved.
+    So the cells of constants lose their function; what they give is told like an input's.
     """
     hidden: list[Path] = []
     for library in libraries:
