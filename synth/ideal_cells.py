@@ -11,11 +11,10 @@ from typing import Any
 
 from synth.mapped_design import Netlist
 
-_BACKSLASH = "\\"
-
-
 CONSTANTS = {0: ("constant_zero", "Z"), 1: ("constant_one", "Z")}
 """Cell and pin that give a constant in OpenSTA's netlist, unless the library has such cells."""
+
+_BACKSLASH = "\\"
 
 
 def write_ideal_cells(netlist: Netlist) -> list[Path]:

@@ -23,6 +23,12 @@ from synth.replay import Activity
 DEFAULT_ACTIVITY = 0.2
 """Transitions of a data input in a clock cycle where no simulation says better."""
 
+_CARRIED = (
+    f"{DEFAULT_ACTIVITY:g} transitions a cycle on inputs, carried through the logic",
+    f"set_power_activity -input -activity {DEFAULT_ACTIVITY:g} -duty 0.5",
+)
+"""In words and as a command."""
+
 RELAXED_PS = 20_000.0
 """Period for measuring paths when none is asked for; a path may be longer."""
 
@@ -279,7 +285,7 @@ def _run(
     activity: Activity | None,
     kinds: Sequence[str],
 ) -> Timing:
-    """Run OpenSTA once and read its report."""
+    """Run OpenSTA, once more for the power if it stops there, and read its report."""
     directory, stem, names = netlist.directory, netlist.stem, _Names(netlist)
     libraries = [netlist.library.path, *write_ideal_cells(netlist)]
     write_sdc(
@@ -290,7 +296,7 @@ def _run(
         external=external,
         load=10.0,
     )
-    words, commands = _set_pins(activity) if activity else _carried(DEFAULT_ACTIVITY)
+    words, commands = _set_pins(activity) if activity else _CARRIED
     result, sections = _measure(program, netlist, libraries, kinds, commands)
     if result.returncode < 0 and "power" in sections:
         # Its paths are told; what it stopped at is the constants.
@@ -345,14 +351,6 @@ def _measure(
     result = program.run("-exit", file.name, directory=netlist.directory)
     sections = re.findall(r"^@@ (\w+)\n(.*?)(?=^@@ |\Z)", result.stdout, flags=re.M | re.S)
     return result, dict(sections)
-
-
-def _carried(transitions: float) -> tuple[str, str]:
-    """Return in words, and as a command, what every data input does."""
-    return (
-        f"{transitions:g} transitions a cycle on inputs, carried through the logic",
-        f"set_power_activity -input -activity {transitions:g} -duty 0.5",
-    )
 
 
 def _set_pins(activity: Activity) -> tuple[str, str]:

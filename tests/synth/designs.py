@@ -111,12 +111,6 @@ class Doubler(Unit):
         return m
 
 
-def emit(unit: Unit, directory: Path, top: str = "design_under_test") -> list[Path]:
-    """Write a unit's Verilog and return the files."""
-    files = write_verilog(Emission(top=unit, name=top), directory)
-    return [file for file in files if file.suffix == ".v"]
-
-
 class One(Unit):
     """An output that is always one."""
 
@@ -170,3 +164,9 @@ class Chosen(Unit):
             self.result.eq(choice.result),
         ]
         return m
+
+
+def emit(unit: Unit, directory: Path, top: str = "design_under_test") -> list[Path]:
+    """Write a unit's Verilog and return the files."""
+    files = write_verilog(Emission(top=unit, name=top), directory)
+    return [file for file in files if file.suffix == ".v"]
