@@ -152,7 +152,7 @@ UNITS = (
     Entry(
         summary="softmax, SiLU, GeLU, RMSNorm and rotary embedding side by side",
         source="Section 5, special function units",
-        latency="4 cycles; 10 from a row's last slice for softmax and RMSNorm",
+        latency="4 to 6 cycles; 10 from a row's last slice for softmax and RMSNorm",
         throughput="lanes elements a cycle and function",
         unit=Sfu,
         presets={

@@ -151,6 +151,7 @@ class AttentionParameters(Parameters):
             head_size=self.size,
             base=self.base,
             position_bits=max(ceil_log2(self.features + self.lanes), 1),
+            stages=4,
         )
 
     @property

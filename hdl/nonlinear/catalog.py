@@ -60,7 +60,7 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="turns queries and keys by their positions, with generated angles",
         source="Kelle, Section 5: special function units",
-        latency="4 cycles",
+        latency="6 cycles",
         throughput="lanes elements a cycle",
         unit=RotaryEmbedding,
         presets={

@@ -13,6 +13,7 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.delay_line import delay_line
+from hdl.arith.operator import Pipeline
 from hdl.arith.saturating_add import saturate
 from hdl.arith.table_interpolation import TableInterpolation, exact_breakpoints, look_up
 from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, require, require_range
@@ -48,6 +49,9 @@ class RotaryEmbeddingParameters(Parameters):
         What the angles' geometric series is made of.
     position_bits : int
         Bits of a position.
+    stages : int
+        Pipeline stages, of which the last do the products, their sums and the clamping: all in one,
+        clamped in a stage of its own, or each in one.
 
     Raises
     ------
@@ -59,6 +63,7 @@ class RotaryEmbeddingParameters(Parameters):
     head_size: Annotated[int, Range("lanes", 256, "channels")] = 128
     base: Annotated[int, Range(2, 10_000_000, "ratio")] = 10000
     position_bits: Annotated[int, Range(1, 20, "bits")] = 14
+    stages: Annotated[int, Range(4, 6, "stages")] = 6
 
     def __post_init__(self) -> None:
         """Check every rule."""
@@ -120,7 +125,7 @@ class RotaryEmbedding(Unit):
     i + head_size / 2 are served by permuting the rows of their query and key weights alike, once
     and in software; scores do not change by it.
 
-    **Latency** 4 cycles. **Throughput** one slice a cycle.
+    **Latency** `stages` cycles. **Throughput** one slice a cycle.
 
     **Numerics** the angle is rounded to 18 bits of a turn; sine and cosine come from tables of
     256 breakpoints over a quarter turn, interpolated and rounded to 15 fraction bits; each result
@@ -168,12 +173,14 @@ class RotaryEmbedding(Unit):
         with m.If(move & self.vectors.valid):
             m.d.sync += index.eq(Mux(taken.last, 0, index + 1))
         flags = Cat(self.vectors.valid, taken.last)
-        flags = delay_line(m, flags, RotaryPair.STAGES, name="flags", enable=move, reset=True)[-1]
+        flags = delay_line(m, flags, p.stages, name="flags", enable=move, reset=True)[-1]
         m.d.comb += [self.rotated.valid.eq(flags[0]), self.rotated.payload.last.eq(flags[1])]
 
         pairs = p.lanes // 2
         for i in range(pairs):
-            m.submodules[f"pair_{i}"] = pair = RotaryPair(position_bits=p.position_bits)
+            m.submodules[f"pair_{i}"] = pair = RotaryPair(
+                position_bits=p.position_bits, stages=p.stages
+            )
             m.d.comb += [
                 pair.enable.eq(move),
                 pair.position.eq(taken.position),
@@ -189,13 +196,15 @@ class RotaryEmbedding(Unit):
 class RotaryPair(Unit):
     """Two elements, turned by position times turn.
 
-    **Latency** 4 enabled cycles. **Throughput** one pair a cycle. **Numerics** as in
+    **Latency** `stages` enabled cycles. **Throughput** one pair a cycle. **Numerics** as in
     `RotaryEmbedding`.
 
     Parameters
     ----------
     position_bits : int
         Bits of a position.
+    stages : int
+        As in `RotaryEmbeddingParameters`.
     width : int
         Bits of an element, 16 to 48; wide ones are sums that are not requantised yet.
 
@@ -211,11 +220,11 @@ class RotaryPair(Unit):
         ``x * cos - y * sin`` and ``x * sin + y * cos``.
     """
 
-    STAGES = 4
-
-    def __init__(self, *, position_bits: int, width: int = ELEMENT.width) -> None:
+    def __init__(self, *, position_bits: int, stages: int, width: int = ELEMENT.width) -> None:
         require_range("width", width, ELEMENT.width, 48)
+        require_range("stages", stages, 4, 6)
         self.position_bits = position_bits
+        self.stages = stages
         self.element = signed(width)
         super().__init__(
             {
@@ -259,12 +268,19 @@ class RotaryPair(Unit):
             circle.append(table.result)
         cosine, sine = circle
 
-        # Fourth stage: two products and one rounding a result.
-        half = 1 << CIRCLE_FRACTION - 1
-        results = (
-            x_held * cosine - y_held * sine + half,
-            x_held * sine + y_held * cosine + half,
+        # Fourth stage: the products of both elements; they are added and rounded; what leaves an
+        # element's range is clamped. Registers between these are what more stages mean.
+        pipeline = Pipeline(m, stages=self.stages - 3, cuts=3, enable=self.enable)
+        x_cosine, y_sine, x_sine, y_cosine = pipeline.cut(
+            x_held * cosine, y_held * sine, x_held * sine, y_held * cosine
         )
+        half = 1 << CIRCLE_FRACTION - 1
+        totals = pipeline.cut(
+            (x_cosine - y_sine + half) >> CIRCLE_FRACTION,
+            (x_sine + y_cosine + half) >> CIRCLE_FRACTION,
+        )
+        clamped = pipeline.cut(*(saturate(total, self.element)[0] for total in totals))
+        m.d.comb += [self.x_rotated.eq(clamped[0]), self.y_rotated.eq(clamped[1])]
         with m.If(self.enable):
             m.d.sync += [
                 phase.eq(angle[self.position_bits :]),
@@ -275,7 +291,4 @@ class RotaryPair(Unit):
                 x_held.eq(x_straight),
                 y_held.eq(y_straight),
             ]
-            for port, total in zip((self.x_rotated, self.y_rotated), results, strict=True):
-                clamped, _saturated = saturate(total >> CIRCLE_FRACTION, self.element)
-                m.d.sync += port.eq(clamped)
         return m

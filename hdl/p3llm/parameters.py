@@ -211,7 +211,9 @@ class P3llmParameters(Parameters):
     @property
     def rotary(self) -> RotaryEmbeddingParameters:
         """Of the rotary embedding."""
-        return RotaryEmbeddingParameters(lanes=self.lanes, head_size=self.head_size, base=self.base)
+        return RotaryEmbeddingParameters(
+            lanes=self.lanes, head_size=self.head_size, base=self.base, stages=4
+        )
 
     @property
     def softmax(self) -> SoftmaxParameters:

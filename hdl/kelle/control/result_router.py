@@ -23,9 +23,6 @@ from hdl.unit import Unit
 REGISTERS = 64
 """Members whose headers wait in registers; those of more wait in a memory."""
 
-IN_FLIGHT = 8
-"""Vectors in the rotary embedding at most: it has four stages."""
-
 
 @dataclass(frozen=True)
 class Rotated:
@@ -52,8 +49,8 @@ class ResultRouter(Unit):
 
     Where nothing is rotated queries and keys go as they are, like all others.
 
-    **Latency** 0 cycles, or 7 from a head's last slice to its first rotated one. **Throughput** one
-    result a cycle; rotated ones as the array delivers them.
+    **Latency** 0 cycles, or 3 and the rotary embedding's from a head's last slice to its first
+    rotated one. **Throughput** one result a cycle; rotated ones as the array delivers them.
 
     Parameters
     ----------
@@ -170,7 +167,8 @@ class ResultRouter(Unit):
         )
         queue = Fifo if p.members <= REGISTERS else MemoryFifo
         m.submodules.pending = pending = queue(shape=layout, depth=p.members)
-        m.submodules.rotating = rotating = Fifo(shape=layout, depth=IN_FLIGHT)
+        # Room for a head in each stage, in the register before them, and for the one that comes.
+        m.submodules.rotating = rotating = Fifo(shape=layout, depth=p.embedding.stages + 2)
         m.submodules.rotary = rotary = RotaryEmbedding(parameters=p.embedding)
 
         # A head is complete with its last slice, which the memory holds a cycle later.

@@ -178,7 +178,9 @@ class QueryStage(Unit):
             with m.If(last):
                 m.d.sync += index.eq(0)
         m.submodules.rotation = rotate = RotaryPair(
-            position_bits=rotation.position_bits, width=p.query_bits
+            position_bits=rotation.position_bits,
+            stages=rotation.stages,
+            width=p.query_bits,
         )
         # Position and turn stand beside the sums; at position 0 the rotation changes nothing.
         own = self.command.context - self.command.tokens + first + self.lane
@@ -194,4 +196,4 @@ class QueryStage(Unit):
             rotate.x.eq(sums[0]),
             rotate.y.eq(sums[1]),
         ]
-        return [rotate.x_rotated, rotate.y_rotated], RotaryPair.STAGES
+        return [rotate.x_rotated, rotate.y_rotated], rotation.stages

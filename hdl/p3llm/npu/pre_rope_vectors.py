@@ -9,7 +9,6 @@ from hdl.arith.delay_line import delay_line
 from hdl.arith.float_convert import FloatConvert
 from hdl.arith.float_format import BINARY16, BINARY32
 from hdl.memory.replay_buffer import ReplayBuffer
-from hdl.nonlinear.rotary_embedding import RotaryPair
 from hdl.p3llm.npu.block_fixed import BlockFixedParameters
 from hdl.p3llm.npu.key_reader import KeyReader
 from hdl.p3llm.npu.newest_score import NewestScore
@@ -78,7 +77,9 @@ class PreRopeVectorUnit(VectorUnit):
         m = super().elaborate(platform)
         held, reader, rotary = self.held, self.key_reader, self.rotary.vectors
         point = self.block.results.payload.point
-        delayed = delay_line(m, point, RotaryPair.STAGES, name="point", enable=rotary.ready)[-1]
+        delayed = delay_line(
+            m, point, self.parameters.rotary.stages, name="point", enable=rotary.ready
+        )[-1]
         m.d.comb += [
             reader.keys_write.eq(self.keys_write),
             reader.zeros_write.eq(self.zeros_write),
