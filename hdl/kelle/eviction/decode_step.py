@@ -1,6 +1,7 @@
 """Where the eviction controller is in a decode step, and whom it evicts there."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, enum
@@ -20,10 +21,28 @@ class State(enum.Enum, shape=2):
 
 
 @dataclass(frozen=True)
+class Window:
+    """The recent window of the step that the next victim is for."""
+
+    oldest: Signal  # Positions from here on are in it.
+    leaving: Signal  # The one that has just left it.
+
+
+def window_registers(p: EvictionParameters) -> Window:
+    """Return a window's registers, which before the first token are those of position 0."""
+    first, positions = int(p.evict_before), 1 << p.position_bits
+    return Window(
+        oldest=Signal(p.position_bits, name="oldest", init=max(first - (p.window - 1), 0)),
+        leaving=Signal(p.position_bits, name="leaving", init=(first - p.window) % positions),
+    )
+
+
+@dataclass(frozen=True)
 class Step:
     """Where the controller is in a step: registers, and what follows from them."""
 
     now: Signal  # Position of the arriving token.
+    window: Window
     stepping: Signal  # It has come, and not all heads have placed it.
     state: enum.EnumView
     head: Signal  # The current head.
@@ -39,6 +58,30 @@ class Choice:
     slot: Value
     found: Value
     valid: Value
+
+
+def take_position(
+    m: Module, p: EvictionParameters, step: Step, tokens: Any, prefill: Any, prefilled: Signal
+) -> None:
+    """Keep the arriving token's position, or that of a prefill's last token, and the window.
+
+    The window has registers of its own, since what it protects decides in every evictor row.
+    """
+    arrives = tokens.valid & tokens.ready
+    # A prefill's last token is the youngest: the window reaches back from it.
+    now = Mux(arrives, tokens.payload, prefill.payload.token.position)
+    # It reaches back from the step that the victim is for: this or the next.
+    ahead = now + int(p.evict_before)
+    inside = ahead >= p.window - 1
+    with m.If(arrives | prefilled):
+        m.d.sync += [
+            step.now.eq(now),
+            step.window.oldest.eq(Mux(inside, ahead - (p.window - 1), 0)),
+            # In a text shorter than the window nobody's position, or none that counts.
+            step.window.leaving.eq(ahead - p.window),
+        ]
+    with m.If(arrives):
+        m.d.sync += step.stepping.eq(1)
 
 
 def choose_slot(

@@ -12,7 +12,14 @@ from amaranth.lib import data, enum, stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
 
-from hdl.kelle.eviction.decode_step import Choice, State, Step, choose_slot
+from hdl.kelle.eviction.decode_step import (
+    Choice,
+    State,
+    Step,
+    choose_slot,
+    take_position,
+    window_registers,
+)
 from hdl.kelle.eviction.eviction_parameters import (
     EvictionParameters,
     placement_layout,
@@ -140,6 +147,7 @@ class EvictionController(Unit):
         m.submodules.issue = issue = WavefrontIssue(parameters=p)
         step = Step(
             now=Signal(p.position_bits),
+            window=window_registers(p),
             stepping=Signal(),
             state=Signal(State),
             head=Signal(p.head_bits),
@@ -157,10 +165,11 @@ class EvictionController(Unit):
         searched = issue.idle if p.evict_before else Const(1)
         m.d.comb += self.tokens.ready.eq(~step.stepping & vectors_idle & searched)
         prefilled = self._take_prefill(m, step, issue)
-        self._write_table(m, step, table, prefilled, vectors_idle)
+        take_position(m, p, step, self.tokens, self.prefill, prefilled)
+        arrives = self._write_table(m, step, table, prefilled, vectors_idle)
         choice = choose_slot(m, p, step, issue, evictor)
         evicted = self._look_up(m, step, table)
-        self._sequence(m, step, choice, table.placed, evicted)
+        self._sequence(m, step, choice, arrives, evicted)
         if vectors is not None:
             m.submodules.recomputed_vectors = vectors
             m.submodules.judge = judge = ImportanceJudge(parameters=p)
@@ -171,7 +180,7 @@ class EvictionController(Unit):
                 judge.head.eq(table.peak_head),
                 vectors.important.eq(judge.important),
             ]
-            self._connect_vectors(m, step, vectors, table, prefilled, evicted)
+            self._connect_vectors(m, step, vectors, table, prefilled, arrives, evicted)
         return m
 
     def _connect_wavefronts(
@@ -186,13 +195,9 @@ class EvictionController(Unit):
         p = self.parameters
         connect_streams(m, self.wavefronts, issue.wavefronts)
         connect_streams(m, issue.evictor_wavefronts, evictor.wavefronts)
-        # The recent window reaches back from the step that the victim is for: this or the next.
-        ahead = step.now + int(p.evict_before)
-        inside = ahead >= p.window - 1
         m.d.comb += [
-            table.oldest.eq(Mux(inside, ahead - (p.window - 1), 0)),
-            # Before a text is as long as the window this is nobody's position, or none that counts.
-            table.leaving.eq(ahead - p.window),
+            table.oldest.eq(step.window.oldest),
+            table.leaving.eq(step.window.leaving),
             issue.stepping.eq(step.stepping),
             issue.enable.eq(self.scores.ready),
             issue.filled.eq(self.filled),
@@ -239,23 +244,32 @@ class EvictionController(Unit):
             issue.prefill_head.eq(kept.head),
         ]
         with m.If(prefilled):
-            # A prefill's last token is the youngest: the window reaches back from it.
-            m.d.sync += [fill.eq(fill + 1), step.now.eq(kept.token.position)]
+            m.d.sync += fill.eq(fill + 1)
         return prefilled
 
     def _write_table(
         self, m: Module, step: Step, table: SlotTable, prefilled: Signal, vectors_idle: Value
-    ) -> None:
-        """Write an arriving token into its slot, or a prefilled one into the next free one."""
+    ) -> Signal:
+        """Write an arriving token into its slot, or a prefilled one into the next free one.
+
+        Returns
+        -------
+        Signal
+            The arriving token is written.
+        """
         p = self.parameters
         row_bits = p.evictor.row_bits
-        # Both write through one port: a prefill comes between steps.
+        arrives = Signal()
+        # Both write through one port: a prefill comes between steps, when no wavefront marks.
         kept, slot = self.prefill.payload, step.slot
+        marked = table.marked.bit_select(slot[:row_bits], 1)
         fill = self._filled(kept.head)
         address = p.cached_head(self.layer, step.head) * p.tiles + slot[row_bits:]
         prefill_address = p.cached_head(self.layer, kept.head) * p.tiles + fill[row_bits:]
         m.d.comb += [
-            table.place.eq(prefilled | ((step.state == State.PLACE) & vectors_idle)),
+            # A wavefront that marks a promoted token has the row's write port first.
+            arrives.eq((step.state == State.PLACE) & vectors_idle & ~marked),
+            table.place.eq(prefilled | arrives),
             table.place_row.eq(Mux(prefilled, fill[:row_bits], slot[:row_bits])),
             table.placing.prefill.eq(prefilled),
             table.placing.importance.eq(kept.importance),
@@ -264,6 +278,7 @@ class EvictionController(Unit):
         ]
         with m.If(prefilled):
             m.d.comb += table.placing.token.eq(kept.token)
+        return arrives
 
     def _look_up(self, m: Module, step: Step, table: SlotTable) -> data.View:
         """Let the current head, and between its lookups anybody, ask what slots hold.
@@ -291,7 +306,7 @@ class EvictionController(Unit):
         return evicted
 
     def _sequence(
-        self, m: Module, step: Step, choice: Choice, placed: Value, evicted: data.View
+        self, m: Module, step: Step, choice: Choice, arrives: Signal, evicted: data.View
     ) -> None:
         """Give the arriving token a slot, head after head."""
         p = self.parameters
@@ -303,8 +318,6 @@ class EvictionController(Unit):
         m.d.comb += full.eq(count == p.evictor.slots)
         self._offer(m, state, offered)
 
-        with m.If(self.tokens.valid & self.tokens.ready):
-            m.d.sync += [step.now.eq(self.tokens.payload), step.stepping.eq(1)]
         with m.Switch(state):
             # The head's search is done: its victim's slot, or the first that is free.
             with m.Case(State.IDLE):
@@ -323,9 +336,8 @@ class EvictionController(Unit):
             # What the slot holds is there a cycle later.
             with m.Case(State.LOOKUP):
                 m.d.sync += state.eq(State.PLACE)
-            # A wavefront that marks a promoted token has the table's write port first.
             with m.Case(State.PLACE):
-                with m.If(placed):
+                with m.If(arrives):
                     m.d.sync += [
                         offered.head.eq(head),
                         offered.slot.eq(step.slot),
@@ -364,6 +376,7 @@ class EvictionController(Unit):
         vectors: LayerVectors,
         table: SlotTable,
         prefilled: Signal,
+        arrives: Signal,
         evicted: data.View,
     ) -> None:
         """Report every head's victim and every prefilled token to the stored vectors."""
@@ -371,7 +384,7 @@ class EvictionController(Unit):
         m.d.comb += [
             vectors.layer.eq(self.layer),
             vectors.now.eq(step.now),
-            vectors.outcome_valid.eq((step.state == State.PLACE) & table.placed),
+            vectors.outcome_valid.eq(arrives),
             vectors.outcome.head.eq(step.head),
             vectors.outcome.last.eq(step.last_head),
             vectors.outcome.evicts.eq(step.evicts),

@@ -18,7 +18,8 @@ class LayerVectors(Unit):
 
     A layer is changed only while all are idle, so that no two ever have anything to say at once.
 
-    **Latency** and **Throughput** as `RecomputedVectors`.
+    **Latency** as `RecomputedVectors`. **Throughput** one outcome, or one prefilled token that is
+    recomputed, in two cycles.
 
     Parameters
     ----------
@@ -29,6 +30,8 @@ class LayerVectors(Unit):
     -------
     layer : In
         The layer that is worked on.
+    idle : Out(1)
+        Outcomes and prefilled tokens may come: out of a register, which falls behind each of them.
     vectors : Out(ArrayLayout(vector, layers * vectors))
         Which tokens are recomputed, layer by layer.
     promoted : Out(token)
@@ -65,10 +68,11 @@ class LayerVectors(Unit):
                 m.d.comb += source.ready.eq(sink.ready)
                 with m.If(source.valid):
                     m.d.comb += [sink.valid.eq(1), sink.payload.eq(source.payload)]
+        # Whether a token may come decides as far as into the evictor's rows, hence the register.
+        # What comes in this cycle may give a layer something to say in the next one.
+        comes = self.outcome_valid | (self.prefilled_valid & self.prefilled.token.recomputed)
+        m.d.sync += self.idle.eq(every([own.idle for own in layers]) & ~comes)
         promoted = Array(own.promoted.as_value() for own in layers)
         chosen = self.layer if p.layers > 1 else 0
-        m.d.comb += [
-            self.promoted.eq(promoted[chosen]),
-            self.idle.eq(every([own.idle for own in layers])),
-        ]
+        m.d.comb += self.promoted.eq(promoted[chosen])
         return m

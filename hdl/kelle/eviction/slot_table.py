@@ -68,9 +68,9 @@ class SlotRow(Unit):
     peak_in, peak_out : In, Out
         Magnitudes of importance in the rows above, or-ed; and with this row's.
     placing, place : In
-        A token to write; taken if `placed`.
-    placed : Out(1)
-        The token was written.
+        A token to write; not while `marked`.
+    marked : Out(1)
+        A promoted token is marked in this cycle, by the only write port.
     lookup, lookup_address : In
         A slot to show.
     token : Out(token)
@@ -102,7 +102,7 @@ class SlotRow(Unit):
                 "peak_out": Out(magnitude),
                 "placing": In(p.placing_layout),
                 "place": In(1),
-                "placed": Out(1),
+                "marked": Out(1),
                 "lookup": In(1),
                 "lookup_address": In(p.address_bits),
                 "token": Out(p.token_layout),
@@ -136,7 +136,7 @@ class SlotRow(Unit):
         answered = self._judge(m, held)
         m.d.comb += [
             self.pass_out.eq(answered.wavefront),
-            self.placed.eq(self.place & ~answered.marked),
+            self.marked.eq(answered.marked),
         ]
 
         # The evictor's answer comes when no prefill does, so that one write port serves both.
@@ -220,7 +220,7 @@ class SlotRow(Unit):
         clipped = Mux(scaled > high, high, Mux(scaled < low, low, scaled))
         m.d.comb += scaled.eq(new >> answered.wavefront.shift)
         m.d.sync += [
-            self.score_valid.eq((updates & answered.wavefront.compare) | (prefills & self.placed)),
+            self.score_valid.eq((updates & answered.wavefront.compare) | prefills),
             self.score.entry.eq(Cat(self.row, answered.wavefront.address)),
             self.score.score.eq(clipped - low),
             self.standing.eq(
@@ -266,9 +266,9 @@ class SlotTable(Unit):
     updates : In(ArrayLayout(update, rows))
         What each evictor row answers.
     place, place_row, placing : In
-        Write a token.
-    placed : Out(1)
-        It was written.
+        Write a token; not into a row that is `marked`.
+    marked : Out(rows)
+        Rows that mark a promoted token in this cycle.
     lookup, lookup_address : In
         Show a tile.
     tokens : Out(ArrayLayout(token, rows))
@@ -296,7 +296,7 @@ class SlotTable(Unit):
                 "place": In(1),
                 "place_row": In(p.evictor.row_bits),
                 "placing": In(p.placing_layout),
-                "placed": Out(1),
+                "marked": Out(rows),
                 "lookup": In(1),
                 "lookup_address": In(p.address_bits),
                 "tokens": Out(data.ArrayLayout(p.token_layout, rows)),
@@ -353,7 +353,7 @@ class SlotTable(Unit):
         m.d.comb += [
             Cat(self.score_valid, self.score).eq(updates[0]),
             self.standing.eq(reduce(or_, (row.standing.as_value() for row in rows))),
-            self.placed.eq(Cat(row.placed for row in rows).any()),
+            self.marked.eq(Cat(row.marked for row in rows)),
         ]
         self._gather_peaks(m, strobe, wavefront, peak)
         return m

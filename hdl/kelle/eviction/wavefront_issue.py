@@ -35,7 +35,7 @@ class WavefrontIssue(Unit):
     enable : In(1)
         The score updates of a further wavefront will be taken.
     layer : In
-        The layer that is worked on.
+        The layer that is worked on; no wavefront waits while it changes.
     filled, halve : In
         For each head of all layers, its slots in use, and whether the next load halves its
         importances.
@@ -85,13 +85,15 @@ class WavefrontIssue(Unit):
         p = self.parameters
         header = Signal(wavefront_layout(p), reset_less=True)
         address = Signal(p.address_bits, reset_less=True)
-        self._handshake(m, header, address)
+        # The header's head among those of all layers; its layer is that of the cycle it came in.
+        head = Signal(range(max(p.cached_heads, 2)), reset_less=True)
+        self._handshake(m, header, head, address)
 
         down, up = self.table_wavefront, self.evictor_wavefronts.payload
         m.d.comb += [
             down.address.eq(address),
             down.head.eq(header.head),
-            down.resident.eq(self._resident_rows(m, header)),
+            down.resident.eq(self._resident_rows(m, header, head)),
             down.row.eq(header.row),
             down.fresh.eq(header.fresh),
             down.alone.eq(header.alone),
@@ -102,17 +104,18 @@ class WavefrontIssue(Unit):
             up.compare.eq(header.compare & ~header.alone),
             up.last.eq(header.last & ~header.alone),
         ]
-        self._scale_scores(m, header)
+        self._scale_scores(m, head)
         if p.evictor.halves:
-            halve = self.halve.bit_select(p.cached_head(self.layer, header.head), 1)
+            halve = self.halve.bit_select(head, 1)
             m.d.comb += up.halve.eq(header.load & ~header.alone & halve)
         return m
 
-    def _handshake(self, m: Module, header: data.View, address: Signal) -> None:
+    def _handshake(self, m: Module, header: data.View, head: Signal, address: Signal) -> None:
         """Accept a header, which reads row 0, and start it in the next cycle or later."""
         p = self.parameters
         rows = p.evictor.rows
         wavefront, evictor = self.wavefronts.payload, self.evictor_wavefronts
+        accepted = p.cached_head(self.layer, wavefront.head)
         waits, starts, ready, in_step = Signal(), Signal(), Signal(), Signal()
         # One row at a time may have a score update: the next comparing wavefront keeps `rows`
         # cycles of distance from the one before.
@@ -124,9 +127,7 @@ class WavefrontIssue(Unit):
             in_step.eq(1 if p.evict_before else self.stepping | wavefront.alone),
             self.wavefronts.ready.eq((~waits | starts) & self.enable & in_step),
             self.accept.eq(self.wavefronts.valid & self.wavefronts.ready),
-            self.accept_address.eq(
-                p.cached_head(self.layer, wavefront.head) * p.tiles + wavefront.tile
-            ),
+            self.accept_address.eq(accepted * p.tiles + wavefront.tile),
             ready.eq(waits & (~header.compare | (spacing == 0))),
             evictor.valid.eq(ready),
             starts.eq(ready & evictor.ready),
@@ -135,7 +136,12 @@ class WavefrontIssue(Unit):
         ]
         # A header may be replaced in the cycle in which it starts.
         with m.If(self.accept):
-            m.d.sync += [waits.eq(1), header.eq(wavefront), address.eq(self.accept_address)]
+            m.d.sync += [
+                waits.eq(1),
+                header.eq(wavefront),
+                head.eq(accepted),
+                address.eq(self.accept_address),
+            ]
         with m.Elif(starts):
             m.d.sync += waits.eq(0)
         with m.If(starts & header.compare):
@@ -147,15 +153,14 @@ class WavefrontIssue(Unit):
         with m.Elif(in_flight != 0):
             m.d.sync += in_flight.eq(in_flight - 1)
 
-    def _resident_rows(self, m: Module, header: data.View) -> Signal:
+    def _resident_rows(self, m: Module, header: data.View, head: Signal) -> Signal:
         """Return how many rows of the tile hold a token: slots fill in order and stay in use."""
         p = self.parameters
         rows, row_bits = p.evictor.rows, p.evictor.row_bits
         count = Signal(bits_for(p.evictor.slots))
         full_tiles = count[row_bits:]
         resident = Signal(bits_for(rows))
-        filled = Array(self.filled[h] for h in range(p.cached_heads))
-        m.d.comb += count.eq(filled[p.cached_head(self.layer, header.head)])
+        m.d.comb += count.eq(Array(self.filled[h] for h in range(p.cached_heads))[head])
         # The arriving token's slot alone takes part, which `fresh` says.
         with m.If(header.alone):
             m.d.comb += resident.eq(0)
@@ -165,7 +170,7 @@ class WavefrontIssue(Unit):
             m.d.comb += resident.eq(count[:row_bits])
         return resident
 
-    def _scale_scores(self, m: Module, header: data.View) -> None:
+    def _scale_scores(self, m: Module, head: Signal) -> None:
         """Say which bits of an importance the refresh controllers see.
 
         The or of all magnitudes has the leading one of the largest, which is all that a shift needs
@@ -173,7 +178,7 @@ class WavefrontIssue(Unit):
         """
         p = self.parameters
         peaks = Array(Signal(len(self.peak), name=f"peak_{h}") for h in range(p.cached_heads))
-        current = peaks[p.cached_head(self.layer, header.head)]
+        current = peaks[head]
         kept = p.score_bits - int(p.evictor.input_shape.signed)
         # The highest bit that is set comes last and wins.
         for bit in range(kept, len(self.peak)):
