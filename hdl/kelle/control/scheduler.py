@@ -101,7 +101,7 @@ class Scheduler(Unit):
     The program of a step that predicts is the vocabulary alone, which waits for its input slice by
     slice.
 
-    **Latency** 1 cycle. **Throughput** one operation a cycle.
+    **Latency** 2 cycles. **Throughput** one operation a cycle.
 
     Parameters
     ----------
@@ -155,23 +155,32 @@ class Scheduler(Unit):
         for name in ("fetches", "loads", "vectors"):
             fifo = Fifo(shape=operation_layout(p), depth=AHEAD)
             m.submodules[name] = consumers[name] = fifo
-        # An entry goes to all consumers at once; what weights meet needs no fetch.
-        room = (consumers["fetches"].source.ready | ~entry.fetched) & (
+        # An entry waits in a register, so that the way to it and the consumers' are two cycles.
+        waits, fetched = Signal(), Signal(reset_less=True)
+        operation = Signal(operation_layout(p), reset_less=True)
+        # It goes to all consumers at once; what weights meet needs no fetch.
+        room = (consumers["fetches"].source.ready | ~fetched) & (
             consumers["loads"].source.ready & consumers["vectors"].source.ready
         )
-        issues, moves = Signal(), Signal()
+        issues, enters, moves = Signal(), Signal(), Signal()
+        rests = program.phase == Phase.REST
         m.d.comb += [
-            issues.eq((program.phase != Phase.REST) & ~entry.skip & room),
-            moves.eq(issues | entry.skip),
-            self.issued.eq(program.phase == Phase.REST),
+            issues.eq(waits & room),
+            enters.eq(~rests & ~entry.skip & (~waits | issues)),
+            moves.eq(enters | entry.skip),
+            self.issued.eq(rests & ~waits),
         ]
+        with m.If(enters | issues):
+            m.d.sync += waits.eq(enters)
+        with m.If(enters):
+            m.d.sync += [operation.eq(entry.operation), fetched.eq(entry.fetched)]
         for name, fifo in consumers.items():
             port = getattr(self, name)
             pending = fifo.sink.payload
             may_start = Signal(name=f"{name}_may_start")
             m.d.comb += [
-                fifo.source.payload.eq(entry.operation),
-                fifo.source.valid.eq(issues & (entry.fetched if name == "fetches" else 1)),
+                fifo.source.payload.eq(operation),
+                fifo.source.valid.eq(issues & (fetched if name == "fetches" else 1)),
                 port.payload.eq(pending),
                 port.valid.eq(fifo.sink.valid & may_start),
                 fifo.sink.ready.eq(port.ready & may_start),
