@@ -202,7 +202,6 @@ class P3llmParameters(Parameters):
         return (self.heads + 2 * self.kv_heads) * self.head_size
 
     # The parts of the NPU.
-
     @property
     def norm(self) -> RmsNormParameters:
         """Of the norm."""
@@ -210,10 +209,9 @@ class P3llmParameters(Parameters):
 
     @property
     def rotary(self) -> RotaryEmbeddingParameters:
-        """Of the rotary embedding."""
-        return RotaryEmbeddingParameters(
-            lanes=self.lanes, head_size=self.head_size, base=self.base, stages=4
-        )
+        """Of the rotary embedding; more stages would serve a clock that others do not reach."""
+        size, base = self.head_size, self.base
+        return RotaryEmbeddingParameters(lanes=self.lanes, head_size=size, base=base, stages=4)
 
     @property
     def softmax(self) -> SoftmaxParameters:
