@@ -50,8 +50,8 @@ class RotaryEmbeddingParameters(Parameters):
     position_bits : int
         Bits of a position.
     stages : int
-        Pipeline stages, of which the last do the products, their sums and the clamping: all in one,
-        clamped in a stage of its own, or each in one.
+        Pipeline stages: angle, quarter, sine and cosine, and the products with their sums; with 5
+        the products by themselves, with 6 also the look-up of the turns.
 
     Raises
     ------
@@ -241,8 +241,14 @@ class RotaryPair(Unit):
     def elaborate(self, platform: Any) -> Module:
         """Find the angle; turn by whole quarters; turn by the rest."""
         m = Module()
+        # With six stages: what the pair is given, whose turn has been looked up.
+        given = self.position, self.turn, self.x, self.y
+        position, turn, own_x, own_y = (
+            delay_line(m, one, int(self.stages > 5), name=name, enable=self.enable)[-1]
+            for one, name in zip(given, ("own_position", "own_turn", "own_x", "own_y"), strict=True)
+        )
         # A turn's multiples do not count: the product's upper bits fall off.
-        angle = self.position * self.turn + (1 << self.position_bits - 1)
+        angle = position * turn + (1 << self.position_bits - 1)
         # First stage: the angle, as quarters and the place in one.
         phase = Signal(PHASE_BITS, reset_less=True)
         x, y = Signal(self.element, reset_less=True), Signal(self.element, reset_less=True)
@@ -268,14 +274,13 @@ class RotaryPair(Unit):
             circle.append(table.result)
         cosine, sine = circle
 
-        # Fourth stage: the products of both elements; they are added and rounded; what leaves an
-        # element's range is clamped. Registers between these are what more stages mean.
-        pipeline = Pipeline(m, stages=self.stages - 3, cuts=3, enable=self.enable)
+        # Fourth stage: the products, with five stages by themselves. Their sums are rounded.
+        pipeline = Pipeline(m, stages=min(self.stages, 5) - 3, cuts=2, enable=self.enable)
         x_cosine, y_sine, x_sine, y_cosine = pipeline.cut(
             x_held * cosine, y_held * sine, x_held * sine, y_held * cosine
         )
         half = 1 << CIRCLE_FRACTION - 1
-        totals = pipeline.cut(
+        totals = (
             (x_cosine - y_sine + half) >> CIRCLE_FRACTION,
             (x_sine + y_cosine + half) >> CIRCLE_FRACTION,
         )
@@ -284,8 +289,8 @@ class RotaryPair(Unit):
         with m.If(self.enable):
             m.d.sync += [
                 phase.eq(angle[self.position_bits :]),
-                x.eq(self.x),
-                y.eq(self.y),
+                x.eq(own_x),
+                y.eq(own_y),
                 x_straight.eq(Mux(quarters[1], -turned[0], turned[0])),
                 y_straight.eq(Mux(quarters[1], -turned[1], turned[1])),
                 x_held.eq(x_straight),

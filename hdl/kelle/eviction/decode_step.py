@@ -67,20 +67,22 @@ def take_position(
 
     The window has registers of its own, since what it protects decides in every evictor row.
     """
-    arrives = tokens.valid & tokens.ready
     # A prefill's last token is the youngest: the window reaches back from it.
-    now = Mux(arrives, tokens.payload, prefill.payload.token.position)
-    # It reaches back from the step that the victim is for: this or the next.
-    ahead = now + int(p.evict_before)
-    inside = ahead >= p.window - 1
-    with m.If(arrives | prefilled):
-        m.d.sync += [
-            step.now.eq(now),
-            step.window.oldest.eq(Mux(inside, ahead - (p.window - 1), 0)),
-            # In a text shorter than the window nobody's position, or none that counts.
-            step.window.leaving.eq(ahead - p.window),
-        ]
-    with m.If(arrives):
+    for comes, now in (
+        (prefilled, prefill.payload.token.position),
+        (tokens.valid & tokens.ready, tokens.payload),
+    ):
+        # It reaches back from the step that the victim is for: this or the next.
+        ahead = now + int(p.evict_before)
+        inside = ahead >= p.window - 1
+        with m.If(comes):
+            m.d.sync += [
+                step.now.eq(now),
+                step.window.oldest.eq(Mux(inside, ahead - (p.window - 1), 0)),
+                # In a text shorter than the window nobody's position, or none that counts.
+                step.window.leaving.eq(ahead - p.window),
+            ]
+    with m.If(tokens.valid & tokens.ready):
         m.d.sync += step.stepping.eq(1)
 
 
