@@ -16,6 +16,7 @@ from hdl.kelle.layouts import operation_layout
 from hdl.kelle.operations import Operation
 from hdl.kelle.parameters import KelleParameters
 from hdl.stream.fifo import Fifo
+from hdl.stream.register_slice import RegisterSlice
 from hdl.unit import Unit
 
 AHEAD = 4
@@ -155,31 +156,30 @@ class Scheduler(Unit):
         for name in ("fetches", "loads", "vectors"):
             fifo = Fifo(shape=operation_layout(p), depth=AHEAD)
             m.submodules[name] = consumers[name] = fifo
-        # An entry waits in a register, so that the way to it and the consumers' are two cycles.
-        waits, fetched = Signal(), Signal(reset_less=True)
-        operation = Signal(operation_layout(p), reset_less=True)
+        # The way to an entry and that to its consumers are two cycles.
+        entries = data.StructLayout({"operation": operation_layout(p), "fetched": 1})
+        m.submodules.entries = held = RegisterSlice(shape=entries)
+        source, fetched = held.source, held.sink.payload.fetched
         # It goes to all consumers at once; what weights meet needs no fetch.
         room = (consumers["fetches"].source.ready | ~fetched) & (
             consumers["loads"].source.ready & consumers["vectors"].source.ready
         )
-        issues, enters, moves = Signal(), Signal(), Signal()
-        rests = program.phase == Phase.REST
+        moves, rests = Signal(), program.phase == Phase.REST
         m.d.comb += [
-            issues.eq(waits & room),
-            enters.eq(~rests & ~entry.skip & (~waits | issues)),
-            moves.eq(enters | entry.skip),
-            self.issued.eq(rests & ~waits),
+            source.valid.eq(~rests & ~entry.skip),
+            source.payload.operation.eq(entry.operation),
+            source.payload.fetched.eq(entry.fetched),
+            held.sink.ready.eq(room),
+            moves.eq((source.valid & source.ready) | entry.skip),
+            self.issued.eq(rests & ~held.sink.valid),
         ]
-        with m.If(enters | issues):
-            m.d.sync += waits.eq(enters)
-        with m.If(enters):
-            m.d.sync += [operation.eq(entry.operation), fetched.eq(entry.fetched)]
+        issues = held.sink.valid & room
         for name, fifo in consumers.items():
             port = getattr(self, name)
             pending = fifo.sink.payload
             may_start = Signal(name=f"{name}_may_start")
             m.d.comb += [
-                fifo.source.payload.eq(operation),
+                fifo.source.payload.eq(held.sink.payload.operation),
                 fifo.source.valid.eq(issues & (fetched if name == "fetches" else 1)),
                 port.payload.eq(pending),
                 port.valid.eq(fifo.sink.valid & may_start),
