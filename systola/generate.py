@@ -29,6 +29,9 @@ SYSTEMS = {
 
 BUDGET, RESERVED = 128, 32
 
+BARE_CYCLES = 50_000
+"""Of the model by itself, beside which a run's speed is told."""
+
 
 @click.command()
 @click.option("--top", required=True, help=f"Accelerator: {', '.join(SYSTEMS)}.")
@@ -144,13 +147,17 @@ def _generate(
         about=about,
     )
     _speak(run, prompt)
-    theirs = None
+    theirs, alone = None, None
+    if not system.samples:
+        # Sampling would write over the run's waveform, and is slower than either.
+        with console.status("running the model of the Verilog by itself"):
+            alone = system.harness.bare(BARE_CYCLES)
     if compare:
         from systola.generation.continuation import reference
 
         with console.status("asking transformers"):
             theirs = reference(model, text, len(run.progress.tokens))
-    console.print(_summary(run, theirs))
+    console.print(_summary(run, theirs, alone))
     console.print(f"wrote {path_shown(run.checkpoint.record)}")
     if samples := system.samples:
         console.print(f"wrote {path_shown(samples.file)}")
@@ -214,8 +221,11 @@ def _line(run: Any, block: Any, moving: Any, passed: float) -> str:
     return f"{what}, {where}: {moving.cycles:,} cycles, {rate:,.0f} a second{left}"
 
 
-def _summary(run: Any, theirs: list[int] | None) -> Table:
-    """Return the table of a finished run."""
+def _summary(run: Any, theirs: list[int] | None, alone: float | None) -> Table:
+    """Return the table of a finished run.
+
+    `alone` are the cycles a second of the model by itself, at rest and behind no memory.
+    """
     from systola.generation.continuation import parting
 
     figures = run.progress.figures
@@ -243,11 +253,14 @@ def _summary(run: Any, theirs: list[int] | None) -> Table:
         table.add_row(
             f"{what} a token", f"{sum(f['decided'][what] for f in steps) / len(steps):,.1f}"
         )
+    rate = sum(f["cycles"] for f in figures) / seconds
     table.add_row(
         "simulation",
-        f"{sum(f['cycles'] for f in figures) / seconds:,.0f} cycles a second, "
+        f"{rate:,.0f} cycles a second, "
         f"{sum(f['seconds'] for f in steps) / len(steps):.1f} s a token, {seconds:,.0f} s in all",
     )
+    if alone:
+        table.add_row("the same by itself", f"{alone:,.0f} cycles a second: {rate / alone:.2f} of it")
     if run.resumed:
         table.add_row("interrupted", f"behind {run.resumed} tokens, and gone on from there")
     if run.settings.check:

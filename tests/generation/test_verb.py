@@ -33,6 +33,7 @@ def test_words_and_table(small: list[str]) -> None:
     assert re.search(r"tokens +│ 3 of the prompt, 6 generated", result.output)
     assert re.search(r"golden model +│ tokens, caches, votes and victims are equal", result.output)
     assert re.search(r"evictions +│ 4 ", result.output)
+    assert re.search(r"by itself +│ [\d,]+ cycles a second: \d\.\d\d of it", result.output)
     assert "transformers, float32" in result.output
     assert re.search(r"wrote .*record\.json", result.output)
 
