@@ -260,7 +260,9 @@ def _summary(run: Any, theirs: list[int] | None, alone: float | None) -> Table:
         f"{sum(f['seconds'] for f in steps) / len(steps):.1f} s a token, {seconds:,.0f} s in all",
     )
     if alone:
-        table.add_row("the same by itself", f"{alone:,.0f} cycles a second: {rate / alone:.2f} of it")
+        table.add_row(
+            "the same by itself", f"{alone:,.0f} cycles a second: {rate / alone:.2f} of it"
+        )
     if run.resumed:
         table.add_row("interrupted", f"behind {run.resumed} tokens, and gone on from there")
     if run.settings.check:

@@ -11,8 +11,12 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from hdl.catalog import entry_named
+from hdl.entry import Entry
 from hdl.paths import BUILD, ROOT
+from hdl.settings import parse_settings, with_settings
 
 PACKAGES = ("systola", "hdl", "golden", "testbenches", "synth", "tests")
 
@@ -30,7 +34,8 @@ class Fault:
     right, wrong : str
         The text that is replaced, which occurs exactly once, and what replaces it.
     found_by : Sequence[str]
-        Everything that must find it: a simulation as ``"<top> <preset>"``, or a file of tests.
+        Everything that must find it: a simulation as ``"<top> <preset> [lanes=4 ...]"``, with
+        changes to the preset, or a file of tests.
     """
 
     meaning: str
@@ -53,7 +58,7 @@ def finds(copy: Path, finder: str) -> bool:
     """Tell whether one of `Fault.found_by` fails in a faulty copy of the checkout."""
     if finder.endswith(".py"):
         return proof_finds(copy, finder)
-    return simulation_finds(copy, *finder.split())
+    return simulation_finds(copy, finder)
 
 
 def proof_finds(copy: Path, test_file: str) -> bool:
@@ -65,21 +70,29 @@ def proof_finds(copy: Path, test_file: str) -> bool:
     return status == 1
 
 
-def simulation_finds(copy: Path, top: str, preset: str) -> bool:
+def simulation_finds(copy: Path, finder: str) -> bool:
     """Tell whether a unit's simulation fails in a faulty copy of the checkout."""
     program = (
         "import sys\n"
-        "from hdl.catalog import entry_named\n"
+        "from testbenches.faults import requested\n"
         "from testbenches.quick_form import quick_form\n"
         "from testbenches.runner import Request, simulate\n"
-        f"request = Request(seed=1, target=quick_form({top!r}, {preset!r}))\n"
-        f"result = simulate(entry_named({top!r}), {preset!r}, request)\n"
-        "sys.exit(0 if result.passed else 3)\n"
+        f"entry, preset, parameters = requested({finder!r})\n"
+        "request = Request(seed=1, target=quick_form(entry.top, preset))\n"
+        "sys.exit(0 if simulate(entry, parameters, request).passed else 3)\n"
     )
     status = _python(copy, ["-c", program])
     if status not in (0, 3):
-        raise RuntimeError(f"{top} at {preset} could not run on the fault: status {status}")
+        raise RuntimeError(f"{finder} could not run on the fault: status {status}")
     return status == 3
+
+
+def requested(finder: str) -> tuple[Entry, str, Any]:
+    """Return the unit, the preset and the parameters that a finder simulates."""
+    top, preset, *changes = finder.split()
+    entry = entry_named(top)
+    settings = parse_settings(" ".join(changes))
+    return entry, preset, with_settings(top, entry.parameters(preset), settings)
 
 
 def faulty_copy(fault: Fault, directory: Path) -> Path:

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from hdl.catalog import entry_named
 from hdl.paths import ROOT
-from testbenches.faults import Fault, faulty_copy, finds, read_faults
+from testbenches.faults import Fault, faulty_copy, finds, read_faults, requested
 
 FAULTS = [
     pytest.param(fault, id=f"{file.stem.removesuffix('_faults')}: {fault.meaning}")
@@ -23,8 +22,7 @@ def test_fault_can_be_put_in_and_looked_for(fault: Fault) -> None:
         if finder.endswith(".py"):
             assert (ROOT / finder).is_file(), finder
         else:
-            top, preset = finder.split()
-            entry_named(top).parameters(preset)
+            requested(finder)
 
 
 @pytest.mark.full
