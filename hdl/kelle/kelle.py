@@ -385,7 +385,6 @@ class Kelle(Unit):
         m.d.comb += [
             # The vocabulary's step is none of the eviction controller's.
             turns.start.eq(control.accepts & ~control.predicts),
-            turns.last_position.eq(self.tokens.payload),
             *(
                 turns.positions[s].eq(control.members[s].position)
                 for s in range(self.parameters.sequences)

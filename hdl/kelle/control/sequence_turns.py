@@ -5,7 +5,7 @@ Section 5.3 of the paper has one evictor beside the array; the sequences of a ba
 
 from typing import Any
 
-from amaranth.hdl import Array, Module, Mux, Signal
+from amaranth.hdl import Array, Module, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
@@ -19,7 +19,7 @@ class SequenceTurns(Unit):
     It is done when the arriving token's own scores have gone down the evictor for all heads: until
     then wavefronts are under way that mean this sequence's slots.
 
-    **Latency** none for the first sequence, 1 cycle from one to the next. **Throughput** one token
+    **Latency** 1 cycle from the start, and from one sequence to the next. **Throughput** one token
     at a time.
 
     Parameters
@@ -30,11 +30,9 @@ class SequenceTurns(Unit):
     Members
     -------
     start : In(1)
-        A step begins, with the last sequence's position in this cycle.
+        A step begins.
     positions : In
-        Of the arriving tokens; the last one's from the cycle after the start.
-    last_position : In
-        The last one's, with the start.
+        Of the arriving tokens, from the cycle after the start.
     scored : In
         Heads of all sequences whose own scores are complete.
     tokens : Out(stream)
@@ -51,7 +49,6 @@ class SequenceTurns(Unit):
             {
                 "start": In(1),
                 "positions": In(data.ArrayLayout(p.position_bits, p.sequences)),
-                "last_position": In(p.position_bits),
                 "scored": In(p.count_shape),
                 "tokens": Out(stream.Signature(p.position_bits)),
                 "turn": Out(max(p.sequence_bits, 1)),
@@ -66,19 +63,14 @@ class SequenceTurns(Unit):
         waits, done = Signal(), Signal()
         ended = Signal(p.count_shape)
         positions = Array(self.positions[s] for s in range(p.sequences))
-        # The only sequence's position comes with the start, as do all others before it.
-        first = positions[0] if p.sequences > 1 else self.last_position
         m.d.comb += [
             # The controller still reports what became popular, when all heads have been scored.
             done.eq((self.begun != 0) & ~waits & (self.scored == ended) & self.tokens.ready),
-            self.tokens.valid.eq(self.start | waits),
-            self.tokens.payload.eq(Mux(self.start, first, positions[self.turn])),
+            self.tokens.valid.eq(waits),
+            self.tokens.payload.eq(positions[self.turn]),
         ]
-        taken = self.tokens.valid & self.tokens.ready
-        with m.If(taken):
-            m.d.sync += [waits.eq(0), self.begun.eq(Mux(self.start, 1, self.begun + 1))]
-        with m.Elif(self.start):
-            m.d.sync += [waits.eq(1), self.begun.eq(0)]
+        with m.If(waits & self.tokens.ready):
+            m.d.sync += [waits.eq(0), self.begun.eq(self.begun + 1)]
         # A sequence has as many heads as the ones before it.
         with m.Elif(done & (self.begun != p.sequences)):
             m.d.sync += [
@@ -87,5 +79,5 @@ class SequenceTurns(Unit):
                 ended.eq(ended + p.heads),
             ]
         with m.If(self.start):
-            m.d.sync += [self.turn.eq(0), ended.eq(p.heads)]
+            m.d.sync += [waits.eq(1), self.begun.eq(0), self.turn.eq(0), ended.eq(p.heads)]
         return m

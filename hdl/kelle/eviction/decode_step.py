@@ -46,6 +46,7 @@ class Step:
     stepping: Signal  # It has come, and not all heads have placed it.
     state: enum.EnumView
     head: Signal  # The current head.
+    cached: Signal  # The same among the heads of all layers.
     slot: Signal  # The slot that the token takes in this head.
     evicts: Signal  # Somebody is evicted for it.
     last_head: Signal
@@ -61,11 +62,18 @@ class Choice:
 
 
 def take_position(
-    m: Module, p: EvictionParameters, step: Step, tokens: Any, prefill: Any, prefilled: Signal
+    m: Module,
+    p: EvictionParameters,
+    step: Step,
+    layer: Value,
+    tokens: Any,
+    prefill: Any,
+    prefilled: Signal,
 ) -> None:
     """Keep the arriving token's position, or that of a prefill's last token, and the window.
 
-    The window has registers of its own, since what it protects decides in every evictor row.
+    The window has registers of its own, since what it protects decides in every evictor row; so has
+    the first head, whose number among those of all layers counts up with the heads.
     """
     # A prefill's last token is the youngest: the window reaches back from it.
     for comes, now in (
@@ -83,7 +91,7 @@ def take_position(
                 step.window.leaving.eq(ahead - p.window),
             ]
     with m.If(tokens.valid & tokens.ready):
-        m.d.sync += step.stepping.eq(1)
+        m.d.sync += [step.stepping.eq(1), step.cached.eq(p.cached_head(layer, step.head))]
 
 
 def choose_slot(
@@ -98,7 +106,7 @@ def choose_slot(
         m.d.comb += victims.ready.eq((step.state == State.IDLE) & step.stepping)
         if p.evictor.halves:
             with m.If(victims.valid & victims.ready):
-                m.d.sync += halve[p.cached_head(issue.layer, step.head)].eq(victim.saturated)
+                m.d.sync += halve[step.cached].eq(victim.saturated)
         return Choice(slot=victim.index, found=victim.found, valid=victims.valid)
 
     # Searches run on by themselves; what they find is for the next step.
@@ -117,5 +125,5 @@ def choose_slot(
         ]
         if p.evictor.halves:
             m.d.sync += halve[found].eq(victim.saturated)
-    chosen = outcomes[p.cached_head(issue.layer, step.head)]
+    chosen = outcomes[step.cached]
     return Choice(slot=chosen.slot, found=chosen.found, valid=issue.idle)

@@ -151,6 +151,7 @@ class EvictionController(Unit):
             stepping=Signal(),
             state=Signal(State),
             head=Signal(p.head_bits),
+            cached=Signal(range(max(p.cached_heads, 2)), reset_less=True),
             slot=Signal(p.evictor.index_width, reset_less=True),
             evicts=Signal(reset_less=True),
             last_head=Signal(),
@@ -165,7 +166,7 @@ class EvictionController(Unit):
         searched = issue.idle if p.evict_before else Const(1)
         m.d.comb += self.tokens.ready.eq(~step.stepping & vectors_idle & searched)
         prefilled = self._take_prefill(m, step, issue)
-        take_position(m, p, step, self.tokens, self.prefill, prefilled)
+        take_position(m, p, step, self.layer, self.tokens, self.prefill, prefilled)
         arrives = self._write_table(m, step, table, prefilled, vectors_idle)
         choice = choose_slot(m, p, step, issue, evictor)
         evicted = self._look_up(m, step, table)
@@ -224,15 +225,14 @@ class EvictionController(Unit):
             ]
 
     def _filled(self, head: Value) -> Any:
-        """Return how many slots of a head of the current layer are in use."""
-        counts = Array(self.filled[h] for h in range(self.parameters.cached_heads))
-        return counts[self.parameters.cached_head(self.layer, head)]
+        """Return how many slots of one of all layers' heads are in use."""
+        return Array(self.filled[h] for h in range(self.parameters.cached_heads))[head]
 
     def _take_prefill(self, m: Module, step: Step, issue: WavefrontIssue) -> Signal:
         """Take what a prefill keeps while the table is at rest; return whether a token comes."""
         p = self.parameters
         kept, prefilled = self.prefill.payload, Signal()
-        fill = self._filled(kept.head)
+        fill = self._filled(p.cached_head(self.layer, kept.head))
         idle = issue.idle & ~step.stepping & self.tokens.ready & self.scores.ready
         # The magnitude of an importance: its bits, inverted if it is negative.
         folded = kept.importance ^ kept.importance[-1].replicate(p.evictor.score_width)
@@ -263,9 +263,10 @@ class EvictionController(Unit):
         # Both write through one port: a prefill comes between steps, when no wavefront marks.
         kept, slot = self.prefill.payload, step.slot
         marked = table.marked.bit_select(slot[:row_bits], 1)
-        fill = self._filled(kept.head)
-        address = p.cached_head(self.layer, step.head) * p.tiles + slot[row_bits:]
-        prefill_address = p.cached_head(self.layer, kept.head) * p.tiles + fill[row_bits:]
+        kept_head = p.cached_head(self.layer, kept.head)
+        fill = self._filled(kept_head)
+        address = step.cached * p.tiles + slot[row_bits:]
+        prefill_address = kept_head * p.tiles + fill[row_bits:]
         m.d.comb += [
             # A wavefront that marks a promoted token has the row's write port first.
             arrives.eq((step.state == State.PLACE) & vectors_idle & ~marked),
@@ -290,7 +291,7 @@ class EvictionController(Unit):
         """
         p = self.parameters
         row_bits = p.evictor.row_bits
-        address = p.cached_head(self.layer, step.head) * p.tiles + step.slot[row_bits:]
+        address = step.cached * p.tiles + step.slot[row_bits:]
         own = step.state == State.LOOKUP
         # What the slot held must stand until the token is placed, which may have to wait.
         others = ~own & (step.state != State.PLACE)
@@ -312,7 +313,7 @@ class EvictionController(Unit):
         p = self.parameters
         state, head = step.state, step.head
         # Slots fill in order and are never freed: a count says which are in use.
-        count = self._filled(head)
+        count = self._filled(step.cached)
         full = Signal()
         offered = Signal(placement_layout(p), reset_less=True)
         m.d.comb += full.eq(count == p.evictor.slots)
@@ -350,7 +351,11 @@ class EvictionController(Unit):
             # The next head may begin when the placement is taken.
             with m.Case(State.OFFER):
                 with m.If(self.placements.valid & self.placements.ready):
-                    m.d.sync += [state.eq(State.IDLE), head.eq(Mux(step.last_head, 0, head + 1))]
+                    m.d.sync += [
+                        state.eq(State.IDLE),
+                        head.eq(Mux(step.last_head, 0, head + 1)),
+                        step.cached.eq(step.cached + 1),
+                    ]
                     with m.If(step.last_head):
                         m.d.sync += step.stepping.eq(0)
 

@@ -244,7 +244,7 @@ class SlotTable(Unit):
     A wavefront is presented twice: its address when it is accepted (`accept`), so that row 0 is
     read, and the whole of it when it goes down the rows (`strobe`).
 
-    **Latency** row i's state is there i cycles after `strobe`; news of row i i + 2 cycles after.
+    **Latency** row i's state is there i cycles after `strobe`; its score i + 2 cycles after.
     **Throughput** one wavefront a cycle; wavefronts with `compare` at least `rows` cycles apart, so
     that one row at a time has a score update for the refresh controllers.
 

@@ -6,7 +6,7 @@ on its way down is decided before row 0.
 
 from typing import Any
 
-from amaranth.hdl import Array, Module, Signal
+from amaranth.hdl import Array, Module, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
@@ -17,6 +17,9 @@ from hdl.unit import Unit
 
 class WavefrontIssue(Unit):
     """Take headers, look up what their head and tile hold, and start them at row 0.
+
+    What is looked up is that of the cycle in which a header is taken: no token is placed in a head
+    between its search's headers, or behind the last one before that search has ended.
 
     **Latency** 1 cycle from a header to its start. **Throughput** one wavefront a cycle, but
     wavefronts with `compare` at least `rows` cycles apart.
@@ -83,39 +86,42 @@ class WavefrontIssue(Unit):
         """Hold one header; start it when the rows are far enough with the one before."""
         m = Module()
         p = self.parameters
-        header = Signal(wavefront_layout(p), reset_less=True)
-        address = Signal(p.address_bits, reset_less=True)
-        # The header's head among those of all layers; its layer is that of the cycle it came in.
-        head = Signal(range(max(p.cached_heads, 2)), reset_less=True)
-        self._handshake(m, header, head, address)
-
+        header = self.wavefronts.payload
+        # Among the heads of all layers.
+        head = p.cached_head(self.layer, header.head)
         down, up = self.table_wavefront, self.evictor_wavefronts.payload
-        m.d.comb += [
-            down.address.eq(address),
-            down.head.eq(header.head),
-            down.resident.eq(self._resident_rows(m, header, head)),
-            down.row.eq(header.row),
-            down.fresh.eq(header.fresh),
-            down.alone.eq(header.alone),
-            down.compare.eq(header.compare),
-            down.last.eq(header.last),
-            up.load.eq(header.load),
-            # An arriving token's own scores belong to no search.
-            up.compare.eq(header.compare & ~header.alone),
-            up.last.eq(header.last & ~header.alone),
-        ]
-        self._scale_scores(m, head)
-        if p.evictor.halves:
-            halve = self.halve.bit_select(head, 1)
-            m.d.comb += up.halve.eq(header.load & ~header.alone & halve)
+        m.d.comb += self.accept_address.eq(head * p.tiles + header.tile)
+        self._handshake(m)
+        shift = self._scale_scores(m, head)
+        resident = self._resident_rows(m, head)
+        # Registers: what a wavefront is decides as far as into the evictor's rows.
+        with m.If(self.accept):
+            m.d.sync += [
+                down.address.eq(self.accept_address),
+                down.head.eq(header.head),
+                down.resident.eq(resident),
+                down.row.eq(header.row),
+                down.fresh.eq(header.fresh),
+                down.alone.eq(header.alone),
+                down.compare.eq(header.compare),
+                down.last.eq(header.last),
+                down.shift.eq(shift),
+                up.load.eq(header.load),
+                # An arriving token's own scores belong to no search.
+                up.compare.eq(header.compare & ~header.alone),
+                up.last.eq(header.last & ~header.alone),
+            ]
+            if p.evictor.halves:
+                halve = self.halve.bit_select(head, 1)
+                m.d.sync += up.halve.eq(header.load & ~header.alone & halve)
         return m
 
-    def _handshake(self, m: Module, header: data.View, head: Signal, address: Signal) -> None:
+    def _handshake(self, m: Module) -> None:
         """Accept a header, which reads row 0, and start it in the next cycle or later."""
         p = self.parameters
         rows = p.evictor.rows
         wavefront, evictor = self.wavefronts.payload, self.evictor_wavefronts
-        accepted = p.cached_head(self.layer, wavefront.head)
+        compare = self.table_wavefront.compare
         waits, starts, ready, in_step = Signal(), Signal(), Signal(), Signal()
         # One row at a time may have a score update: the next comparing wavefront keeps `rows`
         # cycles of distance from the one before.
@@ -127,8 +133,7 @@ class WavefrontIssue(Unit):
             in_step.eq(1 if p.evict_before else self.stepping | wavefront.alone),
             self.wavefronts.ready.eq((~waits | starts) & self.enable & in_step),
             self.accept.eq(self.wavefronts.valid & self.wavefronts.ready),
-            self.accept_address.eq(accepted * p.tiles + wavefront.tile),
-            ready.eq(waits & (~header.compare | (spacing == 0))),
+            ready.eq(waits & (~compare | (spacing == 0))),
             evictor.valid.eq(ready),
             starts.eq(ready & evictor.ready),
             self.strobe.eq(starts),
@@ -136,15 +141,10 @@ class WavefrontIssue(Unit):
         ]
         # A header may be replaced in the cycle in which it starts.
         with m.If(self.accept):
-            m.d.sync += [
-                waits.eq(1),
-                header.eq(wavefront),
-                head.eq(accepted),
-                address.eq(self.accept_address),
-            ]
+            m.d.sync += waits.eq(1)
         with m.Elif(starts):
             m.d.sync += waits.eq(0)
-        with m.If(starts & header.compare):
+        with m.If(starts & compare):
             m.d.sync += spacing.eq(rows - 1)
         with m.Elif(spacing != 0):
             m.d.sync += spacing.eq(spacing - 1)
@@ -153,9 +153,9 @@ class WavefrontIssue(Unit):
         with m.Elif(in_flight != 0):
             m.d.sync += in_flight.eq(in_flight - 1)
 
-    def _resident_rows(self, m: Module, header: data.View, head: Signal) -> Signal:
+    def _resident_rows(self, m: Module, head: Value) -> Signal:
         """Return how many rows of the tile hold a token: slots fill in order and stay in use."""
-        p = self.parameters
+        p, header = self.parameters, self.wavefronts.payload
         rows, row_bits = p.evictor.rows, p.evictor.row_bits
         count = Signal(bits_for(p.evictor.slots))
         full_tiles = count[row_bits:]
@@ -170,8 +170,8 @@ class WavefrontIssue(Unit):
             m.d.comb += resident.eq(count[:row_bits])
         return resident
 
-    def _scale_scores(self, m: Module, head: Signal) -> None:
-        """Say which bits of an importance the refresh controllers see.
+    def _scale_scores(self, m: Module, head: Value) -> Signal:
+        """Return which bits of an importance the refresh controllers see.
 
         The or of all magnitudes has the leading one of the largest, which is all that a shift needs
         to know: no maximum is searched.
@@ -180,13 +180,15 @@ class WavefrontIssue(Unit):
         peaks = Array(Signal(len(self.peak), name=f"peak_{h}") for h in range(p.cached_heads))
         current = peaks[head]
         kept = p.score_bits - int(p.evictor.input_shape.signed)
+        shift = Signal.like(self.table_wavefront.shift)
         # The highest bit that is set comes last and wins.
         for bit in range(kept, len(self.peak)):
             with m.If(current[bit]):
-                m.d.comb += self.table_wavefront.shift.eq(bit + 1 - kept)
+                m.d.comb += shift.eq(bit + 1 - kept)
         with m.If(self.peak_valid):
             searched = peaks[p.cached_head(self.layer, self.peak_head)]
             m.d.sync += searched.eq(searched | self.peak)
         with m.If(self.prefill_valid):
             prefilled = peaks[p.cached_head(self.layer, self.prefill_head)]
             m.d.sync += prefilled.eq(prefilled | self.prefill_peak)
+        return shift

@@ -275,14 +275,12 @@ class Decode:
         )
         wanted = np.array(expected.score_updates, np.int64).reshape(-1, 3)
         # Vectors' updates fill the gaps of the slots': each kind has its own order.
-        slots = p.heads * p.evictor.slots
+        slots = p.cached_heads * p.evictor.slots
         for what, inside in (
             ("slots", lambda a: a[:, 0] < slots),
-            ("", lambda a: a[:, 0] >= slots),
+            ("vectors", lambda a: a[:, 0] >= slots),
         ):
-            bench.compare(
-                f"news of {what or 'vectors'}", wanted[inside(wanted)], found[inside(found)]
-            )
+            bench.compare(f"scores of {what}", wanted[inside(wanted)], found[inside(found)])
         said = bool(self.dut.no_victim.value)
         bench.compare("no victim", np.array([self.model.no_victim]), np.array([said]))
         await self.compare_slots()
