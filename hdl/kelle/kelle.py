@@ -155,14 +155,14 @@ class Kelle(Unit):
         self._connect_array(m, parts)
         self._connect_edram(m, parts)
         placements = self._record_placements(m, parts)
-        layer = self._choose_layer(m, parts)
+        layer, busy = self._choose_layer(m, parts)
         self._hold_residents(m, parts, placements, layer)
         # Scores are announced to the controller a cycle before they are at the array's lane 0.
         announce_wavefronts(m, p, parts.array.coming, placements, parts.controller.wavefronts)
         m.d.comb += parts.controller.scores_in.eq(parts.array.lanes)
-        self._connect_prefill(m, parts)
+        self._connect_prefill(m, parts, busy)
         self._connect_lookups(m, parts)
-        self._begin_steps(m, parts)
+        self._begin_steps(m, parts, busy)
         if p.vocabulary:
             self._predict(m, parts)
         return m
@@ -269,26 +269,27 @@ class Kelle(Unit):
         with m.If(writes_row[0] | writes_row[1]):
             m.d.sync += second.eq(~second)
 
-    def _choose_layer(self, m: Module, parts: Parts) -> Signal:
-        """Let the layer change between steps, and show the control that layer's vectors."""
+    def _choose_layer(self, m: Module, parts: Parts) -> tuple[Signal, Signal]:
+        """Let the layer change between steps; return it, and whether it is that of a step."""
         p, controller, control = self.parameters, parts.controller, parts.control
-        layer, held = Signal(p.layer_bits), Signal(p.layer_bits)
-        # What a step has begun it also ends: the layer is free when the controller is done.
-        free = control.rests & controller.tokens.ready
-        m.d.comb += layer.eq(Mux(free, self.layer, held))
-        m.d.sync += held.eq(layer)
+        layer, held, busy = Signal(p.layer_bits), Signal(p.layer_bits), Signal()
+        # A step ends when the controller is done as well. The layer decides as far as into the slot
+        # table, hence the register.
+        ends = control.rests & controller.tokens.ready
+        m.d.sync += [busy.eq(control.accepts | (busy & ~ends)), held.eq(layer)]
+        m.d.comb += layer.eq(Mux(busy, held, self.layer))
         for unit in (control, parts.fetch, parts.vector_issue):
             m.d.comb += unit.layer.eq(layer)
         # To the controller every sequence of a layer is a layer of its own.
         sequence = parts.turns.turn
         if p.sequences > 1:
-            sequence = Mux(free, self.sequence_number, sequence)
+            sequence = Mux(busy, sequence, self.sequence_number)
         m.d.comb += controller.layer.eq(p.cache(layer, sequence))
         vectors = Array(controller.vectors[n].as_value() for n in range(p.layers * p.stored))
         first = layer * p.stored if p.layers > 1 else 0
         for v in range(p.stored):
             m.d.comb += control.vectors[v].eq(vectors[first + v])
-        return layer
+        return layer, busy
 
     def _record_placements(self, m: Module, parts: Parts) -> list[Any]:
         """Keep where each head's arriving token goes, and how its victim was stored."""
@@ -332,20 +333,20 @@ class Kelle(Unit):
                 parts.fetch.placements[n].eq(placements[n]),
             ]
 
-    def _connect_prefill(self, m: Module, parts: Parts) -> None:
+    def _connect_prefill(self, m: Module, parts: Parts, busy: Signal) -> None:
         """Let tokens in that were selected here, or elsewhere."""
         controller, selector = parts.controller, parts.selector
         connect_streams(m, self.prefill_scores, selector.scores)
         # The selector's tokens first: it cannot begin with another head while they wait. None
         # comes in a step, whose layer and sequence are others.
-        selected, rests = selector.prefill, parts.control.rests
+        selected = selector.prefill
         m.d.comb += [
-            controller.prefill.valid.eq((selected.valid | self.prefill.valid) & rests),
+            controller.prefill.valid.eq((selected.valid | self.prefill.valid) & ~busy),
             controller.prefill.payload.eq(
                 Mux(selected.valid, selected.payload.as_value(), self.prefill.payload.as_value())
             ),
-            selected.ready.eq(controller.prefill.ready & rests),
-            self.prefill.ready.eq(controller.prefill.ready & ~selected.valid & rests),
+            selected.ready.eq(controller.prefill.ready & ~busy),
+            self.prefill.ready.eq(controller.prefill.ready & ~selected.valid & ~busy),
         ]
 
     def _connect_lookups(self, m: Module, parts: Parts) -> None:
@@ -366,7 +367,7 @@ class Kelle(Unit):
             self.no_victim.eq(controller.no_victim),
         ]
 
-    def _begin_steps(self, m: Module, parts: Parts) -> None:
+    def _begin_steps(self, m: Module, parts: Parts, busy: Signal) -> None:
         """Let a step begin when nothing of the one before is left."""
         controller, control, turns = parts.controller, parts.control, parts.turns
         connect_streams(m, self.tokens, control.tokens)
@@ -393,7 +394,7 @@ class Kelle(Unit):
             residual.epsilon.eq(self.epsilon),
             residual.sums.eq(parts.router.sums),
             residual.leaves.eq(parts.router.leaves),
-            control.may_start.eq(ready & ~prefills & ~residual.pending),
+            control.may_start.eq(ready & ~busy & ~prefills & ~residual.pending),
         ]
 
     def _request_vectors(self, m: Module, parts: Parts) -> Signal:

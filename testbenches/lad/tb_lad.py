@@ -14,7 +14,7 @@ from golden.lad.lad_tile import Step, equation_7
 from golden.lad.lad_tiles import lad_tiles
 from hdl.lad.lad_parameters import LadParameters
 from testbenches.applicable import only_if
-from testbenches.bench import Bench, catalog_parameters, record_fact
+from testbenches.bench import PATIENCE, Bench, catalog_parameters, record_fact
 from testbenches.lad.layer_driver import (
     LayerDriver,
     real_states,
@@ -30,6 +30,9 @@ from testbenches.packing import from_integers, unpack
 from testbenches.streams import four_states
 
 Codes = NDArray[np.uint16]
+
+SLICE_CYCLES = 100
+"""More than the special function module takes for a slice."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +59,11 @@ class LadBench:
 
     def __init__(self, dut: Any, salt: str, source: str = "none", sink: str = "none") -> None:
         self.p: LadParameters = catalog_parameters()
-        self.bench = Bench(dut, salt)
+        p = self.p
+        # Rotated or activated slices pass the special function module one by one, and all of them
+        # before the next matrix.
+        alone = p.batch * max(p.heads + p.kv_heads, p.feed_forward // p.head_size)
+        self.bench = Bench(dut, salt, patience=PATIENCE + SLICE_CYCLES * alone)
         self.slices, self.weights = (
             self.bench.source(name, source) for name in ("slices", "weights")
         )
