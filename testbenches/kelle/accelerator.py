@@ -93,6 +93,8 @@ class Accelerator:
         # Off-chip memory that pauses is also slow: an input vector comes when the step is over.
         self.offers_weights = True
         self.answer_after = self.load_beats if pattern != "none" else 0
+        # What the next layer's prefill keeps, offered as soon as a step's tokens are taken.
+        self.behind: list[Kept] = []
         bench.add(self)
 
     @property
@@ -137,6 +139,8 @@ class Accelerator:
             self.misled_tokens = whole
             layer = self.decoded[whole - 1][0] // self.p.sequences
             self.dut.layer.value = (layer + 1) % self.p.layers
+            while self.behind:
+                self.send_kept(self.behind.pop(0))
             if self.p.vocabulary:
                 self.dut.predicts.value = not self.predicting
         for cycle, request in self.sinks["vector_stores"].received[self.answered :]:

@@ -261,7 +261,8 @@ async def vocabulary(dut: Any) -> None:
         # Half of the tokens are the others once more, and so are all sums.
         size, top = (p.width, -(-p.vocabulary // 2)), 1 << p.weight_bits - 1
         matrix = np.tile(bench.numpy_rng.integers(-top, top, size, np.int8), 2)[:, : p.vocabulary]
-        whole = IntegerVocabulary(matrix=matrix, epsilon=decode.layers[0].epsilon, step=1.0)
+        # The last layer's, so that the first one's follows what is not its own.
+        whole = IntegerVocabulary(matrix=matrix, epsilon=decode.layers[-1].epsilon, step=1.0)
         wanted = []
         for now in range(decode.full, decode.full + 3):
             await decode.step(now)
@@ -270,7 +271,7 @@ async def vocabulary(dut: Any) -> None:
             for row in (state, -state):
                 sums = vocabulary_sums(whole, row, p)
                 wanted.append((int(sums.argmax()), int(sums.max())))
-                await accelerator.predict(row, whole.filled(p.head_size))
+                await accelerator.predict(row, whole.filled(p.head_size), p.layers - 1)
         await decode.check()
         bench.compare("predictions", np.array(wanted), accelerator.predictions())
 
@@ -303,6 +304,24 @@ async def token_behind_its_prefill(dut: Any, select: bool) -> None:
         for token in made.kept:
             decode.accelerator.send_kept(token)
     await decode.step(decode.full)
+    await decode.check()
+
+
+@cocotb.test()
+@only_if(lambda run: small(run) and run.parameters.layers > 1, "there is one layer")
+async def prefill_behind_a_token(dut: Any) -> None:
+    """Offer another layer's prefill in the midst of a step: it waits, and is that layer's."""
+    decode = Decode(dut, "prefill behind a token")
+    accelerator = decode.accelerator
+    await decode.start(longest(decode.p))
+    model = decode.models[decode.p.sequences]
+    made = prefill(model, decode.full)
+    decode.learn(made.score_updates)
+    accelerator.behind = list(made.kept)
+    await decode.step(0)
+    accelerator.send_cache(model, made)
+    await accelerator.run("prefill", "rows")
+    await decode.step(decode.full, layer=1)
     await decode.check()
 
 
