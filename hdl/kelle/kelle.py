@@ -337,10 +337,9 @@ class Kelle(Unit):
         """Let tokens in that were selected here, or elsewhere."""
         controller, selector = parts.controller, parts.selector
         connect_streams(m, self.prefill_scores, selector.scores)
-        connect_streams(m, selector.prefill, parts.selected.source)
         # The selector's tokens first: it cannot begin with another head while they wait. None
         # comes in a step, whose layer and sequence are others.
-        selected = parts.selected.sink
+        selected = selector.prefill
         m.d.comb += [
             controller.prefill.valid.eq((selected.valid | self.prefill.valid) & ~busy),
             controller.prefill.payload.eq(
@@ -382,7 +381,7 @@ class Kelle(Unit):
         # Controller and eDRAM also refuse a step until what they keep is in order after a reset.
         ready = controller.tokens.ready & parts.memory.scores.ready & (pending_rows == 0)
         # A prefill comes first: from its first scores on until the controller has its last token.
-        chosen = parts.selector.busy | parts.selector.prefill.valid | parts.selected.sink.valid
+        chosen = parts.selector.busy | parts.selector.prefill.valid
         prefills = self.prefill_scores.valid | chosen | self.prefill.valid
         m.d.comb += [
             # The vocabulary's step is none of the eviction controller's.

@@ -16,10 +16,8 @@ from hdl.kelle.control.step_control import StepControl
 from hdl.kelle.control.vector_issue import VectorIssue
 from hdl.kelle.edram.refreshed_edram import RefreshedEdram
 from hdl.kelle.eviction.eviction_controller import EvictionController
-from hdl.kelle.eviction.eviction_parameters import prefill_layout
 from hdl.kelle.eviction.prefill_selector import PrefillSelector
 from hdl.kelle.parameters import KelleParameters
-from hdl.stream.register_slice import RegisterSlice
 
 
 @dataclass(frozen=True)
@@ -29,7 +27,6 @@ class Parts:
     array: MatrixUnit
     controller: EvictionController
     selector: PrefillSelector
-    selected: RegisterSlice
     memory: RefreshedEdram
     fetch: KvFetch
     load_issue: LoadIssue
@@ -50,7 +47,6 @@ class Parts:
             array=MatrixUnit(parameters=p.array),
             controller=EvictionController(parameters=p.eviction),
             selector=PrefillSelector(parameters=p.selector),
-            selected=RegisterSlice(shape=prefill_layout(p.eviction)),
             memory=RefreshedEdram(parameters=p.memory),
             fetch=KvFetch(parameters=p),
             load_issue=LoadIssue(parameters=p),
