@@ -19,7 +19,7 @@ TITLE = "perplexity, cycles and octets a token of the systems that speak"
 
 ROWS = (
     ("perplexity", "perplexity", "{:.2f}"),
-    ("four windows, 128 of 256 cached", "perplexity_128", "{:.2f}"),
+    ("with 128 of 256 tokens cached", "perplexity_128", "{:.2f}"),
     ("cycles a token", "cycles", "{:,.0f}"),
     ("of them the bound's", "bound", "{:,.0f}"),
     ("octets a token off the chip", "octets", "{:,.0f}"),
