@@ -1,5 +1,6 @@
 """The verb ``generate``: a language model speaks through an accelerator's Verilog."""
 
+import contextlib
 import errno
 import shlex
 import time
@@ -148,15 +149,17 @@ def _generate(
     )
     _speak(run, prompt)
     theirs, alone = None, None
-    if not system.samples:
-        # Sampling would write over the run's waveform, and is slower than either.
-        with console.status("running the model of the Verilog by itself"):
-            alone = system.harness.bare(BARE_CYCLES)
-    if compare:
-        from systola.generation.continuation import reference
+    # The run is finished: who does not wait for what it is compared with has its table.
+    with contextlib.suppress(KeyboardInterrupt):
+        if not system.samples:
+            # Sampling would write over the run's waveform, and is slower than either.
+            with console.status("running the model of the Verilog by itself"):
+                alone = system.harness.bare(BARE_CYCLES)
+        if compare:
+            from systola.generation.continuation import reference
 
-        with console.status("asking transformers"):
-            theirs = reference(model, text, len(run.progress.tokens))
+            with console.status("asking transformers"):
+                theirs = reference(model, text, len(run.progress.tokens))
     console.print(_summary(run, theirs, alone))
     console.print(f"wrote {path_shown(run.checkpoint.record)}")
     if samples := system.samples:

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from hdl.paths import ROOT
 from systola import generate as verb
 from systola.cli import main
+from testbenches.harness import Harness
 from tests.generation.small_model import write_small_model
 
 BASE = ["generate", "--top", "veda", "--preset", "tiny", "--budget", "7", "--reserved", "3"]
@@ -108,6 +109,19 @@ def test_ctrl_c_loses_nothing(small: list[str]) -> None:
     words = again.stdout.splitlines()[0].split()
     assert len(words) == 43
     assert words[: len(begun) - 1] == begun[:-1]
+
+
+def test_ctrl_c_behind_a_run_leaves_its_table(
+    small: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*arguments: Any) -> float:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Harness, "bare", interrupted)
+    result = CliRunner().invoke(main, [*small, "--prompt", "3 1 4", "--tokens", "2"])
+    assert result.exit_code == 0, result.output
+    assert re.search(r"tokens +│ 3 of the prompt, 2 generated", result.output)
+    assert "by itself" not in result.output
 
 
 def test_every_system_has_an_adapter() -> None:
