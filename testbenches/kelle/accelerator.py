@@ -90,9 +90,9 @@ class Accelerator:
             [int.from_bytes(word.tobytes(), "little") for word in beats.reshape(-1, octets)]
             for beats in (layer_beats(layer, p) for layer in layers)
         ]
-        # Off-chip memory that pauses is also slow: an input vector comes when the step is over.
+        # Off-chip memory that pauses is also slow: an input vector comes when the next step waits.
         self.offers_weights = True
-        self.answer_after = self.load_beats if pattern != "none" else 0
+        self.answer_after = 2 * self.load_beats if pattern != "none" else 0
         # What the next layer's prefill keeps, offered as soon as a step's tokens are taken.
         self.behind: list[Kept] = []
         bench.add(self)
