@@ -16,7 +16,7 @@ from typing import Any
 from hdl.catalog import entry_named
 from hdl.entry import Entry
 from hdl.paths import BUILD, ROOT
-from hdl.settings import parse_settings, with_settings
+from hdl.settings import parse_settings
 
 PACKAGES = ("systola", "hdl", "golden", "testbenches", "synth", "tests")
 
@@ -77,9 +77,9 @@ def simulation_finds(copy: Path, finder: str) -> bool:
         "from testbenches.faults import requested\n"
         "from testbenches.quick_form import quick_form\n"
         "from testbenches.runner import Request, simulate\n"
-        f"entry, preset, parameters = requested({finder!r})\n"
+        f"entry, preset, dimensions = requested({finder!r})\n"
         "request = Request(seed=1, target=quick_form(entry.top, preset))\n"
-        "sys.exit(0 if simulate(entry, parameters, request).passed else 3)\n"
+        "sys.exit(0 if simulate(entry, dimensions, request).passed else 3)\n"
     )
     status = _python(copy, ["-c", program])
     if status not in (0, 3):
@@ -88,11 +88,10 @@ def simulation_finds(copy: Path, finder: str) -> bool:
 
 
 def requested(finder: str) -> tuple[Entry, str, Any]:
-    """Return the unit, the preset and the parameters that a finder simulates."""
+    """Return the unit, the preset and the dimensions that a finder simulates."""
     top, preset, *changes = finder.split()
     entry = entry_named(top)
-    settings = parse_settings(" ".join(changes))
-    return entry, preset, with_settings(top, entry.parameters(preset), settings)
+    return entry, preset, entry.dimensions(preset, parse_settings(" ".join(changes)))
 
 
 def faulty_copy(fault: Fault, directory: Path) -> Path:
