@@ -29,6 +29,9 @@ _CARRIED = (
 )
 """In words and as a command."""
 
+_TOTAL = re.compile(r"^Total\s+(\S+)\s+(\S+)\s+(\S+)\s+\S+", flags=re.M)
+"""A power report's last line: internal, switching and leakage power, and their sum."""
+
 RELAXED_PS = 20_000.0
 """Period for measuring paths when none is asked for; a path may be longer."""
 
@@ -298,19 +301,21 @@ def _run(
     )
     words, commands = _set_pins(activity) if activity else _CARRIED
     result, sections = _measure(program, netlist, libraries, kinds, commands)
-    if result.returncode < 0 and "power" in sections:
-        # Its paths are told; what it stopped at is the constants.
-        libraries, constants = hide_constants(netlist, libraries)
-        result, power = _measure(program, netlist, libraries, (), f"{constants}\n{commands}")
-        sections |= power
     report = result.stdout + result.stderr
+    if "power" in sections and not _TOTAL.search(sections["power"]):
+        # Its paths are told; what it stopped at, or knows no number for, is the constants.
+        libraries, constants = hide_constants(netlist, libraries)
+        told = result.stdout.split("@@ power")[0]
+        result, power = _measure(program, netlist, libraries, (), f"{constants}\n{commands}")
+        report = told + result.stdout + result.stderr
+        sections |= power
     errors = [line for line in report.splitlines() if line.startswith("Error")]
     (directory / f"{stem}.sta.log").write_text(report)
     if errors or "end" not in sections:
         error = errors[0] if errors else f"it stopped with {result.returncode}"
         raise UserError(f"OpenSTA must accept the netlist of {netlist.top}: {error}")
     paths = [_path(kind, sections.get(kind, ""), period_ps, names) for kind in kinds]
-    total = re.search(r"^Total\s+(\S+)\s+(\S+)\s+(\S+)\s+\S+", sections["power"], flags=re.M)
+    total = _TOTAL.search(sections["power"])
     watts = [float(value) for value in total.groups()] if total else []
     version = re.search(r"OpenSTA (\S+)", report)
     return Timing(

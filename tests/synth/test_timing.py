@@ -154,24 +154,36 @@ def test_without_opensta_there_is_area_only(
 class _Stopping(Program):
     """An OpenSTA that stops in its power where a library tells it of constants, as 2.0.17 may."""
 
+    returncode, last_words = -signal.SIGSEGV, ""
+
     def run(self, *arguments: str, directory: Path) -> subprocess.CompletedProcess[str]:
         result = super().run(*arguments, directory=directory)
         commands = (directory / arguments[-1]).read_text()
         libraries = re.findall(r"\{(/[^}]+\.lib)\}", commands)
         if not any(re.search(r'function\s*:\s*"[01]"', Path(lib).read_text()) for lib in libraries):
             return result
-        result.returncode = -signal.SIGSEGV
-        result.stdout = result.stdout.split("@@ power\n")[0] + "@@ power\n"
+        result.returncode = self.returncode
+        paths, power = result.stdout.split("@@ power\n")
+        result.stdout = f"{paths}@@ power\n{power.split('Total')[0]}{self.last_words}"
         return result
 
 
+class _Numberless(_Stopping):
+    """An OpenSTA that finds no number for a cell's power there."""
+
+    returncode, last_words = 0, "Error: can't use non-numeric floating-point value\n@@ end\n"
+
+
 @needs_tools
-def test_power_is_told_where_opensta_stops_at_constants(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stopping", [_Stopping, _Numberless])
+def test_power_is_told_where_opensta_stops_at_constants(
+    tmp_path: Path, stopping: type[_Stopping]
+) -> None:
     """Constants that OpenSTA may not know as such change no path and no told activity."""
     assert OSU is not None
     installed = opensta(fetch=False)
     assert installed is not None
-    stopping = _Stopping(path=installed.path, environment=installed.environment)
+    program = stopping(path=installed.path, environment=installed.environment)
     files = emit(Chosen(), tmp_path / "rtl")
     library = read_library(OSU, origin="Debian")
     design = elaborate(files, TOP, tmp_path / "synth", flatten=False)
@@ -181,7 +193,7 @@ def test_power_is_told_where_opensta_stops_at_constants(tmp_path: Path) -> None:
     simulated = activity_of(read_waveforms(tmp_path / "counts.vcd", TOP), netlist)
     for activity in (None, simulated):
         known = analyse(netlist, period_ps=5000, activity=activity)
-        hidden = analyse(netlist, period_ps=5000, activity=activity, program=stopping)
+        hidden = analyse(netlist, period_ps=5000, activity=activity, program=program)
         assert known is not None and hidden is not None
         assert hidden.paths == known.paths and len(known.paths) >= 3
         assert hidden.power is not None and known.power is not None
