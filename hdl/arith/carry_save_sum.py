@@ -1,95 +1,187 @@
-"""Product of two unsigned integers: Booth digits, a tree of full adders, one carry chain."""
+"""Sums of integers and of products: columns of bits, a tree of full adders, one carry chain."""
 
-from amaranth.hdl import Cat, Const, Module, Signal, Value
+from collections.abc import Iterable
+
+from amaranth.hdl import Cat, Const, Module, Signal, Value, ValueLike
 
 from hdl.arith.prefix_sum import prefix_sum
 from hdl.target import Target, current_target
 
 
-def product(m: Module, a: Value, b: Value) -> Value:
-    """Return the exact product, ``len(a) + len(b)`` bits; for an FPGA, its own multiplier's."""
-    width = len(a) + len(b)
-    if current_target() is Target.FPGA:
-        result = Signal(width)
-        m.d.comb += result.eq(a.as_unsigned() * b.as_unsigned())
-        return result
-    one, two = reduced(m, partial_products(m, a, b), width)
-    return prefix_sum(m, one, two)[:width]
+class CarrySaveSum:
+    """The sum of what is added to it, exact modulo ``2**width``, with a single carry chain.
 
+    Products enter as the rows of Booth's digits and not as numbers, signed operands with one
+    inverted bit a row instead of an extended sign; all that is constant, as what rounding adds,
+    becomes one number. An FPGA's own multipliers and carry chains are faster than that, so `result`
+    is written there with ``*`` and ``+``.
 
-def partial_products(m: Module, a: Value, b: Value) -> list[list[Value]]:
-    """Return the product as columns of bits; their weighted sum is exact modulo its width.
-
-    The multiplier `b` is read as digits of -2 to 2, one for every two bits. A negative digit's row
-    is the complement of its magnitude and a one at its end; its sign extension is the complement of
-    the sign and, for all rows together, one constant.
+    Parameters
+    ----------
+    m : Module
+        Where the logic goes.
+    width : int
+        Bits of the sum.
     """
-    width = len(a) + len(b)
-    columns: list[list[Value]] = [[] for _ in range(width)]
-    # Booth digits of b, from -2 to 2, each of two bits and the top one of the digit below.
-    digits = Cat(Const(0, 1), b, Const(0, 2))
-    doubled = Cat(Const(0, 1), a, Const(0, 1))
-    constant = 0
-    for position in range(0, len(b) + 1, 2):
-        # A digit chooses 0, a or 2a, and whether it is inverted.
-        low, middle, negative = digits[position], digits[position + 1], digits[position + 2]
-        single, double = Signal(), Signal()
-        m.d.comb += [
-            single.eq(low ^ middle),
-            double.eq((low & middle & ~negative) | (~low & ~middle & negative)),
-        ]
-        row = Signal(len(a) + 1, name=f"row_{position}")
-        magnitude = Cat(
-            (single & doubled[index + 1]) | (double & doubled[index]) for index in range(len(row))
-        )
-        if position + 1 < len(b):
-            # Two's complement: inverted here, its one added in the row's lowest column. The sign
-            # bits of all rows together are a constant and one inverted bit a row.
-            m.d.comb += row.eq(magnitude ^ negative.replicate(len(row)))
-            _put(columns, position, [*row, ~negative])
-            _put(columns, position, [negative])
-            constant -= 1 << (position + len(row))
+
+    def __init__(self, m: Module, width: int) -> None:
+        self._m = m
+        self._width = width
+        self._constant = 0
+        self._products: list[tuple[Value, Value]] = []
+        # Values, and whether they are subtracted.
+        self._values: list[tuple[Value, bool]] = []
+
+    def add(self, value: ValueLike) -> None:
+        """Add a value of any shape, or a constant."""
+        if isinstance(value, int):
+            self._constant += value
         else:
-            m.d.comb += row.eq(magnitude)
-            _put(columns, position, [*row])
-    for index in range(width):
-        if constant >> index & 1:
-            columns[index].append(Const(1, 1))
-    return columns
+            self._values.append((self._named(value), False))
+
+    def subtract(self, value: ValueLike) -> None:
+        """Subtract a value of any shape."""
+        self._values.append((self._named(value), True))
+
+    def add_product(self, a: ValueLike, b: ValueLike) -> None:
+        """Add a product; the multiplier `b` should be the one of fewer bits."""
+        self._products.append((self._named(a), self._named(b)))
+
+    def _named(self, value: ValueLike) -> Value:
+        """Return a value as a signal: taking it apart does not repeat what it is made of."""
+        value = Value.cast(value)
+        if isinstance(value, Signal | Const):
+            return value
+        signal = Signal(value.shape())
+        self._m.d.comb += signal.eq(value)
+        return signal
+
+    def pair(self) -> tuple[Value, Value]:
+        """Return two numbers of `width` bits that add up to the sum modulo ``2**width``."""
+        columns = _Columns(self._width, self._constant)
+        for a, b in self._products:
+            columns.put_product(self._m, a, b)
+        for value, subtracted in self._values:
+            columns.put_value(value, subtracted=subtracted)
+        return columns.reduced(self._m)
+
+    def result(self) -> Value:
+        """Return the sum modulo ``2**width``, unsigned."""
+        if current_target() is not Target.FPGA:
+            return prefix_sum(self._m, *self.pair())[: self._width]
+        total = Value.cast(self._constant)
+        for a, b in self._products:
+            total = total + a * b
+        for value, subtracted in self._values:
+            total = total - value if subtracted else total + value
+        result = Signal(self._width)
+        self._m.d.comb += result.eq(total)
+        return result
 
 
-def reduced(m: Module, columns: list[list[Value]], width: int) -> tuple[Value, Value]:
-    """Reduce columns of bits to two numbers with the same sum modulo ``2**width``.
-
-    As few adders as possible a level (Dadda, "Some schemes for parallel multipliers", 1965).
-    """
-    # Dadda's heights, from the end backwards: two thirds of each level survive the next.
-    heights = [2]
-    while heights[-1] < max(map(len, columns)):
-        heights.append(heights[-1] * 3 // 2)
-    for height in reversed(heights[:-1] or heights):
-        for index in range(width):
-            column = columns[index]
-            while len(column) > height:
-                # A half adder where one bit is too many, else a full adder.
-                taken = [column.pop(0) for _ in range(2 + (len(column) > height + 1))]
-                half, total, carry = Signal(), Signal(), Signal()
-                a, b, *rest = taken
-                c = rest[0] if rest else Const(0, 1)
-                m.d.comb += [
-                    half.eq(a ^ b),
-                    total.eq(half ^ c),
-                    carry.eq((a & b) | (c & half)),
-                ]
-                column.append(total)
-                _put(columns, index + 1, [carry])
-    # Two bits a column are left: two numbers, for one carry-propagating adder.
-    bits = [column + [Const(0, 1)] * (2 - len(column)) for column in columns]
-    return Cat(column[0] for column in bits), Cat(column[1] for column in bits)
+def product(m: Module, a: Value, b: Value) -> Value:
+    """Return the exact product of two unsigned values, ``len(a) + len(b)`` bits."""
+    total = CarrySaveSum(m, len(a) + len(b))
+    total.add_product(a, b)
+    return total.result()
 
 
-def _put(columns: list[list[Value]], position: int, bits: list[Value]) -> None:
-    """Add bits to the columns from a position up; those beyond the top do not count."""
-    for index, bit in enumerate(bits, position):
-        if index < len(columns):
-            columns[index].append(bit)
+def column_sum(m: Module, values: list[ValueLike]) -> Value:
+    """Return the exact sum of values of one shape, with as many bits as it needs."""
+    shape = Value.cast(values[0]).shape()
+    width = shape.width + (len(values) - 1).bit_length()
+    total = CarrySaveSum(m, width)
+    for value in values:
+        total.add(value)
+    return total.result().as_signed() if shape.signed else total.result()
+
+
+class _Columns:
+    """Bits of the same weight, column by column, and one constant for all of them."""
+
+    def __init__(self, width: int, constant: int) -> None:
+        self._columns: list[list[Value]] = [[] for _ in range(width)]
+        self._constant = constant
+
+    def _put(self, position: int, bits: Iterable[Value]) -> None:
+        """Put bits into the columns from a position up; those beyond the top do not count."""
+        for index, bit in enumerate(bits, position):
+            if index < len(self._columns):
+                self._columns[index].append(bit)
+
+    def put_value(self, value: Value, *, subtracted: bool) -> None:
+        """Put a value's bits; those of negative weight inverted, and what that adds taken off."""
+        weights = [1 << index for index in range(len(value))]
+        if value.shape().signed:
+            weights[-1] = -weights[-1]
+        negative = [(weight < 0) != subtracted for weight in weights]
+        self._put(0, [~bit if n else bit for bit, n in zip(value, negative, strict=True)])
+        self._constant -= sum(abs(w) for w, n in zip(weights, negative, strict=True) if n)
+
+    def put_product(self, m: Module, a: Value, b: Value) -> None:
+        """Put the rows of a product, one for every two bits of the multiplier `b`.
+
+        It is read as digits of -2 to 2. A negative digit's row is the complement of its magnitude
+        and a one at its end; its sign extension is the complement of the sign and, for all rows
+        together, a constant.
+        """
+        signs = a.shape().signed, b.shape().signed
+        # Booth digits of b, each of two bits and the top one of the digit below.
+        digits = Cat(Const(0, 1), b, b[-1] if signs[1] else Const(0, 2))
+        doubled = Cat(Const(0, 1), a, a[-1] if signs[0] else Const(0, 1))
+        for position in range(0, len(digits) - 2, 2):
+            # A digit chooses 0, a or 2a, and whether it is inverted.
+            low, middle, negative = digits[position], digits[position + 1], digits[position + 2]
+            single, double = Signal(), Signal()
+            m.d.comb += [
+                single.eq(low ^ middle),
+                double.eq((low & middle & ~negative) | (~low & ~middle & negative)),
+            ]
+            row = Signal(len(a) + 1, name=f"row_{position}")
+            magnitude = Cat(
+                (single & doubled[index + 1]) | (double & doubled[index])
+                for index in range(len(row))
+            )
+            # An unsigned multiplier's top digit is never negative.
+            either = signs[1] or position + 1 < len(b)
+            m.d.comb += row.eq(magnitude ^ negative.replicate(len(row)) if either else magnitude)
+            body, sign = (row[:-1], row[-1]) if signs[0] else (row, negative)
+            if either or signs[0]:
+                self._put(position, [*body, ~sign])
+                self._constant -= 1 << position + len(body)
+            else:
+                self._put(position, row)
+            if either:
+                self._put(position, [negative])
+
+    def reduced(self, m: Module) -> tuple[Value, Value]:
+        """Return two numbers with the same sum modulo the columns' width.
+
+        As few adders as possible a level (Dadda, "Some schemes for parallel multipliers", 1965).
+        """
+        columns = self._columns
+        for index, column in enumerate(columns):
+            if self._constant >> index & 1:
+                column.append(Const(1, 1))
+        # Dadda's heights, from the end backwards: two thirds of each level survive the next.
+        heights = [2]
+        while heights[-1] < max(map(len, columns)):
+            heights.append(heights[-1] * 3 // 2)
+        for height in reversed(heights[:-1] or heights):
+            for index, column in enumerate(columns):
+                while len(column) > height:
+                    # A half adder where one bit is too many, else a full adder.
+                    taken = [column.pop(0) for _ in range(2 + (len(column) > height + 1))]
+                    half, total, carry = Signal(), Signal(), Signal()
+                    a, b, *rest = taken
+                    c = rest[0] if rest else Const(0, 1)
+                    m.d.comb += [
+                        half.eq(a ^ b),
+                        total.eq(half ^ c),
+                        carry.eq((a & b) | (c & half)),
+                    ]
+                    column.append(total)
+                    self._put(index + 1, [carry])
+        # Two bits a column are left: two numbers, for one carry-propagating adder.
+        bits = [column + [Const(0, 1)] * (2 - len(column)) for column in columns]
+        return Cat(column[0] for column in bits), Cat(column[1] for column in bits)

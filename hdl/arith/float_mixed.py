@@ -3,12 +3,12 @@
 from amaranth.hdl import Module, Signal, Value
 from amaranth.lib.wiring import In, Out
 
+from hdl.arith.carry_save_sum import product
 from hdl.arith.float_cut import NEVER, cut, multiply_add_special
 from hdl.arith.float_format import BINARY16, BINARY32, FloatFormat
 from hdl.arith.float_sum import Significands, Term, compare, rounded_sum
 from hdl.arith.float_unpack import require_ieee, unpack
 from hdl.arith.operator import Operator
-from hdl.arith.unsigned_multiply import product
 from hdl.parameters import require, require_choice
 
 STEP = 4

@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib.wiring import In, Out
 
+from hdl.arith.carry_save_sum import product
 from hdl.arith.float_cut import NEVER, cut, product_special
 from hdl.arith.float_format import BINARY16, FloatFormat
 from hdl.arith.float_shift import shift_right
 from hdl.arith.float_unpack import Operand, pack, require_ieee, unpack
 from hdl.arith.leading_zeros import leading_zeros
 from hdl.arith.operator import Operator
-from hdl.arith.unsigned_multiply import product
 from hdl.parameters import require_choice, require_range
 
 

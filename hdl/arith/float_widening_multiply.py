@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, ValueLike, signed
 from amaranth.lib.wiring import In, Out
 
+from hdl.arith.carry_save_sum import product
 from hdl.arith.float_cut import cut
 from hdl.arith.float_format import BINARY16, BINARY32, FloatFormat
 from hdl.arith.float_normalise import normalised
 from hdl.arith.float_unpack import require_ieee, unpack
 from hdl.arith.operator import Operator
-from hdl.arith.unsigned_multiply import product
 from hdl.parameters import require
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from amaranth.hdl import Cat, Const, Module, signed, unsigned
 from amaranth.lib.wiring import In, Out
 
+from hdl.arith.multiply_add import multiply_add
 from hdl.arith.operator import Operator
 from hdl.arith.rounding import Rounding, round_up
 from hdl.arith.saturating_add import saturate
@@ -69,7 +70,8 @@ class Requantiser(Operator):
         m = Module()
         pipeline = self.pipeline(m, cuts=5)
         part = self.width // 2
-        low, high = self.a[:part] * self.scale, self.a[part:].as_signed() * self.scale
+        low = multiply_add(m, "low", self.a[:part], self.scale)
+        high = multiply_add(m, "high", self.a[part:].as_signed(), self.scale)
         low, high, shift = pipeline.cut(low, high, self.shift)
         product, shift = pipeline.cut(low + (high << part), shift)
         width = self.width + self.scale_width

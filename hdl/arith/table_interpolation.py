@@ -8,6 +8,7 @@ import mpmath
 from amaranth.hdl import Array, Const, Module, Shape, Value, signed, unsigned
 from amaranth.lib.wiring import In, Out
 
+from hdl.arith.carry_save_sum import CarrySaveSum
 from hdl.arith.operator import Operator
 from hdl.parameters import require, require_range
 
@@ -86,8 +87,11 @@ class TableInterpolation(Operator):
         steps = [after - before for before, after in pairwise(self.breakpoints)]
         piece, offset = self.a[self.offset_bits :], self.a[: self.offset_bits]
         start, step, offset = pipeline.cut(look_up(starts, piece), look_up(steps, piece), offset)
-        total = (start << self.offset_bits) + step * offset
-        (result,) = pipeline.cut((total >> self.offset_bits + self.guard_bits)[: len(self.result)])
+        dropped = self.offset_bits + self.guard_bits
+        total = CarrySaveSum(m, dropped + len(self.result))
+        total.add_product(offset, step)
+        total.add(start.shift_left(self.offset_bits))
+        (result,) = pipeline.cut(total.result()[dropped:])
         m.d.comb += self.result.eq(result)
         return m
 

@@ -6,11 +6,11 @@ from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out, Signature
 
+from hdl.arith.carry_save_sum import product
 from hdl.arith.delay_line import delay_line
 from hdl.arith.float_add import FloatAdd
 from hdl.arith.float_format import BINARY16
 from hdl.arith.float_multiply import FloatMultiply
-from hdl.arith.unsigned_multiply import product
 from hdl.memory.memory_fifo import MemoryFifo
 from hdl.memory.vector_fifo import VectorFifo
 from hdl.unit import Unit

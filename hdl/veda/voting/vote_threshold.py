@@ -13,13 +13,13 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed, unsigne
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
+from hdl.arith.carry_save_sum import CarrySaveSum
 from hdl.arith.divider import IterativeDivider
 from hdl.arith.float_format import BINARY16
 from hdl.arith.leading_zeros import leading_zeros
 from hdl.arith.prefix_sum import prefix_sum
 from hdl.arith.serial_multiplier import SerialMultiplier
 from hdl.arith.serial_square_root import SerialSquareRoot
-from hdl.arith.unsigned_multiply import partial_products, reduced
 from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
 from hdl.veda.voting.threshold_parameters import (
@@ -248,7 +248,9 @@ class VoteThreshold(Unit):
         m.d.comb += significand.eq(Cat(mantissa, normal))
         width = 2 * BINARY16.significand_bits
         # A normal number's hidden one is its exponent's or; that of a subnormal number is zero.
-        halves = reduced(m, partial_products(m, significand, significand), width)
+        product = CarrySaveSum(m, width)
+        product.add_product(significand, significand)
+        halves = product.pair()
         save = [Signal(width, name=f"save_{half}", reset_less=True) for half in range(2)]
         powers = [Signal(4, name=f"power_{stage}", reset_less=True) for stage in range(2)]
         square = Signal(width, reset_less=True)
