@@ -6,7 +6,9 @@ from amaranth.hdl import Cat, Module, Signal, signed, unsigned
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
+from hdl.arith.carry_save_sum import CarrySaveSum
 from hdl.arith.delay_line import delay_line
+from hdl.arith.multiply_add import multiply_add
 from hdl.memory.row_buffer import RowBuffer, take_slices
 from hdl.nonlinear.row_norm import (
     GUARD_BITS,
@@ -19,6 +21,7 @@ from hdl.nonlinear.row_norm import (
     reciprocal_root,
     root_breakpoints,
     row_sum,
+    squared,
     weighted,
 )
 from hdl.parameters import parameter_object
@@ -173,7 +176,9 @@ class LayerNorm(Unit):
 
         squares = [Signal(SQUARE_BITS, name=f"square_{i}", reset_less=True) for i in range(p.lanes)]
         elements = [Signal(STATE, name=f"element_{i}", reset_less=True) for i in range(p.lanes)]
-        m.d.sync += [squares[i].eq(states.values[i] * states.values[i]) for i in range(p.lanes)]
+        m.d.sync += [
+            squares[i].eq(squared(m, f"squared_{i}", states.values[i])) for i in range(p.lanes)
+        ]
         m.d.sync += [elements[i].eq(states.values[i]) for i in range(p.lanes)]
         square_sum = Signal(p.squares_width, reset_less=True)
         element_sum = Signal(p.sum_shape, reset_less=True)
@@ -200,15 +205,19 @@ class LayerNorm(Unit):
         low, high = element_sum[:half], element_sum[half:].as_signed()
         scaled = Signal(p.spread_width, reset_less=True)
         products = [
-            Signal((part * element_sum).shape(), name=f"{name}_product", reset_less=True)
+            multiply_add(m, f"spread_{name}", element_sum, part)
             for name, part in (("low", low), ("high", high))
         ]
+        held = [Signal.like(one, name="product_held", reset_less=True) for one in products]
+        difference = CarrySaveSum(m, p.spread_width)
+        difference.add(scaled)
+        difference.subtract(held[0])
+        difference.subtract(held[1].shift_left(half))
         spread = Signal(p.spread_width, reset_less=True)
         m.d.sync += [
             scaled.eq(square_sum * p.width),
-            products[0].eq(low * element_sum),
-            products[1].eq(high * element_sum),
-            spread.eq(scaled - products[0] - (products[1] << half)),
+            *[register.eq(one) for register, one in zip(held, products, strict=True)],
+            spread.eq(difference.result()),
         ]
         return spread
 
@@ -241,11 +250,12 @@ class LayerNorm(Unit):
         for i in range(p.lanes):
             centred = Signal(p.centred_shape, name=f"centred_{i}", reset_less=True)
             ratio = Signal(RATIO, name=f"ratio_{i}", reset_less=True)
+            scaled = multiply_add(m, f"scale_{i}", centred, mantissa)
+            result = weighted(m, f"weight_{i}", ratio, affine.weights[i], p.drop, affine.biases[i])
             with m.If(move):
                 m.d.sync += [
                     centred.eq(buffer.data[i] * p.width - row.sum),
-                    ratio.eq((centred * mantissa) >> p.width_exponent >> shift),
+                    ratio.eq(scaled >> p.width_exponent >> shift),
                 ]
-            result = weighted(ratio, affine.weights[i], p.drop, affine.biases[i])
             with m.If(free):
                 m.d.sync += out.values[i].eq(result)

@@ -7,6 +7,7 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.delay_line import delay_line
+from hdl.arith.multiply_add import multiply_add
 from hdl.memory.row_buffer import RowBuffer, take_slices
 from hdl.nonlinear.row_norm import (
     GUARD_BITS,
@@ -17,6 +18,7 @@ from hdl.nonlinear.row_norm import (
     reciprocal_root,
     root_breakpoints,
     row_sum,
+    squared,
     weighted,
 )
 from hdl.parameters import parameter_object
@@ -140,7 +142,9 @@ class RmsNorm(Unit):
         epsilon = delay_line(m, states.epsilon, 2, name="epsilon")[-1]
 
         squares = [Signal(SQUARE_BITS, name=f"square_{i}", reset_less=True) for i in range(p.lanes)]
-        m.d.sync += [squares[i].eq(states.values[i] * states.values[i]) for i in range(p.lanes)]
+        m.d.sync += [
+            squares[i].eq(squared(m, f"squared_{i}", states.values[i])) for i in range(p.lanes)
+        ]
         total = Signal(p.squares_width, reset_less=True)
         row_sum(m, squares, strobe=strobe, begins=flags[0], start=epsilon, total=total)
         mantissa, shift = reciprocal_root(m, total, p.root_breakpoints)
@@ -178,7 +182,9 @@ class RmsNorm(Unit):
             ]
         for i in range(p.lanes):
             ratio = Signal(RATIO, name=f"ratio_{i}", reset_less=True)
+            scaled = multiply_add(m, f"scale_{i}", buffer.data[i], row.mantissa)
+            result = weighted(m, f"weight_{i}", ratio, self.weights.payload[i], p.drop)
             with m.If(move):
-                m.d.sync += ratio.eq((buffer.data[i] * row.mantissa) >> row.shift)
+                m.d.sync += ratio.eq(scaled >> row.shift)
             with m.If(free):
-                m.d.sync += out.values[i].eq(weighted(ratio, self.weights.payload[i], p.drop))
+                m.d.sync += out.values[i].eq(result)

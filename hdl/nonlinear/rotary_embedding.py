@@ -12,7 +12,9 @@ from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
+from hdl.arith.carry_save_sum import CarrySaveSum
 from hdl.arith.delay_line import delay_line
+from hdl.arith.multiply_add import multiply_add
 from hdl.arith.operator import Pipeline
 from hdl.arith.saturating_add import saturate
 from hdl.arith.table_interpolation import TableInterpolation, exact_breakpoints, look_up
@@ -248,7 +250,10 @@ class RotaryPair(Unit):
             for one, name in zip(given, ("own_position", "own_turn", "own_x", "own_y"), strict=True)
         )
         # A turn's multiples do not count: the product's upper bits fall off.
-        angle = position * turn + (1 << self.position_bits - 1)
+        angle = CarrySaveSum(m, self.position_bits + PHASE_BITS)
+        angle.add_product(turn, position)
+        angle.add(1 << self.position_bits - 1)
+        rounded = angle.result()
         # First stage: the angle, as quarters and the place in one.
         phase = Signal(PHASE_BITS, reset_less=True)
         x, y = Signal(self.element, reset_less=True), Signal(self.element, reset_less=True)
@@ -277,18 +282,23 @@ class RotaryPair(Unit):
         # Fourth stage: the products, with five stages by themselves. Their sums are rounded.
         pipeline = Pipeline(m, stages=min(self.stages, 5) - 3, cuts=2, enable=self.enable)
         x_cosine, y_sine, x_sine, y_cosine = pipeline.cut(
-            x_held * cosine, y_held * sine, x_held * sine, y_held * cosine
+            multiply_add(m, "x_cosine", x_held, cosine),
+            multiply_add(m, "y_sine", y_held, sine),
+            multiply_add(m, "x_sine", x_held, sine),
+            multiply_add(m, "y_cosine", y_held, cosine),
         )
-        half = 1 << CIRCLE_FRACTION - 1
-        totals = (
-            (x_cosine - y_sine + half) >> CIRCLE_FRACTION,
-            (x_sine + y_cosine + half) >> CIRCLE_FRACTION,
-        )
-        clamped = pipeline.cut(*(saturate(total, self.element)[0] for total in totals))
+        totals = [CarrySaveSum(m, len(x_cosine) + 2) for _ in "xy"]
+        for total, first in zip(totals, (x_cosine, x_sine), strict=True):
+            total.add(1 << CIRCLE_FRACTION - 1)
+            total.add(first)
+        totals[0].subtract(y_sine)
+        totals[1].add(y_cosine)
+        rotated = (total.result().as_signed() >> CIRCLE_FRACTION for total in totals)
+        clamped = pipeline.cut(*(saturate(total, self.element)[0] for total in rotated))
         m.d.comb += [self.x_rotated.eq(clamped[0]), self.y_rotated.eq(clamped[1])]
         with m.If(self.enable):
             m.d.sync += [
-                phase.eq(angle[self.position_bits :]),
+                phase.eq(rounded[self.position_bits :]),
                 x.eq(own_x),
                 y.eq(own_y),
                 x_straight.eq(Mux(quarters[1], -turned[0], turned[0])),

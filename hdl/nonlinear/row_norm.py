@@ -7,9 +7,10 @@ import mpmath
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data
 
-from hdl.arith.adder_tree import tree_sum
+from hdl.arith.carry_save_sum import CarrySaveSum, column_sum
 from hdl.arith.delay_line import delay_line
 from hdl.arith.fixed_point import FixedPoint
+from hdl.arith.multiply_add import multiply_add
 from hdl.arith.reciprocal import normalised
 from hdl.arith.saturating_add import saturate
 from hdl.arith.table_interpolation import TableInterpolation, exact_breakpoints
@@ -145,12 +146,16 @@ def row_sum(
     total : Signal
         The sum, in the cycle after the strobe.
     """
-    slice_sum = tree_sum(addends)
+    slice_sum = column_sum(m, addends)
     addend = Signal(slice_sum.shape(), name=f"{total.name}_addend", reset_less=True)
     m.d.sync += addend.eq(slice_sum)
     # A row's first slice starts anew instead of from the row before.
+    grown = CarrySaveSum(m, len(total))
+    grown.add(Mux(begins, start, total))
+    grown.add(addend)
+    result = grown.result()
     with m.If(strobe):
-        m.d.sync += total.eq(Mux(begins, start, total) + addend)
+        m.d.sync += total.eq(result)
 
 
 def reciprocal_root(m: Module, total: Value, breakpoints: tuple[int, ...]) -> tuple[Value, Value]:
@@ -169,10 +174,18 @@ def reciprocal_root(m: Module, total: Value, breakpoints: tuple[int, ...]) -> tu
     return root.result, delay_line(m, exponent[1:], ROOT_STAGES, name="shift")[-1]
 
 
-def weighted(ratio: Value, weight: Any, drop: int, bias: Any = None) -> Value:
+def squared(m: Module, name: str, value: Value) -> Value:
+    """Return an element's square."""
+    return multiply_add(m, name, value, value)[:SQUARE_BITS]
+
+
+def weighted(
+    m: Module, name: str, ratio: Value, weight: Value, drop: int, bias: Value | None = None
+) -> Value:
     """Return an element times its weight, plus a bias in the output's steps, clamped."""
     # What floor took away counts as half: one constant bit instead of a rounding adder.
     halves = Cat(Const(1, 1), ratio).as_signed()
-    product = (halves * weight + (1 << drop - 1)) >> drop
-    clamped, _saturated = saturate(product if bias is None else product + bias, OUTPUT.shape)
+    addend = None if bias is None else bias.shift_left(drop)
+    product = multiply_add(m, name, halves, weight, addend, constant=1 << drop - 1)
+    clamped, _saturated = saturate(product >> drop, OUTPUT.shape)
     return clamped

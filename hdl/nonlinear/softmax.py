@@ -12,9 +12,10 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value, signed, 
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
-from hdl.arith.adder_tree import tree_sum
+from hdl.arith.carry_save_sum import CarrySaveSum, column_sum
 from hdl.arith.delay_line import delay_line
 from hdl.arith.fixed_point import FixedPoint
+from hdl.arith.multiply_add import multiply_add
 from hdl.arith.reciprocal import MANTISSA_BITS, Reciprocal
 from hdl.memory.row_buffer import RowBuffer
 from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, require
@@ -44,6 +45,9 @@ TURNAROUND = 8
 
 MAXIMUM = signed(7)
 """A rounded-up maximum: -32 to 32."""
+
+SHIFT_BITS = 7
+"""Bits of how far a slice's factor is shifted: by 64 binades of maxima, and 13 of the sum."""
 
 
 @parameter_object
@@ -98,11 +102,8 @@ class SoftmaxParameters(Parameters):
 
     @property
     def row_layout(self) -> data.StructLayout:
-        """What depends on a whole row."""
-        exponent = range(self.sum_width)
-        return data.StructLayout(
-            {"maximum": MAXIMUM, "mantissa": MANTISSA_BITS, "exponent": exponent}
-        )
+        """What depends on a whole row: the sum's reciprocal, relative to the row's maximum."""
+        return data.StructLayout({"mantissa": MANTISSA_BITS, "shift": SHIFT_BITS})
 
     @property
     def result_layout(self) -> data.StructLayout:
@@ -125,12 +126,15 @@ def largest(values: list[Value]) -> Value:
     return values[0]
 
 
-def power(score: Value, maximum: Value) -> Value:
+def power(m: Module, score: Value, maximum: Value) -> Value:
     """Return 2**(score - maximum) with 15 fraction bits, floor; at most 1 by its meaning."""
     quarter, offset = score[8:10], score[:8]
     start = Array(Const(value, POWER_FRACTION) for value in STARTS)[quarter]
     slope = Array(Const(value, 6) for value in SLOPES)[quarter]
-    mantissa = Cat((start + slope * offset)[:POWER_FRACTION], Const(1, 1))
+    rise = CarrySaveSum(m, POWER_FRACTION)
+    rise.add_product(offset, slope)
+    rise.add(start)
+    mantissa = Cat(rise.result(), Const(1, 1))
     # The difference is not negative, so its low bits are all there is.
     distance = (maximum - score[SCORE.fraction_bits :].as_signed())[: MAXIMUM.width]
     return Mux(distance[4:].any(), 0, mantissa >> distance[:4])
@@ -228,7 +232,7 @@ class Softmax(Unit):
         growth = Signal(MAXIMUM.width, reset_less=True)
         first, last, written = Signal(reset_less=True), Signal(reset_less=True), Signal()
         for i in lanes:
-            m.d.sync += powers[i].eq(Mux(scores.keep[i], power(scores.values[i], maximum), 0))
+            m.d.sync += powers[i].eq(Mux(scores.keep[i], power(m, scores.values[i], maximum), 0))
         m.d.sync += [
             growth.eq(maximum - running),
             first.eq(begins),
@@ -262,9 +266,7 @@ class Softmax(Unit):
         m.d.comb += buffer.enable.eq(move)
 
         # Slices were written relative to the maximum of their time: the row's own corrects them.
-        growth = (buffer.result.maximum - buffer.tag)[: MAXIMUM.width]
-        # The sum is at least 1/2: its highest one is at 2**-1 or above.
-        shift = growth + buffer.result.exponent - (POWER_FRACTION - 1)
+        shift = (buffer.result.shift - buffer.tag)[:SHIFT_BITS]
         wide = Cat(Const(0, FACTOR_FRACTION + 2 - MANTISSA_BITS), buffer.result.mantissa)
         # A shift by 32 or more leaves nothing; the shifter need not know it.
         shifted = Mux(shift[5:].any(), 0, wide >> shift[:5])
@@ -272,6 +274,10 @@ class Softmax(Unit):
         scaled, scaled_last = Signal(), Signal(reset_less=True)
         out = self.probabilities.payload
         drop = POWER_FRACTION + FACTOR_FRACTION - PROBABILITY.fraction_bits
+        products = [
+            multiply_add(m, f"scale_{i}", buffer.data[i], factor, constant=1 << drop - 1)
+            for i in range(p.lanes)
+        ]
         with m.If(move):
             m.d.sync += [
                 # Rounded to nearest: the lowest bit counts as half.
@@ -281,9 +287,7 @@ class Softmax(Unit):
                 self.probabilities.valid.eq(scaled),
                 out.last.eq(scaled_last),
             ]
-            for i in range(p.lanes):
-                product = buffer.data[i] * factor + (1 << drop - 1)
-                m.d.sync += out.values[i].eq(product >> drop)
+            m.d.sync += [out.values[i].eq(products[i] >> drop) for i in range(p.lanes)]
 
 
 class Denominator(Unit):
@@ -337,7 +341,7 @@ class Denominator(Unit):
         m = Module()
         p = self.parameters
         # First stage: the sum of one slice.
-        slice_sum = tree_sum([self.powers[i] for i in range(p.lanes)])
+        slice_sum = column_sum(m, [self.powers[i] for i in range(p.lanes)])
         addend = Signal(slice_sum.shape(), reset_less=True)
         growth = Signal.like(self.growth, reset_less=True)
         first, last, strobe = Signal(reset_less=True), Signal(reset_less=True), Signal()
@@ -358,10 +362,13 @@ class Denominator(Unit):
         m.d.comb += [
             reciprocal.a.eq(total),
             self.row.mantissa.eq(reciprocal.mantissa),
-            self.row.exponent.eq(reciprocal.exponent),
         ]
         # Addend, sum, and the reciprocal's three.
         maximum = delay_line(m, self.maximum, 5, name="maximum")[-1]
         valid = delay_line(m, self.strobe & self.last, 5, name="ended", reset=True)[-1]
-        m.d.comb += [self.row.maximum.eq(maximum), self.valid.eq(valid)]
+        m.d.comb += [
+            # The sum is at least 1/2: its highest one is at 2**-1 or above.
+            self.row.shift.eq(maximum + reciprocal.exponent - (POWER_FRACTION - 1)),
+            self.valid.eq(valid),
+        ]
         return m
