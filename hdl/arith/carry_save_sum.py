@@ -58,12 +58,28 @@ class CarrySaveSum:
 
     def pair(self) -> tuple[Value, Value]:
         """Return two numbers of `width` bits that add up to the sum modulo ``2**width``."""
+        columns = self._filled()
+        columns.put_constant()
+        return columns.reduced(self._m)
+
+    def open_pair(self) -> tuple[Value, Value, int]:
+        """Return two unsigned numbers and a constant that add up to the sum itself.
+
+        They may be added to others before the constants of all, which stand for signs, are. There
+        are as many bits as all rows together may need, if `width` has them.
+        """
+        columns = self._filled()
+        columns.trim()
+        return *columns.reduced(self._m), columns.constant
+
+    def _filled(self) -> "_Columns":
+        """Return the columns of all that is added but the constant."""
         columns = _Columns(self._width, self._constant)
         for a, b in self._products:
             columns.put_product(self._m, a, b)
         for value, subtracted in self._values:
             columns.put_value(value, subtracted=subtracted)
-        return columns.reduced(self._m)
+        return columns
 
     def result(self) -> Value:
         """Return the sum modulo ``2**width``, unsigned."""
@@ -101,7 +117,7 @@ class _Columns:
 
     def __init__(self, width: int, constant: int) -> None:
         self._columns: list[list[Value]] = [[] for _ in range(width)]
-        self._constant = constant
+        self.constant = constant
 
     def _put(self, position: int, bits: Iterable[Value]) -> None:
         """Put bits into the columns from a position up; those beyond the top do not count."""
@@ -116,7 +132,7 @@ class _Columns:
             weights[-1] = -weights[-1]
         negative = [(weight < 0) != subtracted for weight in weights]
         self._put(0, [~bit if n else bit for bit, n in zip(value, negative, strict=True)])
-        self._constant -= sum(abs(w) for w, n in zip(weights, negative, strict=True) if n)
+        self.constant -= sum(abs(w) for w, n in zip(weights, negative, strict=True) if n)
 
     def put_product(self, m: Module, a: Value, b: Value) -> None:
         """Put the rows of a product, one for every two bits of the multiplier `b`.
@@ -148,11 +164,22 @@ class _Columns:
             body, sign = (row[:-1], row[-1]) if signs[0] else (row, negative)
             if either or signs[0]:
                 self._put(position, [*body, ~sign])
-                self._constant -= 1 << position + len(body)
+                self.constant -= 1 << position + len(body)
             else:
                 self._put(position, row)
             if either:
                 self._put(position, [negative])
+
+    def put_constant(self) -> None:
+        """Put the constant, modulo the columns' width."""
+        for index, column in enumerate(self._columns):
+            if self.constant >> index & 1:
+                column.append(Const(1, 1))
+
+    def trim(self) -> None:
+        """Drop the columns that stay empty even if all bits are ones."""
+        largest = sum(len(column) << index for index, column in enumerate(self._columns))
+        del self._columns[largest.bit_length() :]
 
     def reduced(self, m: Module) -> tuple[Value, Value]:
         """Return two numbers with the same sum modulo the columns' width.
@@ -160,9 +187,6 @@ class _Columns:
         As few adders as possible a level (Dadda, "Some schemes for parallel multipliers", 1965).
         """
         columns = self._columns
-        for index, column in enumerate(columns):
-            if self._constant >> index & 1:
-                column.append(Const(1, 1))
         # Dadda's heights, from the end backwards: two thirds of each level survive the next.
         heights = [2]
         while heights[-1] < max(map(len, columns)):

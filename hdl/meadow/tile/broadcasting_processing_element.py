@@ -7,6 +7,7 @@ from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.delay_line import delay_line
+from hdl.arith.multiply_add import multiply_add
 from hdl.meadow.tile.element_parameters import OPERAND, ElementParameters
 from hdl.meadow.tile.operand_feed import OperandFeed
 from hdl.meadow.tile.result_exit import ResultExit
@@ -100,8 +101,10 @@ class BroadcastingProcessingElement(Unit):
             product = Signal(shape, name=f"product_{i}", reset_less=True)
             total = Signal(p.sum_shape, name=f"sum_{i}", reset_less=True)
             m.d.comb += sums.groups.payload["items"][i].eq(total)
+            # Digits of the operand that all multipliers share are formed once.
+            multiplied = multiply_add(m, f"multiply_{i}", feed.weight[i], feed.operand)
             with m.If(move):
-                m.d.sync += product.eq(feed.operand * feed.weight[i])
+                m.d.sync += product.eq(multiplied)
                 # The first product of a pass replaces the sum of the pass before.
                 with m.If(step):
                     m.d.sync += total.eq(Mux(first, 0, total) + product)

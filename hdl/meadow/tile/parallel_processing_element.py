@@ -2,26 +2,25 @@
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
-from hdl.arith.adder_tree import AdderTree
 from hdl.arith.delay_line import delay_line
+from hdl.arith.dot_product import DotProduct
 from hdl.meadow.tile.element_parameters import OPERAND, ElementParameters
 from hdl.meadow.tile.operand_feed import OperandFeed
 from hdl.meadow.tile.result_exit import ResultExit
 from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
 
-TREE_STAGES = 2
-PRODUCT = signed(2 * OPERAND.width)
+PRODUCT_STAGES = 3
 
 
 class ParallelProcessingElement(Unit):
     """Dot products of a row of inputs with one output's weights after the other.
 
-    All multipliers work on one output: their products are summed by an adder tree, and the sums of
+    All multipliers work on one output: one tree of adders sums their products, and the sums of
     a row's words in an accumulator. In GEMM mode rows come out of the input register file, each of
     K elements in ``ceil(K / multipliers)`` words, and a block of weights is passed over once a row;
     in pipelined mode the row is the one word in the pipeline register, such as a query, and a pass
@@ -79,8 +78,8 @@ class ParallelProcessingElement(Unit):
         for name in ("inputs", "weights", "pipeline"):
             connect_streams(m, getattr(self, name), getattr(feed, name))
         connect_streams(m, exit_stage.results, self.results)
-        m.submodules.tree = tree = AdderTree(
-            count=p.multipliers, width=PRODUCT.width, stages=TREE_STAGES, enable=True
+        m.submodules.product = product = DotProduct(
+            count=p.multipliers, a=OPERAND, b=OPERAND, stages=PRODUCT_STAGES, enable=True
         )
         # All stages move together, unless a finished sum waits.
         move, total = Signal(), Signal(p.sum_shape, reset_less=True)
@@ -90,23 +89,20 @@ class ParallelProcessingElement(Unit):
             exit_stage.settings.eq(self.settings),
             move.eq(~sums.valid | sums.ready),
             feed.move.eq(move),
-            tree.enable.eq(move),
+            product.enable.eq(move),
             sums.payload.value.eq(total),
         ]
         operand: Any = feed.operand
         for i in range(p.multipliers):
-            product = Signal(PRODUCT, name=f"product_{i}", reset_less=True)
-            with m.If(move):
-                m.d.sync += product.eq(operand[i] * feed.weight[i])
-            m.d.comb += tree.a[i].eq(product)
+            m.d.comb += [product.a[i].eq(operand[i]), product.b[i].eq(feed.weight[i])]
 
-        # Flags travel beside the products and the tree.
+        # Flags travel beside the dot product.
         flags = Cat(feed.step, feed.first, feed.complete, feed.last)
         step, first, complete, last = delay_line(
-            m, flags, 1 + TREE_STAGES, name="flags", enable=move, reset=True
+            m, flags, PRODUCT_STAGES, name="flags", enable=move, reset=True
         )[-1]
         with m.If(move):
             m.d.sync += [sums.valid.eq(step & complete), sums.payload.last.eq(last)]
             with m.If(step):
-                m.d.sync += total.eq(Mux(first, 0, total) + tree.result)
+                m.d.sync += total.eq(Mux(first, 0, total) + product.result)
         return m
