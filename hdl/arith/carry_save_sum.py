@@ -1,6 +1,6 @@
 """Sums of integers and of products: columns of bits, a tree of full adders, one carry chain."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from amaranth.hdl import Cat, Const, Module, Signal, Value, ValueLike
 
@@ -102,7 +102,7 @@ def product(m: Module, a: Value, b: Value) -> Value:
     return total.result()
 
 
-def column_sum(m: Module, values: list[ValueLike]) -> Value:
+def column_sum(m: Module, values: Sequence[ValueLike]) -> Value:
     """Return the exact sum of values of one shape, with as many bits as it needs."""
     shape = Value.cast(values[0]).shape()
     width = shape.width + (len(values) - 1).bit_length()

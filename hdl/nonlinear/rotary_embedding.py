@@ -8,7 +8,7 @@ from functools import cache
 from typing import Annotated, Any
 
 import mpmath
-from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
@@ -277,25 +277,7 @@ class RotaryPair(Unit):
             )
             m.d.comb += [table.enable.eq(self.enable), table.a.eq(phase[:PLACE_BITS])]
             circle.append(table.result)
-        cosine, sine = circle
-
-        # Fourth stage: the products, with five stages by themselves. Their sums are rounded.
-        pipeline = Pipeline(m, stages=min(self.stages, 5) - 3, cuts=2, enable=self.enable)
-        x_cosine, y_sine, x_sine, y_cosine = pipeline.cut(
-            multiply_add(m, "x_cosine", x_held, cosine),
-            multiply_add(m, "y_sine", y_held, sine),
-            multiply_add(m, "x_sine", x_held, sine),
-            multiply_add(m, "y_cosine", y_held, cosine),
-        )
-        totals = [CarrySaveSum(m, len(x_cosine) + 2) for _ in "xy"]
-        for total, first in zip(totals, (x_cosine, x_sine), strict=True):
-            total.add(1 << CIRCLE_FRACTION - 1)
-            total.add(first)
-        totals[0].subtract(y_sine)
-        totals[1].add(y_cosine)
-        rotated = (total.result().as_signed() >> CIRCLE_FRACTION for total in totals)
-        clamped = pipeline.cut(*(saturate(total, self.element)[0] for total in rotated))
-        m.d.comb += [self.x_rotated.eq(clamped[0]), self.y_rotated.eq(clamped[1])]
+        self._turn_rest(m, (x_held, y_held), *circle)
         with m.If(self.enable):
             m.d.sync += [
                 phase.eq(rounded[self.position_bits :]),
@@ -307,3 +289,23 @@ class RotaryPair(Unit):
                 y_held.eq(y_straight),
             ]
         return m
+
+    def _turn_rest(self, m: Module, held: tuple[Value, Value], cosine: Value, sine: Value) -> None:
+        """Multiply, add, round, clamp: the fourth stage; with five, products by themselves."""
+        pipeline = Pipeline(m, stages=min(self.stages, 5) - 3, cuts=2, enable=self.enable)
+        x, y = held
+        x_cosine, y_sine, x_sine, y_cosine = pipeline.cut(
+            multiply_add(m, "x_cosine", x, cosine),
+            multiply_add(m, "y_sine", y, sine),
+            multiply_add(m, "x_sine", x, sine),
+            multiply_add(m, "y_cosine", y, cosine),
+        )
+        totals = [CarrySaveSum(m, len(x_cosine) + 2) for _ in "xy"]
+        for total, first in zip(totals, (x_cosine, x_sine), strict=True):
+            total.add(1 << CIRCLE_FRACTION - 1)
+            total.add(first)
+        totals[0].subtract(y_sine)
+        totals[1].add(y_cosine)
+        rotated = (total.result().as_signed() >> CIRCLE_FRACTION for total in totals)
+        clamped = pipeline.cut(*(saturate(total, self.element)[0] for total in rotated))
+        m.d.comb += [self.x_rotated.eq(clamped[0]), self.y_rotated.eq(clamped[1])]
