@@ -10,7 +10,7 @@ from hdl.arith.operator import Operator, Pipeline
 from hdl.parameters import require_range
 from hdl.target import Target, current_target
 
-GROUP = 8
+GROUP = 4
 """Products whose rows are reduced to two numbers before the first cut."""
 
 
@@ -19,7 +19,7 @@ class DotProduct(Operator):
 
     **Latency** `stages` cycles. **Throughput** one sum a cycle. **Numerics** exact: the result has
     the bits of a product and those that the count adds, so it cannot overflow. No product is formed
-    by itself: the rows of eight are reduced to two numbers, those of all groups to two again, and
+    by itself: the rows of four are reduced to two numbers, those of all groups to two again, and
     these are added. For an FPGA it is products and a tree of sums.
 
     Parameters

@@ -7,6 +7,7 @@ from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.delay_line import delay_line
+from hdl.arith.multiply_add import multiply_add
 from hdl.arith.rounding import Rounding, rounded_right
 from hdl.arith.saturating_add import saturate
 from hdl.meadow.attention_parameters import RESULT
@@ -98,6 +99,7 @@ class Combiner(Unit):
             beside = Mux(kept | activates, result, total)
             beside = delay_line(m, beside, waits, name=f"beside_{i}", enable=move)[-1]
             factor = beside[: RESULT.width].as_signed() if p.gated else self.scale
+            multiplied = multiply_add(m, f"multiply_{i}", Value.cast(activated), factor)
             # One multiplier's register serves all three: two of them pass it as they are.
             product = Signal(PRODUCT, name=f"product_{i}", reset_less=True)
             narrow, _saturated = saturate(
@@ -105,7 +107,7 @@ class Combiner(Unit):
             )
             with m.If(move):
                 m.d.sync += [
-                    product.eq(Mux(activates, activated * factor, beside)),
+                    product.eq(Mux(activates, multiplied, beside)),
                     self.combined.payload[i].eq(Mux(activates, narrow, product)),
                 ]
         return m
