@@ -159,15 +159,15 @@ class _Columns:
                 for index in range(len(row))
             )
             # An unsigned multiplier's top digit is never negative.
-            either = signs[1] or position + 1 < len(b)
-            m.d.comb += row.eq(magnitude ^ negative.replicate(len(row)) if either else magnitude)
+            inverts = signs[1] or position + 1 < len(b)
+            m.d.comb += row.eq(magnitude ^ negative.replicate(len(row)) if inverts else magnitude)
             body, sign = (row[:-1], row[-1]) if signs[0] else (row, negative)
-            if either or signs[0]:
+            if inverts or signs[0]:
                 self._put(position, [*body, ~sign])
                 self.constant -= 1 << position + len(body)
             else:
                 self._put(position, row)
-            if either:
+            if inverts:
                 self._put(position, [negative])
 
     def put_constant(self) -> None:
