@@ -173,7 +173,7 @@ def build(
         tool = str(programs[0].path)
     texts = [file.read_text() for file in verilog]
     design = _digest(
-        simulator, tool, version("cocotb"), flags, MAKE_VARIABLES, waves, top, ports, texts
+        simulator, tool, version("cocotb"), flags, MAKE_VARIABLES, APART, waves, top, ports, texts
     )
     warnings = LINT_FLAGS if lint else ("-Wno-fatal",)
     if simulator == "verilator":

@@ -27,7 +27,7 @@ class CarrySaveSum:
     def __init__(self, m: Module, width: int) -> None:
         self._m = m
         self._width = width
-        self._constant = 0
+        self._constants: list[int] = []
         self._products: list[tuple[Value, Value]] = []
         # Values, and whether they are subtracted.
         self._values: list[tuple[Value, bool]] = []
@@ -35,7 +35,7 @@ class CarrySaveSum:
     def add(self, value: ValueLike) -> None:
         """Add a value of any shape, or a constant."""
         if isinstance(value, int):
-            self._constant += value
+            self._constants.append(value)
         else:
             self._values.append((self._named(value), False))
 
@@ -70,11 +70,11 @@ class CarrySaveSum:
         """
         columns = self._filled()
         columns.trim()
-        return *columns.reduced(self._m), columns.constant
+        return *columns.reduced(self._m), sum(columns.constants)
 
     def _filled(self) -> "_Columns":
         """Return the columns of all that is added but the constant."""
-        columns = _Columns(self._width, self._constant)
+        columns = _Columns(self._width, self._constants)
         for a, b in self._products:
             columns.put_product(self._m, a, b)
         for value, subtracted in self._values:
@@ -85,7 +85,7 @@ class CarrySaveSum:
         """Return the sum modulo ``2**width``, unsigned."""
         if current_target() is not Target.FPGA:
             return prefix_sum(self._m, *self.pair())[: self._width]
-        total = Value.cast(self._constant)
+        total = Value.cast(sum(self._constants))
         for a, b in self._products:
             total = total + a * b
         for value, subtracted in self._values:
@@ -113,11 +113,11 @@ def column_sum(m: Module, values: Sequence[ValueLike]) -> Value:
 
 
 class _Columns:
-    """Bits of the same weight, column by column, and one constant for all of them."""
+    """Bits of the same weight, column by column, and constants for all of them together."""
 
-    def __init__(self, width: int, constant: int) -> None:
+    def __init__(self, width: int, constants: Iterable[int]) -> None:
         self._columns: list[list[Value]] = [[] for _ in range(width)]
-        self.constant = constant
+        self.constants = [*constants]
 
     def _put(self, position: int, bits: Iterable[Value]) -> None:
         """Put bits into the columns from a position up; those beyond the top do not count."""
@@ -132,7 +132,7 @@ class _Columns:
             weights[-1] = -weights[-1]
         negative = [(weight < 0) != subtracted for weight in weights]
         self._put(0, [~bit if n else bit for bit, n in zip(value, negative, strict=True)])
-        self.constant -= sum(abs(w) for w, n in zip(weights, negative, strict=True) if n)
+        self.constants += [-abs(w) for w, n in zip(weights, negative, strict=True) if n]
 
     def put_product(self, m: Module, a: Value, b: Value) -> None:
         """Put the rows of a product, one for every two bits of the multiplier `b`.
@@ -164,16 +164,17 @@ class _Columns:
             body, sign = (row[:-1], row[-1]) if signs[0] else (row, negative)
             if inverts or signs[0]:
                 self._put(position, [*body, ~sign])
-                self.constant -= 1 << position + len(body)
+                self.constants.append(-1 << position + len(body))
             else:
                 self._put(position, row)
             if inverts:
                 self._put(position, [negative])
 
     def put_constant(self) -> None:
-        """Put the constant, modulo the columns' width."""
+        """Put the constants as one number, modulo the columns' width."""
+        constant = sum(self.constants)
         for index, column in enumerate(self._columns):
-            if self.constant >> index & 1:
+            if constant >> index & 1:
                 column.append(Const(1, 1))
 
     def trim(self) -> None:

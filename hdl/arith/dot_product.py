@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 from hdl.arith.adder_tree import tree_sum
 from hdl.arith.carry_save_sum import CarrySaveSum
 from hdl.arith.operator import Operator, Pipeline
+from hdl.arith.prefix_sum import prefix_sum
 from hdl.parameters import require_range
 from hdl.target import Target, current_target
 
@@ -90,7 +91,5 @@ class DotProduct(Operator):
             total.add(constant)
         for half in pipeline.cut(*halves):
             total.add(half)
-        last = CarrySaveSum(m, width)
-        for half in pipeline.cut(*total.pair()):
-            last.add(half)
-        return last.result()
+        one, two = pipeline.cut(*total.pair())
+        return prefix_sum(m, one, two)[:width]

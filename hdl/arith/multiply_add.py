@@ -24,7 +24,8 @@ class MultiplyAdd(Operator):
     constant : int
         A constant to add, as half a unit of a rounded result.
     width : int
-        Bits of the result, 1 to 128; as many as the product has and one more, if absent.
+        Bits of the result, 1 to 128; if absent, as many as the wider of product and `c` has, and
+        one more if anything is added.
     stages : int
         Pipeline stages behind the sum.
     enable : bool
@@ -56,9 +57,11 @@ class MultiplyAdd(Operator):
     ) -> None:
         require_range("bits of a", a.width, 1, 64)
         require_range("bits of b", b.width, 1, 64)
-        width = a.width + b.width + 1 if width is None else width
-        require_range("width", width, 1, 128)
         operands = {"a": a, "b": b} | ({} if c is None else {"c": c})
+        if width is None:
+            width = max(a.width + b.width, 0 if c is None else c.width)
+            width += c is not None or constant != 0
+        require_range("width", width, 1, 128)
         self.constant = constant
         shape = signed if any(shape.signed for shape in operands.values()) else unsigned
         members = {name: In(shape) for name, shape in operands.items()}
@@ -82,10 +85,8 @@ def multiply_add(
     m: Module, name: str, a: Value, b: Value, c: Value | None = None, *, constant: int = 0
 ) -> Value:
     """Return ``a * b + c + constant``, exact, of a submodule without registers."""
-    added = 0 if c is None else len(c)
-    width = max(len(a) + len(b), added) + (constant != 0 or c is not None)
     m.submodules[name] = unit = MultiplyAdd(
-        a=a.shape(), b=b.shape(), c=None if c is None else c.shape(), constant=constant, width=width
+        a=a.shape(), b=b.shape(), c=None if c is None else c.shape(), constant=constant
     )
     m.d.comb += [unit.a.eq(a), unit.b.eq(b)]
     if c is not None:
