@@ -106,20 +106,20 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def _units(entries: Sequence[Any], measured: dict[str, Any]) -> str:
     """Return the tables of units: of the common floor, and of each paper."""
     titles = {paper.name: paper.title for paper in read_papers()}
+    spoken = comparison.kept()["systems"]
     tables = []
     for floor, units in groupby(entries, key=lambda entry: entry.paper):
         title = (
             f"[{titles[floor]}](docs/{floor}/README.md)" if floor in titles else "For all papers"
         )
-        tables.append(f"**{title}**\n\n{_units_of(units, measured)}")
+        tables.append(f"**{title}**\n\n{_units_of(units, measured, spoken)}")
     return "\n\n".join(tables)
 
 
-def _units_of(entries: Iterable[Any], measured: dict[str, Any]) -> str:
-    """Return the table of some units."""
+def _units_of(entries: Iterable[Any], measured: dict[str, Any], spoken: dict[str, Any]) -> str:
+    """Return the table of some units; systems that are too large as they are, as they speak."""
     rows = []
     for entry in entries:
-        words = ["not measured", "", ""]
         if entry.top in measured:
             figures = measured[entry.top]
             small, fast = figures["points"][0], figures["points"][-1]
@@ -128,6 +128,16 @@ def _units_of(entries: Iterable[Any], measured: dict[str, Any]) -> str:
                 f"{small['fmax_mhz']:,.0f} to {fast['fmax_mhz']:,.0f}",
                 f"{figures['memory_bits']:,}",
             ]
+        elif entry.top in spoken:
+            figures = spoken[entry.top]["figures"]
+            words = [
+                f"{figures['area_um2']:,.0f} to {figures['fastest_um2']:,.0f}, "
+                "[as it speaks](docs/comparison.md)",
+                f"{figures['clock_mhz']:,.0f} to {figures['fastest_mhz']:,.0f}",
+                f"{figures['memory_bits']:,}",
+            ]
+        else:
+            words = ["not measured", "", ""]
         name = f"[`{entry.top}`]({entry.files['docs']})"
         rows.append([name, entry.summary, entry.latency, entry.throughput, *words])
     columns = ["unit", "what it does", "latency", "throughput", "um2", "MHz", "memory bits"]
