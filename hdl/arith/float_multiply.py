@@ -5,14 +5,16 @@ from dataclasses import dataclass, replace
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib.wiring import In, Out
 
-from hdl.arith.carry_save_sum import product
+from hdl.arith.carry_save_sum import CarrySaveSum
 from hdl.arith.float_cut import NEVER, cut, product_special
 from hdl.arith.float_format import BINARY16, FloatFormat
 from hdl.arith.float_shift import shift_right
 from hdl.arith.float_unpack import Operand, pack, require_ieee, unpack
 from hdl.arith.leading_zeros import leading_zeros
 from hdl.arith.operator import Operator
+from hdl.arith.prefix_sum import prefix_sum
 from hdl.parameters import require_choice, require_range
+from hdl.target import Target, current_target
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,8 @@ class FloatMultiply(Operator):
     exact : bool
         Whether there is an output `product`.
     stages : int
-        Pipeline stages. One is the result; a second stands behind the integer product.
+        Pipeline stages. One is the result; a second stands behind the integer product, a third
+        before its carry chain, unless there is an output `product` or the target is an FPGA.
     enable : bool
         Whether the registers move only while the input `enable` is 1.
 
@@ -94,23 +97,30 @@ class FloatMultiply(Operator):
         self.exact = exact
         layout = number_format.layout
         members = {"a": In(layout), "b": In(self.longer_format.layout), "result": Out(layout)}
+        self._product_bits = 2 * number_format.significand_bits + extra_bits
         if exact:
-            members["product"] = Out(2 * number_format.significand_bits + extra_bits)
+            members["product"] = Out(self._product_bits)
         super().__init__(members, stages=stages, enable=enable)
 
     def elaborate(self, platform: object) -> Module:
         """Multiply, shift, round."""
         m = Module()
-        pipeline = self.pipeline(m, cuts=2)
+        fpga = current_target() is Target.FPGA
+        before_carries = self.stages >= 3 and not self.exact and not fpga
+        # Two cuts are always there, behind the product and at the result; another is asked for.
+        pipeline = self.pipeline(m, cuts=2 + before_carries)
         a = unpack(m, self.number_format, self.a, saturate=self.saturate)
         b = unpack(m, self.longer_format, self.b, saturate=self.saturate)
         bits = self.number_format.significand_bits
         range_bits = self.number_format.exponent_bits + 2
-        unplaced, special = cut(
-            pipeline,
-            self._multiply(m, a, b),
-            NEVER if self.saturate else product_special(a, b),
-        )
+        unplaced = self._multiply(m, a, b, halves=before_carries)
+        special = NEVER if self.saturate else product_special(a, b)
+        if before_carries:
+            unplaced, special = cut(pipeline, unplaced, special)
+            one, two = (unplaced.integer.word_select(i, self._product_bits) for i in range(2))
+            integer = prefix_sum(m, one, two)[: self._product_bits]
+            unplaced = replace(unplaced, integer=integer)
+        unplaced, special = cut(pipeline, unplaced, special)
 
         # A subnormal operand leaves two bits below the last place; what b has more goes there.
         integer = Cat(Const(0, 2), unplaced.integer)
@@ -144,8 +154,8 @@ class FloatMultiply(Operator):
         m.d.comb += self.result.eq(result)
         return m
 
-    def _multiply(self, m: Module, a: Operand, b: Operand) -> Unplaced:
-        """Return the integer product, and where it has to go."""
+    def _multiply(self, m: Module, a: Operand, b: Operand, *, halves: bool) -> Unplaced:
+        """Return the integer product, or two numbers whose sum it is, and where it has to go."""
         bits = self.number_format.significand_bits
         range_bits = self.number_format.exponent_bits + 2
 
@@ -165,7 +175,9 @@ class FloatMultiply(Operator):
         # The count of zeros runs beside the multiplier, and is known before the product is.
         amount = Mux(subnormal, bits - weight, bits - zeros)[: range_bits - 1]
         shown = exponent[:-1] & ~(subnormal | a.zero | b.zero).replicate(range_bits - 1)
-        integer = product(m, a.significand, b.significand)
+        total = CarrySaveSum(m, self._product_bits)
+        total.add_product(a.significand, b.significand)
+        integer = Cat(*total.pair()) if halves else total.result()
         if self.exact:
             m.d.comb += self.product.eq(integer)
         return Unplaced(a.sign ^ b.sign, shown, integer, amount)

@@ -1,6 +1,6 @@
 """Integers with a binary point as binary32."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.float_format import BINARY32
@@ -25,7 +25,8 @@ class IntegerToFloat(Operator):
     width : int
         Bits of the integer, 2 to 64.
     stages : int
-        Pipeline stages. Of two, one stands behind the normalisation.
+        Pipeline stages. Of two, one stands behind the normalisation, of three, one behind the count
+        of leading zeros.
     enable : bool
         Whether the registers move only while the input `enable` is 1.
 
@@ -53,17 +54,25 @@ class IntegerToFloat(Operator):
     def elaborate(self, platform: object) -> Module:
         """Normalise the magnitude; round it to 24 digits."""
         m = Module()
-        pipeline = self.pipeline(m, cuts=2)
-        sign = self.a[-1]
+        before_shift = self.stages >= 3
+        # Two cuts are always there, behind the shift and at the result; another is asked for.
+        pipeline = self.pipeline(m, cuts=2 + before_shift)
+        sign: Value = self.a[-1]
         magnitude, zeros = Signal(self.width), Signal(range(self.width + 1))
-        digits = Signal(max(self.width, BINARY32.significand_bits + 2))
         m.d.comb += [
             magnitude.eq(Mux(sign, -self.a, self.a)),
             zeros.eq(leading_zeros(magnitude)),
-            digits[-self.width :].eq(magnitude << zeros),
         ]
+        counted = (sign, magnitude, zeros, self.point)
+        if before_shift:
+            counted = pipeline.cut(*counted)
+        sign, shifted, count, point = counted
+        digits = Signal(max(self.width, BINARY32.significand_bits + 2))
         code = Signal(signed(POINT.width + 2))
-        m.d.comb += code.eq(BINARY32.bias + self.width - 1 - zeros - self.point)
+        m.d.comb += [
+            digits[-self.width :].eq(shifted << count),
+            code.eq(BINARY32.bias + self.width - 1 - count - point),
+        ]
         sign, digits, code = pipeline.cut(sign, digits, code.as_unsigned())
         code = code.as_signed()
 

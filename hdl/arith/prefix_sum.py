@@ -30,6 +30,13 @@ def prefix_sum(m: Module, a: Value, b: Value) -> Value:
     return _named(m, Cat(a ^ b, Const(0, 1)) ^ Cat(Const(0, 1), *generate))
 
 
+def prefix_difference(m: Module, a: Value, b: Value) -> tuple[Value, Value]:
+    """Return ``a - b`` of two unsigned values of one width, modulo it, and whether ``a >= b``."""
+    # The one that makes a complement negative is a carry into the lowest position.
+    total = prefix_sum(m, Cat(Const(1, 1), a), Cat(Const(1, 1), ~b))
+    return total[1:-1], total[-1]
+
+
 def incremented(m: Module, value: Value, increment: Value) -> Value:
     """Return the value plus one bit, modulo its width; that bit may come late."""
     value = _named(m, value)

@@ -8,7 +8,7 @@ from amaranth.hdl import Module, Value
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.carry_save_sum import CarrySaveSum, column_sum, product
-from hdl.arith.prefix_sum import incremented, prefix_sum
+from hdl.arith.prefix_sum import incremented, prefix_difference, prefix_sum
 from hdl.target import Target, writing_for
 from hdl.unit import Unit
 from testbenches.arith.bulk import run_bulk
@@ -27,6 +27,8 @@ class EveryWidth(Unit):
             | {f"product_{one}_{two}": Out(one + two) for one in widths for two in widths}
             | {f"sum_{width}": Out(width + 1) for width in widths}
             | {f"incremented_{width}": Out(width) for width in widths}
+            | {f"difference_{width}": Out(width) for width in widths}
+            | {f"fits_{width}": Out(1) for width in widths}
         )
 
     def elaborate(self, platform: object) -> Module:
@@ -40,7 +42,10 @@ class EveryWidth(Unit):
             a = self.a[:one]
             for two in range(1, WIDEST + 1):
                 m.d.comb += getattr(self, f"product_{one}_{two}").eq(product(m, a, self.b[:two]))
+            difference, fits = prefix_difference(m, a, self.b[:one])
             m.d.comb += [
+                getattr(self, f"difference_{one}").eq(difference),
+                getattr(self, f"fits_{one}").eq(fits),
                 getattr(self, f"sum_{one}").eq(prefix_sum(m, a, self.b[:one])),
                 getattr(self, f"incremented_{one}").eq(incremented(m, a, self.b[0])),
             ]
@@ -55,6 +60,8 @@ def test_every_operand_of_every_width(target: Target) -> None:
         for two, other in low.items():
             assert np.array_equal(results[f"product_{one}_{two}"], (a & mask) * (b & other))
         assert np.array_equal(results[f"sum_{one}"], (a & mask) + (b & mask))
+        assert np.array_equal(results[f"difference_{one}"], ((a & mask) - (b & mask)) & mask)
+        assert np.array_equal(results[f"fits_{one}"], (a & mask) >= (b & mask))
         assert np.array_equal(results[f"incremented_{one}"], (a + (b & 1)) & mask)
 
 
