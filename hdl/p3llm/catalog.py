@@ -79,7 +79,7 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="turns FP16 activations and queries into E4M3 codes with a scale",
         source="P3-LLM, Sections IV-D and V-B",
-        latency="14 cycles from a vector's last slice to its first codes",
+        latency="22 cycles from a vector's last slice to its first codes (smollm2)",
         throughput="lanes elements a cycle",
         unit=E4m3Quantiser,
         presets={
@@ -93,15 +93,15 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="turns FP16 keys and values into INT4 codes with a scale and a zero point",
         source="P3-LLM, Sections IV-A and V-B",
-        latency="20 cycles from a vector's last slice to its first codes",
+        latency="34 cycles from a vector's last slice to its first codes (smollm2)",
         throughput="lanes elements a cycle",
         unit=Int4Quantiser,
         presets={
             "tiny": Int4QuantiserParameters(
                 lanes=2, width=8, vectors=2, scale_stages=2, quotient_stages=1
             ),
-            "smollm2": Int4QuantiserParameters(lanes=8, width=64),
-            "paper": Int4QuantiserParameters(lanes=32, width=128, vectors=8),
+            "smollm2": Int4QuantiserParameters(lanes=8, width=64, vectors=8),
+            "paper": Int4QuantiserParameters(lanes=32, width=128, vectors=16),
         },
     ),
     Entry(
@@ -120,7 +120,7 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="puts the scales of values, over the largest, into attention probabilities",
         source="P3-LLM, Section V-B",
-        latency="14 cycles from a row's last scales to its first products",
+        latency="15 cycles from a row's last scales to its first products (smollm2)",
         throughput="lanes probabilities a cycle",
         unit=ValueScaling,
         presets={

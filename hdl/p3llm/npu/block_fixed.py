@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Const, Module, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
@@ -10,7 +10,7 @@ from hdl.arith.delay_line import delay_line
 from hdl.arith.float_to_fixed import RESULT, FloatToFixed
 from hdl.arith.integer_to_float import POINT
 from hdl.memory.row_buffer import RowBuffer, take_slices
-from hdl.p3llm.quantisers.extreme import extreme, higher
+from hdl.p3llm.quantisers.extreme import extreme, extreme_stages, higher
 from hdl.parameters import Parameters, PowerOfTwo, Range, option, parameter_object
 from hdl.unit import Unit
 
@@ -60,8 +60,9 @@ class BlockFixed(Unit):
     The largest magnitude fills 16 bits, or with `spare` 15: what is turned grows by up to the root
     of two.
 
-    **Latency** 7 cycles from a vector's last slice to its first integers. **Throughput** a slice in
-    and one out a cycle; `rows` vectors are under way. **Numerics** see `FloatToFixed`.
+    **Latency** ``extreme_stages(lanes) + 5`` cycles from a vector's last slice to its first
+    integers. **Throughput** a slice in and one out a cycle; `rows` vectors are under way.
+    **Numerics** see `FloatToFixed`.
 
     Parameters
     ----------
@@ -97,27 +98,20 @@ class BlockFixed(Unit):
         m.submodules.buffer = buffer = RowBuffer(
             data_shape=data.ArrayLayout(32, p.lanes),
             result_shape=POINT,
-            depth=p.slices + 8,
+            depth=p.slices + extreme_stages(p.lanes) + 6,
             rows=p.rows,
         )
         slices = self.vectors.payload
         take = take_slices(m, buffer, self.vectors)
-        in_slice, largest = Signal(8, reset_less=True), Signal(8, reset_less=True)
-        begins = Signal(init=1)
-        strobe = delay_line(m, take, 2, name="strobe", reset=True)
-        flags = delay_line(m, Cat(slices.last, slices.spare), 2, name="flags")
         exponents = [slices["values"][i][23:31] for i in range(p.lanes)]
-        m.d.sync += in_slice.eq(extreme(m, exponents, higher, name="exponent"))
-        # A vector's first slice starts anew instead of from the vector before.
-        with m.If(strobe[1]):
-            m.d.sync += [
-                largest.eq(Mux(begins, in_slice, higher(in_slice, largest))),
-                begins.eq(flags[1][0]),
-            ]
+        largest, complete = extreme(
+            m, exponents, higher, take=take, last=slices.last, name="largest"
+        )
+        spare = delay_line(m, slices.spare, extreme_stages(p.lanes), name="spare")[-1]
         m.d.comb += [
-            # The exponent is known a slice after the last one: the row's slices may leave.
-            buffer.results.valid.eq(strobe[2] & flags[2][0]),
-            buffer.results.payload.eq(Const(WHOLE_POINT) - flags[2][1] - largest),
+            # The largest exponent is known: the row's slices may leave.
+            buffer.results.valid.eq(complete),
+            buffer.results.payload.eq(Const(WHOLE_POINT) - spare - largest),
         ]
         self._shift(m, buffer)
         return m

@@ -10,7 +10,7 @@ from hdl.arith.delay_line import delay_line
 from hdl.arith.float_convert import FloatConvert
 from hdl.arith.float_format import BINARY16, BINARY32
 from hdl.memory.row_buffer import RowBuffer, take_slices
-from hdl.p3llm.quantisers.extreme import extreme, higher
+from hdl.p3llm.quantisers.extreme import extreme, extreme_stages, higher
 from hdl.p3llm.quantisers.group_scale import SCALE_LAYOUT, GroupScale
 from hdl.p3llm.quantisers.quantiser_parameters import (
     QuantiserParameters,
@@ -38,7 +38,7 @@ class E4m3QuantiserParameters(QuantiserParameters):
     @property
     def turnaround(self) -> int:
         """Cycles from a vector's last slice to its scale, and some for the buffer's pointers."""
-        return self.scale_stages + 6
+        return extreme_stages(self.lanes) + self.scale_stages + 4
 
 
 class E4m3Quantiser(Unit):
@@ -48,9 +48,9 @@ class E4m3Quantiser(Unit):
     divides them. One scale serves a token's activations or a query head (P3-LLM, Sections IV-D and
     V-B).
 
-    **Latency** ``scale_stages + quotient_stages + 4`` cycles from a vector's last slice to its
-    first codes. **Throughput** one slice in and one out a cycle, also from vector to vector; but
-    while `vectors` complete vectors are under way the next waits.
+    **Latency** ``extreme_stages(lanes) + scale_stages + quotient_stages + 2`` cycles from a
+    vector's last slice to its first codes. **Throughput** one slice in and one out a cycle, also
+    from vector to vector; but while `vectors` complete vectors are under way the next waits.
 
     **Numerics** codes and scale are those of float32 arithmetic, bit for bit: the scale is a
     float32 quotient, at least 1e-6; an element over it is rounded to float32, then to E4M3, both to
@@ -103,23 +103,15 @@ class E4m3Quantiser(Unit):
         p = self.parameters
         vectors = self.vectors.payload
         take = take_slices(m, buffer, self.vectors)
-        in_slice, largest = Signal(15, reset_less=True), Signal(15, reset_less=True)
-        begins = Signal(init=1)
-        strobe = delay_line(m, take, 1, name="strobe", reset=True)[-1]
-        last = delay_line(m, vectors.last, 1, name="last")[-1]
         # Codes of magnitudes have the order of the magnitudes: no float is compared.
         magnitudes = [finite_magnitude(vectors.values[i]) for i in range(p.lanes)]
-        m.d.sync += in_slice.eq(extreme(m, magnitudes, higher, name="magnitude"))
-        # A vector's first slice starts anew instead of from the vector before.
-        with m.If(strobe):
-            m.d.sync += [
-                largest.eq(Mux(begins, in_slice, higher(in_slice, largest))),
-                begins.eq(last),
-            ]
+        largest, complete = extreme(
+            m, magnitudes, higher, take=take, last=vectors.last, name="largest"
+        )
         m.submodules.widen = widen = FloatConvert(source=BINARY16, target=BINARY32)
         m.submodules.scale = scale = GroupScale(divisor=448, stages=p.scale_stages)
         # The scale is ready so many cycles behind the last slice: the buffer lets the vector go.
-        ended = delay_line(m, strobe & last, 1 + p.scale_stages, name="ended", reset=True)[-1]
+        ended = delay_line(m, complete, p.scale_stages, name="ended", reset=True)[-1]
         m.d.comb += [
             widen.a.eq(largest),
             scale.a.eq(widen.result),

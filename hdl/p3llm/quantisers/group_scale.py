@@ -8,6 +8,7 @@ from hdl.arith.divider import restoring_step
 from hdl.arith.float_convert import FloatConvert
 from hdl.arith.float_format import BINARY16, BINARY32
 from hdl.arith.operator import Operator
+from hdl.arith.prefix_sum import incremented
 from hdl.arith.rounding import Rounding, round_up
 from hdl.parameters import require_choice
 
@@ -35,7 +36,7 @@ class GroupScale(Operator):
         448, the largest E4M3 number, or 15, the largest INT4 code.
     stages : int
         Pipeline stages: the last one is the result, others stand between every four rows of the
-        division and before the rounding.
+        division, before the rounding and behind it.
     enable : bool
         Whether the registers move only while the input `enable` is 1.
 
@@ -67,7 +68,7 @@ class GroupScale(Operator):
         down = odd.bit_length()
         # Where the quotient begins late, its digits are a significand and a rounding bit.
         rows = 25 + down
-        pipeline = self.pipeline(m, cuts=-(-rows // ROWS_A_CUT) + 2)
+        pipeline = self.pipeline(m, cuts=-(-rows // ROWS_A_CUT) + 3)
 
         exponent: Value = self.a.exponent
         digits: Value = Cat(self.a.mantissa, exponent.any())
@@ -87,9 +88,10 @@ class GroupScale(Operator):
         half = Mux(early, quotient[1], quotient[0])
         sticky = remainder.any() | (early & quotient[0])
         up = round_up(Rounding.HALF_EVEN, kept[0], half, sticky)
-        code = Cat(kept[:23], (exponent - (down + power) + early)[:8]) + up
+        floor = Cat(kept[:23], (exponent - (down + power) + early)[:8])
+        code, positive = pipeline.cut(incremented(m, floor, up), kept[23])
         # The exponent of an extent of zero means nothing here.
-        (code,) = pipeline.cut(Mux(kept[23] & (code[:31] >= SMALLEST), code[:31], SMALLEST))
+        (code,) = pipeline.cut(Mux(positive & (code >= SMALLEST), code, SMALLEST))
         m.submodules.store = store = FloatConvert(source=BINARY32, target=BINARY16)
         m.d.comb += store.a.eq(code)
         (result,) = pipeline.cut(Cat(code[:23], 1, code[23:], store.result))

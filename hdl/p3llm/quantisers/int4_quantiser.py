@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
@@ -11,7 +11,7 @@ from hdl.arith.float_add import FloatAdd
 from hdl.arith.float_convert import FloatConvert
 from hdl.arith.float_format import BINARY16, BINARY32
 from hdl.memory.row_buffer import RowBuffer, take_slices
-from hdl.p3llm.quantisers.extreme import extreme, higher, lower
+from hdl.p3llm.quantisers.extreme import extreme, extreme_stages, higher, lower
 from hdl.p3llm.quantisers.group_scale import SCALE_LAYOUT, GroupScale
 from hdl.p3llm.quantisers.quantiser_parameters import (
     QuantiserParameters,
@@ -22,8 +22,8 @@ from hdl.p3llm.quantisers.scaled_quotient import INT4_STEPS, ScaledQuotient
 from hdl.parameters import parameter_object
 from hdl.unit import Unit
 
-RANGE_STAGES = 2
-"""Pipeline stages of the difference of maximum and minimum."""
+RANGE_STAGES = 5
+"""Pipeline stages of the difference of maximum and minimum, one of them before it."""
 
 GROUP_LAYOUT = data.StructLayout({"scale": SCALE_LAYOUT, "zero_point": 4})
 """What depends on a whole vector."""
@@ -47,7 +47,7 @@ class Int4QuantiserParameters(QuantiserParameters):
     @property
     def turnaround(self) -> int:
         """Cycles from a vector's last slice to its scale, and some for the buffer's pointers."""
-        return self.group_latency + 6
+        return extreme_stages(self.lanes) + self.group_latency + 4
 
 
 class Int4Quantiser(Unit):
@@ -57,9 +57,9 @@ class Int4Quantiser(Unit):
     The first pass finds a vector's maximum and minimum while its slices go into a buffer; the
     second divides them. One scale serves a token's head (P3-LLM, Sections IV-A and V-B).
 
-    **Latency** ``scale_stages + 2 * quotient_stages + 6`` cycles from a vector's last slice to its
-    first codes. **Throughput** one slice in and one out a cycle, also from vector to vector; but
-    while `vectors` complete vectors are under way the next waits.
+    **Latency** ``extreme_stages(lanes) + scale_stages + 2 * quotient_stages + 7`` cycles from a
+    vector's last slice to its first codes. **Throughput** one slice in and one out a cycle, also
+    from vector to vector; but while `vectors` complete vectors are under way the next waits.
 
     **Numerics** codes, zero point and scale are those of float32 arithmetic, bit for bit: the
     difference and every quotient are rounded to float32, then codes to integers, all to nearest,
@@ -113,48 +113,41 @@ class Int4Quantiser(Unit):
         p = self.parameters
         vectors = self.vectors.payload
         take = take_slices(m, buffer, self.vectors)
-        begins = Signal(init=1)
-        strobe = delay_line(m, take, 1, name="strobe", reset=True)[-1]
-        last = delay_line(m, vectors.last, 1, name="last")[-1]
-        with m.If(strobe):
-            m.d.sync += begins.eq(last)
         # As integers in the order of the floats, both ends are found without any.
         ordered = [ordered_code(vectors.values[i]) for i in range(p.lanes)]
-        ends = []
-        for name, chosen in (("high", higher), ("low", lower)):
-            in_slice = Signal(signed(16), name=f"{name}_in_slice", reset_less=True)
-            end = Signal(signed(16), name=name, reset_less=True)
-            m.d.sync += in_slice.eq(extreme(m, ordered, chosen, name=f"{name}_of"))
-            # A vector's first slice starts anew instead of from the vector before.
-            with m.If(strobe):
-                m.d.sync += end.eq(Mux(begins, in_slice, chosen(end, in_slice)))
-            ends.append(end)
-        group = self._group(m, *ends)
-        latency = 1 + p.group_latency
-        ended = delay_line(m, strobe & last, latency, name="ended", reset=True)[-1]
+        slices = {"take": take, "last": vectors.last}
+        high, complete = extreme(m, ordered, higher, name="high", **slices)
+        low, _ = extreme(m, ordered, lower, name="low", **slices)
+        group = self._group(m, high, low)
+        ended = delay_line(m, complete, p.group_latency, name="ended", reset=True)[-1]
         m.d.comb += [buffer.results.valid.eq(ended), buffer.results.payload.eq(group)]
 
     def _group(self, m: Module, high: Value, low: Value) -> Value:
         """Return a vector's scale and zero point, `group_latency` cycles after its ends."""
         p = self.parameters
         m.submodules.range = difference = FloatAdd(
-            number_format=BINARY32, subtractor=True, stages=RANGE_STAGES
+            number_format=BINARY32, subtractor=True, stages=RANGE_STAGES - 1
         )
         m.d.comb += difference.subtract.eq(1)
-        for name, end, operand in (("high", high, difference.a), ("low", low, difference.b)):
+        code = float_code(low)
+        for name, end, operand in (
+            ("high", float_code(high), difference.a),
+            ("low", code, difference.b),
+        ):
             m.submodules[f"widen_{name}"] = widen = FloatConvert(source=BINARY16, target=BINARY32)
-            m.d.comb += [widen.a.eq(float_code(end)), operand.eq(widen.result)]
+            wide = delay_line(m, widen.result.as_value(), 1, name=f"wide_{name}")[-1]
+            m.d.comb += [widen.a.eq(end), operand.eq(wide)]
         m.submodules.scale = scale = GroupScale(divisor=15, stages=p.scale_stages)
         # The zero point is the minimum as any element is quantised, with its sign turned.
         m.submodules.zero = zero = ScaledQuotient(steps=INT4_STEPS, stages=p.quotient_stages)
-        minimum = delay_line(m, low, RANGE_STAGES + p.scale_stages, name="minimum")[-1]
+        minimum = delay_line(m, code, RANGE_STAGES + p.scale_stages, name="minimum")[-1]
         m.d.comb += [
             scale.a.eq(difference.result),
-            zero.a.eq(float_code(minimum)[:15]),
+            zero.a.eq(minimum[:15]),
             zero.scale.eq(scale.result),
         ]
         held = delay_line(m, scale.result, p.quotient_stages, name="held")[-1]
-        negative = delay_line(m, minimum < 0, p.quotient_stages, name="negative")[-1]
+        negative = delay_line(m, minimum[15], p.quotient_stages, name="negative")[-1]
         # Clamped: a minimum above zero has the zero point 0, one far below it 15.
         clamped = Mux(zero.excess.any() | zero.rounded[4], 15, zero.rounded[:4])
         return Cat(held, Mux(negative, clamped, Const(0, 4)))
@@ -203,12 +196,12 @@ class Int4Quantiser(Unit):
 
 
 def ordered_code(value: Value) -> Value:
-    """Return a two's complement integer in the order of finite FP16 numbers; both zeros are 0."""
+    """Return a signed integer in the order of finite FP16 numbers, a negative zero below zero."""
     code = finite(value)
-    return Mux(code[15], -code[:15], code[:15])
+    # The complement of a magnitude goes down as it goes up, and needs no carries.
+    return (code ^ Cat(code[15].replicate(15), Const(0, 1))).as_signed()
 
 
 def float_code(ordered: Value) -> Value:
     """Return the FP16 code of an `ordered_code`."""
-    negative = ordered < 0
-    return Cat(Mux(negative, -ordered, ordered)[:15], negative)
+    return Cat(ordered[:15] ^ ordered[15].replicate(15), ordered[15])

@@ -35,8 +35,8 @@ class QuantiserParameters(Parameters):
     lanes: Annotated[int, PowerOfTwo(1, 64, "elements")] = 32
     width: Annotated[int, Range(2, 16384, "elements")] = 4096
     vectors: Annotated[int, Range(1, 16, "vectors")] = 4
-    scale_stages: Annotated[int, Range(1, 10, "stages")] = 6
-    quotient_stages: Annotated[int, Range(1, 7, "stages")] = 4
+    scale_stages: Annotated[int, Range(1, 10, "stages")] = 10
+    quotient_stages: Annotated[int, Range(1, 7, "stages")] = 7
 
     def __post_init__(self) -> None:
         """Check every rule."""

@@ -5,6 +5,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.arith.leading_zeros import leading_zeros
 from hdl.arith.operator import Operator
+from hdl.arith.prefix_sum import prefix_difference
 from hdl.p3llm.quantisers.group_scale import SCALE_LAYOUT
 from hdl.parameters import require_choice
 
@@ -33,8 +34,8 @@ class ScaledQuotient(Operator):
     steps : int
         `E4M3_STEPS` or `INT4_STEPS`.
     stages : int
-        Pipeline stages: the last one is the result, others stand behind the comparison, each of
-        four rows, and the second comparison.
+        Pipeline stages: the last one is the result, others stand behind the normalisation, the
+        first digit and each of the four rows.
     enable : bool
         Whether the registers move only while the input `enable` is 1.
 
@@ -67,18 +68,18 @@ class ScaledQuotient(Operator):
         m = Module()
         pipeline = self.pipeline(m, cuts=DIGITS + 2)
         divisor: Value = self.scale.significand
-        remainder, count, excess = self._placed()
+        significand, binade = self._normalised()
+        divisor, significand, binade = pipeline.cut(divisor, significand, binade.as_unsigned())
+        remainder, count, excess = self._begun(m, divisor, significand, binade.as_signed())
         divisor, remainder, count, excess = pipeline.cut(divisor, remainder, count, excess)
 
         # The first digit is 1 by the placing; a short quotient sits out the last rows.
         quotient: Value = count.any()
-        remainder = (remainder - divisor)[:24]
         for row in range(1, DIGITS):
-            difference = Cat(Const(0, 1), remainder) - divisor
-            fits = ~difference[-1]
+            twice = Cat(Const(0, 1), remainder)
+            difference, fits = prefix_difference(m, twice, Cat(divisor, Const(0, 1)))
             takes = count > row
-            twice = Cat(Const(0, 1), remainder)[:24]
-            remainder = Mux(takes, Mux(fits, difference[:24], twice), remainder)
+            remainder = Mux(takes, Mux(fits, difference, twice), remainder)[:24]
             quotient = Mux(takes, Cat(fits, quotient), quotient)[: row + 1]
             divisor, remainder, quotient, count, excess = pipeline.cut(
                 divisor, remainder, quotient, count, excess
@@ -86,30 +87,39 @@ class ScaledQuotient(Operator):
 
         # Half of a float32's last place, in units of the remainder: its top bits by the digits.
         place = (Cat(divisor[20:], Const(0, 1)) >> (DIGITS - count)[:3])[:4]
-        above, below = remainder, (divisor - remainder)[:24]
+        above, (below, _) = remainder, prefix_difference(m, divisor, remainder)
         at_tie = ~above[4:].any() & (above[:4] <= place)
         next_to_tie = ~below[4:].any() & (below[:4] <= place)
         odd, kept = quotient[0], quotient[1:]
         up = Mux(Mux(odd, at_tie, next_to_tie), kept[0], odd)
-        kept, up, excess = pipeline.cut(kept, up, excess)
         rounded, excess = pipeline.cut((kept + up)[:5], excess)
         m.d.comb += [self.rounded.eq(rounded), self.excess.eq(excess)]
         return m
 
-    def _placed(self) -> tuple[Value, Value, Value]:
-        """Return the number between once and twice the scale, its count of digits, the excess."""
+    def _normalised(self) -> tuple[Value, Value]:
+        """Return the number's significand, and how many binades above the scale's it stands."""
         mantissa, exponent = self.a[:10], self.a[10:]
         normal = exponent.any()
         digits = Cat(mantissa, normal)
         zeros = leading_zeros(digits)[:4]
-        significand = (digits << zeros)[:11]
-        smaller = Cat(Const(0, 13), significand) < self.scale.significand
-        placed = Mux(smaller, Cat(Const(0, 14), significand), Cat(Const(0, 13), significand))
+        binade = Cat(exponent[0] | ~normal, exponent[1:]) - zeros - self.scale.exponent
+        return (digits << zeros)[:11], binade
+
+    def _begun(
+        self, m: Module, divisor: Value, significand: Value, binade: Value
+    ) -> tuple[Value, Value, Value]:
+        """Return what the first digit leaves of the number, the count of digits, the excess."""
+        # Of a significand below the scale's, which has its first digit a place further down, the
+        # double is what the scale is taken from; both differences are there before it is known.
+        once, twice = Cat(Const(0, 13), significand), Cat(Const(0, 14), significand)[:24]
+        difference, fits = prefix_difference(m, once, divisor)
+        doubled, _ = prefix_difference(m, twice, divisor)
+        remainder = Mux(fits, difference, doubled)
         # The binade of the quotient, and so the number of its digits.
-        binade = Cat(exponent[0] | ~normal, exponent[1:]) - zeros - self.scale.exponent - smaller
+        binade -= ~fits
         count = (binade + (112 + self.steps)).as_signed()
         some = significand[10] & (count > 0)
         beyond = some & (count > DIGITS)
         excess = Mux(beyond, count - DIGITS, 0)[:6]
         digits_left = Mux(beyond, DIGITS, Mux(some, count[:3], 0))[:3]
-        return placed[:25], digits_left, excess
+        return remainder, digits_left, excess

@@ -11,13 +11,13 @@ from hdl.arith.float_divide import FloatDivide
 from hdl.arith.float_format import BINARY16
 from hdl.arith.float_multiply import FloatMultiply
 from hdl.memory.row_buffer import RowBuffer, take_slices
-from hdl.p3llm.quantisers.extreme import extreme, higher
+from hdl.p3llm.quantisers.extreme import extreme, extreme_stages, higher
 from hdl.p3llm.quantisers.quantiser_parameters import finite_magnitude
 from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, require
 from hdl.unit import Unit
 
-TURNAROUND = 6
-"""Cycles from a row's last slice to its largest scale, and some for the buffer's pointers."""
+TURNAROUND = 4
+"""Cycles from a row's largest scale on, for the buffer's pointers."""
 
 
 @parameter_object
@@ -78,10 +78,10 @@ class ValueScaling(Unit):
     values needs integers alone; over their maximum no scale makes a product that is larger than
     its probability. The maximum multiplies the head's result later (P3-LLM, Section V-B).
 
-    **Latency** ``divide_stages + multiply_stages + 4`` cycles from a row's last scales to its first
-    products. **Throughput** one slice of each input and one of results a cycle, also from row to
-    row; but while `rows` complete rows are under way the next one's scales wait. A slice waits for
-    its probabilities.
+    **Latency** ``extreme_stages(lanes) + divide_stages + multiply_stages + 2`` cycles from a row's
+    last scales to its first products. **Throughput** one slice of each input and one of results a
+    cycle, also from row to row; but while `rows` complete rows are under way the next one's scales
+    wait. A slice waits for its probabilities.
 
     **Numerics** ratio and product are FP16, each rounded to nearest, ties to even; subnormals in
     and out. Scales are not negative; an infinite one counts as 65504 in the maximum, a NaN does not
@@ -124,7 +124,7 @@ class ValueScaling(Unit):
         m.submodules.buffer = buffer = RowBuffer(
             data_shape=data.ArrayLayout(16, p.lanes),
             result_shape=15,
-            depth=p.slices + TURNAROUND,
+            depth=p.slices + extreme_stages(p.lanes) + TURNAROUND,
             rows=p.rows,
         )
         self._first_pass(m, buffer)
@@ -136,20 +136,12 @@ class ValueScaling(Unit):
         p = self.parameters
         scales = self.scales.payload
         take = take_slices(m, buffer, self.scales)
-        in_slice, largest = Signal(15, reset_less=True), Signal(15, reset_less=True)
-        begins = Signal(init=1)
-        strobe = delay_line(m, take, 2, name="strobe", reset=True)
-        last = delay_line(m, scales.last, 2, name="last")
         magnitudes = [finite_magnitude(scales.values[i]) for i in range(p.lanes)]
-        m.d.sync += in_slice.eq(extreme(m, magnitudes, higher, name="magnitude"))
-        # A row's first slice starts anew instead of from the row before.
-        with m.If(strobe[1]):
-            m.d.sync += [
-                largest.eq(Mux(begins, in_slice, higher(in_slice, largest))),
-                begins.eq(last[1]),
-            ]
+        largest, complete = extreme(
+            m, magnitudes, higher, take=take, last=scales.last, name="largest"
+        )
         m.d.comb += [
-            buffer.results.valid.eq(strobe[2] & last[2]),
+            buffer.results.valid.eq(complete),
             buffer.results.payload.eq(largest),
         ]
 

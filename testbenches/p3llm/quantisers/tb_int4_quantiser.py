@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden.p3llm.quantisers.int4_quantiser import int4_quantiser
+from hdl.p3llm.quantisers.extreme import extreme_stages
 from testbenches.bench import catalog_parameters
 from testbenches.p3llm.quantisers.real_vectors import (
     LAYERS,
@@ -43,7 +44,7 @@ def bench_for(dut: Any, salt: str, source: str = "none", sink: str = "none") -> 
         dut,
         salt,
         model=model,
-        latency=p.scale_stages + 2 * p.quotient_stages + 6,
+        latency=extreme_stages(p.lanes) + p.scale_stages + 2 * p.quotient_stages + 7,
         read_latency=p.quotient_stages + 2,
         source=source,
         sink=sink,

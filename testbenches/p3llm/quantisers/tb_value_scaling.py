@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from golden.arith.float_values import LARGEST, codes
 from golden.p3llm.quantisers.int4_quantiser import int4_quantiser
 from golden.p3llm.quantisers.value_scaling import value_scaling
+from hdl.p3llm.quantisers.extreme import extreme_stages
 from testbenches.bench import catalog_parameters
 from testbenches.p3llm.quantisers.real_vectors import LAYERS, trace
 from testbenches.packing import pack, to_integers
@@ -129,7 +130,7 @@ async def real(dut: Any) -> None:
     p, rows = bench.p, real_rows(bench.p)
     cycles = await bench.run(rows)
     slices = [p.slices] * len(rows)
-    latency = p.divide_stages + p.multiply_stages + 4
+    latency = extreme_stages(p.lanes) + p.divide_stages + p.multiply_stages + 2
     read_latency = p.divide_stages + p.multiply_stages + 2
     expected = full_rate_cycles(slices, rows=p.rows, latency=latency, read_latency=read_latency)
     bench.bench.compare("cycles", np.array([expected]), np.array([cycles]))

@@ -60,4 +60,4 @@ def test_edges_are_as_documented() -> None:
 
 def test_parameters_are_those_of_every_quantiser() -> None:
     p = Int4QuantiserParameters(lanes=8, width=64)
-    assert p.turnaround > p.group_latency == 2 + p.scale_stages + p.quotient_stages
+    assert p.turnaround > p.group_latency == 5 + p.scale_stages + p.quotient_stages
