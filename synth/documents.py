@@ -119,6 +119,7 @@ def _units(entries: Sequence[Any], measured: dict[str, Any]) -> str:
 def _units_of(entries: Iterable[Any], measured: dict[str, Any], spoken: dict[str, Any]) -> str:
     """Return the table of some units; systems that are too large as they are, as they speak."""
     rows = []
+    as_it_speaks = "[as it speaks](docs/comparison.md)"
     for entry in entries:
         if entry.top in measured:
             figures = measured[entry.top]
@@ -131,8 +132,7 @@ def _units_of(entries: Iterable[Any], measured: dict[str, Any], spoken: dict[str
         elif entry.top in spoken:
             figures = spoken[entry.top]["figures"]
             words = [
-                f"{figures['area_um2']:,.0f} to {figures['fastest_um2']:,.0f}, "
-                "[as it speaks](docs/comparison.md)",
+                f"{figures['area_um2']:,.0f} to {figures['fastest_um2']:,.0f}, {as_it_speaks}",
                 f"{figures['clock_mhz']:,.0f} to {figures['fastest_mhz']:,.0f}",
                 f"{figures['memory_bits']:,}",
             ]

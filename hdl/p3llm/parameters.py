@@ -209,9 +209,8 @@ class P3llmParameters(Parameters):
 
     @property
     def rotary(self) -> RotaryEmbeddingParameters:
-        """Of the rotary embedding; more stages would serve a clock that others do not reach."""
-        size, base = self.head_size, self.base
-        return RotaryEmbeddingParameters(lanes=self.lanes, head_size=size, base=base, stages=4)
+        """Of the rotary embedding."""
+        return RotaryEmbeddingParameters(lanes=self.lanes, head_size=self.head_size, base=self.base)
 
     @property
     def softmax(self) -> SoftmaxParameters:

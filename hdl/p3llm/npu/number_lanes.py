@@ -22,7 +22,7 @@ INTEGER = signed(17)
 FIXED_FRACTION = 10
 """Fraction bits of scores and of what SiLU takes and gives."""
 
-ADD_STAGES = 3
+ADD_STAGES = 4
 
 
 def score_factor(head_size: int) -> int:
@@ -148,7 +148,7 @@ class FixedLanes(Unit):
 class SingleLanes(Unit):
     """Sums or products in binary32.
 
-    **Latency** 3 cycles. **Throughput** a slice a cycle. **Numerics** rounded to nearest, ties to
+    **Latency** 4 cycles. **Throughput** a slice a cycle. **Numerics** rounded to nearest, ties to
     even. With `multiply` the second operand is Q6.10.
 
     Parameters
@@ -180,23 +180,27 @@ class SingleLanes(Unit):
         m = Module()
         move = _moves(m, self, ADD_STAGES)
         slices = self.slices.payload
-        # Both operators work all the time; the slice says whose result counts.
+        # Both operators work all the time; the slice says whose result counts. A factor is made a
+        # number in the cycle that the product has less than the sum.
         multiply = delay_line(m, slices.multiply, ADD_STAGES, name="multiply", enable=move)[-1]
-        options = {"number_format": BINARY32, "stages": ADD_STAGES, "enable": True}
+        values = delay_line(m, slices["values"], 1, name="values", enable=move)[-1]
+        options = {"number_format": BINARY32, "enable": True}
         for i in range(self.lanes):
             # A factor of 16 bits is exact in binary32.
-            factor = IntegerToFloat(width=RESULT.width)
-            add, product = FloatAdd(**options), FloatMultiply(**options)
+            factor = IntegerToFloat(width=RESULT.width, stages=1, enable=True)
+            add = FloatAdd(stages=ADD_STAGES, **options)
+            product = FloatMultiply(stages=ADD_STAGES - 1, **options)
             m.submodules[f"factor_{i}"] = factor
             m.submodules[f"add_{i}"], m.submodules[f"product_{i}"] = add, product
             m.d.comb += [
+                factor.enable.eq(move),
                 factor.a.eq(slices.factors[i]),
                 factor.point.eq(FIXED_FRACTION),
                 add.enable.eq(move),
                 product.enable.eq(move),
                 add.a.eq(slices["values"][i]),
                 add.b.eq(slices.addends[i]),
-                product.a.eq(slices["values"][i]),
+                product.a.eq(values[i]),
                 product.b.eq(factor.result),
                 self.results.payload["values"][i].eq(
                     Mux(multiply, product.result.as_value(), add.result.as_value())

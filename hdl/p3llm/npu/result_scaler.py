@@ -17,7 +17,7 @@ from hdl.unit import Unit
 SUM_BITS = 48
 """Bits of a sum of group sums times 8-bit scales."""
 
-STAGES = 2
+STAGES = 3
 """Pipeline stages of each of the two steps."""
 
 
@@ -53,7 +53,7 @@ class ResultScalerParameters(Parameters):
 class ResultScaler(Unit):
     """Sums times ``factor * common``, in slices.
 
-    **Latency** 4 cycles. **Throughput** a slice a cycle. **Numerics** the sum becomes binary32, and
+    **Latency** 6 cycles. **Throughput** a slice a cycle. **Numerics** the sum becomes binary32, and
     so does the product of both factors, each rounded to nearest, ties to even; then their product.
 
     Parameters
@@ -101,7 +101,7 @@ class ResultScaler(Unit):
             results.valid.eq(valid[-1]),
             results.payload.last.eq(delay_line(m, slices.last, name="last", **beside)[-1]),
         ]
-        # The sum is converted beside the product of its factors: two stages, then two more.
+        # The sum is converted beside the product of its factors: three stages, then three more.
         options = {"stages": STAGES, "enable": True}
         for i in range(p.lanes):
             number = IntegerToFloat(width=SUM_BITS, **options)

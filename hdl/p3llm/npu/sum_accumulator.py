@@ -8,6 +8,8 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.arith.delay_line import delay_line
+from hdl.arith.multiply_add import multiply_add
+from hdl.arith.prefix_sum import prefix_sum
 from hdl.memory.memory import Memory
 from hdl.p3llm.matrix_place import LINEAR_SET
 from hdl.p3llm.npu.npu_instructions import ADDRESS_BITS
@@ -120,10 +122,10 @@ class SumAccumulator(Unit):
             product = Signal(SUM_BITS, name=f"product_{i}", reset_less=True)
             arrived = self.result.word_select(i, 32).as_signed()
             factor = Mux(now.weighted, scale.word_select(i, 8), 1)
-            m.d.sync += product.eq(arrived * factor)
+            m.d.sync += product.eq(multiply_add(m, f"multiply_{i}", arrived, factor))
             # The first group's sums replace what an earlier product left.
             old = before.word_select(i, SUM_BITS) & write.more.replicate(SUM_BITS)
-            words.append((product + old)[:SUM_BITS])
+            words.append(prefix_sum(m, product, old)[:SUM_BITS])
         m.d.comb += [
             groups.write_enable.eq(write.valid & write.weighted),
             groups.write_address.eq(write.place),

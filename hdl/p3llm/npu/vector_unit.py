@@ -43,6 +43,9 @@ from hdl.p3llm.quantisers.probability_quantiser import ProbabilityQuantiser
 from hdl.p3llm.quantisers.value_scaling import ValueScaling
 from hdl.unit import Unit
 
+COMMON_STAGES = 3
+"""Cycles to the factor of an operation's sums: as many as to the first slice of them."""
+
 
 class VectorUnit(Unit):
     """Everything between two products of the compute units.
@@ -203,7 +206,7 @@ class VectorUnit(Unit):
                     m.d.sync += held.eq(self.instructions.payload)
                     m.next = "PREPARE"
             with m.State("PREPARE"):
-                # The common factor of the sums is made in this cycle.
+                # The common factor of the sums begins in this cycle, and is there for their first.
                 m.next = "START"
                 with m.If(held.operation == NpuOperation.SCORES):
                     m.d.comb += [factors.start.eq(1), factors.first.eq(held.value_scales)]
@@ -395,7 +398,7 @@ class VectorUnit(Unit):
         of_head = held.operation == NpuOperation.HEAD
         # A score is in base 2.
         m.submodules.widen = widen = FloatConvert(source=BINARY16, target=BINARY32)
-        m.submodules.common = common = FloatMultiply(number_format=BINARY32, stages=1)
+        m.submodules.common = common = FloatMultiply(number_format=BINARY32, stages=COMMON_STAGES)
         fractions = {mode: FRACTION_BITS[mode] for mode in Mode}
         m.d.comb += [
             widen.a.eq(self._common(Mux(of_head, largest[scalar], scales[scalar]))),
