@@ -175,7 +175,7 @@ class P3llm(Unit):
         writes_input = Signal()
         command = Signal(self.parameters.channel.column_command_layout)
         # One side at a time: lines are issued one behind the other.
-        appending = ~appends.idle
+        appending = appends.writes
         m.d.comb += [
             scheduler.column.eq(Mux(appending, appends.column, products.column)),
             products.taken.eq(scheduler.taken & ~appending),

@@ -75,6 +75,8 @@ class AppendSequencer(Unit):
         The column that was read, of each pseudo-channel.
     idle : Out(1)
         Nothing is under way, and nothing is offered.
+    writes : Out(1)
+        An append is under way: the column that is asked for is its own.
 
     Raises
     ------
@@ -111,6 +113,7 @@ class AppendSequencer(Unit):
                 "arrived": In(1),
                 "arrived_data": In(p.pseudo_channels * bits),
                 "idle": Out(1),
+                "writes": Out(1),
             }
         )
 
@@ -141,12 +144,14 @@ class AppendSequencer(Unit):
         """Take an append; look, read where a mask of bytes is not enough, write, advance."""
         command = self.command
         wide = Cat(bit.replicate(4) for bit in mask).replicate(self.parameters.pseudo_channels)
+        m.d.comb += self.writes.eq(1)
         with m.FSM():
             # An append comes when both codes are held.
             with m.State("IDLE"):
                 m.d.comb += [
                     self.instructions.ready.eq(1),
                     self.idle.eq(~self.instructions.valid),
+                    self.writes.eq(0),
                 ]
                 with m.If(self.instructions.valid):
                     m.d.sync += [

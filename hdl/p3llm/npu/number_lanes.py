@@ -14,6 +14,8 @@ from hdl.arith.float_format import BINARY16, BINARY32
 from hdl.arith.float_multiply import FloatMultiply
 from hdl.arith.float_to_fixed import RESULT, FloatToFixed
 from hdl.arith.integer_to_float import POINT, IntegerToFloat
+from hdl.stream.connect import connect_streams
+from hdl.stream.register_slice import RegisterSlice
 from hdl.unit import Unit
 
 INTEGER = signed(17)
@@ -39,9 +41,8 @@ def _streams(given: dict[str, Any], values: data.ArrayLayout) -> dict[str, Any]:
     }
 
 
-def _moves(m: Module, unit: Any, stages: int) -> Any:
+def _moves(m: Module, source: Any, results: Any, stages: int) -> Any:
     """Connect the handshake of a unit whose stages all move together; return when."""
-    source, results = unit.slices, unit.results
     # Nothing is held back inside: the whole pipeline stands, or all of it moves.
     move = ~results.valid | results.ready
     beside = {"enable": move, "cycles": stages}
@@ -56,7 +57,10 @@ def _moves(m: Module, unit: Any, stages: int) -> Any:
 class HalfLanes(Unit):
     """Integers with a binary point, or binary32, as FP16.
 
-    **Latency** 2 cycles. **Throughput** a slice a cycle. **Numerics** rounded once, to nearest,
+    They leave by a register slice: who takes them is at the end of a chain of units, each of which
+    moves when the next one does.
+
+    **Latency** 3 cycles. **Throughput** a slice a cycle. **Numerics** rounded once, to nearest,
     ties to even.
 
     Parameters
@@ -85,7 +89,9 @@ class HalfLanes(Unit):
     def elaborate(self, platform: Any) -> Module:
         """Integers have 17 bits: as binary32 they are exact."""
         m = Module()
-        move = _moves(m, self, 2)
+        m.submodules.registers = registers = RegisterSlice(shape=self.results.payload.shape())
+        connect_streams(m, registers.sink, self.results)
+        move = _moves(m, self.slices, registers.source, 2)
         slices = self.slices.payload
         for i in range(self.lanes):
             number = IntegerToFloat(width=INTEGER.width)
@@ -102,7 +108,7 @@ class HalfLanes(Unit):
                 number.point.eq(slices.point),
                 half.enable.eq(move),
                 half.a.eq(single),
-                self.results.payload["values"][i].eq(half.result),
+                registers.source.payload["values"][i].eq(half.result),
             ]
         return m
 
@@ -133,7 +139,7 @@ class FixedLanes(Unit):
     def elaborate(self, platform: Any) -> Module:
         """Convert every lane."""
         m = Module()
-        move = _moves(m, self, 2)
+        move = _moves(m, self.slices, self.results, 2)
         for i in range(self.lanes):
             m.submodules[f"lane_{i}"] = lane = FloatToFixed(stages=2, enable=True)
             m.d.comb += [
@@ -178,7 +184,7 @@ class SingleLanes(Unit):
     def elaborate(self, platform: Any) -> Module:
         """Add and multiply; which of both it is comes along."""
         m = Module()
-        move = _moves(m, self, ADD_STAGES)
+        move = _moves(m, self.slices, self.results, ADD_STAGES)
         slices = self.slices.payload
         # Both operators work all the time; the slice says whose result counts. A factor is made a
         # number in the cycle that the product has less than the sum.

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from amaranth.hdl import Module
+from amaranth.hdl import Module, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
@@ -12,6 +12,8 @@ from hdl.arith.float_format import BINARY16, BINARY32
 from hdl.arith.float_multiply import FloatMultiply
 from hdl.arith.integer_to_float import POINT, IntegerToFloat
 from hdl.parameters import Parameters, PowerOfTwo, parameter_object
+from hdl.stream.connect import connect_streams
+from hdl.stream.register_slice import RegisterSlice
 from hdl.unit import Unit
 
 SUM_BITS = 48
@@ -53,7 +55,7 @@ class ResultScalerParameters(Parameters):
 class ResultScaler(Unit):
     """Sums times ``factor * common``, in slices.
 
-    **Latency** 6 cycles. **Throughput** a slice a cycle. **Numerics** the sum becomes binary32, and
+    **Latency** 8 cycles. **Throughput** a slice a cycle. **Numerics** the sum becomes binary32, and
     so does the product of both factors, each rounded to nearest, ties to even; then their product.
 
     Parameters
@@ -68,9 +70,10 @@ class ResultScaler(Unit):
     common : In(BINARY32.layout)
         A factor of a slice's sums, which comes with it.
     point : In(POINT)
-        Binary point of the sums; it stands as well.
+        Binary point of the sums, which stands.
     results : Out(stream)
-        `values` in binary32, `last`.
+        `values` in binary32, `last`; out of a register slice, so that nobody's ready moves the
+        stages.
 
     Raises
     ------
@@ -92,14 +95,22 @@ class ResultScaler(Unit):
     def elaborate(self, platform: Any) -> Module:
         """Convert beside the product of the factors, then multiply; all stages move together."""
         m = Module()
-        p, results, slices = self.parameters, self.results, self.slices.payload
-        move = ~results.valid | results.ready
-        beside = {"enable": move, "cycles": 2 * STAGES}
+        p = self.parameters
+        m.submodules.registers = registers = RegisterSlice(shape=p.result_layout)
+        connect_streams(m, registers.sink, self.results)
+        results, move = registers.source, Signal()
+        # What is scaled was chosen among several: it has a register of its own.
+        taken = {"enable": move, "cycles": 1}
+        slices = delay_line(m, self.slices.payload, name="slice", **taken)[-1]
+        common = delay_line(m, self.common, name="common_taken", **taken)[-1]
+        beside = {"enable": move, "cycles": 1 + 2 * STAGES}
         valid = delay_line(m, self.slices.valid, name="valid", reset=True, **beside)
+        last = delay_line(m, self.slices.payload.last, name="last", **beside)
         m.d.comb += [
+            move.eq(~results.valid | results.ready),
             self.slices.ready.eq(move),
             results.valid.eq(valid[-1]),
-            results.payload.last.eq(delay_line(m, slices.last, name="last", **beside)[-1]),
+            results.payload.last.eq(last[-1]),
         ]
         # The sum is converted beside the product of its factors: three stages, then three more.
         options = {"stages": STAGES, "enable": True}
@@ -117,7 +128,7 @@ class ResultScaler(Unit):
                 # FP16 is exact in binary32.
                 widen.a.eq(slices.factors[i]),
                 factor.a.eq(widen.result),
-                factor.b.eq(self.common),
+                factor.b.eq(common),
                 product.a.eq(number.result),
                 product.b.eq(factor.result),
                 results.payload["values"][i].eq(product.result),
