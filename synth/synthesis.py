@@ -20,7 +20,7 @@ from synth.replay import Activity
 from synth.timing import Timing, analyse
 
 FLATTEN_LIMIT = 150_000
-"""Cells above which a design is not mapped flat, because it would take hours."""
+"""Cells above which a design is mapped module by module unless asked otherwise: it takes longer."""
 
 ATTEMPTS = 3
 """Mappings with one recipe before the next is tried."""
@@ -85,6 +85,7 @@ def measure_design(
     *,
     preset: str = "",
     period_ps: float | None = None,
+    flatten: bool | None = None,
     activity: Callable[[Netlist], Activity | None] = lambda _: None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> SynthesisResult:
@@ -103,6 +104,8 @@ def measure_design(
         ``synth/<library>/`` below, which the other libraries leave alone.
     period_ps : float, optional
         Clock period to meet.
+    flatten : bool, optional
+        Whether modules are dissolved; if absent, those of up to `FLATTEN_LIMIT` cells.
     activity : Callable, optional
         Returns what a netlist's pins do, or None.
     progress : Callable[[str], None], optional
@@ -120,7 +123,8 @@ def measure_design(
     progress("mapping each module")
     hierarchical = elaborate(verilog, top, work, flatten=False)
     hierarchy = map_to_cells(hierarchical, library)
-    flatten = hierarchy.cells <= FLATTEN_LIMIT
+    if flatten is None:
+        flatten = hierarchy.cells <= FLATTEN_LIMIT
     design = elaborate(verilog, top, work, flatten=True) if flatten else hierarchical
 
     def point(recipe: str, target_ps: float | None = None) -> Point:

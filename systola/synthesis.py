@@ -21,7 +21,14 @@ period_option = click.option("--period", type=float, help="Clock period in picos
 @click.option("--liberty", help="Cell library, .lib or .lib.gz; Debian's OSU018 if absent.")
 @period_option
 @click.option("--vcd", type=click.Path(path_type=Path), help="Simulation, for switching activity.")
-def synth(unit: Chosen, liberty: str | None, period: float | None, vcd: Path | None) -> None:
+@click.option("--flat", type=bool, help="1 dissolves all modules, 0 none; small designs if absent.")
+def synth(
+    unit: Chosen,
+    liberty: str | None,
+    period: float | None,
+    vcd: Path | None,
+    flat: bool | None,
+) -> None:
     """Map a unit to a cell library: area, timing, power, and a netlist that simulates."""
     from hdl.emitted import emit_unit
     from synth.asic import check_period
@@ -44,6 +51,7 @@ def synth(unit: Chosen, liberty: str | None, period: float | None, vcd: Path | N
             unit.home,
             preset=unit.preset,
             period_ps=period,
+            flatten=flat,
             activity=lambda netlist: activity_of(recorded, netlist) if recorded else None,
             progress=lambda words: status.update(f"{unit.title}: {words}"),
         )

@@ -8,6 +8,7 @@ import pytest
 
 from hdl.errors import UserError
 from hdl.yosys import run_yosys
+from synth import synthesis
 from synth.asic import RECIPES, elaborate, map_to_cells
 from synth.liberty import GENERIC, Library, find_library, read_library
 from synth.mapped_design import Netlist
@@ -163,6 +164,19 @@ def test_the_fastest_netlist_keeps_the_adders_prefix_structure(tmp_path: Path) -
         map_to_cells(design, library, recipe=recipe).abc_delay_ps for recipe in RECIPES
     )
     assert speed < 0.8 * balanced < 0.8 * area
+
+
+def test_a_large_design_is_dissolved_only_if_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = find_library()
+    files = emit(Pair(width=8), tmp_path / "rtl")
+    monkeypatch.setattr(synthesis, "FLATTEN_LIMIT", 1)
+    for asked, flattened in ((None, False), (True, True), (False, False)):
+        result = measure_design(files, TOP, library, tmp_path, flatten=asked)
+        assert json.loads(result.file.read_text())["flattened"] is flattened
+        netlist = result.headline.netlist.verilog.read_text()
+        assert netlist.count("endmodule") == (1 if flattened else 2)
 
 
 def test_synth_json_has_what_it_promises(tmp_path: Path) -> None:
