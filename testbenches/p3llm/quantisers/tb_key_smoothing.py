@@ -49,17 +49,20 @@ class SmoothingBench(StreamBench):
             "last": last,
         }
 
-    def text(self, keys: Codes, queries: Codes) -> tuple[Fields, Fields]:
+    def text(self, keys: Codes, queries: Codes, *, by_head: bool = False) -> tuple[Fields, Fields]:
         """Return the slices of a text, its prompt and what is decoded, and what must come.
 
-        Keys and queries have the shape (heads, tokens, channels).
+        Keys and queries have the shape (heads, tokens, channels); a prompt's keys come token by
+        token, or head by head.
         """
         factors = smoothing_factors(keys[:, :PROMPT])
         heads, tokens = range(len(keys)), keys.shape[1]
+        prompt = [(token, head) for token in range(PROMPT) for head in heads]
+        if by_head:
+            prompt.sort(key=lambda place: place[1])
         vectors = [
             (Operation.OBSERVE if token else Operation.BEGIN, head, keys[head, token])
-            for token in range(PROMPT)
-            for head in heads
+            for token, head in prompt
         ]
         came = []
         for token in range(tokens):
@@ -74,9 +77,9 @@ class SmoothingBench(StreamBench):
         results = np.concatenate(came).reshape(-1, self.p.lanes)
         return offered, {"values": results, "last": offered["last"][-len(results) :]}
 
-    async def run_texts(self, texts: list[tuple[Codes, Codes]]) -> int:
+    async def run_texts(self, texts: list[tuple[Codes, Codes]], *, by_head: bool = False) -> int:
         """Run texts one behind the other and compare everything; return the cycles."""
-        parts = [self.text(*text) for text in texts]
+        parts = [self.text(*text, by_head=by_head) for text in texts]
         await self.bench.reset()
         self.sink.received.clear()
         for offered, _ in parts:
@@ -142,6 +145,13 @@ async def extremes(dut: Any) -> None:
     rng = bench.bench.numpy_rng
     await bench.run_texts([(rng.integers(0, 1 << 16, keys.shape), queries)])
     await bench.run_texts([(codes(np.zeros(keys.shape)).astype(np.int64), queries)])
+
+
+@cocotb.test()
+async def head_by_head(dut: Any) -> None:
+    """A head's keys one behind the other: each meets factors that were raised just before."""
+    bench = SmoothingBench(dut, "head by head")
+    await bench.run_texts([bench.random_text() for _ in range(4)], by_head=True)
 
 
 @cocotb.test()
