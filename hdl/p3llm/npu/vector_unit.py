@@ -51,7 +51,7 @@ class VectorUnit(Unit):
     """Everything between two products of the compute units.
 
     **Latency** of an operation its slices, for those that take a vector twice once more, and up to
-    80 cycles. **Throughput** a slice a cycle within an operation; operations follow one another.
+    100 cycles. **Throughput** a slice a cycle within an operation; operations follow one another.
     **Numerics** those of the units that stand in an operation's way.
 
     Parameters
