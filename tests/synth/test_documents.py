@@ -151,7 +151,11 @@ def test_a_page_without_marks_is_refused() -> None:
     marks = "<!-- units: written by `make report DOCS=1` -->", "<!-- end of units -->"
     text = renewed(f"a\n{marks[0]}\nold\n{marks[1]}\nb\n", tables, "PAGE.md")
     assert text.startswith(f"a\n{marks[0]}\n**") and text.endswith(f"|\n{marks[1]}\nb\n")
-    assert "\nold\n" not in text and text.count("not measured") == len(CATALOG)
+    # Without a measurement of its own a system has what it speaks with.
+    spoken = [entry for entry in CATALOG if entry.top in comparison.kept()["systems"]]
+    assert len(spoken) == 5 and text.count("as it speaks") == len(spoken)
+    assert "\nold\n" not in text
+    assert text.count("not measured") == len(CATALOG) - len(spoken)
     # A table a paper, whose title leads to its page.
     shown = re.findall(r"^\*\*\[.*\]\(docs/(\w+)/README\.md\)\*\*$", text, flags=re.M)
     assert shown == list(dict.fromkeys(e.paper for e in CATALOG if e.paper != "nonlinear"))

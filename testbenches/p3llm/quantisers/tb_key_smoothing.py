@@ -149,7 +149,7 @@ async def extremes(dut: Any) -> None:
 
 @cocotb.test()
 async def head_by_head(dut: Any) -> None:
-    """A head's keys one behind the other: each meets factors that were raised just before."""
+    """Take a head's keys one behind the other: each meets factors that were just raised."""
     bench = SmoothingBench(dut, "head by head")
     await bench.run_texts([bench.random_text() for _ in range(4)], by_head=True)
 
