@@ -119,23 +119,19 @@ def _units(entries: Sequence[Any], measured: dict[str, Any]) -> str:
 def _units_of(entries: Iterable[Any], measured: dict[str, Any], spoken: dict[str, Any]) -> str:
     """Return the table of some units; systems that are too large as they are, as they speak."""
     rows = []
-    as_it_speaks = "[as it speaks](docs/comparison.md)"
+    spread = "{:,.0f} to {:,.0f}".format
     for entry in entries:
         if entry.top in measured:
             figures = measured[entry.top]
-            small, fast = figures["points"][0], figures["points"][-1]
-            words = [
-                f"{small['area_um2']:,.0f} to {fast['area_um2']:,.0f}",
-                f"{small['fmax_mhz']:,.0f} to {fast['fmax_mhz']:,.0f}",
-                f"{figures['memory_bits']:,}",
-            ]
+            points = figures["points"][0], figures["points"][-1]
+            area, clock = (spread(*(p[key] for p in points)) for key in ("area_um2", "fmax_mhz"))
+            words = [area, clock, f"{figures['memory_bits']:,}"]
         elif entry.top in spoken:
             figures = spoken[entry.top]["figures"]
-            words = [
-                f"{figures['area_um2']:,.0f} to {figures['fastest_um2']:,.0f}, {as_it_speaks}",
-                f"{figures['clock_mhz']:,.0f} to {figures['fastest_mhz']:,.0f}",
-                f"{figures['memory_bits']:,}",
-            ]
+            area = spread(figures["area_um2"], figures["fastest_um2"])
+            clock = spread(figures["clock_mhz"], figures["fastest_mhz"])
+            as_it_speaks = f"{area}, [as it speaks](docs/comparison.md)"
+            words = [as_it_speaks, clock, f"{figures['memory_bits']:,}"]
         else:
             words = ["not measured", "", ""]
         name = f"[`{entry.top}`]({entry.files['docs']})"

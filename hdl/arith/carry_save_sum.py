@@ -102,6 +102,13 @@ def product(m: Module, a: Value, b: Value) -> Value:
     return total.result()
 
 
+def product_pair(m: Module, a: Value, b: Value) -> tuple[Value, Value]:
+    """Return two numbers that add up to the product of two unsigned values, modulo its width."""
+    total = CarrySaveSum(m, len(a) + len(b))
+    total.add_product(a, b)
+    return total.pair()
+
+
 def column_sum(m: Module, values: Sequence[ValueLike]) -> Value:
     """Return the exact sum of values of one shape, with as many bits as it needs."""
     shape = Value.cast(values[0]).shape()
@@ -132,7 +139,7 @@ class _Columns:
             weights[-1] = -weights[-1]
         negative = [(weight < 0) != subtracted for weight in weights]
         self._put(0, [~bit if n else bit for bit, n in zip(value, negative, strict=True)])
-        self.constants += [-abs(w) for w, n in zip(weights, negative, strict=True) if n]
+        self.constants.extend(-abs(w) for w, n in zip(weights, negative, strict=True) if n)
 
     def put_product(self, m: Module, a: Value, b: Value) -> None:
         """Put the rows of a product, one for every two bits of the multiplier `b`.

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib.wiring import In, Out
 
-from hdl.arith.carry_save_sum import CarrySaveSum
+from hdl.arith.carry_save_sum import product, product_pair
 from hdl.arith.float_cut import NEVER, cut, product_special
 from hdl.arith.float_format import BINARY16, FloatFormat
 from hdl.arith.float_shift import shift_right
@@ -175,9 +175,8 @@ class FloatMultiply(Operator):
         # The count of zeros runs beside the multiplier, and is known before the product is.
         amount = Mux(subnormal, bits - weight, bits - zeros)[: range_bits - 1]
         shown = exponent[:-1] & ~(subnormal | a.zero | b.zero).replicate(range_bits - 1)
-        total = CarrySaveSum(m, self._product_bits)
-        total.add_product(a.significand, b.significand)
-        integer = Cat(*total.pair()) if halves else total.result()
+        factors = a.significand, b.significand
+        integer = Cat(*product_pair(m, *factors)) if halves else product(m, *factors)
         if self.exact:
             m.d.comb += self.product.eq(integer)
         return Unplaced(a.sign ^ b.sign, shown, integer, amount)

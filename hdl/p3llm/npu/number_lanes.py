@@ -3,7 +3,7 @@
 from typing import Any
 
 import numpy as np
-from amaranth.hdl import Module, Mux, Signal, signed
+from amaranth.hdl import Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
@@ -41,7 +41,7 @@ def _streams(given: dict[str, Any], values: data.ArrayLayout) -> dict[str, Any]:
     }
 
 
-def _moves(m: Module, source: Any, results: Any, stages: int) -> Any:
+def move_together(m: Module, source: Any, results: Any, stages: int) -> Value:
     """Connect the handshake of a unit whose stages all move together; return when."""
     # Nothing is held back inside: the whole pipeline stands, or all of it moves.
     move = ~results.valid | results.ready
@@ -91,7 +91,7 @@ class HalfLanes(Unit):
         m = Module()
         m.submodules.registers = registers = RegisterSlice(shape=self.results.payload.shape())
         connect_streams(m, registers.sink, self.results)
-        move = _moves(m, self.slices, registers.source, 2)
+        move = move_together(m, self.slices, registers.source, 2)
         slices = self.slices.payload
         for i in range(self.lanes):
             number = IntegerToFloat(width=INTEGER.width)
@@ -139,7 +139,7 @@ class FixedLanes(Unit):
     def elaborate(self, platform: Any) -> Module:
         """Convert every lane."""
         m = Module()
-        move = _moves(m, self.slices, self.results, 2)
+        move = move_together(m, self.slices, self.results, 2)
         for i in range(self.lanes):
             m.submodules[f"lane_{i}"] = lane = FloatToFixed(stages=2, enable=True)
             m.d.comb += [
@@ -184,7 +184,7 @@ class SingleLanes(Unit):
     def elaborate(self, platform: Any) -> Module:
         """Add and multiply; which of both it is comes along."""
         m = Module()
-        move = _moves(m, self.slices, self.results, ADD_STAGES)
+        move = move_together(m, self.slices, self.results, ADD_STAGES)
         slices = self.slices.payload
         # Both operators work all the time; the slice says whose result counts. A factor is made a
         # number in the cycle that the product has less than the sum.

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
@@ -11,6 +11,7 @@ from hdl.arith.float_convert import FloatConvert
 from hdl.arith.float_format import BINARY16, BINARY32
 from hdl.arith.float_multiply import FloatMultiply
 from hdl.arith.integer_to_float import POINT, IntegerToFloat
+from hdl.p3llm.npu.number_lanes import move_together
 from hdl.parameters import Parameters, PowerOfTwo, parameter_object
 from hdl.stream.connect import connect_streams
 from hdl.stream.register_slice import RegisterSlice
@@ -98,20 +99,12 @@ class ResultScaler(Unit):
         p = self.parameters
         m.submodules.registers = registers = RegisterSlice(shape=p.result_layout)
         connect_streams(m, registers.sink, self.results)
-        results, move = registers.source, Signal()
+        results = registers.source
+        move = move_together(m, self.slices, results, 1 + 2 * STAGES)
         # What is scaled was chosen among several: it has a register of its own.
         taken = {"enable": move, "cycles": 1}
         slices = delay_line(m, self.slices.payload, name="slice", **taken)[-1]
         common = delay_line(m, self.common, name="common_taken", **taken)[-1]
-        beside = {"enable": move, "cycles": 1 + 2 * STAGES}
-        valid = delay_line(m, self.slices.valid, name="valid", reset=True, **beside)
-        last = delay_line(m, self.slices.payload.last, name="last", **beside)
-        m.d.comb += [
-            move.eq(~results.valid | results.ready),
-            self.slices.ready.eq(move),
-            results.valid.eq(valid[-1]),
-            results.payload.last.eq(last[-1]),
-        ]
         # The sum is converted beside the product of its factors: three stages, then three more.
         options = {"stages": STAGES, "enable": True}
         for i in range(p.lanes):

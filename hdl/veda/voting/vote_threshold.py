@@ -13,7 +13,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed, unsigne
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
-from hdl.arith.carry_save_sum import CarrySaveSum
+from hdl.arith.carry_save_sum import product_pair
 from hdl.arith.divider import IterativeDivider
 from hdl.arith.float_format import BINARY16
 from hdl.arith.leading_zeros import leading_zeros
@@ -248,9 +248,7 @@ class VoteThreshold(Unit):
         m.d.comb += significand.eq(Cat(mantissa, normal))
         width = 2 * BINARY16.significand_bits
         # A normal number's hidden one is its exponent's or; that of a subnormal number is zero.
-        product = CarrySaveSum(m, width)
-        product.add_product(significand, significand)
-        halves = product.pair()
+        halves = product_pair(m, significand, significand)
         save = [Signal(width, name=f"save_{half}", reset_less=True) for half in range(2)]
         powers = [Signal(4, name=f"power_{stage}", reset_less=True) for stage in range(2)]
         square = Signal(width, reset_less=True)
