@@ -15,13 +15,15 @@ from systola.options import console, path_shown
 WINDOWS = {"kelle": (1, 8), "lad": (1, 8), "meadow": (1, 8), "p3llm": (2, 16), "veda": (1, 8)}
 """Windows of text by default and in full, by paper."""
 
+CONTEXTS = ("256", "512", "1024", "2048", "4096")
 PAPERS = tuple(WINDOWS)
 
 
 @click.command()
 @click.option("--paper", required=True, help="kelle, lad, meadow, p3llm or veda.")
 @click.option("--full", type=bool, default=False, help="1 takes eight times the text.")
-def study(paper: str, full: bool) -> None:
+@click.option("--context", type=click.Choice(CONTEXTS), default="1024", help="Tokens a window.")
+def study(paper: str, full: bool, context: str) -> None:
     """Measure a paper's claims on SmolLM2 and set them beside the paper's figures."""
     check_paper(paper)
     # These need torch, which takes a second to import.
@@ -36,7 +38,7 @@ def study(paper: str, full: bool) -> None:
             return lambda: bars.advance(task)
 
         loaded = progress("loading SmolLM2", 1)
-        subject = news(WINDOWS[paper][full], progress)
+        subject = news(WINDOWS[paper][full], int(context), progress)
         loaded()
         outcome = import_module(f"golden.study.{paper}").study(subject, full=full)
     written = write_outcome(outcome, BUILD / "study")

@@ -15,7 +15,6 @@ from golden.study.policies import Policy
 from golden.study.retention import FlipRates
 from hdl.paths import BUILD
 
-CONTEXT = 1024
 Progress = Callable[[str, int], Callable[[], None]]
 """Told of a pass and its number of steps; returns what is called at each step."""
 Lanes = dict[str, Policy]
@@ -97,12 +96,12 @@ class Subject:
         return measure_losses(self.model, self.windows[:1], [policy], done=done)[1]
 
 
-def news(windows: int, progress: Progress) -> Subject:
-    """Return SmolLM2-135M and the first windows of the news text."""
-    tokens = load_tokens(text_named("news"))[: windows * CONTEXT]
+def news(windows: int, context: int, progress: Progress) -> Subject:
+    """Return SmolLM2-135M and the first windows of the news text, of `context` tokens each."""
+    tokens = load_tokens(text_named("news"))[: windows * context]
     return Subject(
         model=load_model(),
-        windows=tokens.reshape(-1, CONTEXT),
+        windows=tokens.reshape(-1, context),
         progress=progress,
         passes=Passes(BUILD / "study" / "passes", code_of(GGUF_SHA256)),
     )

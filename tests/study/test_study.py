@@ -33,6 +33,12 @@ def test_an_unknown_paper_ends_with_2(name: str, near: str | None) -> None:
     assert (f"did you mean '{near}'" in result.output) == (near is not None)
 
 
+def test_another_context_ends_with_2() -> None:
+    result = CliRunner().invoke(main, ["study", "--paper", "veda", "--context", "1000"])
+    assert result.exit_code == 2
+    assert "'1000' is not one of '256', '512', '1024', '2048', '4096'" in result.output
+
+
 def test_kelle_finishes(subject: Subject, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(kelle, "BUDGETS", (40, 64))
     monkeypatch.setattr(kelle, "FLIPPED_BUDGET", 40)
