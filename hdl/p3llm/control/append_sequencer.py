@@ -98,7 +98,6 @@ class AppendSequencer(Unit):
         )
         self.part, self.turn = Signal(Part), Signal(range(max(p.head_size // LANES, 2)))
         bits = p.channel.unit.column_bits
-        self.merged = Signal(p.pseudo_channels * bits)
         others = {"others": Out((p.pseudo_channels - 1) * bits)}
         super().__init__(
             (others if p.pseudo_channels > 1 else {})
@@ -123,10 +122,11 @@ class AppendSequencer(Unit):
         command = self.command
         self._hold(m)
         held = Signal(MEMORY_INSTRUCTION)
-        where, unit, mask, word = self._written(m, held)
-        partial = Signal()
+        written = self._written(m, held)
+        kept = [Signal.like(part, name=f"kept_{part.name}") for part in written]
+        where, unit, mask, word = kept
+        look = [here.eq(now) for here, now in zip(kept, written, strict=True)]
         m.d.comb += [
-            partial.eq(Cat(self.part == one for one in HALF_BYTES).any()),
             self.column.position.eq(where),
             self.column.unit.eq(unit),
             command.bank.eq(Cat(where[COLUMN_BITS], unit)),
@@ -136,11 +136,11 @@ class AppendSequencer(Unit):
             command.valid.eq(self.taken),
         ]
         if self.parameters.pseudo_channels > 1:
-            m.d.comb += self.others.eq(self.merged[self.parameters.channel.unit.column_bits :])
-        self._write(m, held, partial, mask, word)
+            m.d.comb += self.others.eq(word[self.parameters.channel.unit.column_bits :])
+        self._write(m, held, look, mask, word)
         return m
 
-    def _write(self, m: Module, held: Any, partial: Signal, mask: Signal, word: Signal) -> None:
+    def _write(self, m: Module, held: Any, look: list[Any], mask: Signal, word: Signal) -> None:
         """Take an append; look, read where a mask of bytes is not enough, write, advance."""
         command = self.command
         wide = Cat(bit.replicate(4) for bit in mask).replicate(self.parameters.pseudo_channels)
@@ -160,10 +160,10 @@ class AppendSequencer(Unit):
                         self.turn.eq(0),
                     ]
                     m.next = "LOOK"
-            # Where the part goes is settled; the word is kept, as codes turn round behind it.
+            # Kept for the banks' judge, and since the codes turn round behind a write.
             with m.State("LOOK"):
-                m.d.sync += self.merged.eq(word)
-                with m.If(partial):
+                m.d.sync += look
+                with m.If(Cat(self.part == one for one in HALF_BYTES).any()):
                     m.next = "READ"
                 with m.Else():
                     m.next = "WRITE"
@@ -176,7 +176,7 @@ class AppendSequencer(Unit):
             # Three cycles later the column comes back.
             with m.State("MERGE"):
                 with m.If(self.arrived):
-                    m.d.sync += self.merged.eq((self.arrived_data & ~wide) | (word & wide))
+                    m.d.sync += word.eq((self.arrived_data & ~wide) | (word & wide))
                     m.next = "WRITE"
             # Bytes under the mask change; the others of a column of codes stay.
             with m.State("WRITE"):
@@ -184,7 +184,7 @@ class AppendSequencer(Unit):
                     self.column.valid.eq(1),
                     self.column.write.eq(1),
                     Value.cast(command.operation).eq(ColumnOperation.WRITE),
-                    Value.cast(command.data).eq(self.merged[: len(Value.cast(command.data))]),
+                    Value.cast(command.data).eq(word[: len(Value.cast(command.data))]),
                 ]
                 with m.If(self.taken):
                     m.next = "LOOK"
@@ -239,7 +239,7 @@ class AppendSequencer(Unit):
         key_start, value_start = self._starts(m, held)
         half_bytes = LANES * p.elements
         where, unit = Signal(POSITION_BITS), Signal(range(p.units))
-        mask, word = Signal(half_bytes), Signal.like(self.merged, name="word")
+        mask, word = Signal(half_bytes), Signal(p.pseudo_channels * p.channel.unit.column_bits)
         # An element has four lanes, a half byte each.
         one_element = Const((1 << LANES) - 1) << Cat(Const(0, 2), element)
         one_lane = (Const(1) << lane)[:LANES].replicate(p.elements)
