@@ -43,7 +43,8 @@ class WordLevel:
     directory : Path
         Where the files are.
     form : str
-        ``flat`` if the modules are dissolved, else ``hierarchy``; stem of the files.
+        ``flat`` if the modules are dissolved, ``parts`` if some are kept, else ``hierarchy``; stem
+        of the files.
     memories : tuple[Memory, ...]
         The memories that are kept apart.
     """
@@ -60,6 +61,7 @@ def elaborate(
     directory: Path,
     *,
     flatten: bool = True,
+    kept: Sequence[str] = (),
     memories_as_flops: bool = False,
 ) -> WordLevel:
     """Read a design, refuse structural faults, and reduce it to word-level cells.
@@ -74,6 +76,8 @@ def elaborate(
         Where the netlist and the tools' files go.
     flatten : bool
         Whether to dissolve the modules; otherwise each module is mapped by itself.
+    kept : Sequence[str]
+        Modules that are not dissolved into those above them, while what is below them is.
     memories_as_flops : bool
         Whether memories become flip-flops and multiplexers instead of being kept apart.
 
@@ -83,13 +87,13 @@ def elaborate(
         If the design has a latch, two drivers on one wire or a combinational loop.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    form = "flat" if flatten else "hierarchy"
+    form = ("parts" if kept else "flat") if flatten else "hierarchy"
     passes = script(
         "coarse.ys",
         read=read_commands(verilog, directory),
         top=top,
         name=form,
-        hierarchy="" if flatten else "design -load hierarchy",
+        modules=_modules(form, kept),
         memories="memory_map" if memories_as_flops else "memory_map -rom-only",
     )
     log = directory / f"{form}.log"
@@ -214,6 +218,15 @@ def read_commands(verilog: Sequence[Path], directory: Path) -> str:
 def tool_versions() -> dict[str, str]:
     """Return the versions of the mapping tools."""
     return {"yosys": f"pyosys {version('pyosys')}"}
+
+
+def _modules(form: str, kept: Sequence[str]) -> str:
+    """Return the commands that make a form of the design out of the flat one, or of the saved."""
+    marks = [f"setattr -mod -{{}} keep_hierarchy{{}} {_escaped(name)}" for name in kept]
+    again = ["design -load hierarchy"]
+    parts = [mark.format("set", " 1") for mark in marks]
+    parts += ["flatten", *(mark.format("unset", "") for mark in marks)]
+    return "\n".join({"flat": [], "hierarchy": again, "parts": again + parts}[form])
 
 
 def _write_abc_files(

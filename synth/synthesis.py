@@ -16,11 +16,13 @@ from hdl.paths import replace_text
 from synth.asic import RECIPES, check_period, elaborate, map_to_cells, tool_versions
 from synth.liberty import Library
 from synth.mapped_design import Netlist
+from synth.partition import kept_modules
 from synth.replay import Activity
 from synth.timing import Timing, analyse
 
 FLATTEN_LIMIT = 150_000
-"""Cells above which a design is mapped module by module unless asked otherwise: it takes longer."""
+"""Cells of a module and all below it above which modules are kept unless asked otherwise: mapping
+takes longer than in proportion to them."""
 
 ATTEMPTS = 3
 """Mappings with one recipe before the next is tried."""
@@ -105,7 +107,7 @@ def measure_design(
     period_ps : float, optional
         Clock period to meet.
     flatten : bool, optional
-        Whether modules are dissolved; if absent, those of up to `FLATTEN_LIMIT` cells.
+        Whether all modules are dissolved, or none; if absent, those that `kept_modules` leaves.
     activity : Callable, optional
         Returns what a netlist's pins do, or None.
     progress : Callable[[str], None], optional
@@ -123,9 +125,9 @@ def measure_design(
     progress("mapping each module")
     hierarchical = elaborate(verilog, top, work, flatten=False)
     hierarchy = map_to_cells(hierarchical, library)
-    if flatten is None:
-        flatten = hierarchy.cells <= FLATTEN_LIMIT
-    design = elaborate(verilog, top, work, flatten=True) if flatten else hierarchical
+    kept = kept_modules(hierarchy.modules, FLATTEN_LIMIT) if flatten is None else ()
+    by_modules = flatten is False
+    design = hierarchical if by_modules else elaborate(verilog, top, work, kept=kept)
 
     def point(recipe: str, target_ps: float | None = None) -> Point:
         progress(f"mapping for {recipe}")
@@ -152,7 +154,7 @@ def measure_design(
         preset=preset,
         library=library,
         period_ps=period_ps,
-        flattened=flatten,
+        flattened=design.form == "flat",
         points=tuple(points),
         hierarchy=hierarchy,
         verilog_digest=verilog_digest(verilog),

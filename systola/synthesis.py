@@ -21,7 +21,7 @@ period_option = click.option("--period", type=float, help="Clock period in picos
 @click.option("--liberty", help="Cell library, .lib or .lib.gz; Debian's OSU018 if absent.")
 @period_option
 @click.option("--vcd", type=click.Path(path_type=Path), help="Simulation, for switching activity.")
-@click.option("--flat", type=bool, help="1 dissolves all modules, 0 none; small designs if absent.")
+@click.option("--flat", type=bool, help="1 dissolves all modules, 0 none; parts if absent.")
 def synth(
     unit: Chosen,
     liberty: str | None,

@@ -166,7 +166,7 @@ def test_the_fastest_netlist_keeps_the_adders_prefix_structure(tmp_path: Path) -
     assert speed < 0.8 * balanced < 0.8 * area
 
 
-def test_a_large_design_is_dissolved_only_if_asked_for(
+def test_a_large_design_keeps_modules_unless_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     library = find_library()
