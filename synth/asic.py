@@ -77,7 +77,8 @@ def elaborate(
     flatten : bool
         Whether to dissolve the modules; otherwise each module is mapped by itself.
     kept : Sequence[str]
-        Modules that are not dissolved into those above them, while what is below them is.
+        Modules that are not dissolved into those above them, while what is below them is. Faults
+        across them are found where nothing is kept.
     memories_as_flops : bool
         Whether memories become flip-flops and multiplexers instead of being kept apart.
 
@@ -221,12 +222,20 @@ def tool_versions() -> dict[str, str]:
 
 
 def _modules(form: str, kept: Sequence[str]) -> str:
-    """Return the commands that make a form of the design out of the flat one, or of the saved."""
-    marks = [f"setattr -mod -{{}} keep_hierarchy{{}} {_escaped(name)}" for name in kept]
-    again = ["design -load hierarchy"]
-    parts = [mark.format("set", " 1") for mark in marks]
-    parts += ["flatten", *(mark.format("unset", "") for mark in marks)]
-    return "\n".join({"flat": [], "hierarchy": again, "parts": again + parts}[form])
+    """Return the commands that dissolve modules, and look for faults across them."""
+    check = ["opt_expr", "opt_clean", "check -assert -nolatches"]
+    mark, unmark = (
+        [f"setattr -mod {change} {_escaped(name)}" for name in kept]
+        for change in ("-set keep_hierarchy 1", "-unset keep_hierarchy")
+    )
+    return "\n".join(
+        {
+            "flat": ["flatten", *check],
+            # Faults are those of the flat design, which is thrown away.
+            "hierarchy": ["design -save all", "flatten", *check, "design -load all"],
+            "parts": [*mark, "flatten", *unmark, *check],
+        }[form]
+    )
 
 
 def _write_abc_files(
