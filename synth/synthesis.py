@@ -51,8 +51,8 @@ class SynthesisResult:
         The cells.
     period_ps : float or None
         The clock period that was asked for.
-    flattened : bool
-        Whether the points are of the dissolved design.
+    form : str
+        What the points are of: ``flat``, ``parts`` or ``hierarchy``, as in `WordLevel`.
     points : tuple[Point, ...]
         The netlists, the headline first.
     hierarchy : Netlist
@@ -67,7 +67,7 @@ class SynthesisResult:
     preset: str
     library: Library
     period_ps: float | None
-    flattened: bool
+    form: str
     points: tuple[Point, ...]
     hierarchy: Netlist
     verilog_digest: str
@@ -126,8 +126,8 @@ def measure_design(
     hierarchical = elaborate(verilog, top, work, flatten=False)
     hierarchy = map_to_cells(hierarchical, library)
     kept = kept_modules(hierarchy.modules, FLATTEN_LIMIT) if flatten is None else ()
-    by_modules = flatten is False
-    design = hierarchical if by_modules else elaborate(verilog, top, work, kept=kept)
+    dissolved = flatten is not False
+    design = elaborate(verilog, top, work, kept=kept) if dissolved else hierarchical
 
     def point(recipe: str, target_ps: float | None = None) -> Point:
         progress(f"mapping for {recipe}")
@@ -154,7 +154,7 @@ def measure_design(
         preset=preset,
         library=library,
         period_ps=period_ps,
-        flattened=design.form == "flat",
+        form=design.form,
         points=tuple(points),
         hierarchy=hierarchy,
         verilog_digest=verilog_digest(verilog),
@@ -210,7 +210,7 @@ def as_json(result: SynthesisResult) -> dict[str, Any]:
         "liberty_origin": library.origin,
         "corner": library.corner,
         "period_ps": result.period_ps,
-        "flattened": result.flattened,
+        "form": result.form,
         **_figures(headline, result),
         "critical_path": _critical_path(headline.timing),
         "points": [_figures(point, result) for point in result.points],

@@ -16,6 +16,8 @@ WINDOWS = {"kelle": (1, 8), "lad": (1, 8), "meadow": (1, 8), "p3llm": (2, 16), "
 """Windows of text by default and in full, by paper."""
 
 CONTEXTS = ("256", "512", "1024", "2048", "4096")
+"""Tokens of a window; the last is as long as sixteen windows of the text can be."""
+
 PAPERS = tuple(WINDOWS)
 
 

@@ -172,11 +172,11 @@ def test_a_large_design_keeps_modules_unless_asked(
     library = find_library()
     files = emit(Pair(width=8), tmp_path / "rtl")
     monkeypatch.setattr(synthesis, "FLATTEN_LIMIT", 1)
-    for asked, flattened in ((None, False), (True, True), (False, False)):
+    for asked, form in ((None, "parts"), (True, "flat"), (False, "hierarchy")):
         result = measure_design(files, TOP, library, tmp_path, flatten=asked)
-        assert json.loads(result.file.read_text())["flattened"] is flattened
+        assert json.loads(result.file.read_text())["form"] == form
         netlist = result.headline.netlist.verilog.read_text()
-        assert netlist.count("endmodule") == (1 if flattened else 2)
+        assert netlist.count("endmodule") == (1 if form == "flat" else 2)
 
 
 def test_synth_json_has_what_it_promises(tmp_path: Path) -> None:
