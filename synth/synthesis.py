@@ -21,8 +21,8 @@ from synth.replay import Activity
 from synth.timing import Timing, analyse
 
 FLATTEN_LIMIT = 150_000
-"""Cells of a module and all below it above which modules are kept unless asked otherwise: mapping
-takes longer than in proportion to them."""
+"""Cells of a module and all below it above which modules are kept unless asked otherwise, as
+mapping takes longer than in proportion to them."""
 
 ATTEMPTS = 3
 """Mappings with one recipe before the next is tried."""
@@ -87,7 +87,7 @@ def measure_design(
     *,
     preset: str = "",
     period_ps: float | None = None,
-    flatten: bool | None = None,
+    form: str | None = None,
     activity: Callable[[Netlist], Activity | None] = lambda _: None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> SynthesisResult:
@@ -106,8 +106,9 @@ def measure_design(
         ``synth/<library>/`` below, which the other libraries leave alone.
     period_ps : float, optional
         Clock period to meet.
-    flatten : bool, optional
-        Whether all modules are dissolved, or none; if absent, those that `kept_modules` leaves.
+    form : str, optional
+        ``flat``, ``parts``, where `kept_modules` stay modules, or ``hierarchy``; if absent,
+        ``flat`` up to `FLATTEN_LIMIT` cells and ``hierarchy`` above.
     activity : Callable, optional
         Returns what a netlist's pins do, or None.
     progress : Callable[[str], None], optional
@@ -125,9 +126,10 @@ def measure_design(
     progress("mapping each module")
     hierarchical = elaborate(verilog, top, work, flatten=False)
     hierarchy = map_to_cells(hierarchical, library)
-    kept = kept_modules(hierarchy.modules, FLATTEN_LIMIT) if flatten is None else ()
-    dissolved = flatten is not False
-    design = elaborate(verilog, top, work, kept=kept) if dissolved else hierarchical
+    form = form or ("flat" if hierarchy.cells <= FLATTEN_LIMIT else "hierarchy")
+    kept = kept_modules(hierarchy.modules, FLATTEN_LIMIT) if form == "parts" else ()
+    by_modules = form == "hierarchy"
+    design = hierarchical if by_modules else elaborate(verilog, top, work, kept=kept)
 
     def point(recipe: str, target_ps: float | None = None) -> Point:
         progress(f"mapping for {recipe}")

@@ -13,6 +13,9 @@ from systola.options import Chosen, console, out_option, path_shown, unit_option
 OPERATORS = "operators.json"
 """Where `operators` leaves what it measured, in the build directory."""
 
+FLAT = {"1": "flat", "parts": "parts", "0": "hierarchy"}
+"""Forms of the netlist; small designs are flat if none is asked for."""
+
 period_option = click.option("--period", type=float, help="Clock period in picoseconds.")
 
 
@@ -21,13 +24,13 @@ period_option = click.option("--period", type=float, help="Clock period in picos
 @click.option("--liberty", help="Cell library, .lib or .lib.gz; Debian's OSU018 if absent.")
 @period_option
 @click.option("--vcd", type=click.Path(path_type=Path), help="Simulation, for switching activity.")
-@click.option("--flat", type=bool, help="1 dissolves all modules, 0 none; parts if absent.")
+@click.option("--flat", type=click.Choice(list(FLAT)), help="1 dissolves all modules, 0 none.")
 def synth(
     unit: Chosen,
     liberty: str | None,
     period: float | None,
     vcd: Path | None,
-    flat: bool | None,
+    flat: str | None,
 ) -> None:
     """Map a unit to a cell library: area, timing, power, and a netlist that simulates."""
     from hdl.emitted import emit_unit
@@ -51,7 +54,7 @@ def synth(
             unit.home,
             preset=unit.preset,
             period_ps=period,
-            flatten=flat,
+            form=FLAT[flat] if flat else None,
             activity=lambda netlist: activity_of(recorded, netlist) if recorded else None,
             progress=lambda words: status.update(f"{unit.title}: {words}"),
         )

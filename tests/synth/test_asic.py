@@ -14,6 +14,7 @@ from synth.liberty import GENERIC, Library, find_library, read_library
 from synth.mapped_design import Netlist
 from synth.netlist import netlist_sources
 from synth.synthesis import measure_design
+from systola.synthesis import FLAT
 from tests.synth.designs import Adder, Counter, Pair, emit
 
 TOP = "design_under_test"
@@ -172,8 +173,8 @@ def test_a_large_design_keeps_modules_unless_asked(
     library = find_library()
     files = emit(Pair(width=8), tmp_path / "rtl")
     monkeypatch.setattr(synthesis, "FLATTEN_LIMIT", 1)
-    for asked, form in ((None, "parts"), (True, "flat"), (False, "hierarchy")):
-        result = measure_design(files, TOP, library, tmp_path, flatten=asked)
+    for asked, form in ((None, "hierarchy"), *((form, form) for form in FLAT.values())):
+        result = measure_design(files, TOP, library, tmp_path, form=asked)
         assert json.loads(result.file.read_text())["form"] == form
         netlist = result.headline.netlist.verilog.read_text()
         assert netlist.count("endmodule") == (1 if form == "flat" else 2)
