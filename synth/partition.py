@@ -1,6 +1,8 @@
 """Which modules of a large design stay modules while all others are dissolved."""
 
+from collections import Counter
 from collections.abc import Sequence
+from functools import cache
 
 from synth.mapped_design import ModuleArea
 
@@ -25,33 +27,30 @@ def kept_modules(modules: Sequence[ModuleArea], limit: int) -> tuple[str, ...]:
         Names; none for a design that is dissolved as a whole.
     """
     by_name = {module.name: module for module in modules}
-    below: dict[str, int] = {}
 
+    @cache
     def cells(name: str) -> int:
         """Return the cells of a module and all below it."""
-        if name not in below:
-            module = by_name[name]
-            below[name] = module.cells + sum(n * cells(one) for one, n in module.below.items())
-        return below[name]
+        module = by_name[name]
+        return module.cells + sum(n * cells(one) for one, n in module.below.items())
 
-    parts: dict[str, int] = {}
-    top = 0
+    parts: Counter[str] = Counter()
 
-    def take_in(name: str, times: int) -> None:
-        """Count a module's own cells to the top, and how often those below stand there."""
-        nonlocal top
-        top += times * by_name[name].cells
+    def taken_in(name: str, times: int) -> int:
+        """Return what the top gets of a module that is too large; count what stands below it."""
+        own = times * by_name[name].cells
         for one, n in by_name[name].below.items():
             if cells(one) > limit and by_name[one].below:
-                take_in(one, times * n)
+                own += taken_in(one, times * n)
             else:
-                parts[one] = parts.get(one, 0) + times * n
+                parts[one] += times * n * cells(one)
+        return own
 
-    take_in(modules[0].name, 1)
+    top = taken_in(modules[0].name, 1)
     kept = []
-    for name in sorted(parts, key=lambda name: (parts[name] * cells(name), name)):
-        if top + parts[name] * cells(name) <= limit:
-            top += parts[name] * cells(name)
+    for name, size in sorted(parts.items(), key=lambda part: (part[1], part[0])):
+        if top + size <= limit:
+            top += size
         else:
             kept.append(name)
     return tuple(kept)

@@ -127,9 +127,10 @@ def measure_design(
     hierarchical = elaborate(verilog, top, work, flatten=False)
     hierarchy = map_to_cells(hierarchical, library)
     form = form or ("flat" if hierarchy.cells <= FLATTEN_LIMIT else "hierarchy")
-    kept = kept_modules(hierarchy.modules, FLATTEN_LIMIT) if form == "parts" else ()
-    by_modules = form == "hierarchy"
-    design = hierarchical if by_modules else elaborate(verilog, top, work, kept=kept)
+    design = hierarchical
+    if form != "hierarchy":
+        kept = kept_modules(hierarchy.modules, FLATTEN_LIMIT) if form == "parts" else ()
+        design = elaborate(verilog, top, work, kept=kept)
 
     def point(recipe: str, target_ps: float | None = None) -> Point:
         progress(f"mapping for {recipe}")

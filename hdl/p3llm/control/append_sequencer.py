@@ -1,6 +1,6 @@
 """A token's key and value of a head, written into the banks."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import product
 from typing import Any
 
@@ -125,7 +125,6 @@ class AppendSequencer(Unit):
         written = self._written(m, held)
         kept = [Signal.like(part, name=f"kept_{part.name}") for part in written]
         where, unit, mask, word = kept
-        look = [here.eq(now) for here, now in zip(kept, written, strict=True)]
         m.d.comb += [
             self.column.position.eq(where),
             self.column.unit.eq(unit),
@@ -137,12 +136,15 @@ class AppendSequencer(Unit):
         ]
         if self.parameters.pseudo_channels > 1:
             m.d.comb += self.others.eq(word[self.parameters.channel.unit.column_bits :])
-        self._write(m, held, look, mask, word)
+        self._write(m, held, written, kept)
         return m
 
-    def _write(self, m: Module, held: Any, look: list[Any], mask: Signal, word: Signal) -> None:
+    def _write(
+        self, m: Module, held: Any, written: Iterable[Signal], kept: Sequence[Signal]
+    ) -> None:
         """Take an append; look, read where a mask of bytes is not enough, write, advance."""
         command = self.command
+        mask, word = kept[2:]
         wide = Cat(bit.replicate(4) for bit in mask).replicate(self.parameters.pseudo_channels)
         m.d.comb += self.writes.eq(1)
         with m.FSM():
@@ -162,7 +164,7 @@ class AppendSequencer(Unit):
                     m.next = "LOOK"
             # Kept for the banks' judge, and since the codes turn round behind a write.
             with m.State("LOOK"):
-                m.d.sync += look
+                m.d.sync += [here.eq(now) for here, now in zip(kept, written, strict=True)]
                 with m.If(Cat(self.part == one for one in HALF_BYTES).any()):
                     m.next = "READ"
                 with m.Else():
