@@ -221,6 +221,5 @@ async def resets(dut: Any) -> None:
     for _ in range(6):
         await bench.bench.reset()
         bench.send(bench.random_work(40))
-        for _cycle in range(bench.bench.rng.randint(1, 50)):
-            await bench.bench.step()
-    await bench.run(bench.random_work(100))
+        await bench.bench.step(bench.bench.rng.randint(1, 40))
+        await bench.run(bench.random_work(20))
