@@ -123,13 +123,13 @@ class ProductSequencer(Unit):
         m = Module()
         held = self.held
         m.submodules.drain = self.drain
-        counts = self._counts(m)
+        finals = self._finals(m)
         values = held.mode == Mode.PV
-        last_outer = self.outer == counts["outers"] - 1
-        steps = Mux(values & last_outer, counts["last_steps"], counts["steps"])
+        last_outer = self.outer == finals["outer"]
+        final_step = Mux(values & last_outer, finals["tokens"], finals["step"])
         ends = {
-            "step": self.step == steps - 1,
-            "round": self.round == counts["rounds"] - 1,
+            "step": self.step == final_step,
+            "round": self.round == finals["round"],
             "outer": last_outer,
             "set": self._set_ends(),
         }
@@ -140,20 +140,21 @@ class ProductSequencer(Unit):
             # The last product's sums leave before the next begins.
             with m.State("IDLE"):
                 self._take(m)
-            # The instruction is held now; without groups it is a fetch of numbers only.
+            # The instruction is held now, and the loops' ends are found from it; without groups
+            # it is a fetch of numbers only.
             with m.State("BEGIN"):
                 m.next = "INPUTS"
                 with m.If(held.outers == 0):
                     m.next = "TAIL"
             # A group's inputs go to all units, before its first column.
             with m.State("INPUTS"):
-                self._inputs(m, issues, steps, last_outer)
+                self._inputs(m, issues, final_step, last_outer)
             # A set begins with what its codes mean: special values, zero points.
             with m.State("METADATA"):
                 self._metadata(m, issues)
             # Scales of the set: two rounds of 8-bit ones a position, or FP16 of keys and values.
             with m.State("TABLE"):
-                last, skipped = self._table_ends(counts["rounds"] - self.round)
+                last, skipped = self._table_ends(finals["round"] - self.round + 1)
                 self._reads(m, issues, last, skipped, "MULTIPLY")
             # Columns of products, one every second cycle.
             with m.State("MULTIPLY"):
@@ -164,7 +165,7 @@ class ProductSequencer(Unit):
                     m.next = "IDLE"
                 with m.Else():
                     self._reads(m, issues, self.table == held.tail - 1, Const(0), "IDLE")
-        self._drains(m, issues, counts)
+        self._drains(m, issues, flags)
         m.d.comb += [
             self.column.position.eq(self.position_now),
             self.column.unit.eq(self._scattered()),
@@ -175,30 +176,27 @@ class ProductSequencer(Unit):
         ]
         return m
 
-    def _counts(self, m: Module) -> dict[str, Signal]:
-        """Return the ends of the loops: said, or by the tokens."""
+    def _finals(self, m: Module) -> dict[str, Signal]:
+        """Return the last number of each loop, said or by the tokens; valid after state BEGIN."""
         p, held = self.parameters, self.held
-        counts = {
-            name: Signal(12, name=f"count_{name}")
-            for name in ("outers", "rounds", "steps", "last_steps")
+        finals = {
+            name: Signal(12, name=f"final_{name}") for name in ("outer", "round", "step", "tokens")
         }
         # A register holds so many columns' inputs; probabilities of more tokens come in turns.
         full = p.channel.unit.steps
-        tokens = self.position + 1
-        columns = (tokens + LANES - 1) >> ceil_log2(LANES)
-        chunks = (tokens + p.chunk - 1) >> ceil_log2(p.chunk)
-        m.d.comb += [
-            counts["outers"].eq(held.outers),
-            counts["rounds"].eq(held.rounds),
-            counts["steps"].eq(held.steps),
-            counts["last_steps"].eq(columns - (chunks - 1) * full),
+        # The token at `position` is the last.
+        chunk, block = (self.position >> ceil_log2(size) for size in (p.chunk, p.block))
+        m.d.sync += [
+            finals["outer"].eq(held.outers - 1),
+            finals["round"].eq(held.rounds - 1),
+            finals["step"].eq(held.steps - 1),
+            finals["tokens"].eq(self.position[ceil_log2(LANES) :] % full),
         ]
         with m.If(held.mode == Mode.QK):
-            rounds = (tokens + p.block - 1) >> ceil_log2(p.block)
-            m.d.comb += [counts["rounds"].eq(rounds), counts["steps"].eq(p.head_size // LANES)]
+            m.d.sync += [finals["round"].eq(block), finals["step"].eq(p.head_size // LANES - 1)]
         with m.If(held.mode == Mode.PV):
-            m.d.comb += [counts["outers"].eq(chunks), counts["steps"].eq(full)]
-        return counts
+            m.d.sync += [finals["outer"].eq(chunk), finals["step"].eq(full - 1)]
+        return finals
 
     def _set_ends(self) -> Value:
         """Return whether a set's last column, or last round, is under way."""
@@ -239,11 +237,11 @@ class ProductSequencer(Unit):
             ]
             m.next = "BEGIN"
 
-    def _inputs(self, m: Module, issues: Signal, steps: Value, last_outer: Value) -> None:
+    def _inputs(self, m: Module, issues: Signal, final_step: Value, last_outer: Value) -> None:
         """Write the inputs of an outer step, of one pump after the other."""
         p, command = self.parameters, self.command
         in_word = ceil_log2(p.result)
-        last = self.word == ((steps - 1) >> in_word)
+        last = self.word == (final_step >> in_word)
         # The second input's words stand behind the first one's in the unit's registers.
         upper = p.channel.unit.steps >> in_word
         m.d.comb += [
@@ -387,7 +385,7 @@ class ProductSequencer(Unit):
                         m.d.sync += self.table.eq(0)
                         m.next = "TAIL"
 
-    def _drains(self, m: Module, issues: Signal, counts: dict[str, Signal]) -> None:
+    def _drains(self, m: Module, issues: Signal, last: dict[str, Signal]) -> None:
         """Read sums in cycles that nothing else needs."""
         p, held, drain, command = self.parameters, self.held, self.drain, self.command
         linear, values = held.mode == Mode.LINEAR, held.mode == Mode.PV
@@ -401,7 +399,7 @@ class ProductSequencer(Unit):
             drain.arm.weighted.eq(linear),
             # The first group begins a row's sum, the next ones are added to it.
             drain.arm.more.eq(linear & (self.outer != 0)),
-            drain.arm.final.eq(linear & (self.outer == counts["outers"] - 1)),
+            drain.arm.final.eq(linear & last["outer"]),
             drain.arm.table.eq(Cat(self.round[1:3], self.side)),
             drain.arm.odd.eq(self.round[0]),
             drain.grant.eq(drain.wants & ~issues),
