@@ -164,6 +164,13 @@ def random_steps(p: AttentionComputationModuleParameters, rng: np.random.Generat
         corrections = Corrections(
             draw(count), draw(count), draw(count), update, draw(count, size), draw(count, size)
         )
+        if count > 5:
+            # A large product and what cancels it: small ones that met only one of them are lost.
+            large = codes(rng.standard_normal(size) * 2.0**14)
+            for part in (corrections.alpha_score, corrections.alpha, corrections.beta):
+                part[-1] = part[0]
+            corrections.keys[-1] = corrections.keys[0]
+            corrections.values[[0, -1]] = large, large ^ 0x8000
         caches = encode(p.cache_format, rng.standard_normal((size + 1, size + 2)))
         if rng.random() < 0.2:
             # No denominator: the flag, and whatever IEEE 754 makes of it.
