@@ -5,6 +5,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+import pyosys
+
 _CHILD = """
 import sys
 from pyosys import libyosys
@@ -15,7 +17,7 @@ for line in sys.stdin.read().splitlines():
 
 
 class YosysError(RuntimeError):
-    """Yosys refused a pass; the message carries its last lines."""
+    """Yosys or ABC refused a command; the message carries its last lines."""
 
 
 def run_yosys(passes: Iterable[str], *, directory: Path, log: Path | None = None) -> str:
@@ -40,10 +42,30 @@ def run_yosys(passes: Iterable[str], *, directory: Path, log: Path | None = None
     YosysError
         If a pass fails.
     """
-    script = "\n".join(passes)
+    command = [sys.executable, "-c", _CHILD]
+    child, output = _run(command, passes, directory, log)
+    if child.returncode != 0:
+        raise YosysError(f"Yosys stopped:\n{_tail(output)}")
+    return output
+
+
+def run_abc(commands: Iterable[str], *, directory: Path, log: Path | None = None) -> str:
+    """Run ABC's commands one after another; parameters and errors as for `run_yosys`."""
+    abc = Path(pyosys.__file__).with_name("yosys-abc")
+    _child, output = _run([str(abc), "-s", "-f", "/dev/stdin"], commands, directory, log)
+    # ABC ends with 0 whatever happened.
+    if "** cmd error" in output:
+        raise YosysError(f"ABC stopped:\n{_tail(output)}")
+    return output
+
+
+def _run(
+    command: list[str], script: Iterable[str], directory: Path, log: Path | None
+) -> tuple[subprocess.CompletedProcess[str], str]:
+    """Run a tool that reads its script from standard input; return all that it printed, too."""
     child = subprocess.run(
-        [sys.executable, "-c", _CHILD],
-        input=script,
+        command,
+        input="\n".join([*script, ""]),
         capture_output=True,
         text=True,
         cwd=directory,
@@ -52,7 +74,9 @@ def run_yosys(passes: Iterable[str], *, directory: Path, log: Path | None = None
     output = child.stdout + child.stderr
     if log is not None:
         log.write_text(output)
-    if child.returncode != 0:
-        tail = "\n".join(output.strip().splitlines()[-5:])
-        raise YosysError(f"Yosys stopped:\n{tail}")
-    return output
+    return child, output
+
+
+def _tail(output: str) -> str:
+    """Return the last lines."""
+    return "\n".join(output.strip().splitlines()[-5:])

@@ -2,7 +2,8 @@
 
 The steps are Yosys and ABC scripts in ``scripts/``. Three recipes map the logic: ``area`` looks for
 the smallest netlist, ``speed`` for the fastest, ``balanced`` for one between; all then buffer every
-net of high fan-out and size the cells.
+net of high fan-out and size the cells: ABC does both, or, where modules of a dissolved design are
+mapped by themselves, `synth.buffer_trees` the former.
 """
 
 import json
@@ -16,10 +17,12 @@ from pathlib import Path
 
 from hdl.errors import UserError
 from hdl.yosys import YosysError, run_yosys
+from synth.buffer_trees import buffer_trees
 from synth.buffering import buffer_modules
 from synth.ideal_cells import CONSTANTS
 from synth.liberty import Library
 from synth.mapped_design import Memory, Netlist, count_cells
+from synth.sizing import size_cells
 
 RELAXED_PS = 1_000_000.0
 """The period that stands for no period: with it, sizing gives back all the area it can."""
@@ -141,7 +144,7 @@ def map_to_cells(
         fast as it gets and the others as small.
     """
     directory, name = design.directory, f"{design.form}.{recipe}"
-    _write_abc_files(directory, library, recipe, target_ps)
+    _write_abc_files(design, library, recipe, target_ps)
     passes = script(
         "fine.ys",
         top=design.top,
@@ -157,10 +160,15 @@ def map_to_cells(
         ties=f"{_map_constants(library.ties)} t:$mem_v2 %m %n" if library.ties else "",
     )
     output = run_yosys(passes, directory=directory, log=directory / f"{name}.log")
+    delays = [float(delay) for delay in re.findall(r"ABC: .*Delay = +([\d.]+) ps", output)]
     if recipe in RECIPES:
         mapped = directory / f"{name}.mapped.json"
         contents = json.loads(mapped.read_text())
-        buffer_modules(contents, library)
+        if design.form == "parts":
+            buffer_trees(contents, library, recipe)
+            delays = [size_cells(contents, library, directory, _sizing(recipe, target_ps))]
+        else:
+            buffer_modules(contents, library)
         mapped.write_text(json.dumps(contents))
     passes = script(
         "netlist.ys",
@@ -172,7 +180,6 @@ def map_to_cells(
     run_yosys(passes, directory=directory)
     for netlist in (directory / f"{name}.v", directory / f"{name}.sta.v"):
         netlist.write_text(re.sub(r"\b(wire|input|output) signed\b", r"\1", netlist.read_text()))
-    delays = [float(delay) for delay in re.findall(r"ABC: .*Delay = +([\d.]+) ps", output)]
     statistics = json.loads((directory / f"{name}.stat.json").read_text())
     modules, memories, counts = count_cells(statistics, design.top, library, design.memories)
     return Netlist(
@@ -239,18 +246,25 @@ def _modules(form: str, kept: Sequence[str]) -> str:
 
 
 def _write_abc_files(
-    directory: Path, library: Library, recipe: str, target_ps: float | None
+    design: WordLevel, library: Library, recipe: str, target_ps: float | None
 ) -> None:
     """Write what ABC reads: the recipe with sizing, and the environment of the logic."""
+    directory = design.directory
     lines = script(f"{recipe}.abc")
-    if recipe in RECIPES:
-        target = target_ps or (None if recipe == RECIPES[-1] else RELAXED_PS)
-        lines += script("size.abc", target=f"-D {target:.0f}" if target else "")
+    # Buffers of nets through several modules come before sizes, and where ABC does not see them.
+    if recipe in RECIPES and design.form != "parts":
+        lines += [*script("buffer.abc"), *_sizing(recipe, target_ps)]
     (directory / f"{recipe}.script").write_text("\n".join(lines) + "\n")
     driver = library.buffer or library.inverter
     load = LOAD_FF / library.capacitance_unit_ff
     lines = [f"set_driving_cell {driver.name}"] if driver else []
     (directory / "abc.constr").write_text("\n".join([*lines, f"set_load {load:g}", ""]))
+
+
+def _sizing(recipe: str, target_ps: float | None) -> list[str]:
+    """Return ABC's commands that choose sizes."""
+    target = target_ps or (None if recipe == RECIPES[-1] else RELAXED_PS)
+    return script("size.abc", target=f"-D {target:.0f}" if target else "")
 
 
 def _map_constants(cells: dict[int, tuple[str, str]]) -> str:

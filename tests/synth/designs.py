@@ -81,6 +81,32 @@ class Pair(Unit):
         return m
 
 
+class Broadcast(Unit):
+    """One operand for many modules: its register and a port drive hundreds of pins."""
+
+    a: Signal
+    b: Signal
+    result: Signal
+
+    def __init__(self, *, copies: int) -> None:
+        self._copies = copies
+        super().__init__({"a": In(4), "b": In(4), "result": Out(4)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        a = Signal(4)
+        m.d.sync += a.eq(self.a)
+        total: Signal = a
+        for index in range(self._copies):
+            m.submodules[f"adder_{index}"] = adder = Adder(width=4)
+            m.d.comb += [adder.a.eq(a ^ index % 16), adder.b.eq(self.b)]
+            chained = Signal(4)
+            m.d.sync += chained.eq(adder.result ^ total)
+            total = chained
+        m.d.comb += self.result.eq(total)
+        return m
+
+
 class Doubler(Unit):
     """A stream stage with one register: each value comes out doubled."""
 

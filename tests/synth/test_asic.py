@@ -1,33 +1,22 @@
 import json
 import re
-import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from hdl.errors import UserError
-from hdl.yosys import run_yosys
 from synth import synthesis
 from synth.asic import RECIPES, elaborate, map_to_cells
 from synth.liberty import GENERIC, Library, find_library, read_library
-from synth.mapped_design import Netlist
-from synth.netlist import netlist_sources
 from synth.synthesis import measure_design
 from systola.synthesis import FLAT
 from tests.synth.designs import Adder, Counter, Pair, emit
-
-TOP = "design_under_test"
+from tests.synth.netlists import TOP, prove_equal, synthesise
 
 
 @pytest.fixture(scope="module")
 def library() -> Library:
     return read_library(GENERIC, origin="test")
-
-
-def synthesise(unit, library: Library, directory: Path, **options) -> Netlist:
-    files = emit(unit, directory / "rtl")
-    return map_to_cells(elaborate(files, TOP, directory / "synth", **options), library)
 
 
 def test_area_is_the_same_in_every_run(library: Library, tmp_path: Path) -> None:
@@ -97,11 +86,12 @@ def test_a_period_must_be_positive(period: float, library: Library, tmp_path: Pa
 def test_the_netlist_does_what_the_source_does(
     memory: bool, library: Library, tmp_path: Path
 ) -> None:
-    assert prove_equal(Counter(width=4, memory=memory), library, tmp_path)
+    assert prove_equal(synthesise(Counter(width=4, memory=memory), library, tmp_path), tmp_path)
 
 
 def test_the_proof_of_equality_can_fail(library: Library, tmp_path: Path) -> None:
-    assert not prove_equal(Counter(width=4), library, tmp_path, invert_first_data_pin)
+    netlist = synthesise(Counter(width=4), library, tmp_path)
+    assert not prove_equal(netlist, tmp_path, invert_first_data_pin)
 
 
 def invert_first_data_pin(netlist: str) -> str:
@@ -109,50 +99,6 @@ def invert_first_data_pin(netlist: str) -> str:
     changed, count = re.subn(r"\.D\((.+)\)", r".D(~\1)", netlist, count=1)
     assert count == 1
     return changed
-
-
-def prove_equal(
-    unit,
-    library: Library,
-    directory: Path,
-    change: Callable[[str], str] = lambda netlist: netlist,
-) -> bool:
-    """Prove a netlist equal to its source for eight cycles from reset, by SAT."""
-    netlist = synthesise(unit, library, directory)
-    cells, mapped = netlist_sources(netlist, directory / "netlist")
-    mapped.write_text(change(mapped.read_text()))
-    for file in sorted((directory / "rtl").glob("*.v")):
-        shutil.copy(file, directory / "netlist" / f"source_{file.name}")
-    log = run_yosys(
-        [
-            *(f"read_verilog {path.name}" for path in sorted(mapped.parent.glob("source_*.v"))),
-            f"hierarchy -top {TOP}",
-            "proc",
-            "flatten",
-            "memory",
-            "opt_clean",
-            f"rename {TOP} source",
-            "design -stash source",
-            f"read_verilog {cells.name} {mapped.name}",
-            f"hierarchy -top {TOP}",
-            "proc",
-            "flatten",
-            "memory",
-            "opt_clean",
-            f"rename {TOP} mapped",
-            "design -copy-from source source",
-            "miter -equiv -make_outputs -ignore_gold_x -flatten source mapped equal",
-            "hierarchy -top equal",
-            "async2sync",
-            (
-                "sat -seq 9 -prove-skip 1 -set-at 1 in_rst 1 -prove trigger 0 -set-init-undef "
-                "-set-def-inputs -enable_undef equal"
-            ),
-        ],
-        directory=mapped.parent,
-    )
-    assert ("no model found: SUCCESS!" in log) != ("model found: FAIL!" in log)
-    return "no model found: SUCCESS!" in log
 
 
 def test_the_fastest_netlist_keeps_the_adders_prefix_structure(tmp_path: Path) -> None:

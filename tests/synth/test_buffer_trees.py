@@ -1,0 +1,131 @@
+"""Trees of buffers across modules that are mapped by themselves."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from synth.buffer_trees import LIMITS, buffer_trees
+from synth.liberty import Library, find_library
+from synth.mapped_design import Netlist
+from tests.synth.designs import Broadcast, Pair
+from tests.synth.netlists import most_pins, prove_equal, synthesise
+
+SINKS = 60
+
+
+@pytest.fixture(scope="module")
+def library() -> Library:
+    library = find_library()
+    if not library.buffer:
+        pytest.skip("the library has no buffer")
+    return library
+
+
+def parts(unit: Any, library: Library, directory: Path, recipe: str) -> Netlist:
+    """Map a unit whose module `Adder` is kept."""
+    hierarchy = synthesise(unit, library, directory, flatten=False)
+    kept = [module.name for module in hierarchy.modules[1:]]
+    netlist = synthesise(unit, library, directory, recipe=recipe, kept=kept)
+    assert [module.name for module in netlist.modules[1:]] == kept != []
+    return netlist
+
+
+@pytest.mark.parametrize("recipe", ["area", "speed"])
+def test_no_net_drives_more_than_its_limit(recipe: str, library: Library, tmp_path: Path) -> None:
+    netlist = parts(Broadcast(copies=70), library, tmp_path, recipe)
+    assert 0 < most_pins(netlist) <= LIMITS[recipe].fan_out
+
+
+@pytest.mark.parametrize("recipe", ["area", "speed"])
+def test_the_netlist_does_what_the_source_does(
+    recipe: str, library: Library, tmp_path: Path
+) -> None:
+    assert prove_equal(parts(Pair(width=4), library, tmp_path, recipe), tmp_path)
+    assert prove_equal(
+        parts(Broadcast(copies=20), library, tmp_path / "broadcast", recipe), tmp_path / "broadcast"
+    )
+
+
+class Gates:
+    """A module of inverters, as Yosys writes it; nets are numbers."""
+
+    def __init__(self, library: Library, inputs: int) -> None:
+        assert library.inverter
+        self._inverter = library.inverter
+        self.inputs = [self._net() for _ in range(inputs)]
+        self.outputs: list[int] = []
+        self.cells: dict[str, Any] = {}
+
+    _last = 1
+
+    def _net(self) -> int:
+        self._last += 1
+        return self._last
+
+    def chain(self, net: int, length: int) -> int:
+        """Add inverters behind a net; return the last one's output."""
+        for _ in range(length):
+            self.cells[f"inverter_{self._last}"] = {
+                "type": self._inverter.name,
+                "connections": {
+                    self._inverter.inputs[0].name: [net],
+                    self._inverter.outputs[0].name: [net := self._net()],
+                },
+            }
+        return net
+
+    def place(self, module: str, inputs: list[int], outputs: int) -> list[int]:
+        """Add a module; return what comes out of it."""
+        nets = [self._net() for _ in range(outputs)]
+        connections = {"given": inputs, "result": nets}
+        self.cells["part"] = {"type": module, "connections": connections}
+        return nets
+
+    def written(self) -> dict[str, Any]:
+        """Return the module."""
+        ports = {
+            "given": {"direction": "input", "bits": self.inputs},
+            "result": {"direction": "output", "bits": self.outputs},
+        }
+        return {"ports": ports, "cells": self.cells, "netnames": {}}
+
+
+def first_gates(module: dict[str, Any], library: Library) -> set[str]:
+    """Return the inverters at the first input itself, before any buffer."""
+    assert library.inverter
+    pin = library.inverter.inputs[0].name
+    (net, *_others) = module["ports"]["given"]["bits"]
+    cells = module["cells"].items()
+    return {name for name, cell in cells if cell["connections"].get(pin) == [net]} - {
+        name for name, cell in cells if "buffer" in name
+    }
+
+
+def test_what_has_most_ahead_is_at_the_root(library: Library) -> None:
+    gates = Gates(library, 1)
+    for length in (*[1] * SINKS, 40):
+        gates.outputs.append(gates.chain(gates.inputs[0], length))
+    module = gates.written()
+    late = list(module["cells"])[SINKS]
+    assert buffer_trees({"modules": {"top": module}}, library, "speed") > SINKS // 12
+    assert first_gates(module, library) == {late}
+
+
+def test_what_is_ahead_in_other_modules_counts(library: Library) -> None:
+    inner = Gates(library, 1)
+    inner.outputs = [inner.chain(inner.inputs[0], 1) for _ in range(SINKS)]
+    outer = Gates(library, 1)
+    results = outer.place("inner", [outer.chain(outer.inputs[0], 1)], SINKS)
+    # One result goes through a long chain, all others leave.
+    outer.outputs = [*results[:7], outer.chain(results[7], 40), *results[8:]]
+    module = inner.written()
+    buffer_trees({"modules": {"outer": outer.written(), "inner": module}}, library, "speed")
+    assert first_gates(module, library) == {list(module["cells"])[7]}
+
+
+def test_a_small_netlist_has_no_buffer_that_it_does_not_need(library: Library) -> None:
+    for recipe, limits in LIMITS.items():
+        gates = Gates(library, 1)
+        gates.outputs = [gates.chain(gates.inputs[0], 1) for _ in range(limits.fan_out // 2)]
+        assert buffer_trees({"modules": {"top": gates.written()}}, library, recipe) == 0
