@@ -92,6 +92,7 @@ class _Module:
     def __init__(self, content: dict[str, Any], library: Library, limits: Limits) -> None:
         self.content = content
         self._library, self._limits = library, limits
+        self._unit = library.nand2_area
         self._outside: dict[int | str, float] = {}
         self._ahead: dict[int | str, float] = {}
         gates, self._others, drivers = {}, [], {}
@@ -136,7 +137,7 @@ class _Module:
         for cell in self._gates:
             kind = library.cells[cell["type"]]
             beyond = max(root(cell["connections"][pin.name][0]) for pin in kind.outputs)
-            beyond += kind.area / library.nand2_area
+            beyond += kind.area / self._unit
             for sink in cell_sinks(cell, library, {}, beyond=beyond):
                 sinks.setdefault(sink.bits[sink.index], []).append(sink)
         inputs = input_ports(content)
