@@ -49,10 +49,14 @@ def run_yosys(passes: Iterable[str], *, directory: Path, log: Path | None = None
     return output
 
 
+def abc() -> Path:
+    """Return the path of ABC's program, which comes with Yosys."""
+    return Path(pyosys.__file__).with_name("yosys-abc")
+
+
 def run_abc(commands: Iterable[str], *, directory: Path, log: Path | None = None) -> str:
     """Run ABC's commands one after another; parameters and errors as for `run_yosys`."""
-    abc = Path(pyosys.__file__).with_name("yosys-abc")
-    _child, output = _run([str(abc), "-s", "-f", "/dev/stdin"], commands, directory, log)
+    _child, output = _run([str(abc()), "-s", "-f", "/dev/stdin"], commands, directory, log)
     # ABC ends with 0 whatever happened.
     if "** cmd error" in output:
         raise YosysError(f"ABC stopped:\n{_tail(output)}")

@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from hdl.emitted import emit_unit
 from hdl.entry import Entry
 from hdl.errors import UserError
 from hdl.paths import BUILD, locked, replace_text
-from hdl.yosys import run_yosys
+from hdl.yosys import abc, run_yosys
 from testbenches.runner import Request, SimulationResult, prepare, run_testbench
 
 SELECT_BITS = 12
@@ -282,13 +281,10 @@ def _all_in_one(
 
 def _abc(commands: str, folder: Path) -> str:
     """Run ABC on a miter, and return what it says; it is ended after `PROOF_SECONDS`."""
-    spec = find_spec("pyosys")
-    assert spec is not None and spec.origin is not None
-    solver = str(Path(spec.origin).with_name("yosys-abc"))
     # The processor's time, which a busy machine does not shorten.
     limited = f'ulimit -t {PROOF_SECONDS}; exec "$0" -c "$1"'
     told = subprocess.run(
-        ["sh", "-c", limited, solver, commands],
+        ["sh", "-c", limited, str(abc()), commands],
         cwd=folder,
         capture_output=True,
         text=True,
