@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from amaranth.hdl import Cat, Const, Mux, Signal, Value
+from amaranth.utils import ceil_log2
 
 from hdl.nonlinear.activation_functions import Function
 from hdl.nonlinear.row_norm import EPSILON_BITS
@@ -199,8 +200,9 @@ class Ways(WayLinks):
 
     def _there(self, index: Value) -> list[Value]:
         """Return which tokens of a slice are there."""
-        lanes = self.unit.parameters.lanes
-        return [index * lanes + i <= self.unit.position for i in range(lanes)]
+        lanes, position = self.unit.parameters.lanes, self.unit.position
+        place, newest = position[: ceil_log2(lanes)], position[ceil_log2(lanes) :]
+        return [(index < newest) | ((index == newest) & (i <= place)) for i in range(lanes)]
 
     def _weighed(self, index: Value) -> list[Value]:
         """Return which tokens of a slice have values that the units multiply."""
@@ -242,18 +244,20 @@ class Ways(WayLinks):
     def _compared(self) -> None:
         """Give scores to the softmax, of tokens that are there."""
         index = Signal.like(self.unit.factor_reader.slices.payload.index)
+        keep, following = Signal(self.unit.parameters.lanes), Signal.like(index)
         scores, fixed = self.unit.softmax.scores, self.unit.fixed.results
         link(
             self.m,
             fixed,
             scores,
             values=fixed.payload["values"],
-            keep=Cat(self._there(index)),
+            keep=keep,
             last=fixed.payload.last,
         )
-        # Scores come in order; their number says whether their tokens are there.
-        with self.m.If(scores.valid & scores.ready):
-            self.m.d.sync += index.eq(Mux(fixed.payload.last, 0, index + 1))
+        # Scores come in order; their number says whether their tokens are there, a slice before.
+        self.m.d.comb += following.eq(Mux(self.unit.starts, 0, index + 1))
+        with self.m.If(self.unit.starts | (scores.valid & scores.ready)):
+            self.m.d.sync += [index.eq(following), keep.eq(Cat(self._there(following)))]
 
     def _shared(self) -> None:
         """Make inputs of probabilities and the values' scales."""
