@@ -8,7 +8,7 @@ import gzip
 import hashlib
 import re
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from hdl.errors import UserError
@@ -62,6 +62,13 @@ class Cell:
     def outputs(self) -> list[Pin]:
         """The output pins."""
         return [pin for pin in self.pins if pin.direction == "output"]
+
+    @cached_property
+    def truth_table(self) -> int | None:
+        """What the only output is, bit i for input value i; None for all other cells."""
+        if self.state or len(self.outputs) != 1:
+            return None
+        return _truth(self.outputs[0].function, [pin.name for pin in self.inputs])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -289,12 +296,8 @@ def _corner(library: dict[str, str]) -> str:
 
 def _computes(cell: Cell, function: str) -> bool:
     """Tell whether a cell without state has one output and computes a function of A, B, ..."""
-    if cell.state or len(cell.outputs) != 1:
-        return False
     wanted = _truth(function, list("AB"[: len(cell.inputs)]))
-    return wanted is not None and wanted == _truth(
-        cell.outputs[0].function, [pin.name for pin in cell.inputs]
-    )
+    return wanted is not None and wanted == cell.truth_table
 
 
 def _has_enable(cell: Cell) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hdl.yosys import YosysError, run_abc
-from synth.liberty import Library
+from synth.liberty import Cell, Library
 
 
 def size_cells(
@@ -40,7 +40,7 @@ def size_cells(
     lines = [f'read_lib -w {unused} "{library.path}"', "read_constr abc.constr"]
     networks = {}
     for number, module in enumerate(design["modules"].values()):
-        network = _Network(module, library)
+        network = Network(module, library)
         if network.drivers:
             networks[number] = network
             (directory / f"unsized_{number}.blif").write_text(network.blif())
@@ -52,7 +52,7 @@ def size_cells(
     return max(map(float, re.findall(r"Delay = +([\d.]+) ps", output)), default=0.0)
 
 
-class _Network:
+class Network:
     """A module's gates between registers, memories, modules and ports, as ABC has them.
 
     Nets are called by their numbers; `drivers` are the gates by their outputs.
@@ -76,6 +76,17 @@ class _Network:
     def _nets(self, cell: dict[str, Any]) -> dict[str, str]:
         """Return a gate's nets by its pins."""
         return {pin: f"n{bits[0]}" for pin, bits in cell["connections"].items()}
+
+    def _change(self, net: str, new: Cell) -> None:
+        """Let another cell drive a net; it may call its pins differently, as `and2b` is `nor2b`."""
+        cell = self.drivers[net]
+        old = self._library.cells[cell["type"]]
+        if (old.truth_table, len(old.inputs)) != (new.truth_table, len(new.inputs)):
+            raise YosysError(f"ABC changed the network: {net} comes from {new.name}")
+        pins = zip([*old.inputs, *old.outputs], [*new.inputs, *new.outputs], strict=True)
+        cell["type"] = new.name
+        cell["port_directions"] = {pin.name: pin.direction for pin in new.pins}
+        cell["connections"] = {now.name: cell["connections"][then.name] for then, now in pins}
 
     def _sources(self, net: str) -> dict[str, str]:
         """Return the nets that a gate's output follows from, by pin; none of another net."""
@@ -119,10 +130,7 @@ class _Network:
                 raise YosysError(f"ABC changed the network: {net} is {name} and {names[net]}")
             if net in self.drivers and name in found:
                 kind, nets = found.pop(name)
-                sources = self._sources(net)
-                if sources.keys() != nets.keys():
-                    raise YosysError(f"ABC changed the network: {net} comes from {kind}")
-                waiting += [(source, nets[pin]) for pin, source in sources.items()]
-                self.drivers[net]["type"] = kind
+                self._change(net, self._library.cells[kind])
+                waiting += [(source, nets[pin]) for pin, source in self._sources(net).items()]
         if found:
             raise YosysError(f"ABC changed the network: {len(found)} gates are new")
