@@ -164,8 +164,7 @@ def _tree(
 ) -> tuple[int, float]:
     """Put the less urgent sinks of a net behind buffers; return the pins and the delay of its root.
 
-    Again and again the least urgent ones get a buffer, which then is a sink among the others: no
-    tree within the limits has a shorter longest path.
+    Again and again the least urgent ones get a buffer, which then is a sink among the others.
     """
     left = sorted(ends, key=lambda sink: -sink.ahead)
     total = sum(sink.pins for sink in left)
