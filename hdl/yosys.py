@@ -3,9 +3,8 @@
 import subprocess
 import sys
 from collections.abc import Iterable
+from importlib.util import find_spec
 from pathlib import Path
-
-import pyosys
 
 _CHILD = """
 import sys
@@ -43,20 +42,23 @@ def run_yosys(passes: Iterable[str], *, directory: Path, log: Path | None = None
         If a pass fails.
     """
     command = [sys.executable, "-c", _CHILD]
-    child, output = _run(command, passes, directory, log)
-    if child.returncode != 0:
+    code, output = _run(command, passes, directory, log)
+    if code != 0:
         raise YosysError(f"Yosys stopped:\n{_tail(output)}")
     return output
 
 
 def abc() -> Path:
     """Return the path of ABC's program, which comes with Yosys."""
-    return Path(pyosys.__file__).with_name("yosys-abc")
+    # Found without an import, which would change how this process loads libraries.
+    spec = find_spec("pyosys")
+    assert spec is not None and spec.origin is not None
+    return Path(spec.origin).with_name("yosys-abc")
 
 
 def run_abc(commands: Iterable[str], *, directory: Path, log: Path | None = None) -> str:
     """Run ABC's commands one after another; parameters and errors as for `run_yosys`."""
-    _child, output = _run([str(abc()), "-s", "-f", "/dev/stdin"], commands, directory, log)
+    _code, output = _run([str(abc()), "-s", "-f", "/dev/stdin"], commands, directory, log)
     # ABC ends with 0 whatever happened.
     if "** cmd error" in output:
         raise YosysError(f"ABC stopped:\n{_tail(output)}")
@@ -65,8 +67,8 @@ def run_abc(commands: Iterable[str], *, directory: Path, log: Path | None = None
 
 def _run(
     command: list[str], script: Iterable[str], directory: Path, log: Path | None
-) -> tuple[subprocess.CompletedProcess[str], str]:
-    """Run a tool that reads its script from standard input; return all that it printed, too."""
+) -> tuple[int, str]:
+    """Run a tool that reads its script from standard input; return its status and its output."""
     child = subprocess.run(
         command,
         input="\n".join([*script, ""]),
@@ -78,7 +80,7 @@ def _run(
     output = child.stdout + child.stderr
     if log is not None:
         log.write_text(output)
-    return child, output
+    return child.returncode, output
 
 
 def _tail(output: str) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from typing import Any
 
-from synth.buffering import Buffers, Loads, Sink, cell_sinks, innermost_first, input_ports
+from synth.buffering import Buffers, Loads, Sink, Sinks, add_sinks, innermost_first, input_ports
 from synth.liberty import Library
 
 BUFFER = 1.0
@@ -98,7 +98,7 @@ class _Module:
         gates, self._others, drivers = {}, [], {}
         for name, cell in content["cells"].items():
             kind = library.cells.get(cell["type"])
-            if kind and not kind.state and kind.inputs:
+            if kind and kind.is_gate:
                 gates[name] = cell
                 drivers |= {cell["connections"][pin.name][0]: name for pin in kind.outputs}
             else:
@@ -119,7 +119,7 @@ class _Module:
 
         `loads` are those of the modules below; returned are this one's.
         """
-        sinks: dict[int | str, list[Sink]] = {}
+        sinks: Sinks = {}
         roots: dict[int | str, tuple[int, float]] = {}
         library, content = self._library, self.content
         limits = self._limits
@@ -132,14 +132,12 @@ class _Module:
             return self._ahead[net]
 
         for cell in self._others:
-            for sink in cell_sinks(cell, library, loads):
-                sinks.setdefault(sink.bits[sink.index], []).append(sink)
+            add_sinks(sinks, cell, library, loads)
         for cell in self._gates:
             kind = library.cells[cell["type"]]
             beyond = max(root(cell["connections"][pin.name][0]) for pin in kind.outputs)
             beyond += kind.area / self._unit
-            for sink in cell_sinks(cell, library, {}, beyond=beyond):
-                sinks.setdefault(sink.bits[sink.index], []).append(sink)
+            add_sinks(sinks, cell, library, {}, beyond=beyond)
         inputs = input_ports(content)
         for _port, bits in inputs:
             for bit in bits:

@@ -33,6 +33,10 @@ class Sink:
     ahead: float = 0.0
 
 
+Sinks = dict[int | str, list[Sink]]
+"""By net, in the order of the cells."""
+
+
 class Buffers:
     """Adds buffers to a module; `added` counts them."""
 
@@ -87,10 +91,9 @@ def buffer_modules(design: dict[str, Any], library: Library) -> int:
     added = 0
     for name in innermost_first(modules):
         module = modules[name]
-        sinks: dict[int | str, list[Sink]] = {}
+        sinks: Sinks = {}
         for cell in module["cells"].values():
-            for sink in cell_sinks(cell, library, loads):
-                sinks.setdefault(sink.bits[sink.index], []).append(sink)
+            add_sinks(sinks, cell, library, loads)
         buffers = Buffers(module, library.buffer)
         for net, ends in sinks.items():
             while sum(sink.pins for sink in ends) > FAN_OUT and len(ends) > 1:
@@ -118,13 +121,20 @@ def input_ports(module: dict[str, Any]) -> list[tuple[str, list[int | str]]]:
     return [(name, port["bits"]) for name, port in ports if port["direction"] == "input"]
 
 
-def cell_sinks(
-    cell: dict[str, Any], library: Library, loads: dict[str, Loads], *, beyond: float = 0.0
-) -> list[Sink]:
-    """Return where nets end at a cell, a memory or a module; constants end nowhere.
+def add_sinks(
+    sinks: Sinks,
+    cell: dict[str, Any],
+    library: Library,
+    loads: dict[str, Loads],
+    *,
+    beyond: float = 0.0,
+) -> None:
+    """Add where nets end at a cell, a memory or a module; constants end nowhere.
 
     Parameters
     ----------
+    sinks : Sinks
+        What is added to.
     cell : dict[str, Any]
         The cell, as Yosys writes it.
     library : Library
@@ -145,12 +155,12 @@ def cell_sinks(
             for port, bits in connections.items()
             if cell["port_directions"][port] == "input" and not port.endswith("_CLK")
         }
-    return [
-        Sink(bits=connections[port], index=index, pins=number, ahead=ahead)
-        for port, bits in pins.items()
-        for index, (number, ahead) in enumerate(bits)
-        if number and isinstance(connections[port][index], int)
-    ]
+    for port, bits in pins.items():
+        for index, (number, ahead) in enumerate(bits):
+            net = connections[port][index]
+            if number and isinstance(net, int):
+                sink = Sink(bits=connections[port], index=index, pins=number, ahead=ahead)
+                sinks.setdefault(net, []).append(sink)
 
 
 def _groups(sinks: list[Sink]) -> list[list[Sink]]:

@@ -63,6 +63,11 @@ class Cell:
         """The output pins."""
         return [pin for pin in self.pins if pin.direction == "output"]
 
+    @property
+    def is_gate(self) -> bool:
+        """Whether outputs follow from inputs at once: no state, no constant."""
+        return not self.state and bool(self.inputs)
+
     @cached_property
     def truth_table(self) -> int | None:
         """What the only output is, bit i for input value i; None for all other cells."""

@@ -64,7 +64,7 @@ class Network:
         others = []
         for cell in module["cells"].values():
             kind = library.cells.get(cell["type"])
-            if kind and not kind.state and kind.inputs and len(kind.outputs) == 1:
+            if kind and kind.is_gate and len(kind.outputs) == 1:
                 self.drivers[self._nets(cell)[kind.outputs[0].name]] = cell
             else:
                 others.append(cell["connections"])

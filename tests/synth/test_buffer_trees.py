@@ -48,16 +48,15 @@ def test_the_netlist_does_what_the_source_does(
 
 
 class Gates:
-    """A module of inverters, as Yosys writes it; nets are numbers."""
+    """A module of inverters with one input, as Yosys writes it; nets are numbers."""
 
-    def __init__(self, library: Library, inputs: int) -> None:
+    def __init__(self, library: Library) -> None:
         assert library.inverter
         self._inverter = library.inverter
-        self.inputs = [self._net() for _ in range(inputs)]
+        self._last = 1
+        self.given = self._net()
         self.outputs: list[int] = []
         self.cells: dict[str, Any] = {}
-
-    _last = 1
 
     def _net(self) -> int:
         self._last += 1
@@ -75,37 +74,38 @@ class Gates:
             }
         return net
 
-    def place(self, module: str, inputs: list[int], outputs: int) -> list[int]:
+    def place(self, module: str, given: int, outputs: int) -> list[int]:
         """Add a module; return what comes out of it."""
         nets = [self._net() for _ in range(outputs)]
-        connections = {"given": inputs, "result": nets}
+        connections = {"given": [given], "result": nets}
         self.cells["part"] = {"type": module, "connections": connections}
         return nets
 
     def written(self) -> dict[str, Any]:
         """Return the module."""
         ports = {
-            "given": {"direction": "input", "bits": self.inputs},
+            "given": {"direction": "input", "bits": [self.given]},
             "result": {"direction": "output", "bits": self.outputs},
         }
         return {"ports": ports, "cells": self.cells, "netnames": {}}
 
 
 def first_gates(module: dict[str, Any], library: Library) -> set[str]:
-    """Return the inverters at the first input itself, before any buffer."""
+    """Return the inverters at the input itself, before any buffer."""
     assert library.inverter
     pin = library.inverter.inputs[0].name
-    (net, *_others) = module["ports"]["given"]["bits"]
-    cells = module["cells"].items()
-    return {name for name, cell in cells if cell["connections"].get(pin) == [net]} - {
-        name for name, cell in cells if "buffer" in name
+    given = module["ports"]["given"]["bits"]
+    return {
+        name
+        for name, cell in module["cells"].items()
+        if cell["connections"].get(pin) == given and "buffer" not in name
     }
 
 
 def test_what_has_most_ahead_is_at_the_root(library: Library) -> None:
-    gates = Gates(library, 1)
+    gates = Gates(library)
     for length in (*[1] * SINKS, 40):
-        gates.outputs.append(gates.chain(gates.inputs[0], length))
+        gates.outputs.append(gates.chain(gates.given, length))
     module = gates.written()
     late = list(module["cells"])[SINKS]
     assert buffer_trees({"modules": {"top": module}}, library, "speed") > SINKS // 12
@@ -113,10 +113,10 @@ def test_what_has_most_ahead_is_at_the_root(library: Library) -> None:
 
 
 def test_what_is_ahead_in_other_modules_counts(library: Library) -> None:
-    inner = Gates(library, 1)
-    inner.outputs = [inner.chain(inner.inputs[0], 1) for _ in range(SINKS)]
-    outer = Gates(library, 1)
-    results = outer.place("inner", [outer.chain(outer.inputs[0], 1)], SINKS)
+    inner = Gates(library)
+    inner.outputs = [inner.chain(inner.given, 1) for _ in range(SINKS)]
+    outer = Gates(library)
+    results = outer.place("inner", outer.chain(outer.given, 1), SINKS)
     # One result goes through a long chain, all others leave.
     outer.outputs = [*results[:7], outer.chain(results[7], 40), *results[8:]]
     module = inner.written()
@@ -126,6 +126,6 @@ def test_what_is_ahead_in_other_modules_counts(library: Library) -> None:
 
 def test_a_small_netlist_has_no_buffer_that_it_does_not_need(library: Library) -> None:
     for recipe, limits in LIMITS.items():
-        gates = Gates(library, 1)
-        gates.outputs = [gates.chain(gates.inputs[0], 1) for _ in range(limits.fan_out // 2)]
+        gates = Gates(library)
+        gates.outputs = [gates.chain(gates.given, 1) for _ in range(limits.fan_out // 2)]
         assert buffer_trees({"modules": {"top": gates.written()}}, library, recipe) == 0
