@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from amaranth.hdl import Cat, Const, Mux, Signal, Value
-from amaranth.utils import ceil_log2
 
 from hdl.nonlinear.activation_functions import Function
 from hdl.nonlinear.row_norm import EPSILON_BITS
@@ -200,9 +199,8 @@ class Ways(WayLinks):
 
     def _there(self, index: Value) -> list[Value]:
         """Return which tokens of a slice are there."""
-        lanes, position = self.unit.parameters.lanes, self.unit.position
-        place, newest = position[: ceil_log2(lanes)], position[ceil_log2(lanes) :]
-        return [(index < newest) | ((index == newest) & (i <= place)) for i in range(lanes)]
+        lanes = self.unit.parameters.lanes
+        return [index * lanes + i <= self.unit.position for i in range(lanes)]
 
     def _weighed(self, index: Value) -> list[Value]:
         """Return which tokens of a slice have values that the units multiply."""
