@@ -12,6 +12,7 @@ from hdl.lad.lad_tile_parameters import LadTileParameters
 from testbenches.applicable import only_if
 from testbenches.bench import context, record_fact
 from testbenches.lad.linear.tb_linear_module import random_task
+from testbenches.lad.sfm.tb_special_function_module import random_rows
 from testbenches.lad.tile_bench import (
     LadTileBench,
     Work,
@@ -67,11 +68,12 @@ def check_union(p: LadTileParameters, answers: list[Step]) -> None:
 @cocotb.test()
 @cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
 async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Any decoding, and linear layers between steps, under every pair of pause patterns."""
+    """Any decoding, with linear layers and functions in between, under pairs of pause patterns."""
     bench = LadTileBench(dut, f"stalls {source} {sink}", source, sink)
     rng = bench.bench.numpy_rng
     tasks = [random_task(bench.p.linear, rng) for _ in range(4)]
-    await bench.run(random_work(bench, rng, 30), tasks)
+    rows = [random_rows(bench.p.sfm, rng, 1) for _ in range(4)]
+    await bench.run(random_work(bench, rng, 30), tasks, rows=rows)
 
 
 @cocotb.test()
@@ -138,7 +140,8 @@ async def resets(dut: Any) -> None:
     for _ in range(4):
         await bench.bench.reset()
         bench.send(random_work(bench, bench.bench.numpy_rng, 12))
-        bench.send_tasks([random_task(bench.p.linear, bench.bench.numpy_rng)])
+        bench.send_task(random_task(bench.p.linear, bench.bench.numpy_rng))
+        bench.send_rows(random_rows(bench.p.sfm, bench.bench.numpy_rng, 2))
         for _cycle in range(bench.bench.rng.randint(1, 600)):
             await bench.bench.step()
     await bench.run(random_work(bench, bench.bench.numpy_rng, 12))

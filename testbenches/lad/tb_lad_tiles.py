@@ -6,6 +6,7 @@ import cocotb
 
 from golden.lad.lad_tile import equation_7
 from testbenches.lad.linear.tb_linear_module import random_task
+from testbenches.lad.sfm.tb_special_function_module import random_rows
 from testbenches.lad.tile_bench import LadTileBench, check_all_active, random_work, real_work
 from testbenches.lad.vectors import LAYERS
 from testbenches.lad.vectors import prepare as prepare
@@ -34,11 +35,12 @@ async def real_decoding(dut: Any) -> None:
 @cocotb.test()
 @cocotb.parametrize((("source", "sink"), PAIRS))
 async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Any decoding, and linear layers between steps, under pauses of all streams."""
+    """Any decoding, with linear layers and functions in between, under pauses of all streams."""
     bench = LadTileBench(dut, f"stalls {source} {sink}", source, sink)
     rng = bench.bench.numpy_rng
     tasks = [random_task(bench.p.linear, rng) for _ in range(6)]
-    await bench.run(random_work(bench, rng, 60), tasks)
+    rows = [random_rows(bench.p.sfm, rng, 1) for _ in range(6)]
+    await bench.run(random_work(bench, rng, 60), tasks, rows=rows)
 
 
 @cocotb.test()
@@ -55,7 +57,8 @@ async def resets(dut: Any) -> None:
     for _ in range(rounds):
         await bench.bench.reset()
         bench.send(random_work(bench, bench.bench.numpy_rng, steps))
-        bench.send_tasks([random_task(bench.p.linear, bench.bench.numpy_rng)])
+        bench.send_task(random_task(bench.p.linear, bench.bench.numpy_rng))
+        bench.send_rows(random_rows(bench.p.sfm, bench.bench.numpy_rng, 2))
         for _cycle in range(bench.bench.rng.randint(1, 40 * steps)):
             await bench.bench.step()
     await bench.run(random_work(bench, bench.bench.numpy_rng, steps))

@@ -1,5 +1,6 @@
 """What drives tiles of LAD and compares them: steps, linear layers, and the memory outside."""
 
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from testbenches.lad.linear.tb_linear_module import (
     task_payloads,
 )
 from testbenches.lad.outside import Outside
+from testbenches.lad.sfm.tb_special_function_module import Work as Rows
+from testbenches.lad.sfm.tb_special_function_module import check_results
 from testbenches.lad.vectors import LAYERS, head_vectors, random_codes
 from testbenches.packing import from_integers, pack, to_integers, unpack
 
@@ -65,62 +68,86 @@ class LadTileBench:
         """Return heads without positions."""
         return [Head.empty(self.p) for _ in range(self.heads)]
 
-    def send(self, work: Work) -> None:
-        """Offer steps behind those of each head that stand outside."""
-        lengths = np.array([head.length for head in self.outside.heads])
-        for head, query, key, value in work:
+    def send(self, work: Work, *, later: int = 0) -> list[int]:
+        """Offer steps behind those of each head that stand outside; return the last, not offered.
+
+        All of them are announced.
+        """
+        lengths, ends = [head.length for head in self.outside.heads], []
+        for head, *_vectors in work:
             lengths[head] += 1
-            self.send_step(head, int(lengths[head]), query, key, value)
-        if self.coming:
-            heads = self.outside.place(np.array([head for head, *_ in work]))
-            self.coming.send(to_integers(pack(self.outside.named(self.p.head_layout), heads)))
-
-    def send_step(self, head: int, length: int, query: Codes, key: Codes, value: Codes) -> None:
-        """Offer one step."""
-        step = self.outside.place(np.array([head])) | {
-            "length": np.array([length]),
-            "query": query[np.newaxis],
-            "key": key[np.newaxis],
-            "value": value[np.newaxis],
+            ends.append(lengths[head])
+        heads = self.outside.place(np.array([head for head, *_vectors in work]))
+        vectors = {
+            name: np.stack([step[at] for step in work])
+            for at, name in enumerate(("query", "key", "value"), start=1)
         }
-        self.steps.send(to_integers(pack(self.outside.named(self.p.step_layout), step)))
+        layout = self.outside.named(self.p.step_layout)
+        steps = to_integers(pack(layout, heads | vectors | {"length": np.array(ends)}))
+        self.steps.send(steps[: len(steps) - later])
+        if self.coming:
+            self.coming.send(to_integers(pack(self.outside.named(self.p.head_layout), heads)))
+        return steps[len(steps) - later :]
 
-    def send_tasks(self, tasks: list[Task]) -> None:
-        """Offer linear layers."""
-        for task in tasks:
-            payloads = task_payloads(self.p.linear, task, self.bench.numpy_rng, self.shared)
-            for name, source in self.linear.items():
-                source.send(payloads[name])
+    def send_task(self, task: Task) -> int:
+        """Offer a linear layer but for the last of its weights; return that."""
+        payloads = task_payloads(self.p.linear, task, self.bench.numpy_rng, self.shared)
+        last = payloads["weights"].pop()
+        for name, source in self.linear.items():
+            source.send(payloads[name])
+        return last
+
+    def send_rows(self, rows: Rows) -> None:
+        """Offer rows to the special function module."""
+        for name, payloads in rows.payloads().items():
+            self.functions[name].send(payloads)
 
     async def run(
-        self, work: Work, tasks: list[Task] | None = None, *, heads: list[Head] | None = None
+        self,
+        work: Work,
+        tasks: list[Task] | None = None,
+        *,
+        rows: list[Rows] | None = None,
+        heads: list[Head] | None = None,
     ) -> list[Step]:
         """Run steps after a reset; compare all outputs, and what stands outside in the end.
 
-        Linear layers, if there are any, come in between; heads may have begun.
+        Linear layers and special functions, if there are any, come in between; heads may have
+        begun.
         """
         await self.bench.reset()
         tile = LadTile(parameters=self.p, heads=heads or self.empty(), tiles=self.outside.tiles)
         self.outside.load(tile.heads)
         self.outputs.received.clear()
         self.sums.received.clear()
-        self.send(work)
-        tasks = tasks or []
+        self.results.received.clear()
+        tasks, rows = tasks or [], rows or []
+        # Some steps come when all else is over, which must leave the way free.
+        held = self.send(work, later=len(work) // 3 if tasks or rows else 0)
         total = sum(task.outputs(self.p.linear) for task in tasks)
+        results = sum(len(part) for one in rows for part in one.results)
         answers = [tile.step(*one) for one in work]
         # The write-back of the last step comes behind its output.
         columns = len(work) * self.p.ac.columns
         marks = sum(answer.moved.groups for answer in answers)
         wrote = {"columns": columns, "marks": marks, "centres": len(work)}
         before = {name: len(self.outside.sinks[name].received) for name in wrote}
-        for task in tasks:
-            self.send_tasks([task])
-            for _ in range(self.bench.rng.randint(1, 400)):
-                await self.bench.step()
+        for task, row in zip_longest(tasks, rows):
+            if task:
+                # Who has his weights already waits for those who have not.
+                last = self.send_task(task)
+                await self._pause()
+                self.linear["weights"].send([last])
+                await self._pause()
+            if row:
+                self.send_rows(row)
+                await self._pause()
+        self.steps.send(held)
         await self.bench.run(
             until=lambda: (
                 len(self.outputs.received) == len(work)
                 and len(self.sums.received) == total
+                and len(self.results.received) == results
                 and all(
                     len(self.outside.sinks[name].received) == before[name] + count
                     for name, count in wrote.items()
@@ -133,7 +160,14 @@ class LadTileBench:
         self.outside.check(tile.heads, answers)
         if tasks:
             check_sums(self.bench, self.p.linear, tasks, self.sums)
+        if rows:
+            check_results(self.bench, rows, self.results)
         return answers
+
+    async def _pause(self) -> None:
+        """Let some cycles pass."""
+        for _ in range(self.bench.rng.randint(1, 400)):
+            await self.bench.step()
 
     def _check_outputs(self, work: Work, answers: list[Step]) -> None:
         layout = self.outside.named(self.p.output_layout)

@@ -12,8 +12,8 @@ from hdl.unit import Unit
 class PipelinePause(Unit):
     """Stop the pipeline between stage 4 and stage 5, and say when no vector unit works for it.
 
-    Steps that have begun pass stage 2, which hands what it finds on; those that stage 5 or stage 6
-    has begun pass both. All others stay where they are, with everything that is fetched for them,
+    Steps that have begun pass stage 2, which hands what it finds on; those that stage 5 has begun
+    pass stage 6 too. All others stay where they are, with everything that is fetched for them,
     until nobody wants the vector units any more. Stages 3 and 4 need none and go on.
 
     **Latency** `idle` a cycle behind what ends last. **Throughput** a step a cycle.
@@ -48,8 +48,9 @@ class PipelinePause(Unit):
         m.d.comb += [
             # What stage 2 gives needs room behind it: nothing stops before it is empty.
             stops.eq(self.wanted & (scoring == 0)),
-            # A step that the other stage has begun is let in, for neither ends alone.
-            self.identifies.eq(self.identified & (opened | ~stops | (joined & (apart == 0)))),
+            self.identifies.eq(self.identified & (opened | ~stops)),
+            # Both see a step at once, and stage 5 is done with the one before earlier: it is never
+            # behind. What it has begun is let in, for it does not end alone.
             self.computes.eq(self.computed & (joined | ~stops | (apart != 0))),
             enters.eq(self.identifies & ~opened),
             starts.eq(self.computes & ~joined),

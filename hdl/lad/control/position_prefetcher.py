@@ -86,6 +86,7 @@ class PositionPrefetcher(Unit):
         p = self.parameters
         walked = stream.Signature(p.listed_layout).create(path=("walked",))
         named = stream.Signature(p.head_layout).create(path=("named",))
+        # As many rows have room as are listed: what the list waits for is never stuck behind them.
         m.submodules.listed = listed = MemoryFifo(shape=p.listed_layout, depth=p.prefetched)
         m.submodules.missed = missed = Fifo(shape=p.place_layout, depth=2)
         m.submodules.rows = rows = MemoryFifo(shape=p.active_layout, depth=p.prefetched)
@@ -94,7 +95,7 @@ class PositionPrefetcher(Unit):
         m.submodules.union = union = ActiveUnion(parameters=p)
         self._name(m, named)
         head = self._walk(m, named, walked)
-        self._request(m, (walked, head), listed.source, missed.sink, owed.source, rows.sink)
+        self._request(m, (walked, head), listed.source, missed.sink, owed.source)
         connect_streams(m, listed.sink, union.listed)
         connect_streams(m, rows.sink, union.ahead)
         connect_streams(m, self.asked, union.asked)
@@ -221,18 +222,17 @@ class PositionPrefetcher(Unit):
         return head
 
     def _request(
-        self, m: Module, walk: tuple[Any, Value], listed: Any, missed: Any, owed: Any, rows: Any
+        self, m: Module, walk: tuple[Any, Value], listed: Any, missed: Any, owed: Any
     ) -> None:
-        """Ask for what misses first, and for listed positions while their rows have room."""
+        """Ask for what misses first, and for positions as they are listed."""
         p, (walked, head) = self.parameters, walk
         m.submodules.asks = asks = Fifo(shape=p.place_layout, depth=2)
         connect_streams(m, asks.sink, self.requests)
-        # Rows that are there or on their way: the answers can never be stuck behind each other.
-        reserved, room, early = Signal(range(p.prefetched + 1)), Signal(), Signal()
+        room, early = Signal(), Signal()
         goes = asks.source.ready & owed.ready
         ends, asked = walked.payload.ends, asks.source.payload
         m.d.comb += [
-            room.eq(ends | (goes & ~missed.valid & (reserved != p.prefetched))),
+            room.eq(ends | (goes & ~missed.valid)),
             listed.valid.eq(walked.valid & room),
             listed.payload.eq(walked.payload),
             walked.ready.eq(listed.ready & room),
@@ -244,7 +244,6 @@ class PositionPrefetcher(Unit):
             owed.valid.eq(early | (missed.valid & asks.source.ready)),
             owed.payload.ahead.eq(early),
         ]
-        m.d.sync += reserved.eq(reserved + early - (rows.valid & rows.ready))
 
 
 def fetch_active(m: Module, tile: Any, slots: Any, actives: Any, record: Any) -> Value:

@@ -65,6 +65,17 @@ class Work:
         self._add(Function.ADD, x, 0, add(x, addend))
         self.addends.append(addend[np.newaxis])
 
+    def payloads(self) -> dict[str, list[int]]:
+        """Return what goes to each of the module's streams."""
+        values = np.concatenate(self.vectors["values"])
+        fields = {name: np.array(self.vectors[name]) for name in ("function", "epsilon")}
+        sent = {"vectors": to_integers(pack(self.p.vector_layout, fields | {"values": values}))}
+        for name, parts in (("factors", self.factors), ("addends", self.addends)):
+            if parts:
+                packed = pack(self.p.values_layout, {"values": np.concatenate(parts)})
+                sent[name] = to_integers(packed)
+        return sent
+
 
 class SfmBench:
     """The module's four streams."""
@@ -79,53 +90,57 @@ class SfmBench:
 
     def send(self, work: Work) -> None:
         """Offer all work."""
-        values = np.concatenate(work.vectors["values"])
-        fields = {name: np.array(work.vectors[name]) for name in ("function", "epsilon")}
-        packed = pack(self.p.vector_layout, fields | {"values": values})
-        self.sources["vectors"].send(to_integers(packed))
-        for name, parts in (("factors", work.factors), ("addends", work.addends)):
-            if parts:
-                packed = pack(self.p.values_layout, {"values": np.concatenate(parts)})
-                self.sources[name].send(to_integers(packed))
+        for name, payloads in work.payloads().items():
+            self.sources[name].send(payloads)
 
     async def run(self, work: Work) -> int:
         """Run work after a reset and compare the results; return the cycles to the last."""
         await self.bench.reset()
         self.sink.received.clear()
         self.send(work)
-        expected = np.concatenate(work.results).astype(np.int64)
-        cycles = await self.bench.run(until=lambda: len(self.sink.received) == len(expected))
+        count = sum(len(part) for part in work.results)
+        cycles = await self.bench.run(until=lambda: len(self.sink.received) == count)
         for _ in range(30):
             await self.bench.step()
-        layout = self.p.values_layout
-        packed = [payload for _cycle, payload in self.sink.received]
-        got = unpack(layout, from_integers(packed, layout.size))["values"]
-        seen = [cycle for cycle, _payload in self.sink.received]
-        show = "{:#06x}".format
-        self.bench.compare("results", expected, got, cycles=seen, show=show)
+        check_results(self.bench, [work], self.sink)
         return cycles
 
     def random_work(self, count: int) -> Work:
         """Return rows and vectors of any function in any order."""
-        p, rng, work = self.p, self.bench.numpy_rng, Work(self.p)
-        for _ in range(count):
-            function = Function(int(rng.integers(0, 5)))
-            wide = function in (Function.LAYER_NORM, Function.RMS_NORM)
-            shape = (p.width if wide else p.vector.head_size,)
-            x, factor, addend = (random_codes(rng, shape) for _ in range(3))
-            if wide and rng.random() < 0.7:
-                # Rows without specials, of any magnitude.
-                x = codes(rng.standard_normal(shape) * 2.0 ** rng.integers(-20, 13))
-            if wide:
-                epsilon = int(rng.choice([0, 1, 0x00A8, 0x3C00]))
-                work.add_norm(x, factor, addend, epsilon, rms=function is Function.RMS_NORM)
-            elif function is Function.ROTARY:
-                work.add_rotary(x, factor, addend)
-            elif function is Function.SILU:
-                work.add_silu(x, factor)
-            else:
-                work.add_sum(x, addend)
-        return work
+        return random_rows(self.p, self.bench.numpy_rng, count)
+
+
+def random_rows(p: SpecialFunctionModuleParameters, rng: np.random.Generator, count: int) -> Work:
+    """Return rows and vectors of any function in any order."""
+    work = Work(p)
+    for _ in range(count):
+        function = Function(int(rng.integers(0, 5)))
+        wide = function in (Function.LAYER_NORM, Function.RMS_NORM)
+        shape = (p.width if wide else p.vector.head_size,)
+        x, factor, addend = (random_codes(rng, shape) for _ in range(3))
+        if wide and rng.random() < 0.7:
+            # Rows without specials, of any magnitude.
+            x = codes(rng.standard_normal(shape) * 2.0 ** rng.integers(-20, 13))
+        if wide:
+            epsilon = int(rng.choice([0, 1, 0x00A8, 0x3C00]))
+            work.add_norm(x, factor, addend, epsilon, rms=function is Function.RMS_NORM)
+        elif function is Function.ROTARY:
+            work.add_rotary(x, factor, addend)
+        elif function is Function.SILU:
+            work.add_silu(x, factor)
+        else:
+            work.add_sum(x, addend)
+    return work
+
+
+def check_results(bench: Bench, works: list[Work], sink: Any) -> None:
+    """Compare what the module gave with what was asked, part by part."""
+    layout = works[0].p.values_layout
+    expected = np.concatenate([part for work in works for part in work.results])
+    packed = [payload for _cycle, payload in sink.received]
+    got = unpack(layout, from_integers(packed, layout.size))["values"]
+    seen = [cycle for cycle, _payload in sink.received]
+    bench.compare("results", expected.astype(np.int64), got, cycles=seen, show="{:#06x}".format)
 
 
 def fitted(row: Any, size: int) -> Codes:
