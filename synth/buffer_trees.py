@@ -142,7 +142,7 @@ class _Module:
         for _port, bits in inputs:
             for bit in bits:
                 root(bit, halved)
-        for net in sinks.keys() - roots.keys():
+        for net in [net for net in sinks if net not in roots]:
             root(net)
         return {port: [roots[bit] for bit in bits] for port, bits in inputs}
 
@@ -171,10 +171,10 @@ def _tree(
         if total <= limits.fan_out:
             late = left[len(left) // 2 :]
             budget = sum(sink.pins for sink in late)
-            if late[0].ahead + BUFFER + PIN * budget + MARGIN > left[0].ahead:
+            # One pin alone would gain nothing.
+            if budget < 2 or late[0].ahead + BUFFER + PIN * budget + MARGIN > left[0].ahead:
                 break
         group, pins = [], 0
-        # One pin alone would gain nothing.
         while left and (pins < 2 or pins + left[-1].pins <= budget):
             group.append(left.pop())
             pins += group[-1].pins

@@ -2,18 +2,25 @@
 
 import re
 from collections.abc import Sequence
-from graphlib import TopologicalSorter
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from hdl.yosys import YosysError, run_abc
+from synth.buffering import innermost_first
 from synth.liberty import Cell, Library
+
+Net = int | str
+"""A net of the design without its modules: a number, or the constant that it is."""
 
 
 def size_cells(
     design: dict[str, Any], library: Library, directory: Path, commands: Sequence[str]
 ) -> float:
-    """Give the gates of each module the sizes that ABC's commands choose.
+    """Give a design's gates the sizes that ABC's commands choose.
+
+    ABC sees the design without its modules, each as often as it stands there: what is before and
+    behind a module's ports counts. A gate of which there are several gets the largest of the sizes.
 
     Parameters
     ----------
@@ -24,113 +31,151 @@ def size_cells(
     directory : Path
         Where ``abc.constr`` is and ABC's files go.
     commands : Sequence[str]
-        For each module; they neither add gates nor remove any.
+        They neither add gates nor remove any, and ``stime`` is the last.
 
     Returns
     -------
     float
-        The longest path inside a module in picoseconds.
+        The longest path in picoseconds.
 
     Raises
     ------
     YosysError
         If ABC stops, or the gates are not the same any more.
     """
+    network = Network(design["modules"], library)
+    if not network.drivers:
+        return 0.0
     unused = " ".join(f"-X {cell}" for cell in library.dont_use)
-    lines = [f'read_lib -w {unused} "{library.path}"', "read_constr abc.constr"]
-    networks = {}
-    for number, module in enumerate(design["modules"].values()):
-        network = Network(module, library)
-        if network.drivers:
-            networks[number] = network
-            (directory / f"unsized_{number}.blif").write_text(network.blif())
-            read, write = f"read_blif unsized_{number}.blif", f"write_blif sized_{number}.blif"
-            lines += [read, *commands, write]
-    output = run_abc(lines, directory=directory, log=directory / "sizing.log")
-    for number, network in networks.items():
-        network.take_sizes((directory / f"sized_{number}.blif").read_text())
-    return max(map(float, re.findall(r"Delay = +([\d.]+) ps", output)), default=0.0)
+    (directory / "unsized.blif").write_text(network.blif())
+    output = run_abc(
+        [
+            f'read_lib -w {unused} "{library.path}"',
+            "read_constr abc.constr",
+            "read_blif unsized.blif",
+            "topo",
+            *commands,
+            "write_blif sized.blif",
+        ],
+        directory=directory,
+        log=directory / "sizing.log",
+    )
+    network.take_sizes((directory / "sized.blif").read_text())
+    return float(re.findall(r"Delay = +([\d.]+) ps", output)[-1])
 
 
 class Network:
-    """A module's gates between registers, memories, modules and ports, as ABC has them.
+    """The gates between registers, memories and ports, as ABC has them.
 
-    Nets are called by their numbers; `drivers` are the gates by their outputs.
+    Nets are numbered over all modules; `drivers` are the gates by their outputs, each a cell that
+    may have several places, and its inputs.
     """
 
-    def __init__(self, module: dict[str, Any], library: Library) -> None:
-        self._library = library
-        self.drivers: dict[str, dict[str, Any]] = {}
-        others = []
+    def __init__(self, modules: dict[str, Any], library: Library) -> None:
+        self._library, self._modules = library, modules
+        self._numbers = count(2)
+        self._same: dict[int, Net] = {}
+        self.drivers: dict[Net, tuple[dict[str, Any], list[Net]]] = {}
+        self._ends: list[Net] = []
+        top = innermost_first(modules)[-1]
+        nets: dict[int, Net] = {}
+        self._place(modules[top], nets)
+        ports = modules[top]["ports"].values()
+        self._ends += [self._net(bit, nets) for port in ports for bit in port["bits"]]
+        # What a port joins is one net from here on.
+        self.drivers = {
+            self._root(net): (cell, [self._root(source) for source in sources])
+            for net, (cell, sources) in self.drivers.items()
+        }
+        ends = dict.fromkeys(self._root(net) for net in self._ends)
+        self._ends = [net for net in ends if net in self.drivers]
+
+    def _net(self, bit: Net, nets: dict[int, Net]) -> Net:
+        """Return the net of a module's bit at one place."""
+        if isinstance(bit, str):
+            return bit
+        if bit not in nets:
+            nets[bit] = next(self._numbers)
+        return nets[bit]
+
+    def _root(self, net: Net) -> Net:
+        """Return what stands for all nets that are joined with one."""
+        while isinstance(net, int) and net in self._same:
+            net = self._same[net]
+        return net
+
+    def _place(self, module: dict[str, Any], nets: dict[int, Net]) -> None:
+        """Take in a module at a place where its ports have `nets`, and all below it."""
         for cell in module["cells"].values():
-            kind = library.cells.get(cell["type"])
+            kind = self._library.cells.get(cell["type"])
+            pins = cell["connections"]
             if kind and kind.is_gate and len(kind.outputs) == 1:
-                self.drivers[self._nets(cell)[kind.outputs[0].name]] = cell
+                sources = [self._net(pins[pin.name][0], nets) for pin in kind.inputs]
+                self.drivers[self._net(pins[kind.outputs[0].name][0], nets)] = cell, sources
+            elif below := self._modules.get(cell["type"]):
+                inner: dict[int, Net] = {}
+                for name, port in below["ports"].items():
+                    for bit, outer in zip(port["bits"], pins[name], strict=True):
+                        outside = self._root(self._net(outer, nets))
+                        inside = self._root(inner.setdefault(bit, outside))
+                        # A wire from port to port, or a constant.
+                        if isinstance(outside, int) and outside != inside:
+                            self._same[outside] = inside
+                self._place(below, inner)
             else:
-                others.append(cell["connections"])
-        others += [{name: port["bits"]} for name, port in module["ports"].items()]
-        places = (bits for connections in others for bits in connections.values())
-        elsewhere = dict.fromkeys(f"n{bit}" for bits in places for bit in bits)
-        self._ends = [net for net in elsewhere if net in self.drivers]
-
-    def _nets(self, cell: dict[str, Any]) -> dict[str, str]:
-        """Return a gate's nets by its pins."""
-        return {pin: f"n{bits[0]}" for pin, bits in cell["connections"].items()}
-
-    def _change(self, net: str, new: Cell) -> None:
-        """Let another cell drive a net; it may call its pins differently, as `and2b` is `nor2b`."""
-        cell = self.drivers[net]
-        old = self._library.cells[cell["type"]]
-        if (old.truth_table, len(old.inputs)) != (new.truth_table, len(new.inputs)):
-            raise YosysError(f"ABC changed the network: {net} comes from {new.name}")
-        pins = zip([*old.inputs, *old.outputs], [*new.inputs, *new.outputs], strict=True)
-        cell["type"] = new.name
-        cell["port_directions"] = {pin.name: pin.direction for pin in new.pins}
-        cell["connections"] = {now.name: cell["connections"][then.name] for then, now in pins}
-
-    def _sources(self, net: str) -> dict[str, str]:
-        """Return the nets that a gate's output follows from, by pin; none of another net."""
-        if net not in self.drivers:
-            return {}
-        cell = self.drivers[net]
-        nets = self._nets(cell)
-        return {pin.name: nets[pin.name] for pin in self._library.cells[cell["type"]].inputs}
+                self._ends += [self._net(bit, nets) for bits in pins.values() for bit in bits]
 
     def blif(self) -> str:
         """Return the network in the Berkeley logic interchange format."""
-        before = {net: self._sources(net).values() for net in self.drivers}
-        order = list(TopologicalSorter(before).static_order())
-        begins = [net for net in order if net not in self.drivers]
-        gates = []
-        for net in order:
-            if net in self.drivers:
-                cell = self.drivers[net]
-                pins = " ".join(f"{pin}={name}" for pin, name in self._nets(cell).items())
-                gates.append(f".gate {cell['type']} {pins}")
-        lines = [".model module", ".inputs " + " ".join(begins), ".outputs " + " ".join(self._ends)]
-        return "\n".join([*lines, *gates, ".end", ""])
+        begins, gates = dict[Net, None](), []
+        for net, (cell, sources) in self.drivers.items():
+            kind = self._library.cells[cell["type"]]
+            begins |= dict.fromkeys(source for source in sources if source not in self.drivers)
+            pins = zip([*kind.inputs, *kind.outputs], [*sources, net], strict=True)
+            gates.append(" ".join([".gate", kind.name, *(f"{pin.name}=n{at}" for pin, at in pins)]))
+        inputs, outputs = (" ".join(f"n{net}" for net in nets) for nets in (begins, self._ends))
+        return "\n".join(
+            [".model design", f".inputs {inputs}", f".outputs {outputs}", *gates, ".end", ""]
+        )
 
     def take_sizes(self, blif: str) -> None:
         """Find each gate in what ABC wrote, from the ends backwards, and take its type.
 
         ABC keeps the names of the ends only.
         """
-        found: dict[str, tuple[str, dict[str, str]]] = {}
-        for line in blif.replace("\\\n", "").splitlines():
-            match line.split():
-                case [".gate", kind, *pins]:
-                    nets = dict(pin.split("=") for pin in pins)
-                    (output,) = self._library.cells[kind].outputs
-                    found[nets.pop(output.name)] = kind, nets
-        names: dict[str, str] = {}
-        waiting = [(net, net) for net in self._ends]
+        lines = blif.replace("\\\n", "").splitlines()
+        found = {line.rpartition("=")[2]: line for line in lines if line.startswith(".gate")}
+        names: dict[Net, str] = {}
+        chosen: dict[int, tuple[dict[str, Any], Cell]] = {}
+        waiting = [(net, f"n{net}") for net in self._ends]
         while waiting:
             net, name = waiting.pop()
             if names.setdefault(net, name) != name:
-                raise YosysError(f"ABC changed the network: {net} is {name} and {names[net]}")
+                raise YosysError(f"ABC changed the network: n{net} is {name} and {names[net]}")
             if net in self.drivers and name in found:
-                kind, nets = found.pop(name)
-                self._change(net, self._library.cells[kind])
-                waiting += [(source, nets[pin]) for pin, source in self._sources(net).items()]
+                _gate, kind, *pins = found.pop(name).split()
+                cell, sources = self.drivers[net]
+                new, nets = self._library.cells[kind], dict(pin.split("=") for pin in pins)
+                self._compare(net, cell, new)
+                _cell, largest = chosen.get(id(cell), (cell, new))
+                chosen[id(cell)] = cell, max(largest, new, key=lambda kind: kind.area)
+                named = (nets[pin.name] for pin in new.inputs)
+                waiting += zip(sources, named, strict=True)
         if found:
             raise YosysError(f"ABC changed the network: {len(found)} gates are new")
+        for cell, new in chosen.values():
+            self._change(cell, new)
+
+    def _compare(self, net: Net, cell: dict[str, Any], new: Cell) -> None:
+        """Require that another cell does the same."""
+        old = self._library.cells[cell["type"]]
+        if (old.truth_table, len(old.inputs)) != (new.truth_table, len(new.inputs)):
+            raise YosysError(f"ABC changed the network: n{net} comes from {new.name}")
+
+    def _change(self, cell: dict[str, Any], new: Cell) -> None:
+        """Let another cell do it; it may call its pins differently, as `and2b` is `nor2b`."""
+        old = self._library.cells[cell["type"]]
+        pins = zip([*old.inputs, *old.outputs], [*new.inputs, *new.outputs], strict=True)
+        cell["type"] = new.name
+        cell["port_directions"] = {pin.name: pin.direction for pin in new.pins}
+        cell["connections"] = {now.name: cell["connections"][then.name] for then, now in pins}

@@ -66,6 +66,10 @@ CELLS = """library (two_names) {
     pin (X) { direction : output; function : "!A_N & B"; } }
   cell (or2b) { area : 4; pin (A_N) { direction : input; } pin (B) { direction : input; }
     pin (X) { direction : output; function : "!A_N | B"; } }
+  cell (inv_1) { area : 1; pin (A) { direction : input; }
+    pin (Y) { direction : output; function : "!A"; } }
+  cell (inv_2) { area : 2; pin (A) { direction : input; }
+    pin (Y) { direction : output; function : "!A"; } }
 }
 """
 
@@ -76,7 +80,7 @@ def network(directory: Path) -> tuple[Network, dict[str, Any]]:
     library = read_library(directory / "two_names.lib", origin="test")
     gate: dict[str, Any] = {"type": "nor2b", "connections": {"A": [2], "B_N": [3], "Y": [4]}}
     ports = {"y": {"direction": "output", "bits": [4]}}
-    return Network({"cells": {"gate": gate}, "ports": ports}, library), gate
+    return Network({"top": {"cells": {"gate": gate}, "ports": ports}}, library), gate
 
 
 def test_a_cell_of_the_same_function_may_call_its_pins_differently(tmp_path: Path) -> None:
@@ -90,3 +94,66 @@ def test_a_cell_of_another_function_is_an_error(tmp_path: Path) -> None:
     one, _gate = network(tmp_path)
     with pytest.raises(YosysError, match="ABC changed the network: n4 comes from or2b"):
         one.take_sizes(".gate or2b A_N=n2 B=n3 X=n4\n")
+
+
+def inverter(given: int, result: int) -> dict[str, Any]:
+    """Return an inverter between two nets."""
+    return {"type": "inv_1", "connections": {"A": [given], "Y": [result]}}
+
+
+def ports(**bits: tuple[str, int | str]) -> dict[str, Any]:
+    """Return ports of a bit each by their directions and nets."""
+    return {name: {"direction": way, "bits": [bit]} for name, (way, bit) in bits.items()}
+
+
+def two_places(directory: Path) -> tuple[Network, dict[str, Any]]:
+    """Return a module behind itself, which has a wire from port to port, and its inverter."""
+    (directory / "two_names.lib").write_text(CELLS)
+    library = read_library(directory / "two_names.lib", origin="test")
+    gate = inverter(2, 3)
+    part = {
+        "cells": {"gate": gate},
+        "ports": ports(a=("input", 2), y=("output", 3), same=("output", 2), one=("output", "1")),
+    }
+    first, second = (
+        {"type": "part", "connections": {"a": [a], "y": [y], "same": [same], "one": [one]}}
+        for a, y, same, one in ((2, 3, 4, 5), (3, 6, 7, 8))
+    )
+    last = {"type": "nor2b", "connections": {"A": [4], "B_N": [8], "Y": [9]}}
+    top = {
+        "cells": {"last": last, "second": second, "first": first},
+        "ports": ports(a=("input", 2), y=("output", 6), z=("output", 9)),
+    }
+    return Network({"top": top, "part": part}, library), gate
+
+
+def gates(blif: str) -> set[tuple[str, ...]]:
+    """Return a network's gates, each as its type and its nets."""
+    lines = (line.split() for line in blif.splitlines() if line.startswith(".gate"))
+    return {(kind, *(pin.split("=")[1] for pin in pins)) for _gate, kind, *pins in lines}
+
+
+def test_a_net_goes_through_modules(tmp_path: Path) -> None:
+    blif = two_places(tmp_path)[0].blif()
+    ((inputs,), (outputs,)) = (
+        [line.split()[1:] for line in blif.splitlines() if line.startswith(start)]
+        for start in (".inputs", ".outputs")
+    )
+    given, one = sorted(inputs, key=lambda net: net == "n1")
+    y, z = outputs
+    (between,) = {kind_nets[2] for kind_nets in gates(blif) if kind_nets[:2] == ("inv_1", given)}
+    assert gates(blif) == {
+        ("inv_1", given, between),
+        ("inv_1", between, y),
+        ("nor2b", given, one, z),
+    }
+
+
+def test_a_gate_gets_the_largest_size_of_its_places(tmp_path: Path) -> None:
+    for larger in (0, 1):
+        network, gate = two_places(tmp_path)
+        lines = network.blif().splitlines()
+        places = [at for at, line in enumerate(lines) if line.startswith(".gate inv_1")]
+        lines[places[larger]] = lines[places[larger]].replace("inv_1", "inv_2")
+        network.take_sizes("\n".join(lines))
+        assert gate["type"] == "inv_2"
