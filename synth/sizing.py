@@ -104,6 +104,12 @@ class Network:
             net = self._same[net]
         return net
 
+    def _join(self, one: Net, other: Net) -> None:
+        """Let two nets be the same; a constant stands for both."""
+        one, other = sorted((self._root(one), self._root(other)), key=lambda n: isinstance(n, str))
+        if one != other and isinstance(one, int):
+            self._same[one] = other
+
     def _place(self, module: dict[str, Any], nets: dict[int, Net]) -> None:
         """Take in a module at a place where its ports have `nets`, and all below it."""
         for cell in module["cells"].values():
@@ -116,11 +122,10 @@ class Network:
                 inner: dict[int, Net] = {}
                 for name, port in below["ports"].items():
                     for bit, outer in zip(port["bits"], pins[name], strict=True):
-                        outside = self._root(self._net(outer, nets))
-                        inside = self._root(inner.setdefault(bit, outside))
-                        # A wire from port to port, or a constant.
-                        if isinstance(outside, int) and outside != inside:
-                            self._same[outside] = inside
+                        outside = self._net(outer, nets)
+                        # A wire from port to port, or a constant, has a net already.
+                        inside = bit if isinstance(bit, str) else inner.setdefault(bit, outside)
+                        self._join(outside, inside)
                 self._place(below, inner)
             else:
                 self._ends += [self._net(bit, nets) for bits in pins.values() for bit in bits]

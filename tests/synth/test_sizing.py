@@ -107,22 +107,26 @@ def ports(**bits: tuple[str, int | str]) -> dict[str, Any]:
 
 
 def two_places(directory: Path) -> tuple[Network, dict[str, Any]]:
-    """Return a module behind itself, which has a wire from port to port, and its inverter."""
+    """Return a module behind itself and one that stands still, and the module's inverter.
+
+    The module has a wire from port to port, and a constant.
+    """
     (directory / "two_names.lib").write_text(CELLS)
     library = read_library(directory / "two_names.lib", origin="test")
     gate = inverter(2, 3)
     part = {
         "cells": {"gate": gate},
-        "ports": ports(a=("input", 2), y=("output", 3), same=("output", 2), one=("output", "1")),
+        "ports": ports(same=("output", 2), a=("input", 2), y=("output", 3), one=("output", "1")),
     }
-    first, second = (
+    first, second, still = (
         {"type": "part", "connections": {"a": [a], "y": [y], "same": [same], "one": [one]}}
-        for a, y, same, one in ((2, 3, 4, 5), (3, 6, 7, 8))
+        for a, y, same, one in ((2, 3, 4, 5), (3, 6, 7, 8), ("0", 10, 11, 12))
     )
     last = {"type": "nor2b", "connections": {"A": [4], "B_N": [8], "Y": [9]}}
+    other = {"type": "nor2b", "connections": {"A": [11], "B_N": [10], "Y": [13]}}
     top = {
-        "cells": {"last": last, "second": second, "first": first},
-        "ports": ports(a=("input", 2), y=("output", 6), z=("output", 9)),
+        "cells": {"last": last, "other": other, "still": still, "second": second, "first": first},
+        "ports": ports(a=("input", 2), y=("output", 6), z=("output", 9), zero=("output", 13)),
     }
     return Network({"top": top, "part": part}, library), gate
 
@@ -139,18 +143,21 @@ def test_a_net_goes_through_modules(tmp_path: Path) -> None:
         [line.split()[1:] for line in blif.splitlines() if line.startswith(start)]
         for start in (".inputs", ".outputs")
     )
-    given, one = sorted(inputs, key=lambda net: net == "n1")
-    y, z = outputs
-    (between,) = {kind_nets[2] for kind_nets in gates(blif) if kind_nets[:2] == ("inv_1", given)}
+    y, z, zero = outputs
+    (given,) = set(inputs) - {"n0", "n1"}
+    behind = {nets[1]: nets[2] for nets in gates(blif) if nets[0] == "inv_1"}
+    between = behind[given]
     assert gates(blif) == {
         ("inv_1", given, between),
         ("inv_1", between, y),
-        ("nor2b", given, one, z),
+        ("nor2b", given, "n1", z),
+        ("inv_1", "n0", behind["n0"]),
+        ("nor2b", "n0", behind["n0"], zero),
     }
 
 
 def test_a_gate_gets_the_largest_size_of_its_places(tmp_path: Path) -> None:
-    for larger in (0, 1):
+    for larger in range(3):
         network, gate = two_places(tmp_path)
         lines = network.blif().splitlines()
         places = [at for at, line in enumerate(lines) if line.startswith(".gate inv_1")]
