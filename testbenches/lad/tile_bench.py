@@ -89,13 +89,14 @@ class LadTileBench:
             self.coming.send(to_integers(pack(self.outside.named(self.p.head_layout), heads)))
         return steps[len(steps) - later :]
 
-    def send_task(self, task: Task) -> int:
-        """Offer a linear layer but for the last of its weights; return that."""
+    def send_task(self, task: Task, *, later: int = 0) -> list[int]:
+        """Offer a linear layer; return the last weights, not offered."""
         payloads = task_payloads(self.p.linear, task, self.bench.numpy_rng, self.shared)
-        last = payloads["weights"].pop()
+        weights = payloads["weights"]
+        payloads["weights"] = weights[: len(weights) - later]
         for name, source in self.linear.items():
             source.send(payloads[name])
-        return last
+        return weights[len(weights) - later :]
 
     def send_rows(self, rows: Rows) -> None:
         """Offer rows to the special function module."""
@@ -135,9 +136,9 @@ class LadTileBench:
         for task, row in zip_longest(tasks, rows):
             if task:
                 # Who has his weights already waits for those who have not.
-                last = self.send_task(task)
+                last = self.send_task(task, later=1)
                 await self._pause()
-                self.linear["weights"].send([last])
+                self.linear["weights"].send(last)
                 await self._pause()
             if row:
                 self.send_rows(row)
