@@ -13,7 +13,8 @@ def is_short(entry: Entry, preset: str) -> bool:
     """Tell whether the default suite simulates a preset.
 
     It has the tiny ones, which turn every corner, and one of the size of a real model: SmolLM2's,
-    else the paper's. Those that take minutes are left to the full suite.
+    else the paper's. Those that take minutes are left to the full suite, and tiny ones of composed
+    units whose own corners are those of a part or of the whole, which have benches of their own.
     """
     if preset in entry.long:
         return False

@@ -71,7 +71,8 @@ def test_refusals_are_worded(entry: Entry) -> None:
 def test_drawn_parameters_are_emitted_and_lint_clean(entry: Entry, seed: int) -> None:
     """Composed units, whose lint takes longer than that of all others, by one draw."""
     parameters, _refusals = draw(entry, random.Random(seed))
-    emission = Emission(top=entry.unit(parameters=parameters), name=entry.top)
+    form = quick_form(entry.top, "tiny")
+    emission = Emission(top=entry.unit(parameters=parameters), name=entry.top, target=form)
     assert not lint_unit(entry.top, emission), parameters
 
 

@@ -8,6 +8,7 @@ import pytest
 from hdl.catalog import entry_named
 from hdl.emit import Emission
 from testbenches.lint import lint_unit
+from testbenches.quick_form import quick_form
 from testbenches.runner import Request, simulate
 
 SIMULATED = {
@@ -55,5 +56,5 @@ def test_the_ends_of_ranges_are_simulated(top: str) -> None:
 )
 def test_lint_finds_nothing_at_the_ends_of_ranges(top: str, changes: dict[str, Any]) -> None:
     unit = entry_named(top).unit(parameters=changed(top, changes))
-    message = lint_unit(top, Emission(top=unit, name=top))
+    message = lint_unit(top, Emission(top=unit, name=top, target=quick_form(top, "tiny")))
     assert not message, message

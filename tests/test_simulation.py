@@ -60,7 +60,8 @@ def test_what_standard_cells_get_equals_the_golden_model(entry: Entry, preset: s
 def test_larger_preset_is_linted_and_keeps_its_ports(
     entry: Entry, preset: str, tmp_path: Path
 ) -> None:
-    emission = Emission(top=entry.build(preset), name=entry.top)
+    form = quick_form(entry.top, preset)
+    emission = Emission(top=entry.build(preset), name=entry.top, target=form)
     files = write_verilog(emission, tmp_path / "rtl")
     assert not lint_files(entry.top, files[:-1])
     (file,) = (file for file in files if file.name == f"{entry.top}.v")
@@ -88,10 +89,13 @@ needs_icarus = pytest.mark.skipif(not icarus(fetch=False), reason="needs Icarus 
 
 
 @needs_icarus
-@pytest.mark.parametrize("entry", units(lambda top: top != "veda"))
+@pytest.mark.parametrize("entry", CATALOG, ids=lambda entry: entry.top)
 def test_nothing_undefined_is_left_by_a_reset_in_four_states(entry: Entry) -> None:
     """A simulator with two states cannot show what was never written."""
-    result = simulate(entry, "tiny", Request(seed=1, simulator="icarus", only="resets"))
+    request = Request(
+        seed=1, simulator="icarus", only="resets", target=quick_form(entry.top, "tiny")
+    )
+    result = simulate(entry, "tiny", request)
     assert result.passed, result.first_failure
     assert result.values_checked > 0
 

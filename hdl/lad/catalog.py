@@ -177,7 +177,7 @@ UNITS: tuple[Entry, ...] = (
             "smollm2": presets.SMOLLM2_TILES,
             "paper": presets.PAPER_TILES,
         },
-        long=("tiny_three", "smollm2", "paper"),
+        long=("tiny", "tiny_three", "smollm2", "paper"),
     ),
     Entry(
         summary="takes tokens through decoder layers, attention with locality in each head",

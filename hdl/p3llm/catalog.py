@@ -162,7 +162,7 @@ UNITS: tuple[Entry, ...] = (
         throughput="a layer after the other",
         unit=P3llm,
         presets=PRESETS,
-        long=("smollm2", "paper"),
+        long=("tiny_group_scaling", "tiny_residual", "smollm2", "paper"),
     ),
 )
 """Every unit of the paper."""

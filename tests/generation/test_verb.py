@@ -78,7 +78,14 @@ def test_full_disk_is_one_sentence(small: list[str], monkeypatch: pytest.MonkeyP
 def _interrupted(command: list[str], words: int) -> tuple[list[str], int, str]:
     """Run `command` and interrupt it behind so many words: its words, exit status and errors."""
     started = subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1
+        command,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        bufsize=1,
+        # A shell lets what it starts in the background ignore interrupts, and so would this.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert started.stdout is not None and started.stderr is not None
     read = ""

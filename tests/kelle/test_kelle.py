@@ -28,6 +28,7 @@ from hdl.nonlinear.activation_functions import Activation
 from hdl.paths import BUILD
 from testbenches.kelle.edram.retention import with_fading_banks
 from testbenches.kelle.tb_kelle_retention import WALKS, retention
+from testbenches.quick_form import quick_form
 from testbenches.runner import Request, prepare, run_testbench, simulate
 
 ENTRY = entry_named("kelle")
@@ -216,7 +217,8 @@ def test_fading_banks(preset: str) -> None:
     parameters: KelleParameters = ENTRY.parameters(preset)
     prepare(ENTRY, parameters)
     home = BUILD / "kelle" / f"{preset}_retention"
-    emission = Emission(top=ENTRY.build(preset), name="kelle")
+    form = quick_form("kelle", preset)
+    emission = Emission(top=ENTRY.build(preset), name="kelle", target=form)
     files = write_verilog(emission, home / "rtl")
     edram = parameters.memory.edram
     verilog = with_fading_banks(
