@@ -16,11 +16,15 @@ from hdl.veda.voting.voting_parameters import VotingEngineParameters
 from testbenches.bench import Bench, catalog_parameters, context
 from testbenches.packing import from_integers, unpack
 from testbenches.streams import PAUSES
+from testbenches.veda.voting.edge_heads import FEWEST
 from testbenches.veda.voting.voting_steps import (
     StepTable,
+    edge_codes,
     random_work,
     replayed,
+    sink_codes,
     tabulate,
+    threshold_codes,
     threshold_work,
     usual_weights,
 )
@@ -258,13 +262,26 @@ async def heads_in_a_row(dut: Any) -> None:
 
 
 @cocotb.test()
-async def short_heads(dut: Any) -> None:
-    """Begin a text: from one slot on, passes come faster than their own writes."""
+@cocotb.parametrize(late=[0, 400])
+async def short_heads(dut: Any, late: int) -> None:
+    """Begin a text: from one slot on, passes come faster than their own writes.
+
+    If counts come late, heads pile up in whatever can hold one.
+    """
     p = catalog_parameters()
-    rng = Bench(dut, "short_heads").numpy_rng
-    works = [random_work(rng, p, length=int(length)) for length in [*range(1, 9)] * 3]
-    engine = Engine(dut, "short_heads", tabulate(works, p, rng))
-    await engine.run()
+    salt = f"short_heads {late}"
+    rng = Bench(dut, salt).numpy_rng
+    lengths = [*range(1, min(p.capacity, 16) + 1)] * 2
+    works = [random_work(rng, p, length=length) for length in lengths]
+    engine = Engine(dut, salt, tabulate(works, p, rng))
+    await engine.bench.reset()
+    engine.start()
+    counts = list(engine.counts_in.waiting)
+    engine.counts_in.waiting.clear()
+    for _ in range(late):
+        await engine.bench.step()
+    engine.counts_in.send(counts)
+    await engine.finish()
     engine.check()
 
 
@@ -282,9 +299,13 @@ async def thresholds_to_the_last_bit(dut: Any, weights: str) -> None:
     chosen = WEIGHTS.get(weights, usual_weights(p))
     step = 1 if weights == "usual" else 5
     lengths = range(1 if step > 1 else 2, min(p.capacity, 40) + 1, step)
-    works = [threshold_work(rng, p, max(length, 2), chosen) for length in lengths]
+    heads = [threshold_codes(rng, p, max(length, 2), chosen) for length in lengths]
     longest = min(p.capacity, 512)
-    works += [threshold_work(rng, p, longest, chosen, sinks=True) for _ in range(4 // step)]
+    heads += [sink_codes(rng, p, longest) for _ in range(4 // step)]
+    if chosen.deviation and FEWEST <= p.capacity:
+        edges = rng.integers(FEWEST, min(p.capacity, 64) + 1, 20 // step)
+        heads += [edge_codes(rng, p, int(length), chosen) for length in edges]
+    works = [threshold_work(rng, p, codes) for codes in heads]
     engine = Engine(dut, salt, tabulate(works, p, rng, chosen))
     await engine.run()
     engine.check()

@@ -16,6 +16,7 @@ from golden.veda.voting.voting_engine import (
 from golden.veda.voting.voting_policy import VotingStep
 from hdl.veda.voting.voting_parameters import VotingEngineParameters
 from testbenches.packing import pack, to_integers
+from testbenches.veda.voting.edge_heads import edge_heads
 
 Work = tuple[LayerStep, Integers, Integers]
 """A step, its probabilities [heads, length] and the layer's counts before it [length]."""
@@ -173,20 +174,21 @@ def sink_codes(rng: np.random.Generator, p: VotingEngineParameters, length: int)
     return codes
 
 
-def threshold_work(
-    rng: np.random.Generator,
-    p: VotingEngineParameters,
-    length: int,
-    weights: Weights,
-    *,
-    sinks: bool = False,
-) -> Work:
+def edge_codes(
+    rng: np.random.Generator, p: VotingEngineParameters, length: int, weights: Weights
+) -> Integers:
+    """Draw heads at the edge of a threshold, where the last bit of a square decides; see there."""
+    pairs = [edge_heads(rng, length, weights) for _ in range(0, p.heads, 2)]
+    return rng.permutation(np.concatenate(pairs))[: p.heads]
+
+
+def threshold_work(rng: np.random.Generator, p: VotingEngineParameters, codes: Integers) -> Work:
     """Return a step with such heads, and with counts that its votes do not saturate."""
+    length = codes.shape[1]
     counts = rng.integers(0, max(1, (1 << p.count_bits) - p.heads), length)
     step = LayerStep(
         length=length, vote=True, new_slot=int(rng.integers(length)), evictions=int(rng.integers(2))
     )
-    codes = sink_codes(rng, p, length) if sinks else threshold_codes(rng, p, length, weights)
     return step, codes, counts
 
 
