@@ -6,6 +6,7 @@ COMPOSED = (
     "attention_computation_module",
     "attention_pipeline",
     "attention_score_module",
+    "evicting_array",
     "kelle",
     "lad",
     "lad_tile",
@@ -14,7 +15,10 @@ COMPOSED = (
     "meadow",
     "mode_discrepancy_module",
     "p3llm",
+    "pim_channel",
+    "sfu",
     "special_function_module",
+    "special_function_unit",
     "veda",
 )
 """Units that are put together from others of the catalog, which have benches of their own."""

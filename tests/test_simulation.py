@@ -115,7 +115,7 @@ def test_netlist_equals_the_golden_model(entry: Entry) -> None:
     assert result.values_checked > 0
 
 
-@pytest.mark.parametrize("entry", units(lambda top: top in ("flexible_pe_array", "voting_engine")))
+@pytest.mark.parametrize("entry", units(lambda top: top == "voting_engine"))
 def test_what_an_fpga_gets_equals_the_golden_model(entry: Entry) -> None:
     result = simulate(entry, "tiny", Request(seed=1, target=Target.FPGA))
     assert result.passed, result.first_failure
