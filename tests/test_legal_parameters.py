@@ -18,7 +18,7 @@ SIMULATED = {
     "evicting_array": {"vectors": 2},
     "element_serial_softmax": {"capacity": 2},
     "systolic_evictor": {"rows": 2, "slots": 2, "index_width": 1},
-    "voting_engine": {"threshold.capacity": 20},
+    "voting_engine": {"threshold.capacity": 4},
 }
 
 

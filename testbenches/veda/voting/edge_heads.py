@@ -51,7 +51,7 @@ def _edge(rng: np.random.Generator, length: int, weights: Weights) -> tuple[int,
             max((weights.mean << 14) - weights.deviation * root, 0) >> 1, length
         )
 
-    about = float(BINARY16.decode(rng.integers(1, threshold(0) + 1)))
+    (about,) = BINARY16.decode(rng.integers(1, threshold(0) + 1, 1))
     root = max(1, int(((weights.mean << 14) - about * length * 2.0**26) / weights.deviation))
     while threshold(root) == threshold(root - 1):
         root += 1
