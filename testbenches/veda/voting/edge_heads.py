@@ -4,6 +4,7 @@ import numpy as np
 
 from golden.veda.voting.vote_threshold import Codes, Weights, rounded_quotient, sum_of_squares
 from hdl.arith.float_format import BINARY16
+from hdl.veda.voting.threshold_parameters import LARGEST_MEAN
 
 FEWEST = 10
 """Elements that an edge needs: some at the threshold, and those that fill up the sum of squares."""
@@ -31,7 +32,7 @@ def edge_heads(rng: np.random.Generator, length: int, weights: Weights) -> tuple
     length : int
         At least `FEWEST`.
     weights : Weights
-        Their mean must not be above 1.5, nor their deviation zero.
+        Their deviation must not be zero.
     """
     while True:
         root, code = _edge(rng, length, weights)
@@ -45,14 +46,13 @@ def edge_heads(rng: np.random.Generator, length: int, weights: Weights) -> tuple
 
 def _edge(rng: np.random.Generator, length: int, weights: Weights) -> tuple[int, int]:
     """Return a root at which the threshold is less than at the root before, and that threshold."""
+    mean = min(weights.mean, LARGEST_MEAN) << 14
 
     def threshold(root: int) -> int:
-        return rounded_quotient(
-            max((weights.mean << 14) - weights.deviation * root, 0) >> 1, length
-        )
+        return rounded_quotient(max(mean - weights.deviation * root, 0) >> 1, length)
 
     (about,) = BINARY16.decode(rng.integers(1, threshold(0) + 1, 1))
-    root = max(1, int(((weights.mean << 14) - about * length * 2.0**26) / weights.deviation))
+    root = max(1, int((mean - about * length * 2.0**26) / weights.deviation))
     while threshold(root) == threshold(root - 1):
         root += 1
     return root, threshold(root)
