@@ -50,11 +50,25 @@ class Outcome:
     lowest: int
 
 
-def sum_of_squares(codes: Codes) -> int:
-    """Return the sum of squares in units of 2**-40, each cut, the sum at most 2 - 2**-40."""
+LARGEST_SUM = (2 << 40) - 1
+"""Where sums of squares stop, in units of 2**-40."""
+
+
+def squares(codes: Codes) -> Codes:
+    """Return the squares in units of 2**-40, each cut."""
     units = np.rint(BINARY16.decode(codes) * 2.0**24).astype(np.int64)
-    squares = (units * units) >> 8
-    return min(int(squares.sum()), (2 << 40) - 1)
+    return (units * units) >> 8
+
+
+def sum_of_squares(codes: Codes) -> int:
+    """Return the sum of squares in units of 2**-40, at most `LARGEST_SUM`."""
+    return min(int(squares(codes).sum()), LARGEST_SUM)
+
+
+def threshold_margin(root: int, weights: Weights) -> int:
+    """Return a - b * r in units of 2**-25, for r in units of 2**-14."""
+    # From units of 2**-26 to units of 2**-25.
+    return ((min(weights.mean, 6144) << 14) - weights.deviation * root) >> 1
 
 
 def vote_threshold(codes: Codes, weights: Weights = PAPER) -> Outcome:
@@ -75,9 +89,7 @@ def vote_threshold(codes: Codes, weights: Weights = PAPER) -> Outcome:
         return Outcome(0, False, 0)
     lowest = int(np.argmin(codes))
     excess = max(0, ((length * sum_of_squares(codes)) >> 12) - (1 << 28))
-    deviation = weights.deviation * isqrt(excess)
-    # From units of 2**-26 to units of 2**-25.
-    margin = ((min(weights.mean, 6144) << 14) - deviation) >> 1
+    margin = threshold_margin(isqrt(excess), weights)
     if margin < 0:
         return Outcome(0, True, lowest)
     return Outcome(rounded_quotient(margin, length), False, lowest)

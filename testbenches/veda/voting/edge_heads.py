@@ -2,9 +2,15 @@
 
 import numpy as np
 
-from golden.veda.voting.vote_threshold import Codes, Weights, rounded_quotient, sum_of_squares
+from golden.veda.voting.vote_threshold import (
+    LARGEST_SUM,
+    Codes,
+    Weights,
+    rounded_quotient,
+    squares,
+    threshold_margin,
+)
 from hdl.arith.float_format import BINARY16
-from hdl.veda.voting.threshold_parameters import LARGEST_MEAN
 
 FEWEST = 10
 """Elements that an edge needs: some at the threshold, and those that fill up the sum of squares."""
@@ -12,11 +18,7 @@ FEWEST = 10
 EXACT = 6
 """Elements that bring any sum to its last bit: each leaves a 512th of what was left."""
 
-LARGEST = (2 << 40) - 1
-"""Where sums of squares stop."""
-
-ALL = np.arange(0x4000)
-SQUARES = np.array([sum_of_squares(ALL[code : code + 1]) for code in ALL])
+SQUARES = squares(np.arange(0x4000))
 """Of each code below 2, in units of 2**-40."""
 
 
@@ -37,7 +39,7 @@ def edge_heads(rng: np.random.Generator, length: int, weights: Weights) -> tuple
     while True:
         root, code = _edge(rng, length, weights)
         wanted = -(((1 << 28) + root**2 << 12) // -length)
-        if wanted > LARGEST:
+        if wanted > LARGEST_SUM:
             continue
         first, second = (_filled(rng, length, total, code) for total in (wanted, wanted - 1))
         if first is not None and second is not None:
@@ -46,13 +48,13 @@ def edge_heads(rng: np.random.Generator, length: int, weights: Weights) -> tuple
 
 def _edge(rng: np.random.Generator, length: int, weights: Weights) -> tuple[int, int]:
     """Return a root at which the threshold is less than at the root before, and that threshold."""
-    mean = min(weights.mean, LARGEST_MEAN) << 14
 
     def threshold(root: int) -> int:
-        return rounded_quotient(max(mean - weights.deviation * root, 0) >> 1, length)
+        return rounded_quotient(max(threshold_margin(root, weights), 0), length)
 
     (about,) = BINARY16.decode(rng.integers(1, threshold(0) + 1, 1))
-    root = max(1, int((mean - about * length * 2.0**26) / weights.deviation))
+    product = threshold_margin(0, weights) - about * length * 2.0**25
+    root = max(1, int(2 * product / weights.deviation))
     while threshold(root) == threshold(root - 1):
         root += 1
     return root, threshold(root)
