@@ -7,6 +7,7 @@ import pytest
 
 from hdl.catalog import entry_named
 from hdl.emit import Emission
+from hdl.target import Target
 from testbenches.lint import lint_unit
 from testbenches.quick_form import quick_form
 from testbenches.runner import Request, simulate
@@ -41,6 +42,7 @@ def test_the_ends_of_ranges_are_simulated(top: str) -> None:
     assert result.parameters == repr(parameters)
 
 
+@pytest.mark.parametrize("gates", [False, pytest.param(True, marks=pytest.mark.full)])
 @pytest.mark.parametrize(
     ("top", "changes"),
     [
@@ -54,7 +56,10 @@ def test_the_ends_of_ranges_are_simulated(top: str) -> None:
         ("eviction_controller", {"layers": 3}),
     ],
 )
-def test_lint_finds_nothing_at_the_ends_of_ranges(top: str, changes: dict[str, Any]) -> None:
+def test_lint_finds_nothing_at_the_ends_of_ranges(
+    top: str, changes: dict[str, Any], gates: bool
+) -> None:
     unit = entry_named(top).unit(parameters=changed(top, changes))
-    message = lint_unit(top, Emission(top=unit, name=top, target=quick_form(top, "tiny")))
+    form = Target.ASIC if gates else quick_form(top, "tiny")
+    message = lint_unit(top, Emission(top=unit, name=top, target=form))
     assert not message, message
