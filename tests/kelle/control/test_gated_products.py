@@ -13,6 +13,7 @@ from hdl.catalog import entry_named
 from hdl.kelle.control.gated_products import GatedProducts
 from hdl.kelle.parameters import KelleParameters
 from hdl.nonlinear.activation_functions import VALUE, Activation
+from hdl.target import Target, writing_for
 
 TINY: KelleParameters = entry_named("kelle").parameters("tiny")
 
@@ -55,7 +56,8 @@ def test_gates_meet_their_own_channels(head_size: int, activation: Activation, g
                 got[order[-1]] = [context.get(v) for v in unit.products["values"]]
             await context.tick()
 
-    simulator = Simulator(unit)
+    with writing_for(Target.FPGA):
+        simulator = Simulator(unit)
     simulator.add_clock(1e-9)
     simulator.add_testbench(bench)
     simulator.run()

@@ -11,6 +11,7 @@ from golden.kelle.kelle import added, normalised
 from hdl.catalog import entry_named
 from hdl.kelle.control.residual_stream import ResidualStream
 from hdl.kelle.parameters import KelleParameters
+from hdl.target import Target, writing_for
 
 TINY: KelleParameters = entry_named("kelle").parameters("tiny")
 EPSILON = 1 << 28
@@ -79,7 +80,8 @@ def test_layers_one_behind_the_other(pause: float, layer_norm: bool) -> None:
             )
             assert not context.get(unit.pending)
 
-    simulator = Simulator(unit)
+    with writing_for(Target.FPGA):
+        simulator = Simulator(unit)
     simulator.add_clock(1e-9)
     simulator.add_testbench(give, background=True)
     simulator.add_testbench(bench)

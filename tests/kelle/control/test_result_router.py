@@ -4,32 +4,31 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from amaranth.sim import Simulator
 
 from hdl.catalog import entry_named
 from hdl.kelle.control.result_router import ResultRouter
 from hdl.kelle.operations import Operation
 from hdl.kelle.parameters import KelleParameters
+from hdl.target import Target, writing_for
 
 TINY: KelleParameters = entry_named("kelle").parameters("tiny_words")
 """A single key/value head: its values follow its keys at once."""
 
 
-@pytest.mark.parametrize("gap", range(12))
-def test_values_pass_while_keys_are_rotated(gap: int) -> None:
-    """A head's values begin `gap` cycles after its last key: whatever meets, all is there."""
+def test_values_pass_while_keys_are_rotated() -> None:
+    """A head's values begin some cycles after its last key: whatever meets, all is there."""
     p = replace(TINY, bands=2, word_bytes=4, queries=2, vectors=2)
     unit = ResultRouter(parameters=p)
     slices, values = p.slices, 8
-    work = [(Operation.KEY, part) for part in range(slices)]
-    work += [None] * gap + [(Operation.VALUE, part % slices) for part in range(values)]
-    work += [None] * 16
-    seen: dict[str, list[int]] = {"computed_keys": [], "computed_values": []}
+    keys: list[Any] = [(Operation.KEY, part) for part in range(slices)]
+    behind: list[Any] = [(Operation.VALUE, part % slices) for part in range(values)]
+    behind += [None] * 16
 
-    async def bench(context: Any) -> None:
-        context.set(unit.members[0], {"vector": p.vectors, "position": 5})
-        for item in work:
+    async def head(context: Any, gap: int) -> dict[str, list[int]]:
+        """Give a head's keys and values; return the parts that come."""
+        seen: dict[str, list[int]] = {"computed_keys": [], "computed_values": []}
+        for item in [*keys, *[None] * gap, *behind]:
             context.set(unit.results.valid, int(item is not None))
             if item is not None:
                 header: Mapping[int | str, Any] = {
@@ -45,10 +44,17 @@ def test_values_pass_while_keys_are_rotated(gap: int) -> None:
                     assert context.get(port.vector) == p.vectors
                     parts.append(context.get(port.part))
             await context.tick()
+        return seen
 
-    simulator = Simulator(unit)
+    async def bench(context: Any) -> None:
+        context.set(unit.members[0], {"vector": p.vectors, "position": 5})
+        for gap in range(12):
+            seen = await head(context, gap)
+            assert seen["computed_keys"] == list(range(slices)), gap
+            assert seen["computed_values"] == [part % slices for part in range(values)], gap
+
+    with writing_for(Target.FPGA):
+        simulator = Simulator(unit)
     simulator.add_clock(1e-9)
     simulator.add_testbench(bench)
     simulator.run()
-    assert seen["computed_keys"] == list(range(slices))
-    assert seen["computed_values"] == [part % slices for part in range(values)]

@@ -11,6 +11,7 @@ from golden.arith.float_values import codes, values
 from golden.p3llm.npu.newest_score import newest_score, newest_share
 from hdl.p3llm.npu.newest_score import NewestScore
 from hdl.p3llm.parameters import P3llmParameters
+from hdl.target import Target, writing_for
 from tests.p3llm.test_small_layer import smallest
 
 
@@ -44,7 +45,8 @@ def found(
             if valid:
                 given.append((scalar, score))
 
-    simulator = Simulator(unit)
+    with writing_for(Target.FPGA):
+        simulator = Simulator(unit)
     simulator.add_clock(1e-6)
     simulator.add_testbench(drive)
     simulator.add_process(watch)

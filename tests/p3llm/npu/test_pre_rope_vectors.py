@@ -15,7 +15,7 @@ from tests.p3llm.npu.test_key_reader import parameters
 
 @pytest.mark.parametrize(
     "p",
-    [parameters(2), parameters(4), replace(PRESETS["tiny"], lanes=2)],
+    [parameters(4), replace(PRESETS["tiny"], lanes=2)],
     ids=lambda p: f"{p.head_size // p.lanes} slices of {p.lanes}",
 )
 def test_a_key_takes_its_slices(p: P3llmParameters) -> None:

@@ -22,6 +22,7 @@ from golden.veda.voting.vote_threshold import (
 from golden.veda.voting.voting_engine import to_codes
 from golden.veda.voting.voting_policy import threshold
 from hdl.arith.float_format import BINARY16
+from hdl.target import Target, writing_for
 from hdl.veda.voting.threshold_parameters import VoteThresholdParameters
 from hdl.veda.voting.vote_threshold import VoteThreshold
 
@@ -151,7 +152,8 @@ def test_hardware_equals_its_model(capacity: int, take: float) -> None:
                 got.append((payload.threshold, payload.fallback, lowest))
                 seen.append(cycle)
 
-    simulator = Simulator(unit)
+    with writing_for(Target.FPGA):
+        simulator = Simulator(unit)
     simulator.add_clock(1e-6)
     simulator.add_testbench(source)
     simulator.add_testbench(sink)
