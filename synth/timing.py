@@ -391,4 +391,7 @@ def _path(kind: str, section: str, period_ps: float, names: _Names) -> TimingPat
             )
     for outside in re.findall(r"(-?[\d.]+) +-?[\d.]+ .*(?:in|out)put external delay", section):
         length -= abs(float(outside))
+    # What only wires join, from port to port, takes no time, and no frequency is the highest.
+    if length <= 0:
+        return None
     return TimingPath(kind=kind, length_ps=length, slack_ps=float(slack[1]), steps=tuple(steps))

@@ -140,6 +140,18 @@ def test_a_period_is_met_or_the_shortfall_is_told(tmp_path: Path) -> None:
     assert slacks[10000.0] >= 0 > slacks[100.0]
 
 
+def test_wires_have_no_highest_frequency(tmp_path: Path) -> None:
+    source = tmp_path / "wires.v"
+    source.write_text(
+        "module wires(input clk, input [3:0] d, output [3:0] q);\n"
+        "assign q = {d[0], d[3:1]}; endmodule\n"
+    )
+    result = measure_design([source], "wires", find_library(), tmp_path)
+    assert result.headline.netlist.area_um2 == 0
+    assert not result.headline.timing or not result.headline.timing.paths
+    assert '"fmax_mhz": null' in result.file.read_text()
+
+
 def test_without_opensta_there_is_area_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
