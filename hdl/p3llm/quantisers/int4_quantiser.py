@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
@@ -114,7 +114,8 @@ class Int4Quantiser(Unit):
         vectors = self.vectors.payload
         take = take_slices(m, buffer, self.vectors)
         # As integers in the order of the floats, both ends are found without any.
-        ordered = [ordered_code(vectors.values[i]) for i in range(p.lanes)]
+        ordered = [Signal(signed(16), name=f"ordered_{i}") for i in range(p.lanes)]
+        m.d.comb += [code.eq(ordered_code(vectors.values[i])) for i, code in enumerate(ordered)]
         slices = {"take": take, "last": vectors.last}
         high, complete = extreme(m, ordered, higher, name="high", **slices)
         low, _ = extreme(m, ordered, lower, name="low", **slices)
