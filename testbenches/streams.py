@@ -49,10 +49,12 @@ def pause_until(cycle: int) -> Iterator[bool]:
     return chain(repeat(True, cycle), repeat(False))
 
 
-def until_offered(sink: "StreamSink") -> Iterator[bool]:
-    """Pause a sink until something is offered to it, as a receiver may that waits for valid."""
+def until_offered(sink: "StreamSink", cycles: int = 0) -> Iterator[bool]:
+    """Pause a sink until something has been offered to it for some cycles: it waits for valid."""
     while True:
-        yield sink.offer is None
+        while sink.offer is None:
+            yield True
+        yield from chain(repeat(True, cycles), [False])
 
 
 PAUSES: dict[str, Pauses] = {

@@ -29,11 +29,14 @@ from testbenches.kelle.weight_beats import (
     scale_words,
 )
 from testbenches.packing import from_integers, pack, to_integer, to_integers, unpack
-from testbenches.streams import read
+from testbenches.streams import read, until_offered
 
 Integers = NDArray[np.int64]
 PATIENCE = 20_000
 """Cycles without any transfer that an operation of the longest kind does not reach."""
+
+WAITING = 100
+"""Cycles for which a step waits for an input vector, where memory is slow."""
 
 
 def arrays(value: Any) -> Any:
@@ -90,9 +93,14 @@ class Accelerator:
             [int.from_bytes(word.tobytes(), "little") for word in beats.reshape(-1, octets)]
             for beats in (layer_beats(layer, p) for layer in layers)
         ]
-        # Off-chip memory that pauses is also slow: an input vector comes when the next step waits.
         self.offers_weights = True
-        self.answer_after = 2 * self.load_beats if pattern != "none" else 0
+        # A host that pauses is also slow: it takes a request when the next sequence's scores could
+        # be there, and an input vector comes when the next step has been waiting for it.
+        self.answer_after = 0
+        if pattern != "none":
+            self.answer_after = WAITING
+            stores = self.sinks["vector_stores"]
+            stores.pauses = until_offered(stores, self.load_beats)
         # What the next layer's prefill keeps, offered as soon as a step's tokens are taken.
         self.behind: list[Kept] = []
         bench.add(self)
@@ -124,7 +132,7 @@ class Accelerator:
         """Forget what was seen."""
         self.placed: list[int] = []
         self.decoded: list[tuple[int, int]] = []
-        self.begun_tokens = self.misled_tokens = 0
+        self.begun_tokens = self.misled_tokens = self.waited = 0
         self.asking: list[int] = []
         self.answered = 0
         self.words = 0
@@ -143,8 +151,8 @@ class Accelerator:
                 self.send_kept(self.behind.pop(0))
             if self.p.vocabulary:
                 self.dut.predicts.value = not self.predicting
-        for cycle, request in self.sinks["vector_stores"].received[self.answered :]:
-            if self.bench.cycle < cycle + self.answer_after:
+        for _cycle, request in self.sinks["vector_stores"].received[self.answered :]:
+            if self.waited < self.answer_after:
                 break
             asked = self._unpack(store_layout(self.p), [request])
             vector, position = int(asked["vector"][0]), int(asked["position"][0])
@@ -162,7 +170,9 @@ class Accelerator:
 
     def sample(self) -> None:
         """Note placements, words of weights, and whose step asks for an input vector."""
-        self.begun_tokens += self.sources["tokens"].accepted
+        tokens = self.sources["tokens"]
+        self.begun_tokens += tokens.accepted
+        self.waited = 0 if tokens.idle or tokens.accepted else self.waited + 1
         if self.sources["weights"].accepted:
             self.weight_cycles[self.words % self.step_words] = self.bench.cycle
             self.words += 1
