@@ -2,9 +2,8 @@
 
 Yosys's `mutate` inverts a wire, holds it at a constant, or lets another bit control it. All mutants
 of a unit are compiled into one simulator, and a number given to the simulation chooses one of them;
-number 0 is the design as it is. A mutant that no test finds is compared with the original by
-property-directed reachability: equal means that no sequence of inputs from a zeroed state ever
-shows a difference at the ports. Payloads count while they are valid.
+number 0 is the design as it is. A mutant that no test finds is compared with the original
+(`testbenches.mutant_proof`).
 """
 
 import json
@@ -12,7 +11,6 @@ import multiprocessing
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
@@ -25,13 +23,11 @@ from hdl.emitted import emit_unit
 from hdl.entry import Entry
 from hdl.errors import UserError
 from hdl.paths import BUILD, locked, replace_text
-from hdl.yosys import abc, run_yosys
+from hdl.yosys import run_yosys
+from testbenches.mutant_proof import compare, lower
 from testbenches.runner import Request, SimulationResult, prepare, run_testbench
 
 SELECT_BITS = 12
-PROOF_SECONDS = 60
-"""Of a processor, for each of two steps."""
-
 PATIENCE, LEAST_SECONDS = 20, 60
 """A mutant may take so many times the original's time, and so many seconds in any case."""
 
@@ -231,7 +227,7 @@ def _decide(job: _Job, number: int, command: str, limit: float) -> Mutant:
 
 
 def draw(emission: Emission, directory: Path, *, count: int, seed: int) -> list[str]:
-    """Write the flat design, and return commands that mutate it, one each."""
+    """Write the flat design, also as gates, and return commands that mutate it, one each."""
     (directory / "design.il").write_text("\n".join(module.rtlil for module in emission.modules))
     top = emission.modules[-1].name
     run_yosys(
@@ -247,6 +243,7 @@ def draw(emission: Emission, directory: Path, *, count: int, seed: int) -> list[
         ],
         directory=directory,
     )
+    lower(top, emission.modules[-1].ports, directory, directory)
     return (directory / "mutations").read_text().splitlines()
 
 
@@ -277,100 +274,3 @@ def _all_in_one(
     ]
     (directory / "top.v").write_text("\n".join(lines) + "\n")
     return [directory / "mutants.v", directory / "top.v"]
-
-
-def _abc(commands: str, folder: Path) -> str:
-    """Run ABC on a miter, and return what it says; it is ended after `PROOF_SECONDS`."""
-    # The processor's time, which a busy machine does not shorten.
-    limited = f'ulimit -t {PROOF_SECONDS}; exec "$0" -c "$1"'
-    told = subprocess.run(
-        ["sh", "-c", limited, str(abc()), commands],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return told.stdout
-
-
-def compare(
-    top: str, ports: Sequence[Port], command: str, directory: Path, number: int
-) -> tuple[bool, str]:
-    """Try to prove that one mutant of the flat design equals it at the ports.
-
-    Returns
-    -------
-    tuple[bool, str]
-        Whether it is proven equal, and what is known.
-    """
-    names = [port.name for port in ports]
-    # What a payload says while it is not valid is nobody's business.
-    shown = {
-        port.name: f"{valid} ? {port.name} : 0"
-        if port.name.endswith("payload") and (valid := port.name[:-7] + "valid") in names
-        else port.name
-        for port in ports
-        if port.direction == "output"
-    }
-    lines = [f"module observed({', '.join([*names, *(f'{name}_shown' for name in shown)])});"]
-    lines += [f"  {port.direction} [{port.width - 1}:0] {port.name};" for port in ports]
-    for port in ports:
-        if port.name in shown:
-            lines.append(f"  output [{port.width - 1}:0] {port.name}_shown;")
-            lines.append(f"  assign {port.name}_shown = {shown[port.name]};")
-    lines += [f"  {top} core({', '.join(f'.{name}({name})' for name in names)});", "endmodule"]
-    folder = directory / f"proof_{number}"
-    folder.mkdir()
-    (folder / "observed.v").write_text("\n".join(lines) + "\n")
-    hidden = [f"delete -port observed/{name}" for name in shown]
-    sides = {
-        side: [
-            "read_rtlil ../flat.il",
-            *([command] if side == "mutated" else []),
-            "read_verilog observed.v",
-            *hidden,
-            "hierarchy -top observed",
-            "flatten",
-            f"rename observed {side}",
-            f"design -stash {side}",
-        ]
-        for side in ("original", "mutated")
-    }
-    run_yosys(
-        [
-            *sides["original"],
-            *sides["mutated"],
-            *(f"design -copy-from {side} {side}" for side in sides),
-            "miter -equiv -flatten original mutated miter",
-            "hierarchy -top miter",
-            "proc",
-            "flatten",
-            "memory_map",
-            "opt -full",
-            "async2sync",
-            "techmap",
-            "opt -full",
-            "setundef -zero -undriven -init",
-            "dffunmap",
-            "simplemap",
-            "aigmap",
-            "opt_clean",
-            "write_aiger -zinit miter.aig",
-        ],
-        directory=folder,
-        log=folder / "yosys.log",
-    )
-    # Most signals of the two sides are alike, by induction; what is left is small.
-    _abc("read miter.aig; scorr; write_aiger merged.aig", folder)
-    merged = "merged.aig" if (folder / "merged.aig").exists() else "miter.aig"
-    # ``aig M I L O A``: without a latch (L) nothing has to be reached.
-    latches = int((folder / merged).read_bytes().split()[3])
-    proof = _abc(f"read {merged}; {'pdr' if latches else 'sat'}", folder)
-    shutil.rmtree(folder)
-    if re.search(r"Property proved|UNSATISFIABLE", proof):
-        return True, "no input ever shows a difference"
-    if "SATISFIABLE" in proof:
-        return False, "some input shows a difference at once"
-    if seen := re.search(r"asserted in frame (\d+)", proof):
-        return False, f"some input shows a difference after {seen[1]} cycles"
-    return False, f"neither a proof nor a difference in {PROOF_SECONDS} s of a processor"

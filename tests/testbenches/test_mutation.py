@@ -12,7 +12,8 @@ from amaranth.lib.wiring import In, Out
 from hdl.catalog import entry_named
 from hdl.emit import Emission
 from hdl.unit import Unit
-from testbenches.mutation import Mutant, MutationResult, Outcome, compare, draw, mutate
+from testbenches.mutant_proof import compare
+from testbenches.mutation import Mutant, MutationResult, Outcome, draw, mutate
 
 
 class Redundant(Unit):

@@ -1,0 +1,146 @@
+"""Whether a mutant of a flat design is equal to it at the ports.
+
+Equal means that no sequence of inputs from a zeroed state ever shows a difference at the ports,
+where a payload counts while it is valid. Most equal mutants compute the same next state from the
+same state, which combinational equivalence proves in a second; what is left goes to induction and
+property-directed reachability.
+"""
+
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from hdl.emit import Port
+from hdl.yosys import abc, run_yosys
+
+PROOF_SECONDS = 60
+"""Of a processor, for each step."""
+
+
+def lower(top: str, ports: Sequence[Port], directory: Path, folder: Path, *commands: str) -> None:
+    """Write a design as gates and registers.
+
+    Parameters
+    ----------
+    top : str
+        The unit.
+    ports : Sequence[Port]
+        Its ports.
+    directory : Path
+        Where ``flat.il`` is, the design without modules.
+    folder : Path
+        Where ``gates.aig`` goes.
+    *commands : str
+        What is done to the design before, such as a mutation.
+    """
+    names = [port.name for port in ports]
+    outputs = {port.name: port.width for port in ports if port.direction == "output"}
+    # What a payload says while it is not valid is nobody's business.
+    shown = {
+        name: f"{valid} ? {name} : 0"
+        if name.endswith("payload") and (valid := name[:-7] + "valid") in names
+        else name
+        for name in outputs
+    }
+    lines = [f"module observed({', '.join([*names, *(f'{name}_shown' for name in shown)])});"]
+    lines += [f"  {port.direction} [{port.width - 1}:0] {port.name};" for port in ports]
+    for name, value in shown.items():
+        lines.append(f"  output [{outputs[name] - 1}:0] {name}_shown;")
+        lines.append(f"  assign {name}_shown = {value};")
+    lines += [f"  {top} core({', '.join(f'.{name}({name})' for name in names)});", "endmodule"]
+    (folder / "observed.v").write_text("\n".join(lines) + "\n")
+    run_yosys(
+        [
+            f"read_rtlil {(directory / 'flat.il').resolve()}",
+            *commands,
+            "read_verilog observed.v",
+            *(f"delete -port observed/{name}" for name in shown),
+            "hierarchy -top observed",
+            "proc",
+            "flatten",
+            "memory_map",
+            "async2sync",
+            "techmap",
+            "opt_expr",
+            "setundef -zero -undriven -init",
+            "dffunmap",
+            "simplemap",
+            "aigmap",
+            "opt_clean",
+            "write_aiger -zinit gates.aig",
+        ],
+        directory=folder,
+        log=folder / "gates.log",
+    )
+
+
+def compare(
+    top: str, ports: Sequence[Port], command: str, directory: Path, number: int
+) -> tuple[bool, str]:
+    """Try to prove that one mutant of the flat design equals it at the ports.
+
+    Parameters
+    ----------
+    top : str
+        The unit.
+    ports : Sequence[Port]
+        Its ports.
+    command : str
+        Mutates the design.
+    directory : Path
+        Where ``flat.il`` and its ``gates.aig`` are.
+    number : int
+        The mutant's.
+
+    Returns
+    -------
+    tuple[bool, str]
+        Whether it is proven equal, and what is known.
+    """
+    folder = directory / f"proof_{number}"
+    folder.mkdir()
+    lower(top, ports, directory, folder, command)
+    try:
+        return _proof(folder, directory / "gates.aig")
+    finally:
+        shutil.rmtree(folder)
+
+
+def _proof(folder: Path, original: Path) -> tuple[bool, str]:
+    """Compare the gates in a folder with the original's, by the cheapest means first."""
+    shutil.copy(original, folder / "original.aig")
+    # Registers are in one order on both sides: each becomes an input and an output.
+    read = "read {0}.aig; comb; write_aiger {0}_next.aig"
+    both = "; ".join(read.format(side) for side in ("original", "gates"))
+    if "are equivalent" in _abc(f"{both}; cec original_next.aig gates_next.aig", folder):
+        return True, "no input ever shows a difference"
+    # Most signals of the two sides are alike, by induction; what is left is small.
+    _abc("miter original.aig gates.aig; write_aiger miter.aig", folder)
+    _abc("read miter.aig; scorr; write_aiger merged.aig", folder)
+    merged = "merged.aig" if (folder / "merged.aig").exists() else "miter.aig"
+    # ``aig M I L O A``: without a latch (L) nothing has to be reached.
+    latches = int((folder / merged).read_bytes().split()[3])
+    proof = _abc(f"read {merged}; {'pdr' if latches else 'sat'}", folder)
+    if re.search(r"Property proved|UNSATISFIABLE", proof):
+        return True, "no input ever shows a difference"
+    if "SATISFIABLE" in proof:
+        return False, "some input shows a difference at once"
+    if seen := re.search(r"asserted in frame (\d+)", proof):
+        return False, f"some input shows a difference after {seen[1]} cycles"
+    return False, f"neither a proof nor a difference in {PROOF_SECONDS} s of a processor"
+
+
+def _abc(commands: str, folder: Path) -> str:
+    """Run ABC, and return what it says; it is ended after `PROOF_SECONDS`."""
+    # The processor's time, which a busy machine does not shorten.
+    limited = f'ulimit -t {PROOF_SECONDS}; exec "$0" -c "$1"'
+    told = subprocess.run(
+        ["sh", "-c", limited, str(abc()), commands],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return told.stdout
