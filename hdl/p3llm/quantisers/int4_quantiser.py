@@ -115,7 +115,9 @@ class Int4Quantiser(Unit):
         take = take_slices(m, buffer, self.vectors)
         # As integers in the order of the floats, both ends are found without any.
         ordered = [Signal(signed(16), name=f"ordered_{i}") for i in range(p.lanes)]
-        m.d.comb += [code.eq(ordered_code(vectors.values[i])) for i, code in enumerate(ordered)]
+        for i, value in enumerate(ordered):
+            code = Signal(16, name=f"finite_{i}")
+            m.d.comb += [code.eq(finite(vectors.values[i])), value.eq(ordered_code(code))]
         slices = {"take": take, "last": vectors.last}
         high, complete = extreme(m, ordered, higher, name="high", **slices)
         low, _ = extreme(m, ordered, lower, name="low", **slices)
@@ -196,9 +198,8 @@ class Int4Quantiser(Unit):
             m.d.comb += out.codes[i].eq(Mux(placed < 0, 0, Mux(placed > 15, 15, placed)))
 
 
-def ordered_code(value: Value) -> Value:
+def ordered_code(code: Value) -> Value:
     """Return a signed integer in the order of finite FP16 numbers, a negative zero below zero."""
-    code = finite(value)
     # The complement of a magnitude goes down as it goes up, and needs no carries.
     return (code ^ Cat(code[15].replicate(15), Const(0, 1))).as_signed()
 
