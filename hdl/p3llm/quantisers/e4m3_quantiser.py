@@ -104,7 +104,7 @@ class E4m3Quantiser(Unit):
         vectors = self.vectors.payload
         take = take_slices(m, buffer, self.vectors)
         # Codes of magnitudes have the order of the magnitudes: no float is compared.
-        magnitudes = [finite_magnitude(vectors.values[i]) for i in range(p.lanes)]
+        magnitudes = [finite_magnitude(m, vectors.values[i]) for i in range(p.lanes)]
         largest, complete = extreme(
             m, magnitudes, higher, take=take, last=vectors.last, name="largest"
         )
@@ -154,7 +154,7 @@ class E4m3Quantiser(Unit):
             magnitude = Cat(Const(0, 3), lane.excess[:4]) + lane.rounded
             m.d.comb += [
                 lane.enable.eq(move),
-                lane.a.eq(finite_magnitude(value)),
+                lane.a.eq(finite_magnitude(m, value)),
                 lane.scale.eq(scale),
                 out.codes[i].eq(Cat(Mux(marks[1], NAN_CODE, magnitude)[:7], marks[0])),
             ]

@@ -115,9 +115,8 @@ class Int4Quantiser(Unit):
         take = take_slices(m, buffer, self.vectors)
         # As integers in the order of the floats, both ends are found without any.
         ordered = [Signal(signed(16), name=f"ordered_{i}") for i in range(p.lanes)]
-        for i, value in enumerate(ordered):
-            code = Signal(16, name=f"finite_{i}")
-            m.d.comb += [code.eq(finite(vectors.values[i])), value.eq(ordered_code(code))]
+        for i, code in enumerate(ordered):
+            m.d.comb += code.eq(ordered_code(finite(m, vectors.values[i])))
         slices = {"take": take, "last": vectors.last}
         high, complete = extreme(m, ordered, higher, name="high", **slices)
         low, _ = extreme(m, ordered, lower, name="low", **slices)
@@ -189,7 +188,7 @@ class Int4Quantiser(Unit):
             m.submodules[f"quotient_{i}"] = lane
             m.d.comb += [
                 lane.enable.eq(move),
-                lane.a.eq(finite_magnitude(value)),
+                lane.a.eq(finite_magnitude(m, value)),
                 lane.scale.eq(group.scale),
             ]
             # A quotient of 16 or more is beyond both clamps, whatever the zero point.

@@ -217,12 +217,9 @@ class KeySmoothing(Unit):
 
     def _raised(self, m: Module, lane: int, now: Any, factor: Any) -> Signal:
         """Return a channel's factor with one more key."""
-        magnitude = Signal(15, name=f"magnitude_{lane}")
+        magnitude = finite_magnitude(m, now.values[lane])
         raised = Signal(15, name=f"raised_{lane}")
         # A prompt's first key stands for itself, whatever the memory had.
         fresh = now.operation == Operation.BEGIN
-        m.d.comb += [
-            magnitude.eq(finite_magnitude(now.values[lane])),
-            raised.eq(Mux(fresh | (magnitude > factor), magnitude, factor)),
-        ]
+        m.d.comb += raised.eq(Mux(fresh | (magnitude > factor), magnitude, factor))
         return raised

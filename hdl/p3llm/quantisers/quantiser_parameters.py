@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from amaranth.hdl import Cat, Const, Mux, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data
 
 from hdl.arith.float_format import BINARY16
@@ -66,13 +66,18 @@ def is_nan(value: Value) -> Value:
     return value[10:15].all() & value[:10].any()
 
 
-def finite_magnitude(value: Value) -> Value:
+def finite_magnitude(m: Module, value: Value) -> Signal:
     """Return an FP16 code's magnitude; that of an infinity is 65504, that of a NaN zero."""
     special = value[10:15].all()
     limited = Mux(special, Const(BINARY16.max_finite, 15), value[:15])
-    return limited & ~is_nan(value).replicate(15)
+    # Names, so that neither is written for each bit and each comparison that reads it.
+    nan, magnitude = Signal(), Signal(15)
+    m.d.comb += [nan.eq(is_nan(value)), magnitude.eq(limited & ~nan.replicate(15))]
+    return magnitude
 
 
-def finite(value: Value) -> Value:
+def finite(m: Module, value: Value) -> Signal:
     """Return an FP16 code with `finite_magnitude`; what was a NaN is +0."""
-    return Cat(finite_magnitude(value), value[15] & ~is_nan(value))
+    code = Signal(16)
+    m.d.comb += code.eq(Cat(finite_magnitude(m, value), value[15] & ~is_nan(value)))
+    return code

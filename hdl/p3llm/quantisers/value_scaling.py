@@ -136,7 +136,7 @@ class ValueScaling(Unit):
         p = self.parameters
         scales = self.scales.payload
         take = take_slices(m, buffer, self.scales)
-        magnitudes = [finite_magnitude(scales.values[i]) for i in range(p.lanes)]
+        magnitudes = [finite_magnitude(m, scales.values[i]) for i in range(p.lanes)]
         largest, complete = extreme(
             m, magnitudes, higher, take=take, last=scales.last, name="largest"
         )
