@@ -15,6 +15,8 @@ from hdl.target import Target, writing_for
 
 TINY: KelleParameters = entry_named("kelle").parameters("tiny")
 EPSILON = 1 << 28
+PATIENCE = 1000
+"""Cycles that no block takes."""
 
 
 @pytest.mark.parametrize(("pause", "layer_norm"), [(0.0, False), (0.6, False), (0.6, True)])
@@ -33,8 +35,10 @@ def test_layers_one_behind_the_other(pause: float, layer_norm: bool) -> None:
     async def run(context: Any, done: Any, sums: Any = (), leaves: bool = False) -> None:
         """Pass cycles with the streams pausing until `done`; give a block's sums meanwhile."""
         slices = [list(map(int, part)) for part in np.reshape(sums, (-1, p.rows))]
-        address = 0
+        address = cycles = 0
         while address < len(slices) or not done():
+            cycles += 1
+            assert cycles < PATIENCE, seen
             gives = address < len(slices) and wants()
             context.set(unit.sums.strobe, gives)
             context.set(unit.leaves, leaves)
@@ -85,7 +89,7 @@ def test_layers_one_behind_the_other(pause: float, layer_norm: bool) -> None:
     simulator.add_clock(1e-9)
     simulator.add_testbench(give, background=True)
     simulator.add_testbench(bench)
-    simulator.run_until(1e-4)
+    simulator.run()
     between = added(states, attention)
     before, renewed = (
         np.stack([normalised(state, EPSILON, p) for state in part]) for part in (states, between)
