@@ -169,6 +169,24 @@ async def rising_maxima(dut: Any) -> None:
 
 
 @cocotb.test()
+async def masked(dut: Any) -> None:
+    """Keep any lanes of a slice, or none, and of a row at least one score."""
+    p = catalog_parameters()
+    bench = bench_for(dut, "masked")
+    rng = bench.bench.numpy_rng
+    rows = [padded(row, p)[0] for row in random_rows(rng, p, 64)]
+    kept = [rng.random(row.shape) < rng.choice([0.1, 0.5, 0.9]) for row in rows]
+    for flags in kept:
+        flags[0, rng.integers(flags.size)] = True
+    slices = offered([row[0] for row in rows], p)
+    lanes = np.concatenate(kept, axis=1).reshape(-1, p.lanes)
+    await bench.run(slices | {"keep": lanes @ (1 << np.arange(p.lanes, dtype=object))})
+    results = [softmax(row, flags, p) for row, flags in zip(rows, kept, strict=True)]
+    values = np.concatenate(results, axis=1).reshape(-1, p.lanes)
+    bench.check({"values": values, "last": slices["last"]})
+
+
+@cocotb.test()
 async def nobody_takes(dut: Any) -> None:
     """Fill the buffer, with as many rows as may wait and with one long row; then take them all."""
     p = catalog_parameters()
