@@ -25,6 +25,7 @@ from hdl.errors import UserError
 from hdl.paths import BUILD, locked, replace_text
 from hdl.yosys import run_yosys
 from testbenches.mutant_proof import compare, lower
+from testbenches.quick_form import quick_form
 from testbenches.runner import Request, SimulationResult, prepare, run_testbench
 
 SELECT_BITS = 12
@@ -138,7 +139,9 @@ def mutate(
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True)
         unit = entry.unit(parameters=parameters)
-        emission = Emission(top=unit, name=entry.top, sources=True)
+        # The gates of what is put together are mutants of its parts.
+        form = quick_form(entry.top, preset)
+        emission = Emission(top=unit, name=entry.top, sources=True, target=form)
         ports = emission.modules[-1].ports
         commands = draw(emission, directory, count=count, seed=seed)
         sources = _all_in_one(entry.top, ports, commands, directory)
