@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.arith.float_values import LARGEST, codes
+from golden.arith.float_values import LARGEST, codes, values
 from golden.llm import open_trace
 from golden.llm.trace import Trace
 
@@ -108,6 +108,40 @@ def int4_near_ties(rng: np.random.Generator, count: int, width: int) -> Codes:
     # The upper end is an FP16 number, and the lower one what it has too much.
     rows[:, 0] = top
     rows[:, -1] = codes(top.astype(np.uint16).view(np.float16).astype(np.float64) - extent)
+    return rows
+
+
+def zero_point_near_ties(rng: np.random.Generator, count: int, width: int) -> Codes:
+    """Return vectors of odd multiples of a number, their extent 2, 6 or 10 times as large as it.
+
+    Also what the zero point is rounded from is half between two integers, up to the scale's
+    rounding.
+    """
+    times = rng.choice((2, 6, 10), (count, 1))
+    lower = 2 * rng.integers(0, times // 2) + 1
+    upper = times - lower
+    unit = rng.integers(1, 2048 // np.maximum(lower, upper) + 1)
+    unit = unit * 2.0 ** rng.integers(-20, 5, (count, 1))
+    multiples = 2 * rng.integers(-lower // 2, (upper + 1) // 2, (count, width)) + 1
+    multiples[:, :1], multiples[:, -1:] = upper, -lower
+    return codes(unit * multiples).astype(np.int64)
+
+
+def near_halves(rng: np.random.Generator, count: int, width: int) -> Codes:
+    """Return vectors whose zero points and codes are rounded from next to halves.
+
+    As near as FP16 numbers are, on either side: what is left of a division is small, and one wrong
+    carry in it decides.
+    """
+    lower = rng.integers(0x1000, 0x6000, (count, 1))
+    half = rng.integers(0, 15, (count, 1)) + 0.5
+    upper = codes(values(lower) * (15 / half - 1)).astype(np.int64)
+    upper += rng.integers(-1, 2, upper.shape)
+    quotients = rng.integers(np.ceil(-half), np.floor(15 - half) + 1, (count, width)) + 0.5
+    inner = quotients * (values(upper) + values(lower)) / 15
+    near = codes(np.abs(inner)).astype(np.int64) + rng.integers(-1, 2, inner.shape)
+    rows = np.where(inner < 0, 0x8000 | np.minimum(near, lower), np.minimum(near, upper))
+    rows[:, :1], rows[:, -1:] = upper, 0x8000 | lower
     return rows
 
 

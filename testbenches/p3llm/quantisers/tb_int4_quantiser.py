@@ -18,9 +18,11 @@ from testbenches.p3llm.quantisers.real_vectors import (
     edges,
     exact_scales,
     int4_near_ties,
+    near_halves,
     random_vectors,
     small,
     trace,
+    zero_point_near_ties,
 )
 from testbenches.p3llm.quantisers.vector_bench import VectorBench
 from testbenches.streams import PAUSES
@@ -99,7 +101,7 @@ async def ties(dut: Any) -> None:
 
 @cocotb.test()
 async def scales(dut: Any) -> None:
-    """Scales of few bits, of ends far from each other, and near ties of the codes."""
+    """Scales of few bits, of ends far from each other, near ties of codes and zero points."""
     bench = bench_for(dut, "scales")
     p, rng = bench.p, bench.bench.numpy_rng
     count = 4096 // p.slices + 8
@@ -107,7 +109,8 @@ async def scales(dut: Any) -> None:
     one_sided = exact_scales(rng, count, p.width, 15)
     one_sided[:, 1] = rng.integers(0, 2, count)
     one_sided[:, 2:] = np.maximum(one_sided[:, 2:], 1)
-    vectors = [one_sided, between_ends(rng, count, p.width), int4_near_ties(rng, count, p.width)]
+    drawn = (between_ends, int4_near_ties, zero_point_near_ties, near_halves)
+    vectors = [one_sided, *(draw(rng, count, p.width) for draw in drawn)]
     await bench.run_vectors(np.concatenate(vectors))
 
 
