@@ -1,6 +1,6 @@
 """Reciprocal of the softmax denominator: a small table and one Newton step."""
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Value
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.operator import Operator
@@ -63,7 +63,7 @@ class Reciprocal(Operator):
         """Normalise, cut, look up and take the residue, cut, correct, cut."""
         m = Module()
         pipeline = self.pipeline(m, cuts=3)
-        fraction, exponent = normalised(self.a, MANTISSA_BITS)
+        fraction, exponent = normalised(m, self.a, MANTISSA_BITS)
         fraction, exponent = pipeline.cut(fraction, exponent)
 
         seed = Array(Const(value, SEED_BITS) for value in SEEDS)[fraction[-ADDRESS_BITS:]]
@@ -83,7 +83,7 @@ class Reciprocal(Operator):
         return m
 
 
-def normalised(value: Value, bits: int) -> tuple[Value, Value]:
+def normalised(m: Module, value: Value, bits: int) -> tuple[Value, Value]:
     """Return the `bits` below the highest one, and that one's position.
 
     Shifted by halves; bits beyond those that the value has are zero.
@@ -94,8 +94,13 @@ def normalised(value: Value, bits: int) -> tuple[Value, Value]:
     missing = []
     for level in reversed(range(levels)):
         step = 1 << level
-        empty = ~value[-step:].any()
-        value = Mux(empty, Cat(Const(0, step), value[:-step]), value)
+        # Names, or each level would be written for each use of the one before.
+        empty, shifted = Signal(), Signal(width)
+        m.d.comb += [
+            empty.eq(~value[-step:].any()),
+            shifted.eq(Mux(empty, Cat(Const(0, step), value[:-step]), value)),
+        ]
+        value = shifted
         missing.append(empty)
     position = (width - 1 - Cat(*reversed(missing)))[:levels]
     padded = Cat(Const(0, max(bits + 1 - width, 0)), value)

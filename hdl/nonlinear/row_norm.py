@@ -161,7 +161,7 @@ def row_sum(
 def reciprocal_root(m: Module, total: Value, breakpoints: tuple[int, ...]) -> tuple[Value, Value]:
     """Return the mantissa of ``1 / sqrt(total)`` and its shift, `ROOT_STAGES` cycles later."""
     # The root halves the exponent; an odd one's factor of two selects the second octave.
-    fraction, exponent = normalised(total, FRACTION_BITS)
+    fraction, exponent = normalised(m, total, FRACTION_BITS)
     place = Signal(FRACTION_BITS + 1, reset_less=True)
     m.submodules.root = root = TableInterpolation(
         breakpoints=breakpoints,

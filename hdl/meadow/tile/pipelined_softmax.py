@@ -235,7 +235,7 @@ class PipelinedSoftmax(Unit):
         m.submodules.exponents = exponents = RegisterSlice(
             shape=unsigned((p.sum_width - 1).bit_length())
         )
-        fraction, exponent = normalised(sums.payload, p.sum_width - 1)
+        fraction, exponent = normalised(m, sums.payload, p.sum_width - 1)
         operands, result = divider.operands, divider.result
         m.d.comb += [
             sums.ready.eq(operands.ready & exponents.source.ready),
