@@ -8,6 +8,7 @@ import numpy as np
 from golden.llm import open_trace
 from golden.meadow.tile.pipelined_softmax import Tokens, exponential_table, softmax
 from hdl.meadow.tile.pipelined_softmax import DISTANCES, PipelinedSoftmaxParameters
+from testbenches.applicable import only_if
 from testbenches.bench import catalog_parameters, context
 from testbenches.packing import pack, to_integers
 from testbenches.stream_bench import Fields, StreamBench
@@ -65,6 +66,27 @@ def random_blocks(p: PipelinedSoftmaxParameters, rng: Any, tokens: int) -> list[
             keep = rng.integers(0, 2, length)
             keep[rng.integers(length)] = 1
             rows.append((scores, keep))
+        blocks.append((table, rows))
+    return blocks
+
+
+def halves_blocks(p: PipelinedSoftmaxParameters, rng: Any, tokens: int) -> list[Block]:
+    """Return tokens of four scores, one of whose probabilities is next to half a step.
+
+    The last bits of exponentials, sums and reciprocals decide; the tables are of large and of small
+    numbers. A few tokens have only the lowest scores.
+    """
+    blocks = []
+    for shift in (0, 3, 6, 9):
+        table = np.maximum(rng.integers(0, 1 << 16, DISTANCES) >> shift, 1)
+        rows = []
+        for first in rng.integers(1, DISTANCES, tokens):
+            sums = table[0] + table[first] + table[:, np.newaxis] + table
+            away = np.abs((table[first] << p.probability_bits) / sums % 1 - 0.5)
+            nearest = rng.choice(away.argpartition(16, axis=None)[:16])
+            distances = [0, first, *np.unravel_index(nearest, away.shape)]
+            rows.append((127 - rng.permutation(distances), np.ones(4, int)))
+        rows += [(rng.integers(-128, -120, 4), np.ones(4, int)) for _ in range(tokens // 4)]
         blocks.append((table, rows))
     return blocks
 
@@ -160,6 +182,14 @@ async def short_tokens(dut: Any) -> None:
     rows = [(np.array([n - 128] * (1 + n % 2)), np.ones(1 + n % 2, int)) for n in range(12)]
     cycles = await bench.run_blocks([(exponential_table(STEP), rows)])
     assert cycles <= len(rows) * DIVISION, cycles
+
+
+@cocotb.test()
+@only_if(lambda run: run.parameters.features >= 4, "fewer scores have few sums")
+async def halves(dut: Any) -> None:
+    """Probabilities that the last bits round up or down, of sums of all sizes."""
+    bench = SoftmaxBench(dut, "halves")
+    await bench.run_blocks(halves_blocks(bench.p, bench.bench.numpy_rng, 48))
 
 
 @cocotb.test()
