@@ -145,6 +145,25 @@ def near_halves(rng: np.random.Generator, count: int, width: int) -> Codes:
     return rows
 
 
+def last_place_scales(rng: np.random.Generator, count: int, width: int) -> Codes:
+    """Return vectors whose scale is next to half between two FP16 numbers, in float32's last place.
+
+    The ends are so far apart that their difference has all of float32's digits.
+    """
+    # A number half between two of FP16's has twelve digits; the extent, 15 of it, at most sixteen.
+    halves = 2 * rng.integers(1 << 10, 1 << 11, 64 * count) + 1
+    places = 24 - np.ceil(np.log2(15 * halves + 1)).astype(int)
+    extent = (15 * halves << places) + rng.choice((-1, 1), len(halves))
+    lower = extent % (1 << 13)
+    possible = np.flatnonzero(lower < 1 << 11)[:count]
+    ends = np.stack([extent - lower, lower], axis=-1)[possible] * 2.0**-8
+    ends *= 2.0 ** -(places[possible] + rng.integers(-8, 8, len(possible)))[:, np.newaxis]
+    ends = codes(np.where(rng.random((len(possible), 1)) < 0.5, ends, ends[:, ::-1])).astype(int)
+    rows = rng.integers(0, ends[:, :1] + 1, (len(possible), width))
+    rows[:, 0], rows[:, -1] = ends[:, 0], 0x8000 | ends[:, 1]
+    return rows
+
+
 def e4m3_near_ties(rng: np.random.Generator, count: int, width: int) -> Codes:
     """Return vectors of the largest, or three quarters of it, by powers of two.
 

@@ -18,6 +18,7 @@ from testbenches.p3llm.quantisers.real_vectors import (
     edges,
     exact_scales,
     int4_near_ties,
+    last_place_scales,
     near_halves,
     random_vectors,
     small,
@@ -109,9 +110,9 @@ async def scales(dut: Any) -> None:
     one_sided = exact_scales(rng, count, p.width, 15)
     one_sided[:, 1] = rng.integers(0, 2, count)
     one_sided[:, 2:] = np.maximum(one_sided[:, 2:], 1)
-    drawn = (between_ends, int4_near_ties, zero_point_near_ties, near_halves)
-    vectors = [one_sided, *(draw(rng, count, p.width) for draw in drawn)]
-    await bench.run_vectors(np.concatenate(vectors))
+    near_ties = (int4_near_ties, zero_point_near_ties, near_halves, last_place_scales)
+    vectors = [draw(rng, count, p.width) for draw in (between_ends, *near_ties)]
+    await bench.run_vectors(np.concatenate([one_sided, *vectors]))
 
 
 @cocotb.test()
