@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from amaranth.hdl import Cat, Const, Module, Signal, Value, ValueLike
 
+from hdl.arith.named import named
 from hdl.arith.prefix_sum import prefix_sum
 from hdl.target import Target, current_target
 
@@ -52,9 +53,7 @@ class CarrySaveSum:
         value = Value.cast(value)
         if isinstance(value, Signal | Const):
             return value
-        signal = Signal(value.shape())
-        self._m.d.comb += signal.eq(value)
-        return signal
+        return named(self._m, value)
 
     def pair(self) -> tuple[Value, Value]:
         """Return two numbers of `width` bits that add up to the sum modulo ``2**width``."""

@@ -7,15 +7,16 @@ are left to them.
 
 from amaranth.hdl import Cat, Const, Module, Signal, Value
 
+from hdl.arith.named import named
 from hdl.target import Target, current_target
 
 
 def prefix_sum(m: Module, a: Value, b: Value) -> Value:
     """Return the sum of two unsigned values of one width, one bit wider."""
-    a, b = _named(m, a), _named(m, b)
+    a, b = named(m, a), named(m, b)
     # An FPGA's carry chain is faster than any tree of its tables.
     if current_target() is Target.FPGA:
-        return _named(m, a + b)
+        return named(m, a + b)
     # A position generates a carry by itself, or propagates the one from below.
     generate = [x & y for x, y in zip(a, b, strict=True)]
     propagate = [x | y for x, y in zip(a, b, strict=True)]
@@ -27,7 +28,7 @@ def prefix_sum(m: Module, a: Value, b: Value) -> Value:
             propagated.eq(propagate[index] & propagate[below]),
         ]
         generate[index], propagate[index] = generated, propagated
-    return _named(m, Cat(a ^ b, Const(0, 1)) ^ Cat(Const(0, 1), *generate))
+    return named(m, Cat(a ^ b, Const(0, 1)) ^ Cat(Const(0, 1), *generate))
 
 
 def prefix_difference(m: Module, a: Value, b: Value) -> tuple[Value, Value]:
@@ -39,23 +40,16 @@ def prefix_difference(m: Module, a: Value, b: Value) -> tuple[Value, Value]:
 
 def incremented(m: Module, value: Value, increment: Value) -> Value:
     """Return the value plus one bit, modulo its width; that bit may come late."""
-    value = _named(m, value)
+    value = named(m, value)
     if current_target() is Target.FPGA:
-        return _named(m, (value + increment)[: len(value)])
+        return named(m, (value + increment)[: len(value)])
     # A bit flips where all below it are ones; the increment itself comes in at the very end.
     ones = [Const(1, 1), *value[:-1]]
     for index, below in _prefix(len(ones)):
         both = Signal()
         m.d.comb += both.eq(ones[index] & ones[below])
         ones[index] = both
-    return _named(m, value ^ (Cat(ones) & increment.replicate(len(ones))))
-
-
-def _named(m: Module, value: Value) -> Signal:
-    """Return the value as a signal, so that taking it apart does not repeat what it is made of."""
-    signal = Signal(len(value))
-    m.d.comb += signal.eq(value)
-    return signal
+    return named(m, value ^ (Cat(ones) & increment.replicate(len(ones))))
 
 
 def _prefix(width: int) -> list[tuple[int, int]]:

@@ -1,8 +1,9 @@
 """Reciprocal of the softmax denominator: a small table and one Newton step."""
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Value
 from amaranth.lib.wiring import In, Out
 
+from hdl.arith.named import named
 from hdl.arith.operator import Operator
 from hdl.parameters import require_range
 
@@ -94,13 +95,8 @@ def normalised(m: Module, value: Value, bits: int) -> tuple[Value, Value]:
     missing = []
     for level in reversed(range(levels)):
         step = 1 << level
-        # Names, or each level would be written for each use of the one before.
-        empty, shifted = Signal(), Signal(width)
-        m.d.comb += [
-            empty.eq(~value[-step:].any()),
-            shifted.eq(Mux(empty, Cat(Const(0, step), value[:-step]), value)),
-        ]
-        value = shifted
+        empty = named(m, ~value[-step:].any())
+        value = named(m, Mux(empty, Cat(Const(0, step), value[:-step]), value), "shifted")
         missing.append(empty)
     position = (width - 1 - Cat(*reversed(missing)))[:levels]
     padded = Cat(Const(0, max(bits + 1 - width, 0)), value)

@@ -6,6 +6,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data
 
 from hdl.arith.float_format import BINARY16
+from hdl.arith.named import named
 from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, require
 
 
@@ -70,14 +71,10 @@ def finite_magnitude(m: Module, value: Value) -> Signal:
     """Return an FP16 code's magnitude; that of an infinity is 65504, that of a NaN zero."""
     special = value[10:15].all()
     limited = Mux(special, Const(BINARY16.max_finite, 15), value[:15])
-    # Names, so that neither is written for each bit and each comparison that reads it.
-    nan, magnitude = Signal(), Signal(15)
-    m.d.comb += [nan.eq(is_nan(value)), magnitude.eq(limited & ~nan.replicate(15))]
-    return magnitude
+    nan = named(m, is_nan(value))
+    return named(m, limited & ~nan.replicate(15), "magnitude")
 
 
 def finite(m: Module, value: Value) -> Signal:
     """Return an FP16 code with `finite_magnitude`; what was a NaN is +0."""
-    code = Signal(16)
-    m.d.comb += code.eq(Cat(finite_magnitude(m, value), value[15] & ~is_nan(value)))
-    return code
+    return named(m, Cat(finite_magnitude(m, value), value[15] & ~is_nan(value)), "code")
