@@ -95,10 +95,11 @@ def expected(rows: Rows, p: SoftmaxParameters) -> Fields:
     return {"values": values, "last": answers["last"]}
 
 
-def offered(rows: Rows, p: SoftmaxParameters) -> Fields:
-    """Return the slices of rows, `keep` as one word a slice."""
+def offered(rows: Rows, p: SoftmaxParameters, kept: Flags | None = None) -> Fields:
+    """Return the slices of rows, `keep` as one word a slice: all scores, or those of `kept`."""
     slices = sliced(rows, p.lanes)
-    return slices | {"keep": slices["keep"] @ (1 << np.arange(p.lanes, dtype=object))}
+    keep = slices["keep"] if kept is None else kept.reshape(-1, p.lanes)
+    return slices | {"keep": keep @ (1 << np.arange(p.lanes, dtype=object))}
 
 
 def bench_for(dut: Any, salt: str, source: str = "none", sink: str = "none") -> StreamBench:
@@ -178,9 +179,8 @@ async def masked(dut: Any) -> None:
     kept = [rng.random(row.shape) < rng.choice([0.1, 0.5, 0.9]) for row in rows]
     for flags in kept:
         flags[0, rng.integers(flags.size)] = True
-    slices = offered([row[0] for row in rows], p)
-    lanes = np.concatenate(kept, axis=1).reshape(-1, p.lanes)
-    await bench.run(slices | {"keep": lanes @ (1 << np.arange(p.lanes, dtype=object))})
+    slices = offered([row[0] for row in rows], p, np.concatenate(kept, axis=1))
+    await bench.run(slices)
     results = [softmax(row, flags, p) for row, flags in zip(rows, kept, strict=True)]
     values = np.concatenate(results, axis=1).reshape(-1, p.lanes)
     bench.check({"values": values, "last": slices["last"]})
