@@ -250,7 +250,7 @@ UNITS = (
         unit=RefreshController,
         presets={
             "tiny": RefreshParameters(
-                entries=5, words=2, score_bits=2, tick_bits=8, interval_bits=2
+                entries=5, words=2, score_bits=2, tick_bits=8, interval_bits=2, count_bits=8
             ),
             "smollm2": RefreshParameters(entries=424, words=1),
             "paper": RefreshParameters(),

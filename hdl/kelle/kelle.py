@@ -14,7 +14,6 @@ from amaranth.utils import bits_for
 from hdl.kelle.control.step_progress import count_progress
 from hdl.kelle.control.wavefronts import announce_wavefronts
 from hdl.kelle.edram.kv_edram import SIDES
-from hdl.kelle.edram.refresh_controller import COUNTS
 from hdl.kelle.eviction.eviction_parameters import placement_layout, prefill_layout, vector_layout
 from hdl.kelle.layouts import placement_record, row_write, store_layout
 from hdl.kelle.operations import Operation
@@ -140,7 +139,7 @@ class Kelle(Unit):
                 "vectors": Out(data.ArrayLayout(vector_layout(eviction), p.layers * p.stored)),
                 "no_victim": Out(1),
                 "threshold": Out(p.memory.score_bits),
-                "counts": Out(COUNTS),
+                "counts": Out(p.memory.refresh.counts_layout),
             }
         )
 

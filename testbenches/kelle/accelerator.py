@@ -13,7 +13,6 @@ from golden.kelle.eviction.eviction_controller import KEPT
 from golden.kelle.eviction.prefill import Prefill
 from golden.kelle.eviction.prefill_selector import Kept
 from golden.kelle.kelle import KelleModel
-from hdl.kelle.edram.refresh_controller import COUNTS
 from hdl.kelle.edram.refresh_walker import RefreshSettings
 from hdl.kelle.eviction.eviction_parameters import placement_layout, prefill_layout, vector_layout
 from hdl.kelle.layouts import row_write, store_layout
@@ -412,7 +411,8 @@ class Accelerator:
 
     def counts(self) -> Integers:
         """Return the words refreshed, [MSB, LSB] [HST, LST]."""
-        return self._unpack(COUNTS, [int(self.dut.counts.value)])[0]
+        layout = self.p.memory.refresh.counts_layout
+        return self._unpack(layout, [int(self.dut.counts.value)])[0]
 
     def _unpack(self, layout: Any, payloads: list[int]) -> Any:
         return unpack(layout, from_integers(payloads, layout.size))

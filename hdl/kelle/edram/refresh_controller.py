@@ -7,19 +7,14 @@ with a counter for either group of tokens.
 from typing import Any
 
 from amaranth.hdl import Module, Signal
-from amaranth.lib import data, stream
+from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
+from hdl.kelle.edram.kv_edram import HALVES
 from hdl.kelle.edram.refresh_threshold import RefreshThreshold
-from hdl.kelle.edram.refresh_walker import COUNTER_BITS, GROUPS, RefreshParameters, RefreshWalker
+from hdl.kelle.edram.refresh_walker import RefreshParameters, RefreshWalker
 from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
-
-HALVES = ("msb", "lsb")
-"""The banks of bits 15 to 8, and those of bits 7 to 0."""
-
-COUNTS = data.ArrayLayout(data.ArrayLayout(COUNTER_BITS, len(GROUPS)), len(HALVES))
-"""Words refreshed, by half and group."""
 
 
 class RefreshController(Unit):
@@ -55,7 +50,7 @@ class RefreshController(Unit):
         The stream must be granted in this cycle.
     threshold : Out(score_bits)
         Smallest score of the high-score group.
-    counts : Out(ArrayLayout(ArrayLayout(32, 2), 2))
+    counts : Out(ArrayLayout(ArrayLayout(count_bits, 2), 2))
         Words refreshed so far: [MSB, LSB] [HST, LST], each in 16 banks.
 
     Raises
@@ -75,7 +70,7 @@ class RefreshController(Unit):
                 "msb_urgent": Out(1),
                 "lsb_urgent": Out(1),
                 "threshold": Out(p.score_bits),
-                "counts": Out(COUNTS),
+                "counts": Out(p.counts_layout),
             }
         )
 

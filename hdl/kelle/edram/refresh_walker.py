@@ -12,15 +12,13 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for, ceil_log2
 
+from hdl.kelle.edram.kv_edram import HALVES
 from hdl.memory.memory import Memory
 from hdl.parameters import Parameters, Range, parameter_object, require, require_range
 from hdl.unit import Unit
 
 GROUPS = ("hst", "lst")
 """High-score tokens and low-score tokens."""
-
-COUNTER_BITS = 32
-"""Bits of the counters of refreshed words."""
 
 
 @parameter_object
@@ -39,6 +37,8 @@ class RefreshParameters(Parameters):
         Bits of the prescaler; enough for a sweep and for the threshold to settle.
     interval_bits : int
         Bits of an interval in ticks.
+    count_bits : int
+        Bits of the counters of refreshed words, which begin again at zero.
 
     Raises
     ------
@@ -51,6 +51,7 @@ class RefreshParameters(Parameters):
     score_bits: Annotated[int, Range(1, 8, "bits")] = 4
     tick_bits: Annotated[int, Range(4, 32, "bits")] = 20
     interval_bits: Annotated[int, Range(1, 16, "bits")] = 5
+    count_bits: Annotated[int, Range(4, 64, "bits")] = 32
 
     def __post_init__(self) -> None:
         """Check every rule."""
@@ -93,6 +94,16 @@ class RefreshParameters(Parameters):
     def known_layout(self) -> data.StructLayout:
         """What the register file keeps of an entry."""
         return data.StructLayout({"score": self.score_bits, "valid": 1})
+
+    @property
+    def group_counts(self) -> data.ArrayLayout:
+        """Words refreshed in one half: [HST, LST]."""
+        return data.ArrayLayout(self.count_bits, len(GROUPS))
+
+    @property
+    def counts_layout(self) -> data.ArrayLayout:
+        """Words refreshed: [MSB, LSB] [HST, LST]."""
+        return data.ArrayLayout(self.group_counts, len(HALVES))
 
     @property
     def interval_layout(self) -> data.StructLayout:
@@ -212,7 +223,7 @@ class RefreshWalker(Unit):
         Addresses of words to read and write back.
     urgent : Out(1)
         The sweep has waited long enough: whoever grants must do so at once.
-    counts : Out(ArrayLayout(32, 2))
+    counts : Out(ArrayLayout(count_bits, 2))
         Words refreshed so far, of HST and LST entries.
     """
 
@@ -231,7 +242,7 @@ class RefreshWalker(Unit):
                 "intervals": In(p.interval_layout),
                 "refresh": Out(stream.Signature(p.address_bits)),
                 "urgent": Out(1),
-                "counts": Out(data.ArrayLayout(COUNTER_BITS, 2)),
+                "counts": Out(p.group_counts),
             }
         )
         self.walking = Signal()

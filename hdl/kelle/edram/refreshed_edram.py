@@ -12,7 +12,7 @@ from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.kelle.edram.kv_edram import HALVES, SIDES, KvEdram, KvEdramParameters
-from hdl.kelle.edram.refresh_controller import COUNTS, RefreshController
+from hdl.kelle.edram.refresh_controller import RefreshController
 from hdl.kelle.edram.refresh_walker import RefreshParameters
 from hdl.parameters import As, Parameters, parameter_object
 from hdl.stream.connect import connect_streams
@@ -93,7 +93,7 @@ class RefreshedEdram(Unit):
             "settings": In(p.refresh.settings_layout),
             "scores": In(stream.Signature(p.refresh.score_layout)),
             "threshold": Out(p.score_bits),
-            "counts": Out(COUNTS),
+            "counts": Out(p.refresh.counts_layout),
         }
         for side in SIDES:
             ports |= {

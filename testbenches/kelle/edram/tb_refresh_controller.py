@@ -1,6 +1,6 @@
 """Testbench of the refresh controllers: SmolLM2's scores, traffic that never yields, resets."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -14,7 +14,7 @@ from golden.kelle.edram.refresh_controller import RefreshModel, uniform_operatio
 from golden.kelle.eviction.aerp import AerpParameters, replay
 from golden.kelle.eviction.slot_table import export_score, magnitude_bits
 from golden.llm import open_trace
-from hdl.kelle.edram.refresh_controller import COUNTS, HALVES
+from hdl.kelle.edram.kv_edram import HALVES
 from hdl.kelle.edram.refresh_walker import RefreshParameters, RefreshSettings
 from hdl.kelle.eviction.systolic_evictor import ScoreSource, SystolicEvictorParameters
 from testbenches.applicable import Run, only_if
@@ -89,11 +89,20 @@ def real_scores(p: RefreshParameters) -> Iterator[list[tuple[int, int, int]]]:
 
 
 class Grants:
-    """Grant refreshes when the traffic leaves room or the request is urgent; note addresses."""
+    """Grant refreshes when the traffic leaves room or the request is urgent; note addresses.
 
-    def __init__(self, bench: Bench, half: str, busy: Iterator[bool]) -> None:
-        self.bench, self.busy = bench, busy
+    In every cycle the words that the unit has counted are those that were granted, and nothing is
+    urgent before its time.
+    """
+
+    def __init__(
+        self, bench: Bench, half: str, busy: Iterator[bool], may_urge: Callable[[], bool]
+    ) -> None:
+        self.bench, self.busy, self.may_urge = bench, busy, may_urge
+        self.p: RefreshParameters = catalog_parameters()
+        self.shift = HALVES.index(half) * self.p.group_counts.size
         dut = bench.dut
+        self.counts = dut.counts
         self.valid, self.ready = getattr(dut, f"{half}_valid"), getattr(dut, f"{half}_ready")
         self.payload = getattr(dut, f"{half}_payload")
         self.urgent = getattr(dut, f"{half}_urgent")
@@ -105,11 +114,14 @@ class Grants:
         self.addresses: list[int] = []
         self.last = 0
         self.offer: int | None = None
+        self.counted: int | None = 0
 
     def drive(self) -> None:
         """Decide on this cycle."""
         busy = next(self.busy)
-        self.granting = bool(int(self.urgent.value)) or not busy
+        urgent = bool(int(self.urgent.value))
+        assert not urgent or self.may_urge(), f"cycle {self.bench.cycle}: urgent too early"
+        self.granting = urgent or not busy
         self.ready.value = int(self.granting)
 
     def sample(self) -> None:
@@ -119,9 +131,20 @@ class Grants:
             assert valid, f"cycle {self.bench.cycle}: an address was taken back"
             assert int(self.payload.value) == self.offer, "an address was changed"
         self.offer = int(self.payload.value) if valid and not self.granting else None
-        if valid and self.granting:
+        taken = valid and self.granting
+        if taken:
             self.addresses.append(int(self.payload.value))
             self.last = self.bench.cycle
+        self.follow(taken)
+
+    def follow(self, taken: bool) -> None:
+        """Hold the two groups' counters to the words granted until now."""
+        bits = self.p.count_bits
+        groups = int(self.counts.value) >> self.shift
+        counted = (groups + (groups >> bits)) % (1 << bits)
+        expected = counted if self.counted is None else self.counted
+        assert counted == expected, f"cycle {self.bench.cycle}: {counted} words, not {expected}"
+        self.counted = (counted + taken) % (1 << bits)
 
 
 class Refresh:
@@ -137,7 +160,10 @@ class Refresh:
         self.model = RefreshModel(self.p, self.settings)
         self.source = self.bench.source("scores")
         busy = (iter(lambda: True, False) if traffic == "endless" else self.bench.pauses(traffic),)
-        self.grants = [self.bench.add(Grants(self.bench, half, busy[0])) for half in HALVES]
+        self.begun = 0
+        self.grants = [
+            self.bench.add(Grants(self.bench, half, busy[0], self.may_urge)) for half in HALVES
+        ]
         settings = {
             name: {group: np.array(value) for group, value in item.items()}
             if isinstance(item, dict)
@@ -145,6 +171,11 @@ class Refresh:
             for name, item in self.settings.payload.items()
         }
         dut.settings.value = to_integer(pack(self.p.settings_layout, settings))
+
+    def may_urge(self) -> bool:
+        """Return whether a sweep has waited long enough in this cycle."""
+        elapsed = (self.bench.cycle - self.begun) % self.settings.tick_cycles
+        return elapsed >= self.settings.patience
 
     async def start(self) -> None:
         """Reset and wait until the unit has forgotten all entries; a tick begins then."""
@@ -189,8 +220,9 @@ class Refresh:
 
     def compare_counts(self) -> None:
         """Compare the counters."""
-        bits = from_integers([int(self.bench.dut.counts.value)], COUNTS.size)
-        self.bench.compare("counts", self.model.counts, unpack(COUNTS, bits)[0])
+        bits = from_integers([int(self.bench.dut.counts.value)], self.p.counts_layout.size)
+        got = unpack(self.p.counts_layout, bits)[0]
+        self.bench.compare("counts", self.model.counts % (1 << self.p.count_bits), got)
 
 
 @cocotb.test()
@@ -275,6 +307,8 @@ async def operations_against_uniform(dut: Any) -> None:
     clock.stop()
     bench.cycle += unattended
     refresh.begun += (ROUND - 1) * tick
+    for grants in refresh.grants:
+        grants.counted = None
     for _ in range(ROUND - 1):
         refresh.model.tick()
     await refresh.tick([])

@@ -7,7 +7,6 @@ import numpy as np
 
 from golden.kelle.edram.kv_edram import Retention
 from hdl.kelle.edram.kv_edram import SIDES, KvEdramParameters
-from hdl.kelle.edram.refresh_controller import COUNTS
 from hdl.kelle.edram.refresh_walker import GROUPS, RefreshSettings
 from hdl.kelle.edram.refreshed_edram import RefreshedEdramParameters
 from testbenches.bench import Bench
@@ -138,7 +137,8 @@ async def kept_intervals_keep_every_bit(dut: Any, traffic: str) -> None:
     await banks.live(rewrite=True)
     same = await banks.intact()
     banks.bench.compare("words intact", np.ones_like(same), same)
-    counts = unpack(COUNTS, from_integers([int(dut.counts.value)], COUNTS.size))[0]
+    layout = banks.p.refresh.counts_layout
+    counts = unpack(layout, from_integers([int(dut.counts.value)], layout.size))[0]
     least = (TICKS - 1) * banks.p.refresh.entries * banks.p.refresh.words
     assert np.all(counts.sum(axis=1) >= least), f"{counts} words refreshed, at least {least} a half"
 
