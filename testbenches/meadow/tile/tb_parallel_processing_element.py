@@ -15,6 +15,7 @@ from testbenches.meadow.tile.element_bench import (
     ElementBench,
     Integers,
     Job,
+    drawn_factor,
     fitting,
     real_attention,
     real_linear,
@@ -101,8 +102,7 @@ def random_jobs(p: ElementParameters, bench: Bench, count: int) -> list[Job]:
             return both.astype(np.int64)
 
         own: dict[str, Any] = {
-            "scale": int(rng.integers(0, 1 << 16)),
-            "shift": int(rng.integers(8, 34)),
+            **drawn_factor(rng),
             "wide": bool(rng.random() < 0.3),
         }
         width = p.multipliers
