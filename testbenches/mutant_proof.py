@@ -38,11 +38,9 @@ def lower(top: str, ports: Sequence[Port], directory: Path, folder: Path, *comma
     names = [port.name for port in ports]
     outputs = {port.name: port.width for port in ports if port.direction == "output"}
     # What a payload says while it is not valid is nobody's business.
+    valid = {name: f"{name.removesuffix('_payload')}_valid" for name in outputs}
     shown = {
-        name: f"{valid} ? {name} : 0"
-        if name.endswith("payload") and (valid := name[:-7] + "valid") in names
-        else name
-        for name in outputs
+        name: f"{valid[name]} ? {name} : 0" if valid[name] in names else name for name in outputs
     }
     lines = [f"module observed({', '.join([*names, *(f'{name}_shown' for name in shown)])});"]
     lines += [f"  {port.direction} [{port.width - 1}:0] {port.name};" for port in ports]

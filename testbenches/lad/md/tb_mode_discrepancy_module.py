@@ -11,6 +11,7 @@ from golden.arith.float_values import codes, values
 from golden.lad.md.mode_discrepancy_module import Discrepancies, Positions, discrepancies
 from golden.lad.vpu.vector_processing_unit import dot_product
 from hdl.lad.md.md_parameters import ModeDiscrepancyModuleParameters
+from testbenches.arith.dot_operands import hard_partners, trimmed
 from testbenches.bench import Bench, catalog_parameters, context
 from testbenches.lad.vectors import LAYERS, head_vectors, random_codes
 from testbenches.lad.vectors import prepare as prepare
@@ -167,14 +168,16 @@ def marks(
 def random_steps(p: ModeDiscrepancyModuleParameters, rng: np.random.Generator) -> list[Step]:
     """Return steps of any codes with every number of positions in the last transfer."""
     steps = []
-    for count in (1, *range(2, 2 * p.lanes + 2), *rng.integers(1, 20, 4)):
+    for count in (1, *range(2, 2 * p.lanes + 2), *rng.integers(1, 60, 8)):
         count = int(min(count, p.capacity))
         position, before = marks(p, rng, count)
-        keys = random_codes(rng, (count, p.vector.head_size))
-        query = codes(rng.standard_normal(p.vector.head_size))
-        # Scores on and beside bounds: the maximum is that far above some score.
+        size = p.vector.head_size
+        query = trimmed(rng, codes(rng.standard_normal(size)))
+        hard = hard_partners(rng, np.broadcast_to(query, (count, size)))
+        keys = np.where(rng.random((count, 1)) < 0.5, hard, random_codes(rng, (count, size)))
+        # Scores on and beside bounds, in any lane: the maximum is that far above one of them.
         bound = values(np.array(p.table.lowers[int(rng.integers(0, len(p.table.lowers)))]))
-        near = codes(values(dot_product(query, keys[:1])) - bound)[0]
+        near = codes(values(dot_product(query, keys[rng.integers(count), np.newaxis])) - bound)[0]
         maximum = int(rng.choice([int(near), 0, int(random_codes(rng, (1,))[0])]))
         steps.append(Step(query, maximum, keys, position, before))
     return steps

@@ -1,7 +1,7 @@
 """Testbench of the vector processing unit: SmolLM2's heads, any codes, gaps, resets."""
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import cocotb
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from golden.lad.vpu.vector_processing_unit import dot_product, element_wise
 from hdl.lad.vpu.vector_processing_unit import Operation, VectorProcessingUnitParameters
+from testbenches.arith.dot_operands import hard_partners, trimmed
 from testbenches.bench import Bench, catalog_parameters, context
 from testbenches.lad.vectors import LAYERS, head_vectors, random_codes
 from testbenches.lad.vectors import prepare as prepare
@@ -141,13 +142,16 @@ class VectorBench:
         operation = rng.integers(0, 3, count)
         # What the row holds after power-up is not known.
         load[0], operation[0] = 1, Operation.SCALE.value
-        return Work(
+        vec1 = random_codes(rng, shape)
+        work = Work(
             load=load,
-            vec1=random_codes(rng, shape),
+            vec1=np.where(rng.random((count, 1)) < 0.5, trimmed(rng, vec1), vec1),
             vec2=random_codes(rng, shape),
             scal=random_codes(rng, (count,)),
             operation=operation,
         )
+        hard = rng.random((count, 1)) < 0.5
+        return replace(work, vec2=np.where(hard, hard_partners(rng, work.rows()), work.vec2))
 
 
 def real_work(p: VectorProcessingUnitParameters, steps: int, cached: int) -> Work:
@@ -211,7 +215,9 @@ async def latencies(dut: Any) -> None:
 async def any_codes(dut: Any, pauses: str) -> None:
     """Any operations on any codes, specials included, under every pattern of pauses."""
     bench = VectorBench(dut, f"any_codes {pauses}", pauses)
-    await bench.run(bench.random_work(300))
+    # Each lane's products should be hard in many ways, also where there are few lanes.
+    for _ in range(max(1, 32 // bench.p.head_size)):
+        await bench.run(bench.random_work(300))
 
 
 @cocotb.test()

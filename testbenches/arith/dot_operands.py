@@ -1,0 +1,48 @@
+"""Operands that are hard on dot products: single products, and pairs that all but cancel."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.arith.float_values import values
+from hdl.arith.float_format import BINARY16
+from testbenches.arith.float_operands import random_codes, random_near
+
+Codes = NDArray[np.uint16]
+
+
+def hard_partners(rng: np.random.Generator, vectors: Codes) -> Codes:
+    """Return the other factors of dot products in which no large product hides a wrong small one.
+
+    In half of them one element alone is not zero; in the others two, and the sum of their products
+    is hard, as `random_near` has it. One element has few digits often enough that its product is a
+    tie.
+
+    Parameters
+    ----------
+    vectors : array [n, size]
+        FP16 codes of one factor.
+
+    Returns
+    -------
+    array [n, size]
+        FP16 codes of the other.
+    """
+    count, size = vectors.shape
+    rows = np.arange(count)
+    one = rng.integers(0, size, count)
+    other = (one + rng.integers(min(1, size - 1), size, count)) % size
+    first = trimmed(rng, random_codes(BINARY16, count, rng).astype(np.int64))
+    # What the other element must be for the two products to cancel.
+    with np.errstate(all="ignore"):
+        ratio = -values(first) * values(vectors[rows, one]) / values(vectors[rows, other])
+    second = random_near(BINARY16, ratio, rng)
+    partners = np.zeros_like(vectors)
+    partners[rows, other] = np.where(rng.random(count) < 0.5, second, 0)
+    partners[rows, one] = first
+    return partners
+
+
+def trimmed(rng: np.random.Generator, codes: NDArray[np.integer]) -> Codes:
+    """Return codes without some of their last digits."""
+    length = rng.integers(0, BINARY16.mantissa_bits + 1, codes.shape)
+    return (codes >> length << length).astype(np.uint16)
