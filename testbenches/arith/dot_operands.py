@@ -1,8 +1,9 @@
-"""Operands that are hard on dot products: single products, and pairs that all but cancel."""
+"""Operands that are hard on products and their sums: at ends of binades, or all but cancelling."""
 
 import numpy as np
 from numpy.typing import NDArray
 
+from golden.arith.float_round import encode
 from golden.arith.float_values import values
 from hdl.arith.float_format import BINARY16
 from testbenches.arith.float_operands import random_codes, random_near
@@ -40,6 +41,17 @@ def hard_partners(rng: np.random.Generator, vectors: Codes) -> Codes:
     partners[rows, other] = np.where(rng.random(count) < 0.5, second, 0)
     partners[rows, one] = first
     return partners
+
+
+def hard_factors(rng: np.random.Generator, codes: Codes) -> Codes:
+    """Return the other factors of products that lie where a binade ends and rounding carries.
+
+    The last binade is one of them, and rounding at its end decides on an infinity.
+    """
+    ends = np.ldexp(2 - 2.0**-11, rng.integers(-15, 16, codes.shape))
+    with np.errstate(all="ignore"):
+        factors = np.nan_to_num(ends / values(codes), nan=1.0, posinf=0.0, neginf=0.0)
+    return encode(BINARY16, factors, saturate=True).astype(np.uint16)
 
 
 def trimmed(rng: np.random.Generator, codes: NDArray[np.integer]) -> Codes:

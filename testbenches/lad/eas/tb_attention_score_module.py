@@ -19,6 +19,8 @@ from golden.lad.eas.attention_score_module import (
 )
 from hdl.arith.float_format import BINARY16
 from hdl.lad.eas.eas_parameters import AttentionScoreModuleParameters
+from testbenches.arith import float_operands
+from testbenches.arith.dot_operands import hard_partners, trimmed
 from testbenches.bench import Bench, catalog_parameters, context
 from testbenches.lad.vectors import LAYERS, head_vectors, random_codes
 from testbenches.lad.vectors import prepare as prepare
@@ -214,7 +216,9 @@ def real_steps(
 def random_step(p: AttentionScoreModuleParameters, rng: np.random.Generator, length: int) -> Step:
     """Return any codes, keys that are collinear or nearly so, equal keys, zero keys."""
     size = p.vector.head_size
-    keys = random_codes(rng, (length, size))
+    query = trimmed(rng, codes(rng.standard_normal(size)))
+    hard = hard_partners(rng, np.broadcast_to(query, (length, size)))
+    keys = np.where(rng.random((length, 1)) < 0.4, hard, random_codes(rng, (length, size)))
     for now in range(1, length):
         kind = rng.random()
         if kind < 0.5:
@@ -238,12 +242,14 @@ def random_step(p: AttentionScoreModuleParameters, rng: np.random.Generator, len
         [key_centre(key, keys[:0], [], np.zeros(0, np.uint16)).norm for key in keys], np.uint16
     )
     norms = np.where(rng.random(length) < 0.1, random_codes(rng, (length,)), norms)
+    # A score of a member is a ratio's product: of subnormal numbers too, and ties.
+    ratios = float_operands.random_codes(BINARY16, length, rng).astype(np.int64)
     return Step(
-        codes(rng.standard_normal(size)),
+        query,
         keys,
         centres,
         norms.astype(np.uint16),
-        random_codes(rng, (length,)),
+        trimmed(rng, ratios),
         rng.integers(0, 16, length) * (rng.random(length) < rng.choice([0.2, 1.0])),
         rng.integers(0, 4096, length),
     )
@@ -254,7 +260,9 @@ def random_steps(p: AttentionScoreModuleParameters, rng: np.random.Generator) ->
     lanes, recent = p.apid.lanes, p.apid.recent
     high = min(p.apid.capacity, 3 * lanes + recent)
     lengths = [1, 1, 2, recent, recent + 1, lanes, lanes + 1, high, 1]
-    lengths += [int(length) for length in rng.integers(1, high + 1, 6)]
+    # Each lane's products should be hard in many ways.
+    more = 40 if p.vector.head_size < 16 else 6
+    lengths += [int(length) for length in rng.integers(1, high + 1, more)]
     return [random_step(p, rng, int(np.clip(length, 1, p.apid.capacity))) for length in lengths]
 
 

@@ -11,7 +11,9 @@ from golden.arith.float_values import codes
 from golden.lad.sfm.special_function_module import add, norm, rotary, silu
 from golden.llm import open_trace
 from golden.llm.model import SMOLLM2
+from hdl.arith.float_format import BINARY16
 from hdl.lad.sfm.sfm_parameters import Function, SpecialFunctionModuleParameters
+from testbenches.arith.dot_operands import hard_factors, hard_partners
 from testbenches.bench import Bench, catalog_parameters, context
 from testbenches.lad.vectors import LAYERS, TOKENS, head_vectors, random_codes
 from testbenches.lad.vectors import prepare as prepare
@@ -118,16 +120,27 @@ def random_rows(p: SpecialFunctionModuleParameters, rng: np.random.Generator, co
         wide = function in (Function.LAYER_NORM, Function.RMS_NORM)
         shape = (p.width if wide else p.vector.head_size,)
         x, factor, addend = (random_codes(rng, shape) for _ in range(3))
-        if wide and rng.random() < 0.7:
-            # Rows without specials, of any magnitude.
-            x = codes(rng.standard_normal(shape) * 2.0 ** rng.integers(-20, 13))
+        one = np.full(shape, BINARY16.one, np.uint16)
+        match rng.integers(3) if wide else None:
+            case 0:
+                # Rows without specials, of any magnitude.
+                x = codes(rng.standard_normal(shape) * 2.0 ** rng.integers(-20, 13))
+            case 1:
+                # One or two elements that are not zero, whose sum no larger one hides.
+                (x,) = hard_partners(rng, one[np.newaxis])
+        hard = rng.random() < 0.5
         if wide:
-            epsilon = int(rng.choice([0, 1, 0x00A8, 0x3C00]))
-            work.add_norm(x, factor, addend, epsilon, rms=function is Function.RMS_NORM)
+            epsilon = int(rng.choice([0, 1, 0x00A8, 0x3C00, rng.integers(BINARY16.max_finite)]))
+            rms = function is Function.RMS_NORM
+            if hard:
+                size = p.vector.head_size
+                plain = norm(x, one, 0 * one, np.array(epsilon), head_size=size, rms=rms)
+                factor = hard_factors(rng, plain)
+            work.add_norm(x, factor, addend, epsilon, rms=rms)
         elif function is Function.ROTARY:
             work.add_rotary(x, factor, addend)
         elif function is Function.SILU:
-            work.add_silu(x, factor)
+            work.add_silu(x, hard_factors(rng, silu(x, one)) if hard else factor)
         else:
             work.add_sum(x, addend)
     return work
@@ -224,7 +237,7 @@ async def each_function(dut: Any) -> None:
 async def stalls(dut: Any, source: str, sink: str) -> None:
     """Any functions on any codes under pairs of pause patterns."""
     bench = SfmBench(dut, f"stalls {source} {sink}", source, sink)
-    await bench.run(bench.random_work(6))
+    await bench.run(bench.random_work(200 if bench.p.width < 64 else 6))
 
 
 @cocotb.test()
