@@ -122,8 +122,8 @@ class LinearModule(Unit):
     other without waiting for an adder.
 
     **Latency** ``scalar_latency + add_stages + 4`` cycles from the last weights to their outputs.
-    **Throughput** a transfer of weights in as many cycles as there are samples; behind a
-    slice of fewer than `pace` sums as many cycles pass.
+    **Throughput** a transfer of weights in as many cycles as there are samples; from the last of a
+    slice's sums to the next slice's first, `pace` cycles pass if there are fewer than `pace` sums.
 
     **Numerics** FP16: dot products of slices as the vector unit adds; the slices' are added one
     after the other, from 0, each sum rounded once. LAD, Section IV-B, IV-C.

@@ -12,6 +12,8 @@ from golden.lad.linear.linear_module import linear, sliced
 from golden.llm import open_trace
 from hdl.lad.lad_tiles_parameters import LadTilesParameters
 from hdl.lad.linear.linear_module import LinearModuleParameters
+from testbenches.applicable import Run, only_if
+from testbenches.arith.dot_operands import hard_partners, trimmed
 from testbenches.bench import Bench, catalog_parameters
 from testbenches.lad.vectors import LAYERS, TOKENS, random_codes
 from testbenches.lad.vectors import prepare as prepare
@@ -144,7 +146,22 @@ def random_task(p: LinearModuleParameters, rng: np.random.Generator) -> Task:
 
     columns = size(min(p.slices, 4) * p.vector.head_size)
     rows, samples = size(min(p.groups, 3) * p.units), size(p.samples)
-    return Task(random_codes(rng, (rows, columns)), random_codes(rng, (samples, columns)))
+    inputs = random_codes(rng, (samples, columns))
+    weights = random_codes(rng, (rows, columns))
+    if rng.random() < 0.7:
+        # Hard on one sample: within a slice, or from slice to slice.
+        inputs = np.where(rng.random((samples, 1)) < 0.5, trimmed(rng, inputs), inputs)
+        width = int(rng.choice([p.vector.head_size, columns]))
+        part = slice(begin := width * int(rng.integers(-(-columns // width))), begin + width)
+        other = np.broadcast_to(inputs[rng.integers(samples), part], weights[:, part].shape)
+        weights[:] = 0
+        weights[:, part] = hard_partners(rng, other)
+    return Task(weights, inputs)
+
+
+def several_slices(run: Run) -> bool:
+    """Return whether a sum may go over several slices."""
+    return run.parameters.slices > 1
 
 
 @cocotb.test()
@@ -178,12 +195,32 @@ async def latency(dut: Any) -> None:
 
 
 @cocotb.test()
+@only_if(several_slices, "one slice waits for no other")
+async def pace(dut: Any) -> None:
+    """Count the cycles of a further slice: one a sample, or until its first sum is written."""
+    bench = LinearBench(dut, "pace")
+    p, size = bench.p, bench.p.vector.head_size
+    for samples in range(1, min(p.samples, p.pace + 2) + 1):
+        shapes = [slices * size for slices in (p.slices - 1, p.slices)]
+        ones = [[codes(np.ones((n, width))) for n in (p.units, samples)] for width in shapes]
+        tasks = [Task(*both) for both in ones]
+        cycles = [await bench.run([task]) for task in tasks]
+        bench.bench.compare(
+            f"cycles of a slice of {samples} samples",
+            np.array([samples + samples + (p.pace - 1 if samples < p.pace else 0)]),
+            np.array([cycles[1] - cycles[0]]),
+        )
+
+
+@cocotb.test()
 @cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
 async def stalls(dut: Any, source: str, sink: str) -> None:
     """Any numbers and shapes under every pair of pause patterns."""
     bench = LinearBench(dut, f"stalls {source} {sink}", source, sink)
     rng = bench.bench.numpy_rng
-    await bench.run([random_task(bench.p, rng) for _ in range(8)])
+    # Each lane's products should be hard in many ways, also where there are few lanes.
+    tasks = 8 if bench.p.vector.head_size >= 16 else 100
+    await bench.run([random_task(bench.p, rng) for _ in range(tasks)])
 
 
 @cocotb.test()
