@@ -12,6 +12,7 @@ from amaranth.lib.wiring import In, Out
 from hdl.catalog import entry_named
 from hdl.emit import Emission
 from hdl.unit import Unit
+from testbenches import mutant_proof
 from testbenches.mutant_proof import compare
 from testbenches.mutation import Mutant, MutationResult, Outcome, draw, mutate
 
@@ -41,13 +42,20 @@ class Redundant(Unit):
         ("or", "inv", False),
     ],
 )
-def test_equal_mutants_are_proven(kind: str, mode: str, equal: bool, tmp_path: Path) -> None:
+def test_equal_mutants_are_proven(
+    kind: str, mode: str, equal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mutant_proof, "BUILD", tmp_path)
     emission = Emission(top=Redundant(), name="redundant")
     draw(emission, tmp_path, count=1, seed=1)
     (cell,) = re.findall(rf"cell \${kind} (\S+)", (tmp_path / "flat.il").read_text())
     command = f"mutate -mode {mode} -module redundant -cell {cell} -port Y -portbit 0"
     proven, words = compare("redundant", emission.modules[-1].ports, command, tmp_path, 1)
     assert proven is equal
+    # It is not proven again.
+    monkeypatch.delattr(mutant_proof, "lower")
+    again = compare("redundant", emission.modules[-1].ports, command, tmp_path, 2)
+    assert again == (proven, words)
     assert ("no input" if equal else "some input shows a difference after 1 cycles") in words
 
 
