@@ -111,7 +111,7 @@ UNITS: tuple[Entry, ...] = (
             "tiny": WeightUnpackerParameters(
                 unpacker=UnpackerParameters(lanes=3, packet_bits=64, id_bits=10),
                 chunk=1,
-                entries=128,
+                entries=1024,
             ),
             "tiny_pairs": WeightUnpackerParameters(
                 unpacker=UnpackerParameters(lanes=4, packet_bits=64), entries=256

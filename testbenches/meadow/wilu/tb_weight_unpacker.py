@@ -26,6 +26,7 @@ from testbenches.meadow.wilu.packed_work import (
     levels,
     packet_items,
     prepare_weights,
+    random_ids,
     random_matrix,
     real_matrices,
     run_to_end,
@@ -170,6 +171,19 @@ async def reload_while_streaming(dut: Any) -> None:
     ideal = sum(ideal_cycles(p.unpacker, one.packed) for one in given)
     assert cycles <= tables[0] + ideal + TURNAROUND * len(given), (cycles, ideal)
     bench.bench.record(cycles=cycles, ideal_cycles=ideal + tables[0])
+
+
+@cocotb.test()
+async def any_ids(dut: Any) -> None:
+    """Look up IDs of every width in tables of random weights, and take fields as they are."""
+    bench = WeightsBench(dut, "any_ids")
+    p, rng = bench.p, bench.bench.numpy_rng
+    given = []
+    for packed in random_ids(p.unpacker, rng, 40):
+        table = rng.integers(-128, 128, (packed.unique, p.chunk)).astype(np.int8)
+        bypass = packed.unique > p.entries or rng.random() < 0.2
+        given.append(PackedWeights(packed=packed, table=None if bypass else table))
+    await bench.run(given)
 
 
 @cocotb.test()
