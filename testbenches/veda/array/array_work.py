@@ -11,6 +11,7 @@ from golden.llm import open_trace
 from golden.veda.array.flexible_pe_array import Beats, Codes, joined
 from hdl.arith.float_format import BINARY16
 from hdl.veda.array.array_parameters import ArrayMode, FlexiblePeArrayParameters
+from testbenches.arith.dot_operands import hard_partners
 from testbenches.packing import to_integers
 
 LAYERS = (0, 14, 29)
@@ -101,7 +102,9 @@ def weighted_sums(p: FlexiblePeArrayParameters, step: list[Head]) -> Beats:
     return outer(p, scalars, _lanes(p, [codes(head.values) for head in step]))
 
 
-def projection(p: FlexiblePeArrayParameters, inputs: Codes, weights: Codes) -> Beats:
+def projection(
+    p: FlexiblePeArrayParameters, inputs: Codes, weights: Codes, *, split: bool = False
+) -> Beats:
     """Return the dot products of a long input with rows of weights, in blocks, slice by slice."""
     size = weights.shape[1]
     slices = -(-size // p.width)
@@ -112,7 +115,7 @@ def projection(p: FlexiblePeArrayParameters, inputs: Codes, weights: Codes) -> B
     for first in range(0, len(weights), p.partial_sums):
         block = weights[first : first + p.partial_sums].reshape(-1, slices, p.width)
         parts += [
-            inner(p, inputs[i], block[:, i], first=i == 0, last=i == slices - 1)
+            inner(p, inputs[i], block[:, i], split=split, first=i == 0, last=i == slices - 1)
             for i in range(slices)
         ]
     return joined(parts)
@@ -168,17 +171,32 @@ def random_beats(rng: np.random.Generator, p: FlexiblePeArrayParameters, pieces:
                 count = int(rng.integers(1, 5))
                 vector = random_codes(rng, (int(rng.integers(2)), p.width))
                 weights = random_codes(rng, (count, p.width))
+                if len(vector) and rng.integers(2):
+                    weights = hard_rows(rng, vector[0], count)
                 parts.append(inner(p, vector, weights, split=bool(rng.integers(2))))
             case 1:
                 rows = int(rng.integers(1, 1 + min(6, p.partial_sums)))
                 size = int(rng.integers(1, 4 * p.width))
+                vector = random_codes(rng, (size,))
                 weights = random_codes(rng, (rows, size))
-                parts.append(projection(p, random_codes(rng, (size,)), weights))
+                if rng.integers(2):
+                    weights = hard_rows(rng, vector, rows)
+                parts.append(projection(p, vector, weights, split=bool(rng.integers(2))))
             case _:
                 count = int(rng.integers(1, 12))
                 scalars = random_codes(rng, (count, p.planes))
-                parts.append(outer(p, scalars, random_codes(rng, (count, p.width))))
+                weights = random_codes(rng, (count, p.width))
+                if rng.integers(2):
+                    # What one plane's elements add from row to row.
+                    weights = hard_rows(rng, scalars[:, rng.integers(p.planes)], p.width).T
+                parts.append(outer(p, scalars, weights))
     return joined(parts)
+
+
+def hard_rows(rng: np.random.Generator, vector: Codes, rows: int) -> Codes:
+    """Return rows that are hard on a vector, as `hard_partners` has it."""
+    vectors = np.broadcast_to(vector, (rows, len(vector))).astype(np.uint16)
+    return hard_partners(rng, vectors).astype(np.uint64)
 
 
 def random_codes(rng: np.random.Generator, shape: tuple[int, ...]) -> Codes:
