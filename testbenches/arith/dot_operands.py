@@ -10,13 +10,16 @@ from testbenches.arith.float_operands import random_codes, random_near
 
 Codes = NDArray[np.uint16]
 
+TRIED = 256
+"""Elements among which that of the smallest sum is found."""
+
 
 def hard_partners(rng: np.random.Generator, vectors: Codes) -> Codes:
     """Return the other factors of dot products in which no large product hides a wrong small one.
 
-    In half of them one element alone is not zero; in the others two, and the sum of their products
-    is hard, as `random_near` has it. One element has few digits often enough that its product is a
-    tie.
+    In half of them one element alone is not zero, often with few digits, so that its product is a
+    tie. In the others two are not zero, and the sum of their products is hard as `random_near` has
+    it, or the smallest of those of `TRIED` elements: digits far below those of a factor are left.
 
     Parameters
     ----------
@@ -35,12 +38,28 @@ def hard_partners(rng: np.random.Generator, vectors: Codes) -> Codes:
     first = trimmed(rng, random_codes(BINARY16, count, rng).astype(np.int64))
     # What the other element must be for the two products to cancel.
     with np.errstate(all="ignore"):
-        ratio = -values(first) * values(vectors[rows, one]) / values(vectors[rows, other])
-    second = random_near(BINARY16, ratio, rng)
+        ratio = -values(vectors[rows, one]) / values(vectors[rows, other])
+        second = random_near(BINARY16, ratio * values(first), rng)
+    least = rng.random(count) < 0.5
+    smallest = _smallest_sums(rng, ratio)
     partners = np.zeros_like(vectors)
-    partners[rows, other] = np.where(rng.random(count) < 0.5, second, 0)
-    partners[rows, one] = first
+    both = rng.random(count) < 0.5
+    partners[rows, other] = np.where(both, np.where(least, smallest[1], second), 0)
+    partners[rows, one] = np.where(both & least, smallest[0], first)
     return partners
+
+
+def _smallest_sums(rng: np.random.Generator, ratio: NDArray[np.float64]) -> tuple[Codes, Codes]:
+    """Return pairs whose second is nearest to the first's multiple, but not equal to it."""
+    tried = rng.uniform(1, 2, (len(ratio), TRIED)) * np.ldexp(1.0, rng.integers(-8, 8))
+    first = values(encode(BINARY16, tried, saturate=True))
+    multiple = np.nan_to_num(first * ratio[:, np.newaxis], nan=0, posinf=0, neginf=0)
+    second = encode(BINARY16, multiple, saturate=True)
+    rest = np.abs(values(second) - multiple)
+    best = np.where(rest == 0, np.inf, rest).argmin(axis=1)[:, np.newaxis]
+    codes = (encode(BINARY16, first, saturate=True), second)
+    one, other = (np.take_along_axis(part, best, axis=1)[:, 0].astype(np.uint16) for part in codes)
+    return one, other
 
 
 def hard_factors(rng: np.random.Generator, codes: Codes) -> Codes:
