@@ -3,8 +3,9 @@
 Equal means that no sequence of inputs from a zeroed state ever shows a difference at the ports,
 where a payload counts while it is valid. Most equal mutants compute the same next state from the
 same state, which combinational equivalence proves in a second; what is left goes to induction and
-property-directed reachability. A testbench that is made sharper is tried with the same mutants
-again: what is known of them is kept.
+property-directed reachability. These are tried with the mutated module by itself first, for which
+all inputs are possible: it is small. A testbench that is made sharper is tried with the same
+mutants again: what is known of them is kept.
 """
 
 import hashlib
@@ -23,7 +24,7 @@ PROOF_SECONDS = 60
 """Of a processor, for each step."""
 
 
-def lower(top: str, ports: Sequence[Port], directory: Path, folder: Path, *commands: str) -> None:
+def lower(top: str, ports: Sequence[Port], design: Path, folder: Path, *commands: str) -> None:
     """Write a design as gates and registers.
 
     Parameters
@@ -32,8 +33,8 @@ def lower(top: str, ports: Sequence[Port], directory: Path, folder: Path, *comma
         The unit.
     ports : Sequence[Port]
         Its ports.
-    directory : Path
-        Where ``flat.il`` is, the design without modules.
+    design : Path
+        The design without modules.
     folder : Path
         Where ``gates.aig`` goes.
     *commands : str
@@ -55,7 +56,7 @@ def lower(top: str, ports: Sequence[Port], directory: Path, folder: Path, *comma
     (folder / "observed.v").write_text("\n".join(lines) + "\n")
     run_yosys(
         [
-            f"read_rtlil {(directory / 'flat.il').resolve()}",
+            f"read_rtlil {design.resolve()}",
             *commands,
             "read_verilog observed.v",
             *(f"delete -port observed/{name}" for name in shown),
@@ -92,7 +93,7 @@ def compare(
     command : str
         Mutates the design.
     directory : Path
-        Where ``flat.il`` and its ``gates.aig`` are.
+        Where ``flat.il``, the modules' ``design.il`` and ``gates.aig`` are.
     number : int
         The mutant's.
 
@@ -111,13 +112,47 @@ def compare(
         return equal, words
     folder = directory / f"proof_{number}"
     folder.mkdir()
-    lower(top, ports, directory, folder, command)
     try:
-        result = _proof(folder, directory / "gates.aig")
+        result = _module_proof(top, command, directory, folder)
+        if not result[0]:
+            lower(top, ports, directory / "flat.il", folder, command)
+            result = _proof(folder, directory / "gates.aig")
     finally:
         shutil.rmtree(folder)
     replace_text(known, json.dumps(result))
     return result
+
+
+def _module_proof(top: str, command: str, directory: Path, folder: Path) -> tuple[bool, str]:
+    """Compare the innermost module of the mutated cell with its original, whatever it is given."""
+    place = re.search(r"-cell \$flatten\\(\S+)\.(\$\S+)", command)
+    if not place:
+        return False, "no module is inside of the top"
+    design = directory / "design.il"
+    text = "\n" + design.read_text()
+    module = top
+    for instance in place[1].split(".\\"):
+        inside = text.index(f"\nmodule \\{module}\n")
+        found = re.compile(rf"^  cell \\(\S+) \\{re.escape(instance)}$", re.M).search(text, inside)
+        assert found
+        module = found[1]
+    # The whole is processed first, so that cells have the names that the mutation knows.
+    commands = [f"read_rtlil {design.resolve()}", f"hierarchy -top {top}", "proc", "memory_collect"]
+    commands += [f"hierarchy -top {module}", "flatten", "opt_clean", "write_rtlil module.il"]
+    run_yosys(commands, directory=folder)
+    wire = re.compile(r"^  wire (?:width (\d+) )?(input|output) \d+ \\(\S+)$", re.M)
+    ports = [
+        Port((name,), direction, int(width or 1))
+        for width, direction, name in wire.findall((folder / "module.il").read_text())
+    ]
+    change = command.replace(f"-module {top} ", f"-module {module} ")
+    change = re.sub(r"-cell \S+", lambda _: f"-cell {place[2]}", change)
+    # It names a wire of the whole, for those who read it.
+    change = re.sub(r" -(wire|wirebit|src) \S+", "", change)
+    lower(module, ports, folder / "module.il", folder)
+    original = (folder / "gates.aig").rename(folder / "module.aig")
+    lower(module, ports, folder / "module.il", folder, change)
+    return _proof(folder, original)
 
 
 def _proof(folder: Path, original: Path) -> tuple[bool, str]:

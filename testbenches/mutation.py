@@ -246,7 +246,7 @@ def draw(emission: Emission, directory: Path, *, count: int, seed: int) -> list[
         ],
         directory=directory,
     )
-    lower(top, emission.modules[-1].ports, directory, directory)
+    lower(top, emission.modules[-1].ports, directory / "flat.il", directory)
     return (directory / "mutations").read_text().splitlines()
 
 

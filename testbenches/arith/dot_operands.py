@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden.arith.float_round import encode
-from golden.arith.float_values import values
+from golden.arith.float_values import codes, values
 from hdl.arith.float_format import BINARY16
 from testbenches.arith.float_operands import random_codes, random_near
 
@@ -17,9 +17,10 @@ TRIED = 256
 def hard_partners(rng: np.random.Generator, vectors: Codes) -> Codes:
     """Return the other factors of dot products in which no large product hides a wrong small one.
 
-    In half of them one element alone is not zero, often with few digits, so that its product is a
-    tie. In the others two are not zero, and the sum of their products is hard as `random_near` has
-    it, or the smallest of those of `TRIED` elements: digits far below those of a factor are left.
+    A third of them has one element alone that is not zero, often with few digits, so that its
+    product is a tie. A third has two, and the sum of their products is hard as `random_near` has
+    it, or the smallest of those of `TRIED` elements. The last third has three: the third product
+    takes away what the sum of the first two has in its first digits.
 
     Parameters
     ----------
@@ -32,48 +33,55 @@ def hard_partners(rng: np.random.Generator, vectors: Codes) -> Codes:
         FP16 codes of the other.
     """
     count, size = vectors.shape
-    rows = np.arange(count)
-    one = rng.integers(0, size, count)
-    other = (one + rng.integers(min(1, size - 1), size, count)) % size
-    first = trimmed(rng, random_codes(BINARY16, count, rng).astype(np.int64))
-    # What the other element must be for the two products to cancel.
+    places = rng.random((count, max(size, 3))).argsort(axis=1)[:, :3] % size
+    given = np.take_along_axis(values(vectors), places, axis=1).T
+    kind = rng.integers(1, 1 + min(size, 3), count)
+    first = values(trimmed(rng, random_codes(BINARY16, count, rng).astype(np.int64)))
     with np.errstate(all="ignore"):
-        ratio = -values(vectors[rows, one]) / values(vectors[rows, other])
-        second = random_near(BINARY16, ratio * values(first), rng)
-    least = rng.random(count) < 0.5
-    smallest = _smallest_sums(rng, ratio)
+        # What the second element must be for the two products to cancel.
+        ratio = -given[0] / given[1]
+        smallest = _smallest_sums(rng, ratio) * (kind == 2) * (rng.random(count) < 0.5)
+        near = values(random_near(BINARY16, ratio * first, rng))
+        beside = ratio * first * np.ldexp(rng.uniform(-2, 2, count), rng.integers(-12, 13, count))
+        second = np.where(kind == 3, _nearest(beside), near)
+        first, second = np.where(smallest[0] == 0, (first, second), smallest)
+        third = _nearest(-(given[0] * first + given[1] * second) / given[2])
     partners = np.zeros_like(vectors)
-    both = rng.random(count) < 0.5
-    partners[rows, other] = np.where(both, np.where(least, smallest[1], second), 0)
-    partners[rows, one] = np.where(both & least, smallest[0], first)
+    rows = np.arange(count)
+    for index, factor in reversed(list(enumerate((first, second, third)))):
+        partners[rows, places[:, index]] = np.where(kind > index, codes(factor), 0)
     return partners
 
 
-def _smallest_sums(rng: np.random.Generator, ratio: NDArray[np.float64]) -> tuple[Codes, Codes]:
-    """Return pairs whose second is nearest to the first's multiple, but not equal to it."""
-    tried = rng.uniform(1, 2, (len(ratio), TRIED)) * np.ldexp(1.0, rng.integers(-8, 8))
-    first = values(encode(BINARY16, tried, saturate=True))
-    multiple = np.nan_to_num(first * ratio[:, np.newaxis], nan=0, posinf=0, neginf=0)
-    second = encode(BINARY16, multiple, saturate=True)
-    rest = np.abs(values(second) - multiple)
+def _nearest(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the nearest finite FP16 numbers; what is none is 1."""
+    finite = np.nan_to_num(numbers, nan=1.0, posinf=1.0, neginf=1.0)
+    return values(encode(BINARY16, finite, saturate=True))
+
+
+def _smallest_sums(rng: np.random.Generator, ratio: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return pairs [2, n] whose second is nearest to the first's multiple, but not equal to it."""
+    tried = rng.uniform(1, 2, (len(ratio), TRIED)) * np.ldexp(1.0, rng.integers(-8, 8, (len(ratio), 1)))
+    first = _nearest(tried)
+    multiple = first * np.nan_to_num(ratio[:, np.newaxis], nan=1, posinf=1, neginf=1)
+    second = _nearest(multiple)
+    rest = np.abs(second - multiple)
     best = np.where(rest == 0, np.inf, rest).argmin(axis=1)[:, np.newaxis]
-    codes = (encode(BINARY16, first, saturate=True), second)
-    one, other = (np.take_along_axis(part, best, axis=1)[:, 0].astype(np.uint16) for part in codes)
-    return one, other
+    return np.stack([np.take_along_axis(part, best, axis=1)[:, 0] for part in (first, second)])
 
 
-def hard_factors(rng: np.random.Generator, codes: Codes) -> Codes:
+def hard_factors(rng: np.random.Generator, given: Codes) -> Codes:
     """Return the other factors of products that lie where a binade ends and rounding carries.
 
     The last binade is one of them, and rounding at its end decides on an infinity.
     """
-    ends = np.ldexp(2 - 2.0**-11, rng.integers(-15, 16, codes.shape))
+    ends = np.ldexp(2 - 2.0**-11, rng.integers(-15, 16, given.shape))
     with np.errstate(all="ignore"):
-        factors = np.nan_to_num(ends / values(codes), nan=1.0, posinf=0.0, neginf=0.0)
+        factors = np.nan_to_num(ends / values(given), nan=1.0, posinf=0.0, neginf=0.0)
     return encode(BINARY16, factors, saturate=True).astype(np.uint16)
 
 
-def trimmed(rng: np.random.Generator, codes: NDArray[np.integer]) -> Codes:
+def trimmed(rng: np.random.Generator, given: NDArray[np.integer]) -> Codes:
     """Return codes without some of their last digits."""
-    length = rng.integers(0, BINARY16.mantissa_bits + 1, codes.shape)
-    return (codes >> length << length).astype(np.uint16)
+    length = rng.integers(0, BINARY16.mantissa_bits + 1, given.shape)
+    return (given >> length << length).astype(np.uint16)
