@@ -61,7 +61,9 @@ def _nearest(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _smallest_sums(rng: np.random.Generator, ratio: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return pairs [2, n] whose second is nearest to the first's multiple, but not equal to it."""
-    tried = rng.uniform(1, 2, (len(ratio), TRIED)) * np.ldexp(1.0, rng.integers(-8, 8, (len(ratio), 1)))
+    tried = rng.uniform(1, 2, (len(ratio), TRIED)) * np.ldexp(
+        1.0, rng.integers(-8, 8, (len(ratio), 1))
+    )
     first = _nearest(tried)
     multiple = first * np.nan_to_num(ratio[:, np.newaxis], nan=1, posinf=1, neginf=1)
     second = _nearest(multiple)

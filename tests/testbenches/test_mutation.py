@@ -59,6 +59,33 @@ def test_equal_mutants_are_proven(
     assert ("no input" if equal else "some input shows a difference after 1 cycles") in words
 
 
+class Around(Unit):
+    """A `Redundant` whose payload is looked at whether it is valid or not."""
+
+    def __init__(self) -> None:
+        super().__init__({"a": In(1), "b": In(1), "held": Out(1)})
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        m.submodules.inner = inner = Redundant()
+        m.d.comb += [inner.a.eq(self.a), inner.b.eq(self.b), self.held.eq(inner.held.payload)]
+        return m
+
+
+@pytest.mark.parametrize(("mode", "equal"), [("const0", True), ("const1", False)])
+def test_a_module_is_compared_by_itself(
+    mode: str, equal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What its own payload hides is no difference there, and one for the whole."""
+    monkeypatch.setattr(mutant_proof, "BUILD", tmp_path)
+    emission = Emission(top=Around(), name="around")
+    draw(emission, tmp_path, count=1, seed=1)
+    (cell,) = re.findall(r"cell \$and (\S+inner\S+)", (tmp_path / "flat.il").read_text())
+    command = f"mutate -mode {mode} -module around -cell {cell} -port Y -portbit 0"
+    proven, words = compare("around", emission.modules[-1].ports, command, tmp_path, 1)
+    assert (proven, "of its module" in words) == (equal, equal), words
+
+
 def test_a_score_leaves_equal_mutants_out() -> None:
     mutant: dict[str, Any] = {"number": 1, "change": "inv", "place": "", "source": ()}
     outcomes = [Outcome.KILLED] * 5 + [Outcome.TIMED_OUT] + [Outcome.SURVIVED] * 2 + [Outcome.EQUAL]
