@@ -11,7 +11,14 @@ from golden.meadow.packing.chunks import Encoded, encode, reindexed
 from golden.meadow.packing.model_file import quantised
 from golden.meadow.packing.weight_packer import Level, PackedMatrix, pack_encoded, pack_matrix
 from golden.meadow.wilu.mode_aware_unpacker import PackedIds, of_matrix
-from hdl.meadow.wilu.packet_format import LONGEST_ID, MODE_BITS, MODES, PacketKind, ids_in
+from hdl.meadow.wilu.packet_format import (
+    CLASS_BITS,
+    LONGEST_ID,
+    MODE_BITS,
+    MODES,
+    PacketKind,
+    ids_in,
+)
 from hdl.meadow.wilu.unpacker_parameters import UnpackerParameters
 from testbenches.bench import Bench
 from testbenches.packing import pack, to_integers
@@ -122,6 +129,22 @@ def packed_ids(p: UnpackerParameters, ids: Any, level: Level) -> PackedIds:
     encoded = Encoded(ids, np.zeros((unique, 1), np.int8), np.maximum(counts, 0))
     packed = pack_encoded(encoded, (1, len(ids)), level, p.packet_bits)
     return of_matrix(packed)
+
+
+def any_modes(p: UnpackerParameters, rng: np.random.Generator) -> PackedIds:
+    """Return a packet of each mode, in any order, whose widths are any."""
+    widths = rng.integers(1, p.id_bits + 1, MODES)
+    packets = rng.integers(0, 1 << 63, (MODES, p.packet_bits // 64)).astype(np.uint64)
+    packets[:, 0] = packets[:, 0] // np.uint64(MODES) * np.uint64(MODES)
+    packets[:, 0] += rng.permutation(MODES).astype(np.uint64)
+    return PackedIds(
+        kind=PacketKind.MODES,
+        count=sum(ids_in(p.packet_bits - MODE_BITS, int(width)) for width in widths),
+        unique=1 << p.id_bits,
+        widths=tuple(widths.tolist()),
+        class_bits=CLASS_BITS[0],
+        packets=packets,
+    )
 
 
 def damaged(

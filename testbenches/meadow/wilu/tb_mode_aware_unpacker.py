@@ -7,11 +7,11 @@ import cocotb
 import numpy as np
 
 from golden.meadow.wilu.mode_aware_unpacker import PackedIds, of_matrix, unpack
-from hdl.meadow.wilu.packet_format import CLASS_BITS, MODE_BITS, MODES, PacketKind, ids_in
 from hdl.meadow.wilu.unpacker_parameters import RESULT, UnpackerParameters
 from testbenches.bench import Bench, catalog_parameters
 from testbenches.meadow.wilu.packed_work import (
     DAMAGE,
+    any_modes,
     damaged,
     described,
     ideal_cycles,
@@ -121,23 +121,7 @@ async def full_rate(dut: Any) -> None:
 async def every_mode(dut: Any) -> None:
     """Give every mode any width, of which the packer would use the first ones alone."""
     bench = UnpackerBench(dut, "every_mode")
-    p, rng = bench.p, bench.bench.numpy_rng
-    matrices = []
-    for _ in range(8):
-        widths = rng.integers(1, p.id_bits + 1, MODES)
-        packets = rng.integers(0, 1 << 63, (MODES, p.packet_bits // 64)).astype(np.uint64)
-        packets[:, 0] = packets[:, 0] // np.uint64(MODES) * np.uint64(MODES)
-        packets[:, 0] += rng.permutation(MODES).astype(np.uint64)
-        matrix = PackedIds(
-            kind=PacketKind.MODES,
-            count=sum(ids_in(p.packet_bits - MODE_BITS, int(width)) for width in widths),
-            unique=1 << p.id_bits,
-            widths=tuple(widths.tolist()),
-            class_bits=CLASS_BITS[0],
-            packets=packets,
-        )
-        matrices.append(matrix)
-    await bench.run(matrices)
+    await bench.run([any_modes(bench.p, bench.bench.numpy_rng) for _ in range(8)])
 
 
 @cocotb.test()

@@ -18,6 +18,7 @@ from hdl.meadow.wilu.weight_unpacker import WeightUnpackerParameters
 from testbenches.bench import Bench, catalog_parameters
 from testbenches.meadow.wilu.packed_work import (
     DAMAGE,
+    any_modes,
     damaged,
     described,
     fits,
@@ -179,7 +180,8 @@ async def any_ids(dut: Any) -> None:
     bench = WeightsBench(dut, "any_ids")
     p, rng = bench.p, bench.bench.numpy_rng
     given = []
-    for packed in random_ids(p.unpacker, rng, 40):
+    modes = [any_modes(p.unpacker, rng) for _ in range(8)]
+    for packed in [*random_ids(p.unpacker, rng, 40), *modes]:
         table = rng.integers(-128, 128, (packed.unique, p.chunk)).astype(np.int8)
         bypass = packed.unique > p.entries or rng.random() < 0.2
         given.append(PackedWeights(packed=packed, table=None if bypass else table))
@@ -202,7 +204,9 @@ async def damage(dut: Any, how: str) -> None:
     bench = WeightsBench(dut, f"damage {how}", ("random", "random"))
     p, rng = bench.p, bench.bench.numpy_rng
     given = []
-    for one in map(of_weights, random_matrices(p, rng, 24, most=200)):
+    # Fields as they are show every bit of every width, and a width that is too large.
+    modes = [PackedWeights(packed=any_modes(p.unpacker, rng), table=None) for _ in range(16)]
+    for one in [*map(of_weights, random_matrices(p, rng, 24, most=200)), *modes]:
         packed, table = one.packed, one.table
         if how != "table":
             packed = damaged(p.unpacker, packed, rng, how)
