@@ -201,6 +201,23 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
 
 
 @cocotb.test()
+async def slow_sink(dut: Any) -> None:
+    """Take probabilities about as fast as reciprocals come: queues are full, empty and between."""
+    bench = SoftmaxBench(dut, "slow_sink")
+    rng = bench.bench.rng
+    rates = [tokens * 2 / DIVISION for tokens in (0.7, 1, 1.4)]
+    bench.sink.pauses = (
+        rng.random() > rate for rate in iter(lambda: rng.choice(rates), None) for _ in range(300)
+    )
+    draw = bench.bench.numpy_rng
+    # Powers of two among the exponentials: the reciprocal of such a sum is one, too.
+    powers = 1 << draw.integers(0, 16, DISTANCES)
+    table = np.where(draw.random(DISTANCES) < 0.5, powers, draw.integers(1, 1 << 16, DISTANCES))
+    rows = [(scores, np.ones(2, int)) for scores in draw.integers(-40, 0, (1500, 2))]
+    await bench.run_blocks([(table, rows)])
+
+
+@cocotb.test()
 async def resets(dut: Any) -> None:
     """Reset in the middle of work, which leaves nothing behind."""
     bench = SoftmaxBench(dut, "resets", "random", "bursty", "random")
