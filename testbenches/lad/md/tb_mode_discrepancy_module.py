@@ -168,7 +168,9 @@ def marks(
 def random_steps(p: ModeDiscrepancyModuleParameters, rng: np.random.Generator) -> list[Step]:
     """Return steps of any codes with every number of positions in the last transfer."""
     steps = []
-    for count in (1, *range(2, 2 * p.lanes + 2), *rng.integers(1, 60, 8)):
+    # Each lane's products should be hard in many ways, also where there are few.
+    more = 30 if p.vector.head_size < 16 else 8
+    for count in (1, *range(2, 2 * p.lanes + 2), *rng.integers(1, 60, more)):
         count = int(min(count, p.capacity))
         position, before = marks(p, rng, count)
         size = p.vector.head_size
