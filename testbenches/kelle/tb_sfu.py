@@ -1,10 +1,12 @@
 """Testbench of the special function unit: all functions at once, on one layer of SmolLM2."""
 
+from itertools import cycle
 from typing import Any
 
 import cocotb
 import numpy as np
 
+from golden.kelle.eviction.systolic_evictor import Integers
 from golden.kelle.sfu import SfuModel
 from hdl.kelle.sfu import SfuParameters
 from testbenches.bench import Bench, catalog_parameters
@@ -17,6 +19,9 @@ from testbenches.nonlinear import (
 from testbenches.packing import from_integers, pack, to_integers, unpack
 from testbenches.stream_bench import Fields
 from testbenches.streams import PAUSES
+
+BLOCKED = 300
+"""Cycles, more than it takes to fill all buffers at small dimensions."""
 
 
 def prepare(p: SfuParameters) -> None:
@@ -36,33 +41,26 @@ class Work:
         self.p, self.model = p, SfuModel(p)
         self.inputs: dict[str, list[int]] = {}
         self.expected: dict[str, tuple[Any, Fields]] = {}
-        self.add_softmax()
-        self.add_activation()
-        self.add_norm()
-        self.add_rotary()
 
-    def add_softmax(self) -> None:
-        """Add attention scores."""
+    def add_softmax(self, rows: tb_softmax.Rows) -> None:
+        """Add rows of scores."""
         p = self.p.softmax
-        rows = tb_softmax.real_rows(p)[::9]
         offered, answers = tb_softmax.offered(rows, p), tb_softmax.expected(rows, p)
         self.inputs["scores"] = to_integers(pack(p.slice_layout, offered))
         self.expected["probabilities"] = p.result_layout, answers
 
-    def add_activation(self) -> None:
-        """Add gate projections, by turns through SiLU and GeLU."""
+    def add_activation(self, values: Integers) -> None:
+        """Add slices [n, lanes], by turns through SiLU and GeLU."""
         p = self.p.activation
-        values = tb_activation_functions.real_gates()[: 600 * p.lanes].reshape(-1, p.lanes)
         functions, last = np.arange(len(values)) % 2, last_of(len(values) // 4, 4)
         slices = {"values": values, "function": functions, "last": last}
         self.inputs["activation_inputs"] = to_integers(pack(p.slice_layout, slices))
         results = self.model.activation(values, functions[:, np.newaxis])
         self.expected["activation_outputs"] = p.result_layout, {"values": results, "last": last}
 
-    def add_norm(self) -> None:
-        """Add hidden states and the weights of one norm."""
+    def add_norm(self, states: Integers, epsilon: Integers, weights: Integers) -> None:
+        """Add rows [n, width], each with its epsilon and its weights."""
         p = self.p.norm
-        states, epsilon, weights = (part[:6] for part in norm_bench.real_rows(p))
         last = last_of(len(states), p.slices)
         slices = {
             "values": states.reshape(-1, p.lanes),
@@ -71,13 +69,14 @@ class Work:
         }
         self.inputs["states"] = to_integers(pack(p.slice_layout, slices))
         self.inputs["weights"] = to_integers(pack(p.values_layout, weights.reshape(-1, p.lanes)))
-        results = self.model.rms_norm(states, epsilon, weights[0]).reshape(-1, p.lanes)
+        one_by_one = np.split(states, len(states)), np.split(epsilon, len(epsilon)), weights
+        rows = zip(*one_by_one, strict=True)
+        results = np.concatenate([self.model.rms_norm(*row) for row in rows]).reshape(-1, p.lanes)
         self.expected["normalised"] = p.result_layout, {"values": results, "last": last}
 
-    def add_rotary(self) -> None:
-        """Add queries and keys."""
+    def add_rotary(self, vectors: Integers, positions: Integers) -> None:
+        """Add vectors [n, head_size] at their positions."""
         p = self.p.rotary
-        vectors, positions = tb_rotary_embedding.real_vectors(p)
         last = last_of(len(vectors), p.slices)
         slices = {
             "values": vectors.reshape(-1, p.lanes),
@@ -89,12 +88,45 @@ class Work:
         self.expected["rotated"] = p.result_layout, {"values": results, "last": last}
 
 
-async def run_work(dut: Any, salt: str, source: str, sink: str, *, resets: int = 0) -> None:
+def real_work(p: SfuParameters) -> Work:
+    """Return scores, gates, hidden states, queries and keys of SmolLM2."""
+    work, lanes = Work(p), p.activation.lanes
+    work.add_softmax(tb_softmax.real_rows(p.softmax)[::9])
+    work.add_activation(tb_activation_functions.real_gates()[: 600 * lanes].reshape(-1, lanes))
+    work.add_norm(*(part[:6] for part in norm_bench.real_rows(p.norm)))
+    work.add_rotary(*tb_rotary_embedding.real_vectors(p.rotary))
+    return work
+
+
+def random_work(p: SfuParameters, rng: np.random.Generator) -> Work:
+    """Return what the functions' own testbenches draw, in which every bit counts."""
+    work, lanes = Work(p), p.activation.lanes
+    rows = tb_softmax.random_rows(rng, p.softmax, 60)
+    rows += tb_softmax.extreme_rows(p.softmax) + tb_softmax.rising_rows(rng, p.softmax)
+    work.add_softmax(rows)
+    values = rng.integers(-(1 << 15), 1 << 15, (600, lanes))
+    work.add_activation(values >> rng.integers(0, 16, values.shape))
+    states, epsilon, weights = norm_bench.random_rows(rng, p.norm, 12, operands=1)
+    work.add_norm(states, epsilon, weights)
+    work.add_rotary(*tb_rotary_embedding.random_vectors(rng, p.rotary, 120))
+    return work
+
+
+async def run_work(
+    dut: Any, salt: str, source: str, sink: str, *, resets: int = 0, drawn: bool = False
+) -> None:
     """Run all streams at once, after some resets in the middle, and compare every value."""
-    work = Work(catalog_parameters())
     bench = Bench(dut, salt)
+    p = catalog_parameters()
+    work = random_work(p, bench.numpy_rng) if drawn else real_work(p)
     sources = {name: bench.source(name, source) for name in work.inputs}
-    sinks = {name: bench.sink(name, sink) for name in work.expected}
+    sinks = {
+        name: bench.sink(name, "none" if sink == "blocked" else sink) for name in work.expected
+    }
+    if sink == "blocked":
+        # Until every buffer is full, again and again.
+        for part in sinks.values():
+            part.pauses = cycle([True] * BLOCKED + [False] * BLOCKED)
     for attempt in range(resets + 1):
         await bench.reset()
         for name, payloads in work.inputs.items():
@@ -112,7 +144,7 @@ async def run_work(dut: Any, salt: str, source: str, sink: str, *, resets: int =
         got = unpack(layout, from_integers([item for _, item in sinks[name].received], layout.size))
         for field, values in fields.items():
             bench.compare(f"{name}.{field}", values, got[field])
-    if source == sink == "none" and not resets:
+    if source == sink == "none" and not drawn:
         # Bound: the longest of the streams at one slice a cycle.
         tensors = "SmolLM2 layers 0, 14, 29: scores, gates, hidden states, queries and keys"
         bench.record(cycles=cycles, ideal_cycles=max(counts.values()), tensors=tensors)
@@ -123,6 +155,13 @@ async def run_work(dut: Any, salt: str, source: str, sink: str, *, resets: int =
 async def all_functions(dut: Any, pattern: str) -> None:
     """Run every function at once, all streams with one kind of pauses."""
     await run_work(dut, f"all_functions {pattern}", pattern, pattern)
+
+
+@cocotb.test()
+@cocotb.parametrize(source=["none", "random"], sink=["none", "bursty", "blocked"])
+async def any_numbers(dut: Any, source: str, sink: str) -> None:
+    """Run every function at once on numbers of all magnitudes; nothing is taken for a while."""
+    await run_work(dut, f"any_numbers {source} {sink}", source, sink, drawn=True)
 
 
 @cocotb.test()

@@ -172,12 +172,18 @@ class NormBench:
         await self.run(*rows)
 
     def random_rows(self, count: int) -> tuple[Integers, ...]:
-        """Return rows of random magnitudes, epsilons and operands."""
-        rng, shape = self.bench.numpy_rng, (count, self.p.width)
-        states = rng.integers(LOWEST, HIGHEST + 1, shape) >> rng.integers(0, 16, (count, 1))
-        epsilon = rng.integers(0, 1 << EPSILON_BITS, count) >> rng.integers(0, 33, count)
-        operands = [rng.integers(LOWEST, HIGHEST + 1, shape) for _ in self.names]
-        return states, epsilon, *operands
+        """Return rows with this unit's operands."""
+        return random_rows(self.bench.numpy_rng, self.p, count, operands=len(self.names))
+
+
+def random_rows(
+    rng: np.random.Generator, p: RowNormParameters, count: int, *, operands: int
+) -> tuple[Integers, ...]:
+    """Return rows of random magnitudes, epsilons and operands."""
+    shape = count, p.width
+    states = rng.integers(LOWEST, HIGHEST + 1, shape) >> rng.integers(0, 16, (count, 1))
+    epsilon = rng.integers(0, 1 << EPSILON_BITS, count) >> rng.integers(0, 33, count)
+    return states, epsilon, *(rng.integers(LOWEST, HIGHEST + 1, shape) for _ in range(operands))
 
 
 def real_rows(p: RowNormParameters) -> tuple[Integers, Integers, Integers]:
