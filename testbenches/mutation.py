@@ -18,6 +18,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from hdl.catalog import CATALOG
 from hdl.emit import Emission, Port
 from hdl.emitted import emit_unit
 from hdl.entry import Entry
@@ -25,7 +26,7 @@ from hdl.errors import UserError
 from hdl.paths import BUILD, locked, replace_text
 from hdl.yosys import run_yosys
 from testbenches.mutant_proof import compare, lower
-from testbenches.quick_form import quick_form
+from testbenches.quick_form import COMPOSED, quick_form
 from testbenches.runner import Request, SimulationResult, prepare, run_testbench
 
 SELECT_BITS = 12
@@ -230,24 +231,29 @@ def _decide(job: _Job, number: int, command: str, limit: float) -> Mutant:
 
 
 def draw(emission: Emission, directory: Path, *, count: int, seed: int) -> list[str]:
-    """Write the flat design, also as gates, and return commands that mutate it, one each."""
+    """Write the flat design, also as gates, and return commands that mutate it, one each.
+
+    Units that have testbenches of their own are spared in one that is put together from them, as
+    long as there is anything else: their mutants are their testbenches'.
+    """
     (directory / "design.il").write_text("\n".join(module.rtlil for module in emission.modules))
-    top = emission.modules[-1].name
-    run_yosys(
-        [
-            "read_rtlil design.il",
-            f"hierarchy -top {top}",
-            "proc",
-            "memory_collect",
-            "flatten",
-            "opt_clean",
-            "write_rtlil flat.il",
-            f"mutate -list {count} -seed {seed} -o mutations",
-        ],
-        directory=directory,
-    )
-    lower(top, emission.modules[-1].ports, directory / "flat.il", directory)
-    return (directory / "mutations").read_text().splitlines()
+    *parts, whole = emission.modules
+    units = {entry.unit for entry in CATALOG}
+    spared = [part.name for part in parts if part.identity[0] in units]
+    read = ["read_rtlil design.il", f"hierarchy -top {whole.name}", "proc", "memory_collect"]
+    flat = [*read, "flatten", "opt_clean", "write_rtlil flat.il"]
+    run_yosys([*flat, f"mutate -list {count} -seed {seed} -o mutations"], directory=directory)
+    if spared and whole.name in COMPOSED:
+        kept = [f"setattr -mod -set keep_hierarchy 1 {name}" for name in spared]
+        own = [*read, *kept, "flatten", "opt_clean", *(f"delete {name}" for name in spared)]
+        # Cells of Yosys's types: instances are no cells of the flat design.
+        drawing = f"mutate -list {count} -seed {seed} -o own_mutations t:$*"
+        run_yosys([*own, drawing], directory=directory)
+    lower(whole.name, whole.ports, directory / "flat.il", directory)
+    drawn = directory / "own_mutations"
+    if not drawn.exists() or not drawn.read_text():
+        drawn = directory / "mutations"
+    return drawn.read_text().splitlines()
 
 
 def _all_in_one(

@@ -86,6 +86,19 @@ def test_a_module_is_compared_by_itself(
     assert (proven, "of its module" in words) == (equal, equal), words
 
 
+def test_parts_with_testbenches_are_spared(tmp_path: Path) -> None:
+    entry = entry_named("special_function_unit")
+    emission = Emission(top=entry.unit(parameters=entry.parameters("tiny")), name=entry.top)
+    drawn = draw(emission, tmp_path, count=40, seed=1)
+    flat = (tmp_path / "flat.il").read_text()
+    cells = [command.split("-cell ")[1].split()[0] for command in drawn]
+    assert len(drawn) == 40
+    assert all(f" {cell}\n" in flat for cell in cells)
+    # The softmax has its own testbench and is most of the unit.
+    assert "$flatten\\softmax." in flat
+    assert not any(cell.startswith("$flatten\\softmax.") for cell in cells)
+
+
 def test_a_score_leaves_equal_mutants_out() -> None:
     mutant: dict[str, Any] = {"number": 1, "change": "inv", "place": "", "source": ()}
     outcomes = [Outcome.KILLED] * 5 + [Outcome.TIMED_OUT] + [Outcome.SURVIVED] * 2 + [Outcome.EQUAL]
