@@ -13,6 +13,7 @@ from golden.llm import open_trace
 from golden.veda.functions.special_function_unit import Work, special_functions
 from hdl.veda.functions.deviation_reciprocal import DeviationReciprocal
 from hdl.veda.functions.special_function_unit import SpecialFunctionUnitParameters
+from testbenches.applicable import only_if
 from testbenches.bench import Bench, catalog_parameters, context
 from testbenches.packing import from_integers, pack, to_integers, unpack
 from testbenches.streams import four_states, read
@@ -372,6 +373,22 @@ async def edges(dut: Any) -> None:
     dut.clear_flags.value = 0
     await bench.bench.step()
     assert read(dut.flags) == 0 and read(dut.undefined) == 0
+
+
+@cocotb.test()
+@only_if(lambda run: run.parameters.capacity < 64, "the functions' own testbenches do so at any")
+async def hard_products(dut: Any) -> None:
+    """Gates of all magnitudes, products and sums that are ties, subnormal, or all but zero."""
+    bench = FunctionsBench(dut, "hard_products")
+    rng = bench.bench.numpy_rng
+    pairs = rotary_bench.product_pairs(rng), rotary_bench.random_pairs(rng, 2000)
+    work = {
+        "operands": activation_bench.every_gate(rng, 16),
+        "pairs": tuple(np.concatenate(columns) for columns in zip(*pairs, strict=True)),
+        "vectors": layernorm_bench.random_vectors(rng, bench.p.layernorm, 100),
+    }
+    await bench.reset()
+    await bench.run(Work(**{**NOTHING, **work}))
 
 
 @cocotb.test()
