@@ -1,5 +1,6 @@
 """Testbench of the array with its evictor: victims of SmolLM2's decode steps, from q and K."""
 
+from dataclasses import replace
 from itertools import chain, repeat
 from typing import Any
 
@@ -8,9 +9,15 @@ import numpy as np
 from amaranth.lib import data
 
 from hdl.kelle.array.evicting_array import EvictingArrayParameters
+from testbenches.arith.requantiser_factors import random_factor
 from testbenches.bench import Bench, catalog_parameters
 from testbenches.kelle.array.tb_systolic_array import read
-from testbenches.kelle.array.tile_passes import passes_of, projection, values_operands
+from testbenches.kelle.array.tile_passes import (
+    passes_of,
+    projection,
+    random_passes,
+    values_operands,
+)
 from testbenches.kelle.decode_work import (
     LAYER,
     Builder,
@@ -23,6 +30,9 @@ from testbenches.kelle.decode_work import (
 from testbenches.kelle.eviction.evictor_wavefronts import tabulate
 from testbenches.packing import from_integers, pack, to_integer, unpack
 from testbenches.streams import PAUSES
+
+SUM_BITS = 34
+"""Of a few products with upper bytes."""
 
 
 def prepare(p: EvictingArrayParameters) -> None:
@@ -279,6 +289,26 @@ async def other_products(dut: Any) -> None:
     builder.add(list(passes_of(operands, p.array, outputs=1)), int(rng.integers(1, 65536)), 27)
     decode_work(builder, 1, (1,), few_slots(p))
     unit = Accelerator(dut, "other_products", builder.work)
+    await unit.run()
+    unit.check()
+
+
+@cocotb.test()
+async def any_products(dut: Any) -> None:
+    """Tiles of any numbers, brought to results by any scales and shifts."""
+    p = catalog_parameters()
+    builder = Builder(p)
+    rng = Bench(dut, "any_products").numpy_rng
+    for _ in range(150):
+        passes = list(random_passes(rng, p.array, int(rng.integers(1, 4))))
+        count = min(p.vectors, *(len(item.vectors) for item in passes))
+        cut = [
+            replace(item, vectors=item.vectors[:count], high=bool(rng.integers(2)))
+            for item in passes
+        ]
+        builder.add(cut, *random_factor(rng, SUM_BITS))
+    decode_work(builder, 1, (1,), few_slots(p))
+    unit = Accelerator(dut, "any_products", builder.work)
     await unit.run()
     unit.check()
 

@@ -138,16 +138,6 @@ class ElementBench:
                 await self.bench.step()
 
 
-def drawn_factor(rng: np.random.Generator) -> dict[str, int]:
-    """Return a scale of any length and a shift that leaves some of the product.
-
-    Small ones show a product's last digits, and ties between them; others clamp, or leave nothing.
-    """
-    bits = int(rng.integers(0, 17))
-    scale = int(rng.integers(0, 1 << bits, endpoint=bits < 16))
-    return {"scale": scale, "shift": int(rng.integers(max(bits - 8, 0), bits + 18))}
-
-
 def fitting(factor: float, p: ElementParameters) -> dict[str, int]:
     """Return the scale and shift nearest to a factor."""
     scale, shift = scale_and_shift(factor)
