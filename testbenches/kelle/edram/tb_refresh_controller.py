@@ -131,7 +131,7 @@ class Grants:
             assert valid, f"cycle {self.bench.cycle}: an address was taken back"
             assert int(self.payload.value) == self.offer, "an address was changed"
         self.offer = int(self.payload.value) if valid and not self.granting else None
-        taken = valid and self.granting
+        taken = bool(valid) and self.granting
         if taken:
             self.addresses.append(int(self.payload.value))
             self.last = self.bench.cycle

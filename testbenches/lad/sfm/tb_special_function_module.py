@@ -130,7 +130,9 @@ def random_rows(p: SpecialFunctionModuleParameters, rng: np.random.Generator, co
                 (x,) = hard_partners(rng, one[np.newaxis])
         hard = rng.random() < 0.5
         if wide:
-            epsilon = int(rng.choice([0, 1, 0x00A8, 0x3C00, rng.integers(BINARY16.max_finite)]))
+            epsilon = int(
+                rng.choice([0, 1, 0x00A8, 0x3C00, int(rng.integers(BINARY16.max_finite))])
+            )
             rms = function is Function.RMS_NORM
             if hard:
                 size = p.vector.head_size
