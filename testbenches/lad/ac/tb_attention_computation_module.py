@@ -13,6 +13,7 @@ from golden.lad.ac.attention_computation_module import Computed, Corrections, at
 from golden.lad.apid.active_position_module import exact_interval
 from hdl.lad.ac.ac_parameters import AttentionComputationModuleParameters
 from hdl.lad.interval_table import EIGHT
+from testbenches.arith.dot_operands import trimmed
 from testbenches.bench import Bench, catalog_parameters, context
 from testbenches.lad.vectors import LAYERS, head_vectors
 from testbenches.lad.vectors import prepare as prepare
@@ -153,10 +154,15 @@ def real_steps(
 def random_steps(p: AttentionComputationModuleParameters, rng: np.random.Generator) -> list[Step]:
     """Return steps of every number of positions in the last transfer, with none or more updated."""
     steps, size = [], p.vector.head_size
-    for count in (1, 2, 3, 4, 5, int(rng.integers(6, 14))):
+    # Each lane's sums should be hard in many ways, also where there are few.
+    often = 8 if size < 16 else 1
+    for number, count in enumerate([1, 2, 3, 4, 5, *rng.integers(6, 14, often)] * often):
+        # From ordinary numbers to those of few digits that are often subnormal.
+        low = (-6, -14, -20)[number % 3]
 
-        def draw(*shape: int) -> Codes:
-            return codes(rng.standard_normal(shape) * 2.0 ** rng.integers(-6, 3, shape))
+        def draw(*shape: int, low: int = low) -> Codes:
+            drawn = codes(rng.standard_normal(shape) * 2.0 ** rng.integers(low, 3, shape))
+            return np.where(rng.random(shape) < 0.5, trimmed(rng, drawn), drawn)
 
         update = rng.random(count) < rng.choice([0.0, 0.3, 0.8])
         for lane in range(p.lanes):
@@ -171,7 +177,9 @@ def random_steps(p: AttentionComputationModuleParameters, rng: np.random.Generat
                 part[-1] = part[0]
             corrections.keys[-1] = corrections.keys[0]
             corrections.values[[0, -1]] = large, large ^ 0x8000
-        caches = encode(p.cache_format, rng.standard_normal((size + 1, size + 2)))
+        shape = (size + 1, size + 2)
+        reach = 2.0 ** rng.integers(low, 3, shape)
+        caches = encode(p.cache_format, rng.standard_normal(shape) * reach)
         if rng.random() < 0.2:
             # No denominator: the flag, and whatever IEEE 754 makes of it.
             caches[-1] = 0
