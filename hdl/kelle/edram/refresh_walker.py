@@ -51,7 +51,7 @@ class RefreshParameters(Parameters):
     score_bits: Annotated[int, Range(1, 8, "bits")] = 4
     tick_bits: Annotated[int, Range(4, 32, "bits")] = 20
     interval_bits: Annotated[int, Range(1, 16, "bits")] = 5
-    count_bits: Annotated[int, Range(4, 64, "bits")] = 32
+    count_bits: Annotated[int, Range(4, 48, "bits")] = 32
 
     def __post_init__(self) -> None:
         """Check every rule."""
