@@ -79,8 +79,7 @@ def hard_factors(rng: np.random.Generator, given: Codes) -> Codes:
     """
     ends = np.ldexp(2 - 2.0**-11, rng.integers(-15, 16, given.shape))
     with np.errstate(all="ignore"):
-        factors = np.nan_to_num(ends / values(given), nan=1.0, posinf=0.0, neginf=0.0)
-    return encode(BINARY16, factors, saturate=True).astype(np.uint16)
+        return codes(_nearest(ends / values(given)))
 
 
 def trimmed(rng: np.random.Generator, given: NDArray[np.integer]) -> Codes:

@@ -1,6 +1,7 @@
 """Mutants that nobody can tell from the original are proven equal, and no others."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.catalog import entry_named
-from hdl.emit import Emission
+from hdl.emit import Emission, Port
 from hdl.unit import Unit
 from testbenches import mutant_proof
 from testbenches.mutant_proof import compare
@@ -31,6 +32,17 @@ class Redundant(Unit):
         return m
 
 
+def only_mutant(
+    unit: Unit, name: str, cell: str, mode: str, folder: Path
+) -> tuple[str, Sequence[Port], str]:
+    """Write a design, and return what `compare` is told of the mutant at the one such cell."""
+    emission = Emission(top=unit, name=name)
+    draw(emission, folder, count=1, seed=1)
+    (place,) = re.findall(cell, (folder / "flat.il").read_text())
+    command = f"mutate -mode {mode} -module {name} -cell {place} -port Y -portbit 0"
+    return name, emission.modules[-1].ports, command
+
+
 @pytest.mark.parametrize(
     ("kind", "mode", "equal"),
     [
@@ -46,15 +58,12 @@ def test_equal_mutants_are_proven(
     kind: str, mode: str, equal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mutant_proof, "BUILD", tmp_path)
-    emission = Emission(top=Redundant(), name="redundant")
-    draw(emission, tmp_path, count=1, seed=1)
-    (cell,) = re.findall(rf"cell \${kind} (\S+)", (tmp_path / "flat.il").read_text())
-    command = f"mutate -mode {mode} -module redundant -cell {cell} -port Y -portbit 0"
-    proven, words = compare("redundant", emission.modules[-1].ports, command, tmp_path, 1)
+    mutant = only_mutant(Redundant(), "redundant", rf"cell \${kind} (\S+)", mode, tmp_path)
+    proven, words = compare(*mutant, tmp_path, 1)
     assert proven is equal
     # It is not proven again.
     monkeypatch.delattr(mutant_proof, "lower")
-    again = compare("redundant", emission.modules[-1].ports, command, tmp_path, 2)
+    again = compare(*mutant, tmp_path, 2)
     assert again == (proven, words)
     assert ("no input" if equal else "some input shows a difference after 1 cycles") in words
 
@@ -78,11 +87,8 @@ def test_a_module_is_compared_by_itself(
 ) -> None:
     """What its own payload hides is no difference there, and one for the whole."""
     monkeypatch.setattr(mutant_proof, "BUILD", tmp_path)
-    emission = Emission(top=Around(), name="around")
-    draw(emission, tmp_path, count=1, seed=1)
-    (cell,) = re.findall(r"cell \$and (\S+inner\S+)", (tmp_path / "flat.il").read_text())
-    command = f"mutate -mode {mode} -module around -cell {cell} -port Y -portbit 0"
-    proven, words = compare("around", emission.modules[-1].ports, command, tmp_path, 1)
+    mutant = only_mutant(Around(), "around", r"cell \$and (\S+inner\S+)", mode, tmp_path)
+    proven, words = compare(*mutant, tmp_path, 1)
     assert (proven, "of its module" in words) == (equal, equal), words
 
 

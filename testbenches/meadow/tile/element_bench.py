@@ -11,6 +11,7 @@ from golden.arith.requantiser import scale_and_shift
 from golden.llm import open_trace
 from golden.meadow.tile.requantisation import quantised
 from hdl.meadow.tile.element_parameters import ElementParameters, Mode
+from testbenches.arith.requantiser_factors import random_factor
 from testbenches.bench import Bench, catalog_parameters
 from testbenches.packing import from_integers, pack, to_integers, unpack
 from testbenches.streams import Port
@@ -18,6 +19,8 @@ from testbenches.streams import Port
 Integers = NDArray[np.int64]
 LAYER = 14
 TOKENS = 640
+SUM_BITS = 18
+"""Of a few products."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -136,6 +139,12 @@ class ElementBench:
             self.offer(job)
             for _cycle in range(self.bench.rng.randint(1, 2 * job.steps + 20)):
                 await self.bench.step()
+
+
+def random_settings(rng: np.random.Generator) -> dict[str, Any]:
+    """Return any scale and shift, and whether results are wide, as settings of a `Job`."""
+    scale, shift = random_factor(rng, SUM_BITS)
+    return {"scale": scale, "shift": shift, "wide": bool(rng.random() < 0.3)}
 
 
 def fitting(factor: float, p: ElementParameters) -> dict[str, int]:

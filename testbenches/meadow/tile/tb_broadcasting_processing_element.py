@@ -8,7 +8,6 @@ import numpy as np
 from golden.llm import open_trace
 from golden.meadow.tile.broadcasting_processing_element import weighted_sums
 from hdl.meadow.tile.element_parameters import ElementParameters, Mode
-from testbenches.arith.requantiser_factors import random_factor
 from testbenches.bench import Bench
 from testbenches.meadow.tile.element_bench import (
     LAYER,
@@ -17,13 +16,11 @@ from testbenches.meadow.tile.element_bench import (
     Integers,
     Job,
     fitting,
+    random_settings,
     real_attention,
     real_linear,
 )
 from testbenches.streams import PAUSES
-
-SUM_BITS = 18
-"""Of a few products."""
 
 
 def prepare(p: ElementParameters) -> None:
@@ -106,12 +103,7 @@ def random_jobs(p: ElementParameters, bench: Bench, count: int) -> list[Job]:
             )
             return both.astype(np.int64)
 
-        scale, shift = random_factor(rng, SUM_BITS)
-        own: dict[str, Any] = {
-            "scale": scale,
-            "shift": shift,
-            "wide": bool(rng.random() < 0.3),
-        }
+        own = random_settings(rng)
         words = draw(elements, p.multipliers)
         if number % 3 and chunks <= p.input_file:
             blocks = [draw(int(n), elements) for n in rng.integers(1, most + 1, 2)]

@@ -8,7 +8,6 @@ import numpy as np
 from golden.llm import open_trace
 from golden.meadow.tile.parallel_processing_element import dot_products
 from hdl.meadow.tile.element_parameters import ElementParameters, Mode
-from testbenches.arith.requantiser_factors import random_factor
 from testbenches.bench import Bench
 from testbenches.meadow.tile.element_bench import (
     LAYER,
@@ -17,13 +16,11 @@ from testbenches.meadow.tile.element_bench import (
     Integers,
     Job,
     fitting,
+    random_settings,
     real_attention,
     real_linear,
 )
 from testbenches.streams import PAUSES
-
-SUM_BITS = 18
-"""Of a few products."""
 
 
 def prepare(p: ElementParameters) -> None:
@@ -104,12 +101,7 @@ def random_jobs(p: ElementParameters, bench: Bench, count: int) -> list[Job]:
             both = rng.choice([-128, 127], shape) if extremes else rng.integers(-128, 128, shape)
             return both.astype(np.int64)
 
-        scale, shift = random_factor(rng, SUM_BITS)
-        own: dict[str, Any] = {
-            "scale": scale,
-            "shift": shift,
-            "wide": bool(rng.random() < 0.3),
-        }
+        own = random_settings(rng)
         width = p.multipliers
         weights = draw(outputs, chunks * width)
         blocks = [draw(n, chunks * width) for n in rows]
