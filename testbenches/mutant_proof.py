@@ -4,7 +4,8 @@ Equal means that no sequence of inputs from a zeroed state ever shows a differen
 where a payload counts while it is valid. Most equal mutants compute the same next state from the
 same state, which combinational equivalence proves in a second; what is left goes to induction and
 property-directed reachability. These are tried with the mutated module by itself first, for which
-all inputs are possible: it is small. A testbench that is made sharper is tried with the same
+all inputs are possible: it is small. Where an input shows a difference, the module around it may
+never give that input, and is tried next. A testbench that is made sharper is tried with the same
 mutants again: what is known of them is kept.
 """
 
@@ -134,18 +135,36 @@ def compare(
 
 
 def _module_proof(top: str, command: str, directory: Path, folder: Path) -> tuple[bool, str]:
-    """Compare the innermost module of the mutated cell with its original, whatever it is given."""
+    """Compare the modules around the mutated cell, innermost first, whatever they are given."""
     place = re.search(r"-cell \$flatten\\(\S+)\.(\$\S+)", command)
     if not place:
         return False, "no module is inside of the top"
     design = directory / "design.il"
     text = "\n" + design.read_text()
-    module = top
-    for instance in place[1].split(".\\"):
-        inside = text.index(f"\nmodule \\{module}\n")
+    instances = place[1].split(".\\")
+    modules = [top]
+    for instance in instances:
+        inside = text.index(f"\nmodule \\{modules[-1]}\n")
         found = re.compile(rf"^  cell \\(\S+) \\{re.escape(instance)}$", re.M).search(text, inside)
         assert found
-        module = found[1]
+        modules.append(found[1])
+    equal, words = False, ""
+    for depth in range(len(instances), 0, -1):
+        names = [f"\\{instance}" for instance in instances[depth:]]
+        cell = ".".join([f"$flatten{names[0]}", *names[1:], place[2]]) if names else place[2]
+        # It names a wire of the whole, for those who read it.
+        change = re.sub(r" -(wire|wirebit|src) \S+", "", command)
+        change = change.replace(f"-module {top} ", f"-module {modules[depth]} ")
+        change = re.sub(r"-cell \S+", lambda _, cell=cell: f"-cell {cell}", change)
+        equal, words = _one_module(top, modules[depth], change, design, folder)
+        if equal or not words.startswith("some"):
+            # What is around a module of which nothing can be said is larger still.
+            break
+    return equal, words.replace("no input ever", "no input of a module around it ever")
+
+
+def _one_module(top: str, module: str, change: str, design: Path, folder: Path) -> tuple[bool, str]:
+    """Compare a module of a design with what a command makes of it."""
     # The whole is processed first, so that cells have the names that the mutation knows.
     commands = [f"read_rtlil {design.resolve()}", f"hierarchy -top {top}", "proc", "memory_collect"]
     commands += [f"hierarchy -top {module}", "flatten", "opt_clean", "write_rtlil module.il"]
@@ -155,16 +174,11 @@ def _module_proof(top: str, command: str, directory: Path, folder: Path) -> tupl
         Port((name,), direction, int(width or 1))
         for width, direction, name in wire.findall((folder / "module.il").read_text())
     ]
-    change = command.replace(f"-module {top} ", f"-module {module} ")
-    change = re.sub(r"-cell \S+", lambda _: f"-cell {place[2]}", change)
-    # It names a wire of the whole, for those who read it.
-    change = re.sub(r" -(wire|wirebit|src) \S+", "", change)
     # Who is inside may look at a payload that is not valid.
     lower(module, ports, folder / "module.il", folder, streams=False)
     original = (folder / "gates.aig").rename(folder / "module.aig")
     lower(module, ports, folder / "module.il", folder, change, streams=False)
-    equal, words = _proof(folder, original)
-    return equal, words.replace("no input ever", "no input of its module ever")
+    return _proof(folder, original)
 
 
 def _proof(folder: Path, original: Path) -> tuple[bool, str]:

@@ -81,15 +81,48 @@ class Around(Unit):
         return m
 
 
-@pytest.mark.parametrize(("mode", "equal"), [("const0", True), ("const1", False)])
-def test_a_module_is_compared_by_itself(
-    mode: str, equal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+class Covered(Unit):
+    """A `Redundant` of which a module between shows what is valid."""
+
+    def __init__(self) -> None:
+        super().__init__({"a": In(1), "b": In(1), "held": Out(1)})
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        m.submodules.between = between = Between()
+        m.d.comb += [between.a.eq(self.a), between.b.eq(self.b), self.held.eq(between.held)]
+        return m
+
+
+class Between(Around):
+    """An `Around` that shows what is valid."""
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        m.submodules.inner = inner = Redundant()
+        m.d.comb += [inner.a.eq(self.a), inner.b.eq(self.b)]
+        m.d.comb += self.held.eq(inner.held.payload & inner.held.valid)
+        return m
+
+
+@pytest.mark.parametrize(
+    ("unit", "kind", "mode", "equal"),
+    [
+        (Around(), "and", "const0", True),
+        # What its own payload hides is no difference there, and one for the whole.
+        (Around(), "and", "const1", False),
+        # The module by itself shows a difference, the one around it does not.
+        (Covered(), "or", "const1", True),
+        (Covered(), "or", "const0", False),
+    ],
+)
+def test_modules_are_compared_by_themselves(
+    unit: Unit, kind: str, mode: str, equal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What its own payload hides is no difference there, and one for the whole."""
     monkeypatch.setattr(mutant_proof, "BUILD", tmp_path)
-    mutant = only_mutant(Around(), "around", r"cell \$and (\S+inner\S+)", mode, tmp_path)
+    mutant = only_mutant(unit, "around", rf"cell \${kind} (\S+inner\S+)", mode, tmp_path)
     proven, words = compare(*mutant, tmp_path, 1)
-    assert (proven, "of its module" in words) == (equal, equal), words
+    assert (proven, "of a module around it" in words) == (equal, equal), words
 
 
 def test_parts_with_testbenches_are_spared(tmp_path: Path) -> None:
