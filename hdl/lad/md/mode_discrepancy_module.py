@@ -11,8 +11,9 @@ from hdl.arith.delay_line import delay_line
 from hdl.arith.float_add import FloatAdd
 from hdl.arith.float_multiply import FloatMultiply
 from hdl.lad.fp16 import FP16
+from hdl.lad.md.line_difference import LineDifference
 from hdl.lad.md.md_parameters import ModeDiscrepancyModuleParameters
-from hdl.lad.md.mode_update import ModeUpdate, line_entry
+from hdl.lad.md.mode_update import ModeUpdate
 from hdl.lad.vpu.vector_processing_unit import Operation
 from hdl.lad.vpu.vector_units import unit_members, vector_units
 from hdl.memory.memory_fifo import MemoryFifo
@@ -207,21 +208,16 @@ class ModeDiscrepancyModule(Unit):
         m.submodules[f"product_{lane}"] = product = FloatMultiply(
             stages=p.multiply_stages, enable=True
         )
-        # Two lookups and a subtraction: a table of all pairs of intervals would be larger.
         results = {}
         for name, codes in (("alpha", p.table.a), ("beta", p.table.b)):
-            m.submodules[f"{name}_{lane}"] = difference = FloatAdd(
-                subtractor=True, stages=p.add_stages, enable=True
-            )
-            entries = Cat(line_entry(codes, interval), line_entry(codes, mode))
-            looked_up = delay_line(m, entries, 1, name=f"{name}_of_{lane}", enable=move)[-1]
+            difference = LineDifference(codes=codes, stages=p.add_stages)
+            m.submodules[f"{name}_{lane}"] = difference
             m.d.comb += [
-                Value.cast(difference.a).eq(looked_up[:16]),
-                Value.cast(difference.b).eq(looked_up[16:]),
-                difference.subtract.eq(1),
+                difference.interval.eq(interval),
+                difference.mode.eq(mode),
                 difference.enable.eq(move),
             ]
-            results[name] = Value.cast(difference.result)
+            results[name] = difference.result
         # The product is the last of the three: the differences wait for it.
         held = delay_line(
             m,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
 
 from hdl.lad.exp_intervals import MODE_BITS
@@ -106,8 +106,3 @@ class ModeUpdate(Unit):
         with m.If(self.enable):
             m.d.sync += self.result.eq(result)
         return m
-
-
-def line_entry(codes: tuple[int, ...], index: Any) -> Any:
-    """Return an interval's coefficient."""
-    return Array(Const(code, FP16) for code in codes)[index]
