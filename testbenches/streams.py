@@ -49,6 +49,12 @@ def pause_until(cycle: int) -> Iterator[bool]:
     return chain(repeat(True, cycle), repeat(False))
 
 
+def filling_pauses(rng: random.Random) -> Iterator[bool]:
+    """Pause until what is before is likely full, and take a few: each place of a queue is used."""
+    while True:
+        yield from chain(repeat(True, rng.randint(40, 160)), repeat(False, rng.randint(1, 6)))
+
+
 def until_offered(sink: "StreamSink", cycles: int = 0) -> Iterator[bool]:
     """Pause a sink until something has been offered to it for some cycles: it waits for valid."""
     while True:

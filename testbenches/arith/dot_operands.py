@@ -42,7 +42,7 @@ def hard_partners(rng: np.random.Generator, vectors: Codes) -> Codes:
         ratio = -given[0] / given[1]
         smallest = _smallest_sums(rng, ratio) * (kind == 2) * (rng.random(count) < 0.5)
         near = values(random_near(BINARY16, ratio * first, rng))
-        beside = ratio * first * np.ldexp(rng.uniform(-2, 2, count), rng.integers(-12, 13, count))
+        beside = ratio * first * np.ldexp(rng.uniform(-2, 2, count), rng.integers(-24, 25, count))
         second = np.where(kind == 3, _nearest(beside), near)
         first, second = np.where(smallest[0] == 0, (first, second), smallest)
         third = _nearest(-(given[0] * first + given[1] * second) / given[2])

@@ -25,7 +25,7 @@ from testbenches.bench import Bench, catalog_parameters, context
 from testbenches.lad.vectors import LAYERS, head_vectors, random_codes
 from testbenches.lad.vectors import prepare as prepare
 from testbenches.packing import from_integers, pack, to_integers, unpack
-from testbenches.streams import PAUSES
+from testbenches.streams import PAUSES, filling_pauses
 
 Codes = NDArray[np.uint16]
 Integers = NDArray[np.int64]
@@ -222,7 +222,11 @@ def random_step(p: AttentionScoreModuleParameters, rng: np.random.Generator, len
     for now in range(1, length):
         kind = rng.random()
         if kind < 0.5:
-            scale = codes(np.array(rng.choice([1, -1, 0.5, -3, 1.1, -0.7])))
+            # Of equal and other lengths, down to where quotients of norms are subnormal.
+            if rng.random() < 0.2:
+                keys[now - 1] = codes(rng.standard_normal(size) * 2.0 ** rng.integers(0, 14))
+            other = rng.uniform(1, 2) * 2.0 ** rng.integers(-23, 8) * rng.choice([1, -1])
+            scale = codes(np.array(rng.choice([1, -1, 0.5, -3, 1.1, other, other, other])))
             copied = float_multiply(
                 BINARY16, keys[rng.integers(0, now)], np.full(size, scale, np.uint16)
             )
@@ -236,12 +240,26 @@ def random_step(p: AttentionScoreModuleParameters, rng: np.random.Generator, len
             keys[now - 1], keys[now] = codes(near), codes(near + aside)
     members = rng.random(length) < rng.choice([0.2, 0.6, 1.0])
     members[0] = True
+    if length > 1 and rng.random() < 0.4:
+        # Two keys on an axis: the quotient of their norms has few digits, and ties when subnormal.
+        axis = np.arange(size) == rng.integers(size)
+        centre = rng.integers(length - 1)
+        members[centre] = True
+        keys[centre] = codes(axis * 2.0 ** rng.integers(-2, 15))
+        keys[-1] = codes(axis * rng.integers(1, 8) * 2.0 ** rng.integers(-14, 2))
     choices = np.nonzero(members[:-1])[0] if length > 1 else np.zeros(1, np.int64)
     centres = np.where(members, np.arange(length), rng.choice(choices, length))
     norms = np.array(
         [key_centre(key, keys[:0], [], np.zeros(0, np.uint16)).norm for key in keys], np.uint16
     )
-    norms = np.where(rng.random(length) < 0.1, random_codes(rng, (length,)), norms)
+    norms = np.where(norms < BINARY16.infinity, norms, (keys & 0x7FFF).max(axis=1))
+    # A norm that is too small lets more keys pass the threshold, and has other digits.
+    smaller = codes(values(norms) * rng.uniform(0.5, 1.02, length))
+    norms = np.where(rng.random(length) < 0.4, smaller, norms)
+    drawn = np.where(
+        rng.random(length) < 0.5, 1 << rng.integers(0, 10, length), random_codes(rng, (length,))
+    )
+    norms = np.where(rng.random(length) < 0.2, drawn, norms)
     # A score of a member is a ratio's product: of subnormal numbers too, and ties.
     ratios = float_operands.random_codes(BINARY16, length, rng).astype(np.int64)
     return Step(
@@ -333,6 +351,17 @@ async def back_to_back(dut: Any) -> None:
     bench = EasBench(dut, "back_to_back", centres="bursty")
     rng = bench.bench.numpy_rng
     lengths = rng.integers(1, min(6, bench.p.apid.capacity) + 1, 60)
+    await bench.run([random_step(bench.p, rng, int(length)) for length in lengths])
+
+
+@cocotb.test()
+@cocotb.parametrize(slow=["headers", "centres"])
+async def full_queues(dut: Any, slow: str) -> None:
+    """Short and longer steps while one output is taken so seldom that all before it is full."""
+    bench = EasBench(dut, f"full_queues {slow}")
+    getattr(bench, slow).pauses = filling_pauses(bench.bench.rng)
+    rng, most = bench.bench.numpy_rng, min(18, bench.p.apid.capacity)
+    lengths = np.where(rng.random(60) < 0.5, most, rng.integers(1, most + 1, 60))
     await bench.run([random_step(bench.p, rng, int(length)) for length in lengths])
 
 

@@ -7,13 +7,14 @@ import cocotb
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.arith.float_values import codes
+from golden.arith.float_values import codes, values
 from golden.lad.sfm.special_function_module import add, norm, rotary, silu
 from golden.llm import open_trace
 from golden.llm.model import SMOLLM2
 from hdl.arith.float_format import BINARY16
 from hdl.lad.sfm.sfm_parameters import Function, SpecialFunctionModuleParameters
 from testbenches.arith.dot_operands import hard_factors, hard_partners
+from testbenches.arith.float_operands import random_near
 from testbenches.bench import Bench, catalog_parameters, context
 from testbenches.lad.vectors import LAYERS, TOKENS, head_vectors, random_codes
 from testbenches.lad.vectors import prepare as prepare
@@ -144,7 +145,8 @@ def random_rows(p: SpecialFunctionModuleParameters, rng: np.random.Generator, co
         elif function is Function.SILU:
             work.add_silu(x, hard_factors(rng, silu(x, one)) if hard else factor)
         else:
-            work.add_sum(x, addend)
+            near = random_near(BINARY16, values(x), rng).astype(np.uint16)
+            work.add_sum(x, near if hard else addend)
     return work
 
 

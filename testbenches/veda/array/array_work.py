@@ -166,22 +166,27 @@ def random_beats(rng: np.random.Generator, p: FlexiblePeArrayParameters, pieces:
     """Return short rows, short and long dot products in any order, of any numbers."""
     parts = [inner(p, random_codes(rng, (1, p.width)), random_codes(rng, (1, p.width)))]
     for _ in range(pieces):
+        split = bool(rng.integers(2))
+        planes = (p.planes, p.plane_width) if split else (1, 1)
         match rng.integers(4):
             case 0:
                 count = int(rng.integers(1, 5))
                 vector = random_codes(rng, (int(rng.integers(2)), p.width))
                 weights = random_codes(rng, (count, p.width))
                 if len(vector) and rng.integers(2):
-                    weights = hard_rows(rng, vector[0], count)
-                parts.append(inner(p, vector, weights, split=bool(rng.integers(2))))
+                    weights = hard_rows(rng, vector[0], count, planes)
+                parts.append(inner(p, vector, weights, split=split))
             case 1:
                 rows = int(rng.integers(1, 1 + min(6, p.partial_sums)))
-                size = int(rng.integers(1, 4 * p.width))
+                size = p.width * int(rng.integers(1, 5))
                 vector = random_codes(rng, (size,))
                 weights = random_codes(rng, (rows, size))
-                if rng.integers(2):
-                    weights = hard_rows(rng, vector, rows)
-                parts.append(projection(p, vector, weights, split=bool(rng.integers(2))))
+                if rng.integers(4):
+                    # Most of what can go wrong between two slices is seen if little else is added.
+                    weights = hard_rows(rng, vector, rows, planes)
+                else:
+                    size -= int(rng.integers(p.width))
+                parts.append(projection(p, vector[:size], weights[:, :size], split=split))
             case _:
                 count = int(rng.integers(1, 12))
                 scalars = random_codes(rng, (count, p.planes))
@@ -193,10 +198,51 @@ def random_beats(rng: np.random.Generator, p: FlexiblePeArrayParameters, pieces:
     return joined(parts)
 
 
-def hard_rows(rng: np.random.Generator, vector: Codes, rows: int) -> Codes:
-    """Return rows that are hard on a vector, as `hard_partners` has it."""
-    vectors = np.broadcast_to(vector, (rows, len(vector))).astype(np.uint16)
-    return hard_partners(rng, vectors).astype(np.uint64)
+def hard_beats(rng: np.random.Generator, p: FlexiblePeArrayParameters, pieces: int) -> Beats:
+    """Return dot products and rows whose terms all but cancel, and those that grow before."""
+    parts = []
+    for piece in range(pieces):
+        split = bool(piece % 2)
+        vector = random_codes(rng, (2 * p.width,))
+        planes = (p.planes, p.plane_width) if split else (1, 1)
+        weights = hard_rows(rng, vector, p.partial_sums, planes)
+        parts.append(projection(p, vector, weights, split=split))
+        scalars = random_codes(rng, (2 * p.add_stages, p.planes))
+        weights = hard_rows(rng, scalars[:, piece % p.planes], p.width).T
+        parts.append(outer(p, scalars, weights))
+        # Sums that are larger than any product come back to a small one.
+        rows = large_and_back(rng, (p.add_stages, p.width)).reshape(-1, p.width)
+        scalars = np.repeat(large(rng, (1, p.planes)), len(rows), axis=0)
+        parts.append(outer(p, scalars, rows))
+        slices = large_and_back(rng, (p.partial_sums, p.width)).swapaxes(0, 1)
+        slices = slices.reshape(p.partial_sums, -1)
+        vector = np.repeat(large(rng, (1,)), slices.shape[1])
+        parts.append(projection(p, vector, slices, split=split))
+    return joined(parts)
+
+
+def large(rng: np.random.Generator, shape: tuple[int, ...]) -> Codes:
+    """Return numbers of FP16's last binade, half of the time its first one alone."""
+    return rng.integers(0x7800, rng.choice([0x7801, BINARY16.infinity]), shape).astype(np.uint64)
+
+
+def large_and_back(rng: np.random.Generator, shape: tuple[int, ...]) -> Codes:
+    """Return ``[9, *shape]``: large numbers four times, what takes them away, and any number."""
+    grown = np.repeat(large(rng, shape)[np.newaxis], 4, axis=0)
+    return np.concatenate([grown, grown | 0x8000, random_codes(rng, (1, *shape))])
+
+
+def hard_rows(
+    rng: np.random.Generator, vector: Codes, rows: int, planes: tuple[int, int] = (1, 1)
+) -> Codes:
+    """Return rows that are hard on a vector, as `hard_partners` has it.
+
+    What `planes` (how many, and elements of each) add by themselves is hard in each of them.
+    """
+    shares = vector.astype(np.uint16).reshape(-1, *planes).swapaxes(0, 1).reshape(planes[0], -1)
+    vectors = np.broadcast_to(shares, (rows, *shares.shape)).reshape(-1, shares.shape[1])
+    partners = hard_partners(rng, vectors).reshape(rows, planes[0], -1, planes[1])
+    return partners.swapaxes(1, 2).reshape(rows, -1).astype(np.uint64)
 
 
 def random_codes(rng: np.random.Generator, shape: tuple[int, ...]) -> Codes:

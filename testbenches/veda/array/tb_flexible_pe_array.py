@@ -184,6 +184,15 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
 
 
 @cocotb.test()
+async def hard_sums(dut: Any) -> None:
+    """Slices, elements and rows whose sums cancel to a few last digits, in each adder."""
+    array = Array(dut, "hard_sums")
+    # Few elements a plane meet often enough; in a large array the small one's test stands for them.
+    pieces = 300 if array.p.width < 16 else 20
+    await array.check(work.hard_beats(array.bench.numpy_rng, array.p, pieces))
+
+
+@cocotb.test()
 async def resets(dut: Any) -> None:
     """Reset in the middle of work: nothing is left behind."""
     array = Array(dut, "resets", source="random", sink="bursty")
