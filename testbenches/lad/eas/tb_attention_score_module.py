@@ -252,7 +252,7 @@ def random_step(p: AttentionScoreModuleParameters, rng: np.random.Generator, len
     norms = np.array(
         [key_centre(key, keys[:0], [], np.zeros(0, np.uint16)).norm for key in keys], np.uint16
     )
-    norms = np.where(norms < BINARY16.infinity, norms, (keys & 0x7FFF).max(axis=1))
+    norms = np.where(np.isfinite(values(norms)), norms, (keys & 0x7FFF).max(axis=1))
     # A norm that is too small lets more keys pass the threshold, and has other digits.
     smaller = codes(values(norms) * rng.uniform(0.5, 1.02, length))
     norms = np.where(rng.random(length) < 0.4, smaller, norms)

@@ -223,13 +223,13 @@ def hard_beats(rng: np.random.Generator, p: FlexiblePeArrayParameters, pieces: i
 
 def large(rng: np.random.Generator, shape: tuple[int, ...]) -> Codes:
     """Return numbers of FP16's last binade, half of the time its first one alone."""
-    return rng.integers(0x7800, rng.choice([0x7801, BINARY16.infinity]), shape).astype(np.uint64)
+    return rng.integers(0x7800, rng.choice([0x7801, 0x7C00]), shape).astype(np.uint64)
 
 
 def large_and_back(rng: np.random.Generator, shape: tuple[int, ...]) -> Codes:
     """Return ``[9, *shape]``: large numbers four times, what takes them away, and any number."""
     grown = np.repeat(large(rng, shape)[np.newaxis], 4, axis=0)
-    return np.concatenate([grown, grown | 0x8000, random_codes(rng, (1, *shape))])
+    return np.concatenate([grown, grown | np.uint64(0x8000), random_codes(rng, (1, *shape))])
 
 
 def hard_rows(
