@@ -12,6 +12,7 @@ from hdl.lad.lad_tile_parameters import LadTileParameters
 from testbenches.applicable import only_if
 from testbenches.bench import context, record_fact
 from testbenches.lad.linear.tb_linear_module import random_task
+from testbenches.lad.outside import REQUESTS, WRITES
 from testbenches.lad.sfm.tb_special_function_module import random_rows
 from testbenches.lad.tile_bench import (
     LadTileBench,
@@ -23,7 +24,7 @@ from testbenches.lad.tile_bench import (
 )
 from testbenches.lad.vectors import LAYERS
 from testbenches.lad.vectors import prepare as prepare
-from testbenches.streams import PAUSES
+from testbenches.streams import PAUSES, filling_pauses
 
 LENGTHS = (512, 1024, 2048)
 """Positions in the steady state."""
@@ -74,6 +75,18 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
     tasks = [random_task(bench.p.linear, rng) for _ in range(4)]
     rows = [random_rows(bench.p.sfm, rng, 1) for _ in range(4)]
     await bench.run(random_work(bench, rng, 30), tasks, rows=rows)
+
+
+@cocotb.test()
+@cocotb.parametrize(slow=["outputs", *REQUESTS, *WRITES])
+async def full_queues(dut: Any, slow: str) -> None:
+    """Short steps while one output is taken so seldom that all before it is full."""
+    bench = LadTileBench(dut, f"full_queues {slow}")
+    sink = bench.outputs if slow == "outputs" else bench.outside.sinks[slow]
+    sink.pauses = filling_pauses(bench.bench.rng)
+    rng = bench.bench.numpy_rng
+    tasks = [random_task(bench.p.linear, rng) for _ in range(2)]
+    await bench.run(random_work(bench, rng, 20), tasks)
 
 
 @cocotb.test()

@@ -13,6 +13,7 @@ from testbenches.arith.requantiser_factors import random_factor
 from testbenches.bench import Bench, catalog_parameters
 from testbenches.kelle.array.tb_systolic_array import read
 from testbenches.kelle.array.tile_passes import (
+    few_digits,
     passes_of,
     projection,
     random_passes,
@@ -294,21 +295,27 @@ async def other_products(dut: Any) -> None:
 
 
 @cocotb.test()
-async def any_products(dut: Any) -> None:
+@cocotb.parametrize(source=["none", "random"])
+async def any_products(dut: Any, source: str) -> None:
     """Tiles of any numbers, brought to results by any scales and shifts."""
     p = catalog_parameters()
     builder = Builder(p)
-    rng = Bench(dut, "any_products").numpy_rng
-    for _ in range(150):
-        passes = list(random_passes(rng, p.array, int(rng.integers(1, 4))))
+    rng = Bench(dut, f"any_products {source}").numpy_rng
+    for _ in range(90):
+        if rng.random() < 0.6:
+            passes = [
+                replace(item, high=bool(rng.integers(2)))
+                for item in random_passes(rng, p.array, int(rng.integers(1, 4)))
+            ]
+            factor = random_factor(rng, SUM_BITS)
+        else:
+            item, factor = few_digits(rng, p.array)
+            passes = [item]
         count = min(p.vectors, *(len(item.vectors) for item in passes))
-        cut = [
-            replace(item, vectors=item.vectors[:count], high=bool(rng.integers(2)))
-            for item in passes
-        ]
-        builder.add(cut, *random_factor(rng, SUM_BITS))
+        cut = [replace(item, vectors=item.vectors[:count]) for item in passes]
+        builder.add(cut, *factor)
     decode_work(builder, 1, (1,), few_slots(p))
-    unit = Accelerator(dut, "any_products", builder.work)
+    unit = Accelerator(dut, f"any_products {source}", builder.work, source=source)
     await unit.run()
     unit.check()
 

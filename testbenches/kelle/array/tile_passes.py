@@ -91,6 +91,23 @@ def random_passes(
         yield TilePass(weights, vectors, bool(rng.integers(2)), unsigned)
 
 
+def few_digits(
+    rng: np.random.Generator, p: SystolicArrayParameters
+) -> tuple[TilePass, tuple[int, int]]:
+    """Draw a pass whose sums have two digits, and a factor that leaves the upper one as a half.
+
+    Then the lower one alone decides on a tie, wherever it is.
+    """
+    up, down = (int(rng.integers(low, high)) for low, high in ((0, 7), (0, activation_bits(p) - 1)))
+    vectors = np.zeros((p.rows, p.rows), np.int64)
+    lower = np.where(rng.random(p.rows) < 0.8, 1 << rng.integers(0, down + 1, p.rows), 0)
+    digits = ((1 << down) | lower) * rng.choice([1, -1], p.rows)
+    vectors[np.arange(p.rows), rng.integers(0, p.rows, p.rows)] = digits
+    item = TilePass(np.full((p.rows, p.rows), 1 << up), vectors, high=bool(rng.integers(2)))
+    scale = int(rng.integers(0, 16))
+    return item, (1 << scale, up + down + 8 * item.high + scale + int(rng.choice([0, 1, 1, 1])))
+
+
 def pack_weights(tile: Integers, p: SystolicArrayParameters) -> list[int]:
     """Pack a tile as the beats of its load."""
     beats = (tile & 255).reshape(p.bands, p.load_cycles, p.rows).swapaxes(0, 1)
