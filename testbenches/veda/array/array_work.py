@@ -210,15 +210,21 @@ def hard_beats(rng: np.random.Generator, p: FlexiblePeArrayParameters, pieces: i
         scalars = random_codes(rng, (2 * p.add_stages, p.planes))
         weights = hard_rows(rng, scalars[:, piece % p.planes], p.width).T
         parts.append(outer(p, scalars, weights))
-        # Sums that are larger than any product come back to a small one.
-        rows = large_and_back(rng, (p.add_stages, p.width)).reshape(-1, p.width)
-        scalars = np.repeat(large(rng, (1, p.planes)), len(rows), axis=0)
-        parts.append(outer(p, scalars, rows))
-        slices = large_and_back(rng, (p.partial_sums, p.width)).swapaxes(0, 1)
-        slices = slices.reshape(p.partial_sums, -1)
-        vector = np.repeat(large(rng, (1,)), slices.shape[1])
-        parts.append(projection(p, vector, slices, split=split))
+        if piece % 9 == 0:
+            parts += large_sums(rng, p, split=split)
     return joined(parts)
+
+
+def large_sums(
+    rng: np.random.Generator, p: FlexiblePeArrayParameters, *, split: bool
+) -> list[Beats]:
+    """Return a row and dot products whose sums pass any product, and come back to a small one."""
+    rows = large_and_back(rng, (p.add_stages, p.width)).reshape(-1, p.width)
+    scalars = np.repeat(large(rng, (1, p.planes)), len(rows), axis=0)
+    slices = large_and_back(rng, (p.partial_sums, p.width)).swapaxes(0, 1)
+    slices = slices.reshape(p.partial_sums, -1)
+    vector = np.repeat(large(rng, (1,)), slices.shape[1])
+    return [outer(p, scalars, rows), projection(p, vector, slices, split=split)]
 
 
 def large(rng: np.random.Generator, shape: tuple[int, ...]) -> Codes:

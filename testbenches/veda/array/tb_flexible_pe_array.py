@@ -188,7 +188,7 @@ async def hard_sums(dut: Any) -> None:
     """Slices, elements and rows whose sums cancel to a few last digits, in each adder."""
     array = Array(dut, "hard_sums")
     # Few elements a plane meet often enough; in a large array the small one's test stands for them.
-    pieces = 300 if array.p.width < 16 else 20
+    pieces = 600 if array.p.width < 16 else 20
     await array.check(work.hard_beats(array.bench.numpy_rng, array.p, pieces))
 
 
