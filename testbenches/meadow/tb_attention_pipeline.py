@@ -1,5 +1,6 @@
 """Testbench of the attention pipeline: SmolLM2's attention, causal slots, stalls, resets."""
 
+from dataclasses import replace
 from typing import Any
 
 import cocotb
@@ -20,6 +21,7 @@ from golden.meadow.attention_pipeline import (
 from golden.meadow.tile.requantisation import quantised
 from hdl.meadow.attention_parameters import BIAS, AttentionParameters, BlockMode
 from testbenches.applicable import only_if
+from testbenches.arith.requantiser_factors import random_factor
 from testbenches.bench import context
 from testbenches.meadow.attention_bench import AttentionBench, Block, StageBlock
 from testbenches.streams import PAUSES
@@ -28,6 +30,8 @@ Reals = NDArray[np.float64]
 Integers = NDArray[np.int64]
 LAYERS = (0, 14, 29)
 TOKENS = 640
+SUM_BITS = 22
+"""Of a few elements' products."""
 
 
 def prepare(p: AttentionParameters) -> None:
@@ -142,6 +146,30 @@ def random_linear(p: AttentionParameters, rng: np.random.Generator) -> LinearBlo
     rotate = p.rotary and bool(rng.random() < 0.5)
     wide, bias = bool(rng.random() < 0.5), linear_bias(p, tiles, rng)
     return linear_of(states, weights, p, context=context, rotate=rotate, wide=wide, bias=bias)
+
+
+def any_factor(p: AttentionParameters, rng: np.random.Generator) -> LinearBlock:
+    """Return a linear layer whose sums' last digits show: by any factor, or as they are ties.
+
+    A tie's sum has two digits, of which the lower one decides.
+    """
+    block = random_linear(p, rng)
+    if rng.random() < 0.5:
+        return replace(block, factor=random_factor(rng, SUM_BITS))
+    upper, up, scale = int(rng.integers(1, 7)), int(rng.integers(0, 7)), int(rng.integers(0, 16))
+    count, elements = block.tokens.shape
+    lower = np.where(rng.random(count) < 0.6, 1 << rng.integers(0, upper, count), 0)
+    states = np.zeros_like(block.tokens)
+    place = np.arange(count), rng.integers(0, elements, count)
+    states[place] = rng.choice([1, -1], count) * ((1 << upper) | lower)
+    return replace(
+        block,
+        tokens=states,
+        weights=np.full_like(block.weights, 1 << up),
+        bias=None if block.bias is None else 0 * block.bias,
+        rotate=False,
+        factor=(1 << scale, upper + up + scale + int(rng.choice([0, 1, 1]))),
+    )
 
 
 def real_linear(
@@ -283,6 +311,14 @@ async def random_stalls(dut: Any) -> None:
 async def stalls(dut: Any, source: str, sink: str) -> None:
     """Pairs of pause patterns."""
     await run_stalled(dut, source, sink)
+
+
+@cocotb.test()
+@only_if(lambda run: run.full or run.parameters.features <= 32, "of large layers it takes long")
+async def any_factors(dut: Any) -> None:
+    """Linear layers brought to results by factors of all sizes."""
+    bench = AttentionBench(dut, "any_factors")
+    await bench.run([any_factor(bench.p, bench.bench.numpy_rng) for _ in range(250)])
 
 
 @cocotb.test()
