@@ -8,8 +8,8 @@ import numpy as np
 from hdl.kelle.operations import Operation
 from hdl.kelle.parameters import KelleParameters
 from testbenches.bench import catalog_parameters, record_fact
+from testbenches.kelle.decode import Decode, longest
 from testbenches.kelle.probed_kelle import WRITES, probe_layout
-from testbenches.kelle.tb_kelle import Decode, longest
 from testbenches.packing import from_integers, unpack
 from testbenches.streams import read
 

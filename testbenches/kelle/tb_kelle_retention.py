@@ -9,7 +9,7 @@ from golden.kelle.edram.kv_edram import Retention
 from hdl.kelle.edram.refresh_walker import RefreshSettings
 from hdl.kelle.parameters import KelleParameters
 from testbenches.bench import catalog_parameters, record_fact
-from testbenches.kelle.tb_kelle import Decode, longest
+from testbenches.kelle.decode import Decode, longest
 
 WALKS = (3, 12, 36)
 """Cycles between two sweeps over everything, in walks: from crowded banks to a sweep a step."""

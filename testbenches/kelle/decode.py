@@ -1,0 +1,150 @@
+"""Steps of decoding in Kelle's accelerator and in its model, side by side."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.kelle.decoder_layer import DecoderLayer
+from golden.kelle.edram.refresh_controller import RefreshModel
+from golden.kelle.eviction.eviction_controller import KEPT
+from golden.kelle.eviction.prefill import prefill
+from golden.kelle.kelle import KelleModel, Step
+from hdl.kelle.edram.refresh_walker import RefreshSettings
+from hdl.kelle.parameters import KelleParameters
+from testbenches.bench import catalog_parameters
+from testbenches.kelle.accelerator import Accelerator
+from testbenches.kelle.edram.paper_intervals import paper_intervals
+from testbenches.kelle.text_layers import open_layers
+
+Integers = NDArray[np.int64]
+
+
+def intervals(p: KelleParameters, tick: int, patience: int = 0) -> RefreshSettings:
+    """Return the paper's intervals, as far as they can be set, in ticks of some cycles."""
+    return paper_intervals(p.memory.refresh, tick, patience)
+
+
+def longest(p: KelleParameters) -> RefreshSettings:
+    """Return ticks that no short test reaches."""
+    return intervals(p, (1 << p.tick_bits) - 1)
+
+
+class Decode:
+    """The accelerator beside its model."""
+
+    def __init__(
+        self,
+        dut: Any,
+        salt: str,
+        pattern: str = "none",
+        change: Callable[[DecoderLayer], DecoderLayer] = lambda layer: layer,
+    ) -> None:
+        self.p: KelleParameters = catalog_parameters()
+        self.layers = [change(layer) for layer in open_layers(self.p)]
+        self.accelerator = Accelerator(dut, salt, self.p, self.layers, pattern)
+        self.bench = self.accelerator.bench
+
+    @property
+    def full(self) -> int:
+        """A text that is longer than the cache."""
+        return self.p.slots + self.p.slots // 8
+
+    async def start(
+        self, settings: RefreshSettings, prefilled: int = 0, select: bool = True
+    ) -> None:
+        """Reset, load scales, and fill the cache; select its tokens in the hardware or outside."""
+        # A model for every set of slots: a layer's sequences, then the next layer's.
+        sequences = range(self.p.sequences)
+        self.of = [layer for layer in self.layers for _sequence in sequences]
+        self.models = [KelleModel(self.p, layer, n) for n, layer in enumerate(self.of)]
+        self.model = self.models[0]
+        self.refresh = RefreshModel(self.p.memory.refresh, settings)
+        self.steps: list[Step] = []
+        self.inputs = [layer.quantised.copy() for layer in self.of]
+        await self.accelerator.start(settings)
+        if prefilled:
+            for number, model in enumerate(self.models):
+                # The sequences are of different lengths: none can be taken for another.
+                made = prefill(model, prefilled + number % self.p.sequences)
+                self.learn(made.score_updates)
+                await self.accelerator.fill(model, made, select)
+
+    def learn(self, score_updates: list[tuple[int, int, int]]) -> None:
+        """Tell the model of the refresh controllers."""
+        for entry, score, valid in score_updates:
+            self.refresh.change(entry, score, bool(valid))
+
+    def states(self, now: int, layer: int = 0) -> Integers:
+        """Return the hidden states of a step's tokens, [sequences, width]."""
+        return self.layers[layer].quantised_states[now : now + self.p.sequences]
+
+    async def step(self, now: int, layer: int = 0, states: Integers | None = None) -> int:
+        """Decode a token of each sequence in both; return the accelerator's cycles."""
+        p = self.p
+        before = self.states(now, layer) if states is None else states
+        positions = [now + sequence for sequence in range(p.sequences)]
+        for sequence, position in enumerate(positions):
+            cache = layer * p.sequences + sequence
+            model, inputs = self.models[cache], self.inputs[cache]
+            step = model.step(position, before[sequence])
+            inputs[position] = step.normalised
+            if step.store:
+                model.inputs[step.store[1]] = inputs[step.store[0]]
+            self.learn(step.score_updates)
+            self.steps.append(step)
+        return await self.accelerator.step(positions, before, layer)
+
+    @property
+    def members(self) -> int:
+        """Rows of the last step's combined matrix."""
+        return sum(step.members for step in self.steps[-self.p.sequences :])
+
+    async def spoil(self) -> None:
+        """Overwrite the rows of all slots whose tokens are recomputed: nothing may read them."""
+        heads = [head for model in self.models for head in model.eviction.heads]
+        for number, head in enumerate(heads):
+            for slot in np.flatnonzero(head.recomputed != KEPT):
+                self.accelerator.send_noise(number, int(slot))
+        await self.accelerator.run("rows")
+
+    async def check(self) -> None:
+        """Compare outputs, placements, stores, and all slots."""
+        steps, bench, accelerator = self.steps, self.bench, self.accelerator
+        outputs, cycles = accelerator.outputs()
+        wanted = np.stack([step.output for step in steps])
+        bench.compare("outputs", wanted, outputs, cycles=cycles)
+        normalised = np.stack([step.normalised for step in steps])
+        bench.compare("normalised inputs", normalised, accelerator.normalised())
+        placements = [
+            (p.head, p.slot, p.evicted, p.vector) for step in steps for p in step.placements
+        ]
+        bench.compare("placements", np.array(placements), accelerator.placements())
+        stores = np.array([s.store for s in steps if s.store], np.int64).reshape(-1, 2)
+        bench.compare("vector stores", stores, accelerator.stores())
+        positions, vectors = await accelerator.slots()
+        caches = [model.eviction for model in self.models]
+        held = np.array([[head.positions for head in cache.heads] for cache in caches])
+        formats = np.array([[head.recomputed for head in cache.heads] for cache in caches])
+        used = held >= 0
+        bench.compare("slots in use", used.sum(axis=2), accelerator.filled())
+        bench.compare("positions", held[used], positions[used])
+        bench.compare("formats", formats[used], vectors[used])
+        owners = [-1 if v is None else v[0] for cache in caches for v in cache.vectors]
+        bench.compare("stored vectors", np.array(owners), accelerator.vectors())
+
+
+def shortened(layer: DecoderLayer, rng: np.random.Generator) -> DecoderLayer:
+    """Return a layer whose scales have lost some last digits, and their shifts as many."""
+
+    def short(scale: Integers, shift: Integers) -> tuple[Integers, Integers]:
+        lost = np.minimum(rng.choice([7, 12, 14, 15], scale.shape), shift)
+        return np.maximum(scale >> lost, 1), shift - lost
+
+    projections = {}
+    for which, own in layer.projections.items():
+        scale, shift = short(own.scale, own.shift)
+        projections[which] = replace(own, scale=scale, shift=shift)
+    return replace(layer, projections=projections)
