@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.arith.float_values import codes
+from golden.arith.float_values import codes, values
 from golden.lad.lad import LayerWeights
 from golden.llm import open_trace
 from hdl.lad.lad_parameters import LadParameters
 from testbenches.lad.linear.tb_linear_module import weight_payloads
-from testbenches.lad.vectors import LAYERS, TOKENS
+from testbenches.lad.vectors import LAYERS, TOKENS, random_codes
 from testbenches.packing import from_integers, pack, to_integers, unpack
 
 Codes = NDArray[np.uint16]
@@ -52,6 +52,23 @@ def real_vocabulary(p: LadParameters) -> tuple[Codes, Codes]:
     weights = real_weights(p, LAYERS[-1])
     rows = resized(weights.gate, -(-p.vocabulary // 2))
     return weights.post_norm, np.concatenate([rows, rows])[: p.vocabulary]
+
+
+def drawn_vocabulary(p: LadParameters, rng: np.random.Generator) -> tuple[Codes, Codes]:
+    """Return a last norm's weights and a matrix whose sums are equal, next to it, or no numbers.
+
+    Only a state's first element passes the norm: each sum is a product.
+    """
+    weights = np.where(np.arange(p.tile.sfm.width) == 0, codes(np.ones(1)), 0).astype(np.uint16)
+    matrix = random_codes(rng, (p.vocabulary, p.tile.sfm.width))
+    matrix = np.where(np.isfinite(values(matrix)), matrix, 0)
+    first = int(rng.integers(4, 0x7BFB)) + rng.integers(-4, 5, p.vocabulary)
+    first = np.where(rng.random(p.vocabulary) < 0.3, first, first[0])
+    sign = 0x8000 * (rng.integers(0, 2, p.vocabulary) if rng.random() < 0.3 else rng.integers(2))
+    special = rng.choice([0, 0x7C00, 0x7E00, 0x7E00], p.vocabulary)
+    rare = rng.random(p.vocabulary) < rng.choice([0, 0.1, 1])
+    matrix[:, 0] = np.where(rare, special, first) ^ sign
+    return weights, matrix
 
 
 def real_states(p: LadParameters, layer: int, tokens: range) -> Codes:

@@ -17,6 +17,7 @@ from testbenches.applicable import only_if
 from testbenches.bench import PATIENCE, Bench, catalog_parameters, record_fact
 from testbenches.lad.layer_driver import (
     LayerDriver,
+    drawn_vocabulary,
     real_states,
     real_vocabulary,
     real_weights,
@@ -76,6 +77,8 @@ class LadBench:
             real_weights(self.p, LAYERS[layer % len(LAYERS)]) for layer in range(self.p.layers)
         ]
         self.vocabulary = real_vocabulary(self.p) if self.p.vocabulary else None
+        # Whether each token has a vocabulary of its own, on which its choice is hard.
+        self.draws = False
 
     async def begin(self) -> Lad:
         """Reset; let each sample have some positions more than the one before."""
@@ -114,7 +117,9 @@ class LadBench:
         turns = [angles(p.tile.sfm, length - 1) for length in lengths]
         cosines, sines = (np.stack([turn[part] for turn in turns]) for part in range(2))
         # Tokens of a prompt do not predict.
-        vocabulary = self.vocabulary if token % 3 != 1 else None
+        vocabulary = self.vocabulary if token % 3 != 1 or self.draws else None
+        if vocabulary and self.draws:
+            vocabulary = drawn_vocabulary(p, self.rng)
         self.driver.send(self.layers, states, cosines, sines, lengths, vocabulary)
         behind, steps = model.token(self.layers, states, cosines, sines)
         sums = model.sums(*vocabulary, behind[-1]) if vocabulary else []
@@ -213,6 +218,19 @@ async def tokens(dut: Any) -> None:
 async def stalls(dut: Any, source: str, sink: str) -> None:
     """Pauses of every stream."""
     await LadBench(dut, f"stalls {source} {sink}", source, sink).run(3)
+
+
+@cocotb.test()
+@only_if(
+    lambda run: run.parameters.vocabulary > 0 and run.parameters.tile.sfm.width < 100,
+    "there is no vocabulary, or weights take the model minutes",
+)
+async def choices(dut: Any) -> None:
+    """Choose between equal sums, next ones, zeros, infinities, and what is no number."""
+    bench = LadBench(dut, "choices", sink="random")
+    bench.draws = True
+    for _ in range(1 if four_states() else 2):
+        await bench.run(TOKENS)
 
 
 @cocotb.test()
