@@ -15,16 +15,18 @@ from testbenches.lad.linear.tb_linear_module import random_task
 from testbenches.lad.outside import REQUESTS, WRITES
 from testbenches.lad.sfm.tb_special_function_module import random_rows
 from testbenches.lad.tile_bench import (
+    OUTPUTS,
     LadTileBench,
     Work,
     check_all_active,
+    check_full_queues,
     long_steps,
     random_work,
     real_work,
 )
 from testbenches.lad.vectors import LAYERS
 from testbenches.lad.vectors import prepare as prepare
-from testbenches.streams import PAUSES, filling_pauses
+from testbenches.streams import PAUSES
 
 LENGTHS = (512, 1024, 2048)
 """Positions in the steady state."""
@@ -78,15 +80,10 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
 
 
 @cocotb.test()
-@cocotb.parametrize(slow=["outputs", *REQUESTS, *WRITES])
+@cocotb.parametrize(slow=[*OUTPUTS, *REQUESTS, *WRITES])
 async def full_queues(dut: Any, slow: str) -> None:
     """Short steps while one output is taken so seldom that all before it is full."""
-    bench = LadTileBench(dut, f"full_queues {slow}")
-    sink = bench.outputs if slow == "outputs" else bench.outside.sinks[slow]
-    sink.pauses = filling_pauses(bench.bench.rng)
-    rng = bench.bench.numpy_rng
-    tasks = [random_task(bench.p.linear, rng) for _ in range(2)]
-    await bench.run(random_work(bench, rng, 20), tasks)
+    await check_full_queues(dut, slow, 20)
 
 
 @cocotb.test()

@@ -6,8 +6,16 @@ import cocotb
 
 from golden.lad.lad_tile import equation_7
 from testbenches.lad.linear.tb_linear_module import random_task
+from testbenches.lad.outside import REQUESTS, WRITES
 from testbenches.lad.sfm.tb_special_function_module import random_rows
-from testbenches.lad.tile_bench import LadTileBench, check_all_active, random_work, real_work
+from testbenches.lad.tile_bench import (
+    OUTPUTS,
+    LadTileBench,
+    check_all_active,
+    check_full_queues,
+    random_work,
+    real_work,
+)
 from testbenches.lad.vectors import LAYERS
 from testbenches.lad.vectors import prepare as prepare
 from testbenches.streams import four_states
@@ -41,6 +49,13 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
     tasks = [random_task(bench.p.linear, rng) for _ in range(6)]
     rows = [random_rows(bench.p.sfm, rng, 1) for _ in range(6)]
     await bench.run(random_work(bench, rng, 60), tasks, rows=rows)
+
+
+@cocotb.test()
+@cocotb.parametrize(slow=[*OUTPUTS, *REQUESTS, *WRITES])
+async def full_queues(dut: Any, slow: str) -> None:
+    """Short steps of all tiles while one output is taken so seldom that all before it is full."""
+    await check_full_queues(dut, slow, 40)
 
 
 @cocotb.test()

@@ -15,17 +15,22 @@ from testbenches.bench import Bench, catalog_parameters
 from testbenches.lad.linear.tb_linear_module import (
     Task,
     check_sums,
+    random_task,
     task_payloads,
 )
 from testbenches.lad.outside import Outside
 from testbenches.lad.sfm.tb_special_function_module import Work as Rows
-from testbenches.lad.sfm.tb_special_function_module import check_results
+from testbenches.lad.sfm.tb_special_function_module import check_results, random_rows
 from testbenches.lad.vectors import LAYERS, head_vectors, random_codes
 from testbenches.packing import from_integers, pack, to_integers, unpack
+from testbenches.streams import filling_pauses
 
 Codes = NDArray[np.uint16]
 Work = list[tuple[int, Codes, Codes, Codes]]
 """Steps: a head, its query, key and value."""
+
+OUTPUTS = ("outputs", "sums", "results")
+"""Streams out of what begins and ends in the tile."""
 
 
 class LadTileBench:
@@ -232,6 +237,17 @@ def random_work(bench: LadTileBench, rng: np.random.Generator, length: int) -> W
             query = codes(rng.standard_normal(size) * rng.choice([0.1, 1, 4]))
             work.append((head, query, key, value))
     return work
+
+
+async def check_full_queues(dut: Any, slow: str, length: int) -> None:
+    """Run short steps while one output is taken so seldom that all before it is full."""
+    bench = LadTileBench(dut, f"full_queues {slow}")
+    sink = getattr(bench, slow) if slow in OUTPUTS else bench.outside.sinks[slow]
+    sink.pauses = filling_pauses(bench.bench.rng)
+    rng = bench.bench.numpy_rng
+    tasks = [random_task(bench.p.linear, rng) for _ in range(4)]
+    rows = [random_rows(bench.p.sfm, rng, 1) for _ in range(4)]
+    await bench.run(random_work(bench, rng, length), tasks, rows=rows)
 
 
 async def check_all_active(bench: LadTileBench) -> None:
