@@ -301,7 +301,7 @@ async def any_products(dut: Any, source: str) -> None:
     p = catalog_parameters()
     builder = Builder(p)
     rng = Bench(dut, f"any_products {source}").numpy_rng
-    for _ in range(90):
+    for _ in range(300):
         if rng.random() < 0.6:
             passes = [
                 replace(item, high=bool(rng.integers(2)))

@@ -103,8 +103,9 @@ def few_digits(
     lower = np.where(rng.random(p.rows) < 0.8, 1 << rng.integers(0, down + 1, p.rows), 0)
     digits = ((1 << down) | lower) * rng.choice([1, -1], p.rows)
     vectors[np.arange(p.rows), rng.integers(0, p.rows, p.rows)] = digits
-    item = TilePass(np.full((p.rows, p.rows), 1 << up), vectors, high=bool(rng.integers(2)))
-    scale = int(rng.integers(0, 16))
+    # Products reach their upper digits by the largest scales and upper bytes alone.
+    item = TilePass(np.full((p.rows, p.rows), 1 << up), vectors, high=bool(rng.random() < 0.75))
+    scale = int(rng.choice([15, rng.integers(0, 16)], p=[0.7, 0.3]))
     return item, (1 << scale, up + down + 8 * item.high + scale + int(rng.choice([0, 1, 1, 1])))
 
 
