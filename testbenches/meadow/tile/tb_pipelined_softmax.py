@@ -12,7 +12,7 @@ from testbenches.applicable import only_if
 from testbenches.bench import catalog_parameters, context
 from testbenches.packing import pack, to_integers
 from testbenches.stream_bench import Fields, StreamBench
-from testbenches.streams import PAUSES, filling_pauses
+from testbenches.streams import PAUSES
 
 LAYERS = (0, 14, 29)
 TOKENS = 640
@@ -215,20 +215,6 @@ async def slow_sink(dut: Any) -> None:
     table = np.where(draw.random(DISTANCES) < 0.5, powers, draw.integers(1, 1 << 16, DISTANCES))
     rows = [(scores, np.ones(2, int)) for scores in draw.integers(-40, 0, (1500, 2))]
     await bench.run_blocks([(table, rows)])
-
-
-@cocotb.test()
-async def full_queues(dut: Any) -> None:
-    """Few scores a token, behind a sink that lets all queues fill; then sums of the most digits."""
-    bench = SoftmaxBench(dut, "full_queues")
-    bench.sink.pauses = filling_pauses(bench.bench.rng)
-    rng = bench.bench.numpy_rng
-    lengths = np.minimum(rng.integers(1, 4, 200), bench.p.features)
-    short = [(rng.integers(-128, 128, length), np.ones(length, int)) for length in lengths]
-    high = rng.integers(1 << 15, 1 << 16, DISTANCES)
-    most = min(bench.p.features, 64)
-    rows = [(rng.integers(120, 128, most), np.ones(most, int)) for _ in range(24)]
-    await bench.run_blocks([(exponential_table(0.25), short), (high, rows)])
 
 
 @cocotb.test()
