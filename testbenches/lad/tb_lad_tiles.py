@@ -5,6 +5,7 @@ from typing import Any
 import cocotb
 
 from golden.lad.lad_tile import equation_7
+from testbenches.applicable import only_if
 from testbenches.lad.linear.tb_linear_module import random_task
 from testbenches.lad.outside import REQUESTS, WRITES
 from testbenches.lad.sfm.tb_special_function_module import random_rows
@@ -53,6 +54,10 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
 
 @cocotb.test()
 @cocotb.parametrize(slow=[*OUTPUTS, *REQUESTS, *WRITES])
+@only_if(
+    lambda run: run.parameters.tile.vector.head_size < 16 and not run.four_states,
+    "of large heads, or in four states, it takes long",
+)
 async def full_queues(dut: Any, slow: str) -> None:
     """Short steps of all tiles while one output is taken so seldom that all before it is full."""
     await check_full_queues(dut, slow, 40)

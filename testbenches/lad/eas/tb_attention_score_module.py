@@ -25,7 +25,7 @@ from testbenches.bench import Bench, catalog_parameters, context
 from testbenches.lad.vectors import LAYERS, head_vectors, random_codes
 from testbenches.lad.vectors import prepare as prepare
 from testbenches.packing import from_integers, pack, to_integers, unpack
-from testbenches.streams import PAUSES, filling_pauses
+from testbenches.streams import PAUSES, filling_pauses, four_states
 
 Codes = NDArray[np.uint16]
 Integers = NDArray[np.int64]
@@ -351,7 +351,7 @@ async def back_to_back(dut: Any) -> None:
     bench = EasBench(dut, "back_to_back", centres="bursty")
     rng = bench.bench.numpy_rng
     # Each is a quotient of norms, whose digits have to be of all kinds.
-    count = 500 if bench.p.vector.head_size < 16 else 60
+    count = 500 if bench.p.vector.head_size < 16 and not four_states() else 60
     lengths = rng.choice([1, 2, 2, 2, 3, 6], count).clip(max=bench.p.apid.capacity)
     await bench.run([random_step(bench.p, rng, int(length)) for length in lengths])
 

@@ -8,6 +8,7 @@ import numpy as np
 from golden.veda.array.flexible_pe_array import Beats, Outcome, joined, run
 from hdl.arith.float_format import BINARY16
 from hdl.veda.array.array_parameters import FlexiblePeArrayParameters
+from testbenches.applicable import only_if
 from testbenches.bench import Bench, catalog_parameters, context
 from testbenches.streams import PAUSES
 from testbenches.veda.array import array_work as work
@@ -184,10 +185,11 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
 
 
 @cocotb.test()
+@only_if(lambda run: not run.four_states, "many cycles, which four states make many minutes")
 async def hard_sums(dut: Any) -> None:
     """Slices, elements and rows whose sums cancel to a few last digits, in each adder."""
     array = Array(dut, "hard_sums")
-    # Few elements a plane meet often enough; in a large array the small one's test stands for them.
+    # In a large array, where few elements would meet, the small one's test stands for them.
     pieces = 600 if array.p.width < 16 else 20
     await array.check(work.hard_beats(array.bench.numpy_rng, array.p, pieces))
 
