@@ -13,6 +13,7 @@ from golden.llm import open_trace
 from golden.llm.model import SMOLLM2
 from hdl.arith.float_format import BINARY16
 from hdl.lad.sfm.sfm_parameters import Function, SpecialFunctionModuleParameters
+from testbenches.applicable import only_if
 from testbenches.arith.dot_operands import hard_factors, hard_partners
 from testbenches.arith.float_operands import random_near
 from testbenches.bench import Bench, catalog_parameters, context
@@ -242,6 +243,18 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
     """Any functions on any codes under pairs of pause patterns."""
     bench = SfmBench(dut, f"stalls {source} {sink}", source, sink)
     await bench.run(bench.random_work(200 if bench.p.width < 64 else 6))
+
+
+@cocotb.test()
+@only_if(lambda run: not run.four_states, "many cycles, which four states make minutes")
+async def hard_sums(dut: Any) -> None:
+    """Residual sums that cancel, or of which one term decides the other's rounding."""
+    bench = SfmBench(dut, "hard_sums")
+    rng, work = bench.bench.numpy_rng, Work(bench.p)
+    for _ in range(2500 if bench.p.width < 64 else 50):
+        x = random_codes(rng, (bench.p.vector.head_size,))
+        work.add_sum(x, random_near(BINARY16, values(x), rng).astype(np.uint16))
+    await bench.run(work)
 
 
 @cocotb.test()
