@@ -105,7 +105,7 @@ def few_digits(
     vectors[np.arange(p.rows), rng.integers(0, p.rows, p.rows)] = digits
     # Products reach their upper digits by the largest scales and upper bytes alone.
     item = TilePass(np.full((p.rows, p.rows), 1 << up), vectors, high=bool(rng.random() < 0.75))
-    scale = int(rng.choice([15, rng.integers(0, 16)], p=[0.7, 0.3]))
+    scale = int(rng.choice(np.array([15, int(rng.integers(0, 16))]), p=[0.7, 0.3]))
     return item, (1 << scale, up + down + 8 * item.high + scale + int(rng.choice([0, 1, 1, 1])))
 
 
