@@ -128,7 +128,7 @@ def compare(
     folder.mkdir()
     try:
         equal, words = _module_proof(top, command, directory, folder)
-        if not equal and _gates(directory / "gates.aig") <= LARGEST:
+        if not equal and _size(directory / "gates.aig")[1] <= LARGEST:
             lower(top, ports, directory / "flat.il", folder, command)
             equal, words = _proof(folder, directory / "gates.aig")
     finally:
@@ -185,16 +185,17 @@ def _one_module(top: str, module: str, change: str, design: Path, folder: Path) 
     # Who is inside may look at a payload that is not valid.
     lower(module, ports, folder / "module.il", folder, streams=False)
     original = (folder / "gates.aig").rename(folder / "module.aig")
-    if _gates(original) > LARGEST:
+    if _size(original)[1] > LARGEST:
         return False, ""
     lower(module, ports, folder / "module.il", folder, change, streams=False)
     return _proof(folder, original)
 
 
-def _gates(design: Path) -> int:
-    """Return how many gates are in an AIGER file: ``aig M I L O A`` is its first line."""
+def _size(design: Path) -> tuple[int, int]:
+    """Return the latches and gates of an AIGER file: ``aig M I L O A`` is its first line."""
     with design.open("rb") as file:
-        return int(file.readline().split()[5])
+        _aig, _m, _i, latches, _o, gates, *_more = file.readline().split()
+    return int(latches), int(gates)
 
 
 def _proof(folder: Path, original: Path) -> tuple[bool, str]:
@@ -210,7 +211,7 @@ def _proof(folder: Path, original: Path) -> tuple[bool, str]:
     _abc("read miter.aig; scorr; write_aiger merged.aig", folder)
     merged = "merged.aig" if (folder / "merged.aig").exists() else "miter.aig"
     # Without a latch (L) nothing has to be reached.
-    latches = int((folder / merged).read_bytes().split()[3])
+    latches, _gates = _size(folder / merged)
     proof = _abc(f"read {merged}; {'pdr' if latches else 'sat'}", folder)
     if re.search(r"Property proved|UNSATISFIABLE", proof):
         return True, "no input ever shows a difference"

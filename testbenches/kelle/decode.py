@@ -138,13 +138,9 @@ class Decode:
 
 def shortened(layer: DecoderLayer, rng: np.random.Generator) -> DecoderLayer:
     """Return a layer whose scales have lost some last digits, and their shifts as many."""
-
-    def short(scale: Integers, shift: Integers) -> tuple[Integers, Integers]:
-        lost = np.minimum(rng.choice([7, 12, 14, 15], scale.shape), shift)
-        return np.maximum(scale >> lost, 1), shift - lost
-
     projections = {}
     for which, own in layer.projections.items():
-        scale, shift = short(own.scale, own.shift)
-        projections[which] = replace(own, scale=scale, shift=shift)
+        lost = np.minimum(rng.choice([7, 12, 14, 15], own.scale.shape), own.shift)
+        scale = np.maximum(own.scale >> lost, 1)
+        projections[which] = replace(own, scale=scale, shift=own.shift - lost)
     return replace(layer, projections=projections)

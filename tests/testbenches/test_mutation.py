@@ -81,19 +81,6 @@ class Around(Unit):
         return m
 
 
-class Covered(Unit):
-    """A `Redundant` of which a module between shows what is valid."""
-
-    def __init__(self) -> None:
-        super().__init__({"a": In(1), "b": In(1), "held": Out(1)})
-
-    def elaborate(self, platform: Any) -> Module:
-        m = Module()
-        m.submodules.between = between = Between()
-        m.d.comb += [between.a.eq(self.a), between.b.eq(self.b), self.held.eq(between.held)]
-        return m
-
-
 class Between(Around):
     """An `Around` that shows what is valid."""
 
@@ -102,6 +89,16 @@ class Between(Around):
         m.submodules.inner = inner = Redundant()
         m.d.comb += [inner.a.eq(self.a), inner.b.eq(self.b)]
         m.d.comb += self.held.eq(inner.held.payload & inner.held.valid)
+        return m
+
+
+class Covered(Around):
+    """A `Between` in one more module."""
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        m.submodules.between = between = Between()
+        m.d.comb += [between.a.eq(self.a), between.b.eq(self.b), self.held.eq(between.held)]
         return m
 
 
