@@ -15,6 +15,13 @@ from testbenches.streams import Port, read
 KINDS = ("activate", "precharge", "refresh", "read", "write")
 """What banks are told."""
 
+APART = {
+    "rp": ("precharge", "activate"),
+    "rcd": ("activate", "read"),
+    "rfc": ("refresh", "activate"),
+}
+"""Commands to a bank that may be no less than a time apart, and are just that far in any layer."""
+
 
 class Banks:
     """The banks' arrays: positions of bytes, opened, read and written as the channel says.
@@ -46,6 +53,10 @@ class Banks:
         self.columns = [0] * self.p.units
         self.counts: dict[str, int] = dict.fromkeys((*KINDS, "multiplies"), 0)
         self.data.value = 0
+        self.cycle = 0
+        self.told_in: list[dict[str, int]] = [{} for _ in self.rows]
+        # The fewest cycles from one command to another of the same bank.
+        self.closest: dict[str, int] = {}
 
     def drive(self) -> None:
         """Give what was read in the cycle before."""
@@ -64,7 +75,9 @@ class Banks:
             self.counts[name] += mask != 0
         column, row = self._field(told, "column"), self._field(told, "row")
         self.counts["multiplies"] += masks["read"].bit_count() == self.p.units
+        self.cycle += 1
         for bank in range(self.p.channel.timing.banks):
+            self._time([name for name in KINDS if masks[name] >> bank & 1], self.told_in[bank])
             unit, side = divmod(bank, 2)
             place = ((self.rows[bank] * 2 + side) << COLUMN_BITS) + column
             if masks["read"] >> bank & 1:
@@ -78,6 +91,14 @@ class Banks:
                 self.image[place, unit, chosen] = np.frombuffer(octets, np.uint8)[chosen]
             if masks["activate"] >> bank & 1:
                 self.rows[bank] = row
+
+    def _time(self, names: list[str], told_in: dict[str, int]) -> None:
+        """Count how far a bank's commands are from those before."""
+        for time, (first, second) in APART.items():
+            if second in names and first in told_in:
+                cycles = self.cycle - told_in[first]
+                self.closest[time] = min(cycles, self.closest.get(time, cycles))
+        told_in.update(dict.fromkeys(names, self.cycle))
 
 
 class SystemBench:
@@ -118,6 +139,19 @@ class SystemBench:
     def image(self) -> np.ndarray:
         """All bytes: units of one pseudo-channel behind those of the other."""
         return np.concatenate([banks.image for banks in self.channels], axis=1)
+
+    def compare_times(self) -> None:
+        """Compare how close commands came, since the reset, with the banks' times.
+
+        What waits longer than it must breaks no rule, and costs cycles. Refreshes are due at fixed
+        intervals: however late one is, the last of them alone may be missing.
+        """
+        for banks in self.channels:
+            for name, cycles in banks.closest.items():
+                least = getattr(self.p.channel.timing, name)
+                self.bench.compare(f"cycles of {name}", np.array([least]), np.array([cycles]))
+            due = banks.cycle // self.p.channel.timing.refi
+            assert due - 1 <= banks.counts["refresh"] <= due, f"{due} refreshes were due"
 
     def fill(self, image: np.ndarray) -> None:
         """Put these bytes into the banks."""

@@ -8,6 +8,11 @@ import numpy as np
 
 from hdl.p3llm.parameters import KEY_SET, P3llmParameters
 from testbenches.applicable import Run, only_if
+from testbenches.p3llm.all_sizes import (
+    model_of_all_sizes,
+    states_of_all_sizes,
+    vocabulary_of_all_sizes,
+)
 from testbenches.p3llm.system_bench import SystemBench
 from testbenches.p3llm.system_models import LAYERS, Model, real_trace
 from testbenches.streams import four_states
@@ -88,6 +93,7 @@ async def drawn_layers(dut: Any) -> None:
         system.fill(model.image)
         states = rng.normal(size=(steps, p.batch, p.width)).astype(np.float32)
         await run_steps(system, model, states, lengths(p, cached))
+        system.compare_times()
         idle = [kind for kind, count in system.counts.items() if not count]
         assert not idle, f"banks were never told to {', '.join(idle)}"
 
@@ -108,6 +114,43 @@ async def drawn_vocabulary(dut: Any) -> None:
         found = await system.predict(states)
         system.bench.compare("tokens and sums", np.array(expected), np.array(found))
     await run_steps(system, model, steps[:1], lengths(p, 9), layers=1)
+
+
+@cocotb.test()
+@only_if(lambda run: is_small(run) and not run.four_states, "drawn numbers stand for all sizes")
+async def all_sizes(dut: Any) -> None:
+    """Take numbers of all magnitudes through layers: digits show that larger ones would hide."""
+    system = SystemBench(dut, "all_sizes")
+    rng = system.bench.numpy_rng
+    p = system.p
+    for cached in (5, 12, 7):
+        model = model_of_all_sizes(p, lengths(p, cached), rng)
+        await system.bench.reset()
+        system.fill(model.image)
+        await run_steps(system, model, states_of_all_sizes(p, rng)[np.newaxis], lengths(p, cached))
+
+
+@cocotb.test()
+@only_if(
+    lambda run: is_small(run) and run.parameters.vocabulary > 0 and not run.four_states,
+    "drawn numbers stand for all sizes",
+)
+async def sums_of_all_sizes(dut: Any) -> None:
+    """Predict tokens of sums of all magnitudes and signs: the largest may be negative, or 0."""
+    system = SystemBench(dut, "sums_of_all_sizes")
+    rng = system.bench.numpy_rng
+    p, model = system.p, model_of_all_sizes(system.p, lengths(system.p, 1), rng)
+    drawn = model.vocabulary
+    assert drawn
+    await system.bench.reset()
+    for number in range(12):
+        states = states_of_all_sizes(p, rng)
+        vocabulary = vocabulary_of_all_sizes(drawn, states, number % 3, p, rng)
+        model.vocabulary = vocabulary
+        system.fill(model.image)
+        expected = [vocabulary.predicted(state, p) for state in states]
+        found = await system.predict(states)
+        system.bench.compare("tokens and sums", np.array(expected), np.array(found))
 
 
 @cocotb.test()

@@ -1,0 +1,85 @@
+"""Layers and vocabularies for P3-LLM's system whose numbers have all magnitudes and signs.
+
+Drawn as a model's are, most digits of a sum are lost behind it: in a larger hidden state, in an
+input's three mantissa bits. Here next to each number of a vector stand much smaller ones.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from golden.arith.float_values import codes, values
+from golden.p3llm.p3llm import Matrix, Singles, Vocabulary, Weights, normed
+from hdl.p3llm.parameters import P3llmParameters
+from testbenches.p3llm.system_models import Model, drawn_cache, drawn_codes
+
+EXPONENTS = {"qkv": (-8, 2), "output": (-14, 12), "gate_up": (-8, 7), "down": (-14, 12)}
+"""Powers of two by which a matrix' rows differ: what is FP16 behind it does not overflow."""
+
+
+def rescaled(matrix: Matrix, factors: np.ndarray) -> Matrix:
+    """Return a matrix with each row times a factor."""
+    return replace(matrix, scales=codes(values(matrix.scales) * factors))
+
+
+def layer_of_all_sizes(p: P3llmParameters, rng: np.random.Generator) -> Weights:
+    """Draw a layer's codes, with row scales of all magnitudes and signs; some are subnormal."""
+    weights = drawn_codes(p, rng)
+    matrices = {}
+    for name, (least, most) in EXPONENTS.items():
+        matrix: Matrix = getattr(weights, name)
+        rows = len(matrix.scales)
+        factors = np.exp2(rng.uniform(least, most, rows)) * rng.choice(np.array([-1, 1]), rows)
+        matrices[name] = rescaled(matrix, factors)
+    return replace(weights, **matrices)
+
+
+def model_of_all_sizes(
+    p: P3llmParameters, tokens: Sequence[int], rng: np.random.Generator
+) -> Model:
+    """Draw all layers; each request has so many tokens cached."""
+    weights = [layer_of_all_sizes(p, rng) for _ in range(p.layers)]
+    caches = [[drawn_cache(p, count, rng) for count in tokens] for _ in range(p.layers)]
+    return Model(p, weights, caches, rng)
+
+
+def states_of_all_sizes(p: P3llmParameters, rng: np.random.Generator) -> Singles:
+    """Draw hidden states [requests, width]: a quarter zeros, some subnormal, one of them large."""
+    size = (p.batch, p.width)
+    states = rng.normal(size=size) * np.exp2(rng.uniform(-30, 4, size))
+    states = np.where(rng.random(size) < 0.25, 0, states)
+    states = np.where(rng.random(size) < 0.05, states * 2.0**-125, states)
+    states[:, rng.integers(p.width)] = 4
+    return states.astype(np.float32)
+
+
+def vocabulary_of_all_sizes(
+    vocabulary: Vocabulary, states: Singles, kind: int, p: P3llmParameters, rng: np.random.Generator
+) -> Vocabulary:
+    """Rescale a projection's rows, so that the largest sum is of any magnitude and sign.
+
+    Parameters
+    ----------
+    vocabulary : Vocabulary
+        Whose rows, behind the last token's too, are rescaled.
+    states : numpy.ndarray
+        Hidden states, shape (requests, width).
+    kind : int
+        What the first request's sums are: 0 of any sign, 1 negative, 2 zeros of any sign.
+    p : P3llmParameters
+        Dimensions.
+    rng : numpy.random.Generator
+        Draws.
+    """
+    matrix = vocabulary.matrix
+    rows = len(matrix.scales)
+    factors = np.exp2(rng.uniform(-12, 4, rows)) * rng.choice(np.array([-1, 1]), rows)
+    if kind == 1:
+        sums = matrix.product(normed(states[0], vocabulary.norm, p))
+        factors = np.where(sums < 0, abs(factors), -abs(factors))
+    if kind == 2:
+        factors *= 0
+    # What fills the last slice is as the first token.
+    factors[p.vocabulary :] = factors[0]
+    return replace(vocabulary, matrix=rescaled(matrix, factors))
