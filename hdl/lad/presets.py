@@ -39,7 +39,7 @@ TINY_SFM = SpecialFunctionModuleParameters(
     root_stages=1,
 )
 TINY_TILE = LadTileParameters(
-    heads=3,
+    heads=9,
     eas=replace(TINY_EAS, apid=replace(TINY_APID, capacity=40)),
     md=replace(TINY_MD, capacity=40),
     ac=replace(TINY_AC, updates=14),
@@ -48,7 +48,7 @@ TINY_TILE = LadTileParameters(
     waiting=6,
     prefetched=5,
 )
-"""Fewer active positions have room on chip than a step has."""
+"""More heads than steps have slots; fewer active positions have room on chip than a step has."""
 TINY_GROUPS = replace(TINY_TILE, heads=6, shared=3, kept=7)
 """Groups of three heads, for whose union there is not always room."""
 TINY_TILES = LadTilesParameters(tile=TINY_TILE, tiles=2)

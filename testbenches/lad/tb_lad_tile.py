@@ -20,6 +20,8 @@ from testbenches.lad.tile_bench import (
     Work,
     check_all_active,
     check_full_queues,
+    check_interruptions,
+    drawn_turns,
     long_steps,
     random_work,
     real_work,
@@ -30,6 +32,9 @@ from testbenches.streams import PAUSES
 
 LENGTHS = (512, 1024, 2048)
 """Positions in the steady state."""
+
+GROUPS = 3
+"""Groups of heads in drawn work, so that each has many steps."""
 
 
 @cocotb.test()
@@ -76,7 +81,8 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
     rng = bench.bench.numpy_rng
     tasks = [random_task(bench.p.linear, rng) for _ in range(4)]
     rows = [random_rows(bench.p.sfm, rng, 1) for _ in range(4)]
-    await bench.run(random_work(bench, rng, 30), tasks, rows=rows)
+    turns = drawn_turns(bench, rng, 30, most=GROUPS)
+    await bench.run(random_work(bench, rng, turns), tasks, rows=rows)
 
 
 @cocotb.test()
@@ -88,6 +94,16 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
 async def full_queues(dut: Any, slow: str) -> None:
     """Short steps while one output is taken so seldom that all before it is full."""
     await check_full_queues(dut, slow, 20)
+
+
+@cocotb.test()
+@only_if(
+    lambda run: run.parameters.vector.head_size < 16 and not run.four_states,
+    "of large heads, or in four states, it takes long",
+)
+async def interruptions(dut: Any) -> None:
+    """Short steps, and a linear layer in any of the cycles in which they begin."""
+    await check_interruptions(LadTileBench(dut, "interruptions"))
 
 
 @cocotb.test()
@@ -151,11 +167,12 @@ async def steady_state(dut: Any) -> None:
 async def resets(dut: Any) -> None:
     """Reset in the middle of work, which leaves nothing behind."""
     bench = LadTileBench(dut, "resets", "random", "bursty")
+    rng = bench.bench.numpy_rng
     for _ in range(4):
         await bench.bench.reset()
-        bench.send(random_work(bench, bench.bench.numpy_rng, 12))
-        bench.send_task(random_task(bench.p.linear, bench.bench.numpy_rng))
-        bench.send_rows(random_rows(bench.p.sfm, bench.bench.numpy_rng, 2))
+        bench.send(random_work(bench, rng, drawn_turns(bench, rng, 12, most=GROUPS)))
+        bench.send_task(random_task(bench.p.linear, rng))
+        bench.send_rows(random_rows(bench.p.sfm, rng, 2))
         for _cycle in range(bench.bench.rng.randint(1, 600)):
             await bench.bench.step()
-    await bench.run(random_work(bench, bench.bench.numpy_rng, 12))
+    await bench.run(random_work(bench, rng, drawn_turns(bench, rng, 12, most=GROUPS)))

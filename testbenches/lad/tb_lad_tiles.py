@@ -14,6 +14,8 @@ from testbenches.lad.tile_bench import (
     LadTileBench,
     check_all_active,
     check_full_queues,
+    check_interruptions,
+    drawn_turns,
     random_work,
     real_work,
 )
@@ -24,20 +26,23 @@ from testbenches.streams import four_states
 PAIRS = [("random", "bursty"), ("adversarial", "random"), ("bursty", "adversarial")]
 """Pauses of all streams in, and of all streams out."""
 
+GROUPS = 6
+"""Groups of heads in decodings, so that each has many steps."""
+
 
 @cocotb.test()
 async def real_decoding(dut: Any) -> None:
     """SmolLM2's decoding from the first token on, all heads in turns."""
     bench = LadTileBench(dut, "real_decoding")
     length = min(bench.p.capacity, 24)
-    answers = await bench.run(real_work(bench, length, groups=len(bench.groups)))
+    answers = await bench.run(real_work(bench, length, groups=min(len(bench.groups), GROUPS)))
     seen = [cycle for cycle, _payload in bench.outputs.received]
     # All tiles work at once: Equation 7 of those that are behind each other in one.
     ideal = sum(equation_7(bench.p, answer) for answer in answers[1:]) / bench.outside.tiles
     bench.bench.record(
         cycles=seen[-1] - seen[0],
         ideal_cycles=round(ideal),
-        tensors=f"SmolLM2 layers {LAYERS}, {length} steps of {bench.heads} heads",
+        tensors=f"SmolLM2 layers {LAYERS}, {length} steps of each head",
     )
 
 
@@ -49,7 +54,8 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
     rng = bench.bench.numpy_rng
     tasks = [random_task(bench.p.linear, rng) for _ in range(6)]
     rows = [random_rows(bench.p.sfm, rng, 1) for _ in range(6)]
-    await bench.run(random_work(bench, rng, 60), tasks, rows=rows)
+    turns = drawn_turns(bench, rng, 60, most=GROUPS)
+    await bench.run(random_work(bench, rng, turns), tasks, rows=rows)
 
 
 @cocotb.test()
@@ -64,6 +70,16 @@ async def full_queues(dut: Any, slow: str) -> None:
 
 
 @cocotb.test()
+@only_if(
+    lambda run: run.parameters.tile.vector.head_size < 16 and not run.four_states,
+    "of large heads, or in four states, it takes long",
+)
+async def interruptions(dut: Any) -> None:
+    """Short steps of all tiles, and a linear layer in any of the cycles in which they begin."""
+    await check_interruptions(LadTileBench(dut, "interruptions"))
+
+
+@cocotb.test()
 async def all_active(dut: Any) -> None:
     """Every position is active in every step of all tiles, whose rows leave no room."""
     await check_all_active(LadTileBench(dut, "all_active", "none", "bursty"))
@@ -73,12 +89,13 @@ async def all_active(dut: Any) -> None:
 async def resets(dut: Any) -> None:
     """Reset in the middle of work, which leaves nothing behind."""
     bench = LadTileBench(dut, "resets", "random", "bursty")
+    rng = bench.bench.numpy_rng
     rounds, steps = (1, 4) if four_states() else (3, 16)
     for _ in range(rounds):
         await bench.bench.reset()
-        bench.send(random_work(bench, bench.bench.numpy_rng, steps))
-        bench.send_task(random_task(bench.p.linear, bench.bench.numpy_rng))
-        bench.send_rows(random_rows(bench.p.sfm, bench.bench.numpy_rng, 2))
+        bench.send(random_work(bench, rng, drawn_turns(bench, rng, steps, most=GROUPS)))
+        bench.send_task(random_task(bench.p.linear, rng))
+        bench.send_rows(random_rows(bench.p.sfm, rng, 2))
         for _cycle in range(bench.bench.rng.randint(1, 40 * steps)):
             await bench.bench.step()
-    await bench.run(random_work(bench, bench.bench.numpy_rng, steps))
+    await bench.run(random_work(bench, rng, drawn_turns(bench, rng, steps, most=GROUPS)))

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from golden.arith.float_values import ONE, codes, values
 from golden.lad.lad_tile import Head, LadTile, Step
 from golden.lad.lad_tiles import group_numbers
+from hdl.lad.control.step_slots import SLOTS
 from hdl.lad.lad_tile_parameters import LadTileParameters
 from hdl.lad.lad_tiles_parameters import LadTilesParameters
 from testbenches.bench import Bench, catalog_parameters
@@ -115,11 +116,12 @@ class LadTileBench:
         *,
         rows: list[Rows] | None = None,
         heads: list[Head] | None = None,
+        after: int = 0,
     ) -> list[Step]:
         """Run steps after a reset; compare all outputs, and what stands outside in the end.
 
-        Linear layers and special functions, if there are any, come in between; heads may have
-        begun.
+        Linear layers and special functions, if there are any, come in between, `after` some cycles;
+        heads may have begun.
         """
         await self.bench.reset()
         tile = LadTile(parameters=self.p, heads=heads or self.empty(), tiles=self.outside.tiles)
@@ -138,6 +140,8 @@ class LadTileBench:
         marks = sum(answer.moved.groups for answer in answers)
         wrote = {"columns": columns, "marks": marks, "centres": len(work)}
         before = {name: len(self.outside.sinks[name].received) for name in wrote}
+        for _ in range(after):
+            await self.bench.step()
         for task, row in zip_longest(tasks, rows):
             if task:
                 # Who has his weights already waits for those who have not.
@@ -215,14 +219,21 @@ def long_steps(p: LadTileParameters, layer: int) -> list[tuple[Codes, Codes, Cod
     return list(zip(codes(values(queries) / np.sqrt(size)), keys, vectors, strict=True))
 
 
-def random_work(bench: LadTileBench, rng: np.random.Generator, length: int) -> Work:
-    """Return steps of groups in any order, with keys that are collinear, equal, or zero."""
+def drawn_turns(
+    bench: LadTileBench, rng: np.random.Generator, steps: int, *, most: int | None = None
+) -> NDArray[np.int64]:
+    """Draw whose turn it is in so many steps at least: numbers of groups, `most` different ones."""
+    there = rng.permutation(len(bench.groups))[:most]
+    return rng.choice(there, -(-steps // bench.p.shared))
+
+
+def random_work(bench: LadTileBench, rng: np.random.Generator, turns: NDArray[np.int64]) -> Work:
+    """Return steps of groups in turns, with keys that are collinear, equal, or zero."""
     p, groups = bench.p, bench.groups
     size = p.vector.head_size
     work: Work = []
     keys: list[list[Codes]] = [[] for _ in groups]
-    for _ in range(-(-length // p.shared)):
-        group = int(rng.integers(0, len(groups)))
+    for group in turns:
         if len(keys[group]) == p.capacity:
             continue
         key = codes(rng.standard_normal(size) * rng.choice([0.5, 2]))
@@ -239,6 +250,11 @@ def random_work(bench: LadTileBench, rng: np.random.Generator, length: int) -> W
     return work
 
 
+def turns_of_all(bench: LadTileBench, rng: np.random.Generator, steps: int) -> NDArray[np.int64]:
+    """Return whose turn it is in so many steps at least: each again only behind all others."""
+    return np.resize(rng.permutation(len(bench.groups)), -(-steps // bench.p.shared))
+
+
 async def check_full_queues(dut: Any, slow: str, length: int) -> None:
     """Run short steps while one output is taken so seldom that all before it is full."""
     bench = LadTileBench(dut, f"full_queues {slow}")
@@ -247,7 +263,19 @@ async def check_full_queues(dut: Any, slow: str, length: int) -> None:
     rng = bench.bench.numpy_rng
     tasks = [random_task(bench.p.linear, rng) for _ in range(4)]
     rows = [random_rows(bench.p.sfm, rng, 1) for _ in range(4)]
-    await bench.run(random_work(bench, rng, length), tasks, rows=rows)
+    await bench.run(random_work(bench, rng, turns_of_all(bench, rng, length)), tasks, rows=rows)
+
+
+async def check_interruptions(bench: LadTileBench) -> None:
+    """Run as many steps as there are slots, and let others want the vector units at any cycle.
+
+    Between the first step's beginning and its maximum all of them may wait for stages 5 and 6.
+    """
+    p, rng, slots = bench.p, bench.bench.numpy_rng, SLOTS * bench.outside.tiles
+    for after in range(0, 40, 2):
+        # A third of the steps comes behind the linear layer.
+        work = random_work(bench, rng, turns_of_all(bench, rng, 3 * slots // 2))
+        await bench.run(work, [random_task(p.linear, rng)], after=after)
 
 
 async def check_all_active(bench: LadTileBench) -> None:

@@ -43,24 +43,21 @@ class PipelinePause(Unit):
         """Count steps in stage 2, and those that stages 5 and 6 have begun and not both ended."""
         m = Module()
         scoring, apart = Signal(range(SLOTS + 1)), Signal(range(SLOTS + 1))
-        opened, joined = Signal(), Signal()
-        stops, enters, starts = Signal(), Signal(), Signal()
+        opened, stops, enters = Signal(), Signal(), Signal()
         m.d.comb += [
             # What stage 2 gives needs room behind it: nothing stops before it is empty.
             stops.eq(self.wanted & (scoring == 0)),
             self.identifies.eq(self.identified & (opened | ~stops)),
             # Both see a step at once, and stage 5 is done with the one before earlier: it is never
             # behind. What it has begun is let in, for it does not end alone.
-            self.computes.eq(self.computed & (joined | ~stops | (apart != 0))),
+            self.computes.eq(self.computed & (~stops | (apart != 0))),
             enters.eq(self.identifies & ~opened),
-            starts.eq(self.computes & ~joined),
-            self.idle.eq((scoring == 0) & (apart == 0) & ~joined),
+            self.idle.eq((scoring == 0) & (apart == 0)),
         ]
         m.d.sync += [
             scoring.eq(scoring + self.begun - self.scored),
             # Stage 5 runs ahead of stage 6, by which its steps are counted off.
             apart.eq(apart + enters - self.ended),
             opened.eq((opened | enters) & ~self.parted),
-            joined.eq((joined | starts) & ~self.ended),
         ]
         return m
