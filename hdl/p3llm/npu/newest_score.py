@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.arith.delay_line import delay_line
 from hdl.arith.float_format import BINARY32
-from hdl.arith.float_multiply import FloatMultiply
+from hdl.arith.float_normal_multiply import FloatNormalMultiply
 from hdl.arith.float_tree import FloatTree
 from hdl.arith.float_widening_multiply import FloatWideningMultiply
 from hdl.p3llm.npu.number_lanes import ADD_STAGES, score_factor
@@ -82,7 +82,7 @@ class NewestScore(Unit):
                 product.b.eq(self.key[i]),
                 in_slice.terms[i].eq(product.result),
             ]
-        m.submodules.score = score = FloatMultiply(number_format=BINARY32, stages=ADD_STAGES)
+        m.submodules.score = score = FloatNormalMultiply(stages=ADD_STAGES)
         # A head's slices stand side by side when its last one has come.
         summed = delay_line(m, self.strobe, 1 + in_slice.stages, name="summed", reset=True)[-1]
         for number, term in enumerate(slices.terms):

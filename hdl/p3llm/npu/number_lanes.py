@@ -11,7 +11,7 @@ from hdl.arith.delay_line import delay_line
 from hdl.arith.float_add import FloatAdd
 from hdl.arith.float_convert import FloatConvert
 from hdl.arith.float_format import BINARY16, BINARY32
-from hdl.arith.float_multiply import FloatMultiply
+from hdl.arith.float_normal_multiply import FloatNormalMultiply
 from hdl.arith.float_to_fixed import RESULT, FloatToFixed
 from hdl.arith.integer_to_float import POINT, IntegerToFloat
 from hdl.stream.connect import connect_streams
@@ -155,7 +155,8 @@ class SingleLanes(Unit):
     """Sums or products in binary32.
 
     **Latency** 4 cycles. **Throughput** a slice a cycle. **Numerics** rounded to nearest, ties to
-    even. With `multiply` the second operand is Q6.10.
+    even. With `multiply` the second operand is Q6.10, and neither `values` nor products are
+    subnormal.
 
     Parameters
     ----------
@@ -195,7 +196,7 @@ class SingleLanes(Unit):
             # A factor of 16 bits is exact in binary32.
             factor = IntegerToFloat(width=RESULT.width, stages=1, enable=True)
             add = FloatAdd(stages=ADD_STAGES, **options)
-            product = FloatMultiply(stages=ADD_STAGES - 1, **options)
+            product = FloatNormalMultiply(stages=ADD_STAGES - 1, **options)
             m.submodules[f"factor_{i}"] = factor
             m.submodules[f"add_{i}"], m.submodules[f"product_{i}"] = add, product
             m.d.comb += [

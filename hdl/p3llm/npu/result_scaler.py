@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 from hdl.arith.delay_line import delay_line
 from hdl.arith.float_convert import FloatConvert
 from hdl.arith.float_format import BINARY16, BINARY32
-from hdl.arith.float_multiply import FloatMultiply
+from hdl.arith.float_normal_multiply import FloatNormalMultiply
 from hdl.arith.integer_to_float import POINT, IntegerToFloat
 from hdl.p3llm.npu.number_lanes import move_together
 from hdl.parameters import Parameters, PowerOfTwo, parameter_object
@@ -58,6 +58,7 @@ class ResultScaler(Unit):
 
     **Latency** 8 cycles. **Throughput** a slice a cycle. **Numerics** the sum becomes binary32, and
     so does the product of both factors, each rounded to nearest, ties to even; then their product.
+    No product may be below binary32's normal numbers.
 
     Parameters
     ----------
@@ -69,7 +70,7 @@ class ResultScaler(Unit):
     slices : In(stream)
         `sums` in two's complement, `factors` in FP16, `last`.
     common : In(BINARY32.layout)
-        A factor of a slice's sums, which comes with it.
+        A factor of a slice's sums, which comes with it; not subnormal.
     point : In(POINT)
         Binary point of the sums, which stands.
     results : Out(stream)
@@ -110,8 +111,8 @@ class ResultScaler(Unit):
         for i in range(p.lanes):
             number = IntegerToFloat(width=SUM_BITS, **options)
             widen = FloatConvert(source=BINARY16, target=BINARY32)
-            factor = FloatMultiply(number_format=BINARY32, **options)
-            product = FloatMultiply(number_format=BINARY32, **options)
+            factor = FloatNormalMultiply(**options)
+            product = FloatNormalMultiply(**options)
             m.submodules[f"number_{i}"], m.submodules[f"widen_{i}"] = number, widen
             m.submodules[f"factor_{i}"], m.submodules[f"product_{i}"] = factor, product
             m.d.comb += [operator.enable.eq(move) for operator in (number, factor, product)]

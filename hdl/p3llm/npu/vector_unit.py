@@ -10,7 +10,7 @@ from amaranth.utils import ceil_log2
 
 from hdl.arith.float_convert import FloatConvert
 from hdl.arith.float_format import BINARY16, BINARY32
-from hdl.arith.float_multiply import FloatMultiply
+from hdl.arith.float_normal_multiply import FloatNormalMultiply
 from hdl.memory.memory import Memory
 from hdl.nonlinear.activation_functions import ActivationFunctions
 from hdl.nonlinear.rms_norm import RmsNorm
@@ -398,7 +398,8 @@ class VectorUnit(Unit):
         of_head = held.operation == NpuOperation.HEAD
         # A score is in base 2.
         m.submodules.widen = widen = FloatConvert(source=BINARY16, target=BINARY32)
-        m.submodules.common = common = FloatMultiply(number_format=BINARY32, stages=COMMON_STAGES)
+        # Of FP16, far above binary32's subnormal numbers; so is what the sums are multiplied by.
+        m.submodules.common = common = FloatNormalMultiply(stages=COMMON_STAGES)
         fractions = {mode: FRACTION_BITS[mode] for mode in Mode}
         m.d.comb += [
             widen.a.eq(self._common(Mux(of_head, largest[scalar], scales[scalar]))),
