@@ -14,8 +14,11 @@ from golden.p3llm.p3llm import Matrix, Singles, Vocabulary, Weights, normed
 from hdl.p3llm.parameters import P3llmParameters
 from testbenches.p3llm.system_models import Model, drawn_cache, drawn_codes
 
-EXPONENTS = {"qkv": (-8, 2), "output": (-14, 12), "gate_up": (-8, 7), "down": (-14, 12)}
+EXPONENTS = {"qkv": (-8, 2), "output": (-14, 16), "gate_up": (-8, 7), "down": (-14, 16)}
 """Powers of two by which a matrix' rows differ: what is FP16 behind it does not overflow."""
+
+LESS = {"qkv": (0, -12), "gate_up": (0, -6, -10)}
+"""Powers of two by which matrices differ whose outputs become inputs: scales of these vary too."""
 
 
 def rescaled(matrix: Matrix, factors: np.ndarray) -> Matrix:
@@ -30,7 +33,8 @@ def layer_of_all_sizes(p: P3llmParameters, rng: np.random.Generator) -> Weights:
     for name, (least, most) in EXPONENTS.items():
         matrix: Matrix = getattr(weights, name)
         rows = len(matrix.scales)
-        factors = np.exp2(rng.uniform(least, most, rows)) * rng.choice(np.array([-1, 1]), rows)
+        powers = rng.uniform(least, most, rows) + rng.choice(np.array(LESS.get(name, (0,))))
+        factors = np.exp2(powers) * rng.choice(np.array([-1, 1]), rows)
         matrices[name] = rescaled(matrix, factors)
     return replace(weights, **matrices)
 

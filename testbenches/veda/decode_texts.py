@@ -91,8 +91,21 @@ def random_vocabulary(rng: np.random.Generator, p: VedaParameters) -> Codes | No
     return codes(rng.normal(size=(p.hidden_size, p.vocabulary)))[:, columns]
 
 
-def mixed_layers(rng: np.random.Generator, p: VedaParameters, steps: int) -> DecodeWork:
-    """Return whole layers and attention alone in any order, with and without votes."""
+def states_of_all_sizes(rng: np.random.Generator, p: VedaParameters, tokens: int) -> Codes:
+    """Draw hidden states, shape (tokens, hidden_size): much smaller numbers beside large ones."""
+    size = (tokens, p.hidden_size)
+    states = rng.normal(size=size) * np.exp2(rng.uniform(-16, 6, size))
+    return codes(np.where(rng.random(size) < 0.1, 0, states))
+
+
+def mixed_layers(
+    rng: np.random.Generator, p: VedaParameters, steps: int, *, states: Codes | None = None
+) -> DecodeWork:
+    """Return whole layers and attention alone in any order, with and without votes.
+
+    Hidden states are SmolLM2's if no others are given: of so many tokens as there are steps, and a
+    block more.
+    """
     work = DecodeWork(p)
     longest = min(p.capacity, 40)
     work.vocabulary = random_vocabulary(rng, p)
@@ -102,7 +115,7 @@ def mixed_layers(rng: np.random.Generator, p: VedaParameters, steps: int) -> Dec
         keys, values, counts = past_of(tokens, int(rng.integers(0, longest)))
         work.load(layer, keys, values, rng.integers(0, 1 << 16, counts.shape))
         work.give(layer, real_weights(p, trace, number))
-    states = real_states(p, trace, numbers[0])
+    states = real_states(p, trace, numbers[0]) if states is None else states
 
     def room(layer: int) -> int:
         """Return how many tokens a layer can take; one always finds a slot, or a victim's."""

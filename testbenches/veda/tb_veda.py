@@ -8,9 +8,10 @@ import numpy as np
 from hdl.veda.parameters import VedaParameters
 from testbenches.applicable import Run, only_if
 from testbenches.bench import catalog_parameters, context
-from testbenches.streams import four_states, read
+from testbenches.streams import filling_pauses, four_states, read
 from testbenches.veda.accelerator import Accelerator
 from testbenches.veda.decode_texts import layered, mixed, mixed_layers, past_of, prompt
+from testbenches.veda.decode_texts import states_of_all_sizes as drawn_states
 from testbenches.veda.decode_work import (
     LAYERS,
     DecodeWork,
@@ -114,6 +115,31 @@ async def layer_stalls(dut: Any, source: str, sink: str) -> None:
     p = catalog_parameters()
     accelerator = Accelerator(dut, f"layer_stalls {source} {sink}", source=source, sink=sink)
     work = mixed_layers(accelerator.bench.numpy_rng, p, 1 if four_states() else 6)
+    await accelerator.run(work)
+    accelerator.check(work)
+
+
+@cocotb.test()
+@only_if(lambda run: small(run) and not run.four_states, "real states stand for all sizes")
+async def states_of_all_sizes(dut: Any) -> None:
+    """Whole layers of hidden states that differ by powers of two: digits show that others hide."""
+    p = catalog_parameters()
+    accelerator = Accelerator(dut, "states_of_all_sizes")
+    rng, steps = accelerator.bench.numpy_rng, 12
+    work = mixed_layers(rng, p, steps, states=drawn_states(rng, p, steps + p.block))
+    await accelerator.run(work)
+    accelerator.check(work)
+
+
+@cocotb.test()
+@cocotb.parametrize(slow=["outputs", "states_out", "evictions"])
+@only_if(lambda run: small(run) and not run.four_states, "of large dimensions it takes long")
+async def full_queues(dut: Any, slow: str) -> None:
+    """Whole layers while one output is taken so seldom that all before it is full."""
+    p = catalog_parameters()
+    accelerator = Accelerator(dut, f"full_queues {slow}")
+    getattr(accelerator, slow).pauses = filling_pauses(accelerator.bench.rng)
+    work = mixed_layers(accelerator.bench.numpy_rng, p, 12)
     await accelerator.run(work)
     accelerator.check(work)
 
