@@ -60,20 +60,23 @@ def drawn_weights(
     )
 
 
-def drawn_states(p: MeadowParameters, rng: np.random.Generator) -> Reals:
-    """Return hidden states of large and of small rows."""
+def drawn_states(p: MeadowParameters, rng: np.random.Generator, *, spread: bool = False) -> Reals:
+    """Return hidden states of large and of small rows, or with `spread` of such elements."""
     states = rng.normal(0, 1, (p.features, p.hidden_size))
-    return states * 2.0 ** rng.uniform(-6, 12, (p.features, 1))
+    return states * 2.0 ** rng.uniform(-6, 12, (p.features, p.hidden_size if spread else 1))
 
 
 def random_layers(
-    p: MeadowParameters, rng: np.random.Generator, count: int
+    p: MeadowParameters, rng: np.random.Generator, count: int, *, spread: bool = False
 ) -> tuple[list[IntegerLayer], Integers]:
-    """Return layers of random weights, and random hidden states."""
-    states = drawn_states(p, rng)
+    """Return layers of random weights, and random hidden states.
+
+    With `spread` elements of a row differ by powers of two, and so do weights.
+    """
+    states = drawn_states(p, rng, spread=spread)
     layers = []
     for number in range(count):
-        real = of_kind(drawn_weights(p, rng), p, rng)
+        real = of_kind(drawn_weights(p, rng, 1.5 if spread else 3), p, rng)
         layer = quantised_layer(real, states[: p.tokens], p)[0]
         # The second one's counts beside rows of all 24 bits, too; results are lifted anyhow.
         epsilon = (7, (1 << 32) - 3)[number % 2]

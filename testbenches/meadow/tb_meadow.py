@@ -129,6 +129,22 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
     accelerator.check()
 
 
+@cocotb.test()
+@cocotb.parametrize(sink=["none", "filling"])
+@only_if(lambda run: small(run) and not run.four_states, "random layers stand for all sizes")
+async def all_sizes(dut: Any, sink: str) -> None:
+    """Layers whose elements and weights differ by powers of two; and where all queues are full."""
+    p: MeadowParameters = catalog_parameters()
+    for seed in range(1 if sink == "filling" else 4):
+        rng = np.random.default_rng([seed, len(sink)])
+        layers, states = random_layers(p, rng, 2, spread=True)
+        program = LayerProgram(p, layers, vocabulary=random_vocabulary(p, rng))
+        add_random(program, states, rng)
+        accelerator = Accelerator(dut, f"all_sizes {sink}", program, pauses=("none", sink))
+        await accelerator.run()
+        accelerator.check()
+
+
 def octets_of_probabilities(p: MeadowParameters) -> list[int]:
     """Return the numbers of octets that a probability outside may have."""
     return [octets for octets in (1, 2) if 8 * octets >= p.probability_bits]
