@@ -250,7 +250,8 @@ class Veda(Unit):
         )
         connect_streams(m, states.sink, feeder.elements)
         # The norm knows vectors, not blocks: whether a vector is its block's last waits here.
-        m.submodules.finals = finals = Fifo(shape=1, depth=VECTORS_UNDER_WAY)
+        depth = min(VECTORS_UNDER_WAY, self.parameters.block)
+        m.submodules.finals = finals = Fifo(shape=1, depth=depth)
         # A last element enters both or neither.
         source, sink, normalised = functions.elements, functions.normalised, states.source
         room = finals.source.ready | ~elements.payload.last

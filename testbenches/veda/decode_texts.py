@@ -24,6 +24,14 @@ def past_of(tokens: Tokens, count: int) -> tuple[Codes, Codes, NDArray[np.int64]
     return keys, values, np.zeros(count, np.int64)
 
 
+def some_evictions(rng: np.random.Generator, length: int, *, several: bool) -> int:
+    """Draw how many of so many cached tokens leave: one, or `several`, at most half of them.
+
+    Behind several victims a layer has to be loaded anew: they are those of its last step.
+    """
+    return int(rng.integers(2, length // 2 + 1)) if several and length >= 4 else 1
+
+
 def mixed(rng: np.random.Generator, p: VedaParameters, steps: int) -> DecodeWork:
     """Return random steps of all layers in turn, of all lengths, with and without votes."""
     weights = Weights(int(rng.integers(1 << 13)), int(rng.integers(1 << 13)))
@@ -38,7 +46,9 @@ def mixed(rng: np.random.Generator, p: VedaParameters, steps: int) -> DecodeWork
         model = work.models[layer]
         count = min(int(rng.integers(1, p.block + 1)), max(1, longest - model.length))
         evict = model.length + count >= longest or bool(rng.integers(2))
-        options = {"vote": evict or bool(rng.integers(2)), "evictions": int(evict)}
+        several = step >= steps - min(p.layers, 3)
+        evictions = some_evictions(rng, model.length + count, several=several) if evict else 0
+        options = {"vote": evict or bool(rng.integers(2)), "evictions": evictions}
         work.add(layer, tokens, longest + step, count=count, **options)
     return work
 
@@ -132,7 +142,9 @@ def mixed_layers(
             count = inside
         full = work.models[layer].length + count >= longest
         evict = full or bool(rng.integers(2))
-        options = {"vote": evict or bool(rng.integers(2)), "evictions": int(evict)}
+        length, several = work.models[layer].length + count, step == steps - 1
+        evictions = some_evictions(rng, length, several=several) if evict else 0
+        options = {"vote": evict or bool(rng.integers(2)), "evictions": evictions}
         if alone:
             work.add(layer, tokens, longest + step, count=count, **options)
             continue

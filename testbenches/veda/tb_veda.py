@@ -278,9 +278,10 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
     """Random steps of several layers under pairs of pause patterns."""
     p = catalog_parameters()
     accelerator = Accelerator(dut, f"stalls {source} {sink}", source=source, sink=sink)
-    work = mixed(accelerator.bench.numpy_rng, p, 5 if many(p) else 2)
-    await accelerator.run(work)
-    accelerator.check(work)
+    for _ in range(4 if many(p) else 1):
+        work = mixed(accelerator.bench.numpy_rng, p, 6 if many(p) else 2)
+        await accelerator.run(work)
+        accelerator.check(work)
 
 
 @cocotb.test()

@@ -52,13 +52,6 @@ def every_gate(rng: np.random.Generator, step: int) -> tuple[Codes, Codes]:
     return gate, rng.integers(0, 1 << 16, len(gate)).astype(np.uint16)
 
 
-def small_gates(rng: np.random.Generator, count: int) -> tuple[Codes, Codes]:
-    """Draw gates below 2**-10, with powers of two as up: subnormal quotients keep their digits."""
-    gate = rng.integers(0, 0x1400, count) | rng.integers(0, 2, count) << 15
-    up = np.exp2(rng.integers(0, 12, count)).astype(np.float16).view(np.uint16)
-    return gate.astype(np.uint16), up
-
-
 def an_element_a_cycle(run: Run) -> bool:
     """Return whether the divider is pipelined."""
     return run.parameters.interval == 1

@@ -105,11 +105,6 @@ def random_work(rng: np.random.Generator, p: SpecialFunctionUnitParameters, scal
     )
 
 
-def _together(parts: Sequence[Any]) -> Any:
-    """Return several tuples of arrays as one, each array behind its like."""
-    return tuple(np.concatenate(columns) for columns in zip(*parts, strict=True))
-
-
 def _first(columns: Sequence[Codes], count: int) -> Any:
     """Return the first elements of several arrays."""
     return tuple(column[:count] for column in columns)
@@ -387,10 +382,9 @@ async def hard_products(dut: Any) -> None:
     bench = FunctionsBench(dut, "hard_products")
     rng = bench.bench.numpy_rng
     pairs = rotary_bench.product_pairs(rng), rotary_bench.random_pairs(rng, 2000)
-    gates = activation_bench.every_gate(rng, 16), activation_bench.small_gates(rng, 4000)
     work = {
-        "operands": _together(gates),
-        "pairs": _together(pairs),
+        "operands": activation_bench.every_gate(rng, 16),
+        "pairs": tuple(np.concatenate(columns) for columns in zip(*pairs, strict=True)),
         "vectors": layernorm_bench.random_vectors(rng, bench.p.layernorm, 100),
     }
     await bench.reset()
