@@ -57,6 +57,11 @@ class PipelinedSoftmaxParameters(Parameters):
         return EXPONENTIAL_BITS + self.features.bit_length()
 
     @property
+    def highest_one(self) -> int:
+        """Position of the highest one of the largest sum."""
+        return (self.features * ((1 << EXPONENTIAL_BITS) - 1)).bit_length() - 1
+
+    @property
     def score_layout(self) -> data.StructLayout:
         """A score; `keep` unless it is masked; `reload` with a token's first."""
         return data.StructLayout({"value": SCORE, "keep": 1, "reload": 1, "last": 1})
@@ -261,7 +266,8 @@ class PipelinedSoftmax(Unit):
         move = ~output.valid | output.ready
         taken = exponentials.valid & exponentials.ready
         product = Signal(EXPONENTIAL_BITS + RECIPROCAL_FRACTION + 1, reset_less=True)
-        drop = Signal(range(p.sum_width + RECIPROCAL_FRACTION), reset_less=True)
+        least = RECIPROCAL_FRACTION - 1 - p.probability_bits
+        drop = Signal(range(p.highest_one + least + 1), reset_less=True)
         flags = delay_line(
             m, Cat(taken, exponential.last), 4, name="divided", enable=move, reset=True
         )[-1]
@@ -288,7 +294,7 @@ class PipelinedSoftmax(Unit):
                 high.eq(exponential.value * factor.mantissa[half:]),
                 exponent.eq(factor.exponent),
                 product.eq(low + (high << half)),
-                drop.eq(exponent + (RECIPROCAL_FRACTION - 1 - p.probability_bits)),
+                drop.eq(exponent + least),
                 shifted.eq(product >> drop),
                 output.payload.value.eq(Mux(quotient > ones, ones, quotient)),
             ]
