@@ -16,8 +16,9 @@ from golden.meadow.layer_quantisation import (
 )
 from golden.meadow.tile.requantisation import Integers
 from golden.meadow.whole_model import IntegerVocabulary, integer_vocabulary
+from hdl.arith.shapes import extremes
 from hdl.meadow.attention_parameters import BIAS
-from hdl.meadow.parameters import MOST_LIFT, MeadowParameters
+from hdl.meadow.parameters import MOST_LIFT, STATE, MeadowParameters
 
 
 def of_kind(weights: LayerWeights, p: MeadowParameters, rng: np.random.Generator) -> RealLayer:
@@ -71,7 +72,8 @@ def random_layers(
 ) -> tuple[list[IntegerLayer], Integers]:
     """Return layers of random weights, and random hidden states.
 
-    With `spread` elements of a row differ by powers of two, and so do weights.
+    With `spread` elements of a row differ by powers of two, some are next to the ends of their
+    range, and weights differ as much.
     """
     states = drawn_states(p, rng, spread=spread)
     layers = []
@@ -82,7 +84,13 @@ def random_layers(
         epsilon = (7, (1 << 32) - 3)[number % 2]
         lifts = {name: int(rng.integers(1, MOST_LIFT + 1)) for name in layer.lifts}
         layers.append(replace(layer, epsilon=epsilon, lifts=lifts))
-    return layers, np.rint(states / STATE_STEP).astype(np.int64)
+    steps = np.rint(states / STATE_STEP).astype(np.int64)
+    if spread:
+        # Next to the ends, which sums go beyond.
+        least, most = extremes(STATE)
+        ends = np.where(rng.random(steps.shape) < 0.5, least, most)
+        steps = np.where(rng.random(steps.shape) < 0.1, ends - np.sign(ends), steps)
+    return layers, steps
 
 
 def random_vocabulary(p: MeadowParameters, rng: np.random.Generator) -> IntegerVocabulary:
