@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from testbenches.half_cycles import pass_half_cycles
-from testbenches.streams import NAMED_PAUSES, Port, StreamSink, StreamSource
+from testbenches.streams import PAUSES, Port, StreamSink, StreamSource
 
 CONTEXT_VARIABLE = "SYSTOLA_CONTEXT"
 PARAMETERS_FILE = "parameters.pickle"
@@ -109,7 +109,7 @@ class Bench:
 
     def pauses(self, pattern: str) -> Iterator[bool]:
         """Return pauses by the pattern's name."""
-        return NAMED_PAUSES[pattern](random.Random(self.rng.getrandbits(64)))
+        return PAUSES[pattern](random.Random(self.rng.getrandbits(64)))
 
     def source(self, name: str, pattern: str = "none") -> StreamSource:
         """Attach a driver to an input stream."""

@@ -69,10 +69,7 @@ PAUSES: dict[str, Pauses] = {
     "bursty": bursty_pauses,
     "adversarial": adversarial_pauses,
 }
-"""Every pause pattern by name, for tests of all of them."""
-
-NAMED_PAUSES = PAUSES | {"filling": filling_pauses}
-"""These, and one that takes so long that it has tests of its own."""
+"""Every pause pattern by name."""
 
 
 @cache

@@ -21,7 +21,7 @@ from testbenches.bench import record_fact
 from testbenches.kelle.decode import Decode, intervals, longest, shortened
 from testbenches.kelle.step_cycles import step_bound
 from testbenches.kelle.text_layers import TOKENS, layer_numbers
-from testbenches.streams import filling_pauses, four_states
+from testbenches.streams import four_states
 
 Integers = NDArray[np.int64]
 
@@ -282,19 +282,6 @@ async def pauses(dut: Any, pattern: str) -> None:
         await decode.step(now)
     await decode.check()
     assert decode.accelerator.counts().min() > 0
-
-
-@cocotb.test()
-@cocotb.parametrize(slow=["outputs", "normalised"])
-@only_if(quick, "hours at large dimensions or in four states")
-async def full_queues(dut: Any, slow: str) -> None:
-    """Decode while one output is taken so seldom that all before it is full."""
-    decode = Decode(dut, f"full queues {slow}")
-    decode.accelerator.sinks[slow].pauses = filling_pauses(decode.bench.rng)
-    await decode.start(longest(decode.p), decode.full)
-    for now in range(decode.full, decode.full + 4):
-        await decode.step(now)
-    await decode.check()
 
 
 @cocotb.test()

@@ -130,17 +130,16 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
 
 
 @cocotb.test()
-@cocotb.parametrize(sink=["none", "filling"])
 @only_if(lambda run: small(run) and not run.four_states, "random layers stand for all sizes")
-async def all_sizes(dut: Any, sink: str) -> None:
-    """Layers whose elements and weights differ by powers of two; and where all queues are full."""
+async def all_sizes(dut: Any) -> None:
+    """Layers whose elements and weights differ by powers of two, to the ends of their ranges."""
     p: MeadowParameters = catalog_parameters()
-    for seed in range(1 if sink == "filling" else 4):
-        rng = np.random.default_rng([seed, len(sink)])
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
         layers, states = random_layers(p, rng, 2, spread=True)
         program = LayerProgram(p, layers, vocabulary=random_vocabulary(p, rng))
         add_random(program, states, rng)
-        accelerator = Accelerator(dut, f"all_sizes {sink}", program, pauses=("none", sink))
+        accelerator = Accelerator(dut, "all_sizes", program)
         await accelerator.run()
         accelerator.check()
 

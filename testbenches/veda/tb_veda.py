@@ -8,7 +8,7 @@ import numpy as np
 from hdl.veda.parameters import VedaParameters
 from testbenches.applicable import Run, only_if
 from testbenches.bench import catalog_parameters, context
-from testbenches.streams import filling_pauses, four_states, read
+from testbenches.streams import four_states, read
 from testbenches.veda.accelerator import Accelerator
 from testbenches.veda.decode_texts import layered, mixed, mixed_layers, past_of, prompt
 from testbenches.veda.decode_texts import states_of_all_sizes as drawn_states
@@ -127,19 +127,6 @@ async def states_of_all_sizes(dut: Any) -> None:
     accelerator = Accelerator(dut, "states_of_all_sizes")
     rng, steps = accelerator.bench.numpy_rng, 12
     work = mixed_layers(rng, p, steps, states=drawn_states(rng, p, steps + p.block))
-    await accelerator.run(work)
-    accelerator.check(work)
-
-
-@cocotb.test()
-@cocotb.parametrize(slow=["outputs", "states_out", "evictions"])
-@only_if(lambda run: small(run) and not run.four_states, "of large dimensions it takes long")
-async def full_queues(dut: Any, slow: str) -> None:
-    """Whole layers while one output is taken so seldom that all before it is full."""
-    p = catalog_parameters()
-    accelerator = Accelerator(dut, f"full_queues {slow}")
-    getattr(accelerator, slow).pauses = filling_pauses(accelerator.bench.rng)
-    work = mixed_layers(accelerator.bench.numpy_rng, p, 12)
     await accelerator.run(work)
     accelerator.check(work)
 
