@@ -67,7 +67,7 @@ class Step:
     probabilities : numpy.ndarray
         FP16 codes, shape (heads, length).
     victims : list[int]
-        The slots that are evicted, in the order in which they are found.
+        The slots that are evicted, in the order in which they are found; no more than there are.
     counts : numpy.ndarray
         The votes that are stored: against each slot, or those left if there are several victims.
     """
@@ -163,7 +163,7 @@ class LayerModel:
         codes = heads.astype(np.int64)
         result = process_step(step, codes, self.counts[: self.length], p.voting, self.weights)
         self.counts[: self.length] = result.counts
-        victims = [victim.slot for victim in result.victims]
+        victims = [victim.slot for victim in result.victims if victim.found]
         if evictions == 1:
             (self.victim,) = victims
         lanes = np.array(outputs, np.uint16).reshape(p.rounds, p.lanes, p.head_size)

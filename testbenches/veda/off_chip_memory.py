@@ -229,6 +229,14 @@ class CountMemory:
     def expect(self, steps: list[tuple[int, int, int]]) -> None:
         """Serve steps: of each its layer, the counts that it takes and those that it sends."""
         self.steps = steps
+        self._pass_empty()
+
+    def _pass_empty(self) -> None:
+        """Pass steps that send nothing: all tokens leave."""
+        for _layer, _length, left in self.steps[len(self.received) - 1 :]:
+            if left:
+                break
+            self.received.append([])
 
     def drive(self) -> None:
         """Offer the next count, once the layer's step before has sent all of its own."""
@@ -264,3 +272,4 @@ class CountMemory:
             if len(counts) == left:
                 self.kept[layer] = counts
                 self.received.append([])
+                self._pass_empty()

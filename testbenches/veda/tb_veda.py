@@ -306,6 +306,43 @@ async def no_slot_left(dut: Any) -> None:
 
 
 @cocotb.test()
+@only_if(lambda run: run.parameters.capacity <= 64, "many slots take long to fill")
+async def all_victims(dut: Any) -> None:
+    """Evict as many tokens as a full cache has, and more than a short one has."""
+    p = catalog_parameters()
+    accelerator = Accelerator(dut, "all_victims")
+    work = DecodeWork(p)
+    tokens = random_tokens(accelerator.bench.numpy_rng, p, p.capacity)
+    work.load(0, *past_of(tokens, p.capacity - 1))
+    work.add(0, tokens, p.capacity - 1, vote=True, evictions=p.capacity)
+    work.load(1, *past_of(tokens, 0))
+    work.add(1, tokens, 0, evictions=3)
+    await accelerator.run(work)
+    accelerator.check(work)
+    assert work.evictions == [*((0, slot) for slot in range(p.capacity)), (1, 0)]
+
+
+@cocotb.test()
+@only_if(lambda run: run.parameters.block & (run.parameters.block - 1) > 0, "all blocks are legal")
+async def too_long_a_block(dut: Any) -> None:
+    """Announce a token more than a block has: it is a block of the most, and the status says so."""
+    p = catalog_parameters()
+    accelerator = Accelerator(dut, "too_long_a_block")
+    work = DecodeWork(p)
+    tokens = random_tokens(accelerator.bench.numpy_rng, p, 2 * p.block)
+    work.load(0, *past_of(tokens, 1))
+    work.add(0, tokens, 1, count=p.block)
+    await accelerator.run(work)
+    accelerator.check(work)
+    assert read(dut.errors) == 0
+    offset = p.instruction_layout["last_token"].offset
+    work.instructions[0] += 1 << offset
+    await accelerator.run(work)
+    accelerator.check(work)
+    assert read(dut.errors) == 1 << p.errors_layout["block"].offset
+
+
+@cocotb.test()
 async def no_number(dut: Any) -> None:
     """Put a NaN into a query: it spoils its own head only, and raises its flag."""
     p = catalog_parameters()
