@@ -66,8 +66,9 @@ def test_half_precision() -> None:
 
 def test_pipelined() -> None:
     generator = np.random.default_rng(2)
-    a, b = normal(*(random_codes(BINARY32, 50_000, generator) for _operand in range(2)))
-    units = {f"stages_{stages}": FloatNormalMultiply(stages=stages) for stages in (1, 2, 3, 5)}
+    a, b = (random_codes(BINARY32, 50_000, generator) for _operand in range(2))
+    a, b = normal(a, b)
+    units = {f"stages_{stages}": FloatNormalMultiply(stages=stages) for stages in (1, 2, 3)}
     results = run_bank(units, {name: {"a": a, "b": b} for name in units})
     for name in units:
         assert_same(BINARY32, results[name]["result"], float_multiply(BINARY32, a, b), a, b)
