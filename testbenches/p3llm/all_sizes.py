@@ -4,7 +4,6 @@ Drawn as a model's are, most digits of a sum are lost behind it: in a larger hid
 input's three mantissa bits. Here next to each number of a vector stand much smaller ones.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +11,7 @@ import numpy as np
 from golden.arith.float_values import codes, values
 from golden.p3llm.p3llm import Matrix, Singles, Vocabulary, Weights, normed
 from hdl.p3llm.parameters import P3llmParameters
-from testbenches.p3llm.system_models import Model, drawn_cache, drawn_codes
+from testbenches.p3llm.system_models import drawn_codes
 
 EXPONENTS = {"qkv": (-8, 2), "output": (-14, 16), "gate_up": (-8, 7), "down": (-14, 16)}
 """Powers of two by which a matrix' rows differ: what is FP16 behind it does not overflow."""
@@ -37,15 +36,6 @@ def layer_of_all_sizes(p: P3llmParameters, rng: np.random.Generator) -> Weights:
         factors = np.exp2(powers) * rng.choice(np.array([-1, 1]), rows)
         matrices[name] = rescaled(matrix, factors)
     return replace(weights, **matrices)
-
-
-def model_of_all_sizes(
-    p: P3llmParameters, tokens: Sequence[int], rng: np.random.Generator
-) -> Model:
-    """Draw all layers; each request has so many tokens cached."""
-    weights = [layer_of_all_sizes(p, rng) for _ in range(p.layers)]
-    caches = [[drawn_cache(p, count, rng) for count in tokens] for _ in range(p.layers)]
-    return Model(p, weights, caches, rng)
 
 
 def states_of_all_sizes(p: P3llmParameters, rng: np.random.Generator) -> Singles:

@@ -1,6 +1,6 @@
 """Models for P3-LLM's system: drawn layers of any dimensions, and SmolLM2's."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -135,9 +135,15 @@ class Model:
         self.vocabulary = drawn_vocabulary(p, rng) if p.vocabulary else None
 
     @classmethod
-    def drawn(cls, p: P3llmParameters, tokens: Sequence[int], rng: np.random.Generator) -> "Model":
-        """Draw all layers; each request has so many tokens cached."""
-        weights = [drawn_weights(p, rng) for _ in range(p.layers)]
+    def drawn(
+        cls,
+        p: P3llmParameters,
+        tokens: Sequence[int],
+        rng: np.random.Generator,
+        layer: Callable[[P3llmParameters, np.random.Generator], Weights] = drawn_weights,
+    ) -> "Model":
+        """Draw all layers as `layer` does; each request has so many tokens cached."""
+        weights = [layer(p, rng) for _ in range(p.layers)]
         caches = [[drawn_cache(p, count, rng) for count in tokens] for _ in range(p.layers)]
         return cls(p, weights, caches, rng)
 

@@ -9,7 +9,7 @@ import numpy as np
 from hdl.p3llm.parameters import KEY_SET, P3llmParameters
 from testbenches.applicable import Run, only_if
 from testbenches.p3llm.all_sizes import (
-    model_of_all_sizes,
+    layer_of_all_sizes,
     states_of_all_sizes,
     vocabulary_of_all_sizes,
 )
@@ -124,7 +124,7 @@ async def all_sizes(dut: Any) -> None:
     rng = system.bench.numpy_rng
     p = system.p
     for cached in (5, 12, 7, 3, 9)[: 5 if p.batch == 1 else 2]:
-        model = model_of_all_sizes(p, lengths(p, cached), rng)
+        model = Model.drawn(p, lengths(p, cached), rng, layer_of_all_sizes)
         await system.bench.reset()
         system.fill(model.image)
         await run_steps(system, model, states_of_all_sizes(p, rng)[np.newaxis], lengths(p, cached))
@@ -139,7 +139,8 @@ async def sums_of_all_sizes(dut: Any) -> None:
     """Predict tokens of sums of all magnitudes and signs: the largest may be negative, or 0."""
     system = SystemBench(dut, "sums_of_all_sizes")
     rng = system.bench.numpy_rng
-    p, model = system.p, model_of_all_sizes(system.p, lengths(system.p, 1), rng)
+    p = system.p
+    model = Model.drawn(p, lengths(p, 1), rng, layer_of_all_sizes)
     drawn = model.vocabulary
     assert drawn
     await system.bench.reset()
