@@ -11,9 +11,12 @@ def float_to_fixed(
 ) -> NDArray[np.int64]:
     """Return the integers nearest to ``numbers * 2**point``, ties to even, clamped to 16 bits.
 
-    Subnormal numbers count as zero.
+    Subnormal numbers count as zero, a NaN as the infinity of its sign.
     """
-    wide = np.asarray(numbers, np.float64)
+    # A signalling NaN becomes a quiet one here.
+    with np.errstate(invalid="ignore"):
+        wide = np.asarray(numbers, np.float64)
+    wide = np.where(np.isnan(wide), np.copysign(np.inf, wide), wide)
     normal = np.where(np.abs(wide) < np.finfo(np.float32).tiny, 0, wide)
     steps = np.rint(np.ldexp(normal, point))
     return np.clip(steps, -HIGHEST - 1, HIGHEST).astype(np.int64)
