@@ -94,13 +94,17 @@ class Matrix:
         Group sums are integers and so is their total by the 8-bit scales: less than 2**48.
         """
         inputs, scale = e4m3_quantiser(state)
-        total = np.concatenate(
-            [self._totals(first, inputs) for first in range(0, len(self.columns), TILES)]
-        )
+        total = self.sums(inputs)
         # Both scales have eleven digits: their product is exact in float32.
         scales = values(scale).astype(np.float32) * values(self.scales).astype(np.float32)
         single: Singles = real(Mode.LINEAR, total).astype(np.float32)
         return np.multiply(single, scales, dtype=np.float32)
+
+    def sums(self, inputs: Octets) -> NDArray[np.int64]:
+        """Return the integer sums of E4M3 codes, all outputs."""
+        return np.concatenate(
+            [self._totals(first, inputs) for first in range(0, len(self.columns), TILES)]
+        )
 
     def _totals(self, first: int, inputs: Octets) -> NDArray[np.int64]:
         """Return group sums times their scales, added up: of some tiles, from the first on."""

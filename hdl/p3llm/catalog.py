@@ -2,6 +2,11 @@
 
 from hdl.arith.fp8_s0e4m4 import Round
 from hdl.entry import Entry
+from hdl.p3llm.npu.block_fixed import BlockFixed, BlockFixedParameters
+from hdl.p3llm.npu.fixed_lanes import FixedLanes, FixedLanesParameters
+from hdl.p3llm.npu.half_lanes import HalfLanes, HalfLanesParameters
+from hdl.p3llm.npu.result_scaler import ResultScaler, ResultScalerParameters
+from hdl.p3llm.npu.single_lanes import SingleLanes, SingleLanesParameters
 from hdl.p3llm.p3llm import P3llm
 from hdl.p3llm.pim.bank_timing import BankTimingParameters
 from hdl.p3llm.pim.pim_channel import PimChannel, PimChannelParameters
@@ -154,6 +159,71 @@ UNITS: tuple[Entry, ...] = (
             "smollm2": ResidualTokenParameters(lanes=8, head_size=64, heads=3),
             "paper": ResidualTokenParameters(),
         },
+    ),
+    Entry(
+        summary="turns integer sums of the compute units into binary32, with all their scales",
+        source="Sections IV-A, IV-C and V-C",
+        latency="8 cycles",
+        throughput="lanes sums a cycle",
+        unit=ResultScaler,
+        presets={
+            "tiny": ResultScalerParameters(lanes=2),
+            "smollm2": ResultScalerParameters(),
+            "paper": ResultScalerParameters(),
+        },
+        long=("paper",),
+    ),
+    Entry(
+        summary="gives vectors of binary32 one binary point: 16-bit integers for norm and rotary",
+        source="Figure 6 (a): the NPU's vector unit",
+        latency="7 cycles from a vector's last slice to its first integers (smollm2)",
+        throughput="lanes elements a cycle",
+        unit=BlockFixed,
+        presets={
+            "tiny": BlockFixedParameters(lanes=2, slices=6, vectors=2),
+            "smollm2": BlockFixedParameters(),
+            "paper": BlockFixedParameters(slices=256),
+        },
+        long=("paper",),
+    ),
+    Entry(
+        summary="rounds integers with a binary point, and binary32, to FP16",
+        source="Figure 6 (a): the NPU's vector unit",
+        latency="3 cycles",
+        throughput="lanes numbers a cycle",
+        unit=HalfLanes,
+        presets={
+            "tiny": HalfLanesParameters(lanes=2),
+            "smollm2": HalfLanesParameters(),
+            "paper": HalfLanesParameters(),
+        },
+        long=("paper",),
+    ),
+    Entry(
+        summary="rounds binary32 to the Q6.10 of softmax and SiLU",
+        source="Figure 6 (a): the NPU's vector unit",
+        latency="2 cycles",
+        throughput="lanes numbers a cycle",
+        unit=FixedLanes,
+        presets={
+            "tiny": FixedLanesParameters(lanes=2),
+            "smollm2": FixedLanesParameters(),
+            "paper": FixedLanesParameters(),
+        },
+        long=("paper",),
+    ),
+    Entry(
+        summary="adds in binary32, and multiplies by Q6.10: residual and gated states",
+        source="Figure 6 (a): the NPU's vector unit",
+        latency="4 cycles",
+        throughput="lanes sums or products a cycle",
+        unit=SingleLanes,
+        presets={
+            "tiny": SingleLanesParameters(lanes=2),
+            "smollm2": SingleLanesParameters(),
+            "paper": SingleLanesParameters(),
+        },
+        long=("paper",),
     ),
     Entry(
         summary="runs decoder layers of decode steps by compute units beside DRAM banks and an NPU",

@@ -9,6 +9,9 @@ BITS = 16
 LEAST_EXPONENT = -126
 """A vector of zeros, or of subnormal numbers, is scaled as one of the smallest normal ones is."""
 
+BEYOND_EXPONENT = 129
+"""One with an infinity or a NaN is scaled as one twice as large as the largest numbers."""
+
 
 def block_fixed(
     vectors: NDArray[np.float32], *, spare: int = 0
@@ -22,9 +25,12 @@ def block_fixed(
     spare : int
         Bits that are left free.
     """
-    largest = np.abs(vectors).max(axis=-1).astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        largest = np.abs(vectors).max(axis=-1).astype(np.float64)
+    finite = np.isfinite(largest)
     # The largest number is below two to the exponent.
-    exponent = np.where(largest > 0, np.frexp(largest)[1], -(1 << 20))
-    exponent = np.maximum(exponent, LEAST_EXPONENT)
+    exponent = np.frexp(np.where(finite, largest, 0))[1]
+    exponent = np.where(finite, np.maximum(exponent, LEAST_EXPONENT), BEYOND_EXPONENT)
+    exponent = np.where(largest == 0, LEAST_EXPONENT, exponent)
     point = BITS - 1 - spare - exponent
     return float_to_fixed(vectors, point[..., np.newaxis]), point

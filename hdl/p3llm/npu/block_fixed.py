@@ -23,7 +23,7 @@ WHOLE_POINT = 141
 
 @parameter_object
 class BlockFixedParameters(Parameters):
-    """Dimensions of the conversion.
+    """Dimensions of the conversion; they also drive its golden model and its testbench.
 
     Parameters
     ----------
@@ -31,13 +31,18 @@ class BlockFixedParameters(Parameters):
         Elements in a slice.
     slices : int
         Slices of the longest vector.
-    rows : int
-        Vectors under way.
+    vectors : int
+        Vectors under way or waiting at most.
+
+    Raises
+    ------
+    ValueError
+        If a rule above is broken, with the rule and the value.
     """
 
-    lanes: Annotated[int, PowerOfTwo(1, 64, "elements")] = 8
-    slices: Annotated[int, Range(2, 4000, "slices")] = 72
-    rows: Annotated[int, Range(1, 16, "vectors")] = option(default=1)
+    lanes: Annotated[int, PowerOfTwo(1, 64, "elements")] = 16
+    slices: Annotated[int, Range(2, 4000, "slices")] = 36
+    vectors: Annotated[int, Range(1, 16, "vectors")] = option(default=1)
 
     @property
     def slice_layout(self) -> data.StructLayout:
@@ -60,9 +65,10 @@ class BlockFixed(Unit):
     The largest magnitude fills 16 bits, or with `spare` 15: what is turned grows by up to the root
     of two.
 
-    **Latency** ``extreme_stages(lanes) + 5`` cycles from a vector's last slice to its first
-    integers. **Throughput** a slice in and one out a cycle; `rows` vectors are under way.
-    **Numerics** see `FloatToFixed`.
+    **Latency** ``extreme_stages(lanes) + 4`` cycles from a vector's last slice to its first
+    integers. **Throughput** a slice in and one out a cycle; `vectors` vectors are under way.
+    **Numerics** see `FloatToFixed`. An infinity or a NaN has the exponent above the largest number,
+    and becomes the end of the range of its sign.
 
     Parameters
     ----------
@@ -72,7 +78,7 @@ class BlockFixed(Unit):
     Members
     -------
     vectors : In(stream)
-        `values` in binary32, finite; `spare`, `last`.
+        `values` in binary32, `spare`, `last`.
     results : Out(stream)
         `values`, `point`, `last`.
 
@@ -99,7 +105,7 @@ class BlockFixed(Unit):
             data_shape=data.ArrayLayout(32, p.lanes),
             result_shape=POINT,
             depth=p.slices + extreme_stages(p.lanes) + 6,
-            rows=p.rows,
+            rows=p.vectors,
         )
         slices = self.vectors.payload
         take = take_slices(m, buffer, self.vectors)

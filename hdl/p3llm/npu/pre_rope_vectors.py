@@ -70,7 +70,7 @@ class PreRopeVectorUnit(VectorUnit):
     @staticmethod
     def _block_parameters(p: P3llmParameters) -> BlockFixedParameters:
         """Return dimensions at which keys follow one another without a gap."""
-        return replace(VectorUnit._block_parameters(p), rows=KEYS)
+        return replace(VectorUnit._block_parameters(p), vectors=KEYS)
 
     def elaborate(self, platform: Any) -> Module:
         """Write keys, start their reader with an operation, keep what accompanies a vector."""

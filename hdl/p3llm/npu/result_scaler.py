@@ -1,21 +1,19 @@
 """Integer sums of the compute units as binary32: group and second-level scales come to them."""
 
-from typing import Annotated, Any
+from typing import Any
 
-from amaranth.hdl import Module
-from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.hdl import Module, signed
+from amaranth.lib import data
 
 from hdl.arith.delay_line import delay_line
 from hdl.arith.float_convert import FloatConvert
 from hdl.arith.float_format import BINARY16, BINARY32
 from hdl.arith.float_normal_multiply import FloatNormalMultiply
 from hdl.arith.integer_to_float import POINT, IntegerToFloat
-from hdl.p3llm.npu.number_lanes import move_together
-from hdl.parameters import Parameters, PowerOfTwo, parameter_object
+from hdl.p3llm.npu.number_lanes import NumberLanes, NumberLanesParameters, move_together
+from hdl.parameters import parameter_object
 from hdl.stream.connect import connect_streams
 from hdl.stream.register_slice import RegisterSlice
-from hdl.unit import Unit
 
 SUM_BITS = 48
 """Bits of a sum of group sums times 8-bit scales."""
@@ -25,40 +23,31 @@ STAGES = 3
 
 
 @parameter_object
-class ResultScalerParameters(Parameters):
-    """Dimensions of the scaler.
-
-    Parameters
-    ----------
-    lanes : int
-        Sums in a slice.
-    """
-
-    lanes: Annotated[int, PowerOfTwo(1, 64, "sums")] = 8
+class ResultScalerParameters(NumberLanesParameters):
+    """Dimensions of the scaler, as `NumberLanesParameters`."""
 
     @property
     def slice_layout(self) -> data.StructLayout:
-        """Sums, and for each a factor in FP16."""
+        """Sums, and for each a factor in FP16; what is common to all of them."""
         return data.StructLayout(
             {
-                "sums": data.ArrayLayout(SUM_BITS, self.lanes),
+                "sums": data.ArrayLayout(signed(SUM_BITS), self.lanes),
                 "factors": data.ArrayLayout(16, self.lanes),
+                "common": 32,
+                "point": POINT,
                 "last": 1,
             }
         )
 
-    @property
-    def result_layout(self) -> data.StructLayout:
-        """A slice of numbers."""
-        return data.StructLayout({"values": data.ArrayLayout(32, self.lanes), "last": 1})
 
-
-class ResultScaler(Unit):
+class ResultScaler(NumberLanes):
     """Sums times ``factor * common``, in slices.
+
+    They leave by a register slice, so that nobody's ready moves the stages.
 
     **Latency** 8 cycles. **Throughput** a slice a cycle. **Numerics** the sum becomes binary32, and
     so does the product of both factors, each rounded to nearest, ties to even; then their product.
-    No product may be below binary32's normal numbers.
+    No product may be below binary32's normal numbers, nor a sum that is not zero.
 
     Parameters
     ----------
@@ -68,31 +57,16 @@ class ResultScaler(Unit):
     Members
     -------
     slices : In(stream)
-        `sums` in two's complement, `factors` in FP16, `last`.
-    common : In(BINARY32.layout)
-        A factor of a slice's sums, which comes with it; not subnormal.
-    point : In(POINT)
-        Binary point of the sums, which stands.
+        `sums` in two's complement with `point` bits behind the binary point, `factors` in FP16,
+        `common` in binary32 and not subnormal, `last`.
     results : Out(stream)
-        `values` in binary32, `last`; out of a register slice, so that nobody's ready moves the
-        stages.
+        `values` in binary32, `last`.
 
     Raises
     ------
     ValueError
         By `ResultScalerParameters`.
     """
-
-    def __init__(self, *, parameters: ResultScalerParameters) -> None:
-        self.parameters = parameters
-        super().__init__(
-            {
-                "slices": In(stream.Signature(parameters.slice_layout)),
-                "common": In(BINARY32.layout),
-                "point": In(POINT),
-                "results": Out(stream.Signature(parameters.result_layout)),
-            }
-        )
 
     def elaborate(self, platform: Any) -> Module:
         """Convert beside the product of the factors, then multiply; all stages move together."""
@@ -105,7 +79,6 @@ class ResultScaler(Unit):
         # What is scaled was chosen among several: it has a register of its own.
         taken = {"enable": move, "cycles": 1}
         slices = delay_line(m, self.slices.payload, name="slice", **taken)[-1]
-        common = delay_line(m, self.common, name="common_taken", **taken)[-1]
         # The sum is converted beside the product of its factors: three stages, then three more.
         options = {"stages": STAGES, "enable": True}
         for i in range(p.lanes):
@@ -118,11 +91,11 @@ class ResultScaler(Unit):
             m.d.comb += [operator.enable.eq(move) for operator in (number, factor, product)]
             m.d.comb += [
                 number.a.eq(slices.sums[i]),
-                number.point.eq(self.point),
+                number.point.eq(slices.point),
                 # FP16 is exact in binary32.
                 widen.a.eq(slices.factors[i]),
                 factor.a.eq(widen.result),
-                factor.b.eq(common),
+                factor.b.eq(slices.common),
                 product.a.eq(number.result),
                 product.b.eq(factor.result),
                 results.payload["values"][i].eq(product.result),

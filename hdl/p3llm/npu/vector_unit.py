@@ -17,6 +17,8 @@ from hdl.nonlinear.rms_norm import RmsNorm
 from hdl.nonlinear.rotary_embedding import RotaryEmbedding
 from hdl.nonlinear.softmax import Softmax
 from hdl.p3llm.npu.block_fixed import BlockFixed, BlockFixedParameters
+from hdl.p3llm.npu.fixed_lanes import FixedLanes, FixedLanesParameters
+from hdl.p3llm.npu.half_lanes import HalfLanes, HalfLanesParameters
 from hdl.p3llm.npu.largest_sum import LargestSum
 from hdl.p3llm.npu.npu_instructions import (
     ADDRESS_BITS,
@@ -26,9 +28,10 @@ from hdl.p3llm.npu.npu_instructions import (
     READS_SUMS,
     NpuOperation,
 )
-from hdl.p3llm.npu.number_lanes import FixedLanes, HalfLanes, SingleLanes, score_factor
+from hdl.p3llm.npu.number_lanes import score_factor
 from hdl.p3llm.npu.places import Places
 from hdl.p3llm.npu.result_scaler import SUM_BITS, ResultScaler, ResultScalerParameters
+from hdl.p3llm.npu.single_lanes import SingleLanes, SingleLanesParameters
 from hdl.p3llm.npu.slice_reader import SliceReader
 from hdl.p3llm.npu.way_links import Stores
 from hdl.p3llm.npu.ways import Ways
@@ -121,8 +124,9 @@ class VectorUnit(Unit):
         self.norm, self.rotary = RmsNorm(parameters=p.norm), RotaryEmbedding(parameters=p.rotary)
         self.softmax = Softmax(parameters=p.softmax)
         self.activation = ActivationFunctions(parameters=p.activation)
-        self.half, self.fixed = HalfLanes(lanes=lanes), FixedLanes(lanes=lanes)
-        self.single = SingleLanes(lanes=lanes)
+        self.half = HalfLanes(parameters=HalfLanesParameters(lanes=lanes))
+        self.fixed = FixedLanes(parameters=FixedLanesParameters(lanes=lanes))
+        self.single = SingleLanes(parameters=SingleLanesParameters(lanes=lanes))
         self.e4m3, self.int4 = E4m3Quantiser(parameters=p.e4m3), Int4Quantiser(parameters=p.int4)
         self.smoothing = KeySmoothing(parameters=p.smoothing)
         self.scaling = ValueScaling(parameters=p.scaling)
@@ -405,8 +409,8 @@ class VectorUnit(Unit):
             widen.a.eq(self._common(Mux(of_head, largest[scalar], scales[scalar]))),
             common.a.eq(widen.result),
             common.b.eq(Mux(of_scores, score_factor(p.head_size), BINARY32.one)),
-            self.scaler.common.eq(self._sums_factor(common.result)),
-            self.scaler.point.eq(
+            self.scaler.slices.payload.common.eq(self._sums_factor(common.result)),
+            self.scaler.slices.payload.point.eq(
                 Mux(
                     of_scores,
                     fractions[Mode.QK],

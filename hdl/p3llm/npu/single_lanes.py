@@ -1,0 +1,98 @@
+"""Sums of binary32, or products with Q6.10: residual states, and gated ones."""
+
+from typing import Any
+
+from amaranth.hdl import Module, Mux
+from amaranth.lib import data
+
+from hdl.arith.delay_line import delay_line
+from hdl.arith.float_add import FloatAdd
+from hdl.arith.float_format import BINARY32
+from hdl.arith.float_normal_multiply import FloatNormalMultiply
+from hdl.arith.float_to_fixed import RESULT
+from hdl.arith.integer_to_float import IntegerToFloat
+from hdl.p3llm.npu.number_lanes import (
+    ADD_STAGES,
+    FIXED_FRACTION,
+    NumberLanes,
+    NumberLanesParameters,
+    move_together,
+)
+from hdl.parameters import parameter_object
+
+
+@parameter_object
+class SingleLanesParameters(NumberLanesParameters):
+    """Dimensions of the lanes, as `NumberLanesParameters`."""
+
+    @property
+    def slice_layout(self) -> data.StructLayout:
+        """Operands of sums, or of products."""
+        return data.StructLayout(
+            {
+                "multiply": 1,
+                "values": self.singles,
+                "addends": self.singles,
+                "factors": data.ArrayLayout(RESULT, self.lanes),
+                "last": 1,
+            }
+        )
+
+
+class SingleLanes(NumberLanes):
+    """Sums or products in binary32.
+
+    **Latency** 4 cycles. **Throughput** a slice a cycle. **Numerics** rounded to nearest, ties to
+    even. Of a sum any numbers, subnormal ones, infinities and NaNs too. With `multiply` the second
+    operand is Q6.10, and neither `values` nor products are subnormal.
+
+    Parameters
+    ----------
+    parameters : SingleLanesParameters
+        Dimensions.
+
+    Members
+    -------
+    slices : In(stream)
+        `values` and `addends` in binary32, or with `multiply` `factors` in Q6.10; `last`.
+    results : Out(stream)
+        `values` in binary32, `last`.
+
+    Raises
+    ------
+    ValueError
+        By `SingleLanesParameters`.
+    """
+
+    def elaborate(self, platform: Any) -> Module:
+        """Add and multiply; which of both it is comes along."""
+        m = Module()
+        move = move_together(m, self.slices, self.results, ADD_STAGES)
+        slices = self.slices.payload
+        # Both operators work all the time; the slice says whose result counts. A factor is made a
+        # number in the cycle that the product has less than the sum.
+        multiply = delay_line(m, slices.multiply, ADD_STAGES, name="multiply", enable=move)[-1]
+        values = delay_line(m, slices["values"], 1, name="values", enable=move)[-1]
+        options = {"number_format": BINARY32, "enable": True}
+        for i in range(self.parameters.lanes):
+            # A factor of 16 bits is exact in binary32.
+            factor = IntegerToFloat(width=RESULT.width, stages=1, enable=True)
+            add = FloatAdd(stages=ADD_STAGES, **options)
+            product = FloatNormalMultiply(stages=ADD_STAGES - 1, **options)
+            m.submodules[f"factor_{i}"] = factor
+            m.submodules[f"add_{i}"], m.submodules[f"product_{i}"] = add, product
+            m.d.comb += [
+                factor.enable.eq(move),
+                factor.a.eq(slices.factors[i]),
+                factor.point.eq(FIXED_FRACTION),
+                add.enable.eq(move),
+                product.enable.eq(move),
+                add.a.eq(slices["values"][i]),
+                add.b.eq(slices.addends[i]),
+                product.a.eq(values[i]),
+                product.b.eq(factor.result),
+                self.results.payload["values"][i].eq(
+                    Mux(multiply, product.result.as_value(), add.result.as_value())
+                ),
+            ]
+        return m

@@ -1,0 +1,1 @@
+"""Testbenches of the units between the NPU's number formats."""

@@ -1,0 +1,113 @@
+"""Testbench of block floating point: SmolLM2's states and queries, any numbers, stalls, resets."""
+
+from typing import Any
+
+import cocotb
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.p3llm.npu.block_fixed import block_fixed
+from hdl.p3llm.quantisers.extreme import extreme_stages
+from testbenches.bench import catalog_parameters
+from testbenches.p3llm.npu.lanes_bench import LAYERS, SHOWN, any_singles, singles, trace
+from testbenches.p3llm.quantisers.vector_bench import VectorBench
+from testbenches.stream_bench import Fields
+from testbenches.streams import PAUSES
+
+Codes = NDArray[np.int64]
+READ_LATENCY = 4
+"""Cycles from the reading of a vector's first slice to its integers."""
+
+
+def prepare(p: Any) -> None:
+    """Capture the tensors before the simulator starts."""
+    trace()
+
+
+def spares(vector: Codes) -> int:
+    """Return whether a vector leaves a bit free: its first number's last digit says so."""
+    return int(vector[0] & 1)
+
+
+def model(vectors: Codes) -> Fields:
+    """Return a vector's integers and its binary point."""
+    numbers = vectors.astype(np.uint32).view(np.float32)
+    values, point = block_fixed(numbers, spare=spares(vectors[0]))
+    return {"values": values, "point": point}
+
+
+class BlockBench(VectorBench):
+    """The unit's two streams."""
+
+    def __init__(self, dut: Any, salt: str, *, source: str = "none", sink: str = "none") -> None:
+        latency = extreme_stages(catalog_parameters().lanes) + 4
+        latencies = {"latency": latency, "read_latency": READ_LATENCY}
+        super().__init__(dut, salt, model=model, source=source, sink=sink, **latencies)
+
+    def slices_of(self, vectors: list[Codes]) -> Fields:
+        """Cut vectors into slices; the bit that is left free counts in the last one alone."""
+        fields = super().slices_of(vectors)
+        spare = np.repeat([spares(row) for row in vectors], [len(row) for row in vectors])
+        return {**fields, "spare": spare[:: self.p.lanes] ^ (1 - fields["last"])}
+
+    def drawn(self, count: int) -> list[Codes]:
+        """Draw vectors of all lengths and magnitudes, half of them with any codes at all."""
+        rng, width = self.bench.numpy_rng, self.p.slices * self.p.lanes
+        powers = rng.integers(-140, 128, (count, 1)) - rng.integers(0, 20, (count, width))
+        near = singles(np.ldexp(rng.uniform(-2, 2, (count, width)), powers))
+        codes = any_singles(rng, count * width).reshape(count, width)
+        # Without special numbers in half of them, which would hide all others.
+        finite = np.where(codes >> 23 & 0xFF == 0xFF, codes & 0x807FFFFF, codes)
+        kind = rng.integers(0, 4, (count, 1))
+        return self.random_lengths(np.where(kind == 0, codes, np.where(kind == 1, finite, near)))
+
+
+def real_vectors(width: int) -> Codes:
+    """Return hidden states, cut or repeated to a width."""
+    rows = np.concatenate([trace().hidden(layer)[0][-SHOWN:] for layer in LAYERS])
+    return singles(rows[:, np.arange(width) % rows.shape[1]])
+
+
+@cocotb.test()
+async def real(dut: Any) -> None:
+    """Scale SmolLM2's hidden states at full rate, bit for bit."""
+    bench = BlockBench(dut, "real")
+    vectors = bench.fewer(real_vectors(bench.p.slices * bench.p.lanes))
+    await bench.run_at_full_rate(vectors, f"SmolLM2 layers {LAYERS}, {len(vectors)} states")
+
+
+@cocotb.test()
+async def queries(dut: Any) -> None:
+    """Scale SmolLM2's queries before their rotary embedding."""
+    bench = BlockBench(dut, "queries")
+    heads = [trace().attention_trace(layer, 0).q_before_rope[-SHOWN:] for layer in LAYERS]
+    length = max(2, min(bench.p.slices, 64 // bench.p.lanes)) * bench.p.lanes
+    columns = np.arange(length) % 64
+    await bench.run_vectors(singles(np.concatenate(heads)[:, columns]))
+
+
+@cocotb.test()
+async def any_numbers(dut: Any) -> None:
+    """Scale vectors of all lengths; zeros, subnormal numbers, infinities and NaNs."""
+    bench = BlockBench(dut, "any_numbers")
+    width = bench.p.slices * bench.p.lanes
+    zeros = [np.zeros(2 * bench.p.lanes, np.int64), np.full(2 * bench.p.lanes, 1 << 31)]
+    await bench.run_vectors([*zeros, *bench.drawn(max(12, 20_000 // width))])
+
+
+@cocotb.test()
+@cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
+async def stalls(dut: Any, source: str, sink: str) -> None:
+    """Draw vectors, under every pair of pause patterns."""
+    bench = BlockBench(dut, f"stalls {source} {sink}", source=source, sink=sink)
+    await bench.run_vectors(bench.drawn(8))
+
+
+@cocotb.test()
+async def resets(dut: Any) -> None:
+    """Reset in the middle of work, which leaves nothing behind."""
+    bench = BlockBench(dut, "resets", source="random", sink="bursty")
+    vectors = bench.drawn(6)
+    slices = bench.slices_of(vectors)
+    await bench.disturb(slices, times=6, longest=3 * bench.p.slices + 20)
+    await bench.run_vectors(vectors)

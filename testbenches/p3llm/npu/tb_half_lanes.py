@@ -1,0 +1,89 @@
+"""Testbench of the lanes that make FP16: SmolLM2's states and probabilities, any numbers."""
+
+from typing import Any
+
+import cocotb
+import numpy as np
+
+from golden.p3llm.npu.half_lanes import half_lanes
+from testbenches.p3llm.npu.lanes_bench import (
+    LAYERS,
+    SHOWN,
+    LanesBench,
+    any_singles,
+    singles,
+    trace,
+)
+from testbenches.stream_bench import Fields
+from testbenches.streams import PAUSES
+
+
+def prepare(p: Any) -> None:
+    """Capture the tensors before the simulator starts."""
+    trace()
+
+
+def real_slices(lanes: int) -> tuple[Fields, str]:
+    """Return hidden states in binary32, and probabilities of 16 bits, slice by slice in turns."""
+    states = np.concatenate([trace().hidden(layer)[0][-SHOWN:].reshape(-1) for layer in LAYERS])
+    shares = [trace().attention_trace(layer, 0).probabilities[-SHOWN:] for layer in LAYERS]
+    integers = np.rint(np.ldexp(np.concatenate(shares).reshape(-1), 16)).astype(np.int64)
+    slices = min(len(states), len(integers)) // lanes
+    used = slices * lanes
+    fields = {
+        "whole": np.arange(slices) % 2,
+        "integers": integers[:used].reshape(-1, lanes),
+        "point": np.full(slices, 16),
+        "singles": singles(states[:used]).reshape(-1, lanes),
+    }
+    return fields, f"SmolLM2 layers {LAYERS}, {SHOWN} tokens: states and probabilities"
+
+
+def drawn(rng: np.random.Generator, slices: int, lanes: int) -> Fields:
+    """Draw numbers of all magnitudes; a third lies half between two FP16 numbers, or next to it."""
+    shape = (slices, lanes)
+    halves = rng.integers(0, 1 << 16, shape).astype(np.uint16).view(np.float16)
+    ties = (singles(halves) | 1 << 12) + rng.integers(-1, 2, shape)
+    kind = rng.integers(0, 3, shape)
+    numbers = np.where(kind == 0, ties, any_singles(rng, slices * lanes).reshape(shape))
+    near = singles(rng.normal(size=shape) * np.exp2(rng.integers(-28, 18, shape)))
+    integers = rng.integers(-(1 << 16), 1 << 16, shape) >> rng.integers(0, 17, shape)
+    integers = np.where(rng.integers(0, 9, shape) == 0, -(1 << 16), integers)
+    point = np.where(rng.integers(0, 4, slices) == 0, -512, -2)
+    return {
+        "whole": rng.integers(0, 2, slices),
+        "integers": integers,
+        "point": rng.integers(point, np.where(point == -2, 42, 512)),
+        "singles": np.where(kind == 1, near, numbers),
+    }
+
+
+@cocotb.test()
+async def real(dut: Any) -> None:
+    """Make FP16 of SmolLM2's hidden states and probabilities at full rate, bit for bit."""
+    bench = LanesBench(dut, "real", half_lanes)
+    fields, tensors = real_slices(bench.p.lanes)
+    await bench.run_at_full_rate(fields, latency=3, tensors=tensors)
+
+
+@cocotb.test()
+async def any_numbers(dut: Any) -> None:
+    """Make FP16 of infinities, NaNs, subnormal numbers, ties; of integers at any binary point."""
+    bench = LanesBench(dut, "any_numbers", half_lanes)
+    lanes = bench.p.lanes
+    await bench.run_slices(drawn(bench.bench.numpy_rng, max(2000, 40_000 // lanes), lanes))
+
+
+@cocotb.test()
+@cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
+async def stalls(dut: Any, source: str, sink: str) -> None:
+    """Draw numbers, under every pair of pause patterns."""
+    bench = LanesBench(dut, f"stalls {source} {sink}", half_lanes, source=source, sink=sink)
+    await bench.run_slices(drawn(bench.bench.numpy_rng, 150, bench.p.lanes))
+
+
+@cocotb.test()
+async def resets(dut: Any) -> None:
+    """Reset in the middle of work, which leaves nothing behind."""
+    bench = LanesBench(dut, "resets", half_lanes, source="random", sink="bursty")
+    await bench.reset_within(drawn(bench.bench.numpy_rng, 60, bench.p.lanes))

@@ -1,0 +1,128 @@
+"""Testbench of the scaler of integer sums: those of SmolLM2's layers, any numbers."""
+
+from typing import Any
+
+import cocotb
+import numpy as np
+
+from golden.arith.float_values import codes
+from golden.p3llm.npu.result_scaler import result_scaler
+from golden.p3llm.p3llm import Matrix
+from golden.p3llm.quantisers.e4m3_quantiser import e4m3_quantiser
+from hdl.arith.float_format import BINARY32
+from hdl.p3llm.pim.operand_decoder import FRACTION_BITS, Mode
+from testbenches.p3llm.npu.lanes_bench import (
+    LAYERS,
+    SHOWN,
+    LanesBench,
+    any_singles,
+    singles,
+    trace,
+)
+from testbenches.stream_bench import Fields
+from testbenches.streams import PAUSES
+
+
+def prepare(p: Any) -> None:
+    """Capture the tensors before the simulator starts."""
+    trace()
+
+
+OUTPUTS = 256
+"""Outputs of each layer that a simulation takes."""
+
+
+def real_slices(lanes: int) -> tuple[Fields, str]:
+    """Return sums of gates, by the scales of their weights' rows and of their inputs."""
+    sums, factors, common = [], [], []
+    for layer in LAYERS:
+        linear = trace().linear(layer, "gate_proj")
+        matrix = Matrix.quantised(linear.weight[:OUTPUTS], 64)
+        for token in linear.inputs[-SHOWN:]:
+            inputs, scale = e4m3_quantiser(codes(token))
+            sums.append(matrix.sums(inputs))
+            factors.append(matrix.scales.astype(np.int64))
+            wide = np.asarray(scale, np.uint16).view(np.float16).reshape(-1)[:1]
+            common.append(np.repeat(singles(wide), OUTPUTS // lanes))
+    fields = {
+        "sums": np.concatenate(sums).reshape(-1, lanes),
+        "factors": np.concatenate(factors).reshape(-1, lanes),
+        "common": np.concatenate(common),
+        "point": np.full(sum(map(len, common)), FRACTION_BITS[Mode.LINEAR]),
+    }
+    return fields, f"SmolLM2 layers {LAYERS}, {SHOWN} tokens, {OUTPUTS} gates"
+
+
+def drawn(rng: np.random.Generator, slices: int, lanes: int) -> Fields:
+    """Draw sums of all sizes, any factors, and binary points from end to end."""
+    shape = (slices, lanes)
+    sums = rng.integers(-(1 << 47), 1 << 47, shape) >> rng.integers(0, 48, shape)
+    # A one behind the 24 digits that are kept: a tie.
+    ties = (2 * rng.integers(1 << 23, 1 << 24, shape) + 1) << rng.integers(0, 22, shape)
+    kind = rng.integers(0, 8, shape)
+    sums = np.where(kind < 2, ties, np.where(kind == 2, -(1 << 47), sums))
+    common = np.where(
+        rng.integers(0, 3, slices) == 0,
+        any_singles(rng, slices),
+        singles(rng.normal(size=slices) * np.exp2(rng.integers(-40, 40, slices))),
+    )
+    common = np.where(common >> 23 & 0xFF == 0, 1 << 23, common)
+    short = np.where(rng.integers(0, 4, slices) == 0, -512, -20)
+    point = rng.integers(short, np.where(short == -512, 512, 50))
+    fields = {
+        "sums": sums,
+        "factors": rng.integers(0, 1 << 16, shape),
+        "common": common,
+        "point": point,
+    }
+    return _normal(fields)
+
+
+def _normal(fields: Fields) -> Fields:
+    """Return slices of which no product is below the normal numbers; such factors become 1."""
+    sums, factors = fields["sums"], fields["factors"]
+    with np.errstate(invalid="ignore", over="ignore"):
+        numbers = np.ldexp(sums.astype(np.float64), -fields["point"][:, np.newaxis])
+        common = BINARY32.decode(fields["common"].astype(np.uint64))[:, np.newaxis]
+        scales = factors.astype(np.uint16).view(np.float16).astype(np.float64) * common
+        products = numbers * scales
+    # A product that is rounded up to the least normal number is below it too.
+    least = 2.0**-125
+    small = (scales != 0) & (np.abs(scales) < least)
+    vanishes = (products != 0) & (np.abs(products) < least)
+    return {
+        **fields,
+        "sums": np.where(small | vanishes, 0, sums),
+        "factors": np.where(small, 0x3C00, factors),
+    }
+
+
+@cocotb.test()
+async def real(dut: Any) -> None:
+    """Scale sums of SmolLM2's gates at full rate, bit for bit."""
+    bench = LanesBench(dut, "real", result_scaler)
+    fields, tensors = real_slices(bench.p.lanes)
+    await bench.run_at_full_rate(fields, latency=8, tensors=tensors)
+
+
+@cocotb.test()
+async def any_numbers(dut: Any) -> None:
+    """Scale sums and factors from end to end, infinities, NaNs, ties."""
+    bench = LanesBench(dut, "any_numbers", result_scaler)
+    lanes = bench.p.lanes
+    await bench.run_slices(drawn(bench.bench.numpy_rng, max(2000, 40_000 // lanes), lanes))
+
+
+@cocotb.test()
+@cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
+async def stalls(dut: Any, source: str, sink: str) -> None:
+    """Draw numbers, under every pair of pause patterns."""
+    bench = LanesBench(dut, f"stalls {source} {sink}", result_scaler, source=source, sink=sink)
+    await bench.run_slices(drawn(bench.bench.numpy_rng, 150, bench.p.lanes))
+
+
+@cocotb.test()
+async def resets(dut: Any) -> None:
+    """Reset in the middle of work, which leaves nothing behind."""
+    bench = LanesBench(dut, "resets", result_scaler, source="random", sink="bursty")
+    await bench.reset_within(drawn(bench.bench.numpy_rng, 60, bench.p.lanes))

@@ -1,0 +1,105 @@
+"""Testbench of the lanes of binary32: SmolLM2's residual and gated states, any numbers."""
+
+from typing import Any
+
+import cocotb
+import numpy as np
+
+from golden.llm.layers import silu
+from golden.p3llm.npu.single_lanes import single_lanes
+from hdl.arith.float_format import BINARY32
+from testbenches.arith.float_operands import random_near
+from testbenches.p3llm.npu.lanes_bench import (
+    LAYERS,
+    SHOWN,
+    LanesBench,
+    any_singles,
+    singles,
+    trace,
+)
+from testbenches.stream_bench import Fields
+from testbenches.streams import PAUSES
+
+
+def prepare(p: Any) -> None:
+    """Capture the tensors before the simulator starts."""
+    trace()
+
+
+def real_slices(lanes: int) -> tuple[Fields, str]:
+    """Return hidden states and what attention adds to them; outputs of `up` and SiLU of gates."""
+    values, addends, factors = [], [], []
+    for layer in LAYERS:
+        values.append(trace().attention_output(layer)[-SHOWN:].reshape(-1))
+        addends.append(trace().hidden(layer)[0][-SHOWN:].reshape(-1))
+        gate, up = (trace().linear(layer, f"{name}_proj") for name in ("gate", "up"))
+        inputs, count = gate.inputs[-SHOWN:], trace().width
+        gated = silu(np.asarray(inputs @ gate.weight[:count].T, np.float64))
+        values.append((inputs @ up.weight[:count].T).reshape(-1))
+        factors.append(np.clip(np.rint(gated * 1024), -(1 << 15), (1 << 15) - 1).reshape(-1))
+    part = len(factors[0]) // lanes * lanes
+    slices = part // lanes
+    multiply = np.tile(np.repeat([0, 1], slices), len(LAYERS))
+    nothing = np.zeros(part)
+    sums = [row for addend in addends for row in (addend[:part], nothing)]
+    products = [row for factor in factors for row in (nothing, factor[:part])]
+    fields = {
+        "multiply": multiply,
+        "values": singles(np.concatenate([row[:part] for row in values])).reshape(-1, lanes),
+        "addends": singles(np.concatenate(sums)).reshape(-1, lanes),
+        "factors": np.concatenate(products).astype(np.int64).reshape(-1, lanes),
+    }
+    return fields, f"SmolLM2 layers {LAYERS}, {SHOWN} tokens: residual and gated states"
+
+
+def drawn(rng: np.random.Generator, slices: int, lanes: int) -> Fields:
+    """Draw any summands, which often all but cancel; and factors of numbers that stay normal."""
+    shape = (slices, lanes)
+    values = any_singles(rng, slices * lanes).reshape(shape)
+    numbers = BINARY32.decode(values.astype(np.uint64))
+    addends = random_near(BINARY32, numbers.reshape(-1), rng).astype(np.int64).reshape(shape)
+    factors = rng.integers(-(1 << 15), 1 << 15, shape) >> rng.integers(0, 16, shape)
+    factors = np.where(rng.integers(0, 9, shape) == 0, -(1 << 15), factors)
+    multiply = rng.integers(0, 2, slices)
+    # The smallest factor is 2**-10: what it multiplies is 2**-116 at least, or zero.
+    normal = (numbers == 0) | ~(np.abs(numbers) < 2.0**-116)
+    small = ~normal & (multiply[:, np.newaxis] == 1)
+    return {
+        "multiply": multiply,
+        "values": np.where(
+            small, values.reshape(shape) & 0x807FFFFF | 0x3F800000, values.reshape(shape)
+        ),
+        "addends": addends,
+        "factors": factors,
+    }
+
+
+@cocotb.test()
+async def real(dut: Any) -> None:
+    """Add and multiply SmolLM2's states at full rate, bit for bit."""
+    bench = LanesBench(dut, "real", single_lanes)
+    fields, tensors = real_slices(bench.p.lanes)
+    await bench.run_at_full_rate(fields, latency=4, tensors=tensors)
+
+
+@cocotb.test()
+async def any_numbers(dut: Any) -> None:
+    """Add what cancels or overflows, and special numbers; multiply by factors of all sizes."""
+    bench = LanesBench(dut, "any_numbers", single_lanes)
+    lanes = bench.p.lanes
+    await bench.run_slices(drawn(bench.bench.numpy_rng, max(2000, 40_000 // lanes), lanes))
+
+
+@cocotb.test()
+@cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
+async def stalls(dut: Any, source: str, sink: str) -> None:
+    """Draw numbers, under every pair of pause patterns."""
+    bench = LanesBench(dut, f"stalls {source} {sink}", single_lanes, source=source, sink=sink)
+    await bench.run_slices(drawn(bench.bench.numpy_rng, 150, bench.p.lanes))
+
+
+@cocotb.test()
+async def resets(dut: Any) -> None:
+    """Reset in the middle of work, which leaves nothing behind."""
+    bench = LanesBench(dut, "resets", single_lanes, source="random", sink="bursty")
+    await bench.reset_within(drawn(bench.bench.numpy_rng, 60, bench.p.lanes))

@@ -1,0 +1,20 @@
+"""The model of FP16's lanes against numpy's own conversions."""
+
+import numpy as np
+
+from golden.p3llm.npu.half_lanes import half_lanes
+from testbenches.p3llm.npu.tb_half_lanes import drawn
+
+
+def test_it_rounds_once() -> None:
+    """From float64, which holds every operand: zeros, ties, subnormal and special numbers."""
+    fields = drawn(np.random.default_rng(1), 20_000, 4)
+    integers = np.ldexp(fields["integers"].astype(np.float64), -fields["point"][:, np.newaxis])
+    with np.errstate(over="ignore", invalid="ignore"):
+        singles = fields["singles"].astype(np.uint32).view(np.float32).astype(np.float64)
+        exact = np.where(fields["whole"][:, np.newaxis] == 1, integers, singles)
+        halves = exact.astype(np.float16)
+    expected = np.where(np.isnan(halves), 0x7E00, halves.view(np.uint16))
+    assert np.isnan(exact).any() and np.isinf(halves).any()
+    # A binary point may bring an integer below all numbers: its sign is left.
+    np.testing.assert_array_equal(half_lanes(**fields), expected)
