@@ -4,6 +4,7 @@ from typing import Any
 
 import cocotb
 import numpy as np
+from numpy.typing import NDArray
 
 from golden.arith.float_values import codes
 from golden.p3llm.npu.result_scaler import result_scaler
@@ -27,6 +28,8 @@ def prepare(p: Any) -> None:
     """Capture the tensors before the simulator starts."""
     trace()
 
+
+Codes = NDArray[np.int64]
 
 OUTPUTS = 256
 """Outputs of each layer that a simulation takes."""
@@ -54,7 +57,10 @@ def real_slices(lanes: int) -> tuple[Fields, str]:
 
 
 def drawn(rng: np.random.Generator, slices: int, lanes: int) -> Fields:
-    """Draw sums of all sizes, any factors, and binary points from end to end."""
+    """Draw sums of all sizes, any factors, and binary points from end to end.
+
+    Of a third the products are ties, of another third next to powers of two.
+    """
     shape = (slices, lanes)
     sums = rng.integers(-(1 << 47), 1 << 47, shape) >> rng.integers(0, 48, shape)
     # A one behind the 24 digits that are kept: a tie.
@@ -69,13 +75,42 @@ def drawn(rng: np.random.Generator, slices: int, lanes: int) -> Fields:
     common = np.where(common >> 23 & 0xFF == 0, 1 << 23, common)
     short = np.where(rng.integers(0, 4, slices) == 0, -512, -20)
     point = rng.integers(short, np.where(short == -512, 512, 50))
-    fields = {
-        "sums": sums,
-        "factors": rng.integers(0, 1 << 16, shape),
-        "common": common,
-        "point": point,
-    }
-    return _normal(fields)
+    factors = rng.integers(0, 1 << 16, shape)
+    hard = rng.integers(0, 3, slices)
+    short_sums, short_common = _few_digits(rng, shape)
+    sums = np.where(hard[:, np.newaxis] == 1, short_sums, sums)
+    common = np.where(hard == 1, short_common, common)
+    factors = np.where(hard[:, np.newaxis] == 1, factors & 0x8000 | 0x3C00, factors)
+    near_sums, near_common = _near_powers(rng, factors)
+    return _normal(
+        {
+            "sums": np.where(hard[:, np.newaxis] == 2, near_sums, sums),
+            "factors": factors,
+            "common": np.where(hard == 2, near_common, common),
+            "point": np.where(hard == 0, point, rng.integers(0, 30, slices)),
+        }
+    )
+
+
+def _few_digits(rng: np.random.Generator, shape: tuple[int, int]) -> tuple[Codes, Codes]:
+    """Draw sums and common factors of so few digits that many products are ties."""
+    common = 0x3F800000 | (2 * rng.integers(0, 1 << 11, shape[0]) + 1) << 12
+    sums = 2 * rng.integers(1 << 11, 1 << 12, shape) + 1
+    return (sums << rng.integers(0, 30, shape)) * rng.choice((-1, 1), shape), common
+
+
+def _near_powers(rng: np.random.Generator, factors: Codes) -> tuple[Codes, Codes]:
+    """Draw sums and common factors whose products are next to powers of two, or round up to one."""
+    numbers = factors.astype(np.uint16).view(np.float16).astype(np.float64)
+    numbers = np.where(np.isfinite(numbers) & (numbers != 0), numbers, 1)
+    # Of a slice's factors the common one comes near to the inverse of one.
+    of_lane = rng.permuted(numbers, axis=1)[:, 0]
+    common = singles(1 / of_lane) + rng.integers(-1, 2, len(numbers))
+    scale = numbers.astype(np.float32) * BINARY32.decode(common.astype(np.uint64))[:, np.newaxis]
+    significand = np.abs(np.frexp(scale.astype(np.float32))[0].astype(np.float64))
+    return np.rint((1 << 23) / significand).astype(np.int64) + rng.integers(
+        -1, 2, scale.shape
+    ), common
 
 
 def _normal(fields: Fields) -> Fields:

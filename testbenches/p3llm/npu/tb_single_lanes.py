@@ -4,6 +4,7 @@ from typing import Any
 
 import cocotb
 import numpy as np
+from numpy.typing import NDArray
 
 from golden.llm.layers import silu
 from golden.p3llm.npu.single_lanes import single_lanes
@@ -19,6 +20,8 @@ from testbenches.p3llm.npu.lanes_bench import (
 )
 from testbenches.stream_bench import Fields
 from testbenches.streams import PAUSES
+
+Codes = NDArray[np.int64]
 
 
 def prepare(p: Any) -> None:
@@ -61,6 +64,8 @@ def drawn(rng: np.random.Generator, slices: int, lanes: int) -> Fields:
     factors = rng.integers(-(1 << 15), 1 << 15, shape) >> rng.integers(0, 16, shape)
     factors = np.where(rng.integers(0, 9, shape) == 0, -(1 << 15), factors)
     multiply = rng.integers(0, 2, slices)
+    values = np.where(multiply[:, np.newaxis] == 1, _hard_products(rng, values, factors), values)
+    numbers = BINARY32.decode(values.astype(np.uint64))
     # The smallest factor is 2**-10: what it multiplies is 2**-116 at least, or zero.
     normal = (numbers == 0) | ~(np.abs(numbers) < 2.0**-116)
     small = ~normal & (multiply[:, np.newaxis] == 1)
@@ -72,6 +77,16 @@ def drawn(rng: np.random.Generator, slices: int, lanes: int) -> Fields:
         "addends": addends,
         "factors": factors,
     }
+
+
+def _hard_products(rng: np.random.Generator, values: Codes, factors: Codes) -> Codes:
+    """Return values; products of a third are often ties, of a third next to powers of two."""
+    digits = rng.integers(1, 24, values.shape)
+    short = (values >> digits | 1) << digits
+    powers = np.exp2(rng.integers(-20, 20, values.shape))
+    near = singles(powers / np.where(factors == 0, 1, factors)) + rng.integers(-1, 2, values.shape)
+    kind = rng.integers(0, 3, values.shape)
+    return np.where(kind == 0, values, np.where(kind == 1, short, near & 0xFFFFFFFF))
 
 
 @cocotb.test()
