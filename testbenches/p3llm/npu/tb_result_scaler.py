@@ -108,9 +108,8 @@ def _near_powers(rng: np.random.Generator, factors: Codes) -> tuple[Codes, Codes
     common = singles(1 / of_lane) + rng.integers(-1, 2, len(numbers))
     scale = numbers.astype(np.float32) * BINARY32.decode(common.astype(np.uint64))[:, np.newaxis]
     significand = np.abs(np.frexp(scale.astype(np.float32))[0].astype(np.float64))
-    return np.rint((1 << 23) / significand).astype(np.int64) + rng.integers(
-        -1, 2, scale.shape
-    ), common
+    sums = np.rint((1 << 23) / significand).astype(np.int64)
+    return sums + rng.integers(-1, 2, sums.shape), common
 
 
 def _normal(fields: Fields) -> Fields:
