@@ -155,11 +155,15 @@ async def vocabulary(dut: Any) -> None:
         for now in range(decode.full, decode.full + 3):
             await decode.step(now)
             state = decode.steps[-1].output
+            # A vocabulary of which every token's sum is negative.
+            signs = np.where(state < 0, 1, -1).astype(np.int8)[:, np.newaxis]
+            negative = replace(whole, matrix=np.abs(np.maximum(matrix, 1 - top)) * signs)
             # A state and its opposite: no sum of the one is the largest of the other.
-            for row in (state, -state):
-                sums = vocabulary_sums(whole, row, p)
+            for row, tokens in ((state, whole), (-state, whole), (state, negative)):
+                sums = vocabulary_sums(tokens, row, p)
                 wanted.append((int(sums.argmax()), int(sums.max())))
-                await accelerator.predict(row, whole.filled(p.head_size), p.layers - 1)
+                await accelerator.predict(row, tokens.filled(p.head_size), p.layers - 1)
+            assert wanted[-1][1] < 0
         await decode.check()
         bench.compare("predictions", np.array(wanted), accelerator.predictions())
 
