@@ -10,13 +10,12 @@ import numpy as np
 
 from golden.arith.requantiser import requantised
 from golden.meadow.attention_pipeline import AttentionBlock, LinearBlock, attend, linear
+from golden.meadow.control.combiner import activated, added, narrowed
 from golden.meadow.layer_quantisation import IntegerLayer
 from golden.meadow.tile.requantisation import Integers
-from golden.nonlinear.activation_functions import activation
 from golden.nonlinear.layer_norm import layer_norm
 from golden.nonlinear.rms_norm import rms_norm
-from hdl.meadow.parameters import GATE_DROP, NORM_DROP, STATE, MeadowParameters
-from hdl.nonlinear.activation_functions import Activation, ActivationFunctionsParameters, Function
+from hdl.meadow.parameters import NORM_DROP, MeadowParameters
 from hdl.nonlinear.layer_norm import LayerNormParameters
 from hdl.nonlinear.row_norm import STATE as NORM_STATE
 
@@ -140,25 +139,3 @@ def norm(
     else:
         normalised = rms_norm(rows, epsilon >> 2 * shift, weights, p.norm)
     return np.clip(requantised(normalised, 1, NORM_DROP), -128, 127)
-
-
-def added(states: Integers, results: Integers, lift: int) -> Integers:
-    """Return hidden states and what is added to them, clamped."""
-    highest = (1 << STATE.width - 1) - 1
-    return np.clip(states + (results << lift), -highest - 1, highest)
-
-
-def activated(values: Integers, function: Activation) -> Integers:
-    """Return the activation of values, in Q6.10 unless it is ReLU."""
-    if function is Activation.RELU:
-        return np.maximum(values, 0)
-    return activation(values, Function[function.name].value, ActivationFunctionsParameters())
-
-
-def narrowed(values: Integers, factor: Integers | int) -> Integers:
-    """Return activated values times what brings them to INT8, rounded half to even, clamped."""
-    product = values * factor
-    floor, rest = product >> GATE_DROP, product & (1 << GATE_DROP) - 1
-    half = 1 << GATE_DROP - 1
-    up_one = (rest > half) | ((rest == half) & (floor & 1 == 1))
-    return np.clip(floor + up_one, -128, 127)

@@ -3,6 +3,7 @@
 from hdl.entry import Entry
 from hdl.meadow.attention_parameters import AttentionParameters
 from hdl.meadow.attention_pipeline import AttentionPipeline
+from hdl.meadow.control.combiner import Combiner, CombinerParameters
 from hdl.meadow.meadow import Meadow
 from hdl.meadow.parameters import MeadowParameters
 from hdl.meadow.tile.broadcasting_processing_element import BroadcastingProcessingElement
@@ -121,6 +122,21 @@ UNITS: tuple[Entry, ...] = (
                 unpacker=UnpackerParameters(classes=False), entries=2048
             ),
         },
+    ),
+    Entry(
+        summary="adds results to hidden states, or multiplies them by an activation",
+        source="Figure 2 (a): ReLU and GeLU modules; LN, residual and MLP of Section 2",
+        latency="6 cycles, 2 with ReLU",
+        throughput="a word of size elements a cycle",
+        unit=Combiner,
+        presets={
+            "tiny": CombinerParameters(size=2),
+            "tiny_relu": CombinerParameters(size=2, activation=Activation.RELU, gated=False),
+            "tiny_gelu": CombinerParameters(size=2, activation=Activation.GELU, gated=False),
+            "smollm2": CombinerParameters(),
+            "paper": CombinerParameters(activation=Activation.RELU, gated=False),
+        },
+        long=("paper",),
     ),
     Entry(
         summary="takes tokens through decoder layers from packed weights, by GEMM and TPHS",

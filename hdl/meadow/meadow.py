@@ -16,7 +16,7 @@ from hdl.meadow.attention_pipeline import AttentionPipeline
 from hdl.meadow.control.activation_memory import ActivationMemory
 from hdl.meadow.control.burst_list import BurstList
 from hdl.meadow.control.cache_writer import CacheWriter
-from hdl.meadow.control.combiner import Combiner
+from hdl.meadow.control.combiner import Combiner, CombinerParameters
 from hdl.meadow.control.normaliser import Normaliser
 from hdl.meadow.control.sequencer import Sequencer
 from hdl.meadow.control.weight_path import WeightPath
@@ -132,7 +132,8 @@ class Meadow(Unit):
         m.submodules.weights = weights = WeightPath(parameters=p)
         m.submodules.memory = memory = ActivationMemory(parameters=p)
         m.submodules.pipeline = pipeline = AttentionPipeline(parameters=p.attention)
-        m.submodules.combiner = combiner = Combiner(parameters=p)
+        dimensions = CombinerParameters(size=p.head_size, activation=p.activation, gated=p.gated)
+        m.submodules.combiner = combiner = Combiner(parameters=dimensions)
         m.submodules.normaliser = normaliser = Normaliser(parameters=p)
         m.submodules.cache = cache = CacheWriter(parameters=p)
         m.submodules.keys = keys = BurstList(parameters=p)

@@ -1,9 +1,9 @@
 """What becomes of a linear layer's results: kept, added to the hidden state, or activated."""
 
-from typing import Any
+from typing import Annotated, Any
 
 from amaranth.hdl import Module, Mux, Signal, Value, signed
-from amaranth.lib import stream
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.delay_line import delay_line
@@ -11,13 +11,7 @@ from hdl.arith.multiply_add import multiply_add
 from hdl.arith.rounding import Rounding, rounded_right
 from hdl.arith.saturating_add import saturate
 from hdl.meadow.attention_parameters import RESULT
-from hdl.meadow.parameters import (
-    GATE_DROP,
-    MOST_LIFT,
-    STATE,
-    Combine,
-    MeadowParameters,
-)
+from hdl.meadow.parameters import GATE_DROP, MOST_LIFT, STATE, Combine
 from hdl.meadow.tile.element_parameters import OPERAND, SCALE_BITS
 from hdl.nonlinear.activation_functions import (
     VALUE,
@@ -25,9 +19,49 @@ from hdl.nonlinear.activation_functions import (
     ActivationFunctionsParameters,
     ActivationLane,
 )
+from hdl.parameters import Parameters, Range, parameter_object
 from hdl.unit import Unit
 
 PRODUCT = signed(2 * RESULT.width)
+
+
+@parameter_object
+class CombinerParameters(Parameters):
+    """Dimensions of the combiner; they also drive its testbench.
+
+    Parameters
+    ----------
+    size : int
+        Elements of a word.
+    activation : Activation
+        The function between a layer's feed-forward matrices.
+    gated : bool
+        Whether its output multiplies the results, or is multiplied by a constant.
+
+    Raises
+    ------
+    ValueError
+        If a rule above is broken, with the rule and the value.
+    """
+
+    size: Annotated[int, Range(1, 256, "elements")] = 64
+    activation: Activation = Activation.SILU
+    gated: bool = True
+
+    @property
+    def result_layout(self) -> data.ArrayLayout:
+        """A word of results."""
+        return data.ArrayLayout(RESULT, self.size)
+
+    @property
+    def state_layout(self) -> data.ArrayLayout:
+        """A word of hidden states, or of what stands in their place."""
+        return data.ArrayLayout(STATE, self.size)
+
+    @property
+    def latency(self) -> int:
+        """Cycles from a word's results to what it becomes."""
+        return 2 + (0 if self.activation is Activation.RELU else ActivationLane.STAGES)
 
 
 class Combiner(Unit):
@@ -35,14 +69,15 @@ class Combiner(Unit):
 
     **Latency** 6 cycles, 2 with ReLU. **Throughput** a word a cycle.
 
-    **Numerics** `ADD`: ``old + result * 2**lift``, clamped to 24 bits. `ACTIVATE` with a gate: the
-    activation of the old value, times the result; without one the activation of the result, times
-    `scale`; over ``2**GATE_DROP``, rounded half to even and clamped to INT8. SiLU and GeLU are
-    those of `ActivationFunctions`, in and out Q6.10; ReLU keeps the steps that its input has.
+    **Numerics** `KEEP`: the result. `ADD`: ``old + result * 2**lift``, clamped to 24 bits.
+    `ACTIVATE` with a gate: the activation of the old value, times the result; without one the
+    activation of the result, times `scale`; over ``2**GATE_DROP``, rounded half to even and clamped
+    to INT8. SiLU and GeLU are those of `ActivationFunctions`, in and out Q6.10; ReLU keeps the
+    steps that its input has.
 
     Parameters
     ----------
-    parameters : MeadowParameters
+    parameters : CombinerParameters
         Dimensions.
 
     Members
@@ -54,12 +89,17 @@ class Combiner(Unit):
     results : In(stream)
         A word of 16-bit results.
     old : In(stream)
-        What was in its place, unless results are kept.
+        What was in its place, unless results are kept; what is to be activated has 16 bits.
     combined : Out(stream)
         What takes the place.
+
+    Raises
+    ------
+    ValueError
+        By `CombinerParameters`.
     """
 
-    def __init__(self, *, parameters: MeadowParameters) -> None:
+    def __init__(self, *, parameters: CombinerParameters) -> None:
         self.parameters = p = parameters
         scale = {} if p.gated else {"scale": In(SCALE_BITS)}
         super().__init__(
@@ -67,7 +107,7 @@ class Combiner(Unit):
                 "combine": In(Combine),
                 "lift": In(range(MOST_LIFT + 1)),
                 **scale,
-                "results": In(stream.Signature(p.attention.result_word_layout)),
+                "results": In(stream.Signature(p.result_layout)),
                 "old": In(stream.Signature(p.state_layout)),
                 "combined": Out(stream.Signature(p.state_layout)),
             }
@@ -88,10 +128,10 @@ class Combiner(Unit):
             self.old.ready.eq(move & ~alone & self.results.valid),
         ]
         # The activation, the product, the rounding.
-        waits = 0 if p.activation is Activation.RELU else ActivationLane.STAGES
-        valid = delay_line(m, taken, waits + 2, name="valid", enable=move, reset=True)[-1]
+        waits = p.latency - 2
+        valid = delay_line(m, taken, p.latency, name="valid", enable=move, reset=True)[-1]
         m.d.comb += self.combined.valid.eq(valid)
-        for i in range(p.head_size):
+        for i in range(p.size):
             result, old = self.results.payload[i], self.old.payload[i]
             activated = self._activated(m, i, (old if p.gated else result)[: VALUE.width], move)
             total, _saturated = saturate(old + (result << self.lift), STATE)

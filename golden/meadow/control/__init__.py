@@ -1,0 +1,1 @@
+"""Models of what stands between MEADOW's matrices."""

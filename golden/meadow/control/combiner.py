@@ -1,0 +1,32 @@
+"""What becomes of a linear layer's results: the model."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.nonlinear.activation_functions import activation
+from hdl.meadow.parameters import GATE_DROP, STATE
+from hdl.nonlinear.activation_functions import Activation, ActivationFunctionsParameters, Function
+
+Integers = NDArray[np.int64]
+
+
+def added(states: Integers, results: Integers, lift: int) -> Integers:
+    """Return hidden states and what is added to them, clamped."""
+    highest = (1 << STATE.width - 1) - 1
+    return np.clip(states + (results << lift), -highest - 1, highest)
+
+
+def activated(values: Integers, function: Activation) -> Integers:
+    """Return the activation of values, in Q6.10 unless it is ReLU."""
+    if function is Activation.RELU:
+        return np.maximum(values, 0)
+    return activation(values, Function[function.name].value, ActivationFunctionsParameters())
+
+
+def narrowed(values: Integers, factor: Integers | int) -> Integers:
+    """Return activated values times what brings them to INT8, rounded half to even, clamped."""
+    product = values * factor
+    floor, rest = product >> GATE_DROP, product & (1 << GATE_DROP) - 1
+    half = 1 << GATE_DROP - 1
+    up_one = (rest > half) | ((rest == half) & (floor & 1 == 1))
+    return np.clip(floor + up_one, -128, 127)

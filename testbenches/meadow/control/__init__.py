@@ -1,0 +1,1 @@
+"""Testbenches of what stands between MEADOW's matrices."""

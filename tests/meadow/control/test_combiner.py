@@ -1,0 +1,49 @@
+"""The combiner's model against exact fractions and float64, and its parameters' rules."""
+
+import re
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from golden.meadow.control.combiner import activated, added, narrowed
+from golden.meadow.layer_quantisation import exact_activation
+from hdl.meadow.control.combiner import CombinerParameters
+from hdl.nonlinear.activation_functions import Activation
+
+RNG = np.random.default_rng(3)
+
+
+def test_products_are_rounded_to_the_nearest() -> None:
+    """Half to even, and clamped: ties and both ends are among the drawn ones."""
+    values = RNG.integers(-(1 << 15), 1 << 15, 4000) >> RNG.integers(0, 15, 4000)
+    factors = RNG.integers(0, 1 << 16, 4000) >> RNG.integers(0, 15, 4000)
+    factors[::3] = 1 << 15
+    got = narrowed(values, factors)
+    ties = 0
+    for value, factor, one in zip(values.tolist(), factors.tolist(), got.tolist(), strict=True):
+        exact = Fraction(value * factor, 1 << 16)
+        ties += exact.denominator == 2
+        assert one == max(-128, min(127, round(exact)))
+    assert ties > 100 and {-128, 127} <= set(got.tolist())
+
+
+def test_sums_are_clamped_to_24_bits() -> None:
+    states, results = np.array([(1 << 23) - 5, -(1 << 23), 7]), np.array([1, -1, -3])
+    assert added(states, results, 2).tolist() == [(1 << 23) - 1, -(1 << 23), -5]
+    assert added(states, results, 8).tolist() == [(1 << 23) - 1, -(1 << 23), 7 - 768]
+
+
+@pytest.mark.parametrize("function", list(Activation))
+def test_activations_are_near_the_truth(function: Activation) -> None:
+    """In Q6.10, over all of its inputs: within a step of float64."""
+    values = np.arange(-(1 << 15), 1 << 15)
+    exact = exact_activation(values / 1024, function) * 1024
+    assert np.abs(activated(values, function) - exact).max() <= 1
+
+
+@pytest.mark.parametrize("size", [0, 257])
+def test_illegal_sizes_are_worded(size: int) -> None:
+    message = f"size must be an integer from 1 to 256, not {size}"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        CombinerParameters(size=size)
