@@ -14,7 +14,7 @@ from hdl.arith.delay_line import delay_line
 from hdl.p3llm.control.append_sequencer import AppendSequencer
 from hdl.p3llm.control.bank_scheduler import BankScheduler
 from hdl.p3llm.control.line_issuer import LineIssuer
-from hdl.p3llm.control.memory_instructions import MEMORY_INSTRUCTION, MemoryOperation
+from hdl.p3llm.control.memory_instructions import MemoryOperation, memory_instruction
 from hdl.p3llm.control.pre_rope_sequencer import PreRopeRoundSequencer, PreRopeSequencer
 from hdl.p3llm.control.product_sequencer import ProductSequencer
 from hdl.p3llm.control.program import Program
@@ -270,7 +270,9 @@ class P3llm(Unit):
         ]
         line = memory.instructions
         # One list of lines serves two sequencers.
-        is_append = MEMORY_INSTRUCTION(line.payload).operation == MemoryOperation.APPEND
+        is_append = (
+            memory_instruction(self.parameters)(line.payload).operation == MemoryOperation.APPEND
+        )
         for side, chosen in ((products, ~is_append), (appends, is_append)):
             m.d.comb += [
                 side.instructions.valid.eq(line.valid & chosen),

@@ -11,7 +11,7 @@ from golden.p3llm.dram_image import layer_image
 from golden.p3llm.npu.block_fixed import block_fixed
 from hdl.p3llm.control.program import Program
 from hdl.p3llm.npu.epsilon import EPSILON, epsilon_steps
-from hdl.p3llm.npu.npu_instructions import NPU_INSTRUCTION, NpuOperation
+from hdl.p3llm.npu.npu_instructions import NpuOperation, npu_instruction
 from hdl.p3llm.npu.places import Places
 from hdl.p3llm.parameters import POSITION_BITS, P3llmParameters
 from hdl.p3llm.pim.operand_decoder import Mode
@@ -175,7 +175,7 @@ def test_queries_meet_the_keys_of_their_head(
     assert len(queries) == batch * p.heads
     assert set(queries) == {(r, head) for r in range(batch) for head in range(p.kv_heads)}
     # Heads have numbers of their own also as the hardware counts them.
-    assert p.kv_heads <= 1 << NPU_INSTRUCTION["head"].width
+    assert p.kv_heads <= 1 << npu_instruction(p)["head"].width
 
 
 @pytest.mark.parametrize("batch", [2, 3, 8])

@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.p3llm.control.bank_scheduler import BankScheduler
-from hdl.p3llm.control.memory_instructions import MEMORY_INSTRUCTION
+from hdl.p3llm.control.memory_instructions import memory_instruction
 from hdl.p3llm.parameters import KEY_SET, POSITION_BITS, P3llmParameters
 from hdl.p3llm.pim.dot_product import LANES
 from hdl.p3llm.pim.pim_channel import COLUMN_BITS, ColumnOperation
@@ -103,7 +103,7 @@ class AppendSequencer(Unit):
             (others if p.pseudo_channels > 1 else {})
             | {
                 "codes": In(stream.Signature(p.codes_layout)),
-                "instructions": In(stream.Signature(MEMORY_INSTRUCTION)),
+                "instructions": In(stream.Signature(memory_instruction(p))),
                 "layer": In(POSITION_BITS),
                 "position": In(range(p.capacity)),
                 "column": Out(BankScheduler.column_layout(p.channel)),
@@ -121,7 +121,7 @@ class AppendSequencer(Unit):
         m = Module()
         command = self.command
         self._hold(m)
-        held = Signal(MEMORY_INSTRUCTION)
+        held = Signal(memory_instruction(self.parameters))
         written = self._written(m, held)
         kept = [Signal.like(part, name=f"kept_{part.name}") for part in written]
         where, unit, mask, word = kept

@@ -7,7 +7,7 @@ from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from hdl.p3llm.npu.npu_instructions import ADDRESS_BITS
+from hdl.p3llm.npu.places import Places
 from hdl.p3llm.npu.sum_accumulator import SumAccumulator
 from hdl.p3llm.parameters import P3llmParameters
 from hdl.p3llm.pim.group_scaler import GroupScaler
@@ -80,7 +80,7 @@ class Drain(Unit):
                 "valid": 1,
                 "both": 1,
                 "last": range(p.units),
-                "places": data.ArrayLayout(ADDRESS_BITS, 2),
+                "places": data.ArrayLayout(Places(p).address_bits, 2),
                 "weighted": 1,
                 "more": 1,
                 "final": 1,

@@ -6,7 +6,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from hdl.p3llm.npu.npu_instructions import ADDRESS_BITS
+from hdl.p3llm.npu.places import Places
 from hdl.p3llm.parameters import P3llmParameters
 from hdl.unit import Unit
 
@@ -58,18 +58,18 @@ class InputRing(Unit):
 
     def __init__(self, *, parameters: P3llmParameters) -> None:
         self.parameters = p = parameters
-        unit = p.channel.unit
+        unit, place = p.channel.unit, Places(p).address_bits
         super().__init__(
             {
                 "start": In(1),
                 "words": In(COUNT_BITS),
                 "rounds": In(COUNT_BITS),
                 "both": In(1),
-                "first_0": In(ADDRESS_BITS),
-                "first_1": In(ADDRESS_BITS),
+                "first_0": In(place),
+                "first_1": In(place),
                 "wants": Out(1),
                 "grant": In(1),
-                "address": Out(ADDRESS_BITS),
+                "address": Out(place),
                 "word": Out(range(unit.words)),
                 "taken": In(1),
                 "step": Out(range(unit.steps)),

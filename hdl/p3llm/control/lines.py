@@ -7,8 +7,8 @@ from typing import Any
 from amaranth.lib import data
 from amaranth.utils import bits_for
 
-from hdl.p3llm.control.memory_instructions import MEMORY_INSTRUCTION, MemoryOperation
-from hdl.p3llm.npu.npu_instructions import NPU_INSTRUCTION, NpuOperation
+from hdl.p3llm.control.memory_instructions import MemoryOperation, memory_instruction
+from hdl.p3llm.npu.npu_instructions import NpuOperation, npu_instruction
 from hdl.p3llm.npu.places import Places
 from hdl.p3llm.parameters import P3llmParameters
 from hdl.p3llm.pim.operand_decoder import Mode
@@ -84,7 +84,7 @@ class Lines:
             data.StructLayout(
                 {"after": self.bits, "instruction": instruction, "request": range(self.p.batch)}
             )
-            for instruction in (MEMORY_INSTRUCTION, NPU_INSTRUCTION)
+            for instruction in (memory_instruction(self.p), npu_instruction(self.p))
         )
         return memory, npu
 

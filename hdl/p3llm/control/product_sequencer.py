@@ -10,9 +10,9 @@ from amaranth.utils import ceil_log2
 
 from hdl.p3llm.control.bank_scheduler import BankScheduler
 from hdl.p3llm.control.drain import Drain
-from hdl.p3llm.control.memory_instructions import MEMORY_INSTRUCTION
+from hdl.p3llm.control.memory_instructions import memory_instruction
 from hdl.p3llm.matrix_place import LINEAR_SET
-from hdl.p3llm.npu.npu_instructions import ADDRESS_BITS
+from hdl.p3llm.npu.places import Places
 from hdl.p3llm.npu.sum_accumulator import SumAccumulator
 from hdl.p3llm.parameters import KEY_SET, POSITION_BITS, P3llmParameters
 from hdl.p3llm.pim.dot_product import LANES
@@ -77,25 +77,26 @@ class ProductSequencer(Unit):
 
     def __init__(self, *, parameters: P3llmParameters) -> None:
         self.parameters = p = parameters
-        self.held = Signal(MEMORY_INSTRUCTION)
+        instruction, place = memory_instruction(p), Places(p).address_bits
+        self.held = Signal(instruction)
         self.position_now = Signal(POSITION_BITS)
         self.outer, self.round, self.step = (
             Signal(12, name=name) for name in ("outer", "round", "step")
         )
         self.table, self.unit, self.side = Signal(12), Signal(range(p.units)), Signal()
         self.word, self.pump = Signal(8), Signal()
-        self.words = [Signal(ADDRESS_BITS, name=f"word_{i}") for i in range(2)]
-        self.columns = [Signal(ADDRESS_BITS, name=f"column_{i}") for i in range(2)]
+        self.words = [Signal(place, name=f"word_{i}") for i in range(2)]
+        self.columns = [Signal(place, name=f"column_{i}") for i in range(2)]
         self.drain = Drain(parameters=p)
         super().__init__(
             {
-                "instructions": In(stream.Signature(MEMORY_INSTRUCTION)),
+                "instructions": In(stream.Signature(instruction)),
                 "layer": In(POSITION_BITS),
                 "position": In(range(p.capacity)),
                 "column": Out(BankScheduler.column_layout(p.channel)),
                 "taken": In(1),
                 "command": Out(p.channel.column_command_layout),
-                "word_address": Out(ADDRESS_BITS),
+                "word_address": Out(place),
                 "hold": In(1),
                 "ending": Out(1),
                 "tag": Out(SumAccumulator.tag_layout(p)),
@@ -113,7 +114,7 @@ class ProductSequencer(Unit):
                 "scales": 1,
                 "scales_address": scales,
                 "numbers": 1,
-                "place": ADDRESS_BITS,
+                "place": Places(p).address_bits,
                 **({"keys": 1, "zeros": 1} if p.pre_rope else {}),
             }
         )

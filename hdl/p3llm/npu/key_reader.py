@@ -9,7 +9,6 @@ from amaranth.utils import ceil_log2
 
 from hdl.arith.delay_line import delay_line
 from hdl.memory.memory import Memory
-from hdl.p3llm.npu.npu_instructions import ADDRESS_BITS, COUNT_BITS
 from hdl.p3llm.npu.places import Places
 from hdl.p3llm.parameters import KEY_SET, P3llmParameters
 from hdl.p3llm.parts import place_parts
@@ -71,12 +70,12 @@ class KeyReader(Unit):
             {
                 "keys_write": In(1),
                 "zeros_write": In(1),
-                "address": In(ADDRESS_BITS),
+                "address": In(places.address_bits),
                 "columns": In(p.pseudo_channels * column),
                 "start": In(1),
-                "keys": In(ADDRESS_BITS),
-                "zeros": In(ADDRESS_BITS),
-                "count": In(COUNT_BITS),
+                "keys": In(places.address_bits),
+                "zeros": In(places.address_bits),
+                "count": In(places.address_bits),
                 **({"channel": In(p.channel_bits)} if p.channel_bits else {}),
                 "slices": Out(stream.Signature(self.slice_layout(p))),
             }

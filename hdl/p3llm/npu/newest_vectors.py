@@ -7,7 +7,7 @@ from amaranth.hdl import Array, Module, Mux, Signal, Value
 from hdl.memory.memory import Memory
 from hdl.p3llm.npu.newest_score import NewestScore
 from hdl.p3llm.npu.newest_ways import NewestWays
-from hdl.p3llm.npu.npu_instructions import ADDRESS_BITS, NpuOperation
+from hdl.p3llm.npu.npu_instructions import NpuOperation
 from hdl.p3llm.npu.slice_reader import SliceReader
 from hdl.p3llm.npu.vector_unit import VectorUnit
 from hdl.p3llm.parameters import P3llmParameters
@@ -47,7 +47,10 @@ class NewestVectorUnit(VectorUnit):
         super().__init__(parameters=parameters)
         p = parameters
         self.newest_keys = Memory(depth=self.places.keys_depth, width=16 * p.lanes)
-        self.key_reader, self.key_write = SliceReader(), Signal()
+        self.key_reader, self.key_write = (
+            SliceReader(address_bits=self.places.address_bits),
+            Signal(),
+        )
         self.newest_score = NewestScore(parameters=p)
         # Of each query head that is under way the token's own score, and its probability.
         self.scores = Array(Signal(32, name=f"score_{i}") for i in range(p.scalars))
@@ -58,7 +61,7 @@ class NewestVectorUnit(VectorUnit):
         m = super().elaborate(platform)
         held, keys, reader = self.held, self.newest_keys, self.key_reader
         score = self.newest_score
-        place = Signal(ADDRESS_BITS, name="key_place")
+        place = Signal(self.places.address_bits, name="key_place")
         with m.If(self.instructions.valid & self.instructions.ready):
             m.d.sync += place.eq(self.instructions.payload.target)
         with m.Elif(self.key_write):

@@ -2,11 +2,8 @@
 
 from amaranth.lib import data, enum
 
-ADDRESS_BITS = 16
-"""Bits of a place in any of the NPU's memories."""
-
-COUNT_BITS = 13
-"""Bits of a number of slices."""
+from hdl.p3llm.npu.places import Places
+from hdl.p3llm.parameters import P3llmParameters
 
 
 class NpuOperation(enum.Enum, shape=4):
@@ -91,23 +88,30 @@ READS_NUMBERS = (
 )
 """Operations that read numbers."""
 
-NPU_INSTRUCTION = data.StructLayout(
-    {
-        "operation": NpuOperation,
-        "count": COUNT_BITS,
-        "source": ADDRESS_BITS,
-        "target": ADDRESS_BITS,
-        "sums": ADDRESS_BITS,
-        "factors": ADDRESS_BITS,
-        "value_scales": ADDRESS_BITS,
-        "scalar": 2,
-        "head": 5,
-    }
-)
-"""``count`` in slices; of `SCORES` it follows from the cached tokens. ``source`` and ``target`` are
-places of numbers or, of what is quantised, ``target`` is one of inputs; ``factors`` and
-``value_scales`` places of FP16, all of them in slices. ``scalar`` is which input's scale, and which
-largest scale of values, is made or used. With `pre_rope` a head's keys stand at ``source`` of
-`SCORES`, their zero points at ``sums``; `QUERY` finds its head's smoothing factors at ``factors``,
-and both keep what they make between them. The newest token's key stands at ``target`` of `KEY`, at
-``factors`` of `QUERY`; a `HEAD` is added to what `WEIGH` left at ``source``."""
+
+def npu_instruction(p: P3llmParameters) -> data.StructLayout:
+    """Return the layout of an instruction.
+
+    ``count`` in slices; of `SCORES` it follows from the cached tokens. ``source`` and ``target``
+    are places of numbers or, of what is quantised, ``target`` is one of inputs; ``factors`` and
+    ``value_scales`` places of FP16, all of them in slices. ``scalar`` is which input's scale, and
+    which largest scale of values, is made or used. With `pre_rope` a head's keys stand at
+    ``source`` of `SCORES`, their zero points at ``sums``; `QUERY` finds its head's smoothing
+    factors at ``factors``, and both keep what they make between them. The newest token's key stands
+    at ``target`` of `KEY`, at ``factors`` of `QUERY`; a `HEAD` is added to what `WEIGH` left at
+    ``source``.
+    """
+    place = Places(p).address_bits
+    return data.StructLayout(
+        {
+            "operation": NpuOperation,
+            "count": place,
+            "source": place,
+            "target": place,
+            "sums": place,
+            "factors": place,
+            "value_scales": place,
+            "scalar": 2,
+            "head": 5,
+        }
+    )

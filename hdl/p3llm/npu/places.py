@@ -8,6 +8,8 @@ places in all. Of a head a vector stands in one of them; all others are `spread`
 
 from dataclasses import dataclass
 
+from amaranth.utils import bits_for
+
 from hdl.p3llm.parameters import KEY_SET, P3llmParameters
 from hdl.p3llm.pim.dot_product import LANES
 
@@ -43,6 +45,20 @@ class Places:
     def results(self, place: int) -> int:
         """Results of the units before a place: each is half of a column's sums."""
         return place * self.p.lanes // self.p.result
+
+    @property
+    def address_bits(self) -> int:
+        """Bits of a place in any of the NPU's memories or its end, and of a number of slices."""
+        depths = (
+            self.numbers_depth,
+            self.spread(self.factors_depth),
+            self.spread(self.inputs_depth),
+            self.spread(max(self.sums_depth, self.results(self.sums_depth))),
+            self.keys_depth,
+            self.keys(2),
+            self.zeros(2),
+        )
+        return bits_for(max(depths))
 
     # Numbers in binary32.
 

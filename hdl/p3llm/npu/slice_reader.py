@@ -6,17 +6,18 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
-from hdl.p3llm.npu.npu_instructions import ADDRESS_BITS, COUNT_BITS
 from hdl.unit import Unit
-
-SLICE = data.StructLayout({"index": COUNT_BITS, "low": 1, "last": 1})
-"""A slice's number in its vector, its place's lowest bit, and whether it is the last."""
 
 
 class SliceReader(Unit):
     """Read places one behind the other; the memory's word accompanies the stream.
 
     **Latency** 2 cycles from `start`. **Throughput** a slice a cycle.
+
+    Parameters
+    ----------
+    address_bits : int
+        Bits of a place, and of a number of slices.
 
     Members
     -------
@@ -29,27 +30,29 @@ class SliceReader(Unit):
     read_enable, read_address : Out
         To the memory, whose word keeps until the next read.
     slices : Out(stream)
-        What the word in the memory's output is.
+        Of the word in the memory's output: its number in the vector, its place's lowest bit, and
+        whether it is the last.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, address_bits: int) -> None:
+        self.bits = bits = address_bits
+        shown = data.StructLayout({"index": bits, "low": 1, "last": 1})
         super().__init__(
             {
                 "start": In(1),
-                "first": In(ADDRESS_BITS),
-                "count": In(COUNT_BITS),
+                "first": In(bits),
+                "count": In(bits),
                 "hold": In(1),
                 "read_enable": Out(1),
-                "read_address": Out(ADDRESS_BITS),
-                "slices": Out(stream.Signature(SLICE)),
+                "read_address": Out(bits),
+                "slices": Out(stream.Signature(shown)),
             }
         )
 
     def elaborate(self, platform: Any) -> Module:
         """Read the next one whenever the one before is taken."""
         m = Module()
-        left, index = Signal(COUNT_BITS), Signal(COUNT_BITS)
-        address = Signal(ADDRESS_BITS)
+        left, index, address = Signal(self.bits), Signal(self.bits), Signal(self.bits)
         slices = self.slices
         # The memory keeps its word until the next read, so that the stream may stand.
         move = ~slices.valid | slices.ready

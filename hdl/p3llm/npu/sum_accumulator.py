@@ -12,7 +12,6 @@ from hdl.arith.multiply_add import multiply_add
 from hdl.arith.prefix_sum import prefix_sum
 from hdl.memory.memory import Memory
 from hdl.p3llm.matrix_place import LINEAR_SET
-from hdl.p3llm.npu.npu_instructions import ADDRESS_BITS
 from hdl.p3llm.npu.places import Places
 from hdl.p3llm.npu.result_scaler import SUM_BITS
 from hdl.p3llm.parameters import P3llmParameters
@@ -58,6 +57,7 @@ class SumAccumulator(Unit):
     def __init__(self, *, parameters: P3llmParameters) -> None:
         self.parameters = p = parameters
         self.scale_bits = ceil_log2(LINEAR_SET // 2 * p.units)
+        place = Places(p).address_bits
         super().__init__(
             {
                 "coming": In(self.tag_layout(p)),
@@ -65,9 +65,9 @@ class SumAccumulator(Unit):
                 "scales_write": In(1),
                 "scales_address": In(1 + self.scale_bits),
                 "read_enable": In(1),
-                "read_address": In(ADDRESS_BITS),
+                "read_address": In(place),
                 "ending": In(1),
-                "complete": Out(ADDRESS_BITS),
+                "complete": Out(place),
                 "sums": Out(data.ArrayLayout(SUM_BITS, p.lanes)),
             }
         )
@@ -85,7 +85,7 @@ class SumAccumulator(Unit):
                 "weighted": 1,
                 "more": 1,
                 "final": 1,
-                "place": ADDRESS_BITS,
+                "place": Places(p).address_bits,
                 "scales": 1 + ceil_log2(LINEAR_SET // 2 * p.units),
                 "part": 2,
                 **({"wide": 1, "high": 1} if p.channel.unit.group_scaling else {}),

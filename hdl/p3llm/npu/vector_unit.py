@@ -21,12 +21,11 @@ from hdl.p3llm.npu.fixed_lanes import FixedLanes, FixedLanesParameters
 from hdl.p3llm.npu.half_lanes import HalfLanes, HalfLanesParameters
 from hdl.p3llm.npu.largest_sum import LargestSum
 from hdl.p3llm.npu.npu_instructions import (
-    ADDRESS_BITS,
-    NPU_INSTRUCTION,
     READS_FACTORS,
     READS_NUMBERS,
     READS_SUMS,
     NpuOperation,
+    npu_instruction,
 )
 from hdl.p3llm.npu.number_lanes import score_factor
 from hdl.p3llm.npu.places import Places
@@ -65,7 +64,7 @@ class VectorUnit(Unit):
     Members
     -------
     instructions : In(stream)
-        An operation: see `NPU_INSTRUCTION`. The next is taken when it is done.
+        An operation: see `npu_instruction`. The next is taken when it is done.
     position : In
         Of the token; that many tokens are cached before it.
     states_in, states_out : In, Out(stream)
@@ -105,7 +104,8 @@ class VectorUnit(Unit):
         self.parameters = p = parameters
         self.places = places = Places(p)
         lanes, column = p.lanes, p.channel.unit.column_bits
-        self.held = Signal(NPU_INSTRUCTION)
+        instruction, place = npu_instruction(p), places.address_bits
+        self.held = Signal(instruction)
         self.starts = Signal()
         self.numbers = Memory(depth=places.numbers_depth, width=32 * lanes)
         # What comes from a pseudo-channel and goes to it.
@@ -118,7 +118,9 @@ class VectorUnit(Unit):
             Signal(p.channel_bits, name=f"{name}_of") if p.channel_bits else Const(0)
             for name in ("factors", "sums")
         )
-        self.number_reader, self.factor_reader, self.sum_reader = (SliceReader() for _ in range(3))
+        self.number_reader, self.factor_reader, self.sum_reader = (
+            SliceReader(address_bits=place) for _ in range(3)
+        )
         self.scaler = ResultScaler(parameters=ResultScalerParameters(lanes=lanes))
         self.block = BlockFixed(parameters=self._block_parameters(p))
         self.norm, self.rotary = RmsNorm(parameters=p.norm), RotaryEmbedding(parameters=p.rotary)
@@ -141,23 +143,23 @@ class VectorUnit(Unit):
         super().__init__(
             (predictions if p.vocabulary else {})
             | {
-                "instructions": In(stream.Signature(NPU_INSTRUCTION)),
+                "instructions": In(stream.Signature(instruction)),
                 "position": In(range(p.capacity)),
                 "states_in": In(stream.Signature(p.state_layout)),
                 "states_out": Out(stream.Signature(p.state_layout)),
                 "sums_read": Out(1),
-                "sums_address": Out(ADDRESS_BITS),
+                "sums_address": Out(place),
                 "sums": In(p.pseudo_channels * SUM_BITS * lanes),
                 "behind": In(1),
-                "complete": In(ADDRESS_BITS),
+                "complete": In(place),
                 "columns_write": In(1),
-                "columns_address": In(ADDRESS_BITS),
+                "columns_address": In(place),
                 "columns_data": In(p.pseudo_channels * column),
                 **({"keys_write": In(1), "zeros_write": In(1)} if p.pre_rope else {}),
-                "word_address": In(ADDRESS_BITS),
+                "word_address": In(place),
                 "word": Out(p.pseudo_channels * column),
                 "giving": Out(1),
-                "given": Out(ADDRESS_BITS),
+                "given": Out(place),
                 "codes": Out(stream.Signature(p.codes_layout)),
                 "idle": Out(1),
             }
@@ -305,7 +307,7 @@ class VectorUnit(Unit):
     def _stores(self, m: Module, stores: Stores, finished: Signal) -> None:
         """Write what an operation makes, a slice behind the other, and end it with its last."""
         p, held = self.parameters, self.held
-        place, taken = Signal(ADDRESS_BITS), Signal()
+        place, taken = Signal(self.places.address_bits), Signal()
         in_word, ended = ceil_log2(p.word // p.lanes), Signal()
         values, last = Signal(32 * p.lanes), Signal()
         m.d.comb += [values.eq(self.scaler.results.payload["values"]), last.eq(0)]
@@ -404,17 +406,12 @@ class VectorUnit(Unit):
         m.submodules.widen = widen = FloatConvert(source=BINARY16, target=BINARY32)
         # Of FP16, far above binary32's subnormal numbers; so is what the sums are multiplied by.
         m.submodules.common = common = FloatNormalMultiply(stages=COMMON_STAGES)
-        fractions = {mode: FRACTION_BITS[mode] for mode in Mode}
+        bits, scaled = FRACTION_BITS, self.scaler.slices.payload
+        of_product = Mux(of_head, bits[Mode.PV], bits[Mode.LINEAR])
         m.d.comb += [
             widen.a.eq(self._common(Mux(of_head, largest[scalar], scales[scalar]))),
             common.a.eq(widen.result),
             common.b.eq(Mux(of_scores, score_factor(p.head_size), BINARY32.one)),
-            self.scaler.slices.payload.common.eq(self._sums_factor(common.result)),
-            self.scaler.slices.payload.point.eq(
-                Mux(
-                    of_scores,
-                    fractions[Mode.QK],
-                    Mux(of_head, fractions[Mode.PV], fractions[Mode.LINEAR]),
-                )
-            ),
+            scaled.common.eq(self._sums_factor(common.result)),
+            scaled.point.eq(Mux(of_scores, bits[Mode.QK], of_product)),
         ]

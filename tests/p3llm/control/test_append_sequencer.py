@@ -8,7 +8,7 @@ from amaranth.sim import Simulator
 from golden.p3llm.dram_image import key_image, value_image
 from golden.p3llm.p3llm import Cache
 from hdl.p3llm.control.append_sequencer import AppendSequencer
-from hdl.p3llm.control.memory_instructions import MEMORY_INSTRUCTION, MemoryOperation
+from hdl.p3llm.control.memory_instructions import MemoryOperation, memory_instruction
 from hdl.p3llm.pim.pim_channel import COLUMN_BITS, ColumnOperation
 from hdl.p3llm.presets import PRESETS
 from testbenches.p3llm.system_models import drawn_cache
@@ -54,7 +54,7 @@ def slices(cache: Cache, head: int, token: int) -> list[dict[str, int]]:
 def append(cache: Cache, head: int, token: int, banks: np.ndarray, seed: int) -> None:
     """Write a token into the banks' bytes; the scheduler takes a column after drawn pauses."""
     unit, rng = AppendSequencer(parameters=TINY), np.random.default_rng(seed)
-    zeros = {name: 0 for name, _field in MEMORY_INSTRUCTION}
+    zeros = {name: 0 for name, _field in memory_instruction(TINY)}
     pairs = {name: [0, 0] for name in ("inputs", "sums", "columns")}
     sets = -(-TINY.capacity // (4 * TINY.block)) * TINY.key_set
     said = {"operation": MemoryOperation.APPEND.value, "base": 0, "values": sets}

@@ -10,7 +10,7 @@ from amaranth.hdl import Module, Value
 from amaranth.sim import Simulator
 
 from hdl.p3llm.control.bank_scheduler import BankScheduler
-from hdl.p3llm.control.memory_instructions import MEMORY_INSTRUCTION, MemoryOperation
+from hdl.p3llm.control.memory_instructions import MemoryOperation, memory_instruction
 from hdl.p3llm.control.program import Program
 from hdl.p3llm.p3llm import SEQUENCERS
 from hdl.p3llm.parameters import P3llmParameters
@@ -44,7 +44,7 @@ def memory_side(
     async def bench(ctx) -> None:
         ctx.set(sequencer.position, position)
         for line in lines:
-            word = MEMORY_INSTRUCTION.const({**line}).as_value().value
+            word = memory_instruction(p).const({**line}).as_value().value
             ctx.set(Value.cast(sequencer.instructions.payload), word)
             ctx.set(sequencer.instructions.valid, 1)
             counts: Counter[str] = Counter()

@@ -8,7 +8,7 @@ import pytest
 from amaranth.hdl import Value
 from amaranth.sim import Simulator
 
-from hdl.p3llm.control.memory_instructions import MEMORY_INSTRUCTION
+from hdl.p3llm.control.memory_instructions import memory_instruction
 from hdl.p3llm.control.product_sequencer import ProductSequencer
 from hdl.p3llm.parameters import P3llmParameters
 from hdl.p3llm.pim.operand_decoder import Mode
@@ -111,7 +111,7 @@ def run(
 
 def given(**fields: Any) -> dict[str, Any]:
     """Return an instruction's fields."""
-    zeros = {name: 0 for name, _field in MEMORY_INSTRUCTION}
+    zeros = {name: 0 for name, _field in memory_instruction(TINY)}
     pairs = {name: [0, 0] for name in ("inputs", "sums", "columns")}
     return {**zeros, **pairs, "base": BASE, **fields}
 
