@@ -104,8 +104,8 @@ class VectorUnit(Unit):
         self.parameters = p = parameters
         self.places = places = Places(p)
         lanes, column = p.lanes, p.channel.unit.column_bits
-        instruction, place = npu_instruction(p), places.address_bits
-        self.held = Signal(instruction)
+        place = places.address_bits
+        self.held = Signal(npu_instruction(p))
         self.starts = Signal()
         self.numbers = Memory(depth=places.numbers_depth, width=32 * lanes)
         # What comes from a pseudo-channel and goes to it.
@@ -133,37 +133,40 @@ class VectorUnit(Unit):
         self.smoothing = KeySmoothing(parameters=p.smoothing)
         self.scaling = ValueScaling(parameters=p.scaling)
         self.probability = ProbabilityQuantiser(parameters=p.probabilities)
-        predictions = {"predictions": Out(stream.Signature(p.prediction_layout))}
         self.reads_sums, self.reads_factors = READS_SUMS, READS_FACTORS
         if p.vocabulary:
             self.largest = LargestSum(parameters=p)
             # The vocabulary's sums are scaled as those of any linear layer.
             self.reads_sums += (NpuOperation.COMPARE,)
             self.reads_factors += (NpuOperation.COMPARE,)
-        super().__init__(
-            (predictions if p.vocabulary else {})
-            | {
-                "instructions": In(stream.Signature(instruction)),
-                "position": In(range(p.capacity)),
-                "states_in": In(stream.Signature(p.state_layout)),
-                "states_out": Out(stream.Signature(p.state_layout)),
-                "sums_read": Out(1),
-                "sums_address": Out(place),
-                "sums": In(p.pseudo_channels * SUM_BITS * lanes),
-                "behind": In(1),
-                "complete": In(place),
-                "columns_write": In(1),
-                "columns_address": In(place),
-                "columns_data": In(p.pseudo_channels * column),
-                **({"keys_write": In(1), "zeros_write": In(1)} if p.pre_rope else {}),
-                "word_address": In(place),
-                "word": Out(p.pseudo_channels * column),
-                "giving": Out(1),
-                "given": Out(place),
-                "codes": Out(stream.Signature(p.codes_layout)),
-                "idle": Out(1),
-            }
-        )
+        super().__init__(self._members(p, place))
+
+    @staticmethod
+    def _members(p: P3llmParameters, place: int) -> dict[str, Any]:
+        """Return the ports; places have so many bits."""
+        column = p.channel.unit.column_bits
+        predictions = {"predictions": Out(stream.Signature(p.prediction_layout))}
+        return (predictions if p.vocabulary else {}) | {
+            "instructions": In(stream.Signature(npu_instruction(p))),
+            "position": In(range(p.capacity)),
+            "states_in": In(stream.Signature(p.state_layout)),
+            "states_out": Out(stream.Signature(p.state_layout)),
+            "sums_read": Out(1),
+            "sums_address": Out(place),
+            "sums": In(p.pseudo_channels * SUM_BITS * p.lanes),
+            "behind": In(1),
+            "complete": In(place),
+            "columns_write": In(1),
+            "columns_address": In(place),
+            "columns_data": In(p.pseudo_channels * column),
+            **({"keys_write": In(1), "zeros_write": In(1)} if p.pre_rope else {}),
+            "word_address": In(place),
+            "word": Out(p.pseudo_channels * column),
+            "giving": Out(1),
+            "given": Out(place),
+            "codes": Out(stream.Signature(p.codes_layout)),
+            "idle": Out(1),
+        }
 
     @staticmethod
     def _block_parameters(p: P3llmParameters) -> BlockFixedParameters:
