@@ -63,7 +63,8 @@ def test_refusals_are_worded(entry: Entry) -> None:
         found.add(parameters)
         for refusal in refusals:
             assert " must " in refusal and ", not " in refusal
-    assert len(found) > 4
+    # A unit whose only parameter is its lanes has four of them that are not large.
+    assert len(found) > 3
 
 
 @pytest.mark.parametrize(

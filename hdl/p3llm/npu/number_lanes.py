@@ -8,7 +8,7 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.delay_line import delay_line
-from hdl.parameters import Parameters, PowerOfTwo, parameter_object
+from hdl.parameters import Parameters, Range, parameter_object
 from hdl.unit import Unit
 
 FIXED_FRACTION = 10
@@ -35,10 +35,10 @@ class NumberLanesParameters(Parameters):
     Raises
     ------
     ValueError
-        If it is not a power of two from 1 to 64.
+        If it is not from 1 to 64.
     """
 
-    lanes: Annotated[int, PowerOfTwo(1, 64, "numbers")] = 16
+    lanes: Annotated[int, Range(1, 64, "numbers")] = 16
 
     @property
     def singles(self) -> data.ArrayLayout:

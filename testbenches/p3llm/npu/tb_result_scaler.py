@@ -38,15 +38,16 @@ OUTPUTS = 256
 def real_slices(lanes: int) -> tuple[Fields, str]:
     """Return sums of gates, by the scales of their weights' rows and of their inputs."""
     sums, factors, common = [], [], []
+    used = OUTPUTS // lanes * lanes
     for layer in LAYERS:
         linear = trace().linear(layer, "gate_proj")
         matrix = Matrix.quantised(linear.weight[:OUTPUTS], 64)
         for token in linear.inputs[-SHOWN:]:
             inputs, scale = e4m3_quantiser(codes(token))
-            sums.append(matrix.sums(inputs))
-            factors.append(matrix.scales.astype(np.int64))
+            sums.append(matrix.sums(inputs)[:used])
+            factors.append(matrix.scales[:used].astype(np.int64))
             wide = np.asarray(scale, np.uint16).view(np.float16).reshape(-1)[:1]
-            common.append(np.repeat(singles(wide), OUTPUTS // lanes))
+            common.append(np.repeat(singles(wide), used // lanes))
     fields = {
         "sums": np.concatenate(sums).reshape(-1, lanes),
         "factors": np.concatenate(factors).reshape(-1, lanes),
