@@ -47,7 +47,7 @@ class ResultScaler(NumberLanes):
 
     **Latency** 8 cycles. **Throughput** a slice a cycle. **Numerics** the sum becomes binary32, and
     so does the product of both factors, each rounded to nearest, ties to even; then their product.
-    No product may be below binary32's normal numbers, nor a sum that is not zero.
+    A sum below binary32's normal numbers is a zero of its sign; no product may be below them.
 
     Parameters
     ----------
