@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import cocotb
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,6 +13,7 @@ from hdl.arith.float_format import BINARY32
 from testbenches.arith.float_operands import corners, random_codes
 from testbenches.bench import catalog_parameters
 from testbenches.stream_bench import Fields, StreamBench
+from testbenches.streams import PAUSES
 
 LAYERS = (0, 14, 29)
 TOKENS = 640
@@ -27,6 +29,11 @@ Codes = NDArray[np.int64]
 def trace() -> Trace:
     """Return the captured tensors."""
     return open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
+
+
+def prepare(p: Any) -> None:
+    """Capture the tensors before the simulator starts."""
+    trace()
 
 
 def singles(numbers: Any) -> Codes:
@@ -97,3 +104,54 @@ class LanesBench(StreamBench):
         """Return which slices are a vector's last."""
         count = len(next(iter(fields.values())))
         return (np.arange(count) % VECTOR == VECTOR - 1).astype(np.int64)
+
+
+def lanes_tests(
+    model: Callable[..., Codes],
+    real_slices: Callable[[int], tuple[Fields, str]],
+    drawn: Callable[[np.random.Generator, int, int], Fields],
+    *,
+    latency: int,
+) -> tuple[Any, Any, Any, Any]:
+    """Return the tests of lanes: real tensors, any numbers, pauses, resets.
+
+    Parameters
+    ----------
+    model : Callable
+        As of `LanesBench`.
+    real_slices : Callable
+        From the number of lanes to slices of real tensors, and what they are.
+    drawn : Callable
+        From a generator, a number of slices and one of lanes to drawn slices.
+    latency : int
+        Cycles from a slice to its results.
+    """
+
+    @cocotb.test()
+    async def real(dut: Any) -> None:
+        """Convert SmolLM2's tensors at full rate, bit for bit."""
+        bench = LanesBench(dut, "real", model)
+        fields, tensors = real_slices(bench.p.lanes)
+        await bench.run_at_full_rate(fields, latency=latency, tensors=tensors)
+
+    @cocotb.test()
+    async def any_numbers(dut: Any) -> None:
+        """Convert numbers of all sizes, special ones, ties, and both ends of the range."""
+        bench = LanesBench(dut, "any_numbers", model)
+        lanes = bench.p.lanes
+        await bench.run_slices(drawn(bench.bench.numpy_rng, max(2000, 40_000 // lanes), lanes))
+
+    @cocotb.test()
+    @cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
+    async def stalls(dut: Any, source: str, sink: str) -> None:
+        """Draw numbers, under every pair of pause patterns."""
+        bench = LanesBench(dut, f"stalls {source} {sink}", model, source=source, sink=sink)
+        await bench.run_slices(drawn(bench.bench.numpy_rng, 150, bench.p.lanes))
+
+    @cocotb.test()
+    async def resets(dut: Any) -> None:
+        """Reset in the middle of work, which leaves nothing behind."""
+        bench = LanesBench(dut, "resets", model, source="random", sink="bursty")
+        await bench.reset_within(drawn(bench.bench.numpy_rng, 60, bench.p.lanes))
+
+    return real, any_numbers, stalls, resets

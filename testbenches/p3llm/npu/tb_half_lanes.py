@@ -1,26 +1,18 @@
 """Testbench of the lanes that make FP16: SmolLM2's states and probabilities, any numbers."""
 
-from typing import Any
-
-import cocotb
 import numpy as np
 
 from golden.p3llm.npu.half_lanes import half_lanes
 from testbenches.p3llm.npu.lanes_bench import (
     LAYERS,
     SHOWN,
-    LanesBench,
     any_singles,
+    lanes_tests,
     singles,
     trace,
 )
+from testbenches.p3llm.npu.lanes_bench import prepare as prepare
 from testbenches.stream_bench import Fields
-from testbenches.streams import PAUSES
-
-
-def prepare(p: Any) -> None:
-    """Capture the tensors before the simulator starts."""
-    trace()
 
 
 def real_slices(lanes: int) -> tuple[Fields, str]:
@@ -58,32 +50,4 @@ def drawn(rng: np.random.Generator, slices: int, lanes: int) -> Fields:
     }
 
 
-@cocotb.test()
-async def real(dut: Any) -> None:
-    """Make FP16 of SmolLM2's hidden states and probabilities at full rate, bit for bit."""
-    bench = LanesBench(dut, "real", half_lanes)
-    fields, tensors = real_slices(bench.p.lanes)
-    await bench.run_at_full_rate(fields, latency=3, tensors=tensors)
-
-
-@cocotb.test()
-async def any_numbers(dut: Any) -> None:
-    """Make FP16 of infinities, NaNs, subnormal numbers, ties; of integers at any binary point."""
-    bench = LanesBench(dut, "any_numbers", half_lanes)
-    lanes = bench.p.lanes
-    await bench.run_slices(drawn(bench.bench.numpy_rng, max(2000, 40_000 // lanes), lanes))
-
-
-@cocotb.test()
-@cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
-async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Draw numbers, under every pair of pause patterns."""
-    bench = LanesBench(dut, f"stalls {source} {sink}", half_lanes, source=source, sink=sink)
-    await bench.run_slices(drawn(bench.bench.numpy_rng, 150, bench.p.lanes))
-
-
-@cocotb.test()
-async def resets(dut: Any) -> None:
-    """Reset in the middle of work, which leaves nothing behind."""
-    bench = LanesBench(dut, "resets", half_lanes, source="random", sink="bursty")
-    await bench.reset_within(drawn(bench.bench.numpy_rng, 60, bench.p.lanes))
+real, any_numbers, stalls, resets = lanes_tests(half_lanes, real_slices, drawn, latency=3)

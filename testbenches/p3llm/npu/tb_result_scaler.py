@@ -1,8 +1,5 @@
 """Testbench of the scaler of integer sums: those of SmolLM2's layers, any numbers."""
 
-from typing import Any
-
-import cocotb
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,19 +12,13 @@ from hdl.p3llm.pim.operand_decoder import FRACTION_BITS, Mode
 from testbenches.p3llm.npu.lanes_bench import (
     LAYERS,
     SHOWN,
-    LanesBench,
     any_singles,
+    lanes_tests,
     singles,
     trace,
 )
+from testbenches.p3llm.npu.lanes_bench import prepare as prepare
 from testbenches.stream_bench import Fields
-from testbenches.streams import PAUSES
-
-
-def prepare(p: Any) -> None:
-    """Capture the tensors before the simulator starts."""
-    trace()
-
 
 Codes = NDArray[np.int64]
 
@@ -132,32 +123,4 @@ def _normal(fields: Fields) -> Fields:
     }
 
 
-@cocotb.test()
-async def real(dut: Any) -> None:
-    """Scale sums of SmolLM2's gates at full rate, bit for bit."""
-    bench = LanesBench(dut, "real", result_scaler)
-    fields, tensors = real_slices(bench.p.lanes)
-    await bench.run_at_full_rate(fields, latency=8, tensors=tensors)
-
-
-@cocotb.test()
-async def any_numbers(dut: Any) -> None:
-    """Scale sums and factors from end to end, infinities, NaNs, ties."""
-    bench = LanesBench(dut, "any_numbers", result_scaler)
-    lanes = bench.p.lanes
-    await bench.run_slices(drawn(bench.bench.numpy_rng, max(2000, 40_000 // lanes), lanes))
-
-
-@cocotb.test()
-@cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
-async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Draw numbers, under every pair of pause patterns."""
-    bench = LanesBench(dut, f"stalls {source} {sink}", result_scaler, source=source, sink=sink)
-    await bench.run_slices(drawn(bench.bench.numpy_rng, 150, bench.p.lanes))
-
-
-@cocotb.test()
-async def resets(dut: Any) -> None:
-    """Reset in the middle of work, which leaves nothing behind."""
-    bench = LanesBench(dut, "resets", result_scaler, source="random", sink="bursty")
-    await bench.reset_within(drawn(bench.bench.numpy_rng, 60, bench.p.lanes))
+real, any_numbers, stalls, resets = lanes_tests(result_scaler, real_slices, drawn, latency=8)

@@ -1,8 +1,5 @@
 """Testbench of the lanes of binary32: SmolLM2's residual and gated states, any numbers."""
 
-from typing import Any
-
-import cocotb
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,20 +10,15 @@ from testbenches.arith.float_operands import random_near
 from testbenches.p3llm.npu.lanes_bench import (
     LAYERS,
     SHOWN,
-    LanesBench,
     any_singles,
+    lanes_tests,
     singles,
     trace,
 )
+from testbenches.p3llm.npu.lanes_bench import prepare as prepare
 from testbenches.stream_bench import Fields
-from testbenches.streams import PAUSES
 
 Codes = NDArray[np.int64]
-
-
-def prepare(p: Any) -> None:
-    """Capture the tensors before the simulator starts."""
-    trace()
 
 
 def real_slices(lanes: int) -> tuple[Fields, str]:
@@ -89,32 +81,4 @@ def _hard_products(rng: np.random.Generator, values: Codes, factors: Codes) -> C
     return np.where(kind == 0, values, np.where(kind == 1, short, near & 0xFFFFFFFF))
 
 
-@cocotb.test()
-async def real(dut: Any) -> None:
-    """Add and multiply SmolLM2's states at full rate, bit for bit."""
-    bench = LanesBench(dut, "real", single_lanes)
-    fields, tensors = real_slices(bench.p.lanes)
-    await bench.run_at_full_rate(fields, latency=4, tensors=tensors)
-
-
-@cocotb.test()
-async def any_numbers(dut: Any) -> None:
-    """Add what cancels or overflows, and special numbers; multiply by factors of all sizes."""
-    bench = LanesBench(dut, "any_numbers", single_lanes)
-    lanes = bench.p.lanes
-    await bench.run_slices(drawn(bench.bench.numpy_rng, max(2000, 40_000 // lanes), lanes))
-
-
-@cocotb.test()
-@cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
-async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Draw numbers, under every pair of pause patterns."""
-    bench = LanesBench(dut, f"stalls {source} {sink}", single_lanes, source=source, sink=sink)
-    await bench.run_slices(drawn(bench.bench.numpy_rng, 150, bench.p.lanes))
-
-
-@cocotb.test()
-async def resets(dut: Any) -> None:
-    """Reset in the middle of work, which leaves nothing behind."""
-    bench = LanesBench(dut, "resets", single_lanes, source="random", sink="bursty")
-    await bench.reset_within(drawn(bench.bench.numpy_rng, 60, bench.p.lanes))
+real, any_numbers, stalls, resets = lanes_tests(single_lanes, real_slices, drawn, latency=4)
