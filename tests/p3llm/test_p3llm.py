@@ -329,3 +329,17 @@ def test_epsilon_is_in_squared_steps() -> None:
         assert steps == np.rint(np.ldexp(576 * EPSILON, 2 * point))
     assert np.ldexp(576 * EPSILON, 2 * (min(table) - 1)) <= 0.5
     assert np.ldexp(576 * EPSILON, 2 * (max(table) + 1)) >= (1 << 32) - 1
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_places_fit_their_bits(preset: str) -> None:
+    """Those that instructions name, and what follows them slice by slice."""
+    p = PRESETS[preset]
+    program, most = Program(p), 1 << Places(p).address_bits
+    named = ("source", "target", "sums", "factors", "value_scales")
+    for line in program.npu:
+        said = line.instruction
+        assert max(said.get(name, 0) for name in named) + said.get("count", 0) < most
+    for line in program.memory:
+        places = [line.instruction.get(name, (0,)) for name in ("inputs", "sums", "columns")]
+        assert max(place for pair in places for place in pair) < most
