@@ -27,10 +27,8 @@ def block_fixed(
     """
     with np.errstate(invalid="ignore"):
         largest = np.abs(vectors).max(axis=-1).astype(np.float64)
-    finite = np.isfinite(largest)
     # The largest number is below two to the exponent.
-    exponent = np.frexp(np.where(finite, largest, 0))[1]
-    exponent = np.where(finite, np.maximum(exponent, LEAST_EXPONENT), BEYOND_EXPONENT)
-    exponent = np.where(largest == 0, LEAST_EXPONENT, exponent)
+    exponent = np.frexp(np.maximum(largest, 2.0 ** (LEAST_EXPONENT - 1)))[1]
+    exponent = np.where(np.isfinite(largest), exponent, BEYOND_EXPONENT)
     point = BITS - 1 - spare - exponent
     return float_to_fixed(vectors, point[..., np.newaxis]), point

@@ -4,24 +4,18 @@ from typing import Any
 
 import cocotb
 import numpy as np
-from numpy.typing import NDArray
 
 from golden.p3llm.npu.block_fixed import block_fixed
 from hdl.p3llm.quantisers.extreme import extreme_stages
 from testbenches.bench import catalog_parameters
-from testbenches.p3llm.npu.lanes_bench import LAYERS, SHOWN, any_singles, singles, trace
+from testbenches.p3llm.npu.lanes_bench import LAYERS, SHOWN, Codes, any_singles, singles, trace
+from testbenches.p3llm.npu.lanes_bench import prepare as prepare
 from testbenches.p3llm.quantisers.vector_bench import VectorBench
 from testbenches.stream_bench import Fields
 from testbenches.streams import PAUSES
 
-Codes = NDArray[np.int64]
 READ_LATENCY = 4
 """Cycles from the reading of a vector's first slice to its integers."""
-
-
-def prepare(p: Any) -> None:
-    """Capture the tensors before the simulator starts."""
-    trace()
 
 
 def spares(vector: Codes) -> int:
@@ -108,6 +102,5 @@ async def resets(dut: Any) -> None:
     """Reset in the middle of work, which leaves nothing behind."""
     bench = BlockBench(dut, "resets", source="random", sink="bursty")
     vectors = bench.drawn(6)
-    slices = bench.slices_of(vectors)
-    await bench.disturb(slices, times=6, longest=3 * bench.p.slices + 20)
+    await bench.disturb_with(vectors)
     await bench.run_vectors(vectors)

@@ -1,7 +1,6 @@
 """Testbench of the scaler of integer sums: those of SmolLM2's layers, any numbers."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from golden.arith.float_values import codes
 from golden.p3llm.npu.result_scaler import result_scaler
@@ -12,6 +11,7 @@ from hdl.p3llm.pim.operand_decoder import FRACTION_BITS, Mode
 from testbenches.p3llm.npu.lanes_bench import (
     LAYERS,
     SHOWN,
+    Codes,
     any_singles,
     lanes_tests,
     singles,
@@ -19,8 +19,6 @@ from testbenches.p3llm.npu.lanes_bench import (
 )
 from testbenches.p3llm.npu.lanes_bench import prepare as prepare
 from testbenches.stream_bench import Fields
-
-Codes = NDArray[np.int64]
 
 OUTPUTS = 256
 """Outputs of each layer that a simulation takes."""

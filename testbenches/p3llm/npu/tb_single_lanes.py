@@ -1,7 +1,6 @@
 """Testbench of the lanes of binary32: SmolLM2's residual and gated states, any numbers."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from golden.llm.layers import silu
 from golden.p3llm.npu.single_lanes import single_lanes
@@ -10,6 +9,7 @@ from testbenches.arith.float_operands import random_near
 from testbenches.p3llm.npu.lanes_bench import (
     LAYERS,
     SHOWN,
+    Codes,
     any_singles,
     lanes_tests,
     singles,
@@ -17,8 +17,6 @@ from testbenches.p3llm.npu.lanes_bench import (
 )
 from testbenches.p3llm.npu.lanes_bench import prepare as prepare
 from testbenches.stream_bench import Fields
-
-Codes = NDArray[np.int64]
 
 
 def real_slices(lanes: int) -> tuple[Fields, str]:
@@ -63,9 +61,7 @@ def drawn(rng: np.random.Generator, slices: int, lanes: int) -> Fields:
     small = ~normal & (multiply[:, np.newaxis] == 1)
     return {
         "multiply": multiply,
-        "values": np.where(
-            small, values.reshape(shape) & 0x807FFFFF | 0x3F800000, values.reshape(shape)
-        ),
+        "values": np.where(small, values & 0x807FFFFF | 0x3F800000, values),
         "addends": addends,
         "factors": factors,
     }

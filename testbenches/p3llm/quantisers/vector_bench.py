@@ -100,7 +100,7 @@ class VectorBench(StreamBench):
         lengths = self.bench.numpy_rng.integers(2, self.p.slices + 1, len(vectors)) * self.p.lanes
         return [row[:length] for row, length in zip(vectors, lengths, strict=True)]
 
-    async def disturb_with(self, vectors: Codes) -> None:
+    async def disturb_with(self, vectors: list[Codes] | Codes) -> None:
         """Reset in the middle of work, again and again."""
         slices = self.slices_of(list(vectors))
         await self.disturb(slices, times=6, longest=3 * self.p.slices + 20)
