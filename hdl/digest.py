@@ -58,7 +58,8 @@ def verilog_digest(files: Iterable[Path]) -> str:
     """
     with tempfile.TemporaryDirectory() as scratch:
         passes = [f"read_verilog {file.resolve()}" for file in files]
-        passes += ["proc", "memory_collect", "write_json design.json"]
+        # Simplified on reading, one operator read twice would differ from two that are alike.
+        passes += ["proc -noopt", "memory_collect", "write_json design.json"]
         run_yosys(passes, directory=Path(scratch))
         modules = json.loads(Path(scratch, "design.json").read_text())["modules"]
     labels: dict[str, str] = {}

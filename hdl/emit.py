@@ -22,7 +22,7 @@ from hdl.paths import ROOT
 from hdl.plain_names import name_plainly, port_name
 from hdl.rtlil import Module, read_modules
 from hdl.target import Target, writing_for
-from hdl.tidy import drop_unread, forget_contents, name_fields
+from hdl.tidy import drop_unread, forget_contents, name_fields, share_operators
 from hdl.unit import Unit
 from hdl.verilog_names import require_module_name
 from hdl.yosys import run_yosys
@@ -201,6 +201,7 @@ class Emission:
             }
         for module in modules:
             forget_contents(module)
+            share_operators(module)
             name_fields(module, outputs)
             drop_unread(module, outputs)
         for module in modules:

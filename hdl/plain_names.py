@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from itertools import count
 
-from hdl.rtlil import Module, bits, names_in, substituted
+from hdl.rtlil import Module, bits, names_in
 from hdl.verilog_names import KEYWORDS, VHDL
 
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)*")
@@ -108,7 +108,7 @@ def name_plainly(
         if name not in names:
             known = hints.get(name) or (plain(name) if name.startswith("\\") else None)
             names[name] = taken.take(known) if known else taken.private()
-    _rename(module, names)
+    module.rename(names)
     module.name = f"\\{module_name(module.name)}"
     return {old[1:]: new[1:] for old, new in names.items()}
 
@@ -144,18 +144,3 @@ def _hints(module: Module, ports: Mapping[str, str]) -> dict[str, str]:
             name = hints.get(register) or plain(ports.get(register, register))
             hint(cell.connections["D"], f"{name}_next", None)
     return hints
-
-
-def _rename(module: Module, names: Mapping[str, str]) -> None:
-    """Spell every signal with the new names."""
-    module.wires = {names[name]: wire for name, wire in module.wires.items()}
-    for cell in module.cells:
-        for port, signal in cell.connections.items():
-            cell.connections[port] = substituted(signal, names)
-    for process in module.processes:
-        for line in process.lines:
-            if line.text.startswith(("assign ", "switch ")):
-                line.text = substituted(line.text, names)
-    module.connections = [
-        (substituted(a, names), substituted(b, names)) for a, b in module.connections
-    ]

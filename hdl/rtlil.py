@@ -74,6 +74,21 @@ class Module:
     processes: list[Process] = field(default_factory=list)
     connections: list[tuple[str, str]] = field(default_factory=list)
 
+    def rename(self, names: Mapping[str, str]) -> None:
+        """Give wires other names, wherever they are spelled; those without one keep theirs."""
+        self.wires = {names.get(name, name): wire for name, wire in self.wires.items()}
+        for cell in self.cells:
+            for port, signal in cell.connections.items():
+                cell.connections[port] = substituted(signal, names)
+        for process in self.processes:
+            for line in process.lines:
+                if line.text.startswith(("assign ", "switch ")):
+                    line.text = substituted(line.text, names)
+        self.connections = [
+            (substituted(left, names), substituted(right, names))
+            for left, right in self.connections
+        ]
+
     def __str__(self) -> str:
         """Write the module."""
         return "\n".join(_write(self)) + "\n"

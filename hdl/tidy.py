@@ -1,4 +1,4 @@
-"""What readers of Verilog are spared: wires that nobody reads, and bits where a field has a name.
+"""What readers of Verilog are spared: copies, wires that nobody reads, bits that have a name.
 
 Nothing here changes what the hardware does: `hdl.digest` says the same before and after.
 """
@@ -7,7 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 
-from hdl.rtlil import Cell, Module, Process, bits, names_in
+from hdl.rtlil import Cell, Module, Process, bits, names_in, substituted
 
 _SLICE = re.compile(r"[\\$]\S+ \[[\d:]+\]")
 
@@ -22,6 +22,50 @@ def forget_contents(module: Module) -> None:
         for cell in module.cells
         if cell.kind != "$meminit_v2" or "1" in cell.connections["DATA"].partition("'")[2]
     ]
+
+
+def share_operators(module: Module) -> None:
+    """Write an operator once: Amaranth writes it for every reader of an expression again."""
+    operators = {
+        cell.connections["Y"]: cell
+        for cell in module.cells
+        if "A" in cell.connections and cell.connections.get("Y") in module.wires
+    }
+    # Operators whose operands turn out to be shared may be shared in their turn.
+    first: dict[str, str] = {}
+    before = None
+    while first != before:
+        before, known = first, dict[tuple[str, ...], str]()
+        first = {
+            output: known.setdefault(_function(cell, before), output)
+            for output, cell in operators.items()
+        }
+    # Readers of a copy that the source does not name read one that it names, if there is any.
+    named: dict[str, str] = {}
+    for output, copied in first.items():
+        if output.startswith("\\"):
+            named.setdefault(copied, output)
+    kept = {output: named.get(copied, copied) for output, copied in first.items()}
+    copies = {output: one for output, one in kept.items() if output != one}
+    module.cells = [cell for cell in module.cells if cell.connections.get("Y") not in copies]
+    module.connections += [
+        (output, bits(one, module.wires[one].width))
+        for output, one in copies.items()
+        if output.startswith("\\")
+    ]
+    unnamed = {output: one for output, one in copies.items() if output.startswith("$")}
+    module.wires = {name: wire for name, wire in module.wires.items() if name not in unnamed}
+    module.rename(unnamed)
+
+
+def _function(cell: Cell, copied: Mapping[str, str]) -> tuple[str, ...]:
+    """Return what an operator does to what, copies of a signal being the same."""
+    operands = (
+        f"{port} {substituted(signal, copied)}"
+        for port, signal in cell.connections.items()
+        if port != "Y"
+    )
+    return cell.kind, *(f"{key} {value}" for key, value in cell.parameters.items()), *operands
 
 
 def name_fields(module: Module, outputs: Outputs) -> None:

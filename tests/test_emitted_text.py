@@ -161,6 +161,30 @@ def test_a_signed_port_can_be_read_as_unsigned(tmp_path: Path) -> None:
     assert "unread" not in text
 
 
+class Repeating(Unit):
+    """Reads one expression again and again, below and above others, once under a name."""
+
+    def __init__(self) -> None:
+        super().__init__({"a": In(4), "b": In(4), "sum": Out(5), "mark": Out(1), "kept": Out(5)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        total, later = Signal(5), Signal(5)
+        m.d.comb += [self.sum.eq(self.a + self.b), total.eq(self.a + self.b)]
+        m.d.comb += self.mark.eq((self.a + self.b)[-1] & ~(self.a + self.b)[-1] | total.any())
+        m.d.sync += [later.eq(self.a + self.b), self.kept.eq(later ^ (self.a + self.b))]
+        return m
+
+
+def test_an_expression_is_written_once(tmp_path: Path) -> None:
+    """Readers of a copy read what has a name; registers stay as many as they are."""
+    file, *_rest = write_verilog(Emission(top=Repeating(), name="repeating"), tmp_path / "rtl")
+    text = file.read_text()
+    assert re.findall(r".* \+ .*", text) == ["  assign sum = a + b;"]
+    assert re.findall(r".* = ~ (.*);", text) == ["sum[4]"]
+    assert re.findall(r"posedge clk\)\n +(\w+) <=", text) == ["later", "kept"]
+
+
 def test_a_block_that_reads_only_constants_is_none(tmp_path: Path) -> None:
     """Such a block never runs in four states, and what it drives stays unknown."""
     file, *_rest = write_verilog(Emission(top=Partly(), name="partly"), tmp_path / "rtl")
@@ -228,6 +252,13 @@ def test_a_digest_knows_what_the_hardware_does(old: str, new: str, tmp_path: Pat
     changed = PLAIN.replace(old, new)
     assert changed != PLAIN
     assert digest(PLAIN, tmp_path) != digest(changed, tmp_path)
+
+
+def test_a_digest_knows_no_copies(tmp_path: Path) -> None:
+    """Not even where the reader of the Verilog would simplify an operator of two equal bits."""
+    named = PLAIN.replace("(en)", "(x & x)").replace("  wire", "  wire x = en ^ a[0];\n  wire")
+    twice = PLAIN.replace("(en)", "((en ^ a[0]) & (en ^ a[0]))")
+    assert digest(named, tmp_path) == digest(twice, tmp_path) != digest(PLAIN, tmp_path)
 
 
 def test_a_digest_knows_where_in_a_ring_of_equal_registers_one_is_read(tmp_path: Path) -> None:
