@@ -6,7 +6,7 @@ import cocotb
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.arith.float_values import LARGEST, codes
+from golden.arith.float_values import LARGEST, codes, values
 from golden.p3llm.quantisers.int4_quantiser import int4_quantiser
 from golden.p3llm.quantisers.value_scaling import value_scaling
 from hdl.p3llm.quantisers.extreme import extreme_stages
@@ -89,7 +89,8 @@ class ScalingBench:
         """Return rows down to subnormal scales, quotients and probabilities.
 
         Half of the scales stand just below the largest by a power of two, where a quotient's
-        rounding carries into its exponent.
+        rounding carries into its exponent; of a power of two, some are halfway between two
+        subnormal parts.
         """
         rng, rows = self.bench.numpy_rng, []
         for top in rng.integers(1, LARGEST + 1, count):
@@ -99,6 +100,10 @@ class ScalingBench:
             below = largest - (rng.integers(0, 20, length) << 10) - rng.integers(0, 3, length)
             any_below = rng.integers(0, largest + 1, length)
             scales = np.maximum(np.where(rng.random(length) < 0.5, below, any_below), 0)
+            if not largest & 0x3FF:
+                half_steps = rng.integers(0, 1 << 10, length) * 2 + 1
+                ties = np.ldexp(values(largest) * half_steps, -25).astype(np.float16)
+                scales = np.where(rng.random(length) < 0.2, ties.view(np.uint16), scales)
             shares = rng.integers(0, 0x3C01, length)
             shares = np.where(rng.random(length) < 0.5, shares & 0x7FF, shares)
             if rng.random() < 0.5:
@@ -140,13 +145,16 @@ async def real(dut: Any) -> None:
 
 @cocotb.test()
 async def extremes(dut: Any) -> None:
-    """All zero, all equal, tiny, huge, infinities and NaNs."""
+    """All zero, all equal, tiny, huge, infinities and NaNs, mantissas of one bit."""
     bench = ScalingBench(dut, "extremes")
     tokens, rng = bench.p.tokens, bench.bench.numpy_rng
+    one_bit = 1 << rng.integers(0, 10, tokens)
     scales = [np.full(tokens, code) for code in (0, 1, 0x3C00, 0x7BFF, 0x7C00, 0x7E00)]
-    scales += [rng.integers(0, 1 << 15, tokens) for _ in range(4)]
-    shares = [np.full(tokens, code) for code in (0, 1, 0x3C00)]
+    scales += [rng.integers(0, 1 << 15, tokens) * rng.integers(0, 2, tokens) for _ in range(4)]
+    scales += [0x7C00 * rng.integers(0, 2, tokens) | one_bit]
+    shares = [np.full(tokens, code) for code in (0, 1, 0x3C00, 0x7BFF, 0x7C00)]
     shares += [rng.integers(0, 1 << 16, tokens), 0x7C00 | rng.integers(0, 1 << 16, tokens)]
+    shares += [0x7C00 | one_bit]
     await bench.run([(scale, share) for scale in scales for share in shares])
 
 

@@ -6,6 +6,7 @@ import cocotb
 import numpy as np
 from numpy.typing import NDArray
 
+from golden.arith.float_values import codes, values
 from golden.llm import open_trace
 from golden.veda.functions.element_serial_activation import activation
 from hdl.arith.float_format import BINARY16
@@ -50,6 +51,24 @@ def every_gate(rng: np.random.Generator, step: int) -> tuple[Codes, Codes]:
     """Return every `step`-th FP16 code as gate, with random codes as up."""
     gate = np.arange(int(rng.integers(step)), 1 << 16, step).astype(np.uint16)
     return gate, rng.integers(0, 1 << 16, len(gate)).astype(np.uint16)
+
+
+def hard_operands(rng: np.random.Generator) -> tuple[Codes, Codes]:
+    """Return subnormal gates that large factors show, and products just below the largest number.
+
+    The latter's mantissas lack one bit of all: what rounds up is not what overflows.
+    """
+    count = 512
+    small = rng.integers(0, 0x800, count) | rng.integers(0, 2, count) << 15
+    factors = rng.integers(0x6400, 0x7C00, count)
+    # SiLU leaves such gates as they are.
+    gates = codes(rng.uniform(16, 64, count))
+    products = 65504 - np.ldexp(32, rng.integers(0, 10, count)) + rng.uniform(0, 32, count)
+    ups = codes(products / values(gates))
+    return (
+        np.concatenate([small, gates]).astype(np.uint16),
+        np.concatenate([factors, ups]).astype(np.uint16),
+    )
 
 
 def an_element_a_cycle(run: Run) -> bool:
@@ -121,6 +140,13 @@ async def gates(dut: Any) -> None:
     """Gates from the whole range; all of them in the long version."""
     bench = bench_for(dut, "gates")
     await run_operands(bench, *every_gate(bench.bench.numpy_rng, 1 if context()["full"] else 16))
+
+
+@cocotb.test()
+async def hard(dut: Any) -> None:
+    """Subnormal quotients, and products that all but overflow."""
+    bench = bench_for(dut, "hard")
+    await run_operands(bench, *hard_operands(bench.bench.numpy_rng))
 
 
 @cocotb.test()

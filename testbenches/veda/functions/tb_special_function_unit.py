@@ -382,8 +382,9 @@ async def hard_products(dut: Any) -> None:
     bench = FunctionsBench(dut, "hard_products")
     rng = bench.bench.numpy_rng
     pairs = rotary_bench.product_pairs(rng), rotary_bench.random_pairs(rng, 2000)
+    operands = activation_bench.every_gate(rng, 16), activation_bench.hard_operands(rng)
     work = {
-        "operands": activation_bench.every_gate(rng, 16),
+        "operands": tuple(np.concatenate(columns) for columns in zip(*operands, strict=True)),
         "pairs": tuple(np.concatenate(columns) for columns in zip(*pairs, strict=True)),
         "vectors": layernorm_bench.random_vectors(rng, bench.p.layernorm, 100),
     }
