@@ -241,14 +241,14 @@ def draw(emission: Emission, directory: Path, *, count: int, seed: int) -> list[
     units = {entry.unit for entry in CATALOG}
     spared = [part.name for part in parts if part.identity[0] in units]
     read = ["read_rtlil design.il", f"hierarchy -top {whole.name}", "proc", "memory_collect"]
-    flat = [*read, "flatten", "opt_clean", "write_rtlil flat.il"]
+    flat = [*read, "flatten", "opt_clean", "write_rtlil flat.il", "select -write cells t:$*"]
     run_yosys([*flat, f"mutate -list {count} -seed {seed} -o mutations"], directory=directory)
     if spared and whole.name in COMPOSED:
         kept = [f"setattr -mod -set keep_hierarchy 1 {name}" for name in spared]
         own = [*read, *kept, "flatten", "opt_clean", *(f"delete {name}" for name in spared)]
-        # Cells of Yosys's types: instances are no cells of the flat design.
-        drawing = f"mutate -list {count} -seed {seed} -o own_mutations t:$*"
-        run_yosys([*own, drawing], directory=directory)
+        # Cells of the flat design: not instances, nor what only a spared unit reads and ignores.
+        drawing = f"mutate -list {count} -seed {seed} -o own_mutations @cells t:$* %i"
+        run_yosys([*own, "select -set cells -read cells", drawing], directory=directory)
     lower(whole.name, whole.ports, directory / "flat.il", directory)
     drawn = directory / "own_mutations"
     if not drawn.exists() or not drawn.read_text():
