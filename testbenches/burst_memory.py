@@ -174,6 +174,8 @@ class BurstMemory:
         The design under test.
     words : numpy.ndarray
         uint8, shape (words, octets of a word), least significant first; writes change it.
+    place : Callable[[int], int], optional
+        Says which word an address means, by default that of its number.
 
     Members
     -------
@@ -181,8 +183,10 @@ class BurstMemory:
         What a bench must move, in this order: `clear`, `drive` and `sample` of each.
     """
 
-    def __init__(self, dut: Any, words: Octets) -> None:
-        self.dut, self.words = dut, words
+    def __init__(
+        self, dut: Any, words: Octets, place: Callable[[int], int] = lambda address: address
+    ) -> None:
+        self.dut, self.words, self.place = dut, words, place
         self._writes: list[Any] = []
         self._reads: list[Any] = []
 
@@ -202,7 +206,7 @@ class BurstMemory:
         """Serve a `BurstReadPort` by its streams' names; `timing` as of `BurstReads`."""
 
         def fetch(request: int) -> list[int]:
-            first, length = _burst(port, request)
+            first, length = _burst(port, request, self)
             block = np.unpackbits(self.words[first : first + length], axis=1, bitorder="little")
             width = port.word_layout["word"].width
             last = np.arange(length) == length - 1
@@ -222,7 +226,7 @@ class BurstMemory:
         pauses: tuple[Iterator[bool], Iterator[bool]],
     ) -> BurstWrites:
         """Serve a `BurstWritePort` by its streams' names; return what takes its words."""
-        writes = _WritePort(self.dut, port, self.words, (requests, words), pauses)
+        writes = _WritePort(port, self, (requests, words), pauses)
         self._writes.append(writes)
         return writes.streams[1]
 
@@ -232,16 +236,15 @@ class _WritePort:
 
     def __init__(
         self,
-        dut: Any,
         port: Any,
-        words: Octets,
+        memory: BurstMemory,
         names: tuple[str, str],
         pauses: tuple[Iterator[bool], Iterator[bool]],
     ) -> None:
-        self.port, self.words = port, words
+        self.port, self.memory = port, memory
         self.width = port.word_layout["word"].width
         self.streams = [
-            BurstWrites(dut, name, keep=keep, pauses=own)
+            BurstWrites(memory.dut, name, keep=keep, pauses=own)
             for name, keep, own in zip(names, (self._ask, self._take), pauses, strict=True)
         ]
         self.clear()
@@ -266,20 +269,24 @@ class _WritePort:
             (address, ends), (word, last) = self.addresses.popleft(), self.waiting.popleft()
             assert ends == last, f"a burst's last word does not end it at address {address}"
             bits = np.packbits(from_integers([word], self.width)[0], bitorder="little")
-            self.words[address, : len(bits)] = bits
+            self.memory.words[address, : len(bits)] = bits
 
     def _ask(self, request: int) -> None:
-        first, length = _burst(self.port, request)
+        first, length = _burst(self.port, request, self.memory)
         self.addresses.extend((first + n, n == length - 1) for n in range(length))
 
     def _take(self, payload: int) -> None:
         self.waiting.append((payload & (1 << self.width) - 1, bool(payload >> self.width)))
 
 
-def _burst(port: Any, request: int) -> tuple[int, int]:
-    """Return a burst's first address and its length, which is at least one word."""
+def _burst(port: Any, request: int, memory: BurstMemory) -> tuple[int, int]:
+    """Return which word a burst begins with and its length, which is at least one word."""
     layout = port.request_layout
     fields = unpack(layout, from_integers([request], layout.size))
     first, length = int(fields["address"][0]), int(fields["length"][0])
     assert length, f"a burst at address {first} has no word"
-    return first, length
+    word = memory.place(first)
+    assert word >= 0 and memory.place(first + length - 1) == word + length - 1, (
+        f"a burst at address {first} leaves the memory"
+    )
+    return word, length

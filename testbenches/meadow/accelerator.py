@@ -73,7 +73,9 @@ class Accelerator:
         packet = p.unpacker.unpacker.packet_bits
         images = ("vectors", "cache", "tables", "packets", *(["biases"] if p.biases else []))
         self.memories = {
-            name: BurstMemory(dut, getattr(program.images, name).words) for name in images
+            name: BurstMemory(dut, image.words, image.place)
+            for name in images
+            for image in [getattr(program.images, name)]
         }
         self.ports: dict[str, list[Any]] = {}
 
@@ -147,7 +149,8 @@ class Accelerator:
         """Compare hidden states, predictions, the cache, and the octets that were moved."""
         p, program, compare = self.p, self.program, self.bench.compare
         words = self.memories["vectors"].words
-        for number, (first, states) in enumerate(program.expected):
+        for number, (address, states) in enumerate(program.expected):
+            first = program.images.vectors.place(address)
             got = states_of(words[first : first + states.size // p.head_size])
             compare(f"hidden states of block {number}", states, got.reshape(states.shape))
         packed = [payload for _cycle, payload in self.predictions.received]

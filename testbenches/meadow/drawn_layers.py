@@ -93,12 +93,19 @@ def random_layers(
     return layers, steps
 
 
-def random_vocabulary(p: MeadowParameters, rng: np.random.Generator) -> IntegerVocabulary:
-    """Return a vocabulary of random numbers, half of whose tokens have the sums of others."""
+def random_vocabulary(
+    p: MeadowParameters, rng: np.random.Generator, *, alike: bool = False
+) -> IntegerVocabulary:
+    """Return a vocabulary of random numbers, half of whose tokens have the sums of others.
+
+    Where they are `alike`, all have the sums of one, whose sign differs from state to state.
+    """
     states = rng.normal(0, 1, (4, p.hidden_size))
     projection = rng.normal(0, 1, (p.hidden_size, p.vocabulary))
     twins = rng.integers(0, p.vocabulary, p.vocabulary // 2)
     places = rng.permutation(p.vocabulary)[: len(twins)]
+    if alike:
+        twins, places = np.full(p.vocabulary, twins[0]), np.arange(p.vocabulary)
     projection[:, places] = projection[:, twins]
     vocabulary = integer_vocabulary(projection, states, p)
     if p.layer_norm:

@@ -26,6 +26,8 @@ class InstructionWriter:
         Dimensions.
     skip : bool
         Whether attention leaves out what no token of a group sees.
+    spacing : int, optional
+        From a head's room in the cache to the next one's, by default the features of a room.
 
     Members
     -------
@@ -39,8 +41,11 @@ class InstructionWriter:
         For each instruction the cycles that its work takes: a lane's, or its weights' way in.
     """
 
-    def __init__(self, p: MeadowParameters, *, skip: bool = False) -> None:
+    def __init__(
+        self, p: MeadowParameters, *, skip: bool = False, spacing: int | None = None
+    ) -> None:
         self.p, self.skip = p, int(skip)
+        self.spacing = p.features if spacing is None else spacing
         self.instructions: list[int] = []
         self.matrices: list[int] = []
         self.moved: dict[str, int] = dict.fromkeys(
@@ -90,7 +95,7 @@ class InstructionWriter:
         at_norm, at_wide = tokens * state, 2 * tokens * state
         short = {"source": at_norm, "words": state}
         norm = {"target": at_norm, "words": state, "stride": state, "epsilon": layer.epsilon}
-        cached = {"spacing": p.features, "shared": p.kv_heads}
+        cached = {"spacing": self.spacing, "shared": p.kv_heads}
         wide = {"target": at_wide, "stride": inner}
         sizes = {"tokens": tokens, "context": past + tokens, "chunks": state // p.slices}
 

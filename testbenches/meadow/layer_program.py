@@ -39,6 +39,8 @@ class LayerProgram:
         How the weights are packed.
     skip : bool
         Whether attention leaves out what no token of a group sees.
+    rng : numpy.random.Generator, optional
+        Draws where the memories begin, as of `MemoryImages`.
 
     Members
     -------
@@ -66,10 +68,12 @@ class LayerProgram:
         vocabulary: IntegerVocabulary | None = None,
         level: Level = Level.REINDEXED,
         skip: bool = False,
+        rng: np.random.Generator | None = None,
     ) -> None:
         self.p, self.layers, self.vocabulary = p, list(layers), vocabulary
         self.damage = self.ends = 0
-        self.images, self.writer = MemoryImages(p, level), InstructionWriter(p, skip=skip)
+        self.images = MemoryImages(p, level, rng)
+        self.writer = InstructionWriter(p, skip=skip, spacing=self.images.cache.spacing)
         self.expected: list[tuple[int, Integers]] = []
         self.predictions: list[tuple[int, int]] = []
         none = np.zeros((p.kv_heads, 0, p.head_size), np.int64)

@@ -40,15 +40,17 @@ class Image:
     ----------
     octets : int
         Of a word.
+    start : int
+        Address of its first word.
     """
 
-    def __init__(self, octets: int) -> None:
+    def __init__(self, octets: int, start: int = 0) -> None:
         self.parts: list[Octets] = []
-        self.octets, self.size = octets, 0
+        self.octets, self.start, self.end = octets, start, start
 
     def add(self, rows: Octets) -> int:
         """Add words; return the first one's address."""
-        first, self.size = self.size, self.size + rows.size // self.octets
+        first, self.end = self.end, self.end + rows.size // self.octets
         self.parts.append(rows.reshape(-1, self.octets))
         return first
 
@@ -56,6 +58,42 @@ class Image:
     def words(self) -> Octets:
         """The whole memory, of at least one word."""
         return np.concatenate([*self.parts, np.zeros((1, self.octets), np.uint8)])
+
+    def place(self, address: int) -> int:
+        """Return which word an address means."""
+        return address - self.start
+
+
+class CacheImage(Image):
+    """The cache: rooms of heads at equal distances, then whatever else is added.
+
+    Parameters
+    ----------
+    octets, start : int
+        As of `Image`.
+    features : int
+        Words of a room.
+    spacing : int
+        From a room to the next, as addresses go; in between is nothing.
+    """
+
+    def __init__(self, octets: int, start: int, *, features: int, spacing: int) -> None:
+        super().__init__(octets, start)
+        self.features, self.spacing, self.rooms = features, spacing, 0
+
+    def add_rooms(self, count: int) -> int:
+        """Add empty rooms; return the first one's address."""
+        self.parts.append(np.zeros((count * self.features, self.octets), np.uint8))
+        self.rooms += count
+        first, self.end = self.end, self.end + count * self.spacing
+        return first
+
+    def place(self, address: int) -> int:
+        """Return which word an address means; none if it is between rooms."""
+        room, word = divmod(super().place(address), self.spacing)
+        if room >= self.rooms:
+            return super().place(address) - self.rooms * (self.spacing - self.features)
+        return room * self.features + word if word < self.features else -1
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,6 +154,9 @@ class MemoryImages:
         Dimensions.
     level : Level
         How weights are packed.
+    rng : numpy.random.Generator, optional
+        Draws where each memory begins, and how far heads are from each other in the cache; without
+        it all begins at address 0, and has no gaps.
 
     Members
     -------
@@ -125,14 +166,30 @@ class MemoryImages:
         Biases of linear layers, by pairs.
     """
 
-    def __init__(self, p: MeadowParameters, level: Level = Level.REINDEXED) -> None:
+    def __init__(
+        self,
+        p: MeadowParameters,
+        level: Level = Level.REINDEXED,
+        rng: np.random.Generator | None = None,
+    ) -> None:
         self.p, self.level = p, level
+
+        # Memories are small beside the half of all addresses that is left behind them.
+        half = 1 << p.address_bits - 1
+        starts = np.zeros(5, int) if rng is None else rng.integers(half, size=5)
+        # Some layers' heads, as far from each other as that half allows.
+        gap = 0 if rng is None else int(rng.integers(half // (16 * p.kv_heads) - p.features))
         # A matrix of a few hundred weights would never be smaller packed.
         self.forced = p.head_size < 64
-        self.vectors, self.cache = Image(STATE_OCTETS * p.head_size), Image(p.head_size)
-        self.tables = Image(p.unpacker.chunk)
-        self.packets = Image(p.unpacker.unpacker.packet_bits // 8)
-        self.biases = Image(HALVES * BIAS_OCTETS)
+        octets = (
+            STATE_OCTETS * p.head_size,
+            p.unpacker.chunk,
+            p.unpacker.unpacker.packet_bits // 8,
+            HALVES * BIAS_OCTETS,
+        )
+        cache, *others = map(int, starts)
+        self.vectors, self.tables, self.packets, self.biases = map(Image, octets, others)
+        self.cache = CacheImage(p.head_size, cache, features=p.features, spacing=p.features + gap)
 
     def packed(self, tiles: Integers) -> PackedMatrix:
         """Pack tiles (tiles, elements, size), as the pipeline wants their words."""
@@ -197,8 +254,7 @@ class MemoryImages:
             for name, weights, bias in zip(("first", "second"), layer.norms, biases, strict=True)
         }
         places["table"] = self.add_vector(layer.table)
-        room = np.zeros((p.kv_heads * p.features, p.head_size), np.uint8)
-        places |= {name: self.cache.add(room) for name in ("keys", "values")}
+        places |= {name: self.cache.add_rooms(p.kv_heads) for name in ("keys", "values")}
         return LayerPlace(
             places,
             {

@@ -122,6 +122,7 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
         vocabulary=random_vocabulary(p, rng),
         level=level,
         skip=bool(rng.random() < 0.5),
+        rng=rng,
     )
     add_random(program, states, rng)
     accelerator = Accelerator(dut, f"stalls {source} {sink}", program, pauses=(source, sink))
@@ -137,7 +138,8 @@ async def all_sizes(dut: Any) -> None:
     for seed in range(4):
         rng = np.random.default_rng(seed)
         layers, states = random_layers(p, rng, 2, spread=True)
-        program = LayerProgram(p, layers, vocabulary=random_vocabulary(p, rng))
+        vocabulary = random_vocabulary(p, rng, alike=seed > 1)
+        program = LayerProgram(p, layers, vocabulary=vocabulary, rng=rng)
         add_random(program, states, rng)
         accelerator = Accelerator(dut, "all_sizes", program)
         await accelerator.run()
@@ -173,7 +175,7 @@ async def damage(dut: Any, how: str) -> None:
     p: MeadowParameters = catalog_parameters()
     rng = np.random.default_rng(len(how))
     layers, states = random_layers(p, rng, 2)
-    program = LayerProgram(p, layers)
+    program = LayerProgram(p, layers, rng=rng)
     for name in ("key", "query", "gate" if p.gated else "up", "down"):
         program.harm(0, name, rng, how)
     program.writer.add_unknown()
@@ -195,7 +197,7 @@ async def resets(dut: Any) -> None:
     p: MeadowParameters = catalog_parameters()
     rng = np.random.default_rng(5)
     layers, states = random_layers(p, rng, 1)
-    program = LayerProgram(p, layers, vocabulary=random_vocabulary(p, rng))
+    program = LayerProgram(p, layers, vocabulary=random_vocabulary(p, rng), rng=rng)
     for gemm in (0, octets_of_probabilities(p)[0]):
         program.add_block(states[: max(p.most_tokens // 2, 1)], [0], predict=True, gemm=gemm)
     accelerator = Accelerator(dut, "resets", program, pauses=("random", "bursty"))
