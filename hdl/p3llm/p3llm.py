@@ -14,7 +14,7 @@ from hdl.arith.delay_line import delay_line
 from hdl.p3llm.control.append_sequencer import AppendSequencer
 from hdl.p3llm.control.bank_scheduler import BankScheduler
 from hdl.p3llm.control.line_issuer import LineIssuer
-from hdl.p3llm.control.memory_instructions import MemoryOperation, memory_instruction
+from hdl.p3llm.control.memory_instructions import MemoryBits, MemoryOperation, memory_instruction
 from hdl.p3llm.control.pre_rope_sequencer import PreRopeRoundSequencer, PreRopeSequencer
 from hdl.p3llm.control.product_sequencer import ProductSequencer
 from hdl.p3llm.control.program import Program
@@ -24,7 +24,7 @@ from hdl.p3llm.npu.pre_rope_vectors import PreRopeVectorUnit
 from hdl.p3llm.npu.sum_accumulator import SumAccumulator
 from hdl.p3llm.npu.total_collector import TotalCollector
 from hdl.p3llm.npu.vector_unit import VectorUnit
-from hdl.p3llm.parameters import POSITION_BITS, P3llmParameters
+from hdl.p3llm.parameters import P3llmParameters
 from hdl.p3llm.parts import place_parts
 from hdl.p3llm.pim.pim_channel import STATUS, ColumnOperation, PimChannel
 from hdl.stream.connect import connect_streams
@@ -235,7 +235,7 @@ class P3llm(Unit):
         vectors, products, appends = self.vectors, self.products, self.appends
         memory, npu = self.memory_lines, self.npu_lines
         position = Signal(data.ArrayLayout(range(p.capacity), p.batch))
-        layer = Signal(POSITION_BITS)
+        layer = Signal(MemoryBits(p).position)
         for part, side in ((vectors, npu), (products, memory), (appends, memory)):
             request = side.request if p.batch > 1 else 0
             m.d.comb += part.position.eq(position[request])

@@ -9,6 +9,7 @@ import pytest
 
 from golden.p3llm.dram_image import layer_image
 from golden.p3llm.npu.block_fixed import block_fixed
+from hdl.p3llm.control.memory_instructions import MemoryBits
 from hdl.p3llm.control.program import Program
 from hdl.p3llm.npu.epsilon import EPSILON, epsilon_steps
 from hdl.p3llm.npu.npu_instructions import NpuOperation, npu_instruction
@@ -343,3 +344,17 @@ def test_places_fit_their_bits(preset: str) -> None:
     for line in program.memory:
         places = [line.instruction.get(name, (0,)) for name in ("inputs", "sums", "columns")]
         assert max(place for pair in places for place in pair) < most
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_loops_fit_their_bits(preset: str) -> None:
+    """Those of every product, and the words that go round in the input registers."""
+    p = PRESETS[preset]
+    bits, unit = MemoryBits(p), p.channel.unit
+    most = {"outers": bits.outers, "rounds": bits.rounds, "steps": bits.steps}
+    products = [line.instruction for line in Program(p).memory]
+    for said in products:
+        counts = {name: said.get(name, 0) for name in most}
+        assert all(counts[name] < 1 << most[name] for name in most)
+        assert said.get("tail", 0) < 1 << bits.tail
+        assert counts["outers"] * (counts["steps"] // unit.steps_a_word) < 1 << bits.words

@@ -10,8 +10,8 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.p3llm.control.bank_scheduler import BankScheduler
-from hdl.p3llm.control.memory_instructions import memory_instruction
-from hdl.p3llm.parameters import KEY_SET, POSITION_BITS, P3llmParameters
+from hdl.p3llm.control.memory_instructions import MemoryBits, memory_instruction
+from hdl.p3llm.parameters import KEY_SET, P3llmParameters
 from hdl.p3llm.pim.dot_product import LANES
 from hdl.p3llm.pim.pim_channel import COLUMN_BITS, ColumnOperation
 from hdl.unit import Unit
@@ -104,7 +104,7 @@ class AppendSequencer(Unit):
             | {
                 "codes": In(stream.Signature(p.codes_layout)),
                 "instructions": In(stream.Signature(memory_instruction(p))),
-                "layer": In(POSITION_BITS),
+                "layer": In(MemoryBits(p).position),
                 "position": In(range(p.capacity)),
                 "column": Out(BankScheduler.column_layout(p.channel)),
                 "taken": In(1),
@@ -240,7 +240,7 @@ class AppendSequencer(Unit):
         round_, lane, column = token[bits : bits + 2], token[:2], token[2 : 2 + elements]
         key_start, value_start = self._starts(m, held)
         half_bytes = LANES * p.elements
-        where, unit = Signal(POSITION_BITS), Signal(range(p.units))
+        where, unit = Signal(MemoryBits(p).position), Signal(range(p.units))
         mask, word = Signal(half_bytes), Signal(p.pseudo_channels * p.channel.unit.column_bits)
         # An element has four lanes, a half byte each.
         one_element = Const((1 << LANES) - 1) << Cat(Const(0, 2), element)
@@ -297,7 +297,9 @@ class AppendSequencer(Unit):
         p, token = self.parameters, self.position
         key_set = token[ceil_log2(p.block) + 2 :]
         value_set = token[ceil_log2(p.elements) + 2 :]
-        key_start, value_start = Signal(POSITION_BITS), Signal(POSITION_BITS)
+        key_start, value_start = (
+            Signal(MemoryBits(p).position, name=f"{n}_start") for n in ("key", "value")
+        )
         m.d.comb += [
             key_start.eq(self.layer + held.base + key_set * p.key_set),
             value_start.eq(self.layer + held["values"] + value_set * p.value_set),

@@ -6,12 +6,10 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from hdl.p3llm.control.memory_instructions import MemoryBits
 from hdl.p3llm.npu.places import Places
 from hdl.p3llm.parameters import P3llmParameters
 from hdl.unit import Unit
-
-COUNT_BITS = 12
-"""Bits of a number of rounds, and of words."""
 
 
 class InputRing(Unit):
@@ -58,12 +56,12 @@ class InputRing(Unit):
 
     def __init__(self, *, parameters: P3llmParameters) -> None:
         self.parameters = p = parameters
-        unit, place = p.channel.unit, Places(p).address_bits
+        unit, place, bits = p.channel.unit, Places(p).address_bits, MemoryBits(p)
         super().__init__(
             {
                 "start": In(1),
-                "words": In(COUNT_BITS),
-                "rounds": In(COUNT_BITS),
+                "words": In(bits.words),
+                "rounds": In(bits.rounds),
                 "both": In(1),
                 "first_0": In(place),
                 "first_1": In(place),
@@ -84,8 +82,8 @@ class InputRing(Unit):
         unit = self.parameters.channel.unit
         ring = unit.words // unit.pumps
         in_word = ceil_log2(unit.steps_a_word)
-        pump, slot, word = Signal(), Signal(range(ring)), Signal(COUNT_BITS)
-        rounds = Signal(COUNT_BITS)
+        pump, slot, word = Signal(), Signal(range(ring)), Signal.like(self.words)
+        rounds = Signal.like(self.rounds)
         # Words that are written and not used up.
         held = Signal(range(ring + 1))
         whole = self.grant & (pump | ~self.both)

@@ -10,11 +10,11 @@ from amaranth.utils import ceil_log2
 
 from hdl.p3llm.control.bank_scheduler import BankScheduler
 from hdl.p3llm.control.drain import Drain
-from hdl.p3llm.control.memory_instructions import memory_instruction
+from hdl.p3llm.control.memory_instructions import MemoryBits, memory_instruction
 from hdl.p3llm.matrix_place import LINEAR_SET
 from hdl.p3llm.npu.places import Places
 from hdl.p3llm.npu.sum_accumulator import SumAccumulator
-from hdl.p3llm.parameters import KEY_SET, POSITION_BITS, P3llmParameters
+from hdl.p3llm.parameters import KEY_SET, P3llmParameters
 from hdl.p3llm.pim.dot_product import LANES
 from hdl.p3llm.pim.operand_decoder import Mode
 from hdl.p3llm.pim.pim_channel import COLUMN_BITS, ColumnOperation
@@ -79,19 +79,19 @@ class ProductSequencer(Unit):
         self.parameters = p = parameters
         instruction, place = memory_instruction(p), Places(p).address_bits
         self.held = Signal(instruction)
-        self.position_now = Signal(POSITION_BITS)
-        self.outer, self.round, self.step = (
-            Signal(12, name=name) for name in ("outer", "round", "step")
-        )
-        self.table, self.unit, self.side = Signal(12), Signal(range(p.units)), Signal()
-        self.word, self.pump = Signal(8), Signal()
+        bits = MemoryBits(p)
+        self.position_now = Signal(bits.position)
+        self.outer, self.round = Signal(bits.outers), Signal(bits.rounds)
+        self.step, self.table = Signal(bits.steps), Signal(bits.tail)
+        self.unit, self.side = Signal(range(p.units)), Signal()
+        self.word, self.pump = Signal(range(p.channel.unit.words)), Signal()
         self.words = [Signal(place, name=f"word_{i}") for i in range(2)]
         self.columns = [Signal(place, name=f"column_{i}") for i in range(2)]
         self.drain = Drain(parameters=p)
         super().__init__(
             {
                 "instructions": In(stream.Signature(instruction)),
-                "layer": In(POSITION_BITS),
+                "layer": In(bits.position),
                 "position": In(range(p.capacity)),
                 "column": Out(BankScheduler.column_layout(p.channel)),
                 "taken": In(1),
@@ -180,9 +180,9 @@ class ProductSequencer(Unit):
     def _finals(self, m: Module) -> dict[str, Signal]:
         """Return the last number of each loop, said or by the tokens; valid after state BEGIN."""
         p, held = self.parameters, self.held
-        finals = {
-            name: Signal(12, name=f"final_{name}") for name in ("outer", "round", "step", "tokens")
-        }
+        counters = {"outer": self.outer, "round": self.round, "step": self.step}
+        counters["tokens"] = self.step
+        finals = {name: Signal.like(one, name=f"final_{name}") for name, one in counters.items()}
         # A register holds so many columns' inputs; probabilities of more tokens come in turns.
         full = p.channel.unit.steps
         # The token at `position` is the last.

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from amaranth.hdl import Cat, Const, Mux, Signal, Value
+from amaranth.utils import ceil_log2
 
 from hdl.nonlinear.activation_functions import Function
 from hdl.nonlinear.row_norm import EPSILON_BITS
@@ -200,7 +201,9 @@ class Ways(WayLinks):
     def _there(self, index: Value) -> list[Value]:
         """Return which tokens of a slice are there."""
         lanes = self.unit.parameters.lanes
-        return [index * lanes + i <= self.unit.position for i in range(lanes)]
+        # Slices of tokens are few among all that have a number.
+        slices = ceil_log2(self.unit.parameters.capacity) - ceil_log2(lanes)
+        return [index[:slices] * lanes + i <= self.unit.position for i in range(lanes)]
 
     def _weighed(self, index: Value) -> list[Value]:
         """Return which tokens of a slice have values that the units multiply."""

@@ -16,7 +16,7 @@ from hdl.p3llm.pim.pim_channel import ColumnOperation as Op
 from hdl.p3llm.presets import PRESETS
 
 TINY = PRESETS["tiny"]
-BASE, LAYER = 77, 4096
+BASE, LAYER = 77, 2048
 COMPLETE = 6
 """Cycles from the column that completes sums until a unit has them."""
 

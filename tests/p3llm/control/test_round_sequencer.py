@@ -1,5 +1,6 @@
 """Products whose groups the units scale, beside a list of what must come, and a replay."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ from hdl.p3llm.pim.pim_channel import ColumnOperation as Op
 from hdl.p3llm.presets import PRESETS
 from tests.p3llm.control.test_product_sequencer import BASE, LAYER, Trace, given, run
 
-SCALED = PRESETS["tiny_group_scaling"]
+SCALED = replace(PRESETS["tiny_group_scaling"], feed_forward=288, layers=1)
+"""Its longest input has 18 groups."""
 COMPLETE = 16
 """Cycles from the column that completes totals until a unit has them: 2 + 4 + 2 * 4 + 2."""
 MORE = ("begins", "ends", "total", "high", "inputs")
