@@ -83,6 +83,12 @@ class Decode:
 
     async def step(self, now: int, layer: int = 0, states: Integers | None = None) -> int:
         """Decode a token of each sequence in both; return the accelerator's cycles."""
+        return await self.accelerator.step(*self.expect(now, layer, states), layer)
+
+    def expect(
+        self, now: int, layer: int = 0, states: Integers | None = None
+    ) -> tuple[list[int], Integers]:
+        """Decode a token of each sequence in the model; return what the accelerator is offered."""
         p = self.p
         before = self.states(now, layer) if states is None else states
         positions = [now + sequence for sequence in range(p.sequences)]
@@ -95,7 +101,7 @@ class Decode:
                 model.inputs[step.store[1]] = inputs[step.store[0]]
             self.learn(step.score_updates)
             self.steps.append(step)
-        return await self.accelerator.step(positions, before, layer)
+        return positions, before
 
     @property
     def members(self) -> int:
@@ -137,10 +143,15 @@ class Decode:
 
 
 def shortened(layer: DecoderLayer, rng: np.random.Generator) -> DecoderLayer:
-    """Return a layer whose scales have lost some last digits, and their shifts as many."""
+    """Return a layer whose scales have lost some last digits, and their shifts as many.
+
+    Some shifts have lost more: what they scale is clamped.
+    """
     projections = {}
     for which, own in layer.projections.items():
         lost = np.minimum(rng.choice([7, 12, 14, 15], own.scale.shape), own.shift)
         scale = np.maximum(own.scale >> lost, 1)
-        projections[which] = replace(own, scale=scale, shift=own.shift - lost)
+        shift = own.shift - lost
+        loud = np.where(rng.random(shift.shape) < 0.05, rng.integers(0, 8, shift.shape), 0)
+        projections[which] = replace(own, scale=scale, shift=np.maximum(shift - loud, 0))
     return replace(layer, projections=projections)

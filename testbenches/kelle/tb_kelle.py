@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from itertools import repeat
 from typing import Any
 
 import cocotb
@@ -269,6 +270,29 @@ async def short_scales(dut: Any) -> None:
     await decode.start(longest(decode.p), decode.full)
     for now in range(decode.full, decode.full + 40):
         await decode.step(now)
+    await decode.check()
+
+
+@cocotb.test()
+@only_if(quick, "its outputs wait for long")
+async def late_outputs(dut: Any) -> None:
+    """Take no states for as long as some steps last, while the next token is there."""
+    decode = Decode(dut, "late outputs")
+    accelerator, bench = decode.accelerator, decode.bench
+    await decode.start(longest(decode.p), decode.full)
+    sink = accelerator.sinks["outputs"]
+    pauses, sink.pauses = sink.pauses, repeat(True)
+    accelerator.offer(*decode.expect(decode.full))
+    await bench.run(until=lambda: accelerator.begun_tokens == decode.p.sequences)
+    # The layer of the next token may be told once this one is taken.
+    await bench.step()
+    accelerator.offer(*decode.expect(decode.full + 1))
+    for _cycle in range(4 * accelerator.roofline):
+        await bench.step()
+    assert not sink.received
+    sink.pauses = pauses
+    slices = len(decode.steps) * decode.p.inputs
+    await bench.run(until=lambda: len(sink.received) == slices)
     await decode.check()
 
 

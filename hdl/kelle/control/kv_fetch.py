@@ -142,7 +142,7 @@ class KvFetch(Unit):
         walk = Walk(
             state=Signal(State),
             sequence=Signal(p.sequence_bits, reset_less=True),
-            head=Signal(p.head_bits, reset_less=True),
+            head=Signal(p.eviction.head_bits, reset_less=True),
             side=Signal(reset_less=True),
             tile=Signal(range(p.tiles + 1)),
             word=Signal(range(max(p.memory.edram.entry_words, 2))),
