@@ -1,6 +1,6 @@
 """Testbench of the attention score module: SmolLM2's decoding, collinear keys, stalls, resets."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import cocotb
@@ -11,6 +11,7 @@ from golden.arith.float_multiply import float_multiply
 from golden.arith.float_values import codes, values
 from golden.lad.eas.attention_score_module import (
     ONE,
+    THRESHOLD,
     Centre,
     Scored,
     attention_scores,
@@ -273,6 +274,24 @@ def random_step(p: AttentionScoreModuleParameters, rng: np.random.Generator, len
     )
 
 
+def norm_step(p: AttentionScoreModuleParameters, rng: np.random.Generator) -> Step:
+    """Return a key of any norm, and one centre of its direction.
+
+    Half of the centres have a norm that makes the cosine the threshold, or all but that: each digit
+    of the norms' product decides. The others are far above it, and the norms' quotient shows.
+    """
+    step = random_step(p, rng, 2)
+    key = codes(rng.standard_normal(p.vector.head_size) * 2.0 ** rng.integers(-12, 8))
+    centre = codes(values(key) * 2.0 ** -rng.integers(0, 14))
+    own = values(key_centre(key, step.keys[:0], [], np.zeros(0, np.uint16)).norm)
+    least = float(values(key) @ values(centre)) / (own * values(THRESHOLD))
+    near = 1 + rng.integers(-3, 4) / 2048
+    norm = codes(least * (near if rng.random() < 0.5 else rng.uniform(0.01, 1)))
+    return replace(
+        step, keys=np.stack([centre, key]), centres=np.array([0, 1]), norms=np.array([norm, norm])
+    )
+
+
 def random_steps(p: AttentionScoreModuleParameters, rng: np.random.Generator) -> list[Step]:
     """Return steps of lengths that matter: one, about the recent ones, partial groups."""
     lanes, recent = p.apid.lanes, p.apid.recent
@@ -354,6 +373,15 @@ async def back_to_back(dut: Any) -> None:
     count = 500 if bench.p.vector.head_size < 16 and not four_states() else 60
     lengths = rng.choice([1, 2, 2, 2, 3, 6], count).clip(max=bench.p.apid.capacity)
     await bench.run([random_step(bench.p, rng, int(length)) for length in lengths])
+
+
+@cocotb.test()
+async def norms(dut: Any) -> None:
+    """Show a norm a step, and what becomes of it and the centre's."""
+    bench = EasBench(dut, "norms")
+    rng = bench.bench.numpy_rng
+    count = 1500 if bench.p.vector.head_size < 16 and not four_states() else 60
+    await bench.run([norm_step(bench.p, rng) for _ in range(count)])
 
 
 @cocotb.test()
