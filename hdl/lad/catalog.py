@@ -9,6 +9,7 @@ from hdl.lad.apid.active_position_module import (
     ActivePositionModule,
     ActivePositionModuleParameters,
 )
+from hdl.lad.control.slice_walk import SliceWalk, SliceWalkParameters
 from hdl.lad.eas.attention_score_module import AttentionScoreModule
 from hdl.lad.eas.eas_parameters import AttentionScoreModuleParameters
 from hdl.lad.interval_table import EIGHT
@@ -49,6 +50,18 @@ UNITS: tuple[Entry, ...] = (
             "paper": VectorProcessingUnitParameters(),
         },
         long=("paper",),
+    ),
+    Entry(
+        summary="goes from slice to slice through three loops",
+        source="Section IV: decoder layers, of which the paper says no more",
+        latency="1 cycle",
+        throughput="a place a cycle",
+        unit=SliceWalk,
+        presets={
+            "tiny": SliceWalkParameters(bits=6),
+            "smollm2": SliceWalkParameters(bits=7),
+            "paper": SliceWalkParameters(),
+        },
     ),
     Entry(
         summary="norms, rotary embedding and gated SiLU, pass by pass over a row",

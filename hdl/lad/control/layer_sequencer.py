@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.lad.control.largest_sum import LargestSum
 from hdl.lad.control.layer_program import MOVES, LayerProgram, Source, Way
-from hdl.lad.control.slice_walk import SliceWalk
+from hdl.lad.control.slice_walk import SliceWalk, SliceWalkParameters
 from hdl.lad.control.sum_slices import SumSlices
 from hdl.lad.lad_parameters import LadParameters
 from hdl.memory.memory import Memory
@@ -77,6 +77,7 @@ class LayerSequencer(Unit):
     def __init__(self, *, parameters: LadParameters) -> None:
         self.parameters = p = parameters
         self.program = LayerProgram(p)
+        self.places = SliceWalkParameters(bits=p.place_shape.width)
         tile = p.tile
         taken = {
             "slices": p.slice_layout,
@@ -217,8 +218,7 @@ class LayerSequencer(Unit):
     def _read(self, m: Module, operation: Any, begin: Value, memory: Any) -> _Shown:
         """Let an operation's moves take turns wherever an inner loop ends."""
         p = self.parameters
-        shape = p.place_shape
-        walks = [SliceWalk(place=shape) for _ in range(MOVES)]
+        walks = [SliceWalk(parameters=self.places) for _ in range(MOVES)]
         # One read port: moves have it in turns, and the order of slices is theirs.
         turn, left, issue = Signal(range(MOVES)), Signal(), Signal()
         shown = _Shown(
@@ -242,7 +242,7 @@ class LayerSequencer(Unit):
             m.submodules[f"move_{index}"] = walk
             m.d.comb += [
                 walk.walk.eq(operation.moves[index].walk),
-                walk.begin.eq(begin),
+                walk.start.eq(begin),
                 walk.advance.eq(issue & (turn == index)),
             ]
         with m.If(begin):
@@ -276,8 +276,8 @@ class LayerSequencer(Unit):
         """
         p = self.parameters
         starts, attended = layers
-        m.submodules.target = target = SliceWalk(place=p.place_shape)
-        m.submodules.attended = outputs = SliceWalk(place=p.place_shape)
+        m.submodules.target = target = SliceWalk(parameters=self.places)
+        m.submodules.attended = outputs = SliceWalk(parameters=self.places)
         m.submodules.sum_slices = sums = SumSlices(
             parameters=p.tile.linear, batch=p.batch, most=p.most_groups
         )
@@ -287,7 +287,7 @@ class LayerSequencer(Unit):
             sums.groups.eq(operation.groups),
             sums.rest.eq(operation.rest),
             target.walk.eq(operation.target),
-            target.begin.eq(begin),
+            target.start.eq(begin),
         ]
         sources = {
             Source.OUTSIDE: self.slices,
@@ -297,7 +297,7 @@ class LayerSequencer(Unit):
         # One write port: the attention's slices take it where nothing else does.
         m.d.comb += [
             outputs.walk.eq(outputs.walk.shape().const(self.program.outputs.record)),
-            outputs.begin.eq(starts),
+            outputs.start.eq(starts),
             self.outputs.ready.eq(~target.advance),
             outputs.advance.eq(self.outputs.valid & self.outputs.ready),
             memory.write_data.eq(Value.cast(self.outputs.payload["values"])),

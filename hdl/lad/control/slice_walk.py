@@ -1,11 +1,12 @@
 """A walk through slices: three loops, each with a stride of its own."""
 
-from typing import Any
+from typing import Annotated, Any
 
-from amaranth.hdl import Cat, Module, Shape, Signal
+from amaranth.hdl import Cat, Module, Shape, Signal, unsigned
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
+from hdl.parameters import Parameters, Range, parameter_object
 from hdl.unit import Unit
 
 LOOPS = ("outer", "middle", "inner")
@@ -20,40 +21,74 @@ def walk_layout(place: Shape) -> data.StructLayout:
     )
 
 
+@parameter_object
+class SliceWalkParameters(Parameters):
+    """Dimensions of a walk; they also drive its testbench.
+
+    Parameters
+    ----------
+    bits : int
+        Of a place and of a number of rounds.
+
+    Raises
+    ------
+    ValueError
+        If a rule above is broken, with the rule and the value.
+    """
+
+    bits: Annotated[int, Range(2, 24, "bits")] = 11
+
+    @property
+    def place(self) -> Shape:
+        """Shape of a place."""
+        return unsigned(self.bits)
+
+    @property
+    def walk_layout(self) -> data.StructLayout:
+        """A walk's record."""
+        return walk_layout(self.place)
+
+
 class SliceWalk(Unit):
     """Go from place to place.
 
     Whoever has several walks at the same time can change between them wherever an inner loop ends.
 
-    **Latency** `place` is there a cycle after `begin`. **Throughput** a place a cycle.
+    **Latency** `place` is there a cycle after `start`. **Throughput** a place a cycle.
 
     Parameters
     ----------
-    place : Shape
-        Shape of a place and of a number of rounds.
+    parameters : SliceWalkParameters
+        Dimensions.
 
     Members
     -------
     walk : In(struct)
-        Stands during the walk; each loop has a round at least.
-    begin : In(1)
-        Begin.
+        Stands from `start` to the walk's end; each loop has a round at least.
+    start : In(1)
+        Begin, also in the middle of another walk.
     advance : In(1)
-        Go on.
+        Go on; not beyond the end.
     place : Out(place)
         Where it is.
     middle : Out(place)
         The round of the middle loop.
     pauses, ends : Out(1)
         The inner loop is in its last round; so are all three.
+
+    Raises
+    ------
+    ValueError
+        By `SliceWalkParameters`.
     """
 
-    def __init__(self, *, place: Shape) -> None:
-        self.shape = place
+    def __init__(self, *, parameters: SliceWalkParameters) -> None:
+        self.parameters = parameters
+        place = parameters.place
         super().__init__(
             {
-                "walk": In(walk_layout(place)),
-                "begin": In(1),
+                "walk": In(parameters.walk_layout),
+                "start": In(1),
                 "advance": In(1),
                 "place": Out(place),
                 "middle": Out(place),
@@ -65,12 +100,13 @@ class SliceWalk(Unit):
     def elaborate(self, platform: Any) -> Module:
         """Each loop keeps the place where its round began: no stride is ever multiplied."""
         m = Module()
+        place = self.parameters.place
         begins = {"inner": self.place} | {
-            name: Signal(self.shape, name=f"{name}_begin", reset_less=True)
+            name: Signal(place, name=f"{name}_begin", reset_less=True)
             for name in ("middle", "outer")
         }
         rounds = {"middle": self.middle} | {
-            name: Signal(self.shape, name=f"{name}_round", reset_less=True)
+            name: Signal(place, name=f"{name}_round", reset_less=True)
             for name in ("outer", "inner")
         }
         last = {name: Signal(name=f"{name}_last") for name in LOOPS}
@@ -81,7 +117,7 @@ class SliceWalk(Unit):
             self.pauses.eq(last["inner"]),
             self.ends.eq(last["inner"] & last["middle"] & last["outer"]),
         ]
-        with m.If(self.begin):
+        with m.If(self.start):
             m.d.sync += [begin.eq(self.walk.base) for begin in begins.values()]
             m.d.sync += [count.eq(0) for count in rounds.values()]
         # The innermost loop that is not in its last round goes on; those in it begin anew there.
@@ -92,8 +128,8 @@ class SliceWalk(Unit):
                 ("11", "outer", ("middle", "inner")),
             ):
                 with m.Case(pattern):
-                    place = begins[name] + self.walk[name].stride
-                    m.d.sync += [begins[one].eq(place) for one in (name, *anew)]
+                    following = begins[name] + self.walk[name].stride
+                    m.d.sync += [begins[one].eq(following) for one in (name, *anew)]
                     m.d.sync += rounds[name].eq(rounds[name] + 1)
                     m.d.sync += [rounds[one].eq(0) for one in anew]
         return m

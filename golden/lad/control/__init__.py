@@ -1,0 +1,1 @@
+"""Models of what leads LAD's layers."""

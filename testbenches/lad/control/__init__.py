@@ -1,0 +1,1 @@
+"""Testbenches of what leads LAD's layers."""
