@@ -18,6 +18,7 @@ from testbenches.bench import Bench, catalog_parameters, context
 from testbenches.lad.vectors import LAYERS, head_vectors
 from testbenches.lad.vectors import prepare as prepare
 from testbenches.packing import from_integers, pack, to_integers, unpack
+from testbenches.streams import four_states
 
 Codes = NDArray[np.uint16]
 
@@ -188,6 +189,35 @@ def random_steps(p: AttentionComputationModuleParameters, rng: np.random.Generat
     return steps
 
 
+def special_steps(p: AttentionComputationModuleParameters, rng: np.random.Generator) -> list[Step]:
+    """Return steps with one special number each: mantissas of one bit, of no number, of none.
+
+    They are in any operand, or in the caches; whatever they meet, the other sums are as they were.
+    """
+    steps = []
+    for step in random_steps(p, rng):
+        one_bit = 1 << int(rng.integers(10))
+        code = rng.choice([0, one_bit, 0x7C00, 0x7C00 | one_bit]) | rng.choice([0, 0x8000])
+        where = step.corrections
+        operands = (
+            where.alpha_score,
+            where.alpha,
+            where.beta,
+            where.keys,
+            where.values,
+            step.query,
+        )
+        number = rng.integers(len(operands) + 2)
+        if number < len(operands):
+            operands[number].flat[rng.integers(operands[number].size)] = code
+        else:
+            row, column = (rng.integers(size) for size in step.caches.shape)
+            special = np.array(code, np.uint16).view(np.float16).astype(float)
+            step.caches[row, column] = encode(p.cache_format, special)
+        steps.append(step)
+    return steps
+
+
 @cocotb.test()
 async def real_caches(dut: Any) -> None:
     """SmolLM2's attention by caches, with as many corrections and updates as were measured."""
@@ -214,6 +244,14 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
     """Any numbers under pairs of pause patterns."""
     bench = AcBench(dut, f"stalls {source} {sink}", source, sink)
     await bench.run(random_steps(bench.p, bench.bench.numpy_rng))
+
+
+@cocotb.test()
+async def specials(dut: Any) -> None:
+    """Zeros, subnormal numbers, infinities and NaNs, one at a time."""
+    bench = AcBench(dut, "specials")
+    for _ in range(16 if bench.p.vector.head_size < 16 and not four_states() else 1):
+        await bench.run(special_steps(bench.p, bench.bench.numpy_rng))
 
 
 @cocotb.test()
