@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from testbenches.half_cycles import pass_half_cycles
-from testbenches.streams import PAUSES, Port, StreamSink, StreamSource
+from testbenches.streams import PAUSES, Port, StreamSink, StreamSource, not_before_offered
 
 CONTEXT_VARIABLE = "SYSTOLA_CONTEXT"
 PARAMETERS_FILE = "parameters.pickle"
@@ -116,8 +116,14 @@ class Bench:
         return self.add(StreamSource(self.dut, name, self.pauses(pattern)))
 
     def sink(self, name: str, pattern: str = "none") -> StreamSink:
-        """Attach a receiver, which checks the stream's rules, to an output stream."""
-        return self.add(StreamSink(self.dut, name, self.pauses(pattern), self))
+        """Attach a receiver, which checks the stream's rules, to an output stream.
+
+        An adversarial one is ready for nothing that is not yet there.
+        """
+        sink = self.add(StreamSink(self.dut, name, self.pauses(pattern), self))
+        if pattern == "adversarial":
+            sink.pauses = not_before_offered(sink, sink.pauses)
+        return sink
 
     def add(self, part: Any) -> Any:
         """Attach anything with `clear`, `drive` and `sample`."""

@@ -63,6 +63,11 @@ def until_offered(sink: "StreamSink", cycles: int = 0) -> Iterator[bool]:
         yield from chain(repeat(True, cycles), [False])
 
 
+def not_before_offered(sink: "StreamSink", pauses: Iterator[bool]) -> Iterator[bool]:
+    """Pause a sink as told, and until something is offered: no stream may wait for `ready`."""
+    return (pause or sink.offer is None for pause in pauses)
+
+
 PAUSES: dict[str, Pauses] = {
     "none": no_pauses,
     "random": random_pauses,
