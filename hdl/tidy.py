@@ -29,6 +29,7 @@ def share_operators(module: Module) -> None:
     operators = {
         cell.connections["Y"]: cell
         for cell in module.cells
+        if not cell.is_instance
         if "A" in cell.connections and cell.connections.get("Y") in module.wires
     }
     # Operators whose operands turn out to be shared may be shared in their turn.

@@ -178,7 +178,8 @@ class MemoryImages:
         half = 1 << p.address_bits - 1
         starts = np.zeros(5, int) if rng is None else rng.integers(half, size=5)
         # Some layers' heads, as far from each other as that half allows.
-        gap = 0 if rng is None else int(rng.integers(half // (16 * p.kv_heads) - p.features))
+        most = max(half // (16 * p.kv_heads) - p.features, 1)
+        gap = 0 if rng is None else int(rng.integers(most))
         # A matrix of a few hundred weights would never be smaller packed.
         self.forced = p.head_size < 64
         octets = (
