@@ -29,8 +29,8 @@ def share_operators(module: Module) -> None:
     operators = {
         cell.connections["Y"]: cell
         for cell in module.cells
-        if not cell.is_instance
-        if "A" in cell.connections and cell.connections.get("Y") in module.wires
+        if not cell.is_instance and {"A", "Y"} <= cell.connections.keys()
+        if cell.connections["Y"] in module.wires
     }
     # Operators whose operands turn out to be shared may be shared in their turn.
     first: dict[str, str] = {}
@@ -46,9 +46,13 @@ def share_operators(module: Module) -> None:
     for output, copied in first.items():
         if output.startswith("\\"):
             named.setdefault(copied, output)
-    kept = {output: named.get(copied, copied) for output, copied in first.items()}
-    copies = {output: one for output, one in kept.items() if output != one}
-    module.cells = [cell for cell in module.cells if cell.connections.get("Y") not in copies]
+    copies = {
+        output: one
+        for output, copied in first.items()
+        if output != (one := named.get(copied, copied))
+    }
+    dropped = {operators[output].name for output in copies}
+    module.cells = [cell for cell in module.cells if cell.name not in dropped]
     module.connections += [
         (output, bits(one, module.wires[one].width))
         for output, one in copies.items()

@@ -11,7 +11,6 @@ from hdl.lad.control.layer_program import LayerProgram, Walk
 from hdl.lad.control.slice_walk import SliceWalkParameters
 from hdl.lad.presets import PAPER, SMOLLM2, TINY
 from testbenches.bench import Bench, catalog_parameters
-from testbenches.packing import pack, to_integers
 from testbenches.streams import PAUSES, Port, four_states, read
 
 OUTPUTS = ("place", "middle", "pauses", "ends")
@@ -52,7 +51,8 @@ class Walker:
         self.seen: list[tuple[int, ...]] = []
         self.expected: list[tuple[int, ...]] = []
         self.rows: list[tuple[int, ...]] = []
-        self.row, self.begins = 0, False
+        self.next_rows: list[tuple[int, ...]] = []
+        self.row, self.begins, self.goes = 0, False, False
         for port in self.inputs.values():
             port.value = 0
 
@@ -74,12 +74,8 @@ class Walker:
         self.goes = goes
         if self.begins:
             self.next_rows = list(map(tuple, slice_walk(self.walks[0], self.p.bits).tolist()))
-            fields: Record = {
-                name: {key: np.array([value]) for key, value in self.walks[0][name].items()}
-                for name in LOOPS
-            }
-            fields["base"] = np.array([self.walks.pop(0)["base"]])
-            self.inputs["walk"].value = to_integers(pack(self.p.walk_layout, fields))[0]
+            layout: Any = self.p.walk_layout
+            self.inputs["walk"].value = layout.const(self.walks.pop(0)).as_value().value
 
     def sample(self) -> None:
         """Look at the outputs of the walk under way."""

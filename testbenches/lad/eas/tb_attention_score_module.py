@@ -214,6 +214,11 @@ def real_steps(
     return steps
 
 
+def norm_of(key: Codes) -> int:
+    """Return a key's norm, which the module gives where there is no centre."""
+    return key_centre(key, key[np.newaxis][:0], [], np.zeros(0, np.uint16)).norm
+
+
 def random_step(p: AttentionScoreModuleParameters, rng: np.random.Generator, length: int) -> Step:
     """Return any codes, keys that are collinear or nearly so, equal keys, zero keys."""
     size = p.vector.head_size
@@ -250,9 +255,7 @@ def random_step(p: AttentionScoreModuleParameters, rng: np.random.Generator, len
         keys[-1] = codes(axis * rng.integers(1, 8) * 2.0 ** rng.integers(-14, 2))
     choices = np.nonzero(members[:-1])[0] if length > 1 else np.zeros(1, np.int64)
     centres = np.where(members, np.arange(length), rng.choice(choices, length))
-    norms = np.array(
-        [key_centre(key, keys[:0], [], np.zeros(0, np.uint16)).norm for key in keys], np.uint16
-    )
+    norms = np.array([norm_of(key) for key in keys], np.uint16)
     norms = np.where(np.isfinite(values(norms)), norms, (keys & 0x7FFF).max(axis=1))
     # A norm that is too small lets more keys pass the threshold, and has other digits.
     smaller = codes(values(norms) * rng.uniform(0.5, 1.02, length))
@@ -283,7 +286,7 @@ def norm_step(p: AttentionScoreModuleParameters, rng: np.random.Generator) -> St
     step = random_step(p, rng, 2)
     key = codes(rng.standard_normal(p.vector.head_size) * 2.0 ** rng.integers(-12, 8))
     centre = codes(values(key) * 2.0 ** -rng.integers(0, 14))
-    own = values(key_centre(key, step.keys[:0], [], np.zeros(0, np.uint16)).norm)
+    own = values(norm_of(key))
     least = float(values(key) @ values(centre)) / (own * values(THRESHOLD))
     near = 1 + rng.integers(-3, 4) / 2048
     norm = codes(least * (near if rng.random() < 0.5 else rng.uniform(0.01, 1)))
