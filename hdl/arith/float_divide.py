@@ -1,12 +1,13 @@
 """FP16 division and reciprocal by an array of restoring rows: correctly rounded."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.divider import restoring_step
 from hdl.arith.float_format import BINARY16
 from hdl.arith.float_normalise import normalised
-from hdl.arith.float_unpack import Operand, pack, unpack
+from hdl.arith.float_unpack import Operand, pack, unpack, unpack_normal
 from hdl.arith.operator import Operator, Pipeline
 from hdl.parameters import require_choice, require_range
 from hdl.unit import Unit
@@ -35,6 +36,8 @@ class FloatDivide(Operator):
         No infinity and no NaN: an operand with the largest exponent code is the number it would be
         in a format without special values; a quotient beyond 65504, or by zero, is 65504 with the
         quotient's sign, and 0/0 is 0.
+    normal_divisor : bool
+        No divisor is zero or subnormal: what looks for its leading one is saved.
     stages : int
         Pipeline stages: the last one is the result, others stand behind the normalisation, each of
         the 13 rows and the alignment.
@@ -54,9 +57,17 @@ class FloatDivide(Operator):
         If a parameter is outside its range.
     """
 
-    def __init__(self, *, saturate: bool = False, stages: int = 0, enable: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        saturate: bool = False,
+        normal_divisor: bool = False,
+        stages: int = 0,
+        enable: bool = False,
+    ) -> None:
         require_choice("saturate", saturate, (False, True))
-        self.saturate = saturate
+        require_choice("normal_divisor", normal_divisor, (False, True))
+        self.saturate, self.normal_divisor = saturate, normal_divisor
         fp16 = BINARY16.layout
         members = {"a": In(fp16), "b": In(fp16), "result": Out(fp16)}
         super().__init__(members, stages=stages, enable=enable)
@@ -65,7 +76,7 @@ class FloatDivide(Operator):
         """Divide the significands, subtract the exponents."""
         m = Module()
         a = unpack(m, BINARY16, self.a, saturate=self.saturate)
-        b = unpack(m, BINARY16, self.b, saturate=self.saturate)
+        b = _divisor(m, self.b, saturate=self.saturate, normal=self.normal_divisor)
         quotient = _divide(
             m,
             self.pipeline(m, cuts=CUTS),
@@ -138,6 +149,8 @@ class SerialFloatDivide(Unit):
     ----------
     digits : int
         Digits of the quotient a cycle, 1 to 13.
+    normal_divisor : bool
+        As `FloatDivide`.
 
     Members
     -------
@@ -153,12 +166,13 @@ class SerialFloatDivide(Unit):
     Raises
     ------
     ValueError
-        If `digits` is outside its range.
+        If a parameter is outside its range.
     """
 
-    def __init__(self, *, digits: int) -> None:
+    def __init__(self, *, digits: int, normal_divisor: bool = False) -> None:
         require_range("digits", digits, 1, ROWS)
-        self.digits = digits
+        require_choice("normal_divisor", normal_divisor, (False, True))
+        self.digits, self.normal_divisor = digits, normal_divisor
         fp16 = BINARY16.layout
         members = {"a": In(fp16), "b": In(fp16), "enable": In(1)}
         super().__init__(members | {"busy": Out(1), "result": Out(fp16)})
@@ -172,7 +186,7 @@ class SerialFloatDivide(Unit):
         """Prepare, work through some rows a cycle, round."""
         m = Module()
         a = unpack(m, BINARY16, self.a, saturate=False)
-        b = unpack(m, BINARY16, self.b, saturate=False)
+        b = _divisor(m, self.b, saturate=False, normal=self.normal_divisor)
         pipeline = Pipeline(m, stages=2, cuts=2, enable=self.enable)
         steps = self.cycles(self.digits) - 1
         left = Signal(range(steps + 1))
@@ -207,6 +221,11 @@ class SerialFloatDivide(Unit):
         (result,) = pipeline.cut(_packed(m, *aligned, saturate=False))
         m.d.comb += self.result.eq(result)
         return m
+
+
+def _divisor(m: Module, code: data.View, *, saturate: bool, normal: bool) -> Operand:
+    """Return the parts of a divisor, which is normal in any case or may be any number."""
+    return (unpack_normal if normal else unpack)(m, BINARY16, code, saturate=saturate)
 
 
 def _divide(

@@ -18,6 +18,8 @@ def normalised(operand: Operand) -> tuple[Value, Value]:
 
     A zero has no leading one; its significand stays 0 and its exponent means nothing.
     """
+    if operand.normal:
+        return operand.significand, operand.exponent
     # A count of all bits means zero, whose exponent nobody reads: one bit less suffices.
     zeros = leading_zeros(operand.significand)[: (len(operand.significand) - 1).bit_length()]
     significand = (operand.significand << zeros)[: len(operand.significand)]

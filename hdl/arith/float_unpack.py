@@ -42,6 +42,8 @@ class Operand:
         Mantissa with the leading bit, which is 0 for zero and the subnormals.
     zero, infinite, nan : Value
         What kind of number it is. The last two are constant 0 where an operator saturates.
+    normal : bool
+        It is known to be neither zero nor subnormal.
     """
 
     sign: Value
@@ -50,6 +52,7 @@ class Operand:
     zero: Value
     infinite: Value
     nan: Value
+    normal: bool = False
 
 
 def unpack(m: Module, number_format: FloatFormat, code: ValueLike, *, saturate: bool) -> Operand:
@@ -70,6 +73,27 @@ def unpack(m: Module, number_format: FloatFormat, code: ValueLike, *, saturate: 
         zero=~normal & ~fraction,
         infinite=special & ~fraction,
         nan=special & fraction,
+    )
+
+
+def unpack_normal(
+    m: Module, number_format: FloatFormat, code: ValueLike, *, saturate: bool
+) -> Operand:
+    """Return the parts of a code that is never a zero's or a subnormal's."""
+    code = Value.cast(code)
+    mantissa = code[: number_format.mantissa_bits]
+    exponent = code[number_format.mantissa_bits : -1]
+    fraction = Signal()
+    m.d.comb += fraction.eq(mantissa.any())
+    special = Const(0) if saturate else exponent.all()
+    return Operand(
+        sign=code[-1],
+        exponent=exponent,
+        significand=Cat(mantissa, Const(1, 1)),
+        zero=Const(0, 1),
+        infinite=special & ~fraction,
+        nan=special & fraction,
+        normal=True,
     )
 
 
