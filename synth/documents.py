@@ -30,6 +30,7 @@ _MUTANTS = (
     "mutants",
     "killed",
     "timed out",
+    "found by its operator's trial",
     "proven equal",
     "survived",
     "found of those not equal",
@@ -212,12 +213,12 @@ def _all(mutants: dict[str, Any]) -> int:
 
 def _mutants(figures: dict[str, Any]) -> list[str]:
     """Return the cells of `_MUTANTS`."""
-    killed, late, equal, survived = (
-        figures["outcomes"][outcome] for outcome in ("killed", "timed out", "equal", "survived")
-    )
-    found = killed + late
-    score = f"{found / (found + survived):.1%}".replace("%", " %") if found + survived else "-"
-    return [*map(str, (_all(figures), killed, late, equal, survived)), score]
+    outcomes = figures["outcomes"]
+    found = outcomes["killed"] + outcomes["timed out"] + outcomes["by its operator's trial"]
+    different = found + outcomes["survived"]
+    score = f"{found / different:.1%}".replace("%", " %") if different else "-"
+    shown = ("killed", "timed out", "by its operator's trial", "equal", "survived")
+    return [str(_all(figures)), *(str(outcomes[outcome]) for outcome in shown), score]
 
 
 def _peers(costs: Costs) -> str:

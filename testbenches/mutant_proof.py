@@ -138,15 +138,21 @@ def compare(
     return result
 
 
-def _module_proof(top: str, command: str, directory: Path, folder: Path) -> tuple[bool, str]:
-    """Compare the modules around the mutated cell, innermost first, whatever they are given.
+def modules_around(top: str, command: str, design: Path) -> list[tuple[str, str]]:
+    """Return the modules around a mutated cell, innermost first, and the command for each.
 
-    Where none is small enough, nothing is said.
+    Parameters
+    ----------
+    top : str
+        The unit.
+    command : str
+        Mutates the design without modules.
+    design : Path
+        The design with modules.
     """
     place = re.search(r"-cell \$flatten\\(\S+)\.(\$\S+)", command)
     if not place:
-        return False, ""
-    design = directory / "design.il"
+        return []
     text = "\n" + design.read_text()
     instances = place[1].split(".\\")
     modules = [top]
@@ -155,7 +161,7 @@ def _module_proof(top: str, command: str, directory: Path, folder: Path) -> tupl
         found = re.compile(rf"^  cell \\(\S+) \\{re.escape(instance)}$", re.M).search(text, inside)
         assert found
         modules.append(found[1])
-    equal, words = False, ""
+    around = []
     for depth in range(len(instances), 0, -1):
         names = [f"\\{instance}" for instance in instances[depth:]]
         cell = ".".join([f"$flatten{names[0]}", *names[1:], place[2]]) if names else place[2]
@@ -163,7 +169,27 @@ def _module_proof(top: str, command: str, directory: Path, folder: Path) -> tupl
         change = re.sub(r" -(wire|wirebit|src) \S+", "", command)
         change = change.replace(f"-module {top} ", f"-module {modules[depth]} ")
         change = re.sub(r"-cell \S+", lambda _, cell=cell: f"-cell {cell}", change)
-        equal, told = _one_module(top, modules[depth], change, design, folder)
+        around.append((modules[depth], change))
+    return around
+
+
+def write_module(top: str, module: str, design: Path, folder: Path) -> None:
+    """Write a module of a design, and all that is in it, as ``module.il``."""
+    # The whole is processed first, so that cells have the names that the mutation knows.
+    commands = [f"read_rtlil {design.resolve()}", f"hierarchy -top {top}", "proc", "memory_collect"]
+    commands += [f"hierarchy -top {module}", "flatten", "opt_clean", "write_rtlil module.il"]
+    run_yosys(commands, directory=folder)
+
+
+def _module_proof(top: str, command: str, directory: Path, folder: Path) -> tuple[bool, str]:
+    """Compare the modules around the mutated cell, innermost first, whatever they are given.
+
+    Where none is small enough, nothing is said.
+    """
+    design = directory / "design.il"
+    equal, words = False, ""
+    for module, change in modules_around(top, command, design):
+        equal, told = _one_module(top, module, change, design, folder)
         words = told or words
         if equal or not told.startswith("some"):
             # What is around a module of which nothing can be said is larger still.
@@ -173,10 +199,7 @@ def _module_proof(top: str, command: str, directory: Path, folder: Path) -> tupl
 
 def _one_module(top: str, module: str, change: str, design: Path, folder: Path) -> tuple[bool, str]:
     """Compare a module of a design with what a command makes of it."""
-    # The whole is processed first, so that cells have the names that the mutation knows.
-    commands = [f"read_rtlil {design.resolve()}", f"hierarchy -top {top}", "proc", "memory_collect"]
-    commands += [f"hierarchy -top {module}", "flatten", "opt_clean", "write_rtlil module.il"]
-    run_yosys(commands, directory=folder)
+    write_module(top, module, design, folder)
     wire = re.compile(r"^  wire (?:width (\d+) )?(input|output) \d+ \\(\S+)$", re.M)
     ports = [
         Port((name,), direction, int(width or 1))

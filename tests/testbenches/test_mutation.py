@@ -10,12 +10,14 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
+from hdl.arith.float_add import FloatAdd
 from hdl.catalog import entry_named
 from hdl.emit import Emission, Port
 from hdl.unit import Unit
 from testbenches import mutant_proof
 from testbenches.mutant_proof import compare
 from testbenches.mutation import Mutant, MutationResult, Outcome, draw, mutate
+from testbenches.operator_mutant import found_by_trial, operators_among
 
 
 class Redundant(Unit):
@@ -139,11 +141,40 @@ def test_parts_with_testbenches_are_spared(tmp_path: Path) -> None:
 
 def test_a_score_leaves_equal_mutants_out() -> None:
     mutant: dict[str, Any] = {"number": 1, "change": "inv", "place": "", "source": ()}
-    outcomes = [Outcome.KILLED] * 5 + [Outcome.TIMED_OUT] + [Outcome.SURVIVED] * 2 + [Outcome.EQUAL]
+    counts = {"killed": 3, "timed out": 1, "by its operator's trial": 2, "survived": 2, "equal": 1}
+    outcomes = [Outcome(name) for name, count in counts.items() for _mutant in range(count)]
     mutants = tuple(Mutant(**mutant, outcome=outcome) for outcome in outcomes)
     result = MutationResult(top="x", preset="tiny", seed=1, verilog_digest="0", mutants=mutants)
-    assert result.values["outcomes"] == {"killed": 5, "timed out": 1, "survived": 2, "equal": 1}
+    assert result.values["outcomes"] == counts
     assert (result.found, result.score) == (6, 0.75)
+
+
+class Doubled(Unit):
+    """A sum of a number and itself: the adder's operands never differ."""
+
+    def __init__(self) -> None:
+        super().__init__({"a": In(16), "sum": Out(16)})
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        m.submodules.add = add = FloatAdd()
+        m.d.comb += [add.a.eq(self.a), add.b.eq(self.a), self.sum.eq(add.result)]
+        return m
+
+
+def test_an_operators_trial_finds_what_the_unit_never_shows(tmp_path: Path) -> None:
+    emission = Emission(top=Doubled(), name="doubled", sources=True)
+    commands = draw(emission, tmp_path, count=200, seed=1)
+    operators = operators_among(emission.modules)
+    assert [kind for kind, *_configuration in operators.values()] == [FloatAdd]
+    # An alignment of operands that differ, which are none here.
+    shifts = [command for command in commands if "float_shift.py" in command]
+    told = found_by_trial("doubled", shifts[0], tmp_path, 1, operators)
+    assert told.startswith("FloatAdd by itself: result of a 0x")
+    assert found_by_trial("doubled", shifts[0], tmp_path, 1, {}) == ""
+    # What changes nothing is not found.
+    nothing = re.sub(r"-mode \S+", "-mode none", shifts[0])
+    assert found_by_trial("doubled", nothing, tmp_path, 2, operators) == ""
 
 
 @pytest.mark.full
