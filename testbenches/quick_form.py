@@ -7,6 +7,7 @@ COMPOSED = (
     "attention_pipeline",
     "attention_score_module",
     "evicting_array",
+    "eviction_controller",
     "kelle",
     "lad",
     "lad_tile",
