@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth.hdl import Array, Module, Signal
+from amaranth.hdl import Array, Cat, Module, Signal, Value
 from amaranth.lib.wiring import In, Out
 
 from hdl.lad.lad_tile_parameters import LadTileParameters
@@ -59,43 +59,36 @@ class StepSlots(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Keep a ring of heads; each part has a pointer into it and a bit in every slot."""
+        """Keep a ring of heads; each part has a pointer into it."""
         m = Module()
         p = self.parameters
         heads = [Signal(p.head_shape, name=f"head_{slot}") for slot in range(SLOTS)]
         taken = [Signal(name=f"taken_{slot}") for slot in range(SLOTS)]
-        # Slots are given and freed in turns; in between each part ends when it likes.
-        newest, oldest = Signal(range(SLOTS)), Signal(range(SLOTS))
-        # What of a step has not ended yet: a bit a part, cleared by the part's own pointer.
-        left = [Signal(len(ENDS), name=f"left_{slot}") for slot in range(SLOTS)]
-        busy = [there & (head == self.head) for there, head in zip(taken, heads, strict=True)]
-        waits = Signal()
-        for one in busy:
-            with m.If(one):
-                m.d.comb += waits.eq(1)
-        m.d.comb += self.free.eq(~waits & ~Array(taken)[newest])
-
-        # Parts end at different times, but each in the order of the steps.
-        pointers = [Signal(range(SLOTS), name=f"at_{name}") for name in ENDS]
-        for index, pointer in enumerate(pointers):
-            m.d.comb += self.heads[index].eq(Array(heads)[pointer])
-            m.d.sync += pointer.eq(pointer + self.ended[index])
-        for slot in range(SLOTS):
-            for index, pointer in enumerate(pointers):
-                with m.If(self.ended[index] & (pointer == slot)):
-                    m.d.sync += left[slot][index].eq(0)
-            with m.If(self.begin & (newest == slot)):
-                m.d.sync += [
-                    heads[slot].eq(self.head),
-                    taken[slot].eq(1),
-                    left[slot].eq((1 << len(ENDS)) - 1),
-                ]
-            with m.Elif(taken[slot] & (oldest == slot) & (left[slot] == 0)):
-                m.d.sync += taken[slot].eq(0)
-        m.d.sync += newest.eq(newest + self.begin)
+        # Steps since reset, modulo two rings: those that began, those that ended, and of each part
+        # those that it has done. Parts end at different times, but each in the order of the steps.
+        newest, oldest, *done = (
+            Signal(range(2 * SLOTS), name=name) for name in ("newest", "oldest", *ENDS)
+        )
+        waits = Cat(
+            there & (head == self.head) for there, head in zip(taken, heads, strict=True)
+        ).any()
         m.d.comb += [
-            self.freed.eq(Array(taken)[oldest] & (Array(left)[oldest] == 0)),
-            self.freed_head.eq(Array(heads)[oldest]),
+            self.free.eq(~waits & ~Array(taken)[_slot(newest)]),
+            self.freed.eq(Cat(count != oldest for count in done).all()),
+            self.freed_head.eq(Array(heads)[_slot(oldest)]),
         ]
-        m.d.sync += oldest.eq(oldest + self.freed)
+        for index, count in enumerate(done):
+            m.d.comb += self.heads[index].eq(Array(heads)[_slot(count)])
+            m.d.sync += count.eq(count + self.ended[index])
+        for slot in range(SLOTS):
+            with m.If(self.begin & (_slot(newest) == slot)):
+                m.d.sync += [heads[slot].eq(self.head), taken[slot].eq(1)]
+            with m.If(self.freed & (_slot(oldest) == slot)):
+                m.d.sync += taken[slot].eq(0)
+        m.d.sync += [newest.eq(newest + self.begin), oldest.eq(oldest + self.freed)]
         return m
+
+
+def _slot(step: Signal) -> Value:
+    """Return the place in the ring of the step of a number."""
+    return step[:-1]
