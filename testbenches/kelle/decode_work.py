@@ -1,5 +1,6 @@
 """Work for the array with its evictor: decode steps of SmolLM2 as loads, vectors and wavefronts."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -89,27 +90,39 @@ class Builder:
         scale: int,
         shift: int,
         wavefronts: list[Wavefront] | None = None,
+        *,
+        indices: Sequence[int] | None = None,
     ) -> None:
-        """Add the passes of one output tile; `wavefronts` go with the vectors of the last one."""
+        """Add the passes of one output tile; `wavefronts` go with the vectors of the last one.
+
+        Each vector has accumulators of its own, unless `indices` say which.
+        """
         p, work = self.p, self.work
         for number, item in enumerate(passes):
             work.beats += pack_weights(item.weights, p.array)
             first, last = number == 0, number == len(passes) - 1
             count = len(item.vectors)
-            for index, sums in enumerate(item.sums):
+            places = list(indices or range(count))
+            for which, (index, sums) in enumerate(zip(places, item.sums, strict=True)):
                 totals = self.model.add(sums, index=index, first=first, high=item.high)
                 if last:
-                    work.done.append(len(work.vectors) + index)
+                    work.done.append(len(work.vectors) + which)
                     work.values.append(requantised(totals, scale, shift))
                     work.indices.append(index)
                     work.scales.append((scale, shift))
             if last and wavefronts:
                 work.scored += [len(work.vectors) + index for index in range(count)]
                 work.wavefronts += wavefronts
-            work.vectors += self._pack(item, first, last, wavefronts if last else None)
+            with_last = wavefronts if last else None
+            work.vectors += self._pack(item, first, last, places, with_last)
 
     def _pack(
-        self, item: TilePass, first: bool, last: bool, wavefronts: list[Wavefront] | None
+        self,
+        item: TilePass,
+        first: bool,
+        last: bool,
+        places: list[int],
+        wavefronts: list[Wavefront] | None,
     ) -> list[int]:
         p, count = self.p, len(item.vectors)
         names = [name for name, _field in p.evictor.wavefront_layout]
@@ -117,7 +130,7 @@ class Builder:
             "step": {
                 "first": np.full(count, int(first)),
                 "high": np.full(count, int(item.high)),
-                "index": np.arange(count),
+                "index": np.array(places),
             },
             "done": np.full(count, int(last)),
             "score": np.full(count, int(wavefronts is not None)),

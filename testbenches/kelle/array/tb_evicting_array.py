@@ -8,6 +8,8 @@ import cocotb
 import numpy as np
 from amaranth.lib import data
 
+from golden.arith.requantiser import requantised
+from golden.kelle.eviction.systolic_evictor import Wavefront
 from hdl.kelle.array.evicting_array import EvictingArrayParameters
 from testbenches.arith.requantiser_factors import random_factor
 from testbenches.bench import Bench, catalog_parameters
@@ -271,6 +273,33 @@ async def victims_wait(dut: Any) -> None:
 
 
 @cocotb.test()
+async def searches_of_one_vector(dut: Any) -> None:
+    """End a search with every vector while no victim is taken: there is room for so many."""
+    p = catalog_parameters()
+    builder = Builder(p)
+    rng = Bench(dut, "searches_of_one_vector").numpy_rng
+    largest = min(100, 1 << p.evictor.score_width - 1)
+    for item in random_passes(rng, p.array, p.evictor.victims + 3):
+        one = replace(item, vectors=item.vectors[:1])
+        scale, shift = random_factor(rng, SUM_BITS)
+        wavefront = Wavefront(
+            load=True,
+            compare=True,
+            last=True,
+            halve=False,
+            scores=requantised(one.sums[0] << 8 * one.high, scale, shift),
+            importance=rng.integers(-largest, largest, p.rows),
+            valid=rng.random(p.rows) < 0.9,
+            protect=rng.random(p.rows) < 0.2,
+        )
+        builder.add([one], scale, shift, [wavefront])
+    unit = Accelerator(dut, "searches_of_one_vector", builder.work)
+    unit.sink.pauses = chain(repeat(True, 40 * p.rows), repeat(False))
+    await unit.run()
+    unit.check()
+
+
+@cocotb.test()
 async def other_products(dut: Any) -> None:
     """A.V and a projection pass between decode steps without touching importances."""
     p = catalog_parameters()
@@ -313,7 +342,9 @@ async def any_products(dut: Any, source: str) -> None:
             passes = [item]
         count = min(p.vectors, *(len(item.vectors) for item in passes))
         cut = [replace(item, vectors=item.vectors[:count]) for item in passes]
-        builder.add(cut, *factor)
+        # Some have accumulators in common, one vector's totals behind the other's.
+        common = rng.integers(0, p.vectors, count).tolist() if rng.random() < 0.3 else None
+        builder.add(cut, *factor, indices=common)
     decode_work(builder, 1, (1,), few_slots(p))
     unit = Accelerator(dut, f"any_products {source}", builder.work, source=source)
     await unit.run()
