@@ -14,7 +14,6 @@ from hdl.memory.memory_fifo import MemoryFifo
 from hdl.parameters import Parameters, Range, parameter_object
 from hdl.stream.connect import connect_registered
 from hdl.stream.fifo import Fifo
-from hdl.stream.register_slice import RegisterSlice
 from hdl.unit import Unit
 
 SCORE = signed(8)
@@ -235,27 +234,23 @@ class PipelinedSoftmax(Unit):
         m.submodules.divider = divider = ContinuingDivider(
             dividend_width=RECIPROCAL_FRACTION + 1, divisor_width=p.sum_width
         )
-        # Out of registers: a FIFO would let it through to the products in the cycle in which it
-        # is found.
-        m.submodules.exponents = exponents = RegisterSlice(
-            shape=unsigned((p.sum_width - 1).bit_length())
-        )
         fraction, exponent = normalised(m, sums.payload, p.sum_width - 1)
         operands, result = divider.operands, divider.result
+        # The divider has one division at a time, and takes the next as the last one is taken.
+        beside = Signal((p.sum_width - 1).bit_length(), reset_less=True)
+        with m.If(operands.valid & operands.ready):
+            m.d.sync += beside.eq(exponent)
         m.d.comb += [
-            sums.ready.eq(operands.ready & exponents.source.ready),
-            operands.valid.eq(sums.valid & exponents.source.ready),
+            sums.ready.eq(operands.ready),
+            operands.valid.eq(sums.valid),
             # Of the dividend's digits the upper ones, above the reciprocal's, give zeros.
             operands.payload.remainder.eq(1 << p.sum_width - 2),
             operands.payload.dividend.eq(0),
             operands.payload.divisor.eq(Cat(fraction, Const(1, 1))),
-            exponents.source.valid.eq(sums.valid & operands.ready),
-            exponents.source.payload.eq(exponent),
             reciprocals.valid.eq(result.valid),
-            reciprocals.payload.mantissa.eq(result.payload.quotient),
-            reciprocals.payload.exponent.eq(exponents.sink.payload),
             result.ready.eq(reciprocals.ready),
-            exponents.sink.ready.eq(result.valid & reciprocals.ready),
+            reciprocals.payload.mantissa.eq(result.payload.quotient),
+            reciprocals.payload.exponent.eq(beside),
         ]
 
     def _div(self, m: Module, exponentials: Any, reciprocals: Any) -> None:
@@ -265,19 +260,17 @@ class PipelinedSoftmax(Unit):
         output = self.probabilities
         move = ~output.valid | output.ready
         taken = exponentials.valid & exponentials.ready
-        product = Signal(EXPONENTIAL_BITS + RECIPROCAL_FRACTION + 1, reset_less=True)
+        # Below the digits that rounding looks at, whatever the exponent, none is kept.
         least = RECIPROCAL_FRACTION - 1 - p.probability_bits
-        drop = Signal(range(p.highest_one + least + 1), reset_less=True)
+        product = Signal(EXPONENTIAL_BITS + RECIPROCAL_FRACTION + 1 - least, reset_less=True)
+        drop = delay_line(m, factor.exponent, 2, name="drop", enable=move)[-1]
         flags = delay_line(
             m, Cat(taken, exponential.last), 4, name="divided", enable=move, reset=True
         )[-1]
         # By halves of the reciprocal, which are added a cycle later.
         half = (RECIPROCAL_FRACTION + 1) // 2
-        low, high = (
-            Signal(EXPONENTIAL_BITS + half, name=f"product_{name}", reset_less=True)
-            for name in ("low", "high")
-        )
-        exponent = Signal(factor.exponent.shape(), reset_less=True)
+        low = Signal(EXPONENTIAL_BITS + half - least, name="product_low", reset_less=True)
+        high = Signal(EXPONENTIAL_BITS + half, name="product_high", reset_less=True)
         m.d.comb += [
             exponentials.ready.eq(move & reciprocals.valid),
             reciprocals.ready.eq(taken & exponential.last),
@@ -290,11 +283,9 @@ class PipelinedSoftmax(Unit):
         ones = (1 << p.probability_bits) - 1
         with m.If(move):
             m.d.sync += [
-                low.eq(exponential.value * factor.mantissa[:half]),
+                low.eq(exponential.value * factor.mantissa[:half] >> least),
                 high.eq(exponential.value * factor.mantissa[half:]),
-                exponent.eq(factor.exponent),
-                product.eq(low + (high << half)),
-                drop.eq(exponent + least),
+                product.eq(low + (high << half - least)),
                 shifted.eq(product >> drop),
                 output.payload.value.eq(Mux(quotient > ones, ones, quotient)),
             ]

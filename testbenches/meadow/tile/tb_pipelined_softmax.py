@@ -7,7 +7,11 @@ import numpy as np
 
 from golden.llm import open_trace
 from golden.meadow.tile.pipelined_softmax import Tokens, exponential_table, softmax
-from hdl.meadow.tile.pipelined_softmax import DISTANCES, PipelinedSoftmaxParameters
+from hdl.meadow.tile.pipelined_softmax import (
+    DISTANCES,
+    RECIPROCAL_FRACTION,
+    PipelinedSoftmaxParameters,
+)
 from testbenches.applicable import only_if
 from testbenches.bench import catalog_parameters, context
 from testbenches.packing import pack, to_integers
@@ -56,6 +60,8 @@ def random_blocks(p: PipelinedSoftmaxParameters, rng: Any, tokens: int) -> list[
         rng.integers(0, 1 << 16, DISTANCES),
         np.full(DISTANCES, (1 << 16) - 1),
         np.zeros(DISTANCES, np.int64),
+        # A single score's probability is 1 exactly, and its last product has one digit more.
+        1 << rng.integers(0, 16, DISTANCES),
     ]
     blocks = []
     for table in tables:
@@ -77,7 +83,7 @@ def halves_blocks(p: PipelinedSoftmaxParameters, rng: Any, tokens: int) -> list[
     numbers. A few tokens have only the lowest scores.
     """
     blocks = []
-    for shift in (0, 3, 6, 9):
+    for shift in (0, 3, 6, 9, 12, 14):
         table = np.maximum(rng.integers(0, 1 << 16, DISTANCES) >> shift, 1)
         rows = []
         for first in rng.integers(1, DISTANCES, tokens):
@@ -89,6 +95,25 @@ def halves_blocks(p: PipelinedSoftmaxParameters, rng: Any, tokens: int) -> list[
         rows += [(rng.integers(-128, -120, 4), np.ones(4, int)) for _ in range(tokens // 4)]
         blocks.append((table, rows))
     return blocks
+
+
+def last_bit_blocks(p: PipelinedSoftmaxParameters, rng: Any, tokens: int) -> list[Block]:
+    """Return tokens of many large exponentials, in which the last bit of their sum decides."""
+    table = rng.integers(1 << 15, 1 << 16, DISTANCES)
+    distances = rng.integers(0, DISTANCES, (500 * tokens, min(p.features, 40)))
+    distances[:, 0] = 0
+    powers = table[distances]
+    total = powers.sum(axis=1)
+    exponent = np.frexp(total.astype(np.float64))[1].astype(np.int64) - 1
+    shown = [
+        powers * ((1 << exponent + RECIPROCAL_FRACTION) // one)[:, np.newaxis]
+        >> (exponent + RECIPROCAL_FRACTION - 1 - p.probability_bits)[:, np.newaxis]
+        for one in (total, total ^ 1)
+    ]
+    decides = (shown[0] + 1 >> 1 != shown[1] + 1 >> 1).any(axis=1)
+    decides[0] = True
+    rows = [(127 - row, np.ones(len(row), int)) for row in distances[decides][:tokens]]
+    return [(table, rows)]
 
 
 class SoftmaxBench(StreamBench):
@@ -190,6 +215,13 @@ async def halves(dut: Any) -> None:
     """Probabilities that the last bits round up or down, of sums of all sizes."""
     bench = SoftmaxBench(dut, "halves")
     await bench.run_blocks(halves_blocks(bench.p, bench.bench.numpy_rng, 48))
+
+
+@cocotb.test()
+async def last_bits(dut: Any) -> None:
+    """Probabilities that the last bit of a large sum rounds up or down."""
+    bench = SoftmaxBench(dut, "last_bits")
+    await bench.run_blocks(last_bit_blocks(bench.p, bench.bench.numpy_rng, 100))
 
 
 @cocotb.test()
