@@ -91,12 +91,21 @@ def _near_pairs(number_format: FloatFormat, rng: np.random.Generator) -> tuple[n
 
 
 def _factors(number_format: FloatFormat, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
-    """Return corners by corners, and factors of which some have so few digits that products tie."""
+    """Return corners by corners, factors of few digits, whose products tie, and of any.
+
+    A quarter has products next to numbers whose last digits are all ones, where a carry goes far.
+    """
     corner_a, corner_b = pairs(number_format)
     a, b = (random_codes(number_format, COUNT, rng) for _operand in range(2))
-    half = number_format.mantissa_bits // 2
-    b[::4] &= ~np.uint64((1 << number_format.mantissa_bits - half + 1) - 1)
+    bits = number_format.mantissa_bits
+    half = bits // 2
+    b[::4] &= ~np.uint64((1 << bits - half + 1) - 1)
     a[::4] &= ~np.uint64((1 << half - 1) - 1)
+    ones = (np.uint64(1) << rng.integers(1, bits + 1, COUNT).astype(np.uint64)) - np.uint64(1)
+    wanted = number_format.decode(random_codes(number_format, COUNT, rng) | ones)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        near = encode(number_format, wanted / number_format.decode(a))
+    b[1::4] = near[1::4]
     return np.concatenate([corner_a, a]), np.concatenate([corner_b, b])
 
 
