@@ -36,8 +36,8 @@ class FloatDivide(Operator):
         No infinity and no NaN: an operand with the largest exponent code is the number it would be
         in a format without special values; a quotient beyond 65504, or by zero, is 65504 with the
         quotient's sign, and 0/0 is 0.
-    normal_divisor : bool
-        No divisor is zero or subnormal: what looks for its leading one is saved.
+    divisor_from_one : bool
+        Divisors are finite and 1 or more, or NaNs: what looks for their leading one is saved.
     stages : int
         Pipeline stages: the last one is the result, others stand behind the normalisation, each of
         the 13 rows and the alignment.
@@ -61,13 +61,13 @@ class FloatDivide(Operator):
         self,
         *,
         saturate: bool = False,
-        normal_divisor: bool = False,
+        divisor_from_one: bool = False,
         stages: int = 0,
         enable: bool = False,
     ) -> None:
         require_choice("saturate", saturate, (False, True))
-        require_choice("normal_divisor", normal_divisor, (False, True))
-        self.saturate, self.normal_divisor = saturate, normal_divisor
+        require_choice("divisor_from_one", divisor_from_one, (False, True))
+        self.saturate, self.divisor_from_one = saturate, divisor_from_one
         fp16 = BINARY16.layout
         members = {"a": In(fp16), "b": In(fp16), "result": Out(fp16)}
         super().__init__(members, stages=stages, enable=enable)
@@ -76,7 +76,7 @@ class FloatDivide(Operator):
         """Divide the significands, subtract the exponents."""
         m = Module()
         a = unpack(m, BINARY16, self.a, saturate=self.saturate)
-        b = _divisor(m, self.b, saturate=self.saturate, normal=self.normal_divisor)
+        b = _divisor(m, self.b, saturate=self.saturate, normal=self.divisor_from_one)
         quotient = _divide(
             m,
             self.pipeline(m, cuts=CUTS),
@@ -149,7 +149,7 @@ class SerialFloatDivide(Unit):
     ----------
     digits : int
         Digits of the quotient a cycle, 1 to 13.
-    normal_divisor : bool
+    divisor_from_one : bool
         As `FloatDivide`.
 
     Members
@@ -169,10 +169,10 @@ class SerialFloatDivide(Unit):
         If a parameter is outside its range.
     """
 
-    def __init__(self, *, digits: int, normal_divisor: bool = False) -> None:
+    def __init__(self, *, digits: int, divisor_from_one: bool = False) -> None:
         require_range("digits", digits, 1, ROWS)
-        require_choice("normal_divisor", normal_divisor, (False, True))
-        self.digits, self.normal_divisor = digits, normal_divisor
+        require_choice("divisor_from_one", divisor_from_one, (False, True))
+        self.digits, self.divisor_from_one = digits, divisor_from_one
         fp16 = BINARY16.layout
         members = {"a": In(fp16), "b": In(fp16), "enable": In(1)}
         super().__init__(members | {"busy": Out(1), "result": Out(fp16)})
@@ -186,7 +186,7 @@ class SerialFloatDivide(Unit):
         """Prepare, work through some rows a cycle, round."""
         m = Module()
         a = unpack(m, BINARY16, self.a, saturate=False)
-        b = _divisor(m, self.b, saturate=False, normal=self.normal_divisor)
+        b = _divisor(m, self.b, saturate=False, normal=self.divisor_from_one)
         pipeline = Pipeline(m, stages=2, cuts=2, enable=self.enable)
         steps = self.cycles(self.digits) - 1
         left = Signal(range(steps + 1))
@@ -225,7 +225,9 @@ class SerialFloatDivide(Unit):
 
 def _divisor(m: Module, code: data.View, *, saturate: bool, normal: bool) -> Operand:
     """Return the parts of a divisor, which is normal in any case or may be any number."""
-    return (unpack_normal if normal else unpack)(m, BINARY16, code, saturate=saturate)
+    if normal:
+        return unpack_normal(BINARY16, code, saturate=saturate)
+    return unpack(m, BINARY16, code, saturate=saturate)
 
 
 def _divide(
@@ -252,7 +254,8 @@ def _prepared(a: Operand, b: Operand, *, saturate: bool) -> tuple[Value, ...]:
     sign = a.sign ^ b.sign
     nan = a.nan | b.nan | (a.zero & b.zero & ~Const(saturate, 1)) | (a.infinite & b.infinite)
     infinite = a.infinite | b.zero
-    zero = a.zero | b.infinite
+    # A zero has no digits. Over 1 or more its exponent is a subnormal number's: no flag is needed.
+    zero = Const(0, 1) if b.normal else a.zero | b.infinite
     exponent = above - below + BINARY16.bias
     # The dividend is less than twice the divisor, as the first row needs it.
     return dividend[1:], divisor, dividend[0], sign, nan, infinite, zero, exponent.as_signed()

@@ -43,7 +43,7 @@ class Operand:
     zero, infinite, nan : Value
         What kind of number it is. The last two are constant 0 where an operator saturates.
     normal : bool
-        It is known to be neither zero nor subnormal.
+        It is known to be a normal number, or a NaN.
     """
 
     sign: Value
@@ -76,23 +76,18 @@ def unpack(m: Module, number_format: FloatFormat, code: ValueLike, *, saturate: 
     )
 
 
-def unpack_normal(
-    m: Module, number_format: FloatFormat, code: ValueLike, *, saturate: bool
-) -> Operand:
-    """Return the parts of a code that is never a zero's or a subnormal's."""
+def unpack_normal(number_format: FloatFormat, code: ValueLike, *, saturate: bool) -> Operand:
+    """Return the parts of a code that is always a normal number's, or a NaN's."""
     code = Value.cast(code)
     mantissa = code[: number_format.mantissa_bits]
     exponent = code[number_format.mantissa_bits : -1]
-    fraction = Signal()
-    m.d.comb += fraction.eq(mantissa.any())
-    special = Const(0) if saturate else exponent.all()
     return Operand(
         sign=code[-1],
         exponent=exponent,
         significand=Cat(mantissa, Const(1, 1)),
         zero=Const(0, 1),
-        infinite=special & ~fraction,
-        nan=special & fraction,
+        infinite=Const(0, 1),
+        nan=Const(0) if saturate else exponent.all(),
         normal=True,
     )
 

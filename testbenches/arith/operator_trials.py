@@ -168,8 +168,8 @@ def _multiply(unit: FloatMultiply, rng: np.random.Generator) -> Trial:
 
 def _divide(unit: FloatDivide, rng: np.random.Generator) -> Trial:
     a, b = _factors(BINARY16, rng)
-    if unit.normal_divisor:
-        kept = b & 0x7C00 != 0
+    if unit.divisor_from_one:
+        kept = (b & 0x7FFF >= BINARY16.one) & (b & 0x7FFF != 0x7C00)
         a, b = a[kept], b[kept]
     return Trial({"a": a, "b": b}, {"result": divide(a, b, saturate=unit.saturate)})
 

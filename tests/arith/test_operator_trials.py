@@ -28,7 +28,7 @@ OPERATORS: dict[str, Operator] = {
     "narrow": FloatConvert(source=BINARY32, target=BINARY16, stages=1),
     "widen": FloatConvert(source=BINARY16, target=BINARY32),
     "divide": FloatDivide(stages=3),
-    "divide_by_normal": FloatDivide(normal_divisor=True),
+    "divide_from_one": FloatDivide(divisor_from_one=True),
     "exp": FloatExp(stages=2),
     "exp_nonpositive": FloatExp(domain=Domain.NONPOSITIVE),
     "extreme": FloatExtreme(maximum=True),

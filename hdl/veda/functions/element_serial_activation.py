@@ -74,10 +74,10 @@ class ElementSerialActivationParameters(Parameters):
 
     @property
     def divider(self) -> Unit:
-        """A divider of these dimensions; the divisor, 1 + e, is from 1 to 2."""
+        """A divider of these dimensions; the divisor, 1 + e, is from 1 to 2, or a NaN."""
         if self.divide_digits:
-            return SerialFloatDivide(digits=self.divide_digits, normal_divisor=True)
-        return FloatDivide(stages=self.divide_stages, normal_divisor=True, enable=True)
+            return SerialFloatDivide(digits=self.divide_digits, divisor_from_one=True)
+        return FloatDivide(stages=self.divide_stages, divisor_from_one=True, enable=True)
 
     @property
     def operands_layout(self) -> data.StructLayout:

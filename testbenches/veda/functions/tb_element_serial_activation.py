@@ -58,7 +58,7 @@ def hard_operands(rng: np.random.Generator) -> tuple[Codes, Codes]:
 
     The latter's mantissas lack one bit of all: what rounds up is not what overflows.
     """
-    count = 512
+    count = 2048
     small = rng.integers(0, 0x800, count) | rng.integers(0, 2, count) << 15
     factors = rng.integers(0x6400, 0x7C00, count)
     # SiLU leaves such gates as they are.
