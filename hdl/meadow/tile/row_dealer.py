@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
-from amaranth.lib import stream
+from amaranth.hdl import Array, Cat, Module, Mux, Signal
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.meadow.attention_parameters import AttentionParameters, BlockMode
@@ -57,11 +57,13 @@ class RowDealer(Unit):
         """Count lanes, a row's words, groups, heads."""
         m = Module()
         p, command, rows = self.parameters, self.command, self.rows
-        queues = [MemoryFifo(shape=p.query_layout, depth=QUEUED) for _ in range(p.lanes)]
         active, upper = Signal(), Signal()
         lane, head = Signal(range(p.lanes)), Signal(range(p.heads + 1))
         taken, absent, ready = Signal(), Signal(), Signal()
         lower = Signal(p.element.word_layout, reset_less=True)
+        # Nobody reads more of an element than a query or a score has, or a probability.
+        kept = data.ArrayLayout(max(len(lower[0]), p.probability_bits), p.size)
+        queues = [MemoryFifo(shape=kept, depth=QUEUED) for _ in range(p.lanes)]
         lane_last, row_last, queries = lane == p.lanes - 1, Signal(), Signal()
         turn = taken & lane_last
         _place, words_last = group_counter(
@@ -81,15 +83,14 @@ class RowDealer(Unit):
         for number, queue in enumerate(queues):
             m.submodules[f"queue_{number}"] = queue
             m.d.comb += queue.source.valid.eq(taken & (lane == number))
-            for i, value in enumerate(queue.source.payload.word):
-                own = rows.payload.word[i].as_unsigned()
-                m.d.comb += value.eq(Mux(halved, Cat(lower[i], own), own))
             port = getattr(self, f"lane_{number}")
-            m.d.comb += [
-                port.valid.eq(queue.sink.valid),
-                Value.cast(port.payload).eq(Value.cast(queue.sink.payload)),
-                queue.sink.ready.eq(port.ready),
-            ]
+            for i in range(p.size):
+                own = rows.payload.word[i].as_unsigned()
+                m.d.comb += [
+                    queue.source.payload[i].eq(Mux(halved, Cat(lower[i], own), own)),
+                    port.payload.word[i].eq(queue.sink.payload[i]),
+                ]
+            m.d.comb += [port.valid.eq(queue.sink.valid), queue.sink.ready.eq(port.ready)]
         with m.If(rows.valid & rows.ready):
             m.d.sync += [lower.eq(rows.payload.word), upper.eq(halved & ~upper)]
         with m.If(self.start):
