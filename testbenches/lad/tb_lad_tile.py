@@ -19,6 +19,7 @@ from testbenches.lad.tile_bench import (
     LadTileBench,
     Work,
     check_all_active,
+    check_any_counts,
     check_full_queues,
     check_interruptions,
     drawn_turns,
@@ -112,6 +113,16 @@ async def one_head_to_the_end(dut: Any) -> None:
     bench = LadTileBench(dut, "one_head_to_the_end")
     length = min(bench.p.capacity, 60)
     await bench.run(real_work(bench, length, groups=1))
+
+
+@cocotb.test()
+@only_if(
+    lambda run: run.parameters.vector.head_size < 16 and not run.four_states,
+    "of large heads, or in four states, it takes long",
+)
+async def any_counts(dut: Any) -> None:
+    """Counters of all sizes, and steps that were announced long before."""
+    await check_any_counts(LadTileBench(dut, "any_counts"))
 
 
 @cocotb.test()

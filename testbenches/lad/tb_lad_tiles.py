@@ -13,6 +13,7 @@ from testbenches.lad.tile_bench import (
     OUTPUTS,
     LadTileBench,
     check_all_active,
+    check_any_counts,
     check_full_queues,
     check_interruptions,
     drawn_turns,
@@ -77,6 +78,16 @@ async def full_queues(dut: Any, slow: str) -> None:
 async def interruptions(dut: Any) -> None:
     """Short steps of all tiles, and a linear layer in any of the cycles in which they begin."""
     await check_interruptions(LadTileBench(dut, "interruptions"))
+
+
+@cocotb.test()
+@only_if(
+    lambda run: run.parameters.tile.vector.head_size < 16 and not run.four_states,
+    "of large heads, or in four states, it takes long",
+)
+async def any_counts(dut: Any) -> None:
+    """Counters of all sizes, and steps that were announced long before."""
+    await check_any_counts(LadTileBench(dut, "any_counts"))
 
 
 @cocotb.test()

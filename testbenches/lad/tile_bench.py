@@ -10,6 +10,7 @@ from golden.arith.float_values import ONE, codes, values
 from golden.lad.lad_tile import Head, LadTile, Step
 from golden.lad.lad_tiles import group_numbers
 from hdl.lad.control.step_slots import SLOTS
+from hdl.lad.interval_table import COUNT_BITS
 from hdl.lad.lad_tile_parameters import LadTileParameters
 from hdl.lad.lad_tiles_parameters import LadTilesParameters
 from testbenches.bench import Bench, catalog_parameters
@@ -117,11 +118,12 @@ class LadTileBench:
         rows: list[Rows] | None = None,
         heads: list[Head] | None = None,
         after: int = 0,
+        announced: int = 0,
     ) -> list[Step]:
         """Run steps after a reset; compare all outputs, and what stands outside in the end.
 
         Linear layers and special functions, if there are any, come in between, `after` some cycles;
-        heads may have begun.
+        heads may have begun. All steps may be `announced` some cycles before they come.
         """
         await self.bench.reset()
         tile = LadTile(parameters=self.p, heads=heads or self.empty(), tiles=self.outside.tiles)
@@ -131,7 +133,8 @@ class LadTileBench:
         self.results.received.clear()
         tasks, rows = tasks or [], rows or []
         # Some steps come when all else is over, which must leave the way free.
-        held = self.send(work, later=len(work) // 3 if tasks or rows else 0)
+        some = len(work) // 3 if tasks or rows else 0
+        held = self.send(work, later=len(work) if announced else some)
         total = sum(task.outputs(self.p.linear) for task in tasks)
         results = sum(len(part) for one in rows for part in one.results)
         answers = [tile.step(*one) for one in work]
@@ -140,7 +143,7 @@ class LadTileBench:
         marks = sum(answer.moved.groups for answer in answers)
         wrote = {"columns": columns, "marks": marks, "centres": len(work)}
         before = {name: len(self.outside.sinks[name].received) for name in wrote}
-        for _ in range(after):
+        for _ in range(after + announced):
             await self.bench.step()
         for task, row in zip_longest(tasks, rows):
             if task:
@@ -253,6 +256,39 @@ def random_work(bench: LadTileBench, rng: np.random.Generator, turns: NDArray[np
 def turns_of_all(bench: LadTileBench, rng: np.random.Generator, steps: int) -> NDArray[np.int64]:
     """Return whose turn it is in so many steps at least: each again only behind all others."""
     return np.resize(rng.permutation(len(bench.groups)), -(-steps // bench.p.shared))
+
+
+def begun_heads(bench: LadTileBench, groups: list[list[int]], length: int) -> list[Head]:
+    """Return heads; positions of some groups' were in each interval any number of times."""
+    p, rng, heads = bench.p, bench.bench.numpy_rng, bench.empty()
+    intervals = p.table.intervals
+    for numbers in groups:
+        keys, vectors = codes(rng.standard_normal((2, length, p.vector.head_size)))
+        for head in (heads[number] for number in numbers):
+            head.length = length
+            head.keys[:length], head.values[:length] = keys, vectors
+            head.centres[:length] = np.arange(length)
+            head.norms[:length] = head.ratios[:length] = ONE
+            head.modes[:length] = rng.integers(0, intervals, length)
+            often = rng.integers(1, 1 << COUNT_BITS, (length, intervals))
+            head.counters[:length] = often >> rng.integers(0, COUNT_BITS, often.shape)
+            head.counts[:length] = rng.integers(1, 1 << COUNT_BITS, length)
+    return heads
+
+
+async def check_any_counts(bench: LadTileBench) -> None:
+    """Begin heads whose counters are any numbers, and announce all steps long before they come."""
+    p, rng = bench.p, bench.bench.numpy_rng
+    length, steps = p.capacity // 2, min(p.capacity // 2, 6)
+    begun = [bench.groups[place] for place in rng.permutation(len(bench.groups))[:9]]
+    heads = begun_heads(bench, begun, length)
+    size = p.vector.head_size
+    work: Work = []
+    for _ in range(steps):
+        for group in begun:
+            key, value = codes(rng.standard_normal((2, size)))
+            work += [(head, codes(rng.standard_normal(size)), key, value) for head in group]
+    await bench.run(work, heads=heads, announced=300)
 
 
 async def check_full_queues(dut: Any, slow: str, length: int) -> None:
