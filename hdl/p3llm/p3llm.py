@@ -38,6 +38,9 @@ SEQUENCERS = {
 }
 """Of products: whether units scale their groups, whether keys are read for the NPU."""
 
+OF_COLUMNS = ("valid", "operation", "bank", "all", "column", "mask", "data")
+"""What of a command is looked at where columns are read and written."""
+
 ARRIVES = 3
 """Cycles from the choice of a command to its result."""
 
@@ -183,9 +186,12 @@ class P3llm(Unit):
             self.vectors.word_address.eq(products.word_address),
         ]
         m.d.sync += [
-            command.eq(Mux(appending, appends.command, products.command)),
+            command.eq(products.command),
             writes_input.eq(products.command.operation == ColumnOperation.WRITE_INPUT),
         ]
+        # What says how to compute may be anything where columns are read and written.
+        with m.If(appending):
+            m.d.sync += [command[name].eq(appends.command[name]) for name in OF_COLUMNS]
         # The word of inputs was asked for with the command, and comes beside its registers.
         of_inputs = writes_input & ~delay_line(m, appending, 1, name="appending")[1]
         bits = self.parameters.channel.unit.column_bits
