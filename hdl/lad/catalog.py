@@ -9,6 +9,7 @@ from hdl.lad.apid.active_position_module import (
     ActivePositionModule,
     ActivePositionModuleParameters,
 )
+from hdl.lad.control.shared_reads import SharedReads, SharedReadsParameters
 from hdl.lad.control.slice_walk import SliceWalk, SliceWalkParameters
 from hdl.lad.eas.attention_score_module import AttentionScoreModule
 from hdl.lad.eas.eas_parameters import AttentionScoreModuleParameters
@@ -61,6 +62,20 @@ UNITS: tuple[Entry, ...] = (
             "tiny": SliceWalkParameters(bits=6),
             "smollm2": SliceWalkParameters(bits=7),
             "paper": SliceWalkParameters(),
+        },
+    ),
+    Entry(
+        summary="lets tiles share a memory's requests and answers, none waiting for another",
+        source="Section IV, Figures 4 and 6: tiles at one memory, of which the paper says no more",
+        latency="0 cycles to a request, 2 from a part to its tile",
+        throughput="one request and one part a cycle",
+        unit=SharedReads,
+        presets={
+            "tiny": SharedReadsParameters(
+                request_bits=6, answer_bits=8, tiles=3, waiting=3, parts=4, step=2
+            ),
+            "smollm2": SharedReadsParameters(request_bits=15, tiles=2, parts=171),
+            "paper": SharedReadsParameters(),
         },
     ),
     Entry(

@@ -3,12 +3,12 @@
 
 from typing import Any
 
-from amaranth.hdl import Array, Module, Signal, Value
-from amaranth.lib import stream
+from amaranth.hdl import Array, Module, Shape, Signal, Value
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.lad.control.position_prefetcher import COUNTER_BITS
-from hdl.lad.control.shared_reads import SharedReads
+from hdl.lad.control.shared_reads import SharedReads, SharedReadsParameters
 from hdl.lad.control.step_sharing import StepSharing
 from hdl.lad.control.step_slots import SLOTS
 from hdl.lad.control.task_sharing import TaskSharing
@@ -172,14 +172,15 @@ class LadTiles(Unit):
             )
             # Of G a step asks for as many groups as its length needs.
             by_length = request == "group_requests"
-            m.submodules[request] = shared = SharedReads(
-                request=asks,
-                answer=gives,
+            reads = SharedReadsParameters(
+                request_bits=Shape.cast(asks).width,
+                answer_bits=Shape.cast(gives).width,
                 tiles=p.tiles,
                 waiting=waiting,
                 parts=parts,
                 step=tile.apid.lanes if by_length else 1,
             )
+            m.submodules[request] = shared = SharedReads(parameters=reads)
             for number, part in enumerate(self.parts):
                 asked, port = shared.asked[number], getattr(part, request)
                 m.d.comb += [
@@ -189,7 +190,9 @@ class LadTiles(Unit):
                     port.ready.eq(asked.ready),
                 ]
                 connect_streams(m, shared.answered[number], getattr(part, answer))
-            self._named(m, shared.requests, getattr(self, request), shared.requests.payload.tile)
+            sent = shared.requests.payload
+            item = data.View(asks, sent["item"])
+            self._named(m, shared.requests, getattr(self, request), item, sent.tile)
             connect_streams(m, getattr(self, answer), shared.fetched)
 
     def _writes(self, m: Module) -> None:
@@ -205,11 +208,11 @@ class LadTiles(Unit):
                     source.valid.eq(port.valid),
                     port.ready.eq(source.ready),
                 ]
-            self._named(m, turns.sink, getattr(self, name), turns.sink.payload.source)
+            sent = turns.sink.payload
+            self._named(m, turns.sink, getattr(self, name), sent["item"], sent.source)
 
-    def _named(self, m: Module, source: Any, sink: Any, tile: Value) -> None:
+    def _named(self, m: Module, source: Any, sink: Any, item: Any, tile: Value) -> None:
         """Connect a shared stream, its tile's number behind the tile's payload."""
-        item = source.payload["item"]
         m.d.comb += [getattr(sink.payload, name).eq(item[name]) for name in item.shape().members]
         m.d.comb += [
             sink.payload.tile.eq(tile),

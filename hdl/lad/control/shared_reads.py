@@ -1,16 +1,81 @@
 """One stream of requests and one of answers for several tiles."""
 
-from typing import Any
+from typing import Annotated, Any
 
-from amaranth.hdl import Array, Const, Module, Mux, Shape, ShapeLike, Signal, Value
+from amaranth.hdl import Array, Const, Module, Mux, Shape, Signal, unsigned
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.memory.memory_fifo import MemoryFifo
+from hdl.parameters import Parameters, Range, parameter_object, require
 from hdl.stream.arbiter import Arbiter
 from hdl.stream.connect import connect_streams
 from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
+
+MOST_PARTS = 1 << 20
+"""Parts that a tile's memory can hold."""
+
+
+@parameter_object
+class SharedReadsParameters(Parameters):
+    """Dimensions of shared reads; they also drive their model and testbench.
+
+    Parameters
+    ----------
+    request_bits : int
+        Of what a tile asks for.
+    answer_bits : int
+        Of a part of an answer.
+    tiles : int
+        How many.
+    waiting : int
+        Answers of a tile that have room.
+    parts : int
+        Parts of an answer at most; `waiting` answers have at most 2**20.
+    step : int
+        What a part covers of a request's `amount`.
+
+    Raises
+    ------
+    ValueError
+        If a rule above is broken, with the rule and the value.
+    """
+
+    request_bits: Annotated[int, Range(1, 64, "bits")] = 18
+    answer_bits: Annotated[int, Range(1, 1 << 14, "bits")] = 576
+    tiles: Annotated[int, Range(2, 16, "tiles")] = 6
+    waiting: Annotated[int, Range(1, 1024, "answers")] = 2
+    parts: Annotated[int, Range(1, 1 << 16, "parts")] = 342
+    step: Annotated[int, Range(1, 64, "items")] = 12
+
+    def __post_init__(self) -> None:
+        """Check each parameter, and that a tile's answers fit into its memory."""
+        super().__post_init__()
+        held = self.waiting * self.parts
+        require(held <= MOST_PARTS, f"waiting * parts must be at most {MOST_PARTS}", held)
+
+    @property
+    def most(self) -> int:
+        """The largest amount."""
+        return self.parts * self.step
+
+    @property
+    def answer(self) -> Shape:
+        """Shape of a part of an answer."""
+        return unsigned(self.answer_bits)
+
+    @property
+    def asked_layout(self) -> data.StructLayout:
+        """Payload of a tile's requests."""
+        return data.StructLayout(
+            {"item": unsigned(self.request_bits), "amount": range(self.most + 1)}
+        )
+
+    @property
+    def request_layout(self) -> data.StructLayout:
+        """Payload of the memory's requests."""
+        return data.StructLayout({"item": unsigned(self.request_bits), "tile": range(self.tiles)})
 
 
 class SharedReads(Unit):
@@ -24,16 +89,8 @@ class SharedReads(Unit):
 
     Parameters
     ----------
-    request, answer : ShapeLike
-        Shapes of a request and of a part of an answer; hashable.
-    tiles : int
-        How many, 2 at least.
-    waiting : int
-        Answers of a tile that have room.
-    parts : int
-        Parts of an answer at most.
-    step : int
-        What a part covers of a request's `amount`.
+    parameters : SharedReadsParameters
+        Dimensions.
 
     Members
     -------
@@ -45,54 +102,46 @@ class SharedReads(Unit):
         An `item`, and the `tile` that asks.
     fetched : In(stream)
         The parts of all answers, in the order of the requests.
+
+    Raises
+    ------
+    ValueError
+        By `SharedReadsParameters`.
     """
 
-    def __init__(
-        self,
-        *,
-        request: ShapeLike,
-        answer: ShapeLike,
-        tiles: int,
-        waiting: int,
-        parts: int,
-        step: int = 1,
-    ) -> None:
-        self.tiles, self.waiting, self.parts, self.step = tiles, waiting, parts, step
-        self.answer, self.depth = answer, max(waiting * parts, 2)
-        self.asked_layout = data.StructLayout({"item": request, "amount": range(parts * step + 1)})
-        sent = data.StructLayout({"item": request, "tile": range(tiles)})
+    def __init__(self, *, parameters: SharedReadsParameters) -> None:
+        self.parameters = p = parameters
         super().__init__(
             {
-                "asked": In(stream.Signature(self.asked_layout)).array(tiles),
-                "answered": Out(stream.Signature(answer)).array(tiles),
-                "requests": Out(stream.Signature(sent)),
-                "fetched": In(stream.Signature(answer)),
+                "asked": In(stream.Signature(p.asked_layout)).array(p.tiles),
+                "answered": Out(stream.Signature(p.answer)).array(p.tiles),
+                "requests": Out(stream.Signature(p.request_layout)),
+                "fetched": In(stream.Signature(p.answer)),
             }
         )
 
     def elaborate(self, platform: Any) -> Module:
         """Ask in turns, remember who asked for how much, and hand out parts by that."""
         m = Module()
-        m.submodules.turns = turns = Arbiter(shape=self.asked_layout, sources=self.tiles)
-        owed = data.StructLayout(
-            {"amount": self.asked_layout["amount"].shape, "tile": range(self.tiles)}
-        )
-        m.submodules.owed = owes = MemoryFifo(shape=owed, depth=self.tiles * self.waiting)
-        m.submodules.requests = out = Fifo(shape=self.requests.payload.shape(), depth=2)
+        p = self.parameters
+        m.submodules.turns = turns = Arbiter(shape=p.asked_layout, sources=p.tiles)
+        owed = data.StructLayout({"amount": range(p.most + 1), "tile": range(p.tiles)})
+        m.submodules.owed = owes = MemoryFifo(shape=owed, depth=p.tiles * p.waiting)
+        m.submodules.requests = out = Fifo(shape=p.request_layout, depth=2)
         connect_streams(m, out.sink, self.requests)
         granted = turns.sink.payload
         m.d.comb += [
             # Who is owed always has a place: no tile has more requests than answers have room.
             turns.sink.ready.eq(out.source.ready),
             out.source.valid.eq(turns.sink.valid),
-            Value.cast(out.source.payload["item"]).eq(Value.cast(granted["item"]["item"])),
+            out.source.payload["item"].eq(granted["item"]["item"]),
             out.source.payload.tile.eq(granted.source),
             owes.source.valid.eq(turns.sink.valid & out.source.ready),
             owes.source.payload.amount.eq(granted["item"].amount),
             owes.source.payload.tile.eq(granted.source),
         ]
         last = self._count(m, owes.sink)
-        answers = [self._tile(m, number, turns, last) for number in range(self.tiles)]
+        answers = [self._tile(m, number, turns, last) for number in range(p.tiles)]
         takes = Array(answer.ready for answer in answers)[owes.sink.payload.tile]
         m.d.comb += self.fetched.ready.eq(owes.sink.valid & takes)
         for number, answer in enumerate(answers):
@@ -102,34 +151,36 @@ class SharedReads(Unit):
 
     def _count(self, m: Module, owed: Any) -> Signal:
         """Count an answer's parts; return whether this one is its last."""
+        p = self.parameters
         begun, last = Signal(), Signal()
         rest = Signal.like(owed.payload.amount)
         left = Mux(begun, rest, owed.payload.amount)
         moves = self.fetched.valid & self.fetched.ready
-        ends = left <= self.step if self.parts > 1 else Const(1)
+        ends = left <= p.step if p.parts > 1 else Const(1)
         m.d.comb += [last.eq(ends), owed.ready.eq(moves & last)]
         with m.If(moves):
-            m.d.sync += [begun.eq(~last), rest.eq(left - self.step)]
+            m.d.sync += [begun.eq(~last), rest.eq(left - p.step)]
         return last
 
     def _tile(self, m: Module, number: int, turns: Any, last: Signal) -> Any:
         """Keep room for a tile's answers; return where they go."""
-        width = Shape.cast(self.answer).width
-        kept = data.StructLayout({"part": width, "last": 1})
-        m.submodules[f"answers_{number}"] = answers = MemoryFifo(shape=kept, depth=self.depth)
-        pending = Signal(range(self.waiting + 1), name=f"pending_{number}")
+        p = self.parameters
+        kept = data.StructLayout({"part": p.answer, "last": 1})
+        depth = max(p.waiting * p.parts, 2)
+        m.submodules[f"answers_{number}"] = answers = MemoryFifo(shape=kept, depth=depth)
+        pending = Signal(range(p.waiting + 1), name=f"pending_{number}")
         asked, source, answered = self.asked[number], turns.sources[number], self.answered[number]
-        goes, ends, room = Signal(), Signal(), pending != self.waiting
+        goes, ends, room = Signal(), Signal(), pending != p.waiting
         m.d.comb += [
             source.payload["item"].eq(asked.payload),
             source.valid.eq(asked.valid & room),
             asked.ready.eq(source.ready & room),
             goes.eq(asked.valid & asked.ready),
-            answers.source.payload.part.eq(Value.cast(self.fetched.payload)),
+            answers.source.payload.part.eq(self.fetched.payload),
             answers.source.payload.last.eq(last),
             answered.valid.eq(answers.sink.valid),
             answers.sink.ready.eq(answered.ready),
-            Value.cast(answered.payload).eq(answers.sink.payload.part),
+            answered.payload.eq(answers.sink.payload.part),
             ends.eq(answered.valid & answered.ready & answers.sink.payload.last),
         ]
         m.d.sync += pending.eq(pending + goes - ends)

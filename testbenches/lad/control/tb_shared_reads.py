@@ -1,0 +1,340 @@
+"""Testbench of shared reads: contexts that grow, any amounts, tiles that take nothing, resets."""
+
+from collections import deque
+from collections.abc import Sequence
+from itertools import repeat
+from typing import Any
+
+import cocotb
+import numpy as np
+
+from golden.lad.control.shared_reads import Read, Turns, answer, answers
+from hdl.lad.control.shared_reads import SharedReadsParameters
+from testbenches.bench import Bench, catalog_parameters
+from testbenches.streams import PAUSES, StreamSink, four_states
+
+OUTSIDE = 2
+"""Requests that wait for the memory."""
+
+KEPT = 2
+"""Cycles that something takes through a memory: who is owed, and a part on its way to its tile."""
+
+BEHIND = 20
+"""Cycles after the last part in which nothing more may come."""
+
+WHAT = ("tiles served", "requests", "fetched", "answered")
+"""What is compared in each cycle."""
+
+
+def shows(sink: StreamSink, cycle: int) -> bool:
+    """Return whether something stood at a sink in the cycle just sampled."""
+    return sink.offer is not None or took(sink, cycle)
+
+
+def took(sink: StreamSink, cycle: int) -> bool:
+    """Return whether a sink has taken something in a cycle."""
+    return bool(sink.received) and sink.received[-1][0] == cycle
+
+
+class Sharing:
+    """The memory, and what each port must do in each cycle; a part of its bench.
+
+    Parameters
+    ----------
+    dut : Any
+        The design under test.
+    salt : str
+        Name of the test.
+    asks, memory, takes : str
+        Pauses of the tiles' requests, of the memory's two streams, and of what tiles take.
+    """
+
+    def __init__(
+        self, dut: Any, salt: str, asks: str = "none", memory: str = "none", takes: str = "none"
+    ) -> None:
+        self.p: SharedReadsParameters = catalog_parameters()
+        self.bench = bench = Bench(dut, f"{salt} {asks} {memory} {takes}")
+        self.rng = bench.numpy_rng
+        self.tiles = range(self.p.tiles)
+        self.asked = [bench.source(f"asked_{tile}", asks) for tile in self.tiles]
+        self.answered = [bench.sink(f"answered_{tile}", takes) for tile in self.tiles]
+        self.requests = bench.sink("requests", memory)
+        self.fetched = bench.source("fetched", memory)
+        # Behind the streams: it looks at what they have just handed over.
+        bench.add(self)
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all work."""
+        # Of each tile: what it asks for, the parts that it must get, where its answers end, how
+        # many requests are not wholly answered, and how many the memory has seen.
+        self.work: list[list[Read]] = [[] for _ in self.tiles]
+        self.expected: list[list[int]] = [[] for _ in self.tiles]
+        self.ends: list[set[int]] = [set() for _ in self.tiles]
+        self.pending = [0 for _ in self.tiles]
+        self.seen = [0 for _ in self.tiles]
+        # Of each tile, the cycles from which its parts stand at its stream until they are taken.
+        self.due: list[deque[int]] = [deque() for _ in self.tiles]
+        # Of each part owed, its tile and the cycle from which it is taken.
+        self.owed: deque[tuple[int, int]] = deque()
+        self.sent: list[tuple[int, int]] = []
+        self.outside = 0
+        self.turns = Turns(self.p.tiles)
+        self.must: list[tuple[int, ...]] = []
+        self.does: list[tuple[int, ...]] = []
+        for sink in (*self.answered, self.requests):
+            sink.received.clear()
+
+    def ask(self, tile: int, reads: Sequence[Read]) -> None:
+        """Let a tile ask."""
+        p = self.p
+        self.work[tile] += reads
+        given = answers(self.work[tile], tile, step=p.step, bits=p.answer_bits)
+        self.ends[tile] = set(np.cumsum([len(parts) for parts in given]).tolist())
+        self.expected[tile] = [part for parts in given for part in parts]
+        layout: Any = p.asked_layout
+        fields = ({"item": item, "amount": amount} for item, amount in reads)
+        self.asked[tile].send(layout.const(one).as_value().value for one in fields)
+
+    @property
+    def lacking(self) -> int:
+        """Tiles that do not have every part."""
+        both = zip(self.answered, self.expected, strict=True)
+        return sum(len(sink.received) < len(parts) for sink, parts in both)
+
+    def drive(self) -> None:
+        """Leave the ports to the streams."""
+
+    def sample(self) -> None:
+        """See what each port does and what it must do; answer for the memory."""
+        cycle, tiles = self.bench.cycle, self.tiles
+        asking = [
+            (source.offered or source.accepted) and pending < self.p.waiting
+            for source, pending in zip(self.asked, self.pending, strict=True)
+        ]
+        turn = self.turns.cycle(asking, self.outside < OUTSIDE)
+        offers = self.fetched.offered or self.fetched.accepted
+        stand = [bool(due) and due[0] <= cycle for due in self.due]
+        self.must.append(
+            (
+                0 if turn is None else 1 << turn,
+                int(self.outside > 0 or turn is not None),
+                int(offers and self.owed[0][1] <= cycle),
+                sum(1 << tile for tile in tiles if stand[tile]),
+            )
+        )
+        self.does.append(
+            (
+                sum(1 << tile for tile in tiles if self.asked[tile].accepted),
+                int(shows(self.requests, cycle)),
+                int(self.fetched.accepted),
+                sum(1 << tile for tile in tiles if shows(self.answered[tile], cycle)),
+            )
+        )
+        if self.must[-1] != self.does[-1]:
+            self.check_cycles()
+        self._follow(cycle, turn)
+
+    def _follow(self, cycle: int, turn: int | None) -> None:
+        """Take down what was handed over."""
+        p = self.p
+        for tile, sink in enumerate(self.answered):
+            if took(sink, cycle):
+                self.due[tile].popleft()
+                self.pending[tile] -= len(sink.received) in self.ends[tile]
+        if self.fetched.accepted:
+            self.due[self.owed.popleft()[0]].append(cycle + KEPT)
+        if turn is not None:
+            item, amount = self.work[turn][self.asked[turn].taken - 1]
+            self.pending[turn] += 1
+            self.outside += 1
+            self.sent.append((item, turn))
+            self.owed.extend([(turn, cycle + KEPT)] * -(-amount // p.step))
+        if took(self.requests, cycle):
+            self.outside -= 1
+            layout: Any = p.request_layout
+            request = layout.from_bits(self.requests.received[-1][1])
+            item, tile = request["item"], request["tile"]
+            self.bench.compare(
+                "request",
+                np.array([self.sent[len(self.requests.received) - 1]]),
+                np.array([(item, tile)]),
+            )
+            amount = self.work[tile][self.seen[tile]][1]
+            number, self.seen[tile] = self.seen[tile], self.seen[tile] + 1
+            self.fetched.send(answer((item, amount), tile, number, step=p.step, bits=p.answer_bits))
+
+    def check_cycles(self) -> None:
+        """Compare what was seen in each cycle since the reset."""
+        start = self.bench.cycle + 1 - len(self.must)
+        cycles = list(range(start, self.bench.cycle + 1))
+        must, does = np.array(self.must), np.array(self.does)
+        for number, name in enumerate(WHAT):
+            self.bench.compare(name, must[:, number], does[:, number], cycles=cycles)
+        self.must.clear()
+        self.does.clear()
+
+    async def finish(self) -> int:
+        """Wait for the last part, and compare all; return the cycles until it."""
+        cycles = await self.bench.run(until=lambda: not self.lacking)
+        await self.bench.step(BEHIND)
+        self.check_cycles()
+        for tile, parts in enumerate(self.expected):
+            when = [cycle for cycle, _payload in self.answered[tile].received]
+            got = np.array([payload for _cycle, payload in self.answered[tile].received], object)
+            self.bench.compare(f"tile {tile}", np.array(parts, object), got, cycles=when)
+        return cycles
+
+    async def run(self, reads: Sequence[Sequence[Read]]) -> int:
+        """Ask after a reset, and compare all; return the cycles to the last part."""
+        await self.bench.reset()
+        for tile, some in enumerate(reads):
+            self.ask(tile, some)
+        return await self.finish()
+
+    def items(self, count: int) -> list[int]:
+        """Return any items."""
+        return self.rng.integers(0, 1 << self.p.request_bits, count, dtype=np.uint64).tolist()
+
+    def reads(self, amounts: Sequence[int]) -> list[Read]:
+        """Return reads of any items."""
+        return list(zip(self.items(len(amounts)), amounts, strict=True))
+
+    def drawn(self, least: int = 4) -> list[Read]:
+        """Return reads of any amounts, often those at which one part more begins."""
+        p = self.p
+        count = max(least, (300 if four_states() else 2000) // (p.parts * p.tiles))
+        amounts = []
+        for _ in range(count):
+            before = int(self.rng.integers(p.parts)) * p.step
+            within = [1, p.step, int(self.rng.integers(p.step)) + 1]
+            amounts.append(before + int(self.rng.choice(within)))
+        return self.reads(amounts)
+
+
+def full_rate(p: SharedReadsParameters, least: int) -> bool:
+    """Return whether rooms for answers of so many parts at least cover the way to the memory.
+
+    A tile's room is free five cycles after its request of one part.
+    """
+    return (p.tiles * p.waiting - 1) * least >= 2 * KEPT
+
+
+@cocotb.test()
+async def contexts(dut: Any) -> None:
+    """All tiles read contexts that grow to the largest one, a part a cycle."""
+    sharing = Sharing(dut, "contexts")
+    p = sharing.p
+    count = max(3, 1500 // (p.parts * p.tiles))
+    amounts = [-(-p.most * number // count) for number in range(1, count + 1)]
+    cycles = await sharing.run([sharing.reads(amounts) for _ in sharing.tiles])
+    parts = sum(map(len, sharing.expected))
+    if full_rate(p, -(-amounts[0] // p.step)):
+        sharing.bench.compare("cycles", np.array([parts + 2 * KEPT]), np.array([cycles]))
+    tensors = f"{count} contexts of each of {p.tiles} tiles"
+    sharing.bench.record(cycles=cycles, ideal_cycles=parts, tensors=tensors)
+
+
+@cocotb.test()
+async def turns(dut: Any) -> None:
+    """All tiles always ask for one part: requests are round robin, one in each cycle."""
+    sharing = Sharing(dut, "turns")
+    p, count = sharing.p, 20
+    cycles = await sharing.run([sharing.reads([1] * count) for _ in sharing.tiles])
+    order = np.array([tile for _item, tile in sharing.sent])
+    sharing.bench.compare("turns", np.tile(sharing.tiles, count), order)
+    if full_rate(p, 1):
+        wanted = np.array([p.tiles * count + 2 * KEPT])
+        sharing.bench.compare("cycles", wanted, np.array([cycles]))
+
+
+@cocotb.test()
+async def amounts(dut: Any) -> None:
+    """Every amount; of large parameters those of the first and last parts, and powers of two."""
+    sharing = Sharing(dut, "amounts")
+    p = sharing.p
+    near = {1 << bit for bit in range(p.most.bit_length())}
+    near |= {1, 2, p.step, p.step + 1, 2 * p.step, p.most - p.step, p.most - 1, p.most}
+    chosen = range(1, p.most + 1) if p.most <= 64 else sorted(near)
+    legal = [amount for amount in chosen if 1 <= amount <= p.most]
+    orders = [sharing.rng.permutation(legal).tolist() for _ in sharing.tiles]
+    await sharing.run([sharing.reads(order) for order in orders])
+
+
+@cocotb.test()
+@cocotb.parametrize(asks=list(PAUSES), takes=list(PAUSES))
+async def stalls(dut: Any, asks: str, takes: str) -> None:
+    """Any amounts under every pair of pause patterns; the memory has one of its own."""
+    names = list(PAUSES)
+    memory = names[(names.index(asks) + names.index(takes)) % len(names)]
+    sharing = Sharing(dut, "stalls", asks, memory, takes)
+    await sharing.run([sharing.drawn() for _ in sharing.tiles])
+
+
+@cocotb.test()
+async def some_ask(dut: Any) -> None:
+    """Each tile asks and takes in a manner of its own: turns pass over those that do not ask."""
+    names = list(PAUSES)
+    for number in range(1 if four_states() else 4):
+        sharing = Sharing(dut, f"some {number}")
+        for tile in sharing.tiles:
+            sharing.asked[tile].pauses = sharing.bench.pauses(names[(tile + number) % 4])
+            sharing.answered[tile].pauses = sharing.bench.pauses(names[tile * number % 4])
+        await sharing.run([sharing.drawn() for _ in sharing.tiles])
+
+
+@cocotb.test()
+async def one_takes_nothing(dut: Any) -> None:
+    """Let a tile take nothing: it has `waiting` requests outside, and holds up nobody else."""
+    sharing = Sharing(dut, "takes nothing")
+    p = sharing.p
+    for silent in sharing.tiles:
+        await sharing.bench.reset()
+        sharing.answered[silent].pauses = repeat(True)
+        for tile in sharing.tiles:
+            # It is full with the largest answers.
+            largest = sharing.reads([p.most] * (p.waiting + 2))
+            sharing.ask(tile, largest if tile == silent else sharing.drawn(2 * p.waiting))
+        await sharing.bench.run(until=lambda: sharing.lacking == 1 and sharing.fetched.idle)
+        await sharing.bench.step(BEHIND)
+        got = [sharing.asked[silent].taken, len(sharing.answered[silent].received)]
+        sharing.bench.compare("of the silent tile", np.array([p.waiting, 0]), np.array(got))
+        sharing.answered[silent].pauses = repeat(False)
+        await sharing.finish()
+
+
+@cocotb.test()
+async def all_wait(dut: Any) -> None:
+    """Let the memory be silent until all rooms are promised, and nobody take until all are full."""
+    sharing = Sharing(dut, "all wait")
+    p = sharing.p
+    await sharing.bench.reset()
+    streams = [sharing.fetched, *sharing.answered]
+    for one in streams:
+        one.pauses = repeat(True)
+    for tile in sharing.tiles:
+        sharing.ask(tile, sharing.reads([p.most] * (2 * p.waiting + 1)))
+    await sharing.bench.wait(sharing.bench.cycle + p.tiles * p.waiting + BEHIND)
+    taken = np.array([source.taken for source in sharing.asked])
+    sharing.bench.compare("requests", np.full(p.tiles, p.waiting), taken)
+    sharing.fetched.pauses = repeat(False)
+    await sharing.bench.run(until=lambda: sharing.fetched.idle)
+    await sharing.bench.step(BEHIND)
+    full = np.array([p.tiles * p.waiting * p.parts])
+    sharing.bench.compare("parts", full, np.array([sharing.fetched.taken]))
+    for sink in sharing.answered:
+        sink.pauses = repeat(False)
+    await sharing.finish()
+
+
+@cocotb.test()
+async def resets(dut: Any) -> None:
+    """Reset in mid-work, which leaves nothing behind."""
+    sharing = Sharing(dut, "resets", "random", "random", "random")
+    for _ in range(3 if four_states() else 12):
+        await sharing.bench.reset()
+        for tile in sharing.tiles:
+            sharing.ask(tile, sharing.drawn())
+        await sharing.bench.step(int(sharing.rng.integers(1, 80)))
+        sharing.check_cycles()
+    await sharing.run([sharing.drawn() for _ in sharing.tiles])
