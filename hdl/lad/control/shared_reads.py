@@ -126,7 +126,8 @@ class SharedReads(Unit):
         p = self.parameters
         m.submodules.turns = turns = Arbiter(shape=p.asked_layout, sources=p.tiles)
         owed = data.StructLayout({"amount": range(p.most + 1), "tile": range(p.tiles)})
-        m.submodules.owed = owes = MemoryFifo(shape=owed, depth=p.tiles * p.waiting)
+        # The oldest entry of a FIFO stands at its output, and needs no place in its memory.
+        m.submodules.owed = owes = MemoryFifo(shape=owed, depth=max(p.tiles * p.waiting - 1, 2))
         m.submodules.requests = out = Fifo(shape=p.request_layout, depth=2)
         connect_streams(m, out.sink, self.requests)
         granted = turns.sink.payload
@@ -166,7 +167,7 @@ class SharedReads(Unit):
         """Keep room for a tile's answers; return where they go."""
         p = self.parameters
         kept = data.StructLayout({"part": p.answer, "last": 1})
-        depth = max(p.waiting * p.parts, 2)
+        depth = max(p.waiting * p.parts - 1, 2)
         m.submodules[f"answers_{number}"] = answers = MemoryFifo(shape=kept, depth=depth)
         pending = Signal(range(p.waiting + 1), name=f"pending_{number}")
         asked, source, answered = self.asked[number], turns.sources[number], self.answered[number]
