@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.arith.float_values import QUIET_NAN, values
+from golden.arith.float_values import values
 from golden.lad.lad_tile import LadTile, Step
 from golden.lad.lad_tiles import group_numbers
 from golden.lad.linear.linear_module import linear
@@ -96,20 +96,6 @@ def decoder_layer(
     gate, up = (by(name, normed).reshape(-1, size) for name in ("gate", "up"))
     state = add(state, by("down", silu(gate, up).reshape(-1)))
     return state, steps
-
-
-def first_largest(sums: Codes) -> tuple[int, int]:
-    """Return which of a vocabulary's sums is the largest, the first of equal ones, and its code.
-
-    Both zeros are equal, and are shown as +0; a NaN is below every number.
-    """
-    size = (sums & 0x7FFF).astype(np.int32)
-    number = np.where(sums >> 15 == 1, -size, size)
-    number[size > 0x7C00] = -0x8000
-    token = int(np.argmax(number))
-    if number[token] == -0x8000:
-        return token, QUIET_NAN
-    return token, int(sums[token]) if number[token] else 0
 
 
 @dataclass(frozen=True)

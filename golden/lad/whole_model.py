@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden.arith.float_values import codes, values
-from golden.lad.lad import Lad, LayerWeights, decoder_layer, first_largest, row_norm
+from golden.lad.control.largest_sum import first_largest
+from golden.lad.lad import Lad, LayerWeights, decoder_layer, row_norm
 from golden.lad.lad_tile import Head, Step
 from golden.lad.lad_tiles import lad_tiles
 from golden.lad.linear.half_matrix import HalfMatrix

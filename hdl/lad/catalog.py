@@ -1,5 +1,7 @@
 """The units of LAD, with the dimensions at which each is built."""
 
+from dataclasses import replace
+
 from hdl.arith.float_format import BINARY16
 from hdl.entry import Entry
 from hdl.lad import presets
@@ -9,6 +11,7 @@ from hdl.lad.apid.active_position_module import (
     ActivePositionModule,
     ActivePositionModuleParameters,
 )
+from hdl.lad.control.largest_sum import LargestSum, LargestSumParameters
 from hdl.lad.control.shared_reads import SharedReads, SharedReadsParameters
 from hdl.lad.control.slice_walk import SliceWalk, SliceWalkParameters
 from hdl.lad.eas.attention_score_module import AttentionScoreModule
@@ -77,6 +80,21 @@ UNITS: tuple[Entry, ...] = (
             "smollm2": SharedReadsParameters(request_bits=15, tiles=2, parts=171),
             "paper": SharedReadsParameters(),
         },
+    ),
+    Entry(
+        summary="chooses each sample's token, the first of the vocabulary's largest sums",
+        source="Section IV: decoder layers; the paper has no vocabulary",
+        latency="log2(units) + 3 cycles from the last sums to the first prediction",
+        throughput="units sums a cycle, and some cycles a token",
+        unit=LargestSum,
+        presets={
+            "tiny": presets.TINY.largest_sum,
+            "tiny_full": LargestSumParameters(units=8, batch=1, vocabulary=56, groups=7),
+            "tiny_one": LargestSumParameters(batch=3, vocabulary=1, groups=2),
+            "smollm2": replace(presets.SMOLLM2, vocabulary=49152).largest_sum,
+            "paper": replace(presets.PAPER, vocabulary=32000).largest_sum,
+        },
+        long=("paper",),
     ),
     Entry(
         summary="norms, rotary embedding and gated SiLU, pass by pass over a row",

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from amaranth.hdl import unsigned
 from amaranth.lib import data
 
-from hdl.lad.fp16 import FP16
+from hdl.lad.control.largest_sum import LargestSumParameters
 from hdl.lad.lad_tile_parameters import LadTileParameters
 from hdl.lad.lad_tiles_parameters import LadTilesParameters
 from hdl.parameters import Parameters, Range, parameter_object, require
@@ -167,6 +167,16 @@ class LadParameters(Parameters):
         return -(-self.vocabulary // (self.pieces * self.tile.linear.units))
 
     @property
+    def largest_sum(self) -> LargestSumParameters:
+        """The choice of tokens, of a vocabulary."""
+        return LargestSumParameters(
+            units=self.tile.linear.units,
+            batch=self.batch,
+            vocabulary=self.vocabulary,
+            groups=self.pieces * self.piece_groups,
+        )
+
+    @property
     def areas(self) -> Areas:
         """Where everything stands on chip."""
         inputs = self.width * self.batch
@@ -193,7 +203,7 @@ class LadParameters(Parameters):
     @property
     def prediction_layout(self) -> data.StructLayout:
         """Payload of the stream of predictions."""
-        return data.StructLayout({"token": range(self.vocabulary), "sum": FP16})
+        return self.largest_sum.prediction_layout
 
     @property
     def state_layout(self) -> data.StructLayout:

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden.arith.float_values import codes
-from golden.lad.lad import Lad, first_largest
+from golden.lad.control.largest_sum import first_largest
+from golden.lad.lad import Lad
 from golden.lad.lad_tile import Step, equation_7
 from golden.lad.lad_tiles import lad_tiles
 from hdl.lad.lad_parameters import LadParameters

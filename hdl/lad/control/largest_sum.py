@@ -1,20 +1,75 @@
 """The tokens that samples predict: the first of the largest sums of the vocabulary's matrix."""
 
-from typing import Any
+from typing import Annotated, Any
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
-from amaranth.lib import stream
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.arith.float_format import BINARY16
 from hdl.arith.running_argmax import RunningArgmax
-from hdl.lad.lad_parameters import LadParameters
+from hdl.lad.fp16 import FP16
 from hdl.lad.ordered import SIGN, is_nan, ordered
+from hdl.parameters import Parameters, Range, parameter_object, require
 from hdl.unit import Unit
 
 LEAST = 0
 """Below what `ordered` makes of any number: a NaN's place, and that of a row that is no token's."""
+
+
+@parameter_object
+class LargestSumParameters(Parameters):
+    """Dimensions of a choice of tokens; they also drive its testbench.
+
+    Parameters
+    ----------
+    units : int
+        Sums of a transfer.
+    batch : int
+        Samples, whose sums of the same rows follow each other.
+    vocabulary : int
+        Rows that are a token's.
+    groups : int
+        Transfers of each sample: rows beyond the last token's are passed over.
+
+    Raises
+    ------
+    ValueError
+        If a rule above is broken, or the groups have too few rows; with the rule and the value.
+    """
+
+    units: Annotated[int, Range(2, 16, "sums")] = 7
+    batch: Annotated[int, Range(1, 64, "samples")] = 1
+    vocabulary: Annotated[int, Range(1, 1 << 20, "tokens")] = 49152
+    groups: Annotated[int, Range(1, 1 << 20, "groups")] = 7024
+
+    def __post_init__(self) -> None:
+        """Check the rules between the parameters."""
+        super().__post_init__()
+        least = -(-self.vocabulary // self.units)
+        rule = f"groups must be at least vocabulary / units, {least}"
+        require(self.groups >= least, rule, self.groups)
+
+    @property
+    def sums_layout(self) -> data.ArrayLayout:
+        """Payload of the stream of sums."""
+        return data.ArrayLayout(FP16, self.units)
+
+    @property
+    def prediction_layout(self) -> data.StructLayout:
+        """Payload of the stream of predictions."""
+        return data.StructLayout({"token": range(self.vocabulary), "sum": FP16})
+
+    @property
+    def lane_bits(self) -> int:
+        """Bits of a sum's place in its transfer, and levels of a knockout between them."""
+        return ceil_log2(self.units)
+
+    @property
+    def group_bits(self) -> int:
+        """Bits of a transfer's number."""
+        return max((self.groups - 1).bit_length(), 1)
 
 
 class LargestSum(Unit):
@@ -30,22 +85,27 @@ class LargestSum(Unit):
 
     Parameters
     ----------
-    parameters : LadParameters
-        Dimensions, with a vocabulary.
+    parameters : LargestSumParameters
+        Dimensions.
 
     Members
     -------
     sums : In(stream)
-        From the linear module, piece after piece.
+        From the linear module: of each group of rows the sums of all samples in turns.
     predictions : Out(stream)
         Sample by sample the `token` and its `sum`, which is a NaN if all are, and 0 as +0.
+
+    Raises
+    ------
+    ValueError
+        By `LargestSumParameters`.
     """
 
-    def __init__(self, *, parameters: LadParameters) -> None:
+    def __init__(self, *, parameters: LargestSumParameters) -> None:
         self.parameters = p = parameters
         super().__init__(
             {
-                "sums": In(stream.Signature(p.tile.linear.output_layout)),
+                "sums": In(stream.Signature(p.sums_layout)),
                 "predictions": Out(stream.Signature(p.prediction_layout)),
             }
         )
@@ -54,17 +114,17 @@ class LargestSum(Unit):
         """Count groups and samples; let each sample's sums meet its best so far."""
         m = Module()
         p = self.parameters
-        units, groups = p.tile.linear.units, p.pieces * p.piece_groups
-        sample, group = Signal(range(p.batch)), Signal(range(groups))
+        sample, group = Signal(range(p.batch)), Signal(range(p.groups))
         # Rows from the group on that are tokens: a last piece has some that are none.
         left = Signal(range(p.vocabulary + 1), init=p.vocabulary)
         moves, over, clear = self.sums.valid & self.sums.ready, Signal(), Signal()
         last_sample = sample == p.batch - 1
+        following = Mux(left > p.units, left - p.units, 0) if p.vocabulary > p.units else 0
         with m.If(moves):
             m.d.sync += sample.eq(Mux(last_sample, 0, sample + 1))
             with m.If(last_sample):
-                m.d.sync += [group.eq(group + 1), left.eq(Mux(left > units, left - units, 0))]
-        m.d.comb += over.eq(moves & last_sample & (group == groups - 1))
+                m.d.sync += [group.eq(group + 1), left.eq(following)]
+        m.d.comb += over.eq(moves & last_sample & (group == p.groups - 1))
         with m.If(clear):
             m.d.sync += [group.eq(0), left.eq(p.vocabulary)]
         chosen = self._compare(m, left, sample, moves, clear)
@@ -76,22 +136,22 @@ class LargestSum(Unit):
     ) -> list[RunningArgmax]:
         """Give the sums to their sample's comparison, a cycle after they came."""
         p = self.parameters
-        units, lane_bits = p.tile.linear.units, ceil_log2(p.tile.linear.units)
-        compared = Signal(units * BINARY16.width, reset_less=True)
+        compared = Signal(p.units * BINARY16.width, reset_less=True)
         keys = []
-        for lane in range(units):
-            code = self.sums.payload.sums[lane]
+        for lane in range(p.units):
+            code = self.sums.payload[lane]
             counts = (left > lane) & ~is_nan(code)
+            # A vocabulary of less than a transfer has lanes in which no token ever is.
             key: Value = Mux(counts, ordered(code), LEAST)
-            keys.append(key[: BINARY16.width])
+            tells = lane < p.vocabulary
+            keys.append(key[: BINARY16.width] if tells else Const(LEAST, BINARY16.width))
         m.d.sync += compared.eq(Cat(keys))
-        group_bits = max((p.pieces * p.piece_groups - 1).bit_length(), 1)
         chosen = []
         for number in range(p.batch):
             argmax = RunningArgmax(
-                lanes=1 << lane_bits,
+                lanes=1 << p.lane_bits,
                 width=BINARY16.width + 1,
-                number_bits=lane_bits + group_bits,
+                number_bits=p.lane_bits + p.group_bits,
             )
             m.submodules[f"sample_{number}"] = argmax
             m.d.sync += argmax.strobe.eq(moves & (sample == number))
@@ -99,22 +159,21 @@ class LargestSum(Unit):
             m.d.comb += argmax.clear.eq(clear)
             m.d.comb += [
                 argmax.values[lane].eq(compared.word_select(lane, BINARY16.width))
-                for lane in range(units)
+                for lane in range(p.units)
             ]
             chosen.append(argmax)
         return chosen
 
     def _give(self, m: Module, chosen: list[RunningArgmax], over: Value, clear: Signal) -> None:
         """Wait for the last comparison; then show what was found, sample by sample."""
-        p = self.parameters
-        lane_bits = ceil_log2(p.tile.linear.units)
+        p, lane_bits = self.parameters, self.parameters.lane_bits
         waits, turn = Signal(range(lane_bits + 2)), Signal(range(p.batch))
         number: Any = Array(one.number for one in chosen)[turn]
         found: Any = Array(one.largest for one in chosen)[turn]
         largest = found[: BINARY16.width]
         given = self.predictions.payload
         # Groups are counted as they have lanes, of which some may not be there.
-        token = number[lane_bits:] * p.tile.linear.units + number[:lane_bits]
+        token = number[lane_bits:] * p.units + number[:lane_bits]
         code = Mux(largest[-1], largest ^ SIGN, ~largest)
         m.d.comb += [
             given.token.eq(token),

@@ -198,12 +198,12 @@ class LayerSequencer(Unit):
     def _predict(self, m: Module, operation: Any, begin: Value) -> Signal:
         """Let sums of the vocabulary be compared; return whether a piece's are still coming."""
         comparing = Signal()
-        m.submodules.largest_sum = largest = LargestSum(parameters=self.parameters)
+        m.submodules.largest_sum = largest = LargestSum(parameters=self.parameters.largest_sum)
         connect_streams(m, largest.predictions, self.predictions)
         sums = self.sums
         written = m.submodules.sum_slices.sums
         m.d.comb += [
-            largest.sums.payload.eq(sums.payload),
+            largest.sums.payload.eq(sums.payload.sums),
             written.payload.eq(sums.payload),
             largest.sums.valid.eq(sums.valid & comparing),
             written.valid.eq(sums.valid & ~comparing),

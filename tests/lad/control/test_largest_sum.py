@@ -1,70 +1,75 @@
-"""Tokens chosen of the vocabulary's sums: against numpy, with ties, NaNs, pauses, further texts."""
+"""The choice's model against float64, and the parameters' rules."""
 
+import re
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
-from amaranth.sim import Simulator
 
-from golden.arith.float_values import codes
-from golden.lad.lad import first_largest
+from golden.arith.float_values import values
+from golden.lad.control.largest_sum import first_largest
 from hdl.catalog import entry_named
-from hdl.lad.control.largest_sum import LargestSum
+from hdl.lad.control.largest_sum import LargestSumParameters
 from hdl.lad.lad_parameters import LadParameters
-from testbenches.packing import pack, to_integers
-
-TINY: LadParameters = entry_named("lad").parameters("tiny")
+from hdl.lad.presets import SMOLLM2, TINY
 
 
-def drawn(rng: np.random.Generator, kind: int, batch: int, tokens: int) -> Any:
-    """Return sums [batch, tokens], FP16 codes: few values, negative ones, no numbers, any codes."""
-    few = codes(rng.integers(-3, 3, (batch, tokens)) / 2)
-    few = np.where(few == 0, rng.choice([0, 0x8000], few.shape), few)
-    noise = rng.integers(0, 1 << 16, few.shape)
-    nothing = np.full(few.shape, 0xFE01)
-    return [few, few | 0x8000, nothing, noise][kind].astype(np.uint16)
+def first_in_order(sums: np.ndarray) -> tuple[int, float]:
+    """Return the first of the largest numbers, one by one: what is no number is passed over."""
+    best: tuple[int, float] = (0, float("nan"))
+    for token, number in enumerate(values(sums).tolist()):
+        if not np.isnan(number) and (np.isnan(best[1]) or number > best[1]):
+            best = token, number
+    return best
 
 
-@pytest.mark.parametrize(("vocabulary", "batch"), [(45, 2), (56, 1), (1, 2)])
-def test_the_first_of_the_largest(vocabulary: int, batch: int) -> None:
-    p = replace(TINY, vocabulary=vocabulary, batch=batch)
-    unit, rng = LargestSum(parameters=p), np.random.default_rng(vocabulary)
-    units, groups = p.tile.linear.units, p.pieces * p.piece_groups
-    searches = [drawn(rng, kind, batch, vocabulary) for kind in (0, 1, 2, 3, 0)]
-    payloads = []
-    for sums in searches:
-        # Rows that are no token's are as large as can be.
-        rows = np.full((batch, groups * units), 0x7BFF)
-        rows[:, :vocabulary] = sums
-        turns = rows.reshape(batch, groups, units).swapaxes(0, 1).reshape(-1, units)
-        fields = {"sums": turns, "last": np.zeros(len(turns), np.int64)}
-        payloads += to_integers(pack(p.tile.linear.output_layout, fields))
-    expected = [first_largest(own) for sums in searches for own in sums]
-    found: list[tuple[int, int]] = []
+def test_the_first_of_the_largest() -> None:
+    """Of any codes, few values, and next to no numbers."""
+    rng = np.random.default_rng(1)
+    kinds = [
+        rng.integers(0, 1 << 16, (300, 40)),
+        rng.choice([0, 0x8000, 0x8001, 0xFC00, 0x7C01, 0xFE00], (300, 5)),
+        rng.choice([0xFC00, 0x7C01, 0xFFFF], (300, 3)),
+    ]
+    for kind in kinds:
+        for sums in kind.astype(np.uint16):
+            token, number = first_in_order(sums)
+            found, code = first_largest(sums)
+            assert found == token
+            assert np.array_equal(values(code), number, equal_nan=True)
+            assert code != 0x8000
 
-    async def feed(context: Any) -> None:
-        for payload in payloads:
-            while rng.random() < 0.3:
-                await context.tick()
-            context.set(unit.sums.valid, 1)
-            layout = p.tile.linear.output_layout
-            context.set(unit.sums.payload, layout.from_bits(payload))
-            await context.tick().until(unit.sums.ready)
-            context.set(unit.sums.valid, 0)
 
-    async def take(context: Any) -> None:
-        while len(found) < len(expected):
-            context.set(unit.predictions.ready, int(rng.random() < 0.5))
-            _edge, _reset, valid, ready, payload = await context.tick().sample(
-                unit.predictions.valid, unit.predictions.ready, unit.predictions.payload
-            )
-            if valid and ready:
-                found.append((int(payload.token), int(payload.sum)))
+@pytest.mark.parametrize(
+    ("sums", "expected"),
+    [
+        ([0x3C00, 0x4000, 0x4000], (1, 0x4000)),
+        ([0xBC00, 0x8000, 0x0000], (1, 0x0000)),
+        ([0xFE00, 0x7C01, 0xFC00], (2, 0xFC00)),
+        ([0xFC01, 0x7FFF], (0, 0x7E00)),
+    ],
+)
+def test_choices_by_hand(sums: list[int], expected: tuple[int, int]) -> None:
+    assert first_largest(np.array(sums, np.uint16)) == expected
 
-    simulator = Simulator(unit)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(feed)
-    simulator.add_testbench(take)
-    simulator.run()
-    assert found == expected
+
+def test_presets_are_those_of_layers() -> None:
+    """SmolLM2's vocabulary is 16 pieces of 439 groups."""
+    entry = entry_named("largest_sum")
+    speaking: LadParameters = replace(SMOLLM2, vocabulary=49152)
+    assert (speaking.pieces, speaking.piece_groups) == (16, 439)
+    assert entry.parameters("smollm2") == LargestSumParameters() == speaking.largest_sum
+    assert entry.parameters("tiny") == TINY.largest_sum
+
+
+def test_too_few_groups_are_worded() -> None:
+    message = "groups must be at least vocabulary / units, 7, not 6"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        LargestSumParameters(units=7, vocabulary=45, groups=6)
+    assert LargestSumParameters(units=7, vocabulary=45, groups=7).groups == 7
+
+
+def test_an_illegal_vocabulary_is_worded() -> None:
+    message = "vocabulary must be an integer from 1 to 1048576, not 0"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        LargestSumParameters(vocabulary=0)
