@@ -11,7 +11,6 @@ from golden.lad.traffic import WORD_BITS
 from hdl.lad.lad_tile_parameters import LadTileParameters
 from testbenches.applicable import only_if
 from testbenches.bench import context, record_fact
-from testbenches.lad.linear.tb_linear_module import random_task
 from testbenches.lad.outside import REQUESTS, WRITES
 from testbenches.lad.sfm.tb_special_function_module import random_rows
 from testbenches.lad.tile_bench import (
@@ -80,7 +79,7 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
     """Any decoding, with linear layers and functions in between, under pairs of pause patterns."""
     bench = LadTileBench(dut, f"stalls {source} {sink}", source, sink)
     rng = bench.bench.numpy_rng
-    tasks = [random_task(bench.p.linear, rng) for _ in range(4)]
+    tasks = [bench.random_task() for _ in range(4)]
     rows = [random_rows(bench.p.sfm, rng, 1) for _ in range(4)]
     turns = drawn_turns(bench, rng, 30, most=GROUPS)
     await bench.run(random_work(bench, rng, turns), tasks, rows=rows)
@@ -182,7 +181,7 @@ async def resets(dut: Any) -> None:
     for _ in range(4):
         await bench.bench.reset()
         bench.send(random_work(bench, rng, drawn_turns(bench, rng, 12, most=GROUPS)))
-        bench.send_task(random_task(bench.p.linear, rng))
+        bench.send_task(bench.random_task())
         bench.send_rows(random_rows(bench.p.sfm, rng, 2))
         for _cycle in range(bench.bench.rng.randint(1, 600)):
             await bench.bench.step()

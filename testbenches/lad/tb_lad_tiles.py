@@ -6,7 +6,6 @@ import cocotb
 
 from golden.lad.lad_tile import equation_7
 from testbenches.applicable import only_if
-from testbenches.lad.linear.tb_linear_module import random_task
 from testbenches.lad.outside import REQUESTS, WRITES
 from testbenches.lad.sfm.tb_special_function_module import random_rows
 from testbenches.lad.tile_bench import (
@@ -53,7 +52,7 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
     """Any decoding, with linear layers and functions in between, under pauses of all streams."""
     bench = LadTileBench(dut, f"stalls {source} {sink}", source, sink)
     rng = bench.bench.numpy_rng
-    tasks = [random_task(bench.p.linear, rng) for _ in range(6)]
+    tasks = [bench.random_task() for _ in range(6)]
     rows = [random_rows(bench.p.sfm, rng, 1) for _ in range(6)]
     turns = drawn_turns(bench, rng, 60, most=GROUPS)
     await bench.run(random_work(bench, rng, turns), tasks, rows=rows)
@@ -105,7 +104,7 @@ async def resets(dut: Any) -> None:
     for _ in range(rounds):
         await bench.bench.reset()
         bench.send(random_work(bench, rng, drawn_turns(bench, rng, steps, most=GROUPS)))
-        bench.send_task(random_task(bench.p.linear, rng))
+        bench.send_task(bench.random_task())
         bench.send_rows(random_rows(bench.p.sfm, rng, 2))
         for _cycle in range(bench.bench.rng.randint(1, 40 * steps)):
             await bench.bench.step()

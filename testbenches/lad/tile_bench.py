@@ -105,6 +105,11 @@ class LadTileBench:
             source.send(payloads[name])
         return weights[len(weights) - later :]
 
+    def random_task(self) -> Task:
+        """Return a linear layer of all tiles."""
+        rng = self.bench.numpy_rng
+        return random_task(self.p.linear, rng, tiles=self.outside.tiles)
+
     def send_rows(self, rows: Rows) -> None:
         """Offer rows to the special function module."""
         for name, payloads in rows.payloads().items():
@@ -297,7 +302,7 @@ async def check_full_queues(dut: Any, slow: str, length: int) -> None:
     sink = getattr(bench, slow) if slow in OUTPUTS else bench.outside.sinks[slow]
     sink.pauses = filling_pauses(bench.bench.rng)
     rng = bench.bench.numpy_rng
-    tasks = [random_task(bench.p.linear, rng) for _ in range(4)]
+    tasks = [bench.random_task() for _ in range(4)]
     rows = [random_rows(bench.p.sfm, rng, 1) for _ in range(4)]
     await bench.run(random_work(bench, rng, turns_of_all(bench, rng, length)), tasks, rows=rows)
 
@@ -307,11 +312,11 @@ async def check_interruptions(bench: LadTileBench) -> None:
 
     Between the first step's beginning and its maximum all of them may wait for stages 5 and 6.
     """
-    p, rng, slots = bench.p, bench.bench.numpy_rng, SLOTS * bench.outside.tiles
+    rng, slots = bench.bench.numpy_rng, SLOTS * bench.outside.tiles
     for after in range(0, 40, 2):
         # A third of the steps comes behind the linear layer.
         work = random_work(bench, rng, turns_of_all(bench, rng, 3 * slots // 2))
-        await bench.run(work, [random_task(p.linear, rng)], after=after)
+        await bench.run(work, [bench.random_task()], after=after)
 
 
 async def check_all_active(bench: LadTileBench) -> None:

@@ -54,14 +54,15 @@ class StepSharing(Unit):
         m = Module()
         p = self.parameters
         turn = data.StructLayout({"tile": p.tile_shape})
-        m.submodules.order = order = MemoryFifo(shape=turn, depth=p.tiles * SLOTS)
+        # The oldest entry of a FIFO stands at its output, and needs no place in its memory.
+        m.submodules.order = order = MemoryFifo(shape=turn, depth=p.tiles * SLOTS - 1)
         steps, tile, next_tile = self.steps, self.steps.payload.tile, order.sink.payload.tile
         ready, valid, payloads = [], [], []
         leaves = self.outputs.valid & self.outputs.ready
         for number in range(p.tiles):
             dealt = self.dealt[number]
             m.submodules[f"given_{number}"] = given = MemoryFifo(
-                shape=p.tile.output_layout, depth=SLOTS
+                shape=p.tile.output_layout, depth=SLOTS - 1
             )
             pending = Signal(range(SLOTS + 1), name=f"pending_{number}")
             mine, room, out = tile == number, pending != SLOTS, next_tile == number

@@ -138,14 +138,14 @@ def real_task(p: LinearModuleParameters, layer: int, name: str) -> Task:
     return Task(codes(trace.weight[:rows, :columns]), codes(trace.inputs[-p.samples :, :columns]))
 
 
-def random_task(p: LinearModuleParameters, rng: np.random.Generator) -> Task:
-    """Return any numbers in any shape, often the smallest or the largest one."""
+def random_task(p: LinearModuleParameters, rng: np.random.Generator, *, tiles: int = 1) -> Task:
+    """Return any numbers in any shape, often the smallest or the largest one of so many tiles."""
 
     def size(high: int) -> int:
         return int(rng.choice([1, high, int(rng.integers(1, high + 1))]))
 
     columns = size(min(p.slices, 4) * p.vector.head_size)
-    rows, samples = size(min(p.groups, 3) * p.units), size(p.samples)
+    rows, samples = size(min(p.groups, 3) * p.units * tiles), size(p.samples)
     inputs = random_codes(rng, (samples, columns))
     weights = random_codes(rng, (rows, columns))
     if rng.random() < 0.7:
