@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from golden.arith.float_add import float_add
 from golden.arith.float_round import encode
 from hdl.arith.float_format import FloatFormat
 
@@ -72,6 +73,59 @@ def random_near(
     cancelling_codes = (cancelling.astype(np.uint64) & magnitude_mask) | sign
     other = np.where(choice == 1, beside, random_codes(number_format, count, generator))
     return np.where(choice == 0, cancelling_codes, other)
+
+
+def normal_sums(
+    number_format: FloatFormat, a: np.ndarray, b: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the pairs of which neither the operands nor the sum are subnormal."""
+    kept = np.ones(len(a), bool)
+    for codes in (a, b, float_add(number_format, a, b)):
+        magnitude = codes & np.uint64(number_format.magnitude_mask)
+        kept &= (magnitude == 0) | (magnitude >= number_format.min_normal)
+    return a[kept], b[kept]
+
+
+def normal_products(
+    number_format: FloatFormat, a: np.ndarray, b: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the pairs of which neither the operands nor the product vanish or are subnormal.
+
+    A zero comes of zeros only; a product that is rounded up to the least normal number is below it.
+    """
+    x, y = number_format.decode(a), number_format.decode(b)
+    least = number_format.decode(np.array([number_format.min_normal], np.uint64))[0]
+    kept = np.ones(len(a), bool)
+    for numbers in (x, y):
+        kept &= (numbers == 0) | ~(np.abs(numbers) < least)
+    # Products of at most 26 digits each are exact in float64.
+    with np.errstate(invalid="ignore"):
+        kept &= (x == 0) | (y == 0) | ~(np.abs(x * y) < least)
+    return a[kept], b[kept]
+
+
+def integers_of_all_sizes(width: int, count: int, generator: np.random.Generator) -> np.ndarray:
+    """Return signed integers of all magnitudes, ties of binary32, and the ends of the range."""
+    lengths = generator.integers(1, width, count)
+    numbers = generator.integers(-(1 << 52), 1 << 52, count) >> (52 - np.minimum(lengths, 52))
+    # Ties: a one behind the 24 digits that are kept.
+    ties = (generator.integers(1 << 23, 1 << 24, count) * 2 + 1) << generator.integers(0, 23, count)
+    top = (1 << width - 1) - 1
+    numbers = np.where(generator.random(count) < 0.2, ties, numbers)
+    return np.concatenate([np.clip(numbers, -top - 1, top), [0, 1, -1, top, -top - 1]])
+
+
+def floats_near_integers(
+    count: int, generator: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return binary32 numbers near 16-bit integers and beyond, halves too, and binary points."""
+    point = generator.integers(-120, 130, count)
+    halves = generator.integers(-70_000, 70_000, count) / 2
+    halves += generator.choice([0, 1e-3, 2.0**-9], count)
+    spread = generator.normal(size=count) * np.exp2(generator.integers(-20, 40, count))
+    numbers = np.where(generator.random(count) < 0.7, halves, spread)
+    with np.errstate(over="ignore", under="ignore"):
+        return np.ldexp(numbers, -point).astype(np.float32), point
 
 
 def chunks(count: int, size: int = 1_000_000) -> Iterator[int]:

@@ -41,7 +41,15 @@ from hdl.arith.requantiser import Requantiser
 from hdl.arith.saturating_add import SaturatingAdd
 from hdl.arith.takagi_reciprocal import TakagiReciprocal
 from hdl.p3llm.quantisers.scaled_quotient import ScaledQuotient
-from testbenches.arith.float_operands import pairs, random_codes, random_near
+from testbenches.arith.float_operands import (
+    floats_near_integers,
+    integers_of_all_sizes,
+    normal_products,
+    normal_sums,
+    pairs,
+    random_codes,
+    random_near,
+)
 
 COUNT = 400_000
 """Operand sets drawn, besides the corners."""
@@ -109,13 +117,6 @@ def _factors(number_format: FloatFormat, rng: np.random.Generator) -> tuple[np.n
     return np.concatenate([corner_a, a]), np.concatenate([corner_b, b])
 
 
-def _keeps_normal(number_format: FloatFormat, *codes: np.ndarray) -> np.ndarray:
-    """Return where no code is a subnormal number's."""
-    magnitudes = [code & np.uint64(number_format.magnitude_mask) for code in codes]
-    normal = [(size == 0) | (size >= number_format.min_normal) for size in magnitudes]
-    return np.logical_and.reduce(normal)
-
-
 def _add(unit: FloatAdd, rng: np.random.Generator) -> Trial:
     a, b = _near_pairs(unit.number_format, rng)
     operands = {"a": a, "b": b}
@@ -126,22 +127,13 @@ def _add(unit: FloatAdd, rng: np.random.Generator) -> Trial:
 
 
 def _normal_add(unit: FloatNormalAdd, rng: np.random.Generator) -> Trial:
-    a, b = _near_pairs(unit.number_format, rng)
-    result = float_add(unit.number_format, a, b)
-    kept = _keeps_normal(unit.number_format, a, b, result)
-    return Trial({"a": a[kept], "b": b[kept]}, {"result": result[kept]})
+    a, b = normal_sums(unit.number_format, *_near_pairs(unit.number_format, rng))
+    return Trial({"a": a, "b": b}, {"result": float_add(unit.number_format, a, b)})
 
 
 def _normal_multiply(unit: FloatNormalMultiply, rng: np.random.Generator) -> Trial:
-    a, b = _factors(unit.number_format, rng)
-    result = float_multiply(unit.number_format, a, b)
-    kept = _keeps_normal(unit.number_format, a, b, result)
-    # A zero comes of zeros only, and what is rounded up to the least normal number is below it.
-    x, y = (unit.number_format.decode(code) for code in (a, b))
-    least = unit.number_format.decode(np.array([unit.number_format.min_normal], np.uint64))[0]
-    with np.errstate(invalid="ignore"):
-        kept &= (x == 0) | (y == 0) | ~(np.abs(x * y) < least)
-    return Trial({"a": a[kept], "b": b[kept]}, {"result": result[kept]})
+    a, b = normal_products(unit.number_format, *_factors(unit.number_format, rng))
+    return Trial({"a": a, "b": b}, {"result": float_multiply(unit.number_format, a, b)})
 
 
 def _multiply(unit: FloatMultiply, rng: np.random.Generator) -> Trial:
@@ -238,26 +230,14 @@ def _saturating_add(unit: SaturatingAdd, rng: np.random.Generator) -> Trial:
 
 
 def _integer_to_float(unit: IntegerToFloat, rng: np.random.Generator) -> Trial:
-    width = min(unit.width, 53)
-    numbers = rng.integers(-(1 << width - 1), 1 << width - 1, COUNT) >> rng.integers(
-        0, width, COUNT
-    )
-    if width > 25:
-        # Ties: a one behind the 24 digits that are kept.
-        ties = (rng.integers(1 << 23, 1 << 24, COUNT) * 2 + 1) << rng.integers(0, width - 25, COUNT)
-        numbers = np.where(rng.random(COUNT) < 0.2, ties, numbers)
-    point = rng.integers(-140, 200, COUNT)
+    numbers = integers_of_all_sizes(min(unit.width, 53), COUNT, rng)
+    point = rng.integers(-140, 200, len(numbers))
     result = integer_to_float(numbers, point).view(np.uint32)
     return Trial(_unsigned(unit, {"a": numbers, "point": point}), {"result": result})
 
 
 def _float_to_fixed(unit: FloatToFixed, rng: np.random.Generator) -> Trial:
-    point = rng.integers(-120, 130, COUNT)
-    halves = rng.integers(-70_000, 70_000, COUNT) / 2 + rng.choice([0, 1e-3, 2.0**-9], COUNT)
-    spread = rng.normal(size=COUNT) * np.exp2(rng.integers(-20, 40, COUNT))
-    numbers = np.where(rng.random(COUNT) < 0.7, halves, spread)
-    with np.errstate(over="ignore", under="ignore"):
-        numbers = np.ldexp(numbers, -point).astype(np.float32)
+    numbers, point = floats_near_integers(COUNT, rng)
     result = _unsigned(unit, {"result": float_to_fixed(numbers, point)})
     return Trial({"a": numbers.view(np.uint32), **_unsigned(unit, {"point": point})}, result)
 

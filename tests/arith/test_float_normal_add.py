@@ -4,24 +4,13 @@ import numpy as np
 import pytest
 
 from golden.arith.float_add import float_add
-from hdl.arith.float_format import BINARY32, FP8_E4M3FN, FP29, FloatFormat
+from hdl.arith.float_format import BINARY32, FP8_E4M3FN, FP29
 from hdl.arith.float_normal_add import FloatNormalAdd
 from testbenches.arith.bank import run_bank
 from testbenches.arith.bulk import run_bulk
-from testbenches.arith.float_operands import chunks, pairs, random_codes, random_near
+from testbenches.arith.float_operands import chunks, normal_sums, pairs, random_codes, random_near
 from testbenches.arith.softfloat import softfloat
 from tests.arith.floats import COUNTS, assert_same, canonical
-
-
-def normal(
-    a: np.ndarray, b: np.ndarray, number_format: FloatFormat = BINARY32
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the pairs of which neither the operands nor the sum are subnormal."""
-    kept = np.ones(len(a), bool)
-    for codes in (a, b, float_add(number_format, a, b)):
-        magnitude = codes & np.uint64(number_format.magnitude_mask)
-        kept &= (magnitude == 0) | (magnitude >= number_format.min_normal)
-    return a[kept], b[kept]
 
 
 def check(a: np.ndarray, b: np.ndarray) -> None:
@@ -31,7 +20,7 @@ def check(a: np.ndarray, b: np.ndarray) -> None:
 
 
 def test_all_pairs_of_corners() -> None:
-    a, b = normal(*pairs(BINARY32))
+    a, b = normal_sums(BINARY32, *pairs(BINARY32))
     assert len(a) > 90_000
     check(a, b)
 
@@ -41,7 +30,7 @@ def test_random_pairs(count: int) -> None:
     generator = np.random.default_rng(1)
     for size in chunks(count):
         a = random_codes(BINARY32, size, generator)
-        a, b = normal(a, random_near(BINARY32, BINARY32.decode(a), generator))
+        a, b = normal_sums(BINARY32, a, random_near(BINARY32, BINARY32.decode(a), generator))
         assert len(a) > size // 2
         check(a, b)
 
@@ -50,13 +39,13 @@ def test_sums_of_29_bits() -> None:
     """FP29, of which no library knows: rounded here from float64's sum and what that left out."""
     generator = np.random.default_rng(3)
     a = random_codes(FP29, 50_000, generator)
-    a, b = normal(a, random_near(FP29, FP29.decode(a), generator), FP29)
+    a, b = normal_sums(FP29, a, random_near(FP29, FP29.decode(a), generator))
     # Every second term is half of the other one's last place: a tie.
     half = np.uint64((FP29.mantissa_bits + 1) << FP29.mantissa_bits)
     scale = a & np.uint64(FP29.magnitude_mask & ~FP29.mantissa_mask)
     ties = np.flatnonzero(scale > half)[::2]
     b[ties] = (a[ties] & ~np.uint64(FP29.mantissa_mask)) - half
-    a, b = normal(a, b, FP29)
+    a, b = normal_sums(FP29, a, b)
     x, y = FP29.decode(a), FP29.decode(b)
     finite = np.isfinite(x) & np.isfinite(y) & (np.abs(x + y) < 2.0**63)
     a, b, x, y = (values[finite] for values in (a, b, x, y))
@@ -87,7 +76,7 @@ def test_neutral_element() -> None:
 def test_pipelined() -> None:
     generator = np.random.default_rng(2)
     a = random_codes(BINARY32, 50_000, generator)
-    a, b = normal(a, random_near(BINARY32, BINARY32.decode(a), generator))
+    a, b = normal_sums(BINARY32, a, random_near(BINARY32, BINARY32.decode(a), generator))
     units = {f"stages_{stages}": FloatNormalAdd(stages=stages) for stages in (1, 2, 3, 5)}
     results = run_bank(units, {name: {"a": a, "b": b} for name in units})
     for name in units:
@@ -95,7 +84,7 @@ def test_pipelined() -> None:
 
 
 def test_paused() -> None:
-    a, b = normal(*pairs(BINARY32))
+    a, b = normal_sums(BINARY32, *pairs(BINARY32))
     unit = FloatNormalAdd(stages=3, enable=True)
     result = run_bulk(unit, {"a": a, "b": b}, pauses=1)["result"]
     assert_same(BINARY32, result, float_add(BINARY32, a, b), a, b)

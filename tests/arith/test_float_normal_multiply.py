@@ -4,31 +4,13 @@ import numpy as np
 import pytest
 
 from golden.arith.float_multiply import float_multiply
-from hdl.arith.float_format import BINARY16, BINARY32, FP8_E4M3FN, FloatFormat
+from hdl.arith.float_format import BINARY16, BINARY32, FP8_E4M3FN
 from hdl.arith.float_normal_multiply import FloatNormalMultiply
 from testbenches.arith.bank import run_bank
 from testbenches.arith.bulk import run_bulk
-from testbenches.arith.float_operands import chunks, pairs, random_codes
+from testbenches.arith.float_operands import chunks, normal_products, pairs, random_codes
 from testbenches.arith.softfloat import softfloat
 from tests.arith.floats import COUNTS, assert_same, canonical
-
-
-def normal(
-    a: np.ndarray, b: np.ndarray, number_format: FloatFormat = BINARY32
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the pairs of which neither the operands nor the product vanish or are subnormal.
-
-    A zero comes of zeros only; a product that is rounded up to the least normal number is below it.
-    """
-    x, y = number_format.decode(a), number_format.decode(b)
-    least = number_format.decode(np.array([number_format.min_normal], np.uint64))[0]
-    kept = np.ones(len(a), bool)
-    for numbers in (x, y):
-        kept &= (numbers == 0) | ~(np.abs(numbers) < least)
-    # Both formats' products are exact in float64.
-    with np.errstate(invalid="ignore"):
-        kept &= (x == 0) | (y == 0) | ~(np.abs(x * y) < least)
-    return a[kept], b[kept]
 
 
 def check(a: np.ndarray, b: np.ndarray) -> None:
@@ -39,7 +21,7 @@ def check(a: np.ndarray, b: np.ndarray) -> None:
 
 
 def test_all_pairs_of_corners() -> None:
-    a, b = normal(*pairs(BINARY32))
+    a, b = normal_products(BINARY32, *pairs(BINARY32))
     assert len(a) > 60_000
     check(a, b)
 
@@ -52,13 +34,13 @@ def test_random_pairs(count: int) -> None:
         a, b = (random_codes(BINARY32, size, generator) for _operand in range(2))
         b[::4] &= np.uint64(~((1 << 18) - 1) & 0xFFFFFFFF)
         a[::4] &= np.uint64(~((1 << 5) - 1) & 0xFFFFFFFF)
-        a, b = normal(a, b)
+        a, b = normal_products(BINARY32, a, b)
         assert len(a) > size // 4
         check(a, b)
 
 
 def test_half_precision() -> None:
-    a, b = normal(*pairs(BINARY16), BINARY16)
+    a, b = normal_products(BINARY16, *pairs(BINARY16))
     expected = canonical(BINARY16, softfloat("f16_mul", a, b))
     result = run_bulk(FloatNormalMultiply(number_format=BINARY16), {"a": a, "b": b})["result"]
     assert_same(BINARY16, result, expected, a, b)
@@ -67,7 +49,7 @@ def test_half_precision() -> None:
 def test_pipelined() -> None:
     generator = np.random.default_rng(2)
     a, b = (random_codes(BINARY32, 50_000, generator) for _operand in range(2))
-    a, b = normal(a, b)
+    a, b = normal_products(BINARY32, a, b)
     units = {f"stages_{stages}": FloatNormalMultiply(stages=stages) for stages in (1, 2, 3)}
     results = run_bank(units, {name: {"a": a, "b": b} for name in units})
     for name in units:
@@ -75,7 +57,7 @@ def test_pipelined() -> None:
 
 
 def test_paused() -> None:
-    a, b = normal(*pairs(BINARY32))
+    a, b = normal_products(BINARY32, *pairs(BINARY32))
     unit = FloatNormalMultiply(stages=3, enable=True)
     result = run_bulk(unit, {"a": a, "b": b}, pauses=1)["result"]
     assert_same(BINARY32, result, float_multiply(BINARY32, a, b), a, b)
