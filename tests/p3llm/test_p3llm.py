@@ -12,7 +12,7 @@ from golden.p3llm.npu.block_fixed import block_fixed
 from hdl.p3llm.control.memory_instructions import MemoryBits
 from hdl.p3llm.control.program import Program
 from hdl.p3llm.npu.epsilon import EPSILON, epsilon_steps
-from hdl.p3llm.npu.npu_instructions import NpuOperation, npu_instruction
+from hdl.p3llm.npu.npu_instructions import READS_NUMBERS, NpuOperation, npu_instruction
 from hdl.p3llm.npu.places import Places
 from hdl.p3llm.parameters import POSITION_BITS, P3llmParameters
 from hdl.p3llm.pim.operand_decoder import Mode
@@ -336,14 +336,23 @@ def test_epsilon_is_in_squared_steps() -> None:
 def test_places_fit_their_bits(preset: str) -> None:
     """Those that instructions name, and what follows them slice by slice."""
     p = PRESETS[preset]
-    program, most = Program(p), 1 << Places(p).address_bits
+    program, places = Program(p), Places(p)
+    most, scores = 1 << places.address_bits, p.capacity // p.lanes
+    fields = npu_instruction(p)
     named = ("source", "target", "sums", "factors", "value_scales")
     for line in program.npu:
         said = line.instruction
-        assert max(said.get(name, 0) for name in named) + said.get("count", 0) < most
+        operation = said["operation"]
+        # Scores are as many as there are tokens.
+        count = scores if operation == NpuOperation.SCORES else said.get("count", 0)
+        assert count < 1 << fields["count"].width
+        for name in named:
+            assert said.get(name, 0) + count < 1 << fields[name].width
+        if operation in READS_NUMBERS:
+            assert said.get("source", 0) + count < 1 << places.numbers_bits
     for line in program.memory:
-        places = [line.instruction.get(name, (0,)) for name in ("inputs", "sums", "columns")]
-        assert max(place for pair in places for place in pair) < most
+        pairs = [line.instruction.get(name, (0,)) for name in ("inputs", "sums", "columns")]
+        assert max(place for pair in pairs for place in pair) < most
 
 
 @pytest.mark.parametrize("preset", PRESETS)

@@ -75,7 +75,7 @@ class KeyReader(Unit):
                 "start": In(1),
                 "keys": In(places.address_bits),
                 "zeros": In(places.address_bits),
-                "count": In(places.address_bits),
+                "count": In(places.count_bits),
                 **({"channel": In(p.channel_bits)} if p.channel_bits else {}),
                 "slices": Out(stream.Signature(self.slice_layout(p))),
             }

@@ -3,6 +3,7 @@
 from typing import Any
 
 from amaranth.hdl import Array, Module, Mux, Signal, Value
+from amaranth.utils import bits_for
 
 from hdl.memory.memory import Memory
 from hdl.p3llm.npu.newest_score import NewestScore
@@ -48,7 +49,9 @@ class NewestVectorUnit(VectorUnit):
         p = parameters
         self.newest_keys = Memory(depth=self.places.keys_depth, width=16 * p.lanes)
         self.key_reader, self.key_write = (
-            SliceReader(address_bits=self.places.address_bits),
+            SliceReader(
+                address_bits=bits_for(self.places.keys_depth), count_bits=self.places.count_bits
+            ),
             Signal(),
         )
         self.newest_score = NewestScore(parameters=p)
@@ -61,7 +64,7 @@ class NewestVectorUnit(VectorUnit):
         m = super().elaborate(platform)
         held, keys, reader = self.held, self.newest_keys, self.key_reader
         score = self.newest_score
-        place = Signal(self.places.address_bits, name="key_place")
+        place = Signal.like(reader.first, name="key_place")
         with m.If(self.instructions.valid & self.instructions.ready):
             m.d.sync += place.eq(self.instructions.payload.target)
         with m.Elif(self.key_write):

@@ -1,6 +1,7 @@
 """What the NPU is told, a vector at a time."""
 
 from amaranth.lib import data, enum
+from amaranth.utils import bits_for
 
 from hdl.p3llm.npu.places import Places
 from hdl.p3llm.parameters import P3llmParameters
@@ -101,16 +102,18 @@ def npu_instruction(p: P3llmParameters) -> data.StructLayout:
     at ``target`` of `KEY`, at ``factors`` of `QUERY`; a `HEAD` is added to what `WEIGH` left at
     ``source``.
     """
-    place = Places(p).address_bits
+    places = Places(p)
+    place, factor = places.address_bits, places.factors_bits
+    zeros = bits_for(places.zeros(2)) if p.pre_rope else 0
     return data.StructLayout(
         {
             "operation": NpuOperation,
-            "count": place,
+            "count": places.count_bits,
             "source": place,
             "target": place,
-            "sums": place,
-            "factors": place,
-            "value_scales": place,
+            "sums": max(places.sums_bits, zeros),
+            "factors": factor,
+            "value_scales": factor,
             "scalar": 2,
             "head": 5,
         }

@@ -48,7 +48,7 @@ class Places:
 
     @property
     def address_bits(self) -> int:
-        """Bits of a place in any of the NPU's memories or its end, and of a number of slices."""
+        """Bits of a place in any of the NPU's memories or its end."""
         depths = (
             self.numbers_depth,
             self.spread(self.factors_depth),
@@ -59,6 +59,28 @@ class Places:
             self.zeros(2),
         )
         return bits_for(max(depths))
+
+    @property
+    def count_bits(self) -> int:
+        """Bits of a vector's number of slices."""
+        p = self.p
+        piece = p.longest_rounds * p.outputs if p.vocabulary else 0
+        return bits_for(self.slices(max(p.qkv, p.width, p.feed_forward, p.capacity, piece)))
+
+    @property
+    def numbers_bits(self) -> int:
+        """Bits of a place in binary32 numbers."""
+        return bits_for(self.numbers_depth)
+
+    @property
+    def sums_bits(self) -> int:
+        """Bits of a place in sums of all pseudo-channels."""
+        return bits_for(self.spread(self.sums_depth))
+
+    @property
+    def factors_bits(self) -> int:
+        """Bits of a place in FP16 numbers of all pseudo-channels."""
+        return bits_for(self.spread(self.factors_depth))
 
     # Numbers in binary32.
 

@@ -16,7 +16,7 @@ class SliceReader(Unit):
 
     Parameters
     ----------
-    address_bits : int
+    address_bits, count_bits : int
         Bits of a place, and of a number of slices.
 
     Members
@@ -34,17 +34,16 @@ class SliceReader(Unit):
         whether it is the last.
     """
 
-    def __init__(self, *, address_bits: int) -> None:
-        self.bits = bits = address_bits
-        shown = data.StructLayout({"index": bits, "low": 1, "last": 1})
+    def __init__(self, *, address_bits: int, count_bits: int) -> None:
+        shown = data.StructLayout({"index": count_bits, "low": 1, "last": 1})
         super().__init__(
             {
                 "start": In(1),
-                "first": In(bits),
-                "count": In(bits),
+                "first": In(address_bits),
+                "count": In(count_bits),
                 "hold": In(1),
                 "read_enable": Out(1),
-                "read_address": Out(bits),
+                "read_address": Out(address_bits),
                 "slices": Out(stream.Signature(shown)),
             }
         )
@@ -52,7 +51,10 @@ class SliceReader(Unit):
     def elaborate(self, platform: Any) -> Module:
         """Read the next one whenever the one before is taken."""
         m = Module()
-        left, index, address = Signal(self.bits), Signal(self.bits), Signal(self.bits)
+        left, index, address = (
+            Signal.like(one, name=name)
+            for one, name in ((self.count, "left"), (self.count, "index"), (self.first, "address"))
+        )
         slices = self.slices
         # The memory keeps its word until the next read, so that the stream may stand.
         move = ~slices.valid | slices.ready

@@ -104,7 +104,6 @@ class VectorUnit(Unit):
         self.parameters = p = parameters
         self.places = places = Places(p)
         lanes, column = p.lanes, p.channel.unit.column_bits
-        place = places.address_bits
         self.held = Signal(npu_instruction(p))
         self.starts = Signal()
         self.numbers = Memory(depth=places.numbers_depth, width=32 * lanes)
@@ -119,7 +118,8 @@ class VectorUnit(Unit):
             for name in ("factors", "sums")
         )
         self.number_reader, self.factor_reader, self.sum_reader = (
-            SliceReader(address_bits=place) for _ in range(3)
+            SliceReader(address_bits=bits, count_bits=places.count_bits)
+            for bits in (places.numbers_bits, places.factors_bits, places.sums_bits)
         )
         self.scaler = ResultScaler(parameters=ResultScalerParameters(lanes=lanes))
         self.block = BlockFixed(parameters=self._block_parameters(p))
@@ -139,7 +139,7 @@ class VectorUnit(Unit):
             # The vocabulary's sums are scaled as those of any linear layer.
             self.reads_sums += (NpuOperation.COMPARE,)
             self.reads_factors += (NpuOperation.COMPARE,)
-        super().__init__(self._members(p, place))
+        super().__init__(self._members(p, places.address_bits))
 
     @staticmethod
     def _members(p: P3llmParameters, place: int) -> dict[str, Any]:
