@@ -14,7 +14,6 @@ from hdl.lad.control.sum_slices import SumSlices
 from hdl.lad.lad_parameters import LadParameters
 from hdl.memory.memory import Memory
 from hdl.stream.connect import connect_streams
-from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
 
 
@@ -162,7 +161,8 @@ class LayerSequencer(Unit):
                 m.next = "BEGIN"
             # All four walks take their first place; what needs the attention waits for all of it.
             with m.State("BEGIN"), m.If(~operation.joins | attended):
-                m.d.comb += [begin.eq(1), starts.eq(line == layer.start)]
+                # All of a layer's attention is there then: the next one's begins at the front.
+                m.d.comb += [begin.eq(1), starts.eq((line == 0) | operation.joins)]
                 m.next = "MOVE"
             with m.State("MOVE"), m.If(~busy):
                 m.d.sync += line.eq(line + 1)
@@ -328,11 +328,8 @@ class LayerSequencer(Unit):
     def _hand_out(self, m: Module, operation: Any, shown: _Shown, content: Value) -> None:
         """Give the slice that is shown to whom its way says."""
         p = self.parameters
-        # A task stands until its last product has begun; meanwhile its inputs are read.
-        m.submodules.task = task = Fifo(shape=p.shared_tiles.task_layout, depth=1)
-        connect_streams(m, task.sink, self.tasks)
+        task = self.tasks.payload
         ports = {
-            Way.TASK: task.source,
             Way.INPUTS: self.inputs,
             Way.VECTORS: self.vectors,
             Way.FACTORS: self.factors,
@@ -347,16 +344,21 @@ class LayerSequencer(Unit):
                         port.valid.eq(shown.valid),
                         shown.taken.eq(shown.valid & port.ready),
                     ]
-            # Keys and values go into registers, which never wait.
+            # Tasks, keys and values go into registers, which never wait.
             with m.Default():
                 m.d.comb += shown.taken.eq(shown.valid)
+        # A task stands until its last product has begun; the operation ends behind its sums.
+        with m.If(shown.valid & (shown.way == Way.TASK)):
+            m.d.sync += self.tasks.valid.eq(1)
+        with m.Elif(self.tasks.ready):
+            m.d.sync += self.tasks.valid.eq(0)
         for payload in (self.vectors, self.factors, self.addends, self.states):
             m.d.comb += Value.cast(payload.payload["values"]).eq(content)
         m.d.comb += [
-            task.source.payload.samples.eq(p.batch),
-            task.source.payload.slices.eq(operation.slices),
-            task.source.payload.groups.eq(operation.rounds),
-            task.source.payload.more.eq(operation.more),
+            task.samples.eq(p.batch),
+            task.slices.eq(operation.slices),
+            task.groups.eq(operation.rounds),
+            task.more.eq(operation.more),
             Value.cast(self.inputs.payload["slice"]).eq(content),
             self.vectors.payload.function.eq(operation.function),
             self.vectors.payload.epsilon.eq(p.epsilon),
