@@ -14,6 +14,7 @@ from hdl.lad.apid.active_position_module import (
 from hdl.lad.control.largest_sum import LargestSum, LargestSumParameters
 from hdl.lad.control.shared_reads import SharedReads, SharedReadsParameters
 from hdl.lad.control.slice_walk import SliceWalk, SliceWalkParameters
+from hdl.lad.control.sum_slices import SumSlices, SumSlicesParameters
 from hdl.lad.eas.attention_score_module import AttentionScoreModule
 from hdl.lad.eas.eas_parameters import AttentionScoreModuleParameters
 from hdl.lad.interval_table import EIGHT
@@ -93,6 +94,22 @@ UNITS: tuple[Entry, ...] = (
             "tiny_one": LargestSumParameters(batch=3, vocabulary=1, groups=2),
             "smollm2": replace(presets.SMOLLM2, vocabulary=49152).largest_sum,
             "paper": replace(presets.PAPER, vocabulary=32000).largest_sum,
+        },
+        long=("paper",),
+    ),
+    Entry(
+        summary="puts the sums of linear layers into slices, sample by sample",
+        source="Section IV: decoder layers, of which the paper says no more",
+        latency="1 cycle from the sums that complete a slice",
+        throughput="a transfer a cycle on the narrower side",
+        unit=SumSlices,
+        presets={
+            "tiny": presets.TINY.sum_slices,
+            "tiny_few": SumSlicesParameters(units=3, head_size=4, batch=3, groups=6),
+            "tiny_even": SumSlicesParameters(units=6, head_size=4, batch=1, groups=5),
+            "tiny_whole": SumSlicesParameters(units=2, head_size=8, batch=1, groups=16),
+            "smollm2": presets.SMOLLM2.sum_slices,
+            "paper": presets.PAPER.sum_slices,
         },
         long=("paper",),
     ),

@@ -7,6 +7,7 @@ from amaranth.hdl import unsigned
 from amaranth.lib import data
 
 from hdl.lad.control.largest_sum import LargestSumParameters
+from hdl.lad.control.sum_slices import SumSlicesParameters
 from hdl.lad.lad_tile_parameters import LadTileParameters
 from hdl.lad.lad_tiles_parameters import LadTilesParameters
 from hdl.parameters import Parameters, Range, parameter_object, require
@@ -174,6 +175,16 @@ class LadParameters(Parameters):
             batch=self.batch,
             vocabulary=self.vocabulary,
             groups=self.pieces * self.piece_groups,
+        )
+
+    @property
+    def sum_slices(self) -> SumSlicesParameters:
+        """The slices that a linear layer's sums become."""
+        return SumSlicesParameters(
+            units=self.tile.linear.units,
+            head_size=self.head_size,
+            batch=self.batch,
+            groups=self.most_groups,
         )
 
     @property

@@ -278,12 +278,14 @@ class LayerSequencer(Unit):
         starts, attended = layers
         m.submodules.target = target = SliceWalk(parameters=self.places)
         m.submodules.attended = outputs = SliceWalk(parameters=self.places)
-        m.submodules.sum_slices = sums = SumSlices(
-            parameters=p.tile.linear, batch=p.batch, most=p.most_groups
-        )
+        m.submodules.sum_slices = sums = SumSlices(parameters=p.sum_slices)
         if not p.vocabulary:
-            connect_streams(m, self.sums, sums.sums)
+            m.d.comb += [
+                sums.sums.valid.eq(self.sums.valid),
+                self.sums.ready.eq(sums.sums.ready),
+            ]
         m.d.comb += [
+            sums.sums.payload.eq(self.sums.payload.sums),
             sums.groups.eq(operation.groups),
             sums.rest.eq(operation.rest),
             target.walk.eq(operation.target),

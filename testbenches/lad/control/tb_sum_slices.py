@@ -1,0 +1,261 @@
+"""Testbench of slices of sums: real layers, layers of any size in a row, stalls, resets."""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import cocotb
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.arith.float_values import codes
+from golden.lad.control.sum_slices import sum_slices
+from golden.llm import open_trace
+from hdl.lad.control.sum_slices import SumSlicesParameters
+from testbenches.bench import Bench, catalog_parameters
+from testbenches.lad.layer_driver import resized
+from testbenches.lad.vectors import LAYERS, TOKENS, random_codes
+from testbenches.lad.vectors import prepare as prepare
+from testbenches.packing import from_integers, pack, to_integers, unpack
+from testbenches.streams import PAUSES, Port, filling_pauses, four_states, pause_until
+
+Codes = NDArray[np.uint16]
+
+MATRICES = (("q_proj", "k_proj", "v_proj"), ("o_proj",), ("gate_proj", "up_proj"), ("down_proj",))
+"""Of a layer; those that have the same inputs are one."""
+
+MOST_ROWS = 3072
+"""Of a matrix of SmolLM2; the largest that a preset has takes its place."""
+
+BUDGET = 12_000
+"""Transfers of a test; large layers are few, and small ones many."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A linear layer's sums [groups, batch, units], and how many the last group has."""
+
+    sums: Codes
+    rest: int
+
+    @property
+    def transfers(self) -> int:
+        """Transfers of sums."""
+        return len(self.sums) * self.sums.shape[1]
+
+
+class SliceBench:
+    """The unit, and layers one behind the other; a part of its bench.
+
+    Parameters
+    ----------
+    dut : Any
+        The design under test.
+    salt : str
+        Name of the test.
+    source, sink : str
+        Pauses of the sums and of the slices.
+    """
+
+    def __init__(self, dut: Any, salt: str, source: str = "none", sink: str = "none") -> None:
+        self.p: SumSlicesParameters = catalog_parameters()
+        self.bench = Bench(dut, salt)
+        self.rng = self.bench.numpy_rng
+        self.sums = self.bench.source("sums", source)
+        self.slices = self.bench.sink("slices", sink)
+        self.groups, self.rest = Port(dut.groups), Port(dut.rest)
+        # Behind the sums: it looks at what they have just offered.
+        self.bench.add(self)
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all work."""
+        self.layers: list[Layer] = []
+        self.ends = [0]
+        self.slices.received.clear()
+
+    def offer(self, layers: list[Layer]) -> None:
+        """Offer layers, one behind the other."""
+        for layer in layers:
+            self.layers.append(layer)
+            self.ends.append(self.ends[-1] + layer.transfers)
+            transfers = layer.sums.reshape(-1, self.p.units)
+            self.sums.send(to_integers(pack(self.p.sums_layout, transfers)))
+
+    def drive(self) -> None:
+        """Say how many sums the layer under way has; between two layers, anything."""
+        number = bisect_right(self.ends, self.sums.taken) - 1
+        if self.sums.offered or self.sums.taken > self.ends[number]:
+            layer = self.layers[number]
+            self.groups.value, self.rest.value = len(layer.sums), layer.rest
+        else:
+            for port in (self.groups, self.rest):
+                port.value = self.bench.rng.getrandbits(port.width)
+
+    def sample(self) -> None:
+        """Nothing moves but the streams."""
+
+    def expected(self) -> Codes:
+        """Return all slices that come of what was offered."""
+        cut = [sum_slices(one.sums, one.rest, self.p.head_size) for one in self.layers]
+        return np.concatenate(cut)
+
+    async def run(self, layers: list[Layer]) -> int:
+        """Offer layers after a reset, compare all slices, and return the cycles."""
+        await self.bench.reset()
+        self.offer(layers)
+        return await self.finish()
+
+    async def finish(self) -> int:
+        """Take all slices of what was offered, compare them, and return the cycles."""
+        expected, received = self.expected(), self.slices.received
+        cycles = await self.bench.run(until=lambda: len(received) >= len(expected))
+        # Nothing more comes.
+        await self.bench.step(20)
+        seen, payloads = zip(*received, strict=True)
+        layout = self.p.slice_layout
+        got = unpack(layout, from_integers(list(payloads), layout.size))["values"]
+        self.bench.compare(
+            "slices", expected.astype(np.int64), got, cycles=list(seen), show=lambda n: f"{n:#06x}"
+        )
+        return cycles
+
+
+def layer_of(p: SumSlicesParameters, rng: np.random.Generator, sums: Codes) -> Layer:
+    """Return a layer of each sample's sums [batch, sums]; what stands behind them is noise."""
+    count = sums.shape[1]
+    groups = -(-count // p.units)
+    rows = rng.integers(0, 1 << 16, (p.batch, groups * p.units), np.uint16)
+    rows[:, :count] = sums
+    return Layer(
+        rows.reshape(p.batch, groups, p.units).swapaxes(0, 1), count - (groups - 1) * p.units
+    )
+
+
+def real_layers(p: SumSlicesParameters, rng: np.random.Generator) -> list[Layer]:
+    """Return the sums of a layer of SmolLM2 for some tokens, in FP16.
+
+    Other numbers of slices have the same shares, and repeat the model's sums where they are more.
+    """
+    trace = open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
+    most = whole_slices(p)
+    layers = []
+    for names in MATRICES:
+        parts = [trace.linear(LAYERS[1], name) for name in names]
+        sums = np.concatenate([one.inputs[-p.batch :] @ one.weight.T for one in parts], axis=1)
+        count = max(1, round(most * sums.shape[1] / MOST_ROWS)) * p.head_size
+        # Where all groups do not fill a slice, they have as many sums as they can.
+        count = min(count, p.groups * p.units)
+        layers.append(layer_of(p, rng, codes(resized(sums, count, axis=1))))
+    return layers
+
+
+def whole_slices(p: SumSlicesParameters) -> int:
+    """Return how many slices the sums of a layer fill at most."""
+    return p.groups * p.units // p.head_size
+
+
+def drawn(p: SumSlicesParameters, rng: np.random.Generator, *, whole: bool) -> Iterator[Layer]:
+    """Draw layers of any number of groups and of sums in the last one, or such as fill slices."""
+    unit, most = (p.head_size, whole_slices(p)) if whole else (1, p.groups * p.units)
+    if not most:
+        unit, most = p.groups * p.units, 1
+    while True:
+        # Of all magnitudes; the least and the most are often next to each other.
+        middling = int(rng.integers(1, 1 + (most >> rng.integers(0, most.bit_length()))))
+        few = int(rng.integers(1, 1 + min(most, p.units)))
+        count = unit * int(rng.choice([1, few, middling, middling, most]))
+        sums = rng.integers(0, 1 << 16, (p.batch, count))
+        if rng.random() < 0.5:
+            sums = random_codes(rng, sums.shape)
+        yield layer_of(p, rng, sums.astype(np.uint16))
+
+
+def fitting(layers: Iterator[Layer], share: int = 1) -> list[Layer]:
+    """Return as many layers as a test, or a part of one, has time for, at least two."""
+    left = BUDGET // (10 if four_states() else 1) // share
+    kept: list[Layer] = []
+    for layer in layers:
+        if layer.transfers > left and len(kept) > 1:
+            break
+        kept.append(layer)
+        left -= layer.transfers
+    return kept
+
+
+def least_cycles(p: SumSlicesParameters, layers: list[Layer]) -> int:
+    """Return the transfers of the narrower side: a cycle each."""
+    sums = sum(layer.transfers for layer in layers)
+    slices = sum(len(sum_slices(layer.sums, layer.rest, p.head_size)) for layer in layers)
+    return max(sums, slices)
+
+
+@cocotb.test()
+async def texts(dut: Any) -> None:
+    """Cut the sums of a layer of SmolLM2, a transfer a cycle."""
+    one = SliceBench(dut, "texts")
+    layers = real_layers(one.p, one.rng)
+    cycles = await one.run(layers)
+    ideal = least_cycles(one.p, layers)
+    one.bench.compare("cycles", np.array([ideal + 1]), np.array([cycles]))
+    slices = sum(len(sum_slices(layer.sums, layer.rest, one.p.head_size)) for layer in layers)
+    tensors = f"SmolLM2's sums of layer {LAYERS[1]}, {slices} slices of {one.p.head_size}"
+    one.bench.record(cycles=cycles, ideal_cycles=ideal, tensors=tensors)
+
+
+@cocotb.test()
+async def full_rate(dut: Any) -> None:
+    """Layers that fill their slices, behind each other without a cycle in between."""
+    one = SliceBench(dut, "full rate")
+    layers = fitting(drawn(one.p, one.rng, whole=True))
+    cycles = await one.run(layers)
+    ideal = least_cycles(one.p, layers)
+    one.bench.compare("cycles", np.array([ideal + 1]), np.array([cycles]))
+
+
+@cocotb.test()
+@cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
+async def stalls(dut: Any, source: str, sink: str) -> None:
+    """Layers of any size under every pause pattern of both streams."""
+    one = SliceBench(dut, f"stalls {source} {sink}", source, sink)
+    await one.run(fitting(drawn(one.p, one.rng, whole=False), share=16))
+
+
+@cocotb.test()
+async def full(dut: Any) -> None:
+    """Stand, until each sample has taken the sums that complete a slice, or the layer's last."""
+    one = SliceBench(dut, "full")
+    p, layers = one.p, drawn(one.p, one.rng, whole=False)
+    room = -(-p.head_size // p.units)
+    for _ in range(4 if four_states() else 30):
+        await one.bench.reset()
+        offered = fitting(layers, share=200)
+        one.offer(offered)
+        stands = p.batch * room + 20
+        one.slices.pauses = pause_until(stands)
+        await one.bench.step(stands)
+        taken = p.batch * min(len(offered[0].sums), room)
+        one.bench.compare("taken", np.array([taken]), np.array([one.sums.taken]))
+        await one.finish()
+
+
+@cocotb.test()
+@cocotb.parametrize(source=["none", "random"])
+async def filling(dut: Any, source: str) -> None:
+    """Stand again and again, and take a few slices in between."""
+    one = SliceBench(dut, f"filling {source}", source)
+    one.slices.pauses = filling_pauses(one.bench.rng)
+    await one.run(fitting(drawn(one.p, one.rng, whole=False), share=32))
+
+
+@cocotb.test()
+async def resets(dut: Any) -> None:
+    """Reset in the middle of a layer, which leaves nothing behind."""
+    one = SliceBench(dut, "resets", "random", "random")
+    layers = drawn(one.p, one.rng, whole=False)
+    for _ in range(4 if four_states() else 40):
+        await one.bench.reset()
+        one.offer([next(layers), next(layers)])
+        await one.bench.step(int(one.rng.integers(1, 40 * one.p.batch)))
+    await one.run(fitting(layers, share=32))
