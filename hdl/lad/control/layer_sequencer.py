@@ -204,7 +204,6 @@ class LayerSequencer(Unit):
         written = m.submodules.sum_slices.sums
         m.d.comb += [
             largest.sums.payload.eq(sums.payload.sums),
-            written.payload.eq(sums.payload),
             largest.sums.valid.eq(sums.valid & comparing),
             written.valid.eq(sums.valid & ~comparing),
             sums.ready.eq(Mux(comparing, largest.sums.ready, written.ready)),
