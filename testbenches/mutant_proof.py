@@ -5,8 +5,10 @@ where a payload counts while it is valid. Most equal mutants compute the same ne
 same state, which combinational equivalence proves in a second; what is left goes to induction and
 property-directed reachability. These are tried with the mutated module by itself first, for which
 all inputs are possible: it is small. Where an input shows a difference, the module around it may
-never give that input, and is tried next. A testbench that is made sharper is tried with the same
-mutants again: what is known of them is kept.
+never give that input, and is tried next. All that is beside the mutated module is cut out before it
+is tried as it is: if nothing that goes to a part ever differs, whatever comes from it, nothing does
+with the part. A testbench that is made sharper is tried with the same mutants again: what is known
+of them is kept.
 """
 
 import hashlib
@@ -15,6 +17,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from hdl.emit import Port
@@ -58,15 +61,17 @@ def lower(
     # What a payload says while it is not valid is nobody's business.
     valid = {name: f"{name.removesuffix('_payload')}_valid" for name in outputs}
     shown = {
-        name: f"{valid[name]} ? {name} : 0" if streams and valid[name] in names else name
+        name: f"{valid[name]} ? {name} : 0" if streams and valid[name] in names else _escaped(name)
         for name in outputs
     }
-    lines = [f"module observed({', '.join([*names, *(f'{name}_shown' for name in shown)])});"]
-    lines += [f"  {port.direction} [{port.width - 1}:0] {port.name};" for port in ports]
+    ends = [*names, *(f"{name}_shown" for name in shown)]
+    lines = [f"module observed({', '.join(map(_escaped, ends))});"]
+    lines += [f"  {port.direction} [{port.width - 1}:0] {_escaped(port.name)};" for port in ports]
     for name, value in shown.items():
-        lines.append(f"  output [{outputs[name] - 1}:0] {name}_shown;")
-        lines.append(f"  assign {name}_shown = {value};")
-    lines += [f"  {top} core({', '.join(f'.{name}({name})' for name in names)});", "endmodule"]
+        lines.append(f"  output [{outputs[name] - 1}:0] {_escaped(f'{name}_shown')};")
+        lines.append(f"  assign {_escaped(f'{name}_shown')} = {value};")
+    connections = (f".{_escaped(name)}({_escaped(name)})" for name in names)
+    lines += [f"  {top} core({', '.join(connections)});", "endmodule"]
     (folder / "observed.v").write_text("\n".join(lines) + "\n")
     run_yosys(
         [
@@ -91,6 +96,11 @@ def lower(
         directory=folder,
         log=folder / "gates.log",
     )
+
+
+def _escaped(name: str) -> str:
+    """Return a name that Verilog takes, whatever is in it."""
+    return f"\\{name} "
 
 
 def compare(
@@ -138,8 +148,27 @@ def compare(
     return result
 
 
-def modules_around(top: str, command: str, design: Path) -> list[tuple[str, str]]:
-    """Return the modules around a mutated cell, innermost first, and the command for each.
+@dataclass(frozen=True)
+class Around:
+    """A module around a mutated cell.
+
+    Members
+    -------
+    module : str
+        Its name.
+    change : str
+        Mutates it when the modules inside are part of it.
+    inside : tuple[str, ...]
+        Modules around the cell that are in this one.
+    """
+
+    module: str
+    change: str
+    inside: tuple[str, ...]
+
+
+def modules_around(top: str, command: str, design: Path) -> list[Around]:
+    """Return the modules around a mutated cell, innermost first.
 
     Parameters
     ----------
@@ -150,9 +179,11 @@ def modules_around(top: str, command: str, design: Path) -> list[tuple[str, str]
     design : Path
         The design with modules.
     """
+    # It names a wire of the whole, for those who read it.
+    command = re.sub(r" -(wire|wirebit|src) \S+", "", command)
     place = re.search(r"-cell \$flatten\\(\S+)\.(\$\S+)", command)
     if not place:
-        return []
+        return [Around(top, command, ())]
     text = "\n" + design.read_text()
     instances = place[1].split(".\\")
     modules = [top]
@@ -162,23 +193,32 @@ def modules_around(top: str, command: str, design: Path) -> list[tuple[str, str]
         assert found
         modules.append(found[1])
     around = []
-    for depth in range(len(instances), 0, -1):
+    for depth in range(len(instances), -1, -1):
         names = [f"\\{instance}" for instance in instances[depth:]]
         cell = ".".join([f"$flatten{names[0]}", *names[1:], place[2]]) if names else place[2]
-        # It names a wire of the whole, for those who read it.
-        change = re.sub(r" -(wire|wirebit|src) \S+", "", command)
-        change = change.replace(f"-module {top} ", f"-module {modules[depth]} ")
+        change = command.replace(f"-module {top} ", f"-module {modules[depth]} ")
         change = re.sub(r"-cell \S+", lambda _, cell=cell: f"-cell {cell}", change)
-        around.append((modules[depth], change))
+        around.append(Around(modules[depth], change, tuple(modules[depth + 1 :])))
     return around
 
 
-def write_module(top: str, module: str, design: Path, folder: Path) -> None:
-    """Write a module of a design, and all that is in it, as ``module.il``."""
+def write_module(
+    top: str, module: str, design: Path, folder: Path, inside: Sequence[str] | None = None
+) -> None:
+    """Write a module of a design, and all that is in it, as ``module.il``.
+
+    With `inside` the modules that are not named there are cut out: what goes to them goes out, and
+    what comes from them comes from outside.
+    """
     # The whole is processed first, so that cells have the names that the mutation knows.
     commands = [f"read_rtlil {design.resolve()}", f"hierarchy -top {top}", "proc", "memory_collect"]
-    commands += [f"hierarchy -top {module}", "flatten", "opt_clean", "write_rtlil module.il"]
-    run_yosys(commands, directory=folder)
+    if inside is not None:
+        commands.append("setattr -mod -set keep_hierarchy 1 *")
+        commands += [f"setattr -mod -unset keep_hierarchy {one}" for one in (module, *inside)]
+    commands += [f"hierarchy -top {module}", "flatten"]
+    if inside is not None:
+        commands += [f"expose -evert {module}/c:*", f"hierarchy -top {module}"]
+    run_yosys([*commands, "opt_clean", "write_rtlil module.il"], directory=folder)
 
 
 def _module_proof(top: str, command: str, directory: Path, folder: Path) -> tuple[bool, str]:
@@ -187,9 +227,13 @@ def _module_proof(top: str, command: str, directory: Path, folder: Path) -> tupl
     Where none is small enough, nothing is said.
     """
     design = directory / "design.il"
+    around = modules_around(top, command, design)
+    for one in around:
+        if _one_module(top, one, design, folder, cut=True)[0]:
+            return True, "nothing that goes to a part beside it ever differs"
     equal, words = False, ""
-    for module, change in modules_around(top, command, design):
-        equal, told = _one_module(top, module, change, design, folder)
+    for one in around[:-1]:
+        equal, told = _one_module(top, one, design, folder, cut=False)
         words = told or words
         if equal or not told.startswith("some"):
             # What is around a module of which nothing can be said is larger still.
@@ -197,9 +241,12 @@ def _module_proof(top: str, command: str, directory: Path, folder: Path) -> tupl
     return equal, words.replace("no input ever", "no input of a module around it ever")
 
 
-def _one_module(top: str, module: str, change: str, design: Path, folder: Path) -> tuple[bool, str]:
+def _one_module(
+    top: str, around: Around, design: Path, folder: Path, *, cut: bool
+) -> tuple[bool, str]:
     """Compare a module of a design with what a command makes of it."""
-    write_module(top, module, design, folder)
+    module, change = around.module, around.change
+    write_module(top, module, design, folder, around.inside if cut else None)
     wire = re.compile(r"^  wire (?:width (\d+) )?(input|output) \d+ \\(\S+)$", re.M)
     ports = [
         Port((name,), direction, int(width or 1))

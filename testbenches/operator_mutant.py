@@ -43,7 +43,8 @@ def found_by_trial(
         Those of the design.
     """
     design = directory / "design.il"
-    for module, change in modules_around(top, command, design):
+    for around in modules_around(top, command, design):
+        module, change = around.module, around.change
         if module not in operators:
             continue
         kind, *configuration = operators[module]
