@@ -229,8 +229,9 @@ def _module_proof(top: str, command: str, directory: Path, folder: Path) -> tupl
     design = directory / "design.il"
     around = modules_around(top, command, design)
     for one in around:
-        if _one_module(top, one, design, folder, cut=True)[0]:
-            return True, "nothing that goes to a part beside it ever differs"
+        equal, words = _one_module(top, one, design, folder, cut=True)
+        if equal:
+            return True, words
     equal, words = False, ""
     for one in around[:-1]:
         equal, told = _one_module(top, one, design, folder, cut=False)
@@ -238,7 +239,7 @@ def _module_proof(top: str, command: str, directory: Path, folder: Path) -> tupl
         if equal or not told.startswith("some"):
             # What is around a module of which nothing can be said is larger still.
             break
-    return equal, words.replace("no input ever", "no input of a module around it ever")
+    return equal, words
 
 
 def _one_module(
@@ -258,7 +259,8 @@ def _one_module(
     if _size(original)[1] > LARGEST:
         return False, ""
     lower(module, ports, folder / "module.il", folder, change, streams=False)
-    return _proof(folder, original)
+    equal, words = _proof(folder, original)
+    return equal, words.replace("no input ever", "no input of a module around it ever")
 
 
 def _size(design: Path) -> tuple[int, int]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
@@ -102,6 +102,44 @@ class Covered(Around):
         m.submodules.between = between = Between()
         m.d.comb += [between.a.eq(self.a), between.b.eq(self.b), self.held.eq(between.held)]
         return m
+
+
+class Square(Unit):
+    """A square of 16 bits of its input, which has far more gates than all around it."""
+
+    def __init__(self) -> None:
+        super().__init__({"a": In(1), "odd": Out(1)})
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        shifted = Signal(16)
+        m.d.sync += shifted.eq(Cat(self.a, shifted[:-1]))
+        m.d.comb += self.odd.eq((shifted * shifted).xor())
+        return m
+
+
+class Beside(Around):
+    """A `Redundant` beside a part that takes what it shows."""
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        m.submodules.inner = inner = Redundant()
+        m.submodules.square = square = Square()
+        m.d.comb += [inner.a.eq(self.a), inner.b.eq(self.b)]
+        m.d.comb += square.a.eq(inner.held.payload & inner.held.valid)
+        m.d.comb += self.held.eq(square.odd)
+        return m
+
+
+@pytest.mark.parametrize(("mode", "equal"), [("const1", True), ("const0", False)])
+def test_what_is_beside_a_mutant_is_cut_out(
+    mode: str, equal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mutant_proof, "BUILD", tmp_path)
+    monkeypatch.setattr(mutant_proof, "LARGEST", 100)
+    mutant = only_mutant(Beside(), "beside", r"cell \$or (\S+inner\S+)", mode, tmp_path)
+    proven, words = compare(*mutant, tmp_path, 1)
+    assert (proven, "of a module around it" in words) == (equal, equal), words
 
 
 @pytest.mark.parametrize(
