@@ -19,8 +19,10 @@ APART = {
     "rp": ("precharge", "activate"),
     "rcd": ("activate", "read"),
     "rfc": ("refresh", "activate"),
+    "alone": ("alone", "alone"),
 }
-"""Commands to a bank that may be no less than a time apart, and are just that far in any layer."""
+"""Commands to a bank that may be no less than a time apart, and are just that far in any layer; and
+reads of one bank alone, which come a cycle apart, as banks of different groups take turns."""
 
 
 class Banks:
@@ -55,8 +57,9 @@ class Banks:
         self.data.value = 0
         self.cycle = 0
         self.told_in: list[dict[str, int]] = [{} for _ in self.rows]
-        # The fewest cycles from one command to another of the same bank.
+        # The fewest cycles from one command to another of the same bank, and between reads of one.
         self.closest: dict[str, int] = {}
+        self.alone_in: dict[str, int] = {}
 
     def drive(self) -> None:
         """Give what was read in the cycle before."""
@@ -76,6 +79,8 @@ class Banks:
         column, row = self._field(told, "column"), self._field(told, "row")
         self.counts["multiplies"] += masks["read"].bit_count() == self.p.units
         self.cycle += 1
+        if masks["read"].bit_count() == 1:
+            self._time(["alone"], self.alone_in)
         for bank in range(self.p.channel.timing.banks):
             self._time([name for name in KINDS if masks[name] >> bank & 1], self.told_in[bank])
             unit, side = divmod(bank, 2)
@@ -148,7 +153,7 @@ class SystemBench:
         """
         for banks in self.channels:
             for name, cycles in banks.closest.items():
-                least = getattr(self.p.channel.timing, name)
+                least = getattr(self.p.channel.timing, name, 1)
                 self.bench.compare(f"cycles of {name}", np.array([least]), np.array([cycles]))
             due = banks.cycle // self.p.channel.timing.refi
             assert due - 1 <= banks.counts["refresh"] <= due, f"{due} refreshes were due"

@@ -337,8 +337,7 @@ def test_places_fit_their_bits(preset: str) -> None:
     """Those that instructions name, and what follows them slice by slice."""
     p = PRESETS[preset]
     program, places = Program(p), Places(p)
-    most, scores = 1 << places.address_bits, p.capacity // p.lanes
-    fields = npu_instruction(p)
+    fields, scores = npu_instruction(p), p.capacity // p.lanes
     named = ("source", "target", "sums", "factors", "value_scales")
     for line in program.npu:
         said = line.instruction
@@ -351,8 +350,9 @@ def test_places_fit_their_bits(preset: str) -> None:
         if operation in READS_NUMBERS:
             assert said.get("source", 0) + count < 1 << places.numbers_bits
     for line in program.memory:
-        pairs = [line.instruction.get(name, (0,)) for name in ("inputs", "sums", "columns")]
-        assert max(place for pair in pairs for place in pair) < most
+        widths = {"inputs": places.word_bits, "sums": places.result_bits}
+        for name, width in (widths | {"columns": places.column_bits}).items():
+            assert max(line.instruction.get(name, (0,))) < 1 << width
 
 
 @pytest.mark.parametrize("preset", PRESETS)

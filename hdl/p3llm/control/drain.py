@@ -80,7 +80,7 @@ class Drain(Unit):
                 "valid": 1,
                 "both": 1,
                 "last": range(p.units),
-                "places": data.ArrayLayout(Places(p).address_bits, 2),
+                "places": data.ArrayLayout(Places(p).result_bits, 2),
                 "weighted": 1,
                 "more": 1,
                 "final": 1,

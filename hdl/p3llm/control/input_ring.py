@@ -56,7 +56,7 @@ class InputRing(Unit):
 
     def __init__(self, *, parameters: P3llmParameters) -> None:
         self.parameters = p = parameters
-        unit, place, bits = p.channel.unit, Places(p).address_bits, MemoryBits(p)
+        unit, place, bits = p.channel.unit, Places(p).word_bits, MemoryBits(p)
         super().__init__(
             {
                 "start": In(1),

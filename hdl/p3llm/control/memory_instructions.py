@@ -89,8 +89,7 @@ def memory_instruction(p: P3llmParameters) -> data.StructLayout:
     keys and those of values. With `pre_rope` ``inputs`` of keys is where their columns go, and
     those of their zero points.
     """
-    bits = MemoryBits(p)
-    places = data.ArrayLayout(Places(p).address_bits, 2)
+    bits, places = MemoryBits(p), Places(p)
     return data.StructLayout(
         {
             "operation": MemoryOperation,
@@ -103,8 +102,8 @@ def memory_instruction(p: P3llmParameters) -> data.StructLayout:
             "rounds": bits.rounds,
             "steps": bits.steps,
             "tail": bits.tail,
-            "inputs": places,
-            "sums": places,
-            "columns": places,
+            "inputs": data.ArrayLayout(places.word_bits, 2),
+            "sums": data.ArrayLayout(places.result_bits, 2),
+            "columns": data.ArrayLayout(places.column_bits, 2),
         }
     )

@@ -77,7 +77,7 @@ class ProductSequencer(Unit):
 
     def __init__(self, *, parameters: P3llmParameters) -> None:
         self.parameters = p = parameters
-        instruction, place = memory_instruction(p), Places(p).address_bits
+        instruction, places = memory_instruction(p), Places(p)
         self.held = Signal(instruction)
         bits = MemoryBits(p)
         self.position_now = Signal(bits.position)
@@ -85,8 +85,8 @@ class ProductSequencer(Unit):
         self.step, self.table = Signal(bits.steps), Signal(bits.tail)
         self.unit, self.side = Signal(range(p.units)), Signal()
         self.word, self.pump = Signal(range(p.channel.unit.words)), Signal()
-        self.words = [Signal(place, name=f"word_{i}") for i in range(2)]
-        self.columns = [Signal(place, name=f"column_{i}") for i in range(2)]
+        self.words = [Signal(places.word_bits, name=f"word_{i}") for i in range(2)]
+        self.columns = [Signal(places.column_bits, name=f"column_{i}") for i in range(2)]
         self.drain = Drain(parameters=p)
         super().__init__(
             {
@@ -96,7 +96,7 @@ class ProductSequencer(Unit):
                 "column": Out(BankScheduler.column_layout(p.channel)),
                 "taken": In(1),
                 "command": Out(p.channel.column_command_layout),
-                "word_address": Out(place),
+                "word_address": Out(places.word_bits),
                 "hold": In(1),
                 "ending": Out(1),
                 "tag": Out(SumAccumulator.tag_layout(p)),
@@ -114,7 +114,7 @@ class ProductSequencer(Unit):
                 "scales": 1,
                 "scales_address": scales,
                 "numbers": 1,
-                "place": Places(p).address_bits,
+                "place": Places(p).column_bits,
                 **({"keys": 1, "zeros": 1} if p.pre_rope else {}),
             }
         )

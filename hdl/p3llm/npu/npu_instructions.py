@@ -104,6 +104,7 @@ def npu_instruction(p: P3llmParameters) -> data.StructLayout:
     """
     places = Places(p)
     place, factor = places.address_bits, places.factors_bits
+    # Where the units do not meet the keys, zero points have the place of their sums.
     zeros = bits_for(places.zeros(2)) if p.pre_rope else 0
     return data.StructLayout(
         {

@@ -55,8 +55,7 @@ class Places:
             self.spread(self.inputs_depth),
             self.spread(max(self.sums_depth, self.results(self.sums_depth))),
             self.keys_depth,
-            self.keys(2),
-            self.zeros(2),
+            *self._turned,
         )
         return bits_for(max(depths))
 
@@ -81,6 +80,26 @@ class Places:
     def factors_bits(self) -> int:
         """Bits of a place in FP16 numbers of all pseudo-channels."""
         return bits_for(self.spread(self.factors_depth))
+
+    @property
+    def result_bits(self) -> int:
+        """Bits of a place in results of a pseudo-channel's units."""
+        return bits_for(self.results(self.sums_depth))
+
+    @property
+    def column_bits(self) -> int:
+        """Bits of a place in columns that a pseudo-channel gives to the NPU."""
+        return bits_for(max(self.columns(self.factors_depth), *self._turned))
+
+    @property
+    def word_bits(self) -> int:
+        """Bits of a place in words of inputs, or of keys that the NPU turns."""
+        return bits_for(max(self.words(self.inputs_depth), *self._turned))
+
+    @property
+    def _turned(self) -> tuple[int, int]:
+        """Ends of the columns of keys that the NPU turns, and of their zero points."""
+        return (self.keys(2), self.zeros(2)) if self.p.pre_rope else (0, 0)
 
     # Numbers in binary32.
 

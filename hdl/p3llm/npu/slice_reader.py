@@ -30,12 +30,11 @@ class SliceReader(Unit):
     read_enable, read_address : Out
         To the memory, whose word keeps until the next read.
     slices : Out(stream)
-        Of the word in the memory's output: its number in the vector, its place's lowest bit, and
-        whether it is the last.
+        Of the word in the memory's output: its place's lowest bit, and whether it is the last.
     """
 
     def __init__(self, *, address_bits: int, count_bits: int) -> None:
-        shown = data.StructLayout({"index": count_bits, "low": 1, "last": 1})
+        shown = data.StructLayout({"low": 1, "last": 1})
         super().__init__(
             {
                 "start": In(1),
@@ -51,10 +50,7 @@ class SliceReader(Unit):
     def elaborate(self, platform: Any) -> Module:
         """Read the next one whenever the one before is taken."""
         m = Module()
-        left, index, address = (
-            Signal.like(one, name=name)
-            for one, name in ((self.count, "left"), (self.count, "index"), (self.first, "address"))
-        )
+        left, address = Signal.like(self.count), Signal.like(self.first)
         slices = self.slices
         # The memory keeps its word until the next read, so that the stream may stand.
         move = ~slices.valid | slices.ready
@@ -64,14 +60,12 @@ class SliceReader(Unit):
             m.d.sync += slices.valid.eq(reads)
         with m.If(move & reads):
             m.d.sync += [
-                slices.payload.index.eq(index),
                 slices.payload.low.eq(address[0]),
                 slices.payload.last.eq(left == 1),
                 left.eq(left - 1),
-                index.eq(index + 1),
                 address.eq(address + 1),
             ]
         # A start comes when nothing is left, and wins over what moves.
         with m.If(self.start):
-            m.d.sync += [left.eq(self.count), index.eq(0), address.eq(self.first)]
+            m.d.sync += [left.eq(self.count), address.eq(self.first)]
         return m

@@ -57,7 +57,7 @@ class SumAccumulator(Unit):
     def __init__(self, *, parameters: P3llmParameters) -> None:
         self.parameters = p = parameters
         self.scale_bits = ceil_log2(LINEAR_SET // 2 * p.units)
-        place = Places(p).address_bits
+        places = Places(p)
         super().__init__(
             {
                 "coming": In(self.tag_layout(p)),
@@ -65,9 +65,9 @@ class SumAccumulator(Unit):
                 "scales_write": In(1),
                 "scales_address": In(1 + self.scale_bits),
                 "read_enable": In(1),
-                "read_address": In(place),
+                "read_address": In(places.sums_bits),
                 "ending": In(1),
-                "complete": Out(place),
+                "complete": Out(places.result_bits),
                 "sums": Out(data.ArrayLayout(SUM_BITS, p.lanes)),
             }
         )
@@ -85,7 +85,7 @@ class SumAccumulator(Unit):
                 "weighted": 1,
                 "more": 1,
                 "final": 1,
-                "place": Places(p).address_bits,
+                "place": Places(p).result_bits,
                 "scales": 1 + ceil_log2(LINEAR_SET // 2 * p.units),
                 "part": 2,
                 **({"wide": 1, "high": 1} if p.channel.unit.group_scaling else {}),

@@ -139,12 +139,12 @@ class VectorUnit(Unit):
             # The vocabulary's sums are scaled as those of any linear layer.
             self.reads_sums += (NpuOperation.COMPARE,)
             self.reads_factors += (NpuOperation.COMPARE,)
-        super().__init__(self._members(p, places.address_bits))
+        super().__init__(self._members(p))
 
     @staticmethod
-    def _members(p: P3llmParameters, place: int) -> dict[str, Any]:
-        """Return the ports; places have so many bits."""
-        column = p.channel.unit.column_bits
+    def _members(p: P3llmParameters) -> dict[str, Any]:
+        """Return the ports."""
+        places, column = Places(p), p.channel.unit.column_bits
         predictions = {"predictions": Out(stream.Signature(p.prediction_layout))}
         return (predictions if p.vocabulary else {}) | {
             "instructions": In(stream.Signature(npu_instruction(p))),
@@ -152,18 +152,18 @@ class VectorUnit(Unit):
             "states_in": In(stream.Signature(p.state_layout)),
             "states_out": Out(stream.Signature(p.state_layout)),
             "sums_read": Out(1),
-            "sums_address": Out(place),
+            "sums_address": Out(places.sums_bits),
             "sums": In(p.pseudo_channels * SUM_BITS * p.lanes),
             "behind": In(1),
-            "complete": In(place),
+            "complete": In(places.result_bits),
             "columns_write": In(1),
-            "columns_address": In(place),
+            "columns_address": In(places.column_bits),
             "columns_data": In(p.pseudo_channels * column),
             **({"keys_write": In(1), "zeros_write": In(1)} if p.pre_rope else {}),
-            "word_address": In(place),
+            "word_address": In(places.word_bits),
             "word": Out(p.pseudo_channels * column),
             "giving": Out(1),
-            "given": Out(place),
+            "given": Out(places.word_bits),
             "codes": Out(stream.Signature(p.codes_layout)),
             "idle": Out(1),
         }

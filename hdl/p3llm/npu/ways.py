@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from amaranth.hdl import Cat, Const, Mux, Signal, Value
-from amaranth.utils import ceil_log2
 
 from hdl.nonlinear.activation_functions import Function
 from hdl.nonlinear.row_norm import EPSILON_BITS
@@ -201,9 +200,7 @@ class Ways(WayLinks):
     def _there(self, index: Value) -> list[Value]:
         """Return which tokens of a slice are there."""
         lanes = self.unit.parameters.lanes
-        # Slices of tokens are few among all that have a number.
-        slices = ceil_log2(self.unit.parameters.capacity) - ceil_log2(lanes)
-        return [index[:slices] * lanes + i <= self.unit.position for i in range(lanes)]
+        return [index * lanes + i <= self.unit.position for i in range(lanes)]
 
     def _weighed(self, index: Value) -> list[Value]:
         """Return which tokens of a slice have values that the units multiply."""
@@ -231,9 +228,11 @@ class Ways(WayLinks):
         """Give the values' scales to the second-level scaling."""
         p, factors = self.unit.parameters, self.unit.factor_reader.slices
         # First the scales alone, of tokens that are there: the buffer finds the largest.
-        scales = self.unit.scaling.scales
+        scales, index = self.unit.scaling.scales, Signal(range(p.capacity // p.lanes))
+        with self.m.If(self._passes(scales)):
+            self.m.d.sync += index.eq(Mux(scales.payload.last, 0, index + 1))
         with self.m.If(self.fetching):
-            keep = self._weighed(factors.payload.index)
+            keep = self._weighed(index)
             link(self.m, factors, scales, last=factors.payload.last)
             self.m.d.comb += [
                 scales.payload["values"][i].eq(
@@ -244,8 +243,9 @@ class Ways(WayLinks):
 
     def _compared(self) -> None:
         """Give scores to the softmax, of tokens that are there."""
-        index = Signal.like(self.unit.factor_reader.slices.payload.index)
-        keep, following = Signal(self.unit.parameters.lanes), Signal.like(index)
+        p = self.unit.parameters
+        index = Signal(range(p.capacity // p.lanes))
+        keep, following = Signal(p.lanes), Signal.like(index)
         scores, fixed = self.unit.softmax.scores, self.unit.fixed.results
         link(
             self.m,

@@ -31,6 +31,7 @@ def parameters(lanes: int, elements: int = 4, channels: int = 1) -> P3llmParamet
         width=4 * size,
         feed_forward=4 * size,
         head_size=size,
+        pre_rope=True,
         group=size,
         capacity=64 * elements // 4,
     )
