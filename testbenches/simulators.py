@@ -313,6 +313,11 @@ def _digest(*parts: object) -> str:
 
 
 def _control_file(top: str, ports: Sequence[Port]) -> str:
-    """Write the control file: what the testbench sees, the ports, and what is not copied."""
-    lines = [f'public_flat_rw -module "{top}" -var "{port.name}"' for port in ports]
+    """Write the control file: what the testbench sees, the ports, and what is not copied.
+
+    It writes no output: one that might be written is kept whole, and bits of it that depend on each
+    other's neighbours look like a loop.
+    """
+    access = {"input": "public_flat_rw", "output": "public_flat_rd"}
+    lines = [f'{access[port.direction]} -module "{top}" -var "{port.name}"' for port in ports]
     return "\n".join(["`verilator_config", *lines, f'no_inline -module "{APART}"', ""])
