@@ -8,7 +8,7 @@ from hdl.p3llm.npu.half_lanes import HalfLanes, HalfLanesParameters
 from hdl.p3llm.npu.result_scaler import ResultScaler, ResultScalerParameters
 from hdl.p3llm.npu.single_lanes import SingleLanes, SingleLanesParameters
 from hdl.p3llm.p3llm import P3llm
-from hdl.p3llm.pim.bank_timing import BankTimingParameters
+from hdl.p3llm.pim.bank_timing import BankTiming, BankTimingParameters
 from hdl.p3llm.pim.pim_channel import PimChannel, PimChannelParameters
 from hdl.p3llm.pim.pim_compute_unit import PimComputeUnit, PimComputeUnitParameters
 from hdl.p3llm.pim.pim_processing_element import (
@@ -54,6 +54,32 @@ UNITS: tuple[Entry, ...] = (
             "smollm2": PimComputeUnitParameters(),
             "smollm2_group_scaling": PimComputeUnitParameters(group_scaling=True),
             "paper": PimComputeUnitParameters(),
+        },
+        long=("paper",),
+    ),
+    Entry(
+        summary="says of commands like HBM's whether a cycle allows them, and what they break",
+        source="Section V-C, Figure 6 (c): the banks, of whose times the paper says no more",
+        latency="0 cycles",
+        throughput="a row and a column command a cycle",
+        unit=BankTiming,
+        presets={
+            # Each time is the last to end somewhere: none hides behind another.
+            "tiny": BankTimingParameters(
+                banks=8,
+                rcd=3,
+                rp=4,
+                ras=11,
+                ccd=4,
+                rtp=3,
+                wr=6,
+                wtr=7,
+                rrd=3,
+                rfc=13,
+                refi=16,
+            ),
+            "smollm2": BankTimingParameters(),
+            "paper": BankTimingParameters(),
         },
         long=("paper",),
     ),

@@ -6,6 +6,7 @@ banks that they share, and the least time between them.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import chain
 from math import ceil
 
 CYCLE_NS = 2.0
@@ -55,7 +56,8 @@ class Event:
 
 SAME_BANK = (
     ("rcd", ("activate",), ("read", "write"), "rcd"),
-    ("rp", ("precharge", "refresh"), ("activate", "refresh"), "rp"),
+    ("rp", ("precharge",), ("activate", "refresh"), "rp"),
+    ("rfc", ("refresh",), ("activate", "refresh"), "rp"),
     ("ras", ("activate",), ("precharge",), "ras"),
     ("rtp", ("read",), ("precharge",), "ras"),
     ("wr", ("write",), ("precharge",), "ras"),
@@ -112,7 +114,7 @@ class Judge:
         if event.kind in ("activate", "refresh") and event.banks & self.open:
             faults.add("opened")
         longest = max(self.times[name] for name in self.times if name != "refi")
-        for before in reversed([*self.past, *same_cycle]):
+        for before in chain(reversed(same_cycle), reversed(self.past)):
             distance = event.cycle - before.cycle
             if distance > longest:
                 break
@@ -131,14 +133,7 @@ class Judge:
         if event.kind == "precharge":
             # What is closed already is not closed again.
             shared &= self.open
-        if before.kind == "refresh" and distance < self.times["rfc"]:
-            faults |= {"rp"} if event.kind in ("activate", "refresh") else set()
-        for name, earlier, later, says in SAME_BANK:
-            if before.kind == "refresh" or not shared:
-                continue
-            if before.kind in earlier and event.kind in later and distance < self.times[name]:
-                faults.add(says)
-        for name, earlier, later, says in ANY_BANK:
+        for name, earlier, later, says in (*(SAME_BANK if shared else ()), *ANY_BANK):
             if before.kind in earlier and event.kind in later and distance < self.times[name]:
                 faults.add(says)
         columns = ("read", "write")
@@ -148,3 +143,60 @@ class Judge:
             if set.intersection(*groups):
                 faults.add("ccd")
         return faults
+
+
+Command = tuple[str, frozenset[int]]
+"""A kind of event and its banks; of a refresh they are all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What is said of the commands of a cycle.
+
+    Parameters
+    ----------
+    row, column : bool
+        Whether there is one, and it may be carried out.
+    broken : frozenset[str]
+        The rules that they break, and ``refi`` where a refresh is late.
+    """
+
+    row: bool
+    column: bool
+    broken: frozenset[str]
+
+
+class Verdicts:
+    """Says in every cycle from a reset on what its commands may do.
+
+    Parameters
+    ----------
+    banks : int
+        Banks of the pseudo-channel.
+    times : dict[str, int]
+        Cycles by name.
+    """
+
+    def __init__(self, banks: int, times: dict[str, int]) -> None:
+        self.judge = Judge(banks, times)
+        self.cycle = 0
+        self.refreshed = -1
+
+    def pass_cycle(self, row: Command | None, column: Command | None) -> Verdict:
+        """Return what is said of a cycle's commands, and go on to the next cycle."""
+        before = len(self.judge.past)
+        commands = [command for command in (row, column) if command]
+        broken = self.judge.judge(
+            Event(cycle=self.cycle, kind=kind, banks=banks) for kind, banks in commands
+        )
+        kinds = {event.kind for event in self.judge.past[before:]}
+        if self.cycle - self.refreshed > POSTPONED * self.judge.times["refi"]:
+            broken.add("refi")
+        if "refresh" in kinds:
+            self.refreshed = self.cycle
+        self.cycle += 1
+        return Verdict(
+            row=row is not None and row[0] in kinds,
+            column=column is not None and column[0] in kinds,
+            broken=frozenset(broken),
+        )

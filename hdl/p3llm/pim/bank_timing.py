@@ -106,7 +106,8 @@ class BankTiming(Unit):
     Members
     -------
     row, column : In(struct)
-        Commands of this cycle.
+        Commands of this cycle; banks of a refresh count for nothing, it is for all. A row command
+        whose operation has no name is legal, and does nothing.
     row_legal, column_legal : Out(1)
         Whether each may be carried out.
     violations : Out(struct)

@@ -1,0 +1,278 @@
+"""Traces of row and column commands for the banks, and what the model says of every cycle."""
+
+from collections import deque
+from dataclasses import fields
+
+import numpy as np
+
+from golden.p3llm.pim.bank_timing import BANK_GROUPS, POSTPONED, Command, Verdict, Verdicts
+from golden.p3llm.pim.pim_channel import Channel
+from hdl.p3llm.pim.bank_timing import BankTimingParameters
+from hdl.p3llm.pim.pim_channel import PimChannelParameters
+from hdl.p3llm.pim.pim_compute_unit import PimComputeUnitParameters
+from testbenches.p3llm.pim.channel_traces import product_trace
+
+NAMELESS = "nameless"
+"""A row operation of the code that has no name: it does nothing."""
+
+ENDLESS = 2000
+"""Cycles after which a command that is repeated will never be legal."""
+
+
+class BankTrace:
+    """Commands cycle by cycle from a reset on.
+
+    Parameters
+    ----------
+    p : BankTimingParameters
+        Banks and times.
+    rng : numpy.random.Generator
+        Draws commands.
+
+    Members
+    -------
+    rows, columns : list[Command | None]
+        The commands of every cycle.
+    verdicts : list[Verdict]
+        What the model says of them.
+    """
+
+    def __init__(self, p: BankTimingParameters, rng: np.random.Generator) -> None:
+        self.p, self.rng = p, rng
+        times = {one.name: getattr(p, one.name) for one in fields(p) if one.name != "banks"}
+        self.model = Verdicts(p.banks, times)
+        self.all = frozenset(range(p.banks))
+        self.rows: list[Command | None] = []
+        self.columns: list[Command | None] = []
+        self.verdicts: list[Verdict] = []
+
+    @property
+    def open(self) -> frozenset[int]:
+        """Banks that are open."""
+        return frozenset(self.model.judge.open)
+
+    def send(self, row: Command | None = None, column: Command | None = None) -> Verdict:
+        """Pass a cycle."""
+        self.rows.append(row)
+        self.columns.append(column)
+        nameless = row is not None and row[0] == NAMELESS
+        verdict = self.model.pass_cycle(None if nameless else row, column)
+        if nameless:
+            verdict = Verdict(row=True, column=verdict.column, broken=verdict.broken)
+        self.verdicts.append(verdict)
+        return verdict
+
+    def wait(self, cycles: int) -> None:
+        """Pass cycles without commands."""
+        for _ in range(cycles):
+            self.send()
+
+    def knock_row(self, kind: str, banks: frozenset[int] | None = None) -> None:
+        """Repeat a row command from now to the first cycle that allows it."""
+        self._knock((kind, self.all if banks is None else banks), None)
+
+    def knock_column(self, kind: str, banks: frozenset[int]) -> None:
+        """Repeat a column command from now to the first cycle that allows it."""
+        self._knock(None, (kind, banks))
+
+    def _knock(self, row: Command | None, column: Command | None) -> None:
+        start = len(self.verdicts)
+        while True:
+            verdict = self.send(row, column)
+            if verdict.row or verdict.column:
+                return
+            assert len(self.verdicts) < start + ENDLESS, (row, column, verdict)
+
+    def close_all(self) -> None:
+        """Close what is open as soon as it may be."""
+        self.knock_row("precharge")
+
+    def drawn_banks(self, wanted: frozenset[int]) -> frozenset[int]:
+        """Draw banks: one, two, some, a group, a parity, all or none; most are of those wanted."""
+        rng, banks = self.rng, self.p.banks
+        pool = sorted(wanted if wanted and rng.random() < 0.85 else self.all)
+        size = banks // BANK_GROUPS
+        number = int(rng.choice(pool))
+        match int(rng.choice(7, p=(0.45, 0.2, 0.1, 0.07, 0.07, 0.07, 0.04))):
+            case 0:
+                return frozenset({number})
+            case 1:
+                return frozenset({number, int(rng.choice(pool))})
+            case 2:
+                return frozenset(bank for bank in pool if rng.random() < 0.5)
+            case 3:
+                group = number // size
+                return frozenset(range(group * size, (group + 1) * size))
+            case 4:
+                return frozenset(range(number % 2, banks, 2))
+            case 5:
+                return frozenset(pool)
+            case _:
+                return frozenset()
+
+    def drawn_row(self) -> Command | None:
+        """Draw a row command or none."""
+        kinds = ("activate", "precharge", "refresh", NAMELESS, "")
+        kind = kinds[int(self.rng.choice(5, p=(0.46, 0.36, 0.04, 0.02, 0.12)))]
+        if kind in ("", "refresh"):
+            return (kind, self.all) if kind else None
+        wanted = self.open if kind == "precharge" else self.all - self.open
+        return kind, self.drawn_banks(wanted)
+
+    def drawn_column(self, share: float = 0.85) -> Command | None:
+        """Draw a column command, or none where its share ends."""
+        kind = ("read", "write")[int(self.rng.integers(2))]
+        return (kind, self.drawn_banks(self.open)) if self.rng.random() < share else None
+
+
+def drawn_trace(p: BankTimingParameters, rng: np.random.Generator, count: int) -> BankTrace:
+    """Draw commands on both buses; most are repeated until they are legal, some are given up.
+
+    Every now and then all banks close, refresh, and one of them opens as soon as it may.
+    """
+    trace = BankTrace(p, rng)
+    row = column = None
+    due: deque[Command] = deque()
+    while len(trace.rows) < count:
+        if not due and rng.random() < 0.015:
+            one = frozenset({int(rng.integers(p.banks))})
+            due += [("precharge", trace.all), ("refresh", trace.all), ("activate", one)]
+        if due:
+            row = due[0]
+        elif row is None or rng.random() < 0.1:
+            row = trace.drawn_row()
+        if column is None or rng.random() < 0.1:
+            # Columns put precharges off: there are fewer where all banks are to close.
+            column = trace.drawn_column(0.1 if due else 0.85)
+        verdict = trace.send(row, column)
+        if verdict.row:
+            row = None
+            if due:
+                due.popleft()
+        column = None if verdict.column else column
+        # Whoever opened or closed a bank meanwhile: what never becomes legal is given up.
+        if due and due[0][0] == "activate" and due[0][1] & trace.open:
+            due.clear()
+    return trace
+
+
+def bank_by_bank_trace(p: BankTimingParameters, rng: np.random.Generator, most: int) -> BankTrace:
+    """Use each bank alone in every manner, and ask for what is next until it may come.
+
+    Parameters
+    ----------
+    p : BankTimingParameters
+        Banks and times.
+    rng : numpy.random.Generator
+        Draws the order of the banks.
+    most : int
+        Pauses that are tried between an activate and a column.
+    """
+    trace = BankTrace(p, rng)
+    for bank in rng.permutation(p.banks):
+        one = frozenset({int(bank)})
+        # After a refresh the first to open is another bank each time; so is the last to close.
+        trace.knock_row("refresh")
+        trace.knock_row("refresh")
+        trace.knock_row("activate", one)
+        trace.knock_row("precharge", one)
+        trace.knock_row("refresh")
+        pauses = rng.permutation(p.ras + 1)[:most]
+        for kind in ("read", "write"):
+            for pause in pauses:
+                trace.knock_row("activate", one)
+                trace.wait(p.rcd - 1 + int(pause))
+                trace.knock_column(kind, one)
+                trace.knock_row("precharge", one)
+        # A column never brings a precharge forward, whatever put it off before.
+        for kinds in ((), ("write", "read"), ("read", "write"), ("write", "write")):
+            trace.knock_row("activate", one)
+            for kind in kinds:
+                trace.knock_column(kind, one)
+            trace.knock_row("precharge", one)
+        _close_in_use(trace, one)
+    return trace
+
+
+def _close_in_use(trace: BankTrace, one: frozenset[int]) -> None:
+    """Close a bank in the very cycle in which it is used, and others beside one that is."""
+    p = trace.p
+    others = trace.all - one
+    trace.knock_row("activate")
+    trace.wait(p.ras)
+    for kind in ("read", "write"):
+        trace.send(("precharge", one), (kind, one))
+        trace.wait(max(p.rtp, p.wr, p.ccd, p.wtr))
+    for bank in sorted(others):
+        # What else is in the command does not hide it.
+        trace.send(("precharge", frozenset({bank}) | one), ("read", one))
+        trace.wait(max(p.rtp, p.ccd))
+    trace.send(("precharge", others), ("read", one))
+    trace.close_all()
+
+
+def pairs_trace(p: BankTimingParameters, rng: np.random.Generator) -> BankTrace:
+    """Use, open and close each bank behind each other one, as soon as it may be."""
+    trace = BankTrace(p, rng)
+    trace.knock_row("activate")
+    for first in range(p.banks):
+        for second in rng.permutation(p.banks):
+            one, other = frozenset({first}), frozenset({int(second)})
+            for kinds in (("read", "read"), ("write", "read"), ("read", "write")):
+                trace.knock_column(kinds[0], one)
+                trace.knock_column(kinds[1], other)
+    trace.close_all()
+    trace.wait(p.rp)
+    for first in range(p.banks):
+        one = frozenset({first})
+        other = frozenset({int(rng.choice(sorted(trace.all - one)))})
+        trace.knock_row("activate", one)
+        trace.knock_row("activate", other)
+        # Of two that close, both must be ready; what is closed already asks for nothing.
+        trace.knock_row("precharge", one | other)
+        trace.knock_row("precharge", one)
+        trace.knock_row("activate", one | other)
+        trace.send(None, ("read", trace.all))
+        trace.knock_row("precharge", one | other)
+    return trace
+
+
+def refresh_trace(p: BankTimingParameters, rng: np.random.Generator, late: int) -> BankTrace:
+    """Refresh in the last cycle in which it is in time, a cycle later, and longer behind it."""
+    trace = BankTrace(p, rng)
+    limit = POSTPONED * p.refi
+    for behind in (0, 1, late):
+        while trace.model.cycle - trace.model.refreshed < limit + behind - 1 - p.ras - p.rp:
+            trace.send()
+        trace.send(("activate", frozenset({int(rng.integers(p.banks))})))
+        while trace.model.cycle - trace.model.refreshed < limit + behind - p.rp:
+            # With an open bank there is no refresh, early or late.
+            trace.send(("refresh", trace.all))
+        trace.close_all()
+        while trace.model.cycle - trace.model.refreshed < limit + behind:
+            trace.send()
+        trace.knock_row("refresh")
+    return trace
+
+
+def product_traces(p: BankTimingParameters, rng: np.random.Generator) -> BankTrace:
+    """Return the commands of SmolLM2's products on the units beside the banks."""
+    pumps = min(p.ccd, 2)
+    unit = PimComputeUnitParameters(pumps=pumps)
+    if p.banks < 16:
+        unit = PimComputeUnitParameters(pumps=pumps, elements=4, steps=4)
+    channel = PimChannelParameters(unit=unit, timing=p)
+    trace = BankTrace(p, rng)
+    for mode in ("linear", "keys", "values"):
+        product = product_trace(channel, mode)
+        model = Channel(channel, product.memory)
+        model.run(product.slots)
+        for told in model.told:
+            given: dict[bool, Command] = {}
+            for kind, banks in told.items():
+                given[kind in ("read", "write")] = (kind, banks)
+            trace.send(given.get(False), given.get(True))
+        for kind, pause in (("", max(p.ras, p.wr)), ("precharge", p.rp), ("refresh", p.rfc)):
+            trace.send((kind, trace.all) if kind else None)
+            trace.wait(pause - 1)
+    return trace

@@ -1,0 +1,152 @@
+"""Testbench of the banks' rules: commands of real products, drawn ones, and every time's end."""
+
+from typing import Any
+
+import cocotb
+import numpy as np
+
+from golden.p3llm.pim import real_operands
+from hdl.p3llm.pim.bank_timing import VIOLATIONS, BankTimingParameters, RowOperation
+from testbenches.bench import Bench, catalog_parameters
+from testbenches.p3llm.pim.bank_traces import (
+    NAMELESS,
+    BankTrace,
+    bank_by_bank_trace,
+    drawn_trace,
+    pairs_trace,
+    product_traces,
+    refresh_trace,
+)
+from testbenches.p3llm.pim.cycle_driver import CycleDriver
+from testbenches.packing import from_integers, unpack
+from testbenches.streams import four_states
+
+NEVER_MOVES = 1 << 40
+"""There are no streams to wait for."""
+
+OUTPUTS = ("row_legal", "column_legal", "violations")
+
+CODES = {one.name.lower(): one.value for one in RowOperation} | {NAMELESS: len(RowOperation)}
+
+RULES = tuple(name for name, _field in VIOLATIONS)
+
+
+def prepare(p: BankTimingParameters) -> None:
+    """Capture the tensors before the simulator starts."""
+    real_operands.trace()
+
+
+class TimingBench:
+    """The rules, and what they say in every cycle."""
+
+    def __init__(self, dut: Any, salt: str) -> None:
+        self.p: BankTimingParameters = catalog_parameters()
+        self.bench = Bench(dut, salt, patience=NEVER_MOVES)
+        shapes = {"row": self.p.row_layout, "column": self.p.column_layout}
+        self.driver = self.bench.add(CycleDriver(dut, shapes, OUTPUTS))
+        self.rng = self.bench.numpy_rng
+
+    def send(self, trace: BankTrace) -> None:
+        """Queue a trace; where there is no command, its fields say anything."""
+        count, banks = len(trace.rows), self.p.banks
+
+        def masks(commands: list[Any]) -> np.ndarray:
+            drawn = self.rng.integers(0, 1 << banks, count)
+            for cycle, command in enumerate(commands):
+                # A refresh is for all banks, whatever is named.
+                if command and command[0] != "refresh":
+                    drawn[cycle] = sum(1 << bank for bank in command[1])
+            return drawn
+
+        operations = self.rng.integers(0, len(CODES), count)
+        writes = self.rng.integers(0, 2, count)
+        for cycle, (row, column) in enumerate(zip(trace.rows, trace.columns, strict=True)):
+            operations[cycle] = CODES[row[0]] if row else operations[cycle]
+            writes[cycle] = column[0] == "write" if column else writes[cycle]
+        valid = [
+            np.array([command is not None for command in commands])
+            for commands in (trace.rows, trace.columns)
+        ]
+        self.driver.send(
+            {
+                "row": {"valid": valid[0], "operation": operations, "banks": masks(trace.rows)},
+                "column": {"valid": valid[1], "write": writes, "banks": masks(trace.columns)},
+            }
+        )
+
+    async def run(self, trace: BankTrace, cycles: int | None = None) -> None:
+        """Run a trace, or its first cycles, from a reset, and compare every output in each."""
+        # A single cycle of reset: nothing that it leaves has the time to end by itself.
+        await self.bench.reset(1)
+        self.send(trace)
+        count = cycles or len(trace.rows)
+        await self.bench.step(count)
+        said = self.driver.recorded
+        got = unpack(VIOLATIONS, from_integers(said["violations"], VIOLATIONS.size))
+        seen = [said["row_legal"], said["column_legal"], *(got[rule] for rule in RULES)]
+        expected = [
+            [verdict.row, verdict.column, *(rule in verdict.broken for rule in RULES)]
+            for verdict in trace.verdicts[:count]
+        ]
+        names = ", ".join((*OUTPUTS[:2], *RULES))
+        array = np.stack([np.array(one) for one in seen], axis=-1).astype(bool)
+        self.bench.compare(names, np.array(expected), array, cycles=list(range(count)))
+
+
+@cocotb.test()
+async def products(dut: Any) -> None:
+    """Judge the commands of SmolLM2's products: all legal, a cycle each."""
+    timing = TimingBench(dut, "products")
+    trace = product_traces(timing.p, timing.rng)
+    await timing.run(trace)
+    # Its refreshes stand between products, however long one takes.
+    broken = set().union(*(verdict.broken for verdict in trace.verdicts)) - {"refi"}
+    columns = sum(verdict.column for verdict in trace.verdicts)
+    assert columns > 0 and not broken, broken
+    cycles = len(trace.rows)
+    timing.bench.record(
+        cycles=cycles,
+        ideal_cycles=cycles,
+        tensors=f"SmolLM2 layers {real_operands.LAYERS}: {columns} columns of products",
+    )
+
+
+@cocotb.test()
+async def any_commands(dut: Any) -> None:
+    """Draw commands, legal and not, for any banks on both buses."""
+    timing = TimingBench(dut, "any")
+    trace = drawn_trace(timing.p, timing.rng, 1000 if four_states() else 8000)
+    await timing.run(trace)
+    broken = set().union(*(verdict.broken for verdict in trace.verdicts))
+    assert {"closed", "opened", "ras"} <= broken, broken
+
+
+@cocotb.test()
+async def bank_by_bank(dut: Any) -> None:
+    """Repeat every command of each bank from the first cycle that forbids it to the last."""
+    timing = TimingBench(dut, "banks")
+    few = timing.p.banks > 8 or four_states()
+    await timing.run(bank_by_bank_trace(timing.p, timing.rng, 3 if few else 64))
+
+
+@cocotb.test()
+async def pairs_of_banks(dut: Any) -> None:
+    """Use each bank behind each other one."""
+    timing = TimingBench(dut, "pairs")
+    await timing.run(pairs_trace(timing.p, timing.rng))
+
+
+@cocotb.test()
+async def refreshes(dut: Any) -> None:
+    """Refresh in time and late."""
+    timing = TimingBench(dut, "refreshes")
+    await timing.run(refresh_trace(timing.p, timing.rng, 2 * timing.p.refi))
+
+
+@cocotb.test()
+async def resets(dut: Any) -> None:
+    """Reset in the middle of commands: all banks are closed, nothing waits, no refresh is due."""
+    timing = TimingBench(dut, "resets")
+    for _ in range(4 if four_states() else 40):
+        await timing.run(drawn_trace(timing.p, timing.rng, 60), int(timing.rng.integers(1, 60)))
+    await timing.run(refresh_trace(timing.p, timing.rng, 1))
