@@ -167,7 +167,25 @@ class ChannelBench:
         self._compare_status(model, clears, legal=legal)
         self._compare_told(model)
         compare("memory", model.memory, self.arrays.memory)
+        await self._clear_status()
         return model
+
+    async def _clear_status(self) -> None:
+        """Clear the status behind a trace: a NaN of it, which the units remembered, is gone too."""
+        driver = self.driver
+        driver.waiting = {
+            **{name: [0] for name in driver.shapes},
+            "clear_status": [0] * driver.cycle + [1, 0],
+        }
+        await self.bench.step(4)
+        got = unpack(STATUS, from_integers(driver.recorded["status"][-3:], STATUS.size))
+        # Of refreshes nothing is cleared that is late still.
+        names = [name for name, _field in STATUS if name != "refi"]
+        self.bench.compare(
+            "cleared",
+            np.zeros((3, len(names)), bool),
+            np.stack([got[one] for one in names], -1) > 0,
+        )
 
     def _compare_told(self, model: Channel) -> None:
         """Compare what the arrays are told in every cycle: the legal commands, and nothing else."""
