@@ -22,6 +22,7 @@ from golden.nonlinear.row_norm import quantise_weights
 from golden.nonlinear.softmax import softmax
 from golden.p3llm.dram_layout import LANES, pack_columns, unpack_columns
 from golden.p3llm.npu.block_fixed import block_fixed
+from golden.p3llm.npu.epsilon_steps import epsilon_steps
 from golden.p3llm.npu.key_reader import dequantised
 from golden.p3llm.npu.newest_score import Newest, newest_score, newest_share
 from golden.p3llm.pim.operand_decoder import real
@@ -38,8 +39,6 @@ from hdl.p3llm.pim.operand_decoder import Mode
 Octets = NDArray[np.uint8]
 Halves = NDArray[np.uint16]
 Singles = NDArray[np.float32]
-EPSILON = 1e-5
-EPSILON_BITS = 32
 FRACTION = 10
 """Fraction bits of Q6.10."""
 
@@ -276,8 +275,7 @@ def decode(
 def normed(state: Singles, weight: NDArray[np.floating], p: P3llmParameters) -> Halves:
     """Return a hidden state over its root mean square, weighted, in FP16."""
     raw, point = block_fixed(state[np.newaxis])
-    steps = np.rint(np.ldexp(p.width * EPSILON, 2 * point))
-    epsilon = np.minimum(steps, (1 << EPSILON_BITS) - 1).astype(np.int64)
+    epsilon = epsilon_steps(p.width, point)
     weighted = rms_norm(raw, epsilon, quantise_weights(weight, p.norm), p.norm)[0]
     return codes(weighted / STEP)
 

@@ -93,7 +93,7 @@ class P3llm(Unit):
         self.parameters = p = parameters
         channels = range(p.pseudo_channels)
         self.channel = [PimChannel(parameters=p.channel) for _ in channels]
-        self.scheduler = BankScheduler(parameters=p.channel)
+        self.scheduler = BankScheduler(parameters=p.channel, position_bits=MemoryBits(p).position)
         scales = p.channel.unit.group_scaling
         self.products = SEQUENCERS[scales, p.pre_rope](parameters=p)
         self.appends = AppendSequencer(parameters=p)

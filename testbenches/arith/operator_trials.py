@@ -23,6 +23,7 @@ from golden.arith.integer_to_float import integer_to_float
 from golden.arith.requantiser import requantised
 from golden.arith.saturating_add import saturating_add
 from golden.arith.takagi_reciprocal import reciprocal as takagi_reciprocal
+from golden.p3llm.npu.epsilon_steps import epsilon_steps
 from golden.p3llm.quantisers.scaled_quotient import scaled_quotient
 from hdl.arith.float_add import FloatAdd
 from hdl.arith.float_compare import FloatCompare, FloatExtreme
@@ -40,6 +41,7 @@ from hdl.arith.operator import Operator
 from hdl.arith.requantiser import Requantiser
 from hdl.arith.saturating_add import SaturatingAdd
 from hdl.arith.takagi_reciprocal import TakagiReciprocal
+from hdl.p3llm.npu.epsilon_steps import EpsilonSteps
 from hdl.p3llm.quantisers.scaled_quotient import ScaledQuotient
 from testbenches.arith.float_operands import (
     floats_near_integers,
@@ -262,6 +264,12 @@ def _scaled_quotient(unit: ScaledQuotient, rng: np.random.Generator) -> Trial:
     return Trial(operands, {"rounded": rounded, "excess": excess})
 
 
+def _epsilon_steps(unit: EpsilonSteps, rng: np.random.Generator) -> Trial:
+    # All that there are, whatever is drawn.
+    points = rng.permutation(np.arange(-512, 512))
+    return Trial(_unsigned(unit, {"point": points}), {"steps": epsilon_steps(unit.width, points)})
+
+
 def _unsigned(unit: Any, numbers: Arrays) -> Arrays:
     """Return integers as the unsigned numbers of their ports' bits."""
     widths = {name: len(getattr(unit, name)) for name in numbers}
@@ -272,6 +280,7 @@ def _unsigned(unit: Any, numbers: Arrays) -> Arrays:
 
 
 TRIALS: dict[type[Operator], Callable[[Any, np.random.Generator], Trial]] = {
+    EpsilonSteps: _epsilon_steps,
     FloatAdd: _add,
     FloatCompare: _compare,
     FloatConvert: _convert,

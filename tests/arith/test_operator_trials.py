@@ -17,6 +17,7 @@ from hdl.arith.operator import Operator
 from hdl.arith.requantiser import Requantiser
 from hdl.arith.saturating_add import SaturatingAdd
 from hdl.arith.takagi_reciprocal import TakagiReciprocal
+from hdl.p3llm.npu.epsilon_steps import EpsilonSteps
 from hdl.p3llm.quantisers.scaled_quotient import E4M3_STEPS, INT4_STEPS, ScaledQuotient
 from testbenches.arith.bank import run_bank
 from testbenches.arith.operator_trials import TRIALS, trial
@@ -27,6 +28,7 @@ OPERATORS: dict[str, Operator] = {
     "compare": FloatCompare(),
     "narrow": FloatConvert(source=BINARY32, target=BINARY16, stages=1),
     "widen": FloatConvert(source=BINARY16, target=BINARY32),
+    "epsilon": EpsilonSteps(width=576, stages=1),
     "divide": FloatDivide(stages=3),
     "divide_from_one": FloatDivide(divisor_from_one=True),
     "exp": FloatExp(stages=2),

@@ -106,7 +106,7 @@ class AppendSequencer(Unit):
                 "instructions": In(stream.Signature(memory_instruction(p))),
                 "layer": In(MemoryBits(p).position),
                 "position": In(range(p.capacity)),
-                "column": Out(BankScheduler.column_layout(p.channel)),
+                "column": Out(BankScheduler.column_layout(p.channel, MemoryBits(p).position)),
                 "taken": In(1),
                 "command": Out(p.channel.column_command_layout),
                 "arrived": In(1),

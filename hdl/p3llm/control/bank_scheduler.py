@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.p3llm.parameters import POSITION_BITS
 from hdl.p3llm.pim.bank_timing import BankTiming, RowOperation
-from hdl.p3llm.pim.pim_channel import COLUMN_BITS, ROW_BITS, PimChannelParameters
+from hdl.p3llm.pim.pim_channel import COLUMN_BITS, PimChannelParameters
 from hdl.unit import Unit
 
 
@@ -26,6 +26,8 @@ class BankScheduler(Unit):
     ----------
     parameters : PimChannelParameters
         Of the channel; `BankTiming` is its own judge.
+    position_bits : int
+        Of a position; rows above are never opened.
 
     Members
     -------
@@ -43,18 +45,20 @@ class BankScheduler(Unit):
         By `PimChannelParameters`.
     """
 
-    def __init__(self, *, parameters: PimChannelParameters) -> None:
+    def __init__(
+        self, *, parameters: PimChannelParameters, position_bits: int = POSITION_BITS
+    ) -> None:
         self.parameters = p = parameters
         super().__init__(
             {
-                "column": In(self.column_layout(p)),
+                "column": In(self.column_layout(p, position_bits)),
                 "taken": Out(1),
                 "row_command": Out(p.row_command_layout),
             }
         )
 
     @staticmethod
-    def column_layout(p: PimChannelParameters) -> data.StructLayout:
+    def column_layout(p: PimChannelParameters, position_bits: int) -> data.StructLayout:
         """Return what is asked for."""
         return data.StructLayout(
             {
@@ -64,7 +68,7 @@ class BankScheduler(Unit):
                 "write": 1,
                 "ahead": 1,
                 "unit": range(p.units),
-                "position": POSITION_BITS,
+                "position": position_bits,
             }
         )
 
@@ -79,7 +83,7 @@ class BankScheduler(Unit):
         following = Signal.like(number)
         m.d.comb += following.eq(number + 1)
         opened = Array(Signal(name=f"opened_{i}") for i in range(2))
-        rows = Array(Signal(ROW_BITS, name=f"row_{i}") for i in range(2))
+        rows = Array(Signal(len(number) - 1, name=f"row_{i}") for i in range(2))
 
         def is_open(row: Any) -> Any:
             return opened[row[0]] & (rows[row[0]] == row[1:])

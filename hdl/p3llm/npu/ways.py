@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from amaranth.hdl import Cat, Const, Mux, Signal, Value
 
 from hdl.nonlinear.activation_functions import Function
-from hdl.nonlinear.row_norm import EPSILON_BITS
-from hdl.p3llm.npu.epsilon import epsilon_steps
+from hdl.p3llm.npu.epsilon_steps import EpsilonSteps
 from hdl.p3llm.npu.npu_instructions import NpuOperation
 from hdl.p3llm.npu.number_lanes import FIXED_FRACTION
 from hdl.p3llm.npu.way_links import WayLinks, link
@@ -127,21 +126,15 @@ class Ways(WayLinks):
             self.unit.factor_reader.slices,
         )
         self._blocked(spare=0)
-        epsilon = Signal(EPSILON_BITS)
-        table = epsilon_steps(self.unit.parameters.width)
-        self.m.d.comb += epsilon.eq(
-            Mux(block.payload.point > max(table), (1 << EPSILON_BITS) - 1, 0)
-        )
-        # Epsilon is a number, the row counts in steps: it comes in the row's squared steps.
-        for point, steps in table.items():
-            with self.m.If(block.payload.point == point):
-                self.m.d.comb += epsilon.eq(steps)
+        epsilon = EpsilonSteps(width=self.unit.parameters.width)
+        self.m.submodules.epsilon = epsilon
+        self.m.d.comb += epsilon.point.eq(block.payload.point)
         link(
             self.m,
             block,
             norm.states,
             values=block.payload["values"],
-            epsilon=epsilon,
+            epsilon=epsilon.steps,
             last=block.payload.last,
         )
         self.m.d.comb += [

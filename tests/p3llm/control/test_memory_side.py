@@ -10,7 +10,7 @@ from amaranth.hdl import Module, Value
 from amaranth.sim import Simulator
 
 from hdl.p3llm.control.bank_scheduler import BankScheduler
-from hdl.p3llm.control.memory_instructions import MemoryOperation, memory_instruction
+from hdl.p3llm.control.memory_instructions import MemoryBits, MemoryOperation, memory_instruction
 from hdl.p3llm.control.program import Program
 from hdl.p3llm.p3llm import SEQUENCERS
 from hdl.p3llm.parameters import P3llmParameters
@@ -31,7 +31,9 @@ def memory_side(
     m = Module()
     kind = SEQUENCERS[p.channel.unit.group_scaling, p.pre_rope]
     m.submodules.sequencer = sequencer = kind(parameters=p)
-    m.submodules.scheduler = scheduler = BankScheduler(parameters=p.channel)
+    m.submodules.scheduler = scheduler = BankScheduler(
+        parameters=p.channel, position_bits=MemoryBits(p).position
+    )
     m.d.comb += [
         scheduler.column.eq(sequencer.column),
         sequencer.taken.eq(scheduler.taken),
