@@ -24,6 +24,7 @@ from golden.p3llm.dram_layout import LANES, pack_columns, unpack_columns
 from golden.p3llm.npu.block_fixed import block_fixed
 from golden.p3llm.npu.epsilon_steps import epsilon_steps
 from golden.p3llm.npu.key_reader import dequantised
+from golden.p3llm.npu.logit_argmax import logit_argmax
 from golden.p3llm.npu.newest_score import Newest, newest_score, newest_share
 from golden.p3llm.pim.operand_decoder import real
 from golden.p3llm.pim.pim_processing_element import dot_products
@@ -162,14 +163,7 @@ class Vocabulary:
     def predicted(self, state: Singles, p: P3llmParameters) -> tuple[int, int]:
         """Return the token that follows a hidden state, and the bits of its sum."""
         sums = self.matrix.product(normed(state, self.norm, p))[: p.vocabulary]
-        token = int(ordered(sums).argmax())
-        return token, int(sums.view(np.uint32)[token])
-
-
-def ordered(sums: Singles) -> NDArray[np.int32]:
-    """Return integers in the order in which sums are compared: -0 comes before 0."""
-    bits = sums.view(np.int32)
-    return np.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
+        return logit_argmax(sums)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

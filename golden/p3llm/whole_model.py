@@ -18,6 +18,7 @@ from golden.arith.float_values import codes, values
 from golden.llm.language_model import LanguageModel
 from golden.nonlinear.softmax import softmax
 from golden.p3llm.dram_layout import unpack_columns
+from golden.p3llm.npu.logit_argmax import logit_argmax
 from golden.p3llm.npu.newest_score import Newest, newest_score, newest_share
 from golden.p3llm.p3llm import (
     FRACTION,
@@ -29,7 +30,6 @@ from golden.p3llm.p3llm import (
     Weights,
     cached_keys,
     normed,
-    ordered,
     rotated,
     silu,
     turned_keys,
@@ -312,7 +312,7 @@ class BlockResult:
     @property
     def token(self) -> int | None:
         """What follows the last token: the first of the largest sums."""
-        return None if self.sums is None else int(ordered(self.sums[-1]).argmax())
+        return None if self.sums is None else logit_argmax(self.sums[-1])[0]
 
 
 @dataclass(eq=False)

@@ -10,6 +10,7 @@ from hdl.nonlinear.rms_norm import RmsNormParameters
 from hdl.nonlinear.rotary_embedding import RotaryEmbeddingParameters
 from hdl.nonlinear.softmax import SoftmaxParameters
 from hdl.p3llm.matrix_place import MatrixPlace
+from hdl.p3llm.npu.logit_argmax import LogitArgmaxParameters
 from hdl.p3llm.pim.dot_product import LANES
 from hdl.p3llm.pim.pim_channel import COLUMN_BITS, ROW_BITS, PimChannelParameters
 from hdl.p3llm.quantisers.e4m3_quantiser import E4m3QuantiserParameters
@@ -24,7 +25,6 @@ POSITION_BITS = 1 + ROW_BITS + COLUMN_BITS
 
 KEY_SET = 4
 """Rounds of keys that one column of metadata serves."""
-
 
 MOST_PIECES = 256
 """Pieces of a vocabulary: each has lines of the program, which are counted in ten bits."""
@@ -250,6 +250,13 @@ class P3llmParameters(Parameters):
         """Of the quantiser of probabilities."""
         return ProbabilityQuantiserParameters(lanes=self.lanes)
 
+    @property
+    def logit_argmax(self) -> LogitArgmaxParameters:
+        """Of the largest sums, with a vocabulary."""
+        return LogitArgmaxParameters(
+            lanes=self.lanes, requests=self.together, vocabulary=self.vocabulary
+        )
+
     # A layer in the banks, in positions.
 
     def positions(self, numbers: int) -> int:
@@ -350,7 +357,6 @@ class P3llmParameters(Parameters):
         return max(matrix.rounds for matrix in self.matrices.values())
 
     # The vocabulary in the banks, behind the layers.
-
     @property
     def projection(self) -> list[MatrixPlace]:
         """Where the vocabulary's projection stands, in pieces.
@@ -384,11 +390,6 @@ class P3llmParameters(Parameters):
         """Positions of the final norm's weights and the projection."""
         pieces = self.projection
         return pieces[-1].base + pieces[-1].positions if pieces else 0
-
-    @property
-    def token_bits(self) -> int:
-        """Bits of an output's number."""
-        return max(ceil_log2(self.filled_vocabulary), ceil_log2(self.lanes), 1)
 
     # Streams of the system.
 

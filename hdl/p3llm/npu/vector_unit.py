@@ -19,7 +19,7 @@ from hdl.nonlinear.softmax import Softmax
 from hdl.p3llm.npu.block_fixed import BlockFixed, BlockFixedParameters
 from hdl.p3llm.npu.fixed_lanes import FixedLanes, FixedLanesParameters
 from hdl.p3llm.npu.half_lanes import HalfLanes, HalfLanesParameters
-from hdl.p3llm.npu.largest_sum import LargestSum
+from hdl.p3llm.npu.logit_argmax import LogitArgmax
 from hdl.p3llm.npu.npu_instructions import (
     READS_FACTORS,
     READS_NUMBERS,
@@ -135,7 +135,7 @@ class VectorUnit(Unit):
         self.probability = ProbabilityQuantiser(parameters=p.probabilities)
         self.reads_sums, self.reads_factors = READS_SUMS, READS_FACTORS
         if p.vocabulary:
-            self.largest = LargestSum(parameters=p)
+            self.largest = LogitArgmax(parameters=p.logit_argmax)
             # The vocabulary's sums are scaled as those of any linear layer.
             self.reads_sums += (NpuOperation.COMPARE,)
             self.reads_factors += (NpuOperation.COMPARE,)
