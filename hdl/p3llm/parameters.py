@@ -188,8 +188,8 @@ class P3llmParameters(Parameters):
 
     @property
     def scalars(self) -> int:
-        """Query heads that are under way: two pairs in each pseudo-channel."""
-        return 4 * self.pseudo_channels
+        """Query heads under way: two pairs a pseudo-channel; of one or three the second is half."""
+        return 4 * self.pseudo_channels - (self.members in (1, 3))
 
     @property
     def chunk(self) -> int:

@@ -21,7 +21,7 @@ TINY = P3llmParameters(
     head_size=16,
     group=16,
     capacity=128,
-    vocabulary=421,
+    vocabulary=469,
     lanes=4,
 )
 

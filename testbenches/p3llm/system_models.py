@@ -100,10 +100,14 @@ def drawn_vocabulary(p: P3llmParameters, rng: np.random.Generator) -> Vocabulary
 
 
 def drawn_cache(p: P3llmParameters, tokens: int, rng: np.random.Generator) -> Cache:
-    """Draw keys and values of some tokens, some channels of keys larger than others."""
+    """Draw keys and values of some tokens, some channels of keys larger than others.
+
+    Values of later tokens are larger: it shows whether the last ones' scales are read.
+    """
     size = (p.kv_heads, tokens, p.head_size)
     spread = np.exp(rng.normal(size=(p.kv_heads, 1, p.head_size)))
     keys, vectors = rng.normal(size=size) * spread, rng.normal(size=size)
+    vectors *= np.linspace(0.5, 2, tokens)[:, np.newaxis]
     keys, vectors = (one.astype(np.float16).view(np.uint16) for one in (keys, vectors))
     return Cache.of_prompt(keys, vectors)
 

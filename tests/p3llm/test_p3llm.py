@@ -342,6 +342,9 @@ def test_places_fit_their_bits(preset: str) -> None:
     for line in program.npu:
         said = line.instruction
         operation = said["operation"]
+        # A pseudo-channel's scalars stand behind those of the one before.
+        channel = said.get("head", 0) % p.pseudo_channels
+        assert 4 * channel + said.get("scalar", 0) < p.scalars
         # Scores are as many as there are tokens.
         count = scores if operation == NpuOperation.SCORES else said.get("count", 0)
         assert count < 1 << fields["count"].width

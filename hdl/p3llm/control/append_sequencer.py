@@ -121,7 +121,8 @@ class AppendSequencer(Unit):
         m = Module()
         command = self.command
         self._hold(m)
-        held = Signal(memory_instruction(self.parameters))
+        position = MemoryBits(self.parameters).position
+        held = Signal(data.StructLayout({"base": position, "values": position}))
         written = self._written(m, held)
         kept = [Signal.like(part, name=f"kept_{part.name}") for part in written]
         where, unit, mask, word = kept
@@ -157,7 +158,8 @@ class AppendSequencer(Unit):
                 ]
                 with m.If(self.instructions.valid):
                     m.d.sync += [
-                        held.eq(self.instructions.payload),
+                        held.base.eq(self.instructions.payload.base),
+                        held["values"].eq(self.instructions.payload["values"]),
                         Value.cast(self.part).eq(0),
                         self.turn.eq(0),
                     ]

@@ -17,6 +17,7 @@ from hdl.nonlinear.rms_norm import RmsNorm
 from hdl.nonlinear.rotary_embedding import RotaryEmbedding
 from hdl.nonlinear.softmax import Softmax
 from hdl.p3llm.npu.block_fixed import BlockFixed, BlockFixedParameters
+from hdl.p3llm.npu.epsilon_steps import EpsilonSteps
 from hdl.p3llm.npu.fixed_lanes import FixedLanes, FixedLanesParameters
 from hdl.p3llm.npu.half_lanes import HalfLanes, HalfLanesParameters
 from hdl.p3llm.npu.logit_argmax import LogitArgmax
@@ -123,6 +124,7 @@ class VectorUnit(Unit):
         )
         self.scaler = ResultScaler(parameters=ResultScalerParameters(lanes=lanes))
         self.block = BlockFixed(parameters=self._block_parameters(p))
+        self.epsilon = EpsilonSteps(width=p.width)
         self.norm, self.rotary = RmsNorm(parameters=p.norm), RotaryEmbedding(parameters=p.rotary)
         self.softmax = Softmax(parameters=p.softmax)
         self.activation = ActivationFunctions(parameters=p.activation)
@@ -284,12 +286,6 @@ class VectorUnit(Unit):
             ]
 
     @property
-    def shown_column(self) -> Value:
-        """The column that the factors' reader shows."""
-        columns = Cat(columns.read_data for columns in self.columns)
-        return columns.word_select(self.factors_of, self.parameters.channel.unit.column_bits)
-
-    @property
     def shown_sums(self) -> Value:
         """The slice that the sums' reader shows."""
         return self.sums.word_select(self.sums_of, SUM_BITS * self.parameters.lanes)
@@ -417,4 +413,7 @@ class VectorUnit(Unit):
             common.b.eq(Mux(of_scores, score_factor(p.head_size), BINARY32.one)),
             scaled.common.eq(self._sums_factor(common.result)),
             scaled.point.eq(Mux(of_scores, bits[Mode.QK], of_product)),
+            # The norm's epsilon comes in its row's squared steps.
+            self.epsilon.point.eq(self.block.results.payload.point),
+            self.norm.states.payload.epsilon.eq(self.epsilon.steps),
         ]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from amaranth.hdl import Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 
 from hdl.arith.float_format import BINARY16
 from hdl.p3llm.npu.npu_instructions import NpuOperation
@@ -56,11 +56,13 @@ class WayLinks:
 
     def _factors(self) -> Value:
         """Return the slice of FP16 numbers that the reader shows: a column, or half of one."""
-        p, column = self.unit.parameters, self.unit.shown_column
+        p, unit = self.unit.parameters, self.unit
+        columns = Cat(columns.read_data for columns in unit.columns)
+        column = columns.word_select(unit.factors_of, p.channel.unit.column_bits)
         if p.lanes == p.elements:
             return column
         # A column of FP16 is two slices.
-        low = self.unit.factor_reader.slices.payload.low
+        low = unit.factor_reader.slices.payload.low
         return column.word_select(low, 16 * p.lanes)
 
     def _scaled(self) -> None:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from amaranth.hdl import Cat, Const, Mux, Signal, Value
 
 from hdl.nonlinear.activation_functions import Function
-from hdl.p3llm.npu.epsilon_steps import EpsilonSteps
 from hdl.p3llm.npu.npu_instructions import NpuOperation
 from hdl.p3llm.npu.number_lanes import FIXED_FRACTION
 from hdl.p3llm.npu.way_links import WayLinks, link
@@ -126,15 +125,11 @@ class Ways(WayLinks):
             self.unit.factor_reader.slices,
         )
         self._blocked(spare=0)
-        epsilon = EpsilonSteps(width=self.unit.parameters.width)
-        self.m.submodules.epsilon = epsilon
-        self.m.d.comb += epsilon.point.eq(block.payload.point)
         link(
             self.m,
             block,
             norm.states,
             values=block.payload["values"],
-            epsilon=epsilon.steps,
             last=block.payload.last,
         )
         self.m.d.comb += [
