@@ -7,8 +7,8 @@ property-directed reachability. These are tried with the mutated module by itsel
 all inputs are possible: it is small. Where an input shows a difference, the module around it may
 never give that input, and is tried next. All that is beside the mutated module is cut out before it
 is tried as it is: if nothing that goes to a part ever differs, whatever comes from it, nothing does
-with the part. A testbench that is made sharper is tried with the same mutants again: what is known
-of them is kept.
+with the part. Small parts may look at less than they are given: in a second try they stay. A
+testbench that is made sharper is tried with the same mutants again: what is known of them is kept.
 """
 
 import hashlib
@@ -18,6 +18,8 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from math import inf
 from pathlib import Path
 
 from hdl.emit import Port
@@ -26,6 +28,9 @@ from hdl.yosys import abc, run_yosys
 
 PROOF_SECONDS = 20
 """Of a processor, for each step."""
+
+SMALL = 100
+"""Cells of a part that stays beside a mutant, in the design with modules."""
 
 LARGEST = 700_000
 """Gates of a design that is compared: with more, no step ends in its time."""
@@ -228,13 +233,14 @@ def _module_proof(top: str, command: str, directory: Path, folder: Path) -> tupl
     """
     design = directory / "design.il"
     around = modules_around(top, command, design)
-    for one in around:
-        equal, words = _one_module(top, one, design, folder, cut=True)
-        if equal:
-            return True, words
+    for beside in ((), _small_parts(design)):
+        for one in around:
+            equal, words = _one_module(top, one, design, folder, beside)
+            if equal:
+                return True, words
     equal, words = False, ""
     for one in around[:-1]:
-        equal, told = _one_module(top, one, design, folder, cut=False)
+        equal, told = _one_module(top, one, design, folder, None)
         words = told or words
         if equal or not told.startswith("some"):
             # What is around a module of which nothing can be said is larger still.
@@ -242,12 +248,31 @@ def _module_proof(top: str, command: str, directory: Path, folder: Path) -> tupl
     return equal, words
 
 
+def _small_parts(design: Path) -> tuple[str, ...]:
+    """Return the modules of few cells, with those of all that is in them, and without memories."""
+    modules = dict(re.findall(r"^module \\(\S+)\n(.*?)^end$", design.read_text(), re.M | re.S))
+
+    @cache
+    def cells(module: str) -> float:
+        text = modules[module]
+        inside = re.findall(r"^  cell \\(\S+) ", text, re.M)
+        if "cell $mem" in text:
+            return inf
+        return len(re.findall(r"^  cell \$", text, re.M)) + sum(map(cells, inside))
+
+    return tuple(module for module in modules if cells(module) <= SMALL)
+
+
 def _one_module(
-    top: str, around: Around, design: Path, folder: Path, *, cut: bool
+    top: str, around: Around, design: Path, folder: Path, beside: Sequence[str] | None
 ) -> tuple[bool, str]:
-    """Compare a module of a design with what a command makes of it."""
+    """Compare a module of a design with what a command makes of it.
+
+    With `beside` all parts but these are cut out.
+    """
     module, change = around.module, around.change
-    write_module(top, module, design, folder, around.inside if cut else None)
+    inside = None if beside is None else (*around.inside, *beside)
+    write_module(top, module, design, folder, inside)
     wire = re.compile(r"^  wire (?:width (\d+) )?(input|output) \d+ \\(\S+)$", re.M)
     ports = [
         Port((name,), direction, int(width or 1))

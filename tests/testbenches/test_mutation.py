@@ -131,13 +131,46 @@ class Beside(Around):
         return m
 
 
-@pytest.mark.parametrize(("mode", "equal"), [("const1", True), ("const0", False)])
+class Masked(Around):
+    """A `Redundant` beside a part that looks at its payload while that is valid."""
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        m.submodules.inner = inner = Redundant()
+        m.submodules.mask = mask = Mask()
+        m.d.comb += [inner.a.eq(self.a), inner.b.eq(self.b), mask.valid.eq(inner.held.valid)]
+        m.d.comb += [mask.payload.eq(inner.held.payload), self.held.eq(mask.held)]
+        return m
+
+
+class Mask(Unit):
+    """What is valid."""
+
+    def __init__(self) -> None:
+        super().__init__({"payload": In(1), "valid": In(1), "held": Out(1)})
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        m.d.comb += self.held.eq(self.payload & self.valid)
+        return m
+
+
+@pytest.mark.parametrize(
+    ("unit", "mode", "equal"),
+    [
+        (Beside(), "const1", True),
+        (Beside(), "const0", False),
+        # A small part stays, which hides what it is given.
+        (Masked(), "const1", True),
+        (Masked(), "const0", False),
+    ],
+)
 def test_what_is_beside_a_mutant_is_cut_out(
-    mode: str, equal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    unit: Unit, mode: str, equal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mutant_proof, "BUILD", tmp_path)
     monkeypatch.setattr(mutant_proof, "LARGEST", 100)
-    mutant = only_mutant(Beside(), "beside", r"cell \$or (\S+inner\S+)", mode, tmp_path)
+    mutant = only_mutant(unit, "beside", r"cell \$or (\S+inner\S+)", mode, tmp_path)
     proven, words = compare(*mutant, tmp_path, 1)
     assert (proven, "of a module around it" in words) == (equal, equal), words
 
