@@ -80,6 +80,7 @@ class BankScheduler(Unit):
         m.submodules.judge = judge = BankTiming(parameters=timing)
         # The lowest bit of a row's number is the parity of its banks.
         number = column.position[COLUMN_BITS:]
+        # Behind the last row comes the first: whoever is at the end does not want either.
         following = Signal.like(number)
         m.d.comb += following.eq(number + 1)
         opened = Array(Signal(name=f"opened_{i}") for i in range(2))

@@ -59,8 +59,7 @@ class EpsilonSteps(Operator):
         """Look the point up."""
         m = Module()
         table = step_table(self.width)
-        above = Mux(self.point > max(table), (1 << EPSILON_BITS) - 1, 0)
-        found = above
+        found = Mux(self.point > max(table), (1 << EPSILON_BITS) - 1, 0)
         for point, steps in table.items():
             found = Mux(self.point == point, steps, found)
         (steps,) = self.pipeline(m, cuts=1).cut(found)
