@@ -259,7 +259,7 @@ UNITS: tuple[Entry, ...] = (
         throughput="lanes sums a cycle",
         unit=LogitArgmax,
         presets={
-            "tiny": LogitArgmaxParameters(lanes=4, vocabulary=469),
+            "tiny": LogitArgmaxParameters(lanes=4, vocabulary=405),
             "tiny_two": LogitArgmaxParameters(lanes=8, requests=2, vocabulary=45),
             "tiny_three": LogitArgmaxParameters(lanes=2, requests=3, vocabulary=64),
             "tiny_lane": LogitArgmaxParameters(lanes=1, vocabulary=29),

@@ -15,13 +15,13 @@ TINY = P3llmParameters(
         ),
     ),
     width=64,
-    feed_forward=96,
+    feed_forward=80,
     heads=6,
     kv_heads=2,
     head_size=16,
     group=16,
     capacity=128,
-    vocabulary=469,
+    vocabulary=405,
     lanes=4,
 )
 

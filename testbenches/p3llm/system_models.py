@@ -99,7 +99,9 @@ def drawn_vocabulary(p: P3llmParameters, rng: np.random.Generator) -> Vocabulary
     return Vocabulary.quantised(rng.uniform(0.5, 1.5, p.width), rows[equals], p)
 
 
-def drawn_cache(p: P3llmParameters, tokens: int, rng: np.random.Generator) -> Cache:
+def drawn_cache(
+    p: P3llmParameters, tokens: int, rng: np.random.Generator, *, largest: float = 2
+) -> Cache:
     """Draw keys and values of some tokens, some channels of keys larger than others.
 
     Values of later tokens are larger: it shows whether the last ones' scales are read.
@@ -107,7 +109,7 @@ def drawn_cache(p: P3llmParameters, tokens: int, rng: np.random.Generator) -> Ca
     size = (p.kv_heads, tokens, p.head_size)
     spread = np.exp(rng.normal(size=(p.kv_heads, 1, p.head_size)))
     keys, vectors = rng.normal(size=size) * spread, rng.normal(size=size)
-    vectors *= np.linspace(0.5, 2, tokens)[:, np.newaxis]
+    vectors *= np.linspace(0.5, largest, tokens)[:, np.newaxis]
     keys, vectors = (one.astype(np.float16).view(np.uint16) for one in (keys, vectors))
     return Cache.of_prompt(keys, vectors)
 
@@ -135,7 +137,10 @@ class Model:
         rng: np.random.Generator,
     ) -> None:
         self.p, self.weights, self.caches = p, weights, caches
-        self.older = [[drawn_cache(p, p.capacity, rng) for _ in layer] for layer in caches]
+        # Whoever reads their scales too finds larger ones.
+        self.older = [
+            [drawn_cache(p, p.capacity, rng, largest=16) for _ in layer] for layer in caches
+        ]
         self.vocabulary = drawn_vocabulary(p, rng) if p.vocabulary else None
 
     @classmethod

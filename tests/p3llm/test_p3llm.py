@@ -48,10 +48,10 @@ def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> 
 
 
 def test_a_vocabulary_has_few_pieces() -> None:
-    """Each one takes lines of the program: 256 of 192 tokens."""
-    assert len(replace(PRESETS["tiny"], vocabulary=49_152).projection) == 256
-    with pytest.raises(ValueError, match="vocabulary must be at most 49152, not 49153"):
-        replace(PRESETS["tiny"], vocabulary=49_153)
+    """Each one takes lines of the program: 256 of 160 tokens."""
+    assert len(replace(PRESETS["tiny"], vocabulary=40_960).projection) == 256
+    with pytest.raises(ValueError, match="vocabulary must be at most 40960, not 40961"):
+        replace(PRESETS["tiny"], vocabulary=40_961)
 
 
 @pytest.mark.parametrize("batch", [1, 2, 3, 4, 8])
@@ -271,9 +271,9 @@ def test_the_banks_hold_what_was_put_in() -> None:
             column = place + 1 + token // 4 % 4
             assert nibble(column, unit, 4 * element + token % 4) == cache.values[1, token, channel]
             assert nibble(place, unit, token % 16) == cache.value_zeros[1, token]
-    # The down projection: six groups of 16, four rounds; a group has 1 + 2 + 4 * 4 positions.
+    # The down projection: five groups of 16, four rounds; a group has 1 + 2 + 4 * 4 positions.
     place, matrix = p.matrices["down"], weights.down
-    for output, group in ((0, 0), (37, 2), (63, 5)):
+    for output, group in ((0, 0), (37, 2), (63, 4)):
         round_, unit, element = output // 16, output // 4 % 4, output % 4
         start = place.base + 4 + group * 19
         select = image[start, unit, round_].astype(int) >> 2 * element & 3
@@ -294,11 +294,11 @@ def test_the_banks_hold_rounds_where_units_scale_groups() -> None:
     weights, cache = drawn_weights(p, rng), drawn_cache(p, 20, rng)
     image = layer_image(p, weights, cache, cache)
     assert image.shape == (p.layer_positions, 4, 8)
-    # Six groups of 16: a round has special values, three columns of scales, and 6 * 4 columns.
+    # Five groups of 16: a round has special values, three columns of scales, and 5 * 4 columns.
     place, matrix = p.matrices["down"], weights.down
-    for output, group in ((0, 0), (37, 2), (50, 3), (63, 5)):
+    for output, group in ((0, 0), (37, 2), (50, 3), (63, 4)):
         round_, unit, element = output // 16, output // 4 % 4, output % 4
-        start = place.base + 4 + round_ * 28
+        start = place.base + 4 + round_ * 24
         select = image[start, unit, group].astype(int) >> 2 * element & 3
         assert select == matrix.selects[output, group]
         # Scales stand before the columns of their two groups.

@@ -71,7 +71,7 @@ def test_presets_are_those_of_layers() -> None:
     assert entry.parameters("smollm2") == LogitArgmaxParameters() == smollm2.logit_argmax
     paper = replace(PRESETS["paper"], vocabulary=128256, batch=8)
     assert entry.parameters("paper") == paper.logit_argmax
-    assert LogitArgmaxParameters(lanes=4, vocabulary=469).slices == 118
+    assert LogitArgmaxParameters(lanes=4, vocabulary=405).slices == 102
 
 
 @pytest.mark.parametrize(
