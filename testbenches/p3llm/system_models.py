@@ -100,16 +100,23 @@ def drawn_vocabulary(p: P3llmParameters, rng: np.random.Generator) -> Vocabulary
 
 
 def drawn_cache(
-    p: P3llmParameters, tokens: int, rng: np.random.Generator, *, largest: float = 2
+    p: P3llmParameters,
+    tokens: int,
+    rng: np.random.Generator,
+    *,
+    largest: float = 2,
+    binades: int = 1,
 ) -> Cache:
     """Draw keys and values of some tokens, some channels of keys larger than others.
 
-    Values of later tokens are larger: it shows whether the last ones' scales are read.
+    Values of later tokens are larger: it shows whether the last ones' scales are read. Those of a
+    head are smaller than others' by a power of two, one of so many `binades`.
     """
     size = (p.kv_heads, tokens, p.head_size)
     spread = np.exp(rng.normal(size=(p.kv_heads, 1, p.head_size)))
     keys, vectors = rng.normal(size=size) * spread, rng.normal(size=size)
     vectors *= np.linspace(0.5, largest, tokens)[:, np.newaxis]
+    vectors /= np.exp2(rng.integers(0, binades, (p.kv_heads, 1, 1)))
     keys, vectors = (one.astype(np.float16).view(np.uint16) for one in (keys, vectors))
     return Cache.of_prompt(keys, vectors)
 
@@ -150,10 +157,14 @@ class Model:
         tokens: Sequence[int],
         rng: np.random.Generator,
         layer: Callable[[P3llmParameters, np.random.Generator], Weights] = drawn_weights,
+        binades: int = 1,
     ) -> "Model":
         """Draw all layers as `layer` does; each request has so many tokens cached."""
         weights = [layer(p, rng) for _ in range(p.layers)]
-        caches = [[drawn_cache(p, count, rng) for count in tokens] for _ in range(p.layers)]
+        caches = [
+            [drawn_cache(p, count, rng, binades=binades) for count in tokens]
+            for _ in range(p.layers)
+        ]
         return cls(p, weights, caches, rng)
 
     @classmethod

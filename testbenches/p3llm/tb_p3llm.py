@@ -127,7 +127,7 @@ async def all_sizes(dut: Any) -> None:
     rng = system.bench.numpy_rng
     p = system.p
     for cached in (5, 12, 43, 2, 9)[: 5 if p.batch == 1 else 2]:
-        model = Model.drawn(p, lengths(p, cached), rng, layer_of_all_sizes)
+        model = Model.drawn(p, lengths(p, cached), rng, layer_of_all_sizes, binades=10)
         await system.bench.reset()
         system.fill(model.image)
         await run_steps(system, model, states_of_all_sizes(p, rng)[np.newaxis], lengths(p, cached))
