@@ -115,6 +115,10 @@ class LayerSequencer(Unit):
         busy = shown.busy | writing
         if p.vocabulary:
             busy |= self._predict(m, operation, begin)
+        else:
+            # All sums become slices.
+            written = m.submodules.sum_slices.sums
+            m.d.comb += [written.valid.eq(self.sums.valid), self.sums.ready.eq(written.ready)]
         # Angles come first: what came with them stays for the token.
         predicts = Signal(reset_less=True)
         first, ended = self._advance(m, operation, begin, busy, (starts, attended, predicts))
@@ -278,11 +282,6 @@ class LayerSequencer(Unit):
         m.submodules.target = target = SliceWalk(parameters=self.places)
         m.submodules.attended = outputs = SliceWalk(parameters=self.places)
         m.submodules.sum_slices = sums = SumSlices(parameters=p.sum_slices)
-        if not p.vocabulary:
-            m.d.comb += [
-                sums.sums.valid.eq(self.sums.valid),
-                self.sums.ready.eq(sums.sums.ready),
-            ]
         m.d.comb += [
             sums.sums.payload.eq(self.sums.payload.sums),
             sums.groups.eq(operation.groups),
