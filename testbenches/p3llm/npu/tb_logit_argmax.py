@@ -19,14 +19,11 @@ from hdl.p3llm.npu.logit_argmax import LogitArgmaxParameters
 from testbenches.bench import Bench, catalog_parameters
 from testbenches.p3llm.npu.lanes_bench import LAYERS, TOKENS, any_singles
 from testbenches.p3llm.npu.lanes_bench import prepare as prepare
-from testbenches.p3llm.pim.cycle_driver import CycleDriver
+from testbenches.p3llm.pim.cycle_driver import NEVER_MOVES, CycleDriver
 from testbenches.streams import PAUSES, four_states
 
 Codes = NDArray[np.uint32]
 Orders = NDArray[np.int64]
-
-NEVER_MOVES = 1 << 40
-"""A unit without streams has no transfers to wait for."""
 
 BUDGET = 24_000
 """Cycles of a test; large vocabularies have few texts, and small ones many."""

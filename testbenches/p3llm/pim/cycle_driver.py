@@ -8,6 +8,9 @@ import numpy as np
 from testbenches.packing import pack, to_integers
 from testbenches.streams import Port, read
 
+NEVER_MOVES = 1 << 40
+"""A bench's patience: a unit without streams has no transfers to wait for."""
+
 
 class CycleDriver:
     """Drive inputs and record outputs in every cycle, as a part of a bench.

@@ -17,12 +17,9 @@ from testbenches.p3llm.pim.bank_traces import (
     product_traces,
     refresh_trace,
 )
-from testbenches.p3llm.pim.cycle_driver import CycleDriver
+from testbenches.p3llm.pim.cycle_driver import NEVER_MOVES, CycleDriver
 from testbenches.packing import from_integers, unpack
 from testbenches.streams import four_states
-
-NEVER_MOVES = 1 << 40
-"""There are no streams to wait for."""
 
 OUTPUTS = ("row_legal", "column_legal", "violations")
 

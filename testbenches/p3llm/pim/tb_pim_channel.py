@@ -12,13 +12,10 @@ from hdl.p3llm.pim.bank_timing import RowOperation
 from hdl.p3llm.pim.pim_channel import STATUS, ColumnOperation, PimChannelParameters
 from testbenches.bench import Bench, catalog_parameters
 from testbenches.p3llm.pim.channel_traces import ROWS, drawn_trace, product_trace
-from testbenches.p3llm.pim.cycle_driver import CycleDriver
+from testbenches.p3llm.pim.cycle_driver import NEVER_MOVES, CycleDriver
 from testbenches.p3llm.pim.knocking import knocking_trace
 from testbenches.packing import from_integers, pack, to_integers, unpack
 from testbenches.streams import Port, read
-
-NEVER_MOVES = 1 << 40
-"""The channel has no streams to wait for."""
 
 QUIET = 10
 """Cycles without commands behind a trace: all that it does is seen by then."""

@@ -15,7 +15,7 @@ from hdl.p3llm.pim.dot_product import LANES
 from hdl.p3llm.pim.operand_decoder import SHIFT, SIGNIFICAND, Mode
 from hdl.p3llm.pim.pim_processing_element import PimProcessingElementParameters
 from testbenches.bench import Bench, catalog_parameters
-from testbenches.p3llm.pim.cycle_driver import CycleDriver
+from testbenches.p3llm.pim.cycle_driver import NEVER_MOVES, CycleDriver
 
 NIBBLES = data.ArrayLayout(4, LANES)
 INPUTS = {
@@ -28,8 +28,6 @@ INPUTS = {
     "last": unsigned(1),
     "advance": unsigned(1),
 }
-NEVER_MOVES = 1 << 40
-"""A unit without streams has no transfers to wait for."""
 
 
 def prepare(p: PimProcessingElementParameters) -> None:
