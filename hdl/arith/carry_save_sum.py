@@ -1,4 +1,4 @@
-"""Sums of integers and of products: columns of bits, a tree of full adders, one carry chain."""
+"""Sums of integers and products: bit columns, a tree of full adders, one carry chain."""
 
 from collections.abc import Iterable, Sequence
 
@@ -10,17 +10,17 @@ from hdl.target import Target, current_target
 
 
 class CarrySaveSum:
-    """The sum of what is added to it, exact modulo ``2**width``, with a single carry chain.
+    """An exact sum modulo ``2**width`` of any number of operands, with a single carry chain.
 
-    Products enter as the rows of Booth's digits and not as numbers, signed operands with one
-    inverted bit a row instead of an extended sign; all that is constant, as what rounding adds,
-    becomes one number. An FPGA's own multipliers and carry chains are faster than that, so `result`
-    is written there with ``*`` and ``+``.
+    A product enters as the rows of its Booth digits, not as a number. A signed row carries one
+    inverted bit instead of a sign extension. All constants, such as rounding increments, are merged
+    into one number. On an FPGA, multipliers and carry chains are faster than this logic, so
+    `result` uses ``*`` and ``+`` there.
 
     Parameters
     ----------
     m : Module
-        Where the logic goes.
+        Module that receives the logic.
     width : int
         Bits of the sum.
     """
@@ -45,11 +45,11 @@ class CarrySaveSum:
         self._values.append((self._named(value), True))
 
     def add_product(self, a: ValueLike, b: ValueLike) -> None:
-        """Add a product; the multiplier `b` should be the one of fewer bits."""
+        """Add a product; the operand with fewer bits should be the multiplier `b`."""
         self._products.append((self._named(a), self._named(b)))
 
     def _named(self, value: ValueLike) -> Value:
-        """Return a value as a signal: taking it apart does not repeat what it is made of."""
+        """Return a value as a signal, so that selecting its bits does not repeat its expression."""
         value = Value.cast(value)
         if isinstance(value, Signal | Const):
             return value
@@ -64,15 +64,16 @@ class CarrySaveSum:
     def open_pair(self) -> tuple[Value, Value, int]:
         """Return two unsigned numbers and a constant that add up to the sum itself.
 
-        They may be added to others before the constants of all, which stand for signs, are. There
-        are as many bits as all rows together may need, if `width` has them.
+        A caller may add the pair to other values and add the constants of all sums, which replace
+        sign extensions, at the end. The pair has as many bits as the rows can need, at most
+        `width`.
         """
         columns = self._filled()
         columns.trim()
         return *columns.reduced(self._m), sum(columns.constants)
 
     def _filled(self) -> "_Columns":
-        """Return the columns of all that is added but the constant."""
+        """Return the columns of all operands, without the constants."""
         columns = _Columns(self._width, self._constants)
         for a, b in self._products:
             columns.put_product(self._m, a, b)
@@ -119,20 +120,20 @@ def column_sum(m: Module, values: Sequence[ValueLike]) -> Value:
 
 
 class _Columns:
-    """Bits of the same weight, column by column, and constants for all of them together."""
+    """Columns of bits of equal weight, and the constants of all columns."""
 
     def __init__(self, width: int, constants: Iterable[int]) -> None:
         self._columns: list[list[Value]] = [[] for _ in range(width)]
         self.constants = [*constants]
 
     def _put(self, position: int, bits: Iterable[Value]) -> None:
-        """Put bits into the columns from a position up; those beyond the top do not count."""
+        """Append bits to the columns from a position upwards; drop bits above the top column."""
         for index, bit in enumerate(bits, position):
             if index < len(self._columns):
                 self._columns[index].append(bit)
 
     def put_value(self, value: Value, *, subtracted: bool) -> None:
-        """Put a value's bits; those of negative weight inverted, and what that adds taken off."""
+        """Append a value's bits; invert bits of negative weight and correct with a constant."""
         weights = [1 << index for index in range(len(value))]
         if value.shape().signed:
             weights[-1] = -weights[-1]
@@ -141,18 +142,18 @@ class _Columns:
         self.constants.extend(-abs(w) for w, n in zip(weights, negative, strict=True) if n)
 
     def put_product(self, m: Module, a: Value, b: Value) -> None:
-        """Put the rows of a product, one for every two bits of the multiplier `b`.
+        """Append the rows of a product, one for each two bits of the multiplier `b`.
 
-        It is read as digits of -2 to 2. A negative digit's row is the complement of its magnitude
-        and a one at its end; its sign extension is the complement of the sign and, for all rows
-        together, a constant.
+        The multiplier is recoded into digits from -2 to 2. The row of a negative digit is the
+        complement of its magnitude, plus one at its lowest bit. Its sign extension is the
+        complement of the sign and a constant, which is merged over all rows.
         """
         signs = a.shape().signed, b.shape().signed
-        # Booth digits of b, each of two bits and the top one of the digit below.
+        # Each Booth digit of b consists of two bits and the top bit of the digit below.
         digits = Cat(Const(0, 1), b, b[-1] if signs[1] else Const(0, 2))
         doubled = Cat(Const(0, 1), a, a[-1] if signs[0] else Const(0, 1))
         for position in range(0, len(digits) - 2, 2):
-            # A digit chooses 0, a or 2a, and whether it is inverted.
+            # A digit selects 0, a or 2a, and whether to invert it.
             low, middle, negative = digits[position], digits[position + 1], digits[position + 2]
             single, double = Signal(), Signal()
             m.d.comb += [
@@ -177,7 +178,7 @@ class _Columns:
                 self._put(position, [negative])
 
     def put_constant(self) -> None:
-        """Put the constants as one number, modulo the columns' width."""
+        """Append the sum of the constants as one number, modulo the columns' width."""
         constant = sum(self.constants)
         for index, column in enumerate(self._columns):
             if constant >> index & 1:
@@ -191,17 +192,17 @@ class _Columns:
     def reduced(self, m: Module) -> tuple[Value, Value]:
         """Return two numbers with the same sum modulo the columns' width.
 
-        As few adders as possible a level (Dadda, "Some schemes for parallel multipliers", 1965).
+        Use the fewest adders per level (Dadda, "Some schemes for parallel multipliers", 1965).
         """
         columns = self._columns
-        # Dadda's heights, from the end backwards: two thirds of each level survive the next.
+        # Dadda's column heights in reverse order: each level reduces a height to two thirds.
         heights = [2]
         while heights[-1] < max(map(len, columns)):
             heights.append(heights[-1] * 3 // 2)
         for height in reversed(heights[:-1] or heights):
             for index, column in enumerate(columns):
                 while len(column) > height:
-                    # A half adder where one bit is too many, else a full adder.
+                    # One bit too many takes a half adder, more take a full adder.
                     taken = [column.pop(0) for _ in range(2 + (len(column) > height + 1))]
                     half, total, carry = Signal(), Signal(), Signal()
                     a, b, *rest = taken
@@ -213,6 +214,6 @@ class _Columns:
                     ]
                     column.append(total)
                     self._put(index + 1, [carry])
-        # Two bits a column are left: two numbers, for one carry-propagating adder.
+        # Each column now holds two bits: two numbers for one carry-propagate adder.
         bits = [column + [Const(0, 1)] * (2 - len(column)) for column in columns]
         return Cat(column[0] for column in bits), Cat(column[1] for column in bits)

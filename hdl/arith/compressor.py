@@ -1,4 +1,4 @@
-"""4:2 compressor: four integers become two with the same sum, without a carry chain."""
+"""4:2 compressor: reduce four integers to two with the same sum, without a carry chain."""
 
 from amaranth.hdl import Module, Shape, Value, unsigned
 from amaranth.lib import data
@@ -12,10 +12,10 @@ from hdl.parameters import require_choice, require_range
 def full_adders(a: Value, b: Value, c: Value, width: int) -> tuple[Value, Value]:
     """Reduce three values to two of `width` bits with the same sum modulo ``2**width``.
 
-    Signed values are sign-extended, and the carry is returned in its place (shifted left by one).
+    Signed values are sign-extended. The returned carry is already shifted left by one.
     """
     a, b, c = (resized(value, width) for value in (a, b, c))
-    # The first half adder's sum is used twice, in the sum and as the carry's selector.
+    # The first half adder's sum is used twice: in the sum and as the select of the carry.
     half = a ^ b
     carry = (a & b) | (half & c)
     return half ^ c, (carry << 1)[:width]
@@ -24,21 +24,21 @@ def full_adders(a: Value, b: Value, c: Value, width: int) -> tuple[Value, Value]
 class Compressor(Operator):
     """Sum of four integers in carry-save form.
 
-    ``(sum + carry) mod 2**(width + 2)``, read in the operands' signedness, is exactly
-    ``a[0] + a[1] + a[2] + a[3]``. Two rows of full adders: the delay does not depend on the width.
+    ``(sum + carry) mod 2**(width + 2)``, interpreted with the operands' signedness, equals ``a[0] +
+    a[1] + a[2] + a[3]``. The two rows of full adders make the delay independent of the width.
 
-    **Latency** `stages` cycles. **Throughput** one set a cycle. **Numerics** exact.
+    **Latency** `stages` cycles. **Throughput** one operand set per cycle. **Numerics** exact.
 
     Parameters
     ----------
     width : int
         Bits of an operand, 1 to 64.
     signed_operands : bool
-        Two's complement if true.
+        Interpret the operands as two's complement.
     stages : int
-        Pipeline stages; the last one is the result.
+        Pipeline stages; the last one registers the result.
     enable : bool
-        Whether the registers move only while the input `enable` is 1.
+        Add the input `enable`; the registers load only while it is 1.
 
     Members
     -------
@@ -67,13 +67,13 @@ class Compressor(Operator):
         super().__init__(members, stages=stages, enable=enable)
 
     def elaborate(self, platform: object) -> Module:
-        """Build two rows of full adders, with a cut behind each."""
+        """Build two rows of full adders, with a cut after each."""
         m = Module()
         pipeline = self.pipeline(m, cuts=2)
         # Four operands need two more bits; both rows work modulo that width.
         width = self.width + 2
         row = full_adders(self.a[0], self.a[1], self.a[2], width)
-        # The fourth operand joins in the second row.
+        # The second row adds the fourth operand.
         first, second, last = pipeline.cut(*row, self.a[3])
         total, carry = pipeline.cut(*full_adders(first, second, last, width))
         m.d.comb += [self.sum.eq(total), self.carry.eq(carry)]

@@ -1,4 +1,4 @@
-"""A value some cycles later: what accompanies a pipeline of fixed depth."""
+"""Delay lines that keep a value aligned with a pipeline of fixed depth."""
 
 from contextlib import nullcontext
 from typing import Any
@@ -15,22 +15,22 @@ def delay_line(
     enable: ValueLike | None = None,
     reset: bool = False,
 ) -> tuple[Any, ...]:
-    """Return a value now, one cycle later, and so on up to `cycles` cycles later.
+    """Return a value with delays of 0 to `cycles` cycles.
 
     Parameters
     ----------
     m : Module
-        Where the registers go.
+        Module that receives the registers.
     value : Any
-        A value or a view; what is returned has its shape.
+        Value or view to delay; each returned item has its shape.
     cycles : int
         Number of registers, 0 or more.
     name : str
-        Of the registers, which are ``<name>_1`` to ``<name>_<cycles>``.
+        Prefix of the registers' names, which are ``<name>_1`` to ``<name>_<cycles>``.
     enable : ValueLike, optional
-        The registers move only in cycles in which it is 1; always, if omitted.
+        Registers load only in cycles in which it is 1; in every cycle if omitted.
     reset : bool
-        Whether a reset clears them. Valid bits need it, the data that they guard do not.
+        Reset the registers. Valid bits need a reset; the data that they guard do not.
     """
     shape = value.shape() if hasattr(value, "shape") else Value.cast(value).shape()
     registers = tuple(

@@ -1,4 +1,4 @@
-"""Restoring division of unsigned integers: one digit a cycle, or one quotient a cycle."""
+"""Restoring division of unsigned integers, iterative or pipelined."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data, stream
@@ -11,12 +11,12 @@ from hdl.unit import Unit
 
 
 def restoring_step(remainder: Value, digit: Value, divisor: Value) -> tuple[Value, Value]:
-    """Bring down one digit of the dividend and subtract the divisor if it fits.
+    """Append one dividend digit to the remainder and subtract the divisor if it fits.
 
     Parameters
     ----------
     remainder : Value
-        Less than the divisor, of the divisor's width.
+        Partial remainder, less than the divisor and of its width.
     digit : Value
         The next bit of the dividend.
     divisor : Value
@@ -25,9 +25,9 @@ def restoring_step(remainder: Value, digit: Value, divisor: Value) -> tuple[Valu
     Returns
     -------
     tuple[Value, Value]
-        The new remainder and the digit of the quotient.
+        The new remainder and the quotient digit.
     """
-    # The difference is a bit wider: its top bit is the borrow.
+    # The difference has one more bit than the operands; its top bit is the borrow.
     partial = Cat(digit, remainder)
     difference = partial - divisor
     fits = ~difference[-1]
@@ -41,11 +41,11 @@ def _check(dividend_width: int, divisor_width: int) -> None:
 
 
 class IterativeDivider(Unit):
-    """Quotient and remainder of two unsigned integers, some digits a cycle, valid/ready.
+    """Quotient and remainder of two unsigned integers, with valid/ready streams.
 
-    **Latency** ``dividend_width / digits_per_cycle + 1`` cycles. **Throughput** one division in as
-    many cycles. **Numerics** exact. A division by zero gives a quotient of all ones and the low
-    bits of the dividend as remainder, which is what the digit recurrence does by itself.
+    **Latency** ``dividend_width / digits_per_cycle + 1`` cycles. **Throughput** one division in the
+    same number of cycles. **Numerics** exact. A division by zero gives a quotient of all ones and
+    the low bits of the dividend as remainder, as the digit recurrence does.
 
     Parameters
     ----------
@@ -54,14 +54,14 @@ class IterativeDivider(Unit):
     divisor_width : int
         Bits of divisor and remainder, 1 to 64.
     digits_per_cycle : int
-        Digits of the quotient a cycle; divides `dividend_width`.
+        Quotient digits computed per cycle; a divisor of `dividend_width`.
 
     Members
     -------
     operands : In(stream of {dividend, divisor})
-        What to divide.
+        Dividend and divisor.
     result : Out(stream of {quotient, remainder})
-        The answers, in order.
+        Quotient and remainder, in the order of the operands.
 
     Raises
     ------
@@ -101,13 +101,13 @@ class IterativeDivider(Unit):
         cycles = self.dividend_width // self.digits_per_cycle
         divisor = Signal(self.divisor_width, reset_less=True)
         remainder = Signal(self.divisor_width, reset_less=True)
-        # The dividend leaves at the top while the quotient enters at the bottom.
+        # Dividend digits shift out at the top while quotient digits shift in at the bottom.
         shifted = Signal(self.dividend_width, reset_less=True)
         starts, steps = serial_handshake(m, self.operands, self.result, steps=cycles)
 
         partial = remainder
         digits: list[Value] = []
-        # Several restoring steps a cycle, one behind the other, each on the last one's remainder.
+        # Several restoring steps are chained per cycle, each on the previous step's remainder.
         for row in range(self.digits_per_cycle):
             step, digit = restoring_step(partial, shifted[-1 - row], divisor)
             partial = Signal(self.divisor_width, name=f"remainder_{row}")
@@ -130,40 +130,40 @@ class IterativeDivider(Unit):
 
 
 class ContinuingDivider(IterativeDivider):
-    """The lower digits of a division whose upper ones are known; else as `IterativeDivider`.
+    """The lower digits of a division whose upper digits are known; otherwise as `IterativeDivider`.
 
     Members
     -------
     operands : In(stream of {dividend, divisor, remainder})
-        What to divide; `remainder`, less than the divisor, is what the digits above left.
+        Dividend, divisor, and the `remainder` of the upper digits, which is less than the divisor.
     """
 
     CONTINUES = True
 
 
 class PipelinedDivider(Operator):
-    """Quotient and remainder of two unsigned integers, a new division every cycle.
+    """Quotient and remainder of two unsigned integers, one division per cycle.
 
-    **Latency** `stages` cycles. **Throughput** one division a cycle. **Numerics** as
+    **Latency** `stages` cycles. **Throughput** one division per cycle. **Numerics** as
     `IterativeDivider`, division by zero included.
 
     Parameters
     ----------
     dividend_width : int
-        Bits of dividend and quotient, 1 to 64; one row of the array each.
+        Bits of dividend and quotient, 1 to 64; the array has one row per bit.
     divisor_width : int
         Bits of divisor and remainder, 1 to 64.
     stages : int
-        Pipeline stages, spread over the rows; the last one is the result.
+        Pipeline stages, spread over the rows; the last one registers the result.
     enable : bool
-        Whether the registers move only while the input `enable` is 1.
+        Add the input `enable`; the registers load only while it is 1.
 
     Members
     -------
     dividend, divisor : In
         The operands.
     quotient, remainder : Out
-        The answer.
+        Quotient and remainder of the operands.
 
     Raises
     ------
@@ -186,7 +186,7 @@ class PipelinedDivider(Operator):
         super().__init__(members, stages=stages, enable=enable)
 
     def elaborate(self, platform: object) -> Module:
-        """Build one row a digit, with a cut behind each."""
+        """Build one row per digit, with a cut after each."""
         m = Module()
         pipeline = self.pipeline(m, cuts=self.dividend_width)
         divisor: Value = self.divisor
@@ -194,7 +194,8 @@ class PipelinedDivider(Operator):
         remainder: Value = Const(0, self.divisor_width)
         for _ in range(self.dividend_width):
             remainder, digit = restoring_step(remainder, shifted[-1], divisor)
-            # As in the serial divider, quotient digits take the dividend's places.
+            # Quotient digits replace dividend digits in one shift register, as in the iterative
+            # divider.
             shifted = Cat(digit, shifted)[: self.dividend_width]
             remainder, shifted, divisor = pipeline.cut(remainder, shifted, divisor)
         m.d.comb += [self.quotient.eq(shifted), self.remainder.eq(remainder)]

@@ -1,4 +1,4 @@
-"""Dot product of integers: all products' rows in one tree of full adders, one carry chain."""
+"""Dot product of integers: one tree of full adders for all products, one carry chain."""
 
 from amaranth.hdl import Module, Shape, Value, signed, unsigned
 from amaranth.lib import data
@@ -12,27 +12,28 @@ from hdl.parameters import require_range
 from hdl.target import Target, current_target
 
 GROUP = 4
-"""Products whose rows are reduced to two numbers before the first cut."""
+"""Number of products reduced to one carry-save pair before the first cut."""
 
 
 class DotProduct(Operator):
     """``a[0] * b[0] + a[1] * b[1] + ...``, exact.
 
-    **Latency** `stages` cycles. **Throughput** one sum a cycle. **Numerics** exact: the result has
-    the bits of a product and those that the count adds, so it cannot overflow. No product is formed
-    by itself: the rows of four are reduced to two numbers, those of all groups to two again, and
-    these are added. For an FPGA it is products and a tree of sums.
+    **Latency** `stages` cycles. **Throughput** one sum per cycle. **Numerics** exact: the result
+    has the bits of one product plus the growth of `count` terms, so it cannot overflow. No single
+    product is formed: each group of four products is reduced to a carry-save pair, all pairs are
+    reduced to one pair, and one adder adds it. For an FPGA the unit uses ``*`` and a tree of
+    adders.
 
     Parameters
     ----------
     count : int
         Number of products, 1 to 1024.
     a, b : Shape
-        An element of either vector; 2 to 32 bits each.
+        Element shape of each vector; 2 to 32 bits.
     stages : int
-        Pipeline stages: behind the groups, behind the two numbers, and the result.
+        Pipeline stages: after the groups, after the final pair, and at the result.
     enable : bool
-        Whether the registers move only while the input `enable` is 1.
+        Add the input `enable`; the registers load only while it is 1.
 
     Members
     -------
@@ -63,7 +64,7 @@ class DotProduct(Operator):
         super().__init__(members, stages=stages, enable=enable)
 
     def elaborate(self, platform: object) -> Module:
-        """Reduce groups, cut, reduce what they leave, cut, add, cut."""
+        """Reduce groups, cut, reduce their pairs, cut, add, cut."""
         m = Module()
         pipeline = self.pipeline(m, cuts=3)
         write = self._multiplied if current_target() is Target.FPGA else self._reduced
@@ -72,13 +73,13 @@ class DotProduct(Operator):
         return m
 
     def _multiplied(self, m: Module, pipeline: Pipeline) -> Value:
-        """Return the sum of products that an FPGA's multipliers form."""
+        """Return the sum of products that FPGA multipliers compute."""
         products = pipeline.cut(*[self.a[i] * self.b[i] for i in range(self.count)])
         starts = range(0, self.count, GROUP)
         return tree_sum(pipeline.cut(*[tree_sum(products[i : i + GROUP]) for i in starts]))
 
     def _reduced(self, m: Module, pipeline: Pipeline) -> Value:
-        """Return the sum of all products' rows; the constants of their signs join at the end."""
+        """Return the sum of all products' rows; add the constants of their signs at the end."""
         width = len(self.result)
         halves: list[Value] = []
         total = CarrySaveSum(m, width)

@@ -1,4 +1,4 @@
-"""2**x of a fixed-point number at or below zero: a few lines for the fraction, then a shift."""
+"""2**x of a fixed-point number x <= 0: linear segments for the fraction, then a shift."""
 
 import mpmath
 from amaranth.hdl import Array, Module, Value
@@ -17,22 +17,23 @@ SOFTERMAX_RESULT = FixedPoint(integer_bits=1, fraction_bits=15, signed=False)
 
 
 def slope_bits(segments: int, fraction_bits: int) -> int:
-    """Return the fraction bits of a slope: enough that rounding it hardly adds to the error."""
+    """Return the fraction bits of a slope; rounding at this width adds little to the error."""
     return min(2 * (segments.bit_length() - 1) + 6, fraction_bits)
 
 
 def line_table(segments: int, fraction_bits: int) -> tuple[tuple[int, int], ...]:
-    """Return ``(value, slope)`` of every line of ``2**f`` on [0, 1), in units of their last bits.
+    """Return ``(value, slope)`` of each segment of ``2**f`` on [0, 1), in units of the last place.
 
-    A line meets the curve at its left end and, but for the rounding of the slope (downwards, so
-    that the lines never step down), at its right end: the lines rise throughout and 2**0 is 1.
+    Each line passes through the curve at the left end of its segment and, except for the rounding
+    of the slope, at the right end. Slopes are rounded down, so the function never decreases at a
+    segment boundary. 2**0 is exactly 1.
 
     Parameters
     ----------
     segments : int
-        Number of lines, a power of two.
+        Number of segments, a power of two.
     fraction_bits : int
-        Fraction bits of a value, which is rounded to nearest.
+        Fraction bits of a value, rounded to nearest.
     """
     table = []
     unit = 1 << slope_bits(segments, fraction_bits)
@@ -47,29 +48,29 @@ def line_table(segments: int, fraction_bits: int) -> tuple[tuple[int, int], ...]
 
 
 class Exp2Fixed(Operator):
-    """``2**x`` for x at or below zero, by straight lines.
+    """``2**x`` for x <= 0, by linear interpolation.
 
-    ``x = -i + f`` with f in [0, 1): one of `segments` lines gives 2**f, a right shift by i the
-    result, as in Softermax.
+    ``x = -i + f`` with f in [0, 1). One of `segments` lines approximates 2**f and a right shift by
+    i gives the result, as in Softermax.
 
-    **Latency** `stages` cycles. **Throughput** one result a cycle. **Numerics** all bits below the
-    result's are dropped (floor). Before that, the lines are at most ``(ln(2) / segments)**2 / 8``
-    above the exact value, relatively (0.38 % for 4 segments, 0.0015 % for 64). To this the rounding
-    of table and slope adds less than a tenth, and two units of the last place. ``2**0`` is exactly
-    1 and the function is monotonic.
+    **Latency** `stages` cycles. **Throughput** one result per cycle. **Numerics** bits below the
+    result's last place are truncated (floor). Before truncation, the relative error of the lines is
+    0 to ``(ln(2) / segments)**2 / 8`` (0.38 % for 4 segments, 0.0015 % for 64). Rounding of table
+    values and slopes adds less than a tenth of that, plus two units of the last place. ``2**0`` is
+    exactly 1 and the function is monotonic.
 
     Parameters
     ----------
     argument : FixedPoint
-        A signed format. An argument above zero is outside the contract.
+        Signed format of x. A positive argument is outside the contract.
     result_format : FixedPoint
-        An unsigned format that holds 1: ``integer_bits >= 1``.
+        Unsigned format that can represent 1: ``integer_bits >= 1``.
     segments : int
-        Number of lines, a power of two from 2 to 64 and at most one a step of the argument.
+        Number of segments, a power of two from 2 to 64, at most one per step of the argument.
     stages : int
-        Pipeline stages: the last one is the result, another stands between line and shift.
+        Pipeline stages: the last one registers the result, a second separates segment and shift.
     enable : bool
-        Whether the registers move only while the input `enable` is 1.
+        Add the input `enable`; the registers load only while it is 1.
 
     Members
     -------
@@ -107,7 +108,7 @@ class Exp2Fixed(Operator):
         super().__init__(members, stages=stages, enable=enable)
 
     def elaborate(self, platform: object) -> Module:
-        """Walk along the line, cut, shift, cut."""
+        """Interpolate, cut, shift, cut."""
         m = Module()
         pipeline = self.pipeline(m, cuts=2)
         point = self.argument.fraction_bits
@@ -122,12 +123,12 @@ class Exp2Fixed(Operator):
         """Return 2**fraction with the result's fraction bits."""
         bits = self.result_format.fraction_bits
         along_bits = len(fraction) - (self.segments.bit_length() - 1)
-        # The fraction's upper bits choose the line, its lower ones say how far along it.
+        # The fraction's upper bits select the segment, the lower bits are the offset in it.
         along, segment = fraction[:along_bits], fraction[along_bits:]
         unit_bits = slope_bits(self.segments, bits)
         table = line_table(self.segments, bits)
         value = Array([constant(value, bits + 1) for value, _ in table])[segment]
         slope = Array([constant(slope, unit_bits + 1) for _, slope in table])[segment]
-        # The slope is that of the whole unit interval, in which `along` counts the last places.
+        # The slope is per unit interval; `along` counts steps of the fraction's last place.
         rise = (slope * along) << (bits - unit_bits) >> len(fraction)
         return (value + rise)[: bits + 1]

@@ -1,4 +1,4 @@
-"""Fixed-point numbers Qm.n: one description for hardware, golden model and testbench."""
+"""Fixed-point formats Qm.n, shared by hardware, golden models and testbenches."""
 
 from fractions import Fraction
 from math import floor
@@ -15,21 +15,21 @@ from hdl.parameters import parameter_object, require, require_choice, require_ra
 
 @parameter_object
 class FixedPoint:
-    """The format Qm.n: an integer of ``m + n`` bits that counts steps of ``2**-n``.
+    """The format Qm.n: an integer of ``m + n`` bits in units of ``2**-n``.
 
     Parameters
     ----------
     integer_bits : int
-        m, the bits above the binary point, the sign bit included: Q6.10 is a 16-bit number.
+        m, the bits above the binary point including the sign bit: Q6.10 is a 16-bit number.
     fraction_bits : int
         n, the bits below the binary point.
     signed : bool
-        Two's complement if true.
+        Two's complement if true, unsigned otherwise.
 
     Raises
     ------
     ValueError
-        If a parameter is negative or the width not 1 to 64.
+        If a parameter is negative or the width is not 1 to 64.
     """
 
     integer_bits: int
@@ -50,12 +50,12 @@ class FixedPoint:
 
     @property
     def shape(self) -> Shape:
-        """The shape of a number in hardware; its integer is called `raw` below."""
+        """The shape of a number in hardware; methods call its integer value `raw`."""
         return Shape(self.width, self.signed)
 
     @property
     def resolution(self) -> Fraction:
-        """The step between neighbours."""
+        """The difference of adjacent numbers."""
         return Fraction(1, 1 << self.fraction_bits)
 
     @property
@@ -123,30 +123,30 @@ class FixedPoint:
 
 
 class FixedPointConvert(Operator):
-    """A fixed-point number in another format: rounded, then clamped.
+    """Conversion to another fixed-point format: round, then clamp.
 
-    **Latency** `stages` cycles. **Throughput** one number a cycle. **Numerics** exactly the
-    rounding rule, then the nearer end of the target's range.
+    **Latency** `stages` cycles. **Throughput** one number per cycle. **Numerics** round by the
+    given rule, then clamp to the range of the target.
 
     Parameters
     ----------
     source, target : FixedPoint
-        The two formats.
+        Format of the operand and of the result.
     rounding : Rounding
-        The rule for bits below the target's resolution.
+        Rounding rule for bits below the target's resolution.
     stages : int
-        Pipeline stages: the last one is the result, another stands between rounding and clamp.
+        Pipeline stages: the last one registers the result, a second separates rounding and clamp.
     enable : bool
-        Whether the registers move only while the input `enable` is 1.
+        Add the input `enable`; the registers load only while it is 1.
 
     Members
     -------
     a : In(source.shape)
         The number.
     result : Out(target.shape)
-        The same number in the target format.
+        The number in the target format.
     saturated : Out(1)
-        Whether the clamp changed it.
+        1 if the clamp changed the number.
 
     Raises
     ------

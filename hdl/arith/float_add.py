@@ -16,34 +16,33 @@ from hdl.parameters import require_choice
 class FloatAdd(Operator):
     """Sum or difference of two floating-point numbers, rounded once.
 
-    **Latency** `stages` cycles. **Throughput** one sum a cycle. **Numerics** round to nearest, ties
-    to even; subnormals in and out; infinities and NaNs by IEEE 754, every NaN being the quiet NaN
-    of sign 0.
+    **Latency** `stages` cycles. **Throughput** one sum per cycle. **Numerics** round to nearest,
+    ties to even; subnormals in and out; infinities and NaNs by IEEE 754, every NaN result is the
+    quiet NaN with sign 0.
 
     Parameters
     ----------
     number_format : FloatFormat
-        Of operands and result: a signed IEEE format.
+        Format of operands and result; a signed IEEE format.
     subtractor : bool
-        Whether there is an input `subtract`.
+        Add the input `subtract`.
     saturate : bool
-        No infinity and no NaN: an operand with the largest exponent code is the number it would be
-        in a format without special values, and a result beyond the largest finite number gives
-        that number.
+        No infinity and no NaN: an operand with the largest exponent code has its value in a format
+        without special values, and a result beyond the largest finite number becomes that number.
     stages : int
-        Pipeline stages. One is the result; a second stands behind the sum, a third before the
-        sum, a fourth before the rounding.
+        Pipeline stages. The first registers the result, the second follows the sum, the third
+        precedes the sum, the fourth precedes the rounding.
     enable : bool
-        Whether the registers move only while the input `enable` is 1.
+        Add the input `enable`; the registers load only while it is 1.
 
     Members
     -------
     a, b : In(number_format.layout)
         The operands.
     subtract : In(1)
-        The result is ``a - b``; only with `subtractor`.
+        Compute ``a - b`` instead of ``a + b``; only with `subtractor`.
     result : Out(number_format.layout)
-        The sum.
+        The sum or difference.
 
     Raises
     ------
@@ -77,13 +76,13 @@ class FloatAdd(Operator):
         """Align, add, normalise, round."""
         m = Module()
         before_sum, before_rounding = self.stages >= 3, self.stages >= 4
-        # Two cuts are always there, behind the sum and at the result; others are asked for.
+        # The cuts after the sum and at the result always exist; more stages add the others.
         pipeline = self.pipeline(m, cuts=2 + before_sum + before_rounding)
         a = unpack(m, self.number_format, self.a, saturate=self.saturate)
         b = unpack(m, self.number_format, self.b, saturate=self.saturate)
-        # a - b is a + (-b): nothing behind this line knows of subtraction.
+        # a - b is a + (-b): the rest of the adder needs no case for subtraction.
         b = replace(b, sign=b.sign ^ getattr(self, "subtract", 0))
-        # Biased codes order as exponents do, so that the bias stays in.
+        # Biased exponents have the same order as exponents, so the bias need not be removed.
         order = compare(
             m,
             Term(a.sign, a.exponent),

@@ -10,28 +10,28 @@ from hdl.parameters import require_choice
 
 
 class FloatCompare(Operator):
-    """How two floating-point numbers are ordered: at most one of the three results is 1.
+    """Order of two floating-point numbers; at most one of the three results is 1.
 
-    **Latency** `stages` cycles. **Throughput** one pair a cycle. **Numerics** exact; the two zeros
-    are equal, a NaN is unordered with everything.
+    **Latency** `stages` cycles. **Throughput** one pair per cycle. **Numerics** exact; the two
+    zeros equal, and a NaN is unordered with every number.
 
     Parameters
     ----------
     number_format : FloatFormat
-        Of the operands: a signed IEEE format.
+        Format of the operands; a signed IEEE format.
     saturate : bool
         No NaN: every code is a number, and `unordered` is 0.
     stages : int
-        Pipeline stages; the last one is the result.
+        Pipeline stages; the last one registers the result.
     enable : bool
-        Whether the registers move only while the input `enable` is 1.
+        Add the input `enable`; the registers load only while it is 1.
 
     Members
     -------
     a, b : In(number_format.layout)
         The operands.
     less, equal, unordered : Out(1)
-        Whether ``a < b``, ``a == b``, or one of them is a NaN.
+        1 if ``a < b``, if ``a == b``, or if an operand is a NaN.
 
     Raises
     ------
@@ -56,7 +56,7 @@ class FloatCompare(Operator):
         super().__init__(members | results, stages=stages, enable=enable)
 
     def elaborate(self, platform: object) -> Module:
-        """Compare, cut at the output."""
+        """Compare; cut at the output."""
         m = Module()
         pipeline = self.pipeline(m, cuts=1)
         a = unpack(m, self.number_format, self.a, saturate=self.saturate)
@@ -73,30 +73,31 @@ class FloatCompare(Operator):
 class FloatExtreme(Operator):
     """The smaller or the larger of two floating-point numbers.
 
-    IEEE 754-2019's `minimum` and `maximum`: -0 is below +0, and a NaN makes the result NaN.
+    The operations `minimum` and `maximum` of IEEE 754-2019: -0 is less than +0, and a NaN operand
+    gives a NaN.
 
-    **Latency** `stages` cycles. **Throughput** one pair a cycle. **Numerics** exact; the NaN is the
-    quiet NaN of sign 0.
+    **Latency** `stages` cycles. **Throughput** one pair per cycle. **Numerics** exact; a NaN result
+    is the quiet NaN with sign 0.
 
     Parameters
     ----------
     number_format : FloatFormat
-        Of operands and result: a signed IEEE format.
+        Format of operands and result; a signed IEEE format.
     maximum : bool
-        The larger if true, else the smaller.
+        Return the larger operand if true, the smaller one otherwise.
     saturate : bool
-        No NaN: every code is a number, and the result is one of the operands as it is.
+        No NaN: every code is a number, and the result is one of the operands, unchanged.
     stages : int
-        Pipeline stages; the last one is the result.
+        Pipeline stages; the last one registers the result.
     enable : bool
-        Whether the registers move only while the input `enable` is 1.
+        Add the input `enable`; the registers load only while it is 1.
 
     Members
     -------
     a, b : In(number_format.layout)
         The operands.
     result : Out(number_format.layout)
-        One of them, or NaN.
+        The selected operand, or NaN.
 
     Raises
     ------
@@ -125,7 +126,7 @@ class FloatExtreme(Operator):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Compare and choose, cut at the output."""
+        """Compare and select; cut at the output."""
         m = Module()
         pipeline = self.pipeline(m, cuts=1)
         a = unpack(m, self.number_format, self.a, saturate=self.saturate)
@@ -139,6 +140,6 @@ class FloatExtreme(Operator):
 
 
 def _before(a: Operand, b: Operand, a_code: Value, b_code: Value) -> Value:
-    """Return whether `a` comes before `b`, -0 before +0; of equal codes either may come first."""
+    """Return whether `a` precedes `b`, with -0 before +0; arbitrary for equal codes."""
     below = Value.cast(a_code)[:-1] < Value.cast(b_code)[:-1]
     return Mux(a.sign ^ b.sign, a.sign, below ^ a.sign)

@@ -13,32 +13,31 @@ from hdl.parameters import require, require_choice
 
 
 class FloatConvert(Operator):
-    """A number of one format as the nearest number of another.
+    """Conversion of a number to the nearest number of another format.
 
-    **Latency** `stages` cycles. **Throughput** one number a cycle. **Numerics** to a wider format
-    exact; to a narrower one round to nearest, ties to even; subnormals in and out; infinities stay
-    infinities, every NaN becomes the quiet NaN of sign 0.
+    **Latency** `stages` cycles. **Throughput** one number per cycle. **Numerics** exact to a wider
+    format; to a narrower one, round to nearest, ties to even; subnormals in and out; infinities are
+    kept; every NaN becomes the quiet NaN with sign 0.
 
     Parameters
     ----------
     source, target : FloatFormat
         Signed IEEE formats. Either every number of the source is a normal number of the target, or
-        the target has fewer mantissa bits and no larger a range.
+        the target has fewer mantissa bits and a range that is not larger.
     saturate : bool
-        No infinity and no NaN: an operand with the largest exponent code is the number it would be
-        in a format without special values, and a result beyond the largest finite number gives
-        that number.
+        No infinity and no NaN: an operand with the largest exponent code has its value in a format
+        without special values, and a result beyond the largest finite number becomes that number.
     stages : int
-        Pipeline stages. Of two, one stands behind the shift.
+        Pipeline stages. The first registers the result, the second follows the shift.
     enable : bool
-        Whether the registers move only while the input `enable` is 1.
+        Add the input `enable`; the registers load only while it is 1.
 
     Members
     -------
     a : In(source.layout)
         The operand.
     result : Out(target.layout)
-        The same number.
+        The converted number.
 
     Raises
     ------
@@ -73,7 +72,7 @@ class FloatConvert(Operator):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Shift to where the target's point is, round."""
+        """Shift the significand to the target's binary point, round."""
         m = Module()
         pipeline = self.pipeline(m, cuts=2)
         a = unpack(m, self.source, self.a, saturate=self.saturate)

@@ -1,4 +1,4 @@
-"""Pipeline stages between the steps of a floating-point operator, and what goes beside them."""
+"""Special results of floating-point operators, and pipeline cuts for dataclasses of values."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
@@ -12,7 +12,7 @@ from hdl.arith.operator import Pipeline
 
 @dataclass(frozen=True)
 class Special:
-    """Results that no arithmetic computes: infinities of a sign, and NaN."""
+    """Results that the arithmetic does not compute: infinities and NaN."""
 
     infinite: Value
     infinite_sign: Value
@@ -20,7 +20,7 @@ class Special:
 
 
 NEVER = Special(Const(0, 1), Const(0, 1), Const(0, 1))
-"""For operators that saturate."""
+"""No special result; for operators that saturate."""
 
 
 def sum_special(a: Operand, b: Operand) -> Special:
@@ -53,9 +53,9 @@ def multiply_add_special(a: Operand, b: Operand, c: Operand) -> Special:
 
 
 def cut(pipeline: Pipeline, *steps: Any) -> Iterator[Any]:
-    """Return dataclasses of values behind one cut; what is constant needs no register."""
+    """Return dataclasses of values after one cut; constants take no register."""
     values = [getattr(step, field.name) for step in steps for field in fields(step)]
-    behind = iter(pipeline.cut(*(value for value in values if not isinstance(value, Const))))
+    registered = iter(pipeline.cut(*(value for value in values if not isinstance(value, Const))))
     for step in steps:
         parts = (getattr(step, field.name) for field in fields(step))
-        yield type(step)(*(part if isinstance(part, Const) else next(behind) for part in parts))
+        yield type(step)(*(part if isinstance(part, Const) else next(registered) for part in parts))

@@ -1,4 +1,4 @@
-"""FP16 division and reciprocal by an array of restoring rows: correctly rounded."""
+"""FP16 division and reciprocal by arrays of restoring rows, correctly rounded."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data
@@ -13,36 +13,36 @@ from hdl.parameters import require_choice, require_range
 from hdl.unit import Unit
 
 ROWS = BINARY16.significand_bits + 2
-"""Digits of a quotient between 1/2 and 2: the significand, a rounding bit, one for the range."""
+"""Digits of a quotient between 1/2 and 2: the significand, a rounding bit, one range bit."""
 
 CUTS = ROWS + 3
-"""Cut points: behind the normalisation, every row, the alignment and the rounding."""
+"""Number of cuts: after the normalisation, each row, the alignment and the rounding."""
 
 
 DEEPEST_QUOTIENT = 26
-"""Binades from the smallest normal number down to the smallest quotient, which is 2**-40."""
+"""Binades from the smallest normal number down to the smallest quotient, 2**-40."""
 
 
 class FloatDivide(Operator):
     """Quotient of two FP16 numbers.
 
-    **Latency** `stages` cycles. **Throughput** one quotient a cycle. **Numerics** correctly
+    **Latency** `stages` cycles. **Throughput** one quotient per cycle. **Numerics** correctly
     rounded to nearest, ties to even; subnormals in and out; infinities and NaNs by IEEE 754, every
-    NaN being the quiet NaN of sign 0.
+    NaN result is the quiet NaN with sign 0.
 
     Parameters
     ----------
     saturate : bool
-        No infinity and no NaN: an operand with the largest exponent code is the number it would be
-        in a format without special values; a quotient beyond 65504, or by zero, is 65504 with the
+        No infinity and no NaN: an operand with the largest exponent code has its value in a format
+        without special values; a quotient beyond 65504, or by zero, becomes 65504 with the
         quotient's sign, and 0/0 is 0.
     divisor_from_one : bool
-        Divisors are finite and 1 or more, or NaNs: what looks for their leading one is saved.
+        Divisors are finite and at least 1, or NaNs; this saves their normalisation.
     stages : int
-        Pipeline stages: the last one is the result, others stand behind the normalisation, each of
-        the 13 rows and the alignment.
+        Pipeline stages: the last one registers the result, the others follow the normalisation,
+        each of the 13 rows and the alignment.
     enable : bool
-        Whether the registers move only while the input `enable` is 1.
+        Add the input `enable`; the registers load only while it is 1.
 
     Members
     -------
@@ -92,17 +92,17 @@ class FloatDivide(Operator):
 class FloatReciprocal(Operator):
     """Reciprocal of an FP16 number.
 
-    **Latency** `stages` cycles. **Throughput** one result a cycle. **Numerics** correctly rounded,
-    as `FloatDivide` with the dividend 1.
+    **Latency** `stages` cycles. **Throughput** one result per cycle. **Numerics** correctly
+    rounded, equal to `FloatDivide` with dividend 1.
 
     Parameters
     ----------
     saturate : bool
         As `FloatDivide`: 1/0 is 65504 with the zero's sign.
     stages : int
-        Pipeline stages, placed as in `FloatDivide`.
+        Pipeline stages, distributed as in `FloatDivide`.
     enable : bool
-        Whether the registers move only while the input `enable` is 1.
+        Add the input `enable`; the registers load only while it is 1.
 
     Members
     -------
@@ -124,7 +124,7 @@ class FloatReciprocal(Operator):
         super().__init__(members, stages=stages, enable=enable)
 
     def elaborate(self, platform: object) -> Module:
-        """Divide a constant; what of the array it needs, synthesis keeps."""
+        """Divide the constant 1; synthesis removes the unused part of the array."""
         m = Module()
         one = unpack(m, BINARY16, Const(BINARY16.one, 16), saturate=self.saturate)
         a = unpack(m, BINARY16, self.a, saturate=self.saturate)
@@ -137,18 +137,18 @@ class FloatReciprocal(Operator):
 
 
 class SerialFloatDivide(Unit):
-    """Quotient of two FP16 numbers, some digits a cycle, for a pipeline that waits for it.
+    """Quotient of two FP16 numbers, several digits per cycle, for a pipeline that can stall.
 
-    It is two of the pipeline's stages. A division begins whenever they move, and has to be over
-    before they move again, unless nobody needs it.
+    The unit forms two stages of the caller's pipeline. A division starts whenever the pipeline
+    advances. It must finish before the next advance unless its result is unused.
 
-    **Latency** two moves. **Throughput** one quotient in ``ceil(13 / digits) + 1`` cycles.
+    **Latency** two advances. **Throughput** one quotient per ``ceil(13 / digits) + 1`` cycles.
     **Numerics** as `FloatDivide`.
 
     Parameters
     ----------
     digits : int
-        Digits of the quotient a cycle, 1 to 13.
+        Quotient digits per cycle, 1 to 13.
     divisor_from_one : bool
         As `FloatDivide`.
 
@@ -157,11 +157,11 @@ class SerialFloatDivide(Unit):
     a, b : In(BINARY16.layout)
         Dividend and divisor.
     enable : In(1)
-        The registers move.
+        Advance the pipeline: load the registers and start a division.
     busy : Out(1)
-        The division that began with the last move is not over.
+        1 while the division of the last advance is in progress.
     result : Out(BINARY16.layout)
-        The quotient of the operands of the move before the last.
+        Quotient of the operands of the advance before the last.
 
     Raises
     ------
@@ -179,11 +179,11 @@ class SerialFloatDivide(Unit):
 
     @staticmethod
     def cycles(digits: int) -> int:
-        """Return the cycles from one division to the next."""
+        """Return the minimum distance of two divisions in cycles."""
         return -(-ROWS // digits) + 1
 
     def elaborate(self, platform: object) -> Module:
-        """Prepare, work through some rows a cycle, round."""
+        """Prepare, compute several rows per cycle, round."""
         m = Module()
         a = unpack(m, BINARY16, self.a, saturate=False)
         b = _divisor(m, self.b, saturate=False, normal=self.divisor_from_one)
@@ -214,8 +214,8 @@ class SerialFloatDivide(Unit):
                 left.eq(left - 1),
             ]
 
-        # A quotient that ends has no more digits than a significand, so what is beyond those of the
-        # result leaves a remainder.
+        # A finite quotient has no more digits than a significand, so any digits beyond the result
+        # imply a nonzero remainder.
         kept = quotient[len(quotient) - ROWS :]
         aligned = _aligned(kept, remainder.any(), *control, deepest=DEEPEST_QUOTIENT)
         (result,) = pipeline.cut(_packed(m, *aligned, saturate=False))
@@ -224,7 +224,7 @@ class SerialFloatDivide(Unit):
 
 
 def _divisor(m: Module, code: data.View, *, saturate: bool, normal: bool) -> Operand:
-    """Return the parts of a divisor, which is normal in any case or may be any number."""
+    """Return the fields of a divisor, with or without support for subnormals."""
     if normal:
         return unpack_normal(BINARY16, code, saturate=saturate)
     return unpack(m, BINARY16, code, saturate=saturate)
@@ -233,7 +233,7 @@ def _divisor(m: Module, code: data.View, *, saturate: bool, normal: bool) -> Ope
 def _divide(
     m: Module, pipeline: Pipeline, a: Operand, b: Operand, *, saturate: bool, deepest: int
 ) -> Value:
-    """Return the code of ``a / b``, no more than `deepest` binades below the normal numbers."""
+    """Return the code of ``a / b``, which is at most `deepest` binades below the normal numbers."""
     remainder, divisor, digit, *control = pipeline.cut(*_prepared(a, b, saturate=saturate))
     digits: Value = Const(0, 0)
     for _ in range(ROWS):
@@ -248,16 +248,17 @@ def _divide(
 
 
 def _prepared(a: Operand, b: Operand, *, saturate: bool) -> tuple[Value, ...]:
-    """Return the first row's remainder, divisor and digit, and what goes beside the rows."""
+    """Return remainder, divisor and digit of the first row, and the control values of the rows."""
     dividend, above = normalised(a)
     divisor, below = normalised(b)
     sign = a.sign ^ b.sign
     nan = a.nan | b.nan | (a.zero & b.zero & ~Const(saturate, 1)) | (a.infinite & b.infinite)
     infinite = a.infinite | b.zero
-    # A zero has no digits. Over 1 or more its exponent is a subnormal number's: no flag is needed.
+    # A zero has no digits. With a divisor of at least 1 its exponent is subnormal, so no flag is
+    # needed.
     zero = Const(0, 1) if b.normal else a.zero | b.infinite
     exponent = above - below + BINARY16.bias
-    # The dividend is less than twice the divisor, as the first row needs it.
+    # The first row requires a dividend of less than twice the divisor.
     return dividend[1:], divisor, dividend[0], sign, nan, infinite, zero, exponent.as_signed()
 
 
@@ -272,14 +273,14 @@ def _aligned(
     *,
     deepest: int,
 ) -> tuple[Value, ...]:
-    """Return a quotient's digits in their place, its exponent code, and what goes beside them."""
-    # A quotient below 1 begins one digit later.
+    """Return the aligned digits of a quotient, its exponent code, and the control values."""
+    # A quotient less than 1 starts one digit later.
     above_one = digits[-1]
     significand = Cat(dropped, Mux(above_one, digits, digits << 1)[:ROWS])
     exponent = exponent.as_signed() - ~above_one
     subnormal = exponent < 1
     down = Mux(subnormal, 1 - exponent, 0)[: deepest.bit_length()]
-    # Only the fact that a one was dropped matters below the rounding bit.
+    # Below the rounding bit, only whether any one was dropped matters.
     wide = Cat(Const(0, deepest), significand) >> down
     sticky = wide[: deepest + 2].any()
     code = Mux(subnormal, 0, exponent)[:6]
@@ -298,7 +299,7 @@ def _packed(
     *,
     saturate: bool,
 ) -> Value:
-    """Return a rounded quotient's code."""
+    """Return the code of a rounded quotient."""
     some = ~zero
     huge = infinite & some
     return pack(

@@ -1,4 +1,4 @@
-"""FP16 exponential: a constant multiplication, a table of 64 lines, two shifts."""
+"""FP16 exponential: constant multiplication, table of 64 linear segments, two shifts."""
 
 from enum import Enum
 
@@ -15,13 +15,13 @@ FRACTION_BITS = 12
 """Bits of ``|x| * log2(e)`` below the binary point."""
 
 SEGMENTS = 64
-"""Lines on [0, 1): the upper fraction bits choose the line, the lower ones walk along it."""
+"""Segments on [0, 1): the fraction's upper bits select a segment, the lower bits interpolate."""
 
 VALUE_BITS = 13
-"""Fraction bits of a line's value."""
+"""Fraction bits of a segment's value."""
 
 SLOPE_BITS = 4
-"""Fraction bits of a line's slope."""
+"""Fraction bits of a segment's slope."""
 
 
 class Domain(Enum):
@@ -32,8 +32,8 @@ class Domain(Enum):
     ALL : str
         Every FP16 number.
     NONPOSITIVE : str
-        Zero and below, as in a softmax after its maximum is subtracted. The sign is not looked at:
-        the result is ``exp(-|x|)``.
+        Zero and negative numbers, as in a softmax after subtraction of the maximum. The unit
+        ignores the sign: the result is ``exp(-|x|)``.
     """
 
     ALL = "all"
@@ -41,11 +41,11 @@ class Domain(Enum):
 
 
 def line_table() -> tuple[tuple[int, int], ...]:
-    """Return ``(value, slope)`` of every line of ``2**f``, in units of their last bits.
+    """Return ``(value, slope)`` of each segment of ``2**f``, in units of the last place.
 
-    A line has the slope of the curve at the segment's centre. Its height there is halfway between
-    the curve and the mean of the curve's ends, which halves the largest error. The value belongs to
-    the middle of the segment's first step, because the dropped bits of the argument make half a
+    A segment has the slope of the curve at its centre. Its height at the centre is halfway between
+    the curve and the mean of the curve's end points, which halves the largest error. The value
+    belongs to the middle of the segment's first step, because truncating the argument loses half a
     step on average.
     """
     step = mpmath.mpf(2) ** -FRACTION_BITS
@@ -67,27 +67,29 @@ def line_table() -> tuple[tuple[int, int], ...]:
 class FloatExp(Operator):
     """``exp(x)`` of an FP16 number.
 
-    ``exp(x) = 2**i * 2**f`` with ``i + f = x * log2(e)``. The magnitude of x is multiplied by
-    log2(e) and aligned; for a negative x its complement is taken, so that f counts upwards in
-    either case; 2**f comes from one of 64 lines; a right shift makes subnormal results.
+    ``exp(x) = 2**i * 2**f`` with ``i + f = x * log2(e)``. The unit multiplies the magnitude of x by
+    log2(e) and aligns the product. For a negative x it takes the complement, so that f increases
+    with x for both signs. One of 64 linear segments approximates 2**f; a right shift produces
+    subnormal results.
 
-    **Latency** `stages` cycles. **Throughput** one result a cycle. **Numerics** at most 0.897 ulp
+    **Latency** `stages` cycles. **Throughput** one result per cycle. **Numerics** at most 0.897 ulp
     from the exact value over all FP16 arguments, subnormal results included; ``exp(0)`` is exactly
     1 and the function is monotonic. A NaN gives the quiet NaN, -inf gives 0, a result beyond 65504
-    infinity.
+    becomes infinity.
 
     Parameters
     ----------
     domain : Domain
-        Which arguments are accepted.
+        Set of accepted arguments.
     saturate : bool
-        No infinity and no NaN: an argument with the largest exponent code is the number it would be
-        in a format without special values, and a result beyond 65504 is 65504.
+        No infinity and no NaN: an argument with the largest exponent code has its value in a format
+        without special values, and a result beyond 65504 becomes 65504.
     stages : int
-        Pipeline stages. Of seven, two stand in the multiplication by log2(e), one behind the
-        alignment, two in the line, one behind the shift, and the last one is the result.
+        Pipeline stages. With seven, two are in the multiplication by log2(e), one follows the
+        alignment, two are in the interpolation, one follows the shift, and the last one registers
+        the result.
     enable : bool
-        Whether the registers move only while the input `enable` is 1.
+        Add the input `enable`; the registers load only while it is 1.
 
     Members
     -------
@@ -118,18 +120,18 @@ class FloatExp(Operator):
         super().__init__(members, stages=stages, enable=enable)
 
     def elaborate(self, platform: object) -> Module:
-        """Multiply, align, walk along the line, shift, round; a cut behind each."""
+        """Multiply, align, interpolate, shift, round; cut after each."""
         m = Module()
         pipeline = self.pipeline(m, cuts=7)
         mantissa, exponent = self.a.mantissa, self.a.exponent
         negative = Const(1, 1) if self.domain is Domain.NONPOSITIVE else self.a.sign
         nan = Const(0, 1) if self.saturate else exponent.all() & mantissa.any()
-        # From |x| = 32 on, the result is out of range. Below exponent code 1 nothing is left of x
-        # after the shift, so the subnormals' missing leading one does not matter.
+        # From |x| = 32 on, the result is out of range. An exponent code below 1 shifts all bits
+        # out, so the missing hidden bit of subnormals has no effect.
         far = exponent >= 20
         right = (19 - exponent)[:5]
-        # log2(e) is 23637 * 2**-14, the constant with the fewest digits that keeps within 1 ulp,
-        # and 23637 is 23 * 2**10 + 85: five adders.
+        # log2(e) is approximated by 23637 * 2**-14, the constant with the fewest nonzero digits
+        # that keeps the error within 1 ulp. 23637 is 23 * 2**10 + 85, which takes five adders.
         significand = Cat(mantissa, Const(1, 1))
         times_5 = significand + (significand << 2)
         times_23 = (significand << 4) + (significand << 3) - significand
@@ -149,7 +151,7 @@ class FloatExp(Operator):
         value = (left + rise)[: VALUE_BITS + 1]
         value, whole, negative, far, nan = pipeline.cut(value, whole, negative, far, nan)
 
-        # The exponent code of the result is 15 + whole, or 15 + ~whole = 14 - whole if negative.
+        # The exponent code of the result is 15 + whole, or 15 + ~whole = 14 - whole if x < 0.
         subnormal = negative & (whole >= 14)
         code = Mux(subnormal, 0, ((whole[:5] ^ negative.replicate(5)) + 15)[:5])
         down = Mux(subnormal, (whole - 13)[:5], 0)
@@ -158,7 +160,8 @@ class FloatExp(Operator):
         beyond = ~negative & (far | whole[5] | whole[4])
         shifted, code, zero, beyond, nan = pipeline.cut(shifted, code, zero, beyond, nan)
 
-        # The leading one of a normal result is its exponent code's; a carry goes there by itself.
+        # The leading one of a normal result is part of its exponent code, which also absorbs a
+        # carry.
         magnitude = (Cat(shifted[1:11], code) + shifted[0])[:15]
         if self.saturate:
             beyond = beyond | magnitude[10:].all()
@@ -170,7 +173,7 @@ class FloatExp(Operator):
 
 
 def line(fraction: Value) -> tuple[Value, Value]:
-    """Return a line's value and its rise to the fraction, both with `VALUE_BITS` fraction bits."""
+    """Return a segment's value and the increment at the fraction, in `VALUE_BITS` fraction bits."""
     segment_bits = SEGMENTS.bit_length() - 1
     along_bits = FRACTION_BITS - segment_bits
     along, segment = fraction[:along_bits], fraction[along_bits:]

@@ -1,4 +1,4 @@
-"""2**x of an FP16 number: a power of two, and a mantissa from the lines of a table."""
+"""2**x of an FP16 number as a power of two and an interpolated mantissa."""
 
 from amaranth.hdl import Cat, Const, Module, Signal, signed
 from amaranth.lib.wiring import In, Out
@@ -8,39 +8,39 @@ from hdl.arith.float_format import BINARY16
 from hdl.arith.operator import Operator
 
 WHOLE_BITS = 17
-"""Bits of the power of two: FP16 numbers lie between -65504 and 65504."""
+"""Bits of the power of two: FP16 numbers range from -65504 to 65504."""
 
 DROPPED_BITS = VALUE_BITS - BINARY16.mantissa_bits
-"""Bits of a line's value below the mantissa's."""
+"""Bits of a segment's value below the mantissa."""
 
 
 class FloatExp2(Operator):
     """``2**x = 2**whole * (1 + mantissa / 1024)`` of an FP16 number x.
 
-    The integer part of x needs no arithmetic: it is a power of two, which a softmax subtracts its
-    maximum from, and shifts by. The fraction chooses one of the lines of `FloatExp`.
+    The integer part of x needs no arithmetic: it is the power of two, from which a softmax
+    subtracts its maximum to obtain a shift distance. The fraction selects a segment of `FloatExp`.
 
-    **Latency** `stages` cycles. **Throughput** one result a cycle. **Numerics** x is truncated to
-    `FRACTION_BITS` fraction bits; the result is at most 0.88 ulp of an 11-bit significand from the
-    exact value, 1 for ``x = 0`` and exact for every integer; it is monotonic. Of an infinity or a
-    NaN it means nothing.
+    **Latency** `stages` cycles. **Throughput** one result per cycle. **Numerics** x is truncated to
+    `FRACTION_BITS` fraction bits. The result is at most 0.88 ulp of an 11-bit significand from the
+    exact value, 1 for ``x = 0`` and exact for every integer; the function is monotonic. The result
+    for an infinity or a NaN is undefined.
 
     Parameters
     ----------
     stages : int
-        Pipeline stages. Of three, one stands behind the alignment, one in the line, and the last
-        one is the result.
+        Pipeline stages. With three, one follows the alignment, one is in the interpolation, and the
+        last one registers the result.
     enable : bool
-        Whether the registers move only while the input `enable` is 1.
+        Add the input `enable`; the registers load only while it is 1.
 
     Members
     -------
     a : In(BINARY16.layout)
         x.
     whole : Out(signed(WHOLE_BITS))
-        The power of two, the floor of x but for a mantissa that is rounded up to 2.
+        The power of two: the floor of x, plus 1 where the significand rounds up to 2.
     mantissa : Out(10)
-        What stands behind the leading one.
+        Fraction bits of the significand.
 
     Raises
     ------
@@ -57,23 +57,25 @@ class FloatExp2(Operator):
         super().__init__(members, stages=stages, enable=enable)
 
     def elaborate(self, platform: object) -> Module:
-        """Align, walk along the line; a cut behind each."""
+        """Align, interpolate; cut after each."""
         m = Module()
         pipeline = self.pipeline(m, cuts=3)
-        # |x| is significand * 2**(code - 25): a shift to the right of its largest place, where code
-        # 30 would stand. A subnormal is below the fraction's last bit, with its leading one or not.
+        # |x| is significand * 2**(code - 25). Place the significand for the largest code, 30, and
+        # shift it right. A subnormal lies below the fraction's last bit, with or without a hidden
+        # bit.
         places = WHOLE_BITS - 1 + FRACTION_BITS
         significand = Cat(
             Const(0, places - BINARY16.significand_bits), self.a.mantissa, Const(1, 1)
         )
         magnitude = (significand >> (30 - self.a.exponent)[:5])[:places]
-        # The complement of |x| counts upwards, as the lines do; it is a step below -|x|, or less.
+        # For x < 0 take the complement, so that the fraction increases with x; the result is at
+        # most one step below -|x|.
         fixed = magnitude ^ self.a.sign.replicate(places)
         fixed, sign = pipeline.cut(fixed, self.a.sign)
 
         fraction = fixed[:FRACTION_BITS]
-        # In the last step the mantissa is nearest to 2: a one more in the power, and no mantissa.
-        # So an integer below zero, of which the complement is taken, is exact.
+        # In the last step the nearest significand is 2: increment the power and clear the mantissa.
+        # This makes negative integers, whose complement is taken, exact.
         up = fraction.all()
         whole = Signal(signed(WHOLE_BITS))
         m.d.comb += whole.eq(Cat(fixed[FRACTION_BITS:], sign).as_signed() + up)

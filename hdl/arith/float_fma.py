@@ -15,27 +15,26 @@ from hdl.parameters import require_choice
 class FloatFma(Operator):
     """``a * b + c``, rounded once.
 
-    The product stays as it is, be a factor subnormal or not: the sum keeps as many bits behind the
-    point as a subnormal factor can need. Where both factors are subnormal, the addend's exponent is
-    always the larger one.
+    The product of subnormal factors is not normalised: the sum keeps as many fraction bits as a
+    subnormal factor can need. If both factors are subnormal, the addend always has the larger
+    exponent.
 
-    **Latency** `stages` cycles. **Throughput** one result a cycle. **Numerics** round to nearest,
-    ties to even; subnormals in and out; infinities and NaNs by IEEE 754, every NaN being the quiet
-    NaN of sign 0.
+    **Latency** `stages` cycles. **Throughput** one result per cycle. **Numerics** round to nearest,
+    ties to even; subnormals in and out; infinities and NaNs by IEEE 754, every NaN result is the
+    quiet NaN with sign 0.
 
     Parameters
     ----------
     number_format : FloatFormat
-        Of operands and result: a signed IEEE format.
+        Format of operands and result; a signed IEEE format.
     saturate : bool
-        No infinity and no NaN: an operand with the largest exponent code is the number it would be
-        in a format without special values, and a result beyond the largest finite number gives
-        that number.
+        No infinity and no NaN: an operand with the largest exponent code has its value in a format
+        without special values, and a result beyond the largest finite number becomes that number.
     stages : int
-        Pipeline stages. One is the result; a second stands behind the sum, a third behind the
-        integer product, a fourth before the rounding, a fifth before the sum.
+        Pipeline stages. The first registers the result, the second follows the sum, the third
+        follows the integer product, the fourth precedes the rounding, the fifth precedes the sum.
     enable : bool
-        Whether the registers move only while the input `enable` is 1.
+        Add the input `enable`; the registers load only while it is 1.
 
     Members
     -------
@@ -78,9 +77,9 @@ class FloatFma(Operator):
         b = unpack(m, number_format, self.b, saturate=self.saturate)
         c = unpack(m, number_format, self.c, saturate=self.saturate)
         exponent = Signal(signed(number_format.exponent_bits + 2))
-        # Signed and two bits wider: the product of two subnormals lies far below any code.
+        # Signed and two bits wider: the product of two subnormals is far below any code.
         m.d.comb += exponent.eq(a.exponent + b.exponent + (1 - number_format.bias))
-        # A product of zero must not decide the exponent, whatever its factors' codes add up to.
+        # A product of zero must not determine the exponent, whatever the sum of its factors' codes.
         order = compare(
             m,
             Term(a.sign ^ b.sign, exponent, a.zero | b.zero),
@@ -88,14 +87,14 @@ class FloatFma(Operator):
             exponent_bits=number_format.exponent_bits + 1,
             distance_bits=number_format.exponent_bits + 2,
         )
-        # Exponents are compared while the significands multiply: neither waits for the other.
+        # The exponent comparison and the multiplication of significands run in parallel.
         order, terms, special = cut(
             pipeline,
             order,
             Significands(product(m, a.significand, b.significand), c.significand),
             NEVER if self.saturate else multiply_add_special(a, b, c),
         )
-        # Behind the point the sum keeps a whole product, so that only the end of it is rounded.
+        # The sum keeps the whole product, so that only its end is rounded.
         result = rounded_sum(
             m,
             pipeline,

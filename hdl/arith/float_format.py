@@ -1,4 +1,4 @@
-"""One description of a binary floating-point format, for hardware, golden model and testbench."""
+"""Binary floating-point formats, shared by hardware, golden models and testbenches."""
 
 from enum import Enum
 from fractions import Fraction
@@ -14,14 +14,15 @@ from hdl.parameters import parameter_object, require, require_choice, require_ra
 
 
 class Specials(Enum):
-    """What the codes with the largest exponent mean.
+    """Interpretation of the codes with the largest exponent.
 
     Members
     -------
     IEEE : str
         Mantissa 0 is an infinity, any other mantissa is a NaN.
     NAN_ONLY : str
-        All ones (exponent and mantissa) is a NaN, the others are numbers: the OCP "fn" formats.
+        All ones (exponent and mantissa) is a NaN; the other codes are numbers: the OCP "fn"
+        formats.
     NONE : str
         Every code is a number.
     """
@@ -35,9 +36,9 @@ class Specials(Enum):
 class FloatFormat:
     """A binary floating-point format with subnormal numbers.
 
-    From the top: one sign bit (if signed), the exponent code, the mantissa (the fraction without
-    the leading one). Exponent code 0 holds zero and the subnormals,
-    ``mantissa * 2**(1 - bias - mantissa_bits)``; any other code ``e`` holds
+    The fields from the most significant bit are one sign bit (if signed), the exponent code, and
+    the mantissa (the fraction without the hidden bit). Exponent code 0 encodes zero and the
+    subnormals, ``mantissa * 2**(1 - bias - mantissa_bits)``. Any other code ``e`` encodes
     ``(2**mantissa_bits + mantissa) * 2**(e - bias - mantissa_bits)``.
 
     Parameters
@@ -47,16 +48,16 @@ class FloatFormat:
     mantissa_bits : int
         Bits of the mantissa, 1 to 52.
     bias : int
-        Exponent code of the binade that begins at 1.0.
+        Exponent code of numbers in [1, 2).
     signed : bool
-        Whether there is a sign bit.
+        The format has a sign bit.
     specials : Specials
-        What the largest exponent code means.
+        Interpretation of the largest exponent code.
 
     Raises
     ------
     ValueError
-        If a parameter is outside its range or a value would not be exact in float64.
+        If a parameter is outside its range or a value is not exact in float64.
     """
 
     exponent_bits: int
@@ -85,12 +86,12 @@ class FloatFormat:
 
     @property
     def significand_bits(self) -> int:
-        """Bits of the significand, the leading one included."""
+        """Bits of the significand, including the hidden bit."""
         return self.mantissa_bits + 1
 
     @property
     def layout(self) -> data.StructLayout:
-        """The fields of a code in hardware: ``mantissa``, ``exponent`` and, if signed, ``sign``."""
+        """The fields of a code: ``mantissa``, ``exponent`` and, if signed, ``sign``."""
         fields = {
             "mantissa": unsigned(self.mantissa_bits),
             "exponent": unsigned(self.exponent_bits),
@@ -109,17 +110,17 @@ class FloatFormat:
 
     @property
     def sign_mask(self) -> int:
-        """The sign bit in its place, 0 for an unsigned format."""
+        """A code with only the sign bit set; 0 for an unsigned format."""
         return int(self.signed) << (self.exponent_bits + self.mantissa_bits)
 
     @property
     def magnitude_mask(self) -> int:
-        """All bits but the sign."""
+        """A code with all bits but the sign set."""
         return (1 << (self.exponent_bits + self.mantissa_bits)) - 1
 
     @property
     def largest_exponent(self) -> int:
-        """The largest exponent code that holds a finite number."""
+        """The largest exponent code of a finite number."""
         return self.exponent_mask - (self.specials is Specials.IEEE)
 
     @property
@@ -155,13 +156,13 @@ class FloatFormat:
 
     @property
     def infinity(self) -> int | None:
-        """The code of positive infinity, None if the format has none."""
+        """The code of positive infinity; None if the format has none."""
         ieee = self.specials is Specials.IEEE
         return self.exponent_mask << self.mantissa_bits if ieee else None
 
     @property
     def quiet_nan(self) -> int | None:
-        """The code of the one NaN that operators return, None if the format has none."""
+        """The code of the NaN that operators return; None if the format has none."""
         match self.specials:
             case Specials.IEEE:
                 quiet = 1 << (self.mantissa_bits - 1)
@@ -192,7 +193,7 @@ class FloatFormat:
         Raises
         ------
         ValueError
-            If the code is too wide, an infinity or a NaN.
+            If the code is too wide, or is an infinity or a NaN.
         """
         finite = not (self.is_nan(bits) or self.is_infinite(bits))
         require(finite, "only a finite code has an exact value", hex(bits))
@@ -209,16 +210,16 @@ class FloatFormat:
         value : Fraction or int or float
             A finite value. A zero gives the positive zero unless it is the float ``-0.0``.
         saturate : bool
-            A value that rounds beyond the largest finite number gives that number; otherwise
-            infinity, or NaN where the format has no infinity. A format without specials always
-            saturates.
+            Clamp a value that rounds beyond the largest finite number to that number. Without it,
+            the result is infinity, or NaN if the format has no infinity. A format without special
+            values always saturates.
 
         Raises
         ------
         ValueError
             If the value is not finite, or negative and the format unsigned.
         """
-        # A fraction may lie beyond the largest float.
+        # A fraction may exceed the largest float.
         finite = isinstance(value, Rational) or np.isfinite(value)
         require(finite, "only a finite value has a nearest code", value)
         exact = abs(Fraction(value))
@@ -230,7 +231,7 @@ class FloatFormat:
         while exact >= Fraction(2) ** (exponent + self.mantissa_bits + self.smallest_power):
             exponent += 1
         steps = round(exact / Fraction(2) ** (exponent - 1 + self.smallest_power))
-        # A significand that rounds up to the next power of two carries into the exponent by itself.
+        # A significand that rounds up to the next power of two carries into the exponent.
         magnitude = ((exponent - 1) << self.mantissa_bits) + steps
         if magnitude > self.max_finite:
             overflow = self.infinity if self.infinity is not None else self.quiet_nan
@@ -254,14 +255,14 @@ class FloatFormat:
         if self.width <= 16:
             return self._values[codes.astype(np.int64) & (len(self._values) - 1)]
         if self.native is not None:
-            # A signalling NaN is none of numpy's business.
+            # numpy warns about signalling NaNs, which are valid codes here.
             with np.errstate(invalid="ignore"):
                 return codes.astype(np.uint32).view(self.native).astype(np.float64)
         return self._decoded(codes.astype(np.uint64))
 
     @cached_property
     def native(self) -> type[np.floating[Any]] | None:
-        """The numpy type whose codes are this format's, None if there is none."""
+        """The numpy type with this encoding; None if there is none."""
         for number_format, native in ((BINARY16, np.float16), (BINARY32, np.float32)):
             if self == number_format:
                 return native
@@ -269,11 +270,11 @@ class FloatFormat:
 
     @cached_property
     def _values(self) -> np.ndarray:
-        """The values of all codes."""
+        """The values of all codes, indexed by code."""
         return self._decoded(np.arange(1 << self.width, dtype=np.uint64))
 
     def _decoded(self, codes: np.ndarray) -> np.ndarray:
-        """Return the values of codes, by the definition of their fields."""
+        """Return the values of codes, computed from their fields."""
         exponent = ((codes >> self.mantissa_bits) & self.exponent_mask).astype(np.int64)
         mantissa = (codes & self.mantissa_mask).astype(np.int64)
         significand = mantissa | ((exponent > 0).astype(np.int64) << self.mantissa_bits)
@@ -293,7 +294,7 @@ class FloatFormat:
         return f"0x{self._checked(bits):0{digits}X} ({float(self.decode(np.array(bits)))!r})"
 
     def _checked(self, bits: int) -> int:
-        """Return the code, which must fit the width."""
+        """Return the code; raise if it does not fit the width."""
         require(0 <= bits < 1 << self.width, f"a code must fit in {self.width} bits", bits)
         return bits
 
@@ -305,7 +306,7 @@ BINARY32 = FloatFormat(exponent_bits=8, mantissa_bits=23, bias=127)
 """IEEE 754 binary32 (FP32)."""
 
 FP29 = FloatFormat(exponent_bits=7, mantissa_bits=21, bias=63)
-"""The narrowest format that holds every product of two FP16 numbers exactly, as a normal number."""
+"""The narrowest format in which every product of two FP16 numbers is exact and normal."""
 
 FP8_E4M3FN = FloatFormat(exponent_bits=4, mantissa_bits=3, bias=7, specials=Specials.NAN_ONLY)
 """OCP FP8 E4M3: largest number 448, no infinity, NaN 0x7F and 0xFF."""
@@ -316,4 +317,4 @@ FP8_S0E4M4 = FloatFormat(
 """Unsigned FP8 for attention probabilities: bits 13 to 6 of a binary16 in [0, 2)."""
 
 NAMED_FORMATS = {"binary16": BINARY16, "binary32": BINARY32}
-"""The formats that the parameters of a unit may name."""
+"""The formats that parameters select by name."""

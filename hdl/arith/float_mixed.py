@@ -1,4 +1,4 @@
-"""Fused multiply-add of narrow factors and a wide addend."""
+"""Fused multiply-add with narrow factors and a wide addend."""
 
 from amaranth.hdl import Module, Signal, Value
 from amaranth.lib.wiring import In, Out
@@ -12,34 +12,34 @@ from hdl.arith.operator import Operator
 from hdl.parameters import require, require_choice
 
 STEP = 4
-"""Leading zeros of subnormal factors are taken away in steps of so many, a power of two."""
+"""Step in bits, a power of two, by which leading zeros of subnormal factors are removed."""
 
 
 class FloatMixed(Operator):
-    """``a * b + c`` with factors of a narrow and addend and result of a wide format, rounded once.
+    """``a * b + c`` with narrow factors, and addend and result in a wide format, rounded once.
 
-    The product is exact in the wide format. Subnormal factors leave zeros above its leading one;
-    coarse steps take most of them away, and the sum keeps as many bits more as may remain.
+    The product is exact in the wide format. Subnormal factors cause leading zeros in the product. A
+    coarse shift in steps of `STEP` removes most of them; the sum has extra bits for the rest.
 
-    **Latency** `stages` cycles. **Throughput** one result a cycle. **Numerics** round to nearest,
-    ties to even; subnormals in and out; infinities and NaNs by IEEE 754, every NaN being the quiet
-    NaN of sign 0.
+    **Latency** `stages` cycles. **Throughput** one result per cycle. **Numerics** round to nearest,
+    ties to even; subnormals in and out; infinities and NaNs by IEEE 754, every NaN result is the
+    quiet NaN with sign 0.
 
     Parameters
     ----------
     factor_format : FloatFormat
-        Of the factors: a signed IEEE format.
+        Format of the factors; a signed IEEE format.
     sum_format : FloatFormat
-        Of addend and result: a signed IEEE format in which every product is exact and normal.
+        Format of addend and result; a signed IEEE format in which every product is exact and
+        normal.
     saturate : bool
-        No infinity and no NaN: an operand with the largest exponent code is the number it would be
-        in a format without special values, and a result beyond the largest finite number gives
-        that number.
+        No infinity and no NaN: an operand with the largest exponent code has its value in a format
+        without special values, and a result beyond the largest finite number becomes that number.
     stages : int
-        Pipeline stages. One is the result; a second stands behind the sum, a third behind the
-        integer product, a fourth before the rounding, a fifth before the sum.
+        Pipeline stages. The first registers the result, the second follows the sum, the third
+        follows the integer product, the fourth precedes the rounding, the fifth precedes the sum.
     enable : bool
-        Whether the registers move only while the input `enable` is 1.
+        Add the input `enable`; the registers load only while it is 1.
 
     Members
     -------
@@ -53,7 +53,7 @@ class FloatMixed(Operator):
     Raises
     ------
     ValueError
-        If a parameter is illegal or a product need not be exact and normal in the sum's format.
+        If a parameter is illegal, or a product can be inexact or subnormal in the sum's format.
     """
 
     def __init__(
@@ -93,10 +93,11 @@ class FloatMixed(Operator):
         a = unpack(m, self.factor_format, self.a, saturate=self.saturate)
         b = unpack(m, self.factor_format, self.b, saturate=self.saturate)
         c = unpack(m, self.sum_format, self.c, saturate=self.saturate)
-        # Leading zeros of the product, in steps; the last step of a factor holds its leading one.
+        # Count the product's leading zeros in steps; the last step of a factor holds its leading
+        # one.
         steps = (self.factor_format.significand_bits - 1) // STEP
         empty = Signal(range(2 * steps + 1))
-        # No sign: a product of narrow factors never lies below the wide format's range.
+        # Unsigned: a product of narrow factors is always within the wide format's exponent range.
         exponent = Signal(self.sum_format.exponent_bits + 1)
         offset = self.sum_format.bias - 2 * self.factor_format.bias + 1
         m.d.comb += [
@@ -111,7 +112,7 @@ class FloatMixed(Operator):
             distance_bits=self.sum_format.exponent_bits + 1,
         )
         integer = product(m, a.significand, b.significand)
-        # The product is shifted, once, rather than either factor before it.
+        # One shift of the product replaces a shift of each factor.
         raised = (integer << (empty * STEP))[: len(integer)]
         order, terms, special = cut(
             pipeline,
@@ -119,7 +120,8 @@ class FloatMixed(Operator):
             Significands(raised, c.significand),
             NEVER if self.saturate else multiply_add_special(a, b, c),
         )
-        # Steps leave up to STEP - 1 zeros a factor, so that the sum keeps as many bits in front.
+        # The coarse shift leaves up to STEP - 1 leading zeros per factor; the sum has extra bits
+        # for them.
         result = rounded_sum(
             m,
             pipeline,
@@ -137,9 +139,9 @@ class FloatMixed(Operator):
 
 
 def _empty_steps(significand: Value, steps: int) -> Value:
-    """Return how many whole steps at the top of a significand are zeros."""
+    """Return the number of whole steps at the top of a significand that are zero."""
     empty = [~significand[-STEP * (step + 1) :].any() for step in range(steps)]
-    # Each counts only if all above it are empty, which `any` from the top down says.
+    # A step counts only if all steps above it are empty: each slice spans from the top down.
     total = empty[0]
     for more in empty[1:]:
         total = total + more

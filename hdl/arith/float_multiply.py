@@ -19,7 +19,7 @@ from hdl.target import Target, current_target
 
 @dataclass(frozen=True)
 class Unplaced:
-    """An integer product, how far it moves right, and the exponent code that belongs there."""
+    """An integer product, its right-shift distance, and the exponent code after the shift."""
 
     sign: Value
     exponent: Value
@@ -30,43 +30,44 @@ class Unplaced:
 class FloatMultiply(Operator):
     """Product of two floating-point numbers, rounded once.
 
-    One shifter serves a subnormal operand and a subnormal result: the product stands as far left as
-    the former could need and is shifted right, and how far follows from the operands alone, beside
-    the multiplication. At most one of the operands need be considered as subnormal, since the
-    product of two is less than half the smallest subnormal.
+    One shifter serves subnormal operands and subnormal results: the product is aligned for the
+    largest left shift that a subnormal operand can need, and is shifted right. The distance depends
+    only on the operands, so it is computed in parallel with the multiplication. At most one operand
+    needs treatment as a subnormal, since the product of two is less than half the smallest
+    subnormal.
 
-    **Latency** `stages` cycles. **Throughput** one product a cycle. **Numerics** round to nearest,
-    ties to even; subnormals in and out; infinities and NaNs by IEEE 754, every NaN being the quiet
-    NaN of sign 0.
+    **Latency** `stages` cycles. **Throughput** one product per cycle. **Numerics** round to
+    nearest, ties to even; subnormals in and out; infinities and NaNs by IEEE 754, every NaN result
+    is the quiet NaN with sign 0.
 
     Parameters
     ----------
     number_format : FloatFormat
-        Of operands and result: a signed IEEE format.
+        Format of operands and result; a signed IEEE format.
     saturate : bool
-        No infinity and no NaN: an operand with the largest exponent code is the number it would be
-        in a format without special values, and a result beyond the largest finite number gives
-        that number.
+        No infinity and no NaN: an operand with the largest exponent code has its value in a format
+        without special values, and a result beyond the largest finite number becomes that number.
     extra_bits : int
-        Mantissa bits that b has below those of its format, 0 to 8; they are 0 where b is subnormal.
+        Mantissa bits of b below those of its format, 0 to 8; they are 0 where b is subnormal.
     exact : bool
-        Whether there is an output `product`.
+        Add the output `product`.
     stages : int
-        Pipeline stages. One is the result; a second stands behind the integer product, a third
-        before its carry chain, unless there is an output `product` or the target is an FPGA.
+        Pipeline stages. The first registers the result, the second follows the integer product. The
+        third precedes the carry chain of the product, unless there is an output `product` or the
+        target is an FPGA.
     enable : bool
-        Whether the registers move only while the input `enable` is 1.
+        Add the input `enable`; the registers load only while it is 1.
 
     Members
     -------
     a : In(number_format.layout)
-        An operand.
+        The first factor.
     b : In(layout)
-        The other one: that layout with `extra_bits` more.
+        The second factor: the format of `a` with `extra_bits` more mantissa bits.
     result : Out(number_format.layout)
         The product.
     product : Out
-        The integer product of both significands, in the cycle of the operands; only with `exact`.
+        Integer product of the significands, combinational from the operands; only with `exact`.
 
     Raises
     ------
@@ -107,7 +108,7 @@ class FloatMultiply(Operator):
         m = Module()
         fpga = current_target() is Target.FPGA
         before_carries = self.stages >= 3 and not self.exact and not fpga
-        # Two cuts are always there, behind the product and at the result; another is asked for.
+        # The cuts after the product and at the result always exist; a third stage adds another.
         pipeline = self.pipeline(m, cuts=2 + before_carries)
         a = unpack(m, self.number_format, self.a, saturate=self.saturate)
         b = unpack(m, self.longer_format, self.b, saturate=self.saturate)
@@ -122,15 +123,16 @@ class FloatMultiply(Operator):
             unplaced = replace(unplaced, integer=integer)
         unplaced, special = cut(pipeline, unplaced, special)
 
-        # A subnormal operand leaves two bits below the last place; what b has more goes there.
+        # A subnormal operand needs two bits below the last place; the extra bits of b use them too.
         integer = Cat(Const(0, 2), unplaced.integer)
         placed, sticky = shift_right(m, integer[self.extra_bits :], unplaced.amount, bits + 2)
         sticky = sticky | integer[: self.extra_bits].any()
-        # The product of two numbers from 1 to 2 is below 4: two places may hold its leading one.
+        # The product of two significands in [1, 2) is below 4: its leading one is in one of two
+        # places.
         top = placed[-1]
         shifts = ~top & unplaced.exponent.any()
         mantissa = Signal(bits - 1)
-        # One place to the left where the leading one is missing; a subnormal stays where it is.
+        # Shift left by one if the leading one is missing; a subnormal is not shifted.
         guard = Mux(shifts, placed[0], placed[1])
         rest = sticky | (placed[0] & ~shifts)
         code = Signal(range_bits - 1)
@@ -155,11 +157,11 @@ class FloatMultiply(Operator):
         return m
 
     def _multiply(self, m: Module, a: Operand, b: Operand, *, halves: bool) -> Unplaced:
-        """Return the integer product, or two numbers whose sum it is, and where it has to go."""
+        """Return the integer product, or a carry-save pair of it, and its shift distance."""
         bits = self.number_format.significand_bits
         range_bits = self.number_format.exponent_bits + 2
 
-        # The zeros of one factor at most matter: the product of two subnormals vanishes.
+        # The zeros of only one factor matter: the product of two subnormals underflows.
         counted = Signal(bits)
         zeros = Signal(range(bits + 1))
         weight = Signal(signed(range_bits))
@@ -170,9 +172,9 @@ class FloatMultiply(Operator):
             weight.eq(a.exponent + b.exponent - self.number_format.bias),
             exponent.eq(weight - zeros),
         ]
-        # Below exponent code 1 the result is subnormal, and its exponent says how far to shift.
+        # An exponent code below 1 means a subnormal result and determines the shift distance.
         subnormal = exponent[-1]
-        # The count of zeros runs beside the multiplier, and is known before the product is.
+        # The zero count is computed in parallel with the product and is available before it.
         amount = Mux(subnormal, bits - weight, bits - zeros)[: range_bits - 1]
         shown = exponent[:-1] & ~(subnormal | a.zero | b.zero).replicate(range_bits - 1)
         factors = a.significand, b.significand

@@ -1,4 +1,4 @@
-"""Floating-point addition where no subnormal number can occur."""
+"""Floating-point addition without support for subnormal numbers."""
 
 from dataclasses import dataclass
 
@@ -14,12 +14,12 @@ from hdl.arith.leading_zeros import leading_zeros
 from hdl.arith.operator import Operator
 
 FINE = 1
-"""Levels of the aligning shift that stand in the stage of the sum."""
+"""Levels of the aligning shift in the stage of the sum."""
 
 
 @dataclass(frozen=True)
 class Coarse:
-    """Two terms of which the smaller has not moved the last places."""
+    """Two terms after the coarse part of the aligning shift."""
 
     sign: Value
     subtract: Value
@@ -31,24 +31,26 @@ class Coarse:
 
 
 class FloatNormalAdd(Operator):
-    """Sum of two floating-point numbers of which neither they nor the sum is ever subnormal.
+    """Sum of two floating-point numbers, where operands and sum are never subnormal.
 
-    So it is with sums of products of narrow numbers in a wide format: all are multiples of one
-    power of two that is far above the wide format's subnormal numbers. What is saved is the search
-    for the place where these begin, and the zeros can be counted in the stage of the sum.
+    Sums of products of narrow numbers in a wide format have this property: all are multiples of a
+    power of two far above the wide format's subnormals. The adder saves the detection of subnormal
+    results and can count leading zeros in the stage of the sum.
 
-    **Latency** `stages` cycles. **Throughput** one sum a cycle. **Numerics** round to nearest, ties
-    to even; infinities and NaNs by IEEE 754, every NaN being the quiet NaN of sign 0. A subnormal
-    operand counts as a zero of its sign; a sum below the normal numbers is outside the contract.
+    **Latency** `stages` cycles. **Throughput** one sum per cycle. **Numerics** round to nearest,
+    ties to even; infinities and NaNs by IEEE 754, every NaN result is the quiet NaN with sign 0. A
+    subnormal operand counts as a zero of its sign. A sum below the normal numbers is outside the
+    contract.
 
     Parameters
     ----------
     number_format : FloatFormat
-        Of operands and result: a signed IEEE format.
+        Format of operands and result; a signed IEEE format.
     stages : int
-        Pipeline stages. One is the result; a second stands behind the sum, a third before the sum.
+        Pipeline stages. The first registers the result, the second follows the sum, the third
+        precedes the sum.
     enable : bool
-        Whether the registers move only while the input `enable` is 1.
+        Add the input `enable`; the registers load only while it is 1.
 
     Members
     -------
@@ -79,7 +81,7 @@ class FloatNormalAdd(Operator):
         pipeline = self.pipeline(m, cuts=3)
         number_format = self.number_format
         a, b = (unpack(m, number_format, code, saturate=False) for code in (self.a, self.b))
-        # The alignment is split in two, so that either stage has some of its levels.
+        # The alignment is split, so that each of two stages contains some of its levels.
         coarse, special = cut(pipeline, self._coarse(m, a, b), sum_special(a, b))
 
         smaller, lost = shift_right(m, coarse.smaller, coarse.amount, len(coarse.smaller))
@@ -96,21 +98,21 @@ class FloatNormalAdd(Operator):
         count = Signal(range(len(total.magnitude) + 1))
         exponent = Signal(len(total.exponent))
         m.d.comb += [
-            # No floor under the count: nothing here is subnormal.
+            # The count has no lower limit: no result is subnormal.
             count.eq(leading_zeros(total.magnitude)),
             exponent.eq(total.exponent + 1 - count),
         ]
         kept = number_format.significand_bits + 1
         shifted, ones, some = shift_left(m, total.magnitude, count, total.missing, kept)
         guard, last, top = shifted[0], shifted[1], shifted[-1]
-        behind = total.missing & ones
+        carried = total.missing & ones
         code = pack(
             m,
             number_format,
             sign=Mux(special.infinite, special.infinite_sign, total.sign),
             exponent=exponent & top.replicate(len(exponent)),
             mantissa=shifted[1:-1],
-            increment=(guard & (total.missing | total.sticky | some | last)) | (behind & last),
+            increment=(guard & (total.missing | total.sticky | some | last)) | (carried & last),
             infinite=special.infinite,
             nan=special.nan,
             saturate=False,
@@ -119,11 +121,11 @@ class FloatNormalAdd(Operator):
         return m
 
     def _coarse(self, m: Module, a: Operand, b: Operand) -> Coarse:
-        """Order the terms and move the smaller one by steps of ``2**FINE`` places."""
+        """Order the terms and shift the smaller one by multiples of ``2**FINE`` bits."""
         bits = self.number_format.exponent_bits + 1
         first, second = Term(a.sign, a.exponent), Term(b.sign, b.exponent)
         order = compare(m, first, second, exponent_bits=bits, distance_bits=bits)
-        # Two places behind the significand: the guard and what a cancellation brings up.
+        # Two bits below the significand: the guard bit, and one that a cancellation shifts up.
         one, two = (Cat(Const(0, 2), term.significand) for term in (a, b))
         near, larger = Signal(len(one)), Signal(len(one))
         m.d.comb += [

@@ -1,4 +1,4 @@
-"""Floating-point multiplication where no subnormal number can occur."""
+"""Floating-point multiplication without support for subnormal numbers."""
 
 from dataclasses import dataclass, replace
 
@@ -16,7 +16,7 @@ from hdl.target import Target, current_target
 
 @dataclass(frozen=True)
 class Unrounded:
-    """An integer product of significands, and the exponent code that it has if it is below 2."""
+    """An integer product of significands, and its exponent code if it is below 2."""
 
     sign: Value
     zero: Value
@@ -25,25 +25,25 @@ class Unrounded:
 
 
 class FloatNormalMultiply(Operator):
-    """Product of two floating-point numbers of which neither they nor it are ever subnormal.
+    """Product of two floating-point numbers, where operands and product are never subnormal.
 
-    So it is with narrow numbers, and with products of a few of them, in a wide format. What is
-    saved is the search for a subnormal operand's leading one, and the shifter by which it and a
-    subnormal product find their place: a product needs one place to the left, or none.
+    Narrow numbers, and products of a few of them, in a wide format have this property. The
+    multiplier saves the normalisation of subnormal operands and the shifter for subnormal products:
+    a product is shifted left by at most one bit.
 
-    **Latency** `stages` cycles. **Throughput** one product a cycle. **Numerics** round to nearest,
-    ties to even; infinities and NaNs by IEEE 754, every NaN being the quiet NaN of sign 0.
-    Subnormal operands, and a product below the normal numbers, are outside the contract.
+    **Latency** `stages` cycles. **Throughput** one product per cycle. **Numerics** round to
+    nearest, ties to even; infinities and NaNs by IEEE 754, every NaN result is the quiet NaN with
+    sign 0. Subnormal operands, and a product below the normal numbers, are outside the contract.
 
     Parameters
     ----------
     number_format : FloatFormat
-        Of operands and result: a signed IEEE format.
+        Format of operands and result; a signed IEEE format.
     stages : int
-        Pipeline stages. One is the result; a second stands behind the integer product, a third
-        before its carry chain, unless the target is an FPGA.
+        Pipeline stages. The first registers the result, the second follows the integer product. The
+        third precedes the carry chain of the product, unless the target is an FPGA.
     enable : bool
-        Whether the registers move only while the input `enable` is 1.
+        Add the input `enable`; the registers load only while it is 1.
 
     Members
     -------
@@ -69,7 +69,7 @@ class FloatNormalMultiply(Operator):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Multiply, bring the leading one to its place, round."""
+        """Multiply, align the leading one, round."""
         m = Module()
         bits = self.number_format.significand_bits
         before_carries = self.stages >= 3 and current_target() is not Target.FPGA
@@ -83,7 +83,8 @@ class FloatNormalMultiply(Operator):
             unrounded = replace(unrounded, integer=integer)
         unrounded, special = cut(pipeline, unrounded, special)
 
-        # The product of two numbers from 1 to 2 is below 4: two places may hold its leading one.
+        # The product of two significands in [1, 2) is below 4: its leading one is in one of two
+        # places.
         top = unrounded.integer[-1]
         digits = Mux(top, unrounded.integer, Cat(Const(0, 1), unrounded.integer))[: 2 * bits - 1]
         rest, guard, mantissa = digits[: bits - 1].any(), digits[bits - 1], digits[bits:]
@@ -93,7 +94,7 @@ class FloatNormalMultiply(Operator):
             m,
             self.number_format,
             sign=unrounded.sign,
-            # A zero has no leading one, and all its digits are zeros.
+            # The significand of a zero is all zeros, but its exponent must be cleared.
             exponent=exponent & ~unrounded.zero.replicate(len(exponent)),
             mantissa=mantissa,
             increment=guard & (rest | mantissa[0]),
@@ -105,7 +106,7 @@ class FloatNormalMultiply(Operator):
         return m
 
     def _multiply(self, m: Module, a: Operand, b: Operand, *, halves: bool) -> Unrounded:
-        """Return the integer product, or two numbers whose sum it is, and its exponent."""
+        """Return the integer product, or a carry-save pair of it, and its exponent."""
         factors = a.significand, b.significand
         exponent = Signal(self.number_format.exponent_bits + 1)
         m.d.comb += exponent.eq(a.exponent + b.exponent - self.number_format.bias)

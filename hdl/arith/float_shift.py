@@ -1,13 +1,13 @@
-"""Shifters of the floating-point operators, which also say what lies beyond the bits they keep."""
+"""Shifters of the floating-point operators that also report the bits shifted out."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 
 
 def shift_right(m: Module, value: Value, amount: Value, kept: int) -> tuple[Value, Value]:
-    """Return the low `kept` bits of a value shifted right, and whether a one fell off its end.
+    """Return the low `kept` bits of a value shifted right, and whether a one was shifted out.
 
-    Any amount is legal; the largest steps come first, so that high bits that cannot come down to
-    those kept are never built.
+    Any amount is legal. The largest steps are first, so that high bits that can never reach the
+    kept bits are not built.
     """
     lost = []
     near = (len(value) - 1).bit_length()
@@ -17,12 +17,12 @@ def shift_right(m: Module, value: Value, amount: Value, kept: int) -> tuple[Valu
             far.eq(amount[near:].any()),
             close.eq(value & ~far.replicate(len(value))),
         ]
-        # A shift beyond the value leaves nothing of it but the sticky bit.
+        # A shift by more than the value's width leaves only the sticky bit.
         lost.append(far & value.any())
         value = close
     for level in reversed(range(min(near, len(amount)))):
         distance = 1 << level
-        # Bits that no later level can bring into the kept ones are not carried along.
+        # Bits that no later level can move into the kept ones are dropped.
         fell, shifted = Signal(), Signal(min(len(value), kept + distance - 1))
         m.d.comb += [
             fell.eq(value[:distance].any() & amount[level]),
@@ -36,18 +36,18 @@ def shift_right(m: Module, value: Value, amount: Value, kept: int) -> tuple[Valu
 def shift_left(
     m: Module, value: Value, amount: Value, fill: Value, kept: int
 ) -> tuple[Value, Value, Value]:
-    """Return the top `kept` bits of a value shifted left, and whether all and any below are ones.
+    """Return the top `kept` bits of a value shifted left, and AND and OR of all bits below.
 
     Parameters
     ----------
     m : Module
-        Where the logic goes.
+        Module that receives the logic.
     value, amount : Value
-        The operands.
+        Value and shift distance.
     fill : Value
-        The bit that moves in from the right.
+        Bit that is shifted in from the right.
     kept : int
-        Bits to return.
+        Number of bits to return.
     """
     ones, some = [], []
     for level in reversed(range(len(amount))):
@@ -55,7 +55,7 @@ def shift_left(
         shifted = Signal(len(value))
         moved = Cat(fill.replicate(distance), value)
         m.d.comb += shifted.eq(Mux(amount[level], moved[: len(value)], value))
-        # Below the bits kept only those matter that the steps to come can still lift.
+        # Below the kept bits, only those matter that the remaining levels can still move up.
         excess = len(value) - kept - (distance - 1)
         if excess > 0:
             ones.append(shifted[:excess].all())

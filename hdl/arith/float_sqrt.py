@@ -1,4 +1,4 @@
-"""FP16 square root by an array of restoring rows, and its reciprocal by a table of 64 lines."""
+"""FP16 square root by an array of restoring rows, and its reciprocal by linear interpolation."""
 
 import mpmath
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Value
@@ -15,21 +15,21 @@ ROWS = BINARY16.significand_bits + 1
 """Digits of a square root: the significand and a rounding bit."""
 
 SEGMENTS = 32
-"""Lines of the reciprocal root on [1, 2), and as many on [2, 4)."""
+"""Segments of the reciprocal root on [1, 2), and as many on [2, 4)."""
 
 VALUE_BITS = 12
-"""Fraction bits of a line's value."""
+"""Fraction bits of a segment's value."""
 
 SLOPE_BITS = 5
-"""Fraction bits of a line's slope."""
+"""Fraction bits of a segment's slope."""
 
 
 def line_table() -> tuple[tuple[int, int], ...]:
-    """Return ``(value, -slope)`` of every line of ``2 / sqrt(s)``, in units of their last bits.
+    """Return ``(value, -slope)`` of each segment of ``2 / sqrt(s)``, in units of the last place.
 
-    The first half is for s in [1, 2), the second for s in [2, 4), whose slope is that along s / 2.
-    A line has the slope of the curve at the segment's centre and passes there halfway between the
-    curve and its chord; the value is the one at the segment's left end.
+    The first half is for s in [1, 2), the second for s in [2, 4), with its slope relative to s / 2.
+    A segment has the slope of the curve at its centre and passes there halfway between the curve
+    and its chord. The value is the one at the segment's left end.
     """
     table = []
     with mpmath.workprec(100):
@@ -47,20 +47,20 @@ def line_table() -> tuple[tuple[int, int], ...]:
 class FloatSqrt(Operator):
     """Square root of an FP16 number.
 
-    **Latency** `stages` cycles. **Throughput** one result a cycle. **Numerics** correctly rounded.
-    No root lies halfway between two numbers, so the rounding bit alone decides, and none is
-    subnormal. The root of -0 is -0, of another negative number NaN.
+    **Latency** `stages` cycles. **Throughput** one result per cycle. **Numerics** correctly
+    rounded. No root lies halfway between two numbers, so the rounding bit alone decides. No root is
+    subnormal. The root of -0 is -0; the root of any other negative number is NaN.
 
     Parameters
     ----------
     saturate : bool
-        No infinity and no NaN: an operand with the largest exponent code is the number it would be
-        in a format without special values; the root of a negative number is 0.
+        No infinity and no NaN: an operand with the largest exponent code has its value in a format
+        without special values; the root of a negative number is 0.
     stages : int
-        Pipeline stages: the last one is the result, others stand behind the normalisation and each
-        of the 12 rows.
+        Pipeline stages: the last one registers the result, the others follow the normalisation and
+        each of the 12 rows.
     enable : bool
-        Whether the registers move only while the input `enable` is 1.
+        Add the input `enable`; the registers load only while it is 1.
 
     Members
     -------
@@ -82,19 +82,19 @@ class FloatSqrt(Operator):
         super().__init__(members, stages=stages, enable=enable)
 
     def elaborate(self, platform: object) -> Module:
-        """Take two digits of the operand and give one of the root in each row."""
+        """Consume two digits of the operand and produce one of the root in each row."""
         m = Module()
         pipeline = self.pipeline(m, cuts=ROWS + 2)
         a = unpack(m, BINARY16, self.a, saturate=self.saturate)
         significand, exponent = normalised(a)
-        # The bias is odd: an odd code is an even power of two, and leaves a significand in [1, 2).
+        # The bias is odd: an odd code means an even power of two and a significand in [1, 2).
         odd_power = ~exponent[0]
         radicand = Mux(odd_power, significand << 1, significand)
         code = _halved(exponent)
         zero = a.zero | (a.sign & Const(self.saturate, 1))
         nan = a.nan | (a.sign & ~a.zero & ~Const(self.saturate, 1))
         sign = a.sign & a.zero
-        # Two digits above the binary point, then ten below, then zeros.
+        # Two digits above the binary point, ten below, then zeros.
         digits = Cat(Const(0, 2 * ROWS - len(radicand)), radicand)[: 2 * ROWS]
         control = (code, sign, zero, a.infinite, nan)
         digits, *control = pipeline.cut(digits, *control)
@@ -105,7 +105,7 @@ class FloatSqrt(Operator):
             partial = Cat(digits[-2:], remainder)
             difference = partial - Cat(Const(1, 2), root)
             fits = ~difference[-1]
-            # A remainder is at most twice its root: one bit longer.
+            # A remainder is at most twice its root, so it has one more bit.
             remainder = Mux(fits, difference, partial)[: row + 2]
             root, remainder, digits, *control = pipeline.cut(
                 Cat(fits, root), remainder, digits[:-2], *control
@@ -123,20 +123,20 @@ class FloatSqrt(Operator):
 class FloatReciprocalSqrt(Operator):
     """Reciprocal of the square root of an FP16 number.
 
-    **Latency** `stages` cycles. **Throughput** one result a cycle. **Numerics** at most 0.928 ulp
+    **Latency** `stages` cycles. **Throughput** one result per cycle. **Numerics** at most 0.928 ulp
     from the exact value over all FP16 arguments, exact at even powers of two; no result is
-    subnormal. Of a zero: infinity with its sign. Of another negative number: NaN.
+    subnormal. A zero gives an infinity of its sign; any other negative number gives NaN.
 
     Parameters
     ----------
     saturate : bool
-        No infinity and no NaN: an operand with the largest exponent code is the number it would be
-        in a format without special values; zero and negative numbers give 65504.
+        No infinity and no NaN: an operand with the largest exponent code has its value in a format
+        without special values; zero and negative numbers give 65504.
     stages : int
-        Pipeline stages: the last one is the result, others stand behind the normalisation and the
-        line.
+        Pipeline stages: the last one registers the result, the others follow the normalisation and
+        the interpolation.
     enable : bool
-        Whether the registers move only while the input `enable` is 1.
+        Add the input `enable`; the registers load only while it is 1.
 
     Members
     -------
@@ -158,12 +158,12 @@ class FloatReciprocalSqrt(Operator):
         super().__init__(members, stages=stages, enable=enable)
 
     def elaborate(self, platform: object) -> Module:
-        """Look a line up by binade and upper fraction bits, walk along it, round."""
+        """Select a segment by binade and upper fraction bits, interpolate, round."""
         m = Module()
         pipeline = self.pipeline(m, cuts=3)
         a = unpack(m, BINARY16, self.a, saturate=self.saturate)
         significand, exponent = normalised(a)
-        # The result is half of what the lines give; their exponent is minus the root's.
+        # The result is half the interpolated value; its exponent is minus the root's exponent.
         code = (29 - _halved(exponent))[:5]
         saturated = Const(self.saturate, 1)
         huge = a.zero | (a.sign & saturated)
@@ -187,7 +187,7 @@ class FloatReciprocalSqrt(Operator):
 
 
 def _halved(exponent: Value) -> Value:
-    """Return the root's exponent code: (e - 15) / 2 downwards, plus 15."""
+    """Return the root's exponent code, floor((e - 15) / 2) + 15."""
     return ((exponent + BINARY16.bias) >> 1)[:5]
 
 

@@ -1,18 +1,19 @@
-"""The sum of two floating-point terms in four steps, shared by adder and multiply-adders.
+"""Sum of two floating-point terms in four steps, shared by adder and multiply-adders.
 
-`rounded_sum` takes all steps but the comparison, with registers between them.
+`rounded_sum` performs steps 2 to 4 and the alignment, with registers between the steps.
 
-1. `compare` and `align`: the term with the smaller exponent is shifted right; what falls off is one
-   sticky bit.
-2. `add`: the terms are added or subtracted, and a negative difference is complemented.
-3. `normalise`: the sum is shifted left until its leading one is on top or its exponent is 1.
-4. One rounding.
+1. `compare` and `align`: shift the term with the smaller exponent right; merge the bits shifted out
+   into one sticky bit.
+2. `add`: add or subtract the terms; complement a negative difference.
+3. `normalise`: shift the sum left until its leading one is at the top or its exponent code is 1.
+4. `pack`: round once.
 
-A difference ``x - y`` is formed as ``x + ~y``, which is one too small. If it is negative, its
-complement is the magnitude. If it is positive and nothing fell off, the missing one is carried
-along: ones instead of zeros move in from the right, and the rounding adds the one behind them. If
-something fell off, the exact difference lies between the two and the sticky bit says so. So no
-carry waits for the sticky bit, and there is one adder before and one incrementer after the shift.
+A difference ``x - y`` is computed as ``x + ~y``, which is one too small. If it is negative, its
+complement is the magnitude. If it is positive and the sticky bit is 0, the missing one is deferred:
+the normalising shift inserts ones instead of zeros, and the rounding adds one below them. If the
+sticky bit is 1, the exact difference lies between the two values, which the sticky bit records. So
+no carry depends on the sticky bit, and the unit needs one adder before the shift and one
+incrementer after it.
 """
 
 from dataclasses import dataclass
@@ -30,14 +31,14 @@ from hdl.arith.prefix_sum import prefix_sum
 
 @dataclass(frozen=True)
 class Term:
-    """What orders a number ``(-1)**sign * significand * 2**exponent``.
+    """Sign and exponent of a number ``(-1)**sign * significand * 2**exponent``.
 
     Members
     -------
     sign, exponent : Value
-        Of the number; the exponent carries the result format's bias and may be signed.
+        Sign and exponent code; the code has the result format's bias and may be signed.
     zero : Value, optional
-        The number is 0 whatever its exponent; only needed where the exponent may be large then.
+        The number is 0 whatever its exponent; needed only where that exponent may be large.
     """
 
     sign: Value
@@ -47,7 +48,7 @@ class Term:
 
 @dataclass(frozen=True)
 class Significands:
-    """Both terms' significands, each with one bit before the point."""
+    """Significands of both terms, each with one bit above the binary point."""
 
     first: Value
     second: Value
@@ -60,13 +61,13 @@ class Compared:
     Members
     -------
     sign, exponent : Value
-        Of the term with the larger exponent.
+        Sign and exponent code of the term with the larger exponent.
     subtract : Value
         The signs differ.
     ahead : Value
         The first term has the larger exponent.
     amount : Value
-        Places by which the other term moves right, less one if `ahead`.
+        Right-shift distance of the other term, minus one if `ahead`.
     """
 
     sign: Value
@@ -78,7 +79,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Aligned:
-    """Two terms of one exponent: the larger, the smaller, and whether the latter lost ones."""
+    """Two terms with one exponent; `sticky` if the smaller one lost nonzero bits."""
 
     sign: Value
     subtract: Value
@@ -90,7 +91,7 @@ class Aligned:
 
 @dataclass(frozen=True)
 class Sum:
-    """A magnitude with two bits before the point; `missing` if it is one too small."""
+    """A magnitude with two bits above the binary point; `missing` if it is one too small."""
 
     sign: Value
     exponent: Value
@@ -101,7 +102,7 @@ class Sum:
 
 @dataclass(frozen=True)
 class Normalised:
-    """An exponent code, a significand, and what the rounding needs to know."""
+    """Exponent code and mantissa, and the decision to round up."""
 
     sign: Value
     exponent: Value
@@ -112,24 +113,24 @@ class Normalised:
 def compare(
     m: Module, first: Term, second: Term, *, exponent_bits: int, distance_bits: int
 ) -> Compared:
-    """Return which term has the larger exponent, and by how much.
+    """Determine the term with the larger exponent and the difference of the exponents.
 
     Parameters
     ----------
     m : Module
-        Where the logic goes.
+        Module that receives the logic.
     first, second : Term
         The terms.
     exponent_bits : int
-        Bits that hold the larger exponent plus one.
+        Number of bits that hold the larger exponent plus one.
     distance_bits : int
-        Bits that hold the first exponent minus the second minus one, a signed number.
+        Number of bits that hold the signed value of first exponent minus second minus one.
     """
     distance = Signal(signed(distance_bits))
     ahead = Signal()
     exponent = Signal(exponent_bits)
     m.d.comb += [
-        # One less than the distance: its sign alone says whether the first is really ahead.
+        # One less than the difference: its sign alone tells whether the first exponent is larger.
         distance.eq(first.exponent - second.exponent - 1),
         ahead.eq(~distance[-1] & ~Value.cast(first.zero)),
         exponent.eq(Mux(ahead, first.exponent, second.exponent)),
@@ -139,16 +140,17 @@ def compare(
         subtract=first.sign ^ second.sign,
         exponent=exponent,
         ahead=ahead,
-        # The complement of a negative number is one less than its magnitude: here just right.
+        # The complement of a negative number is its magnitude minus one, which is the distance
+        # needed.
         amount=distance[:-1] ^ distance[-1].replicate(distance_bits - 1),
     )
 
 
 def align(m: Module, order: Compared, terms: Significands, *, fraction: int) -> Aligned:
-    """Return both terms' significands at the larger exponent, `fraction` bits behind the point."""
+    """Return both significands at the larger exponent, with `fraction` bits below the point."""
     one = _fixed(terms.first, fraction + 1)
     two = _fixed(terms.second, fraction + 1)
-    # Where the first is ahead, the second moves by the one place that the amount lacks.
+    # If the first term is ahead, shift the second by the one bit that the amount lacks.
     near, larger = Signal(fraction + 1), Signal(fraction + 1)
     m.d.comb += [
         near.eq(Mux(order.ahead, two >> 1, one)),
@@ -168,8 +170,8 @@ def align(m: Module, order: Compared, terms: Significands, *, fraction: int) -> 
 def add(m: Module, terms: Aligned) -> Sum:
     """Return the magnitude of the sum."""
     width = len(terms.larger)
-    # a - b as a + ~b: one too small, unless a lower one was lost, which is just that much.
-    # Without a carry the result is negative, and its complement is the magnitude.
+    # a - b is computed as a + ~b, which is one too small unless bits of b were shifted out. Without
+    # a carry the result is negative, and its complement is the magnitude.
     total = prefix_sum(m, terms.larger, terms.smaller ^ terms.subtract.replicate(width))
     negative = Signal()
     magnitude = Signal(width + 1)
@@ -177,7 +179,7 @@ def add(m: Module, terms: Aligned) -> Sum:
         negative.eq(terms.subtract & ~total[-1]),
         magnitude.eq(Cat(total[:-1] ^ negative.replicate(width), total[-1] & ~terms.subtract)),
     ]
-    # An exact cancellation is +0, whatever the signs were.
+    # An exact cancellation gives +0, whatever the signs.
     nothing = total[:-1].all() & negative & ~terms.sticky
     return Sum(
         sign=(terms.sign ^ negative) & ~nothing,
@@ -189,10 +191,10 @@ def add(m: Module, terms: Aligned) -> Sum:
 
 
 def normalise(m: Module, number_format: FloatFormat, total: Sum) -> Normalised:
-    """Return exponent code, mantissa and the decision to round up."""
+    """Compute exponent code, mantissa and the decision to round up."""
     width = len(total.magnitude)
-    # The exponent belongs to the second bit from the top. A one at the place where it would become
-    # 1 ends the count there: that is where the subnormals begin.
+    # The exponent belongs to the second bit from the top. A one at the bit where it would become 1
+    # stops the count there: below are the subnormals.
     floor = Cat(total.exponent == width - 1 - index for index in range(width))
     counted = Signal(width)
     count = Signal(range(width + 1))
@@ -200,19 +202,19 @@ def normalise(m: Module, number_format: FloatFormat, total: Sum) -> Normalised:
         counted.eq(total.magnitude | floor),
         count.eq(leading_zeros(counted)),
     ]
-    # One bit more than the significand: the guard, by which it is rounded.
+    # One bit more than the significand: the guard bit for rounding.
     kept = number_format.significand_bits + 1
     shifted, ones, some = shift_left(m, total.magnitude, count, total.missing, kept)
     exponent = Signal(len(total.exponent))
     m.d.comb += exponent.eq(total.exponent + 1 - count)
     guard, last, top = shifted[0], shifted[1], shifted[-1]
-    # The missing one is rippled only where it decides: all ones below the bits that are kept.
-    behind = total.missing & ones
+    # The missing one propagates only if all bits below the kept ones are ones.
+    carried = total.missing & ones
     return Normalised(
         sign=total.sign,
         exponent=exponent & top.replicate(len(exponent)),
         mantissa=shifted[1:-1],
-        increment=(guard & (total.missing | total.sticky | some | last)) | (behind & last),
+        increment=(guard & (total.missing | total.sticky | some | last)) | (carried & last),
     )
 
 
@@ -229,23 +231,23 @@ def rounded_sum(
     before_rounding: bool,
     saturate: bool,
 ) -> Value:
-    """Return the code of the sum, cut behind the addition, at the end, and where asked for.
+    """Return the code of the sum, with cuts after the addition, at the end, and as requested.
 
     Parameters
     ----------
     m, pipeline
-        Where the logic and the registers go.
+        Module and pipeline that receive the logic and the registers.
     number_format : FloatFormat
-        Of the result.
+        Format of the result.
     order, terms, special
-        The terms and what their exponents and kinds say.
+        Comparison result, significands and special results of the terms.
     leading : int
         Zeros above the leading one that a first term with the larger exponent may have. The sum has
-        as many bits more behind the point, where it may cancel down to.
+        as many more fraction bits, which a cancellation can shift up.
     before_sum, before_rounding : bool
-        Whether there is a cut between alignment and addition, or normalisation and rounding.
+        Insert a cut between alignment and addition, or normalisation and rounding.
     saturate : bool
-        A result beyond the largest finite number gives that number.
+        A result beyond the largest finite number becomes that number.
     """
     aligned = align(m, order, terms, fraction=number_format.mantissa_bits + leading + 2)
     if before_sum:
@@ -269,5 +271,5 @@ def rounded_sum(
 
 
 def _fixed(significand: Value, width: int) -> Value:
-    """Return a significand with zeros below it."""
+    """Return a significand with zeros appended below."""
     return Cat(Const(0, width - len(significand)), significand)

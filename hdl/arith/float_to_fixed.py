@@ -1,4 +1,4 @@
-"""Binary32 numbers as 16-bit integers."""
+"""Conversion of binary32 numbers to 16-bit integers."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib.wiring import In, Out
@@ -11,32 +11,32 @@ from hdl.arith.rounding import Rounding, round_up
 from hdl.arith.saturating_add import saturate
 
 RESULT = signed(16)
-"""Shape of a result."""
+"""Shape of the result."""
 
 LEAST = BINARY32.significand_bits - (RESULT.width - 1)
-"""Places that a significand moves right at least to fit."""
+"""Minimum right shift of a significand that fits the result."""
 
 
 class FloatToFixed(Operator):
     """The 16-bit integer nearest to ``a * 2**point``.
 
-    **Latency** `stages` cycles. **Throughput** one number a cycle. **Numerics** round to nearest,
-    ties to even, then clamped; subnormals count as zero, infinities and NaNs as the end of the
-    range of their sign.
+    **Latency** `stages` cycles. **Throughput** one number per cycle. **Numerics** round to nearest,
+    ties to even, then clamp. Subnormals count as zero. Infinities and NaNs give the limit of the
+    range with their sign.
 
     Parameters
     ----------
     stages : int
-        Pipeline stages. Of two, one stands behind the shift.
+        Pipeline stages. The first registers the result, the second follows the shift.
     enable : bool
-        Whether the registers move only while the input `enable` is 1.
+        Add the input `enable`; the registers load only while it is 1.
 
     Members
     -------
     a : In(BINARY32.layout)
         The number.
     point : In(POINT)
-        Places behind the result's binary point.
+        Fraction bits of the result.
     result : Out(signed(16))
         The integer.
 
@@ -56,7 +56,7 @@ class FloatToFixed(Operator):
         pipeline = self.pipeline(m, cuts=2)
         normal = self.a.exponent.any()
         significand = Cat(self.a.mantissa, Const(1, 1)) & normal.replicate(24)
-        # How far right of the largest number that fits.
+        # Right-shift distance relative to the largest number that fits.
         distance = Signal(signed(POINT.width + 2))
         m.d.comb += distance.eq(BINARY32.bias + 23 - LEAST - self.point - self.a.exponent)
         beyond = ((distance < 0) & normal) | self.a.exponent.all()

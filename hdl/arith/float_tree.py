@@ -1,4 +1,4 @@
-"""A tree of floating-point adders with a fixed order of additions."""
+"""Tree of floating-point adders with a fixed order of additions."""
 
 from itertools import pairwise
 
@@ -16,30 +16,30 @@ from hdl.parameters import require_choice, require_range
 class FloatTree(Operator):
     """Sum of many floating-point numbers, added in adjacent pairs, level by level.
 
-    Each level adds the terms ``2 * i`` and ``2 * i + 1``; a last term without a partner goes up
-    unchanged. For eight terms that is ``((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7))``: the order of
-    the adder tree in LAD's vector unit.
+    Each level adds the terms ``2 * i`` and ``2 * i + 1``; an unpaired last term passes to the next
+    level unchanged. For eight terms the order is ``((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7))``, as
+    in the adder tree of LAD's vector unit.
 
-    **Latency** `stages` cycles. **Throughput** one sum a cycle. **Numerics** each addition is
+    **Latency** `stages` cycles. **Throughput** one sum per cycle. **Numerics** each addition is
     rounded to nearest, ties to even, as `FloatAdd` does; the order is part of the contract.
 
     Parameters
     ----------
     number_format : FloatFormat
-        Of terms, partial sums and result: a signed IEEE format.
+        Format of terms, partial sums and result; a signed IEEE format.
     terms : int
-        How many, 2 to 1024.
+        Number of terms, 2 to 1024.
     saturate : bool
         As in `FloatAdd`.
     stages : int
         Pipeline stages, spread evenly over the ``ceil(log2(terms))`` levels.
     enable : bool
-        Whether the registers move only while the input `enable` is 1.
+        Add the input `enable`; the registers load only while it is 1.
 
     Members
     -------
     terms : In(ArrayLayout(number_format.layout, terms))
-        The numbers.
+        The numbers to add.
     result : Out(number_format.layout)
         The sum.
 
@@ -72,7 +72,7 @@ class FloatTree(Operator):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Place the adders level by level."""
+        """Instantiate the adders level by level."""
         m = Module()
         edges = [self.stages * level // self.levels for level in range(self.levels + 1)]
         enable = getattr(self, "enable", None)

@@ -1,4 +1,4 @@
-"""What a floating-point operator reads from its operands and how it packs its result."""
+"""Operand decoding and result encoding of the floating-point operators."""
 
 from dataclasses import dataclass
 
@@ -10,12 +10,12 @@ from hdl.parameters import require
 
 
 def require_ieee(name: str, number_format: FloatFormat) -> None:
-    """Raise a worded error unless a format is signed and has IEEE's special values.
+    """Raise an error unless a format is signed and has IEEE 754's special values.
 
     Raises
     ------
     ValueError
-        If it is not, or its exponent is so narrow that one operation spans it.
+        If it is not, or it has fewer than 2 mantissa bits.
     """
     require(
         isinstance(number_format, FloatFormat)
@@ -30,20 +30,20 @@ def require_ieee(name: str, number_format: FloatFormat) -> None:
 
 @dataclass(frozen=True)
 class Operand:
-    """The parts of one operand.
+    """The fields and the class of one operand.
 
     Members
     -------
     sign : Value
         1 if negative.
     exponent : Value
-        Exponent code; 1 for zero and the subnormals, whose last bit weighs the same.
+        Exponent code; 1 for zero and subnormals, whose last place has the same weight.
     significand : Value
-        Mantissa with the leading bit, which is 0 for zero and the subnormals.
+        Mantissa with the hidden bit, which is 0 for zero and subnormals.
     zero, infinite, nan : Value
-        What kind of number it is. The last two are constant 0 where an operator saturates.
+        Class of the number. The last two are constant 0 where an operator saturates.
     normal : bool
-        It is known to be a normal number, or a NaN.
+        The operand is known to be a normal number or a NaN.
     """
 
     sign: Value
@@ -56,18 +56,18 @@ class Operand:
 
 
 def unpack(m: Module, number_format: FloatFormat, code: ValueLike, *, saturate: bool) -> Operand:
-    """Return the parts of a code; with `saturate` every code is a number."""
+    """Decode a code; with `saturate` every code is a number."""
     code = Value.cast(code)
     mantissa = code[: number_format.mantissa_bits]
     exponent = code[number_format.mantissa_bits : -1]
     normal = Signal()
     fraction = Signal()
     m.d.comb += [normal.eq(exponent.any()), fraction.eq(mantissa.any())]
-    # With `saturate` the largest exponent code is a number's like any other.
+    # With `saturate` the largest exponent code encodes numbers like any other.
     special = Const(0) if saturate else exponent.all()
     return Operand(
         sign=code[-1],
-        # A subnormal has the exponent of code 1, without the leading one.
+        # A subnormal has the exponent of code 1 and a hidden bit of 0.
         exponent=Cat(exponent[0] | ~normal, exponent[1:]),
         significand=Cat(mantissa, normal),
         zero=~normal & ~fraction,
@@ -77,7 +77,7 @@ def unpack(m: Module, number_format: FloatFormat, code: ValueLike, *, saturate: 
 
 
 def unpack_normal(number_format: FloatFormat, code: ValueLike, *, saturate: bool) -> Operand:
-    """Return the parts of a code that is always a normal number's, or a NaN's."""
+    """Decode a code that always encodes a normal number or a NaN."""
     code = Value.cast(code)
     mantissa = code[: number_format.mantissa_bits]
     exponent = code[number_format.mantissa_bits : -1]
@@ -109,25 +109,25 @@ def pack(
     Parameters
     ----------
     m : Module
-        Where the logic goes.
+        Module that receives the logic.
     number_format : FloatFormat
-        The result's format.
+        Format of the result.
     sign, mantissa : Value
-        As in the code, the mantissa not yet rounded.
+        Sign and unrounded mantissa of the result.
     exponent : Value
-        Exponent code, in one bit more than the format's at least.
+        Exponent code with at least one bit more than the format's.
     increment : Value
-        Whether to round up; a carry out of the mantissa goes into the exponent by itself.
+        Round up; a carry out of the mantissa increments the exponent.
     infinite, nan : Value
-        The result is an infinity of this sign, or the quiet NaN, whatever the rest says.
+        The result is an infinity of this sign, or the quiet NaN, whatever the other operands.
     saturate : bool
-        A result beyond the largest finite number gives that number and not infinity.
+        A result beyond the largest finite number becomes that number instead of infinity.
     """
     width = number_format.exponent_bits
-    # A mantissa that rounds over carries into the exponent, which is then right by itself.
+    # A carry out of the mantissa increments the exponent, which is then correct.
     magnitude = incremented(m, Cat(mantissa, exponent), increment)
     rounded = magnitude[len(mantissa) :]
-    # The same as asking the rounded exponent, without waiting for the carry.
+    # Equivalent to a test of the rounded exponent, but independent of the carry.
     over = (
         exponent[:width].all()
         | exponent[width:].any()
@@ -136,7 +136,7 @@ def pack(
     if saturate:
         largest = Const(number_format.max_finite, number_format.width - 1)
         return Cat(Mux(over, largest, magnitude[: len(largest)]), sign)
-    # Infinity and NaN share the largest exponent; only the NaN has a mantissa, and no sign.
+    # Infinity and NaN share the largest exponent; the NaN has a nonzero mantissa and sign 0.
     quiet = Const(1 << (len(mantissa) - 1), len(mantissa))
     special = Signal()
     m.d.comb += special.eq(over | infinite | nan)

@@ -16,17 +16,17 @@ from hdl.parameters import require
 
 @dataclass(frozen=True)
 class Factor:
-    """A factor whose significand has its leading one on top, subnormal or not.
+    """A factor with a normalised significand, subnormal or not.
 
     Members
     -------
     sign : Value
         1 if negative.
     exponent : Value
-        Signed exponent code, at most 0 for what was subnormal; the largest code means infinity
-        or NaN, as the mantissa says.
+        Signed exponent code, at most 0 for a subnormal. The largest code means infinity or NaN,
+        depending on the mantissa.
     significand : Value
-        Mantissa with the leading one, which only a zero lacks.
+        Mantissa with its leading one; 0 for a zero.
     """
 
     sign: Value
@@ -35,7 +35,7 @@ class Factor:
 
 
 def factor(m: Module, number_format: FloatFormat, code: ValueLike) -> Factor:
-    """Return a code as a factor."""
+    """Decode and normalise a factor."""
     operand = unpack(m, number_format, code, saturate=False)
     significand, exponent = normalised(operand)
     wide = Signal(signed(number_format.exponent_bits + 1))
@@ -46,10 +46,10 @@ def factor(m: Module, number_format: FloatFormat, code: ValueLike) -> Factor:
 def exact_product(
     m: Module, factor_format: FloatFormat, product_format: FloatFormat, a: Factor, b: Factor
 ) -> Value:
-    """Return the code of the product of two factors; nothing is rounded.
+    """Return the code of the product of two factors, which is exact.
 
-    The wide format holds every product as a normal number, so a zero is the only special case of
-    the arithmetic, and the only shift is by the one place that a product of significands may lack.
+    Every product is a normal number in the wide format. So zero is the only special case of the
+    arithmetic, and the only shift is by one bit.
     """
     integer = product(m, a.significand, b.significand)
     top = integer[-1]
@@ -90,22 +90,22 @@ def _largest(number_format: FloatFormat, part: Factor) -> Value:
 class FloatWideningMultiply(Operator):
     """Product of two floating-point numbers, exact in a wider format.
 
-    Subnormal factors are normalised before the multiplication; behind it there is neither a shift
-    nor a rounding.
+    Subnormal factors are normalised before the multiplication; the product needs no alignment and
+    no rounding.
 
-    **Latency** `stages` cycles. **Throughput** one product a cycle. **Numerics** exact; infinities
-    and NaNs by IEEE 754, every NaN being the quiet NaN of sign 0.
+    **Latency** `stages` cycles. **Throughput** one product per cycle. **Numerics** exact;
+    infinities and NaNs by IEEE 754, every NaN result is the quiet NaN with sign 0.
 
     Parameters
     ----------
     factor_format : FloatFormat
-        Of the factors: a signed IEEE format.
+        Format of the factors; a signed IEEE format.
     product_format : FloatFormat
-        Of the product: a signed IEEE format in which every product is exact and normal.
+        Format of the product; a signed IEEE format in which every product is exact and normal.
     stages : int
-        Pipeline stages. One is the result; a second holds the normalised factors.
+        Pipeline stages. The first registers the result, the second holds the normalised factors.
     enable : bool
-        Whether the registers move only while the input `enable` is 1.
+        Add the input `enable`; the registers load only while it is 1.
 
     Members
     -------
@@ -117,7 +117,7 @@ class FloatWideningMultiply(Operator):
     Raises
     ------
     ValueError
-        If a parameter is illegal or a product need not be exact and normal in the wide format.
+        If a parameter is illegal, or a product can be inexact or subnormal in the wide format.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class FloatWideningMultiply(Operator):
 
 
 def holds_products(factor_format: FloatFormat, product_format: FloatFormat) -> bool:
-    """Tell whether every product of two factors is exact and normal in a format."""
+    """Return whether every product of two factors is exact and normal in a format."""
     least = 2 * factor_format.smallest_power + product_format.bias
     most = 2 * (factor_format.exponent_mask - factor_format.bias) + product_format.bias
     return (

@@ -1,4 +1,4 @@
-"""FP8 E4M3 (OCP "fn"): encoder from FP16, decoder to FP16, operand for an exact multiplier."""
+"""FP8 E4M3 (OCP "fn"): encoder from FP16, decoder to FP16, operand for exact multipliers."""
 
 from enum import Enum
 
@@ -14,12 +14,12 @@ from hdl.parameters import require_choice
 
 
 class Overflow(Enum):
-    """What a number beyond the largest finite one becomes.
+    """Result for a number beyond the largest finite one.
 
     Members
     -------
     SATURATE : str
-        The largest finite number of its sign; so does an infinity.
+        The largest finite number of its sign; an infinity saturates too.
     NAN : str
         NaN.
     """
@@ -31,25 +31,25 @@ class Overflow(Enum):
 class E4m3Encoder(Operator):
     """FP16 to FP8 E4M3, rounded to nearest, ties to even.
 
-    **Latency** `stages` cycles. **Throughput** one number a cycle. **Numerics** correctly rounded,
-    subnormals included; the sign is kept for zeros and NaNs. A NaN gives NaN. What rounds beyond
-    448 follows `overflow`.
+    **Latency** `stages` cycles. **Throughput** one number per cycle. **Numerics** correctly
+    rounded, subnormals included; zeros and NaNs keep their sign. A NaN gives NaN. A number that
+    rounds beyond 448 is handled as `overflow` specifies.
 
     Parameters
     ----------
     overflow : Overflow
-        What a number beyond 448 becomes.
+        Result for a number beyond 448.
     stages : int
-        Pipeline stages: the last one is the result, another stands before the rounding.
+        Pipeline stages: the last one registers the result, a second precedes the rounding.
     enable : bool
-        Whether the registers move only while the input `enable` is 1.
+        Add the input `enable`; the registers load only while it is 1.
 
     Members
     -------
     a : In(16)
-        FP16.
+        FP16 number.
     result : Out(8)
-        E4M3.
+        E4M3 number.
 
     Raises
     ------
@@ -67,9 +67,9 @@ class E4m3Encoder(Operator):
     def elaborate(self, platform: object) -> Module:
         """Align the significand below the smallest normal, cut, round, cut.
 
-        The exponent code shrinks by the difference of the biases. Where that leaves no normal
-        number, the significand moves right instead, and the same rounding and the same carry into
-        the exponent serve both.
+        The exponent code decreases by the difference of the biases. If the result is subnormal, the
+        significand shifts right instead. Both cases share the rounding and the carry into the
+        exponent.
         """
         m = Module()
         pipeline = self.pipeline(m, cuts=2)
@@ -103,22 +103,22 @@ class E4m3Encoder(Operator):
 class E4m3Decoder(Operator):
     """FP8 E4M3 to FP16.
 
-    **Latency** `stages` cycles. **Throughput** one number a cycle. **Numerics** exact: every E4M3
+    **Latency** `stages` cycles. **Throughput** one number per cycle. **Numerics** exact: every E4M3
     number is a normal FP16 number. A NaN gives the quiet NaN 0x7E00 with its sign.
 
     Parameters
     ----------
     stages : int
-        Pipeline stages; the last one is the result.
+        Pipeline stages; the last one registers the result.
     enable : bool
-        Whether the registers move only while the input `enable` is 1.
+        Add the input `enable`; the registers load only while it is 1.
 
     Members
     -------
     a : In(8)
-        E4M3.
+        E4M3 number.
     result : Out(16)
-        FP16.
+        FP16 number.
 
     Raises
     ------
@@ -130,7 +130,7 @@ class E4m3Decoder(Operator):
         super().__init__({"a": In(8), "result": Out(16)}, stages=stages, enable=enable)
 
     def elaborate(self, platform: object) -> Module:
-        """Shift the bias; normalise the seven subnormals."""
+        """Adjust the bias; normalise the seven subnormals."""
         m = Module()
         pipeline = self.pipeline(m, cuts=1)
         mantissa, exponent, sign = self.a[:3], self.a[3:7], self.a[7]
@@ -150,29 +150,29 @@ class E4m3Decoder(Operator):
 class E4m3Operand(Operator):
     """FP8 E4M3 as a small integer and a shift, for an exact fixed-point multiplier (P3-LLM).
 
-    ``value = significand * 2**(shift - 9)``: the shift is never negative, so a product moved left
-    by it loses nothing.
+    ``value = significand * 2**(shift - 9)``. The shift is never negative, so shifting a product
+    left loses no bits.
 
-    **Latency** `stages` cycles. **Throughput** one number a cycle. **Numerics** exact. A NaN sets
+    **Latency** `stages` cycles. **Throughput** one number per cycle. **Numerics** exact. A NaN sets
     `nan` and gives a significand of 0.
 
     Parameters
     ----------
     stages : int
-        Pipeline stages; the last one is the result.
+        Pipeline stages; the last one registers the result.
     enable : bool
-        Whether the registers move only while the input `enable` is 1.
+        Add the input `enable`; the registers load only while it is 1.
 
     Members
     -------
     a : In(8)
-        E4M3.
+        E4M3 number.
     significand : Out(signed(6))
-        -15 to 15.
+        Signed significand, -15 to 15.
     shift : Out(4)
-        0 to 14.
+        Left-shift distance, 0 to 14.
     nan : Out(1)
-        The code is a NaN.
+        1 if the code is a NaN.
 
     Raises
     ------
@@ -185,7 +185,7 @@ class E4m3Operand(Operator):
         super().__init__(members, stages=stages, enable=enable)
 
     def elaborate(self, platform: object) -> Module:
-        """Attach the leading one, apply the sign, subtract one from the exponent."""
+        """Insert the hidden bit, apply the sign, decrement the exponent."""
         m = Module()
         pipeline = self.pipeline(m, cuts=1)
         mantissa, exponent, sign = self.a[:3], self.a[3:7], self.a[7]

@@ -1,4 +1,4 @@
-"""FP8 S0E4M4, the unsigned format of P3-LLM's attention probabilities: bits 13 to 6 of an FP16."""
+"""FP8 S0E4M4, P3-LLM's unsigned format of attention probabilities: bits 13 to 6 of an FP16."""
 
 from enum import Enum
 
@@ -11,16 +11,16 @@ from hdl.parameters import require_choice
 
 
 class Round(Enum):
-    """How the six dropped bits of an FP16 round.
+    """Rounding rule for the six dropped bits of an FP16 number.
 
     Members
     -------
     HALF_UP : Rounding
-        To nearest, ties up: what the authors' code does.
+        To nearest, ties up: the behaviour of the authors' code.
     RNE : Rounding
-        To nearest, ties to even: what a comment in that code says.
+        To nearest, ties to even: the rule in a comment of that code.
     TRUNC : Rounding
-        Towards zero: the cheaper alternative that the authors endorse.
+        Towards zero: the cheaper alternative that the authors accept.
     """
 
     HALF_UP = Rounding.HALF_UP
@@ -31,25 +31,25 @@ class Round(Enum):
 class S0e4m4Encoder(Operator):
     """FP16 to FP8 S0E4M4: one 8-bit increment.
 
-    **Latency** `stages` cycles. **Throughput** one number a cycle. **Numerics** the rounding rule,
-    subnormals included. What rounds beyond 1.9375 becomes 1.9375 (0xFF), infinities and NaNs too;
-    anything with the sign bit becomes 0.
+    **Latency** `stages` cycles. **Throughput** one number per cycle. **Numerics** the selected
+    rounding rule, subnormals included. Numbers that round beyond 1.9375, infinities and NaNs become
+    1.9375 (0xFF). Any operand with the sign bit set becomes 0.
 
     Parameters
     ----------
     round : Round
         The rounding rule.
     stages : int
-        Pipeline stages; the last one is the result.
+        Pipeline stages; the last one registers the result.
     enable : bool
-        Whether the registers move only while the input `enable` is 1.
+        Add the input `enable`; the registers load only while it is 1.
 
     Members
     -------
     a : In(16)
-        FP16.
+        FP16 number.
     result : Out(8)
-        S0E4M4.
+        S0E4M4 number.
 
     Raises
     ------
@@ -65,7 +65,7 @@ class S0e4m4Encoder(Operator):
         super().__init__({"a": In(16), "result": Out(8)}, stages=stages, enable=enable)
 
     def elaborate(self, platform: object) -> Module:
-        """Round the kept bits; a carry out of the mantissa is the right exponent by itself."""
+        """Round the kept bits; a carry out of the mantissa increments the exponent."""
         m = Module()
         pipeline = self.pipeline(m, cuts=1)
         kept = self.a[6:14]
@@ -81,27 +81,27 @@ class S0e4m4Encoder(Operator):
 class S0e4m4Operand(Operator):
     """FP8 S0E4M4 as a small integer and a shift, for an exact fixed-point multiplier (P3-LLM).
 
-    ``value = significand * 2**(shift - 18)``: the shift is never negative, so a product moved left
-    by it loses nothing. The significand has a sign bit, always 0, to fit the port it shares with
-    E4M3 operands.
+    ``value = significand * 2**(shift - 18)``. The shift is never negative, so shifting a product
+    left loses no bits. The significand has a sign bit, which is always 0, to match the port of E4M3
+    operands.
 
-    **Latency** `stages` cycles. **Throughput** one number a cycle. **Numerics** exact.
+    **Latency** `stages` cycles. **Throughput** one number per cycle. **Numerics** exact.
 
     Parameters
     ----------
     stages : int
-        Pipeline stages; the last one is the result.
+        Pipeline stages; the last one registers the result.
     enable : bool
-        Whether the registers move only while the input `enable` is 1.
+        Add the input `enable`; the registers load only while it is 1.
 
     Members
     -------
     a : In(8)
-        S0E4M4.
+        S0E4M4 number.
     significand : Out(signed(6))
-        0 to 31.
+        Significand, 0 to 31.
     shift : Out(4)
-        0 to 14.
+        Left-shift distance, 0 to 14.
 
     Raises
     ------
@@ -114,7 +114,7 @@ class S0e4m4Operand(Operator):
         super().__init__(members, stages=stages, enable=enable)
 
     def elaborate(self, platform: object) -> Module:
-        """Attach the leading one; subtract one from the exponent."""
+        """Insert the hidden bit; decrement the exponent."""
         m = Module()
         pipeline = self.pipeline(m, cuts=1)
         mantissa, exponent = self.a[:4], self.a[4:8]

@@ -1,4 +1,4 @@
-"""INT4 with a zero point, the format of P3-LLM's keys and values: the operand decoder."""
+"""Operand decoder of INT4 with a zero point, P3-LLM's format of keys and values."""
 
 from amaranth.hdl import Module, signed
 from amaranth.lib.wiring import In, Out
@@ -7,24 +7,24 @@ from hdl.arith.operator import Operator
 
 
 class Int4AsymOperand(Operator):
-    """The integer ``code - zero_point`` that a 4-bit code stands for, in units of its scale.
+    """The integer ``code - zero_point`` that a 4-bit code represents, in units of its scale.
 
-    **Latency** `stages` cycles. **Throughput** one code a cycle. **Numerics** exact: -15 to 15 fits
-    five bits of two's complement.
+    **Latency** `stages` cycles. **Throughput** one code per cycle. **Numerics** exact: -15 to 15
+    fits five bits of two's complement.
 
     Parameters
     ----------
     stages : int
-        Pipeline stages; the last one is the result.
+        Pipeline stages; the last one registers the result.
     enable : bool
-        Whether the registers move only while the input `enable` is 1.
+        Add the input `enable`; the registers load only while it is 1.
 
     Members
     -------
     code : In(4)
         The stored code.
     zero_point : In(4)
-        The code that stands for zero.
+        The code that represents zero.
     result : Out(signed(5))
         The difference.
 
@@ -41,7 +41,7 @@ class Int4AsymOperand(Operator):
     def elaborate(self, platform: object) -> Module:
         """Subtract."""
         m = Module()
-        # Amaranth's difference has its sign bit: 15 - 0 and 0 - 15 both fit.
+        # Amaranth's difference includes a sign bit: 15 - 0 and 0 - 15 both fit.
         (result,) = self.pipeline(m, cuts=1).cut(self.code - self.zero_point)
         m.d.comb += self.result.eq(result)
         return m

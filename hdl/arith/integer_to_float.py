@@ -1,4 +1,4 @@
-"""Integers with a binary point as binary32."""
+"""Conversion of integers with a binary point to binary32."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib.wiring import In, Out
@@ -10,34 +10,34 @@ from hdl.arith.rounding import Rounding, round_up
 from hdl.parameters import require_range
 
 POINT = signed(10)
-"""Shape of a binary point: how many bits stand behind it, negative if the integer is even that."""
+"""Shape of a binary point: the number of fraction bits; negative if the integer is scaled up."""
 
 
 class IntegerToFloat(Operator):
     """The binary32 number nearest to ``a / 2**point``.
 
-    **Latency** `stages` cycles. **Throughput** one number a cycle. **Numerics** round to nearest,
-    ties to even; what is below the normal numbers is a zero of its sign, what is beyond the largest
-    an infinity.
+    **Latency** `stages` cycles. **Throughput** one number per cycle. **Numerics** round to nearest,
+    ties to even. A number below the normal range becomes a zero of its sign, a number beyond the
+    largest finite one becomes an infinity.
 
     Parameters
     ----------
     width : int
         Bits of the integer, 2 to 64.
     stages : int
-        Pipeline stages. Of two, one stands behind the normalisation, of three, one behind the count
-        of leading zeros.
+        Pipeline stages. The first registers the result, the second follows the normalisation, the
+        third follows the count of leading zeros.
     enable : bool
-        Whether the registers move only while the input `enable` is 1.
+        Add the input `enable`; the registers load only while it is 1.
 
     Members
     -------
     a : In(signed(width))
         The integer.
     point : In(POINT)
-        Its binary point.
+        Fraction bits of the integer.
     result : Out(BINARY32.layout)
-        The number.
+        The converted number.
 
     Raises
     ------
@@ -52,10 +52,10 @@ class IntegerToFloat(Operator):
         super().__init__(members, stages=stages, enable=enable)
 
     def elaborate(self, platform: object) -> Module:
-        """Normalise the magnitude; round it to 24 digits."""
+        """Normalise the magnitude; round it to 24 bits."""
         m = Module()
         before_shift = self.stages >= 3
-        # Two cuts are always there, behind the shift and at the result; another is asked for.
+        # The cuts after the shift and at the result always exist; a third stage adds another.
         pipeline = self.pipeline(m, cuts=2 + before_shift)
         sign: Value = self.a[-1]
         magnitude, zeros = Signal(self.width), Signal(range(self.width + 1))
@@ -78,7 +78,7 @@ class IntegerToFloat(Operator):
 
         kept, dropped = digits[-24:], digits[:-24]
         up = round_up(Rounding.HALF_EVEN, kept[0], dropped[-1], dropped[:-1].any())
-        # A significand that rounds over carries into the exponent by itself.
+        # A carry out of the significand increments the exponent.
         rounded = Signal(32 + 3)
         m.d.comb += rounded.eq(Cat(kept[:23], code[:10]) + up)
         zero = ~digits[-1] | (code <= 0)

@@ -1,4 +1,4 @@
-"""Count of the zeros above the highest one, as a tree."""
+"""Leading-zero count as a tree."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Value, ValueLike
 from amaranth.lib.wiring import In, Out
@@ -8,42 +8,42 @@ from hdl.parameters import require_range
 
 
 def leading_zeros(value: ValueLike) -> Value:
-    """Return the number of zeros above the highest one; the width if there is none."""
+    """Return the number of zeros above the highest one; the width if all bits are zero."""
     value = Value.cast(value)
     width = len(value)
     size = 1 << (width - 1).bit_length()
-    # Ones below a value that does not fill the tree stop the count at its width.
+    # Pad a value that does not fill the tree with ones below, which limit the count to its width.
     padded = Cat(Const(-1, size - width), value) if size > width else value
     count, empty = _count(padded)
     return Cat(count, empty)[: width.bit_length()]
 
 
 def _count(value: Value) -> tuple[Value, Value]:
-    """Return the count within a power of two of bits (modulo that power) and whether all are 0."""
+    """Return the count modulo a power-of-two width, and whether all bits are 0."""
     if len(value) == 1:
         return Const(0, 0), ~value
     middle = len(value) // 2
     low, low_empty = _count(value[:middle])
     high, high_empty = _count(value[middle:])
-    # An empty upper half has counted its width: the lower half's count, and that bit on top.
+    # If the upper half is empty, the count is its width plus the lower half's count.
     count = Cat(Mux(high_empty, low, high)[: len(low)], high_empty & ~low_empty)
     return count, high_empty & low_empty
 
 
 class LeadingZeros(Operator):
-    """Number of zeros above the highest one of a word.
+    """Number of zeros above the highest one in a word.
 
-    **Latency** `stages` cycles. **Throughput** one word a cycle. **Numerics** exact; a word without
-    a one gives `width`.
+    **Latency** `stages` cycles. **Throughput** one word per cycle. **Numerics** exact; an all-zero
+    word gives `width`.
 
     Parameters
     ----------
     width : int
         Bits of the word, 1 to 128.
     stages : int
-        Pipeline stages; the last one is the result.
+        Pipeline stages; the last one registers the result.
     enable : bool
-        Whether the registers move only while the input `enable` is 1.
+        Add the input `enable`; the registers load only while it is 1.
 
     Members
     -------
@@ -65,7 +65,7 @@ class LeadingZeros(Operator):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Count, cut at the output."""
+        """Count; cut at the output."""
         m = Module()
         pipeline = self.pipeline(m, cuts=1)
         (result,) = pipeline.cut(leading_zeros(self.a))

@@ -1,4 +1,4 @@
-"""Product of two integers plus what rounding or a bias adds: one carry chain for all of it."""
+"""Product of two integers plus an addend and a constant, with a single carry chain."""
 
 from amaranth.hdl import Module, Shape, Value, signed, unsigned
 from amaranth.lib.wiring import In, Out
@@ -11,30 +11,31 @@ from hdl.parameters import require_range
 class MultiplyAdd(Operator):
     """``a * b + c + constant`` modulo ``2**width``.
 
-    **Latency** `stages` cycles. **Throughput** one result a cycle. **Numerics** exact, unless
-    `width` is less than the sum needs. Digits of the multiplier `b` choose rows (Booth), which full
-    adders reduce together with what is added (`CarrySaveSum`); for an FPGA it is ``*`` and ``+``.
+    **Latency** `stages` cycles. **Throughput** one result per cycle. **Numerics** exact, unless
+    `width` is less than the sum needs. Booth digits of the multiplier `b` select rows, which full
+    adders reduce together with the addends (`CarrySaveSum`). For an FPGA the unit uses ``*`` and
+    ``+``.
 
     Parameters
     ----------
     a, b : Shape
-        The factors; 1 to 64 bits each. The one of fewer bits should be `b`.
+        Shapes of the factors; 1 to 64 bits each. The factor with fewer bits should be `b`.
     c : Shape or None
-        A value to add, or that there is none.
+        Shape of the addend; None omits it.
     constant : int
-        A constant to add, as half a unit of a rounded result.
+        Constant addend, for example half a unit of a rounded result.
     width : int
-        Bits of the result, 1 to 128; if absent, as many as the wider of product and `c` has, and
-        one more if anything is added.
+        Bits of the result, 1 to 128. By default the width of the product or of `c`, whichever is
+        larger, plus one if anything is added.
     stages : int
-        Pipeline stages behind the sum.
+        Pipeline stages after the sum.
     enable : bool
-        Whether the registers move only while the input `enable` is 1.
+        Add the input `enable`; the registers load only while it is 1.
 
     Members
     -------
     a, b, c : In
-        The operands; `c` if it has a shape.
+        The operands; `c` only if it has a shape.
     result : Out
         The sum, signed if any operand is.
 
@@ -68,7 +69,7 @@ class MultiplyAdd(Operator):
         super().__init__(members | {"result": Out(shape(width))}, stages=stages, enable=enable)
 
     def elaborate(self, platform: object) -> Module:
-        """Add the product and what else there is, cut."""
+        """Add the product, the addend and the constant; cut."""
         m = Module()
         pipeline = self.pipeline(m, cuts=1)
         total = CarrySaveSum(m, len(self.result))
@@ -84,7 +85,7 @@ class MultiplyAdd(Operator):
 def multiply_add(
     m: Module, name: str, a: Value, b: Value, c: Value | None = None, *, constant: int = 0
 ) -> Value:
-    """Return ``a * b + c + constant``, exact, of a submodule without registers."""
+    """Return the exact ``a * b + c + constant`` from a submodule without registers."""
     m.submodules[name] = unit = MultiplyAdd(
         a=a.shape(), b=b.shape(), c=None if c is None else c.shape(), constant=constant
     )

@@ -1,7 +1,7 @@
-"""Data-path operators: the one place where `stages` and `enable` mean something.
+"""Datapath operators with a common interpretation of `stages` and `enable`.
 
-An operator is written as a combinational chain with a few cut points. How many pipeline registers
-stand at which cut follows from `stages` alone, so every operator pipelines by the same rule.
+An operator is described as a combinational chain with a few cut points. `stages` alone determines
+the number of pipeline registers at each cut, so every operator is pipelined by the same rule.
 """
 
 from collections.abc import Mapping
@@ -19,18 +19,18 @@ DEEPEST = 64
 
 
 class Operator(Unit):
-    """A unit with plain ports and a fixed latency of `stages` cycles, one result a cycle.
+    """A unit with plain ports, a fixed latency of `stages` cycles and one result per cycle.
 
-    Validity is the user's business: the data registers have no reset.
+    Callers track validity themselves: the data registers have no reset.
 
     Parameters
     ----------
     members : Mapping[str, Member]
-        The operands and results.
+        Members of the operands and results.
     stages : int
         Pipeline stages between operands and results, 0 (combinational) to 64.
     enable : bool
-        Whether there is an input `enable`, and the registers move only in cycles in which it is 1.
+        Add the input `enable`; the registers load only in cycles in which it is 1.
 
     Raises
     ------
@@ -45,39 +45,39 @@ class Operator(Unit):
         super().__init__(({"enable": In(1)} if enable else {}) | dict(members))
 
     def pipeline(self, m: Module, *, cuts: int) -> "Pipeline":
-        """Return the operator's registers, to be placed by `cuts` calls of `Pipeline.cut`."""
+        """Return the operator's registers, which `cuts` calls of `Pipeline.cut` distribute."""
         return Pipeline(m, stages=self.stages, cuts=cuts, enable=getattr(self, "enable", None))
 
 
 class Pipeline:
     """`stages` pipeline registers spread evenly over the cut points of one operator.
 
-    The last cut is the output; it is the first to be registered, so a single stage always means a
-    registered result. Where there are more stages than cuts, registers stand back to back and a
-    retiming tool may move them.
+    The last cut is the output and is registered first, so a single stage always registers the
+    result. With more stages than cuts, registers are back to back and a retiming tool may move
+    them.
 
     Parameters
     ----------
     m : Module
-        Where the registers go.
+        Module that receives the registers.
     stages : int
-        Registers from the operator's inputs to its outputs.
+        Number of registers from the operator's inputs to its outputs.
     cuts : int
-        Number of calls of `cut` that follow.
+        Number of calls of `cut`.
     enable : Value, optional
-        The registers move only in cycles in which it is 1; always, if omitted.
+        Registers load only in cycles in which it is 1; in every cycle if omitted.
     """
 
     def __init__(self, m: Module, *, stages: int, cuts: int, enable: Value | None = None) -> None:
         self._m = m
         self._enable = enable
-        # Rounded down, so that the last cut is the first to have a register.
+        # Rounding down makes the last cut the first to receive a register.
         edges = [stages * cut // cuts for cut in range(cuts + 1)]
         self._cuts = enumerate((after - before for before, after in pairwise(edges)), start=1)
 
     def cut(self, *values: ValueLike) -> tuple[Value, ...]:
-        """Return the values behind this cut's registers, which may be none."""
-        # How many registers each cut has was settled when the pipeline was made.
+        """Return the values after this cut's registers, of which there may be none."""
+        # The number of registers per cut was fixed in the constructor.
         number, stages = next(self._cuts)
         wires = (
             self._wire(Value.cast(value), f"cut_{number}_{index}")
@@ -90,7 +90,7 @@ class Pipeline:
         return tuple(line[-1] for line in lines)
 
     def _wire(self, value: Value, name: str) -> Value:
-        """Give a value a name, so that what reads it does not repeat its expression."""
+        """Assign a value to a named signal, so that its uses do not repeat its expression."""
         if isinstance(value, Const | Signal):
             return value
         wire = Signal(value.shape(), name=name)

@@ -1,8 +1,8 @@
-"""Sums whose carries are found as a parallel prefix: few levels of logic for little area.
+"""Adders with parallel-prefix carries: few levels of logic for little area.
 
-The prefix is Sklansky's ("Conditional-sum addition logic", 1960): bit `i`'s carry is known after
-``log2(i)`` levels. An FPGA's carry chains are faster than any such logic, so there the same sums
-are left to them.
+The prefix network is Sklansky's ("Conditional-sum addition logic", 1960): the carry of bit `i`
+takes ``log2(i)`` levels. FPGA carry chains are faster than such logic, so for an FPGA the functions
+use ``+``.
 """
 
 from amaranth.hdl import Cat, Const, Module, Signal, Value
@@ -12,15 +12,15 @@ from hdl.target import Target, current_target
 
 
 def prefix_sum(m: Module, a: Value, b: Value) -> Value:
-    """Return the sum of two unsigned values of one width, one bit wider."""
+    """Return the sum of two unsigned values of equal width, one bit wider."""
     a, b = named(m, a), named(m, b)
-    # An FPGA's carry chain is faster than any tree of its tables.
+    # An FPGA carry chain is faster than a prefix tree of lookup tables.
     if current_target() is Target.FPGA:
         return named(m, a + b)
-    # A position generates a carry by itself, or propagates the one from below.
+    # Each bit position generates a carry, or propagates the carry from below.
     generate = [x & y for x, y in zip(a, b, strict=True)]
     propagate = [x | y for x, y in zip(a, b, strict=True)]
-    # Behind the last level `generate` is the carry out of each position, from all below it.
+    # After the last level, `generate` is the carry out of each position.
     for index, below in _prefix(len(a)):
         generated, propagated = Signal(), Signal()
         m.d.comb += [
@@ -32,18 +32,18 @@ def prefix_sum(m: Module, a: Value, b: Value) -> Value:
 
 
 def prefix_difference(m: Module, a: Value, b: Value) -> tuple[Value, Value]:
-    """Return ``a - b`` of two unsigned values of one width, modulo it, and whether ``a >= b``."""
-    # The one that makes a complement negative is a carry into the lowest position.
+    """Return ``a - b`` of two unsigned values of equal width, modulo it, and whether ``a >= b``."""
+    # The one that completes the two's complement enters as the carry into the lowest position.
     total = prefix_sum(m, Cat(Const(1, 1), a), Cat(Const(1, 1), ~b))
     return total[1:-1], total[-1]
 
 
 def incremented(m: Module, value: Value, increment: Value) -> Value:
-    """Return the value plus one bit, modulo its width; that bit may come late."""
+    """Return the value plus a 1-bit increment, modulo its width; the increment may be late."""
     value = named(m, value)
     if current_target() is Target.FPGA:
         return named(m, (value + increment)[: len(value)])
-    # A bit flips where all below it are ones; the increment itself comes in at the very end.
+    # A bit flips if all bits below it are ones; the increment passes only one level of logic.
     ones = [Const(1, 1), *value[:-1]]
     for index, below in _prefix(len(ones)):
         both = Signal()
@@ -53,8 +53,9 @@ def incremented(m: Module, value: Value, increment: Value) -> Value:
 
 
 def _prefix(width: int) -> list[tuple[int, int]]:
-    """Return which position takes in which one below it, level by level."""
-    # Sklansky's tree: in level k the upper half of each 2**(k + 1) takes in the lower half's top.
+    """Return pairs of a position and the lower position it combines with, level by level."""
+    # Sklansky: at level k, the upper half of each 2**(k + 1) block combines with the lower half's
+    # top.
     levels = range((width - 1).bit_length())
     return [
         (index, (index >> level << level) - 1)

@@ -1,4 +1,4 @@
-"""Reciprocal of the softmax denominator: a small table and one Newton step."""
+"""Reciprocal of the softmax denominator: a seed table and one Newton step."""
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Value
 from amaranth.lib.wiring import In, Out
@@ -14,30 +14,30 @@ SEEDS = tuple(
     round((1 << SEED_BITS) / (1 + (index + 0.5) / (1 << ADDRESS_BITS)))
     for index in range(1 << ADDRESS_BITS)
 )
-"""Reciprocals at the middle of 64 equal parts of 1 to 2, in units of 2**-8."""
+"""Reciprocals at the midpoints of 64 equal segments of [1, 2), in units of 2**-8."""
 
 
 class Reciprocal(Operator):
     """The reciprocal of a positive integer as mantissa and exponent.
 
-    ``1 / a = mantissa * 2**-15 * 2**-exponent``, the mantissa from 1/2 up to, and not including, 1.
+    ``1 / a = mantissa * 2**-15 * 2**-exponent``, where ``mantissa * 2**-15`` is in [1/2, 1).
 
-    **Latency** `stages` cycles. **Throughput** one a cycle.
+    **Latency** `stages` cycles. **Throughput** one result per cycle.
 
-    **Numerics** a is normalised to D = 1.x with 15 fraction bits (floor); the seed r comes from a
-    table of 64 entries of 8 bits; the result is ``r + floor(r * floor(1 - D * r))`` with 15
-    fraction bits, less one unit: it is at most ``1 / D - 2**-15``, so that what a user rounds to
-    nearest does not reach 1. The relative error to 1/a is between -2.0e-4 and 0. The reciprocal of
-    zero has no meaning.
+    **Numerics** a is normalised to D = 1.x with 15 fraction bits (floor). The seed r is read from a
+    table of 64 entries of 8 bits. The result is ``r + floor(r * floor(1 - D * r))`` with 15
+    fraction bits, minus one unit. It is at most ``1 / D - 2**-15``, so that rounding to nearest by
+    a caller never reaches 1. The relative error to 1/a is between -2.0e-4 and 0. The reciprocal of
+    zero is undefined.
 
     Parameters
     ----------
     width : int
         Bits of the operand, 16 to 64.
     stages : int
-        Pipeline stages: behind normalisation, Newton's residue, and the result.
+        Pipeline stages: after the normalisation, after the Newton residue, and at the result.
     enable : bool
-        Whether the registers move only while the input `enable` is 1.
+        Add the input `enable`; the registers load only while it is 1.
 
     Members
     -------
@@ -61,21 +61,21 @@ class Reciprocal(Operator):
         super().__init__(members, stages=stages, enable=enable)
 
     def elaborate(self, platform: object) -> Module:
-        """Normalise, cut, look up and take the residue, cut, correct, cut."""
+        """Normalise, cut, look up and compute the residue, cut, correct, cut."""
         m = Module()
         pipeline = self.pipeline(m, cuts=3)
         fraction, exponent = normalised(m, self.a, MANTISSA_BITS)
         fraction, exponent = pipeline.cut(fraction, exponent)
 
         seed = Array(Const(value, SEED_BITS) for value in SEEDS)[fraction[-ADDRESS_BITS:]]
-        # Newton: r' = r + r * (1 - D * r); one step squares the table's error.
+        # Newton: r' = r + r * (1 - D * r). One step squares the relative error of the table.
         product = Cat(fraction, Const(1, 1)) * seed
-        # D * r is within 2**-6 of 1: what is above the binary point only repeats the sign.
+        # D * r is within 2**-6 of 1, so the bits above the binary point only repeat the sign.
         residue_bits = MANTISSA_BITS - 4
         residue = (-product)[SEED_BITS : SEED_BITS + residue_bits].as_signed()
         seed, residue, exponent = pipeline.cut(seed, residue, exponent)
 
-        # Less one unit, so that what a user rounds to nearest does not reach 1.
+        # Subtract one unit, so that rounding to nearest by a caller never reaches 1.
         correction = (seed * residue) >> SEED_BITS
         start = Cat(Const(0, MANTISSA_BITS - SEED_BITS), seed)
         raised = (start + correction - 1)[:MANTISSA_BITS]
@@ -85,13 +85,13 @@ class Reciprocal(Operator):
 
 
 def normalised(m: Module, value: Value, bits: int) -> tuple[Value, Value]:
-    """Return the `bits` below the highest one, and that one's position.
+    """Return the `bits` below the highest one, and the position of that one.
 
-    Shifted by halves; bits beyond those that the value has are zero.
+    The shift is a tree of halving steps. Bits below the value's lowest bit are zero.
     """
     width = len(value)
     levels = (width - 1).bit_length()
-    # Each level shifts by half the rest if the top half is empty; what was shifted is the count.
+    # Each level shifts by half the rest if the top half is zero; the shifts add up to the count.
     missing = []
     for level in reversed(range(levels)):
         step = 1 << level

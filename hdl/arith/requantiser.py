@@ -1,6 +1,6 @@
-"""From a 48-bit accumulator to a 16-bit activation: scale, shift, round, saturate.
+"""Conversion of a 48-bit accumulator to a 16-bit activation: scale, shift, round, saturate.
 
-An integer array's exact sums return to activations here, with the scale of their output channel or
+It converts an integer array's exact sums to activations, with the scale of the output channel or
 tensor (for Kelle's array, Section 5.1).
 """
 
@@ -19,28 +19,28 @@ from hdl.parameters import require_range
 class Requantiser(Operator):
     """``a * scale / 2**shift``, rounded to nearest, ties to even, and clamped to 16 bits.
 
-    **Latency** `stages` cycles. **Throughput** one value a cycle. **Numerics** as said; nothing is
-    rounded before the shift.
+    **Latency** `stages` cycles. **Throughput** one value per cycle. **Numerics** nothing is rounded
+    before the shift.
 
     Parameters
     ----------
     width : int
-        Bits of an accumulator, 16 to 48.
+        Bits of the accumulator, 16 to 48.
     scale_width : int
-        Bits of a scale, 1 to 16.
+        Bits of the scale, 1 to 16.
     stages : int
-        Pipeline stages: behind the two products, their sum, the shift, the clamp and the rounding.
+        Pipeline stages: after the two products, their sum, the shift, the clamp and the rounding.
     enable : bool
-        Whether the registers move only while the input `enable` is 1.
+        Add the input `enable`; the registers load only while it is 1.
 
     Members
     -------
     a : In(signed(width))
         The accumulator.
     scale : In(unsigned(scale_width))
-        The factor.
+        The scale factor.
     shift : In(range(width + scale_width))
-        The power of two to divide by.
+        Exponent of the power of two to divide by.
     result : Out(signed(16))
         The activation.
 
@@ -66,7 +66,7 @@ class Requantiser(Operator):
         super().__init__(members, stages=stages, enable=enable)
 
     def elaborate(self, platform: Any) -> Module:
-        """Multiply by halves, add them, shift, clamp, round; cut behind each."""
+        """Multiply by halves, add, shift, clamp, round; cut after each."""
         m = Module()
         pipeline = self.pipeline(m, cuts=5)
         part = self.width // 2
@@ -75,11 +75,12 @@ class Requantiser(Operator):
         low, high, shift = pipeline.cut(low, high, self.shift)
         product, shift = pipeline.cut(low + (high << part), shift)
         width = self.width + self.scale_width
-        # One bit more below, for the half; what is dropped beyond it only counts as any or none.
+        # One extra bit below is the rounding half; the bits below it only contribute to the sticky
+        # bit.
         shifted = Cat(Const(0, 1), product).as_signed() >> shift
         dropped = product & ~(Const(-1, signed(width)) << shift) >> 1
         shifted, dropped = pipeline.cut(shifted, dropped)
-        # What is clamped to one bit more than the result is clamped alike after it is rounded.
+        # Clamping to one bit more than the result before rounding does not change the final clamp.
         half, floor = shifted[0], saturate(shifted[1:].as_signed(), signed(17))[0]
         half, floor, sticky = pipeline.cut(half, floor, dropped.any())
         up = round_up(Rounding.HALF_EVEN, floor[0], half, sticky)

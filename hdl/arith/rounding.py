@@ -1,4 +1,4 @@
-"""Right shifts that round: half to even, half up, or down."""
+"""Right shifts with rounding: half to even, half up, or down."""
 
 from enum import Enum
 
@@ -11,16 +11,16 @@ from hdl.parameters import require_choice, require_range
 
 
 class Rounding(Enum):
-    """Which integer stands for a value between two integers.
+    """Rule that rounds a value to an integer.
 
     Members
     -------
     HALF_EVEN : str
-        The nearest; a tie goes to the even one.
+        To nearest; ties to even.
     HALF_UP : str
-        The nearest; a tie goes towards positive infinity.
+        To nearest; ties towards positive infinity.
     FLOOR : str
-        The next one below: truncation, for two's complement as for unsigned values.
+        Towards negative infinity: truncation, for two's complement and unsigned values.
     """
 
     HALF_EVEN = "half_even"
@@ -29,18 +29,18 @@ class Rounding(Enum):
 
 
 def round_up(rounding: Rounding, odd: Value, half: Value, sticky: Value) -> Value:
-    """Return whether the floor has to be raised by one.
+    """Return whether to increment the floor.
 
     Parameters
     ----------
     rounding : Rounding
-        The rule.
+        The rounding rule.
     odd : Value
-        Lowest bit that is kept.
+        Lowest kept bit.
     half : Value
-        Highest bit that is dropped.
+        Highest dropped bit.
     sticky : Value
-        Whether any lower bit is 1.
+        Whether any lower dropped bit is 1.
     """
     match rounding:
         case Rounding.HALF_EVEN:
@@ -54,53 +54,53 @@ def round_up(rounding: Rounding, odd: Value, half: Value, sticky: Value) -> Valu
 def rounded_right(value: ValueLike, shift: int, rounding: Rounding) -> Value:
     """Return ``value / 2**shift`` rounded to an integer.
 
-    The result has ``shift`` bits fewer and, unless the rule is floor, one more for the carry.
+    The result has ``shift`` fewer bits, plus one for the carry unless the rule is floor.
     """
     value = Value.cast(value)
     signed = value.shape().signed
     if shift == 0:
         return value
     width = max(len(value) - shift, 1)
-    # A value shorter than the shift is extended, so that half and sticky bits exist.
+    # Extend a value shorter than the shift, so that half and sticky bits exist.
     wide = resized(value, max(len(value), shift + 1))
     kept = wide[shift:]
     floor = kept.as_signed() if signed else kept
     if rounding is Rounding.FLOOR:
         return floor
-    # Of what is dropped, the top bit is the half, and the others only break ties.
+    # Of the dropped bits, the top one is the half; the others only break ties.
     up = round_up(rounding, kept[0], wide[shift - 1], wide[: shift - 1].any())
     raised = (floor + up)[: width + 1]
     return raised.as_signed() if signed else raised
 
 
 class RoundingShift(Operator):
-    """An integer divided by a constant power of two and rounded.
+    """An integer divided by a constant power of two, with rounding.
 
-    **Latency** `stages` cycles. **Throughput** one value a cycle. **Numerics** exactly the rule of
-    `Rounding`; the result cannot overflow.
+    **Latency** `stages` cycles. **Throughput** one value per cycle. **Numerics** as the `Rounding`
+    rule; the result cannot overflow.
 
     Parameters
     ----------
     width : int
         Bits of the operand, 1 to 128.
     shift : int
-        The power of two, 0 to `width`.
+        Exponent of the power of two, 0 to `width`.
     rounding : Rounding
-        The rule.
+        The rounding rule.
     signed_operand : bool
-        Two's complement if true.
+        Interpret the operand as two's complement.
     stages : int
-        Pipeline stages; the last one is the result.
+        Pipeline stages; the last one registers the result.
     enable : bool
-        Whether the registers move only while the input `enable` is 1.
+        Add the input `enable`; the registers load only while it is 1.
 
     Members
     -------
     a : In
         The operand.
     result : Out
-        The quotient: ``width - shift`` bits, at least 1, and one more unless the rule is floor or
-        the shift 0.
+        The quotient: ``width - shift`` bits, at least 1, plus one unless the rule is floor or the
+        shift is 0.
 
     Raises
     ------
@@ -132,7 +132,7 @@ class RoundingShift(Operator):
         super().__init__(members, stages=stages, enable=enable)
 
     def elaborate(self, platform: object) -> Module:
-        """Shift and round, cut at the output."""
+        """Shift and round; cut at the output."""
         m = Module()
         pipeline = self.pipeline(m, cuts=1)
         (result,) = pipeline.cut(rounded_right(self.a, self.shift, self.rounding))
@@ -141,32 +141,32 @@ class RoundingShift(Operator):
 
 
 class VariableRoundingShift(Operator):
-    """An integer divided by a power of two that comes with it, and rounded.
+    """An integer divided by a variable power of two, with rounding.
 
-    **Latency** `stages` cycles. **Throughput** one value a cycle. **Numerics** exactly the rule of
-    `Rounding`; the result has the operand's shape and cannot overflow.
+    **Latency** `stages` cycles. **Throughput** one value per cycle. **Numerics** as the `Rounding`
+    rule; the result has the operand's shape and cannot overflow.
 
     Parameters
     ----------
     width : int
         Bits of operand and result, 1 to 128.
     largest_shift : int
-        The largest power of two, 1 to 128. A larger value at `shift` is outside the contract.
+        Largest exponent of the power of two, 1 to 128. A larger `shift` is outside the contract.
     rounding : Rounding
-        The rule.
+        The rounding rule.
     signed_operand : bool
-        Two's complement if true.
+        Interpret the operand as two's complement.
     stages : int
-        Pipeline stages: the last one is the result, another stands between shift and rounding.
+        Pipeline stages: the last one registers the result, a second separates shift and rounding.
     enable : bool
-        Whether the registers move only while the input `enable` is 1.
+        Add the input `enable`; the registers load only while it is 1.
 
     Members
     -------
     a : In
         The operand.
     shift : In(range(largest_shift + 1))
-        The power of two.
+        Exponent of the power of two.
     result : Out
         The quotient.
 
@@ -197,11 +197,11 @@ class VariableRoundingShift(Operator):
         super().__init__(members, stages=stages, enable=enable)
 
     def elaborate(self, platform: object) -> Module:
-        """Shift, cut, raise the floor, cut."""
+        """Shift, cut, increment the floor, cut."""
         m = Module()
         pipeline = self.pipeline(m, cuts=2)
         kept, half, sticky = self._shifted()
-        # The carry of the raise is a stage of its own.
+        # The carry of the increment has a pipeline stage to itself.
         kept, half, sticky = pipeline.cut(kept, half, sticky)
         up = round_up(self.rounding, kept[0], half, sticky)
         (result,) = pipeline.cut((kept + up)[: len(self.result)])
@@ -209,11 +209,11 @@ class VariableRoundingShift(Operator):
         return m
 
     def _shifted(self) -> tuple[Value, Value, Value]:
-        """Shift by halves; the bit dropped last is the half, all before it the sticky bit."""
+        """Shift by powers of two; the last dropped bit is the half, all earlier ones are sticky."""
         kept: Value = self.a
         half: Value = Const(0, 1)
         sticky: Value = Const(0, 1)
-        # From the longest step down: what an earlier step dropped lies below all later halves.
+        # The longest step is first, so the bits of earlier steps are below the half of later ones.
         for bit in reversed(range(len(self.shift))):
             step, taken = 1 << bit, self.shift[bit]
             dropped = resized(kept, max(step, len(kept)))[:step]

@@ -1,4 +1,4 @@
-"""The place of the largest of many integers that come a few at a time."""
+"""Index of the largest of many integers that arrive several per cycle."""
 
 from typing import Any
 
@@ -13,34 +13,36 @@ from hdl.unit import Unit
 
 
 class RunningArgmax(Unit):
-    """Find the first of the largest values since `clear`.
+    """Running argmax: the index of the largest value since `clear`.
 
-    A knockout of a group's values, a level a cycle, whose winner meets the best so far.
+    A comparator tree with one registered level per cycle finds the maximum of a group. The result
+    is compared with the running maximum.
 
-    **Latency** ``log2(lanes) + 1`` cycles. **Throughput** a group a cycle. **Numerics** exact; of
-    equal values the one that came first, or in the lower lane, is taken.
+    **Latency** ``log2(lanes) + 1`` cycles. **Throughput** one group per cycle. **Numerics** exact;
+    ties resolve to the lowest index.
 
     Parameters
     ----------
     lanes : int
-        Values of a group: a power of two.
+        Values per group, a power of two from 1 to 64.
     width : int
-        Bits of a value, sign included.
+        Bits of a value, including the sign.
     number_bits : int
-        Bits of a value's number.
+        Bits of an index.
 
     Members
     -------
     values : In(array)
-        A group.
+        One group of values.
     strobe : In(1)
-        It counts.
+        `values` is valid.
     clear : In(1)
-        Begin anew; not while a group is under way.
+        Restart; must not be asserted while a group is in flight.
     number : Out(number_bits)
-        Which value it is, counted from 0 since `clear`, lane by lane; 0 if there was none.
+        Index of the largest value, counted from 0 at `clear` in lane order; 0 if there was no
+        value.
     largest : Out(signed(width))
-        It; only if there was one.
+        The largest value; valid once a group has been processed.
 
     Raises
     ------
@@ -65,33 +67,33 @@ class RunningArgmax(Unit):
 
     @property
     def latency(self) -> int:
-        """Cycles from a group to what `largest` says of it."""
+        """Cycles from a group at `values` to its effect on `largest`."""
         return exact_log2(self.lanes) + 1
 
     def elaborate(self, platform: Any) -> Module:
-        """Play the knockout; its winner is numbered where it meets the best so far."""
+        """Build the comparator tree and compare its result with the running maximum."""
         m = Module()
         levels = exact_log2(self.lanes)
-        # A player is its value and, from the lowest bit on, which side won each game.
-        players: list[tuple[Value, list[Value]]] = [(value, []) for value in self.values]
+        # An operand is a value and, lowest level first, the side that each comparison selected.
+        operands: list[tuple[Value, list[Value]]] = [(value, []) for value in self.values]
         for level in range(levels):
-            players = [
-                self._game(m, f"{level}_{number}", *pair)
-                for number, pair in enumerate(zip(players[::2], players[1::2], strict=True))
+            operands = [
+                self._larger(m, f"{level}_{number}", *pair)
+                for number, pair in enumerate(zip(operands[::2], operands[1::2], strict=True))
             ]
-        winner, sides = players[0]
+        winner, sides = operands[0]
         arrived = delay_line(m, self.strobe, levels, name="strobe", reset=True)[-1]
         keep_first_largest(m, self, arrived, winner, Cat(*sides))
         return m
 
-    def _game(
+    def _larger(
         self,
         m: Module,
         name: str,
         left: tuple[Value, list[Value]],
         right: tuple[Value, list[Value]],
     ) -> tuple[Value, list[Value]]:
-        """Register the larger of two players, the left one if they are equal."""
+        """Register the larger of two operands; on a tie, the left one."""
         better = right[0] > left[0]
         value = Signal(signed(self.width), name=f"value_{name}", reset_less=True)
         sides = Signal(len(left[1]) + 1, name=f"sides_{name}", reset_less=True)
@@ -103,24 +105,25 @@ class RunningArgmax(Unit):
 
 
 def keep_first_largest(m: Module, unit: Any, arrived: Value, winner: Value, lane: Value) -> None:
-    """Let each group's winner meet the best so far, and number it.
+    """Compare the maximum of each group with the running maximum and update its index.
 
     Parameters
     ----------
     m : Module
-        Where it is done.
+        Module that receives the logic.
     unit : Unit
-        Has `number_bits`, `clear`, `number` and `largest`, as of `RunningArgmax`.
+        Unit with `number_bits`, `clear`, `number` and `largest`, as `RunningArgmax`.
     arrived : Value
-        A group's winner is there.
+        The maximum of a group is valid.
     winner, lane : Value
-        It, and its place in the group.
+        The maximum and its lane.
     """
-    # Groups come in order: a count at the end of the way is as good as a number that travels.
+    # Groups arrive in order, so a counter here replaces an index that travels with each group.
     group, begun = Signal(max(unit.number_bits - len(lane), 1)), Signal()
     with m.If(arrived):
         m.d.sync += [group.eq(group + 1), begun.eq(1)]
-        # Only a larger value takes the place, so that the first of equal ones stays.
+        # Only a strictly larger value replaces the maximum, so that ties resolve to the lowest
+        # index.
         with m.If(~begun | (winner > unit.largest)):
             m.d.sync += [unit.largest.eq(winner), unit.number.eq(Cat(lane, group))]
     with m.If(unit.clear):

@@ -1,4 +1,4 @@
-"""Addition that stops at the ends of the range, and the clamp that it is made of."""
+"""Saturating addition and clamping."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Shape, Value, ValueLike
 from amaranth.lib.wiring import In, Out
@@ -9,18 +9,17 @@ from hdl.parameters import require_choice, require_range
 
 
 def saturate(value: ValueLike, shape: Shape) -> tuple[Value, Value]:
-    """Return a value clamped to a shape, and a bit that says whether the clamp changed it.
+    """Return a value clamped to a shape, and whether the clamp changed it.
 
-    There is no comparator: a value fits if the bits that are dropped all equal its sign, and so
-    does the sign bit that is kept.
+    No comparator is needed: a value fits if all dropped bits and the kept sign bit equal its sign.
     """
     value = Value.cast(value)
     if not value.shape().signed:
-        # With a sign bit on top one rule serves both signednesses.
+        # An added sign bit of 0 lets one rule serve signed and unsigned values.
         value = Cat(value, Const(0, 1)).as_signed()
     low, high = extremes(shape)
     kept = resized(value, shape.width)
-    # The dropped bits, and the kept sign: all alike where the value fits.
+    # The dropped bits and the kept sign are all equal if the value fits.
     above = value[shape.width - shape.signed :]
     clamped = above.any() & ~(above.all() & shape.signed)
     limit = Mux(value[-1], constant(low, shape.width), constant(high, shape.width))
@@ -31,19 +30,19 @@ def saturate(value: ValueLike, shape: Shape) -> tuple[Value, Value]:
 class SaturatingAdd(Operator):
     """Sum of two integers of one shape, clamped to that shape.
 
-    **Latency** `stages` cycles. **Throughput** one sum a cycle. **Numerics** exact within the
-    range, otherwise the nearer end of it.
+    **Latency** `stages` cycles. **Throughput** one sum per cycle. **Numerics** exact within the
+    range, the nearer limit otherwise.
 
     Parameters
     ----------
     width : int
         Bits of operands and result, 1 to 64.
     signed_operands : bool
-        Two's complement if true.
+        Interpret operands and result as two's complement.
     stages : int
-        Pipeline stages; the last one is the result.
+        Pipeline stages; the last one registers the result.
     enable : bool
-        Whether the registers move only while the input `enable` is 1.
+        Add the input `enable`; the registers load only while it is 1.
 
     Members
     -------
@@ -52,7 +51,7 @@ class SaturatingAdd(Operator):
     result : Out
         The clamped sum.
     saturated : Out(1)
-        Whether the exact sum is another number.
+        1 if the exact sum is out of range.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The course of an operation that takes a digit a cycle: taken, worked on, kept until delivered."""
+"""Handshake of operations that take several cycles: accept, compute, hold until delivered."""
 
 from typing import Any
 
@@ -8,25 +8,25 @@ from amaranth.hdl import Module, Signal, Value
 def serial_handshake(
     m: Module, operands: Any, result: Any, *, steps: int, overlap: bool = True
 ) -> tuple[Value, Value]:
-    """Take operands, allow `steps` steps, and offer the result until it is taken.
+    """Accept operands, run `steps` steps, and hold the result until it is transferred.
 
     Parameters
     ----------
     m : Module
-        Of the component.
+        Module of the component.
     operands, result : stream
-        Its ports. The result's payload is the component's business, as is everything between.
+        Ports of the component, which drives the payload of the result itself.
     steps : int
-        Cycles of work.
+        Number of compute cycles.
     overlap : bool
-        Whether operands may be taken in the cycle in which the result is. Without it whether they
-        are depends on registers alone.
+        Accept operands in the cycle that transfers the result. Without it, `ready` of the operands
+        depends on registers only.
 
     Returns
     -------
     tuple[Value, Value]
-        Whether operands are taken, and whether a step is to be made, in this cycle. The new
-        operands win over a step.
+        Whether operands are transferred, and whether a step executes, in this cycle. New operands
+        take precedence over a step.
     """
     left = Signal(range(steps + 1))
     full = Signal()

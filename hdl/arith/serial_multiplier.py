@@ -1,4 +1,4 @@
-"""Product of two unsigned integers, one digit a cycle."""
+"""Product of two unsigned integers, one multiplier bit per cycle."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
 from amaranth.lib import data, stream
@@ -10,27 +10,27 @@ from hdl.unit import Unit
 
 
 class SerialMultiplier(Unit):
-    """Product of two unsigned integers by shift and add, valid/ready.
+    """Product of two unsigned integers by shift and add, with valid/ready streams.
 
-    **Latency** ``b_width + 1`` cycles. **Throughput** one product in as many cycles, and one more
-    without `overlap`. **Numerics** exact.
+    **Latency** ``b_width + 1`` cycles. **Throughput** one product per ``b_width + 1`` cycles, or
+    per ``b_width + 2`` without `overlap`. **Numerics** exact.
 
     Parameters
     ----------
     a_width : int
         Bits of the multiplicand, 1 to 64.
     b_width : int
-        Bits of the multiplier, 1 to 64: one cycle each.
+        Bits of the multiplier, 1 to 64; each takes one cycle.
     overlap : bool
-        Whether operands may come in the cycle in which a product leaves. Without it whether they
-        are taken depends on registers alone.
+        Accept operands in the cycle that transfers a product. Without it, `ready` of the operands
+        depends on registers only.
 
     Members
     -------
     operands : In(stream of {a, b})
-        What to multiply.
+        Multiplicand and multiplier.
     result : Out(stream of a_width + b_width bits)
-        The products, in order.
+        Products, in the order of the operands.
 
     Raises
     ------
@@ -53,11 +53,11 @@ class SerialMultiplier(Unit):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Shift the multiplier out of, and the product's low digits into, one register."""
+        """Shift multiplier bits out of, and product bits into, one register."""
         m = Module()
         a = Signal(self.a_width, reset_less=True)
         high = Signal(self.a_width, reset_less=True)
-        # The multiplier leaves at the bottom while the product enters at the top.
+        # Multiplier bits shift out at the bottom while product bits shift in at the top.
         low = Signal(self.b_width, reset_less=True)
         starts, steps = serial_handshake(
             m, self.operands, self.result, steps=self.b_width, overlap=self.overlap
@@ -65,7 +65,7 @@ class SerialMultiplier(Unit):
 
         total = Signal(self.a_width + 1)
         m.d.comb += [
-            # The lowest digit left decides whether `a` is added, then it is shifted out.
+            # The lowest remaining multiplier bit decides whether to add `a`, then is shifted out.
             total.eq(high + Mux(low[0], a, 0)),
             self.result.payload.eq(Cat(low, high)),
         ]

@@ -1,4 +1,4 @@
-"""Square root of an unsigned integer, one digit a cycle."""
+"""Square root of an unsigned integer, one digit per cycle."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import stream
@@ -10,21 +10,21 @@ from hdl.unit import Unit
 
 
 def root_step(remainder: Value, pair: Value, root: Value) -> tuple[Value, Value]:
-    """Bring down two digits of the operand and subtract what another digit of the root adds.
+    """Append two operand digits to the remainder and subtract the next root digit's increment.
 
     Parameters
     ----------
     remainder : Value
-        At most twice the root: one bit longer.
+        Partial remainder, at most twice the root: one bit longer.
     pair : Value
         The next two bits of the operand.
     root : Value
-        The root's digits so far.
+        Root digits computed so far.
 
     Returns
     -------
     tuple[Value, Value]
-        The new remainder and the next digit of the root.
+        The new remainder and the next root digit.
     """
     partial = Cat(pair, remainder)
     difference = partial - Cat(Const(1, 2), root)
@@ -33,10 +33,10 @@ def root_step(remainder: Value, pair: Value, root: Value) -> tuple[Value, Value]
 
 
 class SerialSquareRoot(Unit):
-    """Floor of the square root of an unsigned integer, valid/ready.
+    """Floor of the square root of an unsigned integer, with valid/ready streams.
 
-    **Latency** ``ceil(width / 2) + 1`` cycles. **Throughput** one root in as many cycles.
-    **Numerics** the largest integer whose square is not above the operand.
+    **Latency** ``ceil(width / 2) + 1`` cycles. **Throughput** one root in the same number of
+    cycles. **Numerics** the largest integer whose square does not exceed the operand.
 
     Parameters
     ----------
@@ -46,9 +46,9 @@ class SerialSquareRoot(Unit):
     Members
     -------
     operand : In(stream of width bits)
-        What to take the root of.
+        Radicands.
     result : Out(stream of ceil(width / 2) bits)
-        The roots, in order.
+        Roots, in the order of the operands.
 
     Raises
     ------
@@ -68,14 +68,14 @@ class SerialSquareRoot(Unit):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Shift the operand out of one register, the root into another."""
+        """Shift the operand out of one register and the root into another."""
         m = Module()
         operand = Signal(2 * self.digits, reset_less=True)
         root = Signal(self.digits, reset_less=True)
-        # At most twice the root: one bit longer.
+        # The remainder is at most twice the root, so it has one more bit.
         remainder = Signal(self.digits + 1, reset_less=True)
         starts, steps = serial_handshake(m, self.operand, self.result, steps=self.digits)
-        # Two digits of the operand give one of the root, as in the school's method.
+        # Each step consumes two operand digits and produces one root digit.
         rest, digit = root_step(remainder, operand[-2:], root)
         m.d.comb += self.result.payload.eq(root)
         with m.If(steps):

@@ -1,4 +1,4 @@
-"""A function of one variable: a table of breakpoints, and straight lines between them."""
+"""Functions of one variable by linear interpolation in a table of breakpoints."""
 
 from collections.abc import Callable, Iterable
 from itertools import pairwise
@@ -14,34 +14,35 @@ from hdl.parameters import require, require_range
 
 
 class TableInterpolation(Operator):
-    """A piecewise linear function, given by its values at equidistant breakpoints.
+    """A piecewise linear function, defined by its values at equidistant breakpoints.
 
-    **Latency** `stages` cycles. **Throughput** one value a cycle.
+    **Latency** `stages` cycles. **Throughput** one value per cycle.
 
-    **Numerics** the upper bits i of the operand choose a piece, the lower bits o are the place in
-    it: ``b[i] + (b[i + 1] - b[i]) * o / 2**offset_bits``, b being the breakpoints, divided by
-    2**guard_bits, is rounded once, half up. The table holds each piece's start and its step, so a
-    value takes one look-up, one product and one sum.
+    **Numerics** the operand's upper bits i select a segment, its lower bits o are the offset in it.
+    ``b[i] + (b[i + 1] - b[i]) * o / 2**offset_bits``, with breakpoints b, is divided by
+    2**guard_bits and rounded once, half up. The table holds the start and the step of each segment,
+    so a value takes one lookup, one multiplication and one addition.
 
     Parameters
     ----------
     breakpoints : tuple[int, ...]
-        Values at the ends of the pieces, ``2**n + 1`` of them, n from 1 to 12; hashable.
+        Values at the ends of the segments: ``2**n + 1`` values, n from 1 to 12.
     offset_bits : int
-        Bits of the place in a piece, 1 to 24.
+        Bits of the offset in a segment, 1 to 24.
     guard_bits : int
-        Fraction bits that breakpoints have and the result has not, 1 to 16.
+        Fraction bits of the breakpoints that the result omits, 1 to 16.
     stages : int
-        Pipeline stages: behind the table, and the result.
+        Pipeline stages: after the table, and at the result.
     enable : bool
-        Whether the registers move only while the input `enable` is 1.
+        Add the input `enable`; the registers load only while it is 1.
 
     Members
     -------
     a : In(n + offset_bits)
         The operand.
     result : Out
-        The value; signed if any breakpoint is negative, of just the bits that the breakpoints need.
+        The value; signed if any breakpoint is negative, with only the bits that the breakpoints
+        need.
 
     Raises
     ------
@@ -80,9 +81,9 @@ class TableInterpolation(Operator):
         """Look up, cut, multiply and add, cut."""
         m = Module()
         pipeline = self.pipeline(m, cuts=2)
-        # The half that rounding adds is in the table.
+        # The table includes the rounding half.
         half = 1 << self.guard_bits - 1
-        # Neighbours' difference is a table of its own, which saves the subtractor.
+        # The difference of adjacent breakpoints is a table of its own, which saves a subtractor.
         starts = [value + half for value in self.breakpoints[:-1]]
         steps = [after - before for before, after in pairwise(self.breakpoints)]
         piece, offset = self.a[self.offset_bits :], self.a[: self.offset_bits]
@@ -106,7 +107,7 @@ def smallest_shape(values: Iterable[int]) -> Shape:
 
 
 def look_up(table: list[int], index: Value) -> Value:
-    """Return an element of a constant table, of just the bits that the table needs."""
+    """Return an element of a constant table, with only the bits that the table needs."""
     shape = smallest_shape(table)
     return Array(Const(value, shape) for value in table)[index]
 
@@ -114,14 +115,20 @@ def look_up(table: list[int], index: Value) -> Value:
 def exact_breakpoints(
     function: Callable[[Any], Any], *, pieces: int, width: float, scale: int
 ) -> tuple[int, ...]:
-    """Return ``scale * function`` at the ends of equal pieces of 0 to `width`, to nearest.
+    """Return ``scale * function`` at the ends of equal segments of 0 to `width`, to nearest.
 
-    The function is computed with 100 bits, by which no table of ours comes near a tie.
+    The function is computed with 100 bits, so that no table of this project is near a tie.
 
     Parameters
     ----------
     function : Callable
-        From an mpmath number to one.
+        Function from an mpmath number to an mpmath number.
+        pieces : int
+            Number of segments.
+        width : float
+            Upper end of the last segment.
+        scale : int
+            Factor of the returned integers.
     """
     with mpmath.workprec(100):
         step = mpmath.mpf(width) / pieces

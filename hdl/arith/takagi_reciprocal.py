@@ -1,8 +1,8 @@
 """FP16 reciprocal by one table and one multiplication (Takagi), as in LAD's special function unit.
 
-With the significand split into its upper bits and the lower ones, ``x = c + d`` around the middle c
-of the lower bits' range, the number with the lower bits complemented is ``c - d``. The product of
-the two hardly depends on d, so ``1 / x`` is nearly ``(c - d) / c**2``.
+The significand is split into upper and lower bits, ``x = c + d``, where c is the middle of the
+lower bits' range. Complementing the lower bits gives ``c - d``. The product of the two is nearly
+independent of d, so ``1 / x`` is approximately ``(c - d) / c**2``.
 """
 
 from fractions import Fraction
@@ -18,14 +18,14 @@ from hdl.arith.shapes import constant
 from hdl.parameters import require_choice, require_range
 
 INDEX_BITS = 6
-"""Fraction bits that choose the table's entry; the other four are complemented."""
+"""Fraction bits that select a table entry; the other four are complemented."""
 
 
 def reciprocal_table(entry_bits: int) -> tuple[int, ...]:
-    """Return ``1 / c**2`` for the 64 middles c, rounded to `entry_bits` fraction bits.
+    """Return ``1 / c**2`` at the middle c of each of 64 segments, with `entry_bits` fraction bits.
 
-    A middle is that of the sixteen numbers of a segment, not that of the segment: half a unit of
-    the last place lower. Rounding must not bring a product to 1, hence the limit.
+    The middle is that of a segment's sixteen numbers, half a unit of the last place below the
+    middle of the interval. The limit keeps a rounded product from reaching 1.
     """
     low = (1 << (BINARY16.mantissa_bits - INDEX_BITS)) - 1
     one = 1 << BINARY16.mantissa_bits
@@ -40,31 +40,31 @@ def reciprocal_table(entry_bits: int) -> tuple[int, ...]:
 class TakagiReciprocal(Operator):
     """Reciprocal of an FP16 number, within 1 ulp.
 
-    **Latency** `stages` cycles. **Throughput** one result a cycle. **Numerics** the product before
-    rounding is within 2**-13.4 of the exact value for entries of 14 bits, 2**-11.2 for 12; the
-    result is within 0.596 ulp (14 bits) or 0.916 ulp (12 bits) over all FP16 arguments, and
-    exact at powers of two. Subnormals in and out; infinities and NaNs by IEEE 754. LAD, section
-    on attention computation, step AC.4.
+    **Latency** `stages` cycles. **Throughput** one result per cycle. **Numerics** the product
+    before rounding is within 2**-13.4 of the exact value for entries of 14 bits, 2**-11.2 for 12.
+    The result is within 0.596 ulp (14 bits) or 0.916 ulp (12 bits) over all FP16 arguments, and
+    exact at powers of two. Subnormals in and out; infinities and NaNs by IEEE 754. LAD, section on
+    attention computation, step AC.4.
 
     Parameters
     ----------
     entry_bits : int
         Bits of a table entry, 12 to 16.
     saturate : bool
-        No infinity and no NaN: an operand with the largest exponent code is the number it would be
-        in a format without special values; 1/0 is 65504 with the zero's sign.
+        No infinity and no NaN: an operand with the largest exponent code has its value in a format
+        without special values; 1/0 is 65504 with the zero's sign.
     stages : int
-        Pipeline stages: the last one is the result, others stand behind the table, the
+        Pipeline stages: the last one registers the result, the others follow the table, the
         multiplication and the alignment.
     enable : bool
-        Whether the registers move only while the input `enable` is 1.
+        Add the input `enable`; the registers load only while it is 1.
 
     Members
     -------
     a : In(BINARY16.layout)
         The number.
     result : Out(BINARY16.layout)
-        ``1 / a``, nearly.
+        Approximation of ``1 / a``.
 
     Raises
     ------
@@ -88,7 +88,7 @@ class TakagiReciprocal(Operator):
         super().__init__(members, stages=stages, enable=enable)
 
     def elaborate(self, platform: object) -> Module:
-        """Look up, multiply, align a subnormal result, round; a cut behind each."""
+        """Look up, multiply, align a subnormal result, round; cut after each."""
         m = Module()
         pipeline = self.pipeline(m, cuts=4)
         a = unpack(m, BINARY16, self.a, saturate=self.saturate)
@@ -98,18 +98,18 @@ class TakagiReciprocal(Operator):
             [constant(entry, self.entry_bits) for entry in reciprocal_table(self.entry_bits)]
         )
         entry = table[significand[low_bits : low_bits + INDEX_BITS]]
-        # 1 / x is near (2c - x) / c**2 for x near c: the complement of the low bits is 2c - x.
+        # For x near c, 1 / x is near (2c - x) / c**2; complementing the low bits gives 2c - x.
         complemented = Cat(~significand[:low_bits], significand[low_bits:])
         control = (a.sign, a.nan, a.zero, a.infinite)
         entry, complemented, exponent, *control = pipeline.cut(
             entry, complemented, exponent, *control
         )
 
-        # The product is between 1/2 and 1; a leading one, eleven bits and more below it are kept.
+        # The product is between 1/2 and 1; keep its leading one and the bits that rounding needs.
         product = (entry * complemented)[self.entry_bits - 3 : self.entry_bits + 10]
         product, exponent, *control = pipeline.cut(product, exponent, *control)
 
-        # The exponent's mirror; the product stands below 1, so that it is one less.
+        # Negate the exponent. The product is below 1, so the code is one less.
         code = 2 * BINARY16.bias - 1 - exponent
         subnormal = code < 1
         # The smallest reciprocal, just above 2**-17, is 3 binades below the smallest normal number.
@@ -117,7 +117,7 @@ class TakagiReciprocal(Operator):
         shifted = (product >> down)[1:]
         shifted, code, *control = pipeline.cut(shifted, Mux(subnormal, 0, code)[:6], *control)
 
-        # 1 / infinity is 0, by masks, and 1 / 0 is the infinity that the pack knows.
+        # Masks make 1 / infinity zero; `pack` makes 1 / 0 an infinity.
         sign, nan, zero, infinite = control
         finite = ~infinite
         reciprocal = pack(

@@ -18,8 +18,8 @@ class PingPongBuffer(Unit):
     block has been read; where `replays`, it is read round after round until its reader releases it.
 
     **Latency** 2 cycles: the first round follows the words as they come in. **Throughput** one word
-    a cycle on either side, also from round to round, and from block to block where blocks have two
-    words or more.
+    per cycle on either side, also from round to round, and from block to block where blocks have
+    two words or more.
 
     Parameters
     ----------

@@ -172,7 +172,7 @@ class ActivationFunctions(Unit):
 class ActivationLane(Unit):
     """One lane of `ActivationFunctions`.
 
-    **Latency** 4 enabled cycles. **Throughput** one value a cycle. **Numerics** as in
+    **Latency** 4 enabled cycles. **Throughput** one value per cycle. **Numerics** as in
     `ActivationFunctions`.
 
     Parameters

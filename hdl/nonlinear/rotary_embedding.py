@@ -198,7 +198,7 @@ class RotaryEmbedding(Unit):
 class RotaryPair(Unit):
     """Two elements, turned by position times turn.
 
-    **Latency** `stages` enabled cycles. **Throughput** one pair a cycle. **Numerics** as in
+    **Latency** `stages` enabled cycles. **Throughput** one pair per cycle. **Numerics** as in
     `RotaryEmbedding`.
 
     Parameters

@@ -136,7 +136,7 @@ def row_sum(
     Parameters
     ----------
     m : Module
-        Where the registers go.
+        Module that receives the registers.
     addends : list
         What each lane adds.
     strobe, begins : Value
