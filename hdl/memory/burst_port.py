@@ -1,16 +1,17 @@
-"""How a design reaches the memory outside it: bursts of words, asked for ahead.
+"""Ports to an external memory with bursts of words and early requests.
 
-What stands behind a port, an AXI adapter or a DRAM controller, is not part of a design; a testbench
-has `testbenches.burst_memory`. The rules between the two:
+The adapter on the other side of a port, such as an AXI adapter or a DRAM controller, is not part of
+a design; testbenches use `testbenches.burst_memory`. Both sides follow these rules:
 
-- An address counts words. A burst has consecutive addresses and at least one word; it may cross any
-  boundary, and the adapter splits it where its bus asks for that.
-- Bursts of one port are served in the order of their requests. Requests may run ahead of the words
-  as far as they are taken.
-- A word that was handed over for writing is seen by every burst whose request is handed over in a
-  later cycle, at the same port or at another of the same memory.
-- No stream waits for another but as said: the words of a write may come before, with or after their
-  request, and a design that has asked for words takes them in the end.
+- An address counts words. A burst has consecutive addresses and at least one word. It may cross any
+  boundary; the adapter splits it if its bus requires that.
+- Bursts of one port are served in the order of their requests. The adapter may accept requests
+  ahead of the words.
+- A word that was transferred for writing is visible to every burst whose request is transferred in
+  a later cycle, at the same port or at another port of the same memory.
+- No stream waits for another, except that words read follow their request. The words of a write may
+  precede, accompany or follow their request. A design must eventually accept all words that it has
+  requested.
 """
 
 from typing import Any
@@ -23,7 +24,7 @@ from hdl.parameters import require_range
 
 
 class _BurstPort(Signature):
-    """What both directions share.
+    """Streams of both directions of a burst port.
 
     Parameters
     ----------
@@ -32,7 +33,7 @@ class _BurstPort(Signature):
     word_shape : ShapeLike
         Shape of a word.
     longest : int
-        Words of a burst at most, 1 to 2**20.
+        Maximum length of a burst in words, 1 to 2**20.
 
     Raises
     ------
@@ -58,16 +59,16 @@ class _BurstPort(Signature):
 
 
 class BurstReadPort(_BurstPort):
-    """A port to read from, as the design sees it.
+    """A read port, with directions as seen by the design.
 
-    Parameters as `_BurstPort`'s.
+    The parameters are those of `_BurstPort`.
 
     Members
     -------
     requests : Out(stream)
         The first `address` of a burst and its `length` in words.
     words : In(stream)
-        Each `word` of the bursts, in order; `last` with a burst's last.
+        The words of the bursts, in order: each `word`; `last` with the last word of a burst.
     """
 
     def __init__(self, *, address_bits: int, word_shape: ShapeLike, longest: int) -> None:
@@ -77,16 +78,16 @@ class BurstReadPort(_BurstPort):
 
 
 class BurstWritePort(_BurstPort):
-    """A port to write to, as the design sees it.
+    """A write port, with directions as seen by the design.
 
-    Parameters as `_BurstPort`'s.
+    The parameters are those of `_BurstPort`.
 
     Members
     -------
     requests : Out(stream)
         The first `address` of a burst and its `length` in words.
     words : Out(stream)
-        Each `word` of the bursts, in order; `last` with a burst's last.
+        The words of the bursts, in order: each `word`; `last` with the last word of a burst.
     """
 
     def __init__(self, *, address_bits: int, word_shape: ShapeLike, longest: int) -> None:

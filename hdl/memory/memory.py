@@ -1,13 +1,13 @@
-"""A memory with one read and one write port, and the place where a macro takes its stead.
+"""A memory with one read and one write port: the swap point for memory macros.
 
-**Swap point.** Each distinct `Memory` is emitted as a module of its own, named after its
-configuration (`memory_<depth>_<width>_<granularity>`), with the ports ``clk``, ``rst``,
-``read_enable``, ``read_address``, ``read_data``, ``write_enable``, ``write_address``,
-``write_data`` and nothing else. To use an SRAM or eDRAM macro, leave the emitted file out of the
-file list and put a module of the same name and ports around the macro. No design depends on what a
-memory holds after power-up, and no initial contents are given.
+**Swap point.** Each distinct `Memory` is emitted as a separate module, named after its
+configuration (`memory_<depth>_<width>_<granularity>`). Its only ports are ``clk``, ``rst``,
+``read_enable``, ``read_address``, ``read_data``, ``write_enable``, ``write_address`` and
+``write_data``. To use an SRAM or eDRAM macro, remove the emitted file from the file list and add a
+wrapper of the macro with the same module name and ports. No design depends on the contents after
+power-up, and no initial contents are specified.
 
-`RowBuffer` infers its two memories in place; its docstring names them as swap points too.
+`RowBuffer` infers its two memories in its own module; its docstring lists them as swap points.
 """
 
 from typing import Any
@@ -21,42 +21,42 @@ from hdl.parameters import require, require_range
 from hdl.unit import Unit
 
 LARGEST_DEPTH = 1 << 20
-"""Words of a memory at most."""
+"""Maximum number of words."""
 
 
 class Memory(Unit):
     """A synchronous memory with one read port and one write port.
 
-    **Old data**: a read of the address that is written in the same cycle returns what was there
-    before the write. A macro whose ports do otherwise needs a bypass around it.
+    **Old data**: a read of the address that is written in the same cycle returns the word before
+    the write. A macro with another behaviour needs a bypass in its wrapper.
 
-    **Latency** `read_data` shows the word of `read_address` in the cycle after one with
-    `read_enable`, and keeps it until the cycle after the next such. **Throughput** one read and one
-    write a cycle.
+    **Latency** `read_data` is the word at `read_address` in the cycle after one with `read_enable`,
+    and keeps that value until the cycle after the next read. **Throughput** one read and one write
+    per cycle.
 
     Parameters
     ----------
     depth : int
-        Words, 2 to 2**20.
+        Number of words, 2 to 2**20.
     width : int
         Bits of a word.
     granularity : int, optional
-        Bits that one bit of `write_enable` covers; the whole word by default.
+        Number of bits that one bit of `write_enable` controls; the whole word by default.
 
     Members
     -------
     read_enable : In(1)
         Read in this cycle.
     read_address : In(address)
-        Word to read; below `depth`.
+        Address of the word to read; below `depth`.
     read_data : Out(width)
-        The word last read.
+        The last read word.
     write_enable : In(width // granularity)
-        Write these parts of the word in this cycle.
+        Parts of the word to write in this cycle.
     write_address : In(address)
-        Word to write; below `depth`.
+        Address of the word to write; below `depth`.
     write_data : In(width)
-        What to write.
+        Data to write.
 
     Raises
     ------
@@ -89,7 +89,7 @@ class Memory(Unit):
         m = Module()
         m.submodules.words = words = memory.Memory(shape=self.width, depth=self.depth, init=[])
         write = words.write_port(granularity=self.granularity)
-        # Not transparent for any write port: this is what "old data" means here.
+        # Transparent for no write port, which implements "old data".
         read = words.read_port(transparent_for=())
         m.d.comb += [
             read.en.eq(self.read_enable),

@@ -1,4 +1,4 @@
-"""A FIFO whose items stand in a memory instead of registers."""
+"""FIFO that stores its items in a memory."""
 
 from typing import Any
 
@@ -12,23 +12,23 @@ from hdl.unit import Unit
 
 
 class MemoryFifo(Unit):
-    """A FIFO for items too many for registers: a ring in a memory, whose output holds the oldest.
+    """A FIFO for many items: a ring buffer in a memory whose output register is the FIFO's output.
 
-    **Latency** 2 cycles. **Throughput** one item a cycle unless full.
+    **Latency** 2 cycles. **Throughput** one item per cycle unless full.
 
     Parameters
     ----------
     shape : ShapeLike
         Shape of an item; hashable.
     depth : int
-        Items in the memory, 2 to 2**20; one more stands at its output.
+        Number of items in the memory, 2 to 2**20; the memory's output holds one more.
 
     Members
     -------
     source : In(stream)
-        Items to keep.
+        Incoming items.
     sink : Out(stream)
-        The oldest item; from the memory's output, never from `source`.
+        The oldest item, driven by the memory's output; there is no path from `source`.
 
     Raises
     ------
@@ -45,14 +45,14 @@ class MemoryFifo(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Write at one pointer, read at the other as soon as the output is free."""
+        """Write at one pointer; read at the other when the output is free."""
         m = Module()
         width = Shape.cast(self.shape).width
         m.submodules.ring = ring = Memory(depth=self.depth, width=width)
         arrives, leaves = Signal(), Signal()
         wrap_bits = []
         for address, moves in ((ring.write_address, arrives), (ring.read_address, leaves)):
-            # The wrap bit counts a pointer's rounds, modulo two: the writer is never two ahead.
+            # The wrap bit toggles with each wrap; the write pointer is at most one wrap ahead.
             pointer, wrap_bit = Signal.like(address), Signal()
             m.d.comb += address.eq(pointer)
             with m.If(moves):
@@ -60,7 +60,7 @@ class MemoryFifo(Unit):
                 with m.If(pointer == self.depth - 1):
                     m.d.sync += [pointer.eq(0), wrap_bit.eq(~wrap_bit)]
             wrap_bits.append(wrap_bit)
-        # Where the pointers meet, the writer is a round ahead, or there is nothing to read.
+        # Equal pointers mean full if the write pointer is one wrap ahead, and empty otherwise.
         meet, ahead, full = Signal(), Signal(), Signal()
         m.d.comb += [
             meet.eq(ring.write_address == ring.read_address),
@@ -74,7 +74,7 @@ class MemoryFifo(Unit):
             ring.read_enable.eq(leaves),
             Value.cast(self.sink.payload).eq(ring.read_data),
         ]
-        # The memory's output is the FIFO's: it stands until the next read.
+        # The memory's output is the FIFO's output: it is stable until the next read.
         with m.If(leaves | self.sink.ready):
             m.d.sync += self.sink.valid.eq(leaves)
         return m

@@ -1,4 +1,4 @@
-"""A double buffer: one block of words is read while the next one comes in."""
+"""Double buffer: one block of words is read while the next one is written."""
 
 from typing import Any
 
@@ -12,32 +12,31 @@ from hdl.unit import Unit
 
 
 class PingPongBuffer(Unit):
-    """Two banks that change places: blocks go in at one and come out of the other, in order.
+    """Two alternating banks: one is written while the other is read; blocks keep their order.
 
-    A block has 1 to `depth` words and ends with `last`. Its bank takes in another block once the
-    block has been read; where `replays`, it is read round after round until its reader releases it.
+    A block has 1 to `depth` words and ends with `last`. Its bank accepts another block after the
+    block has been read. With `replays`, the block is read repeatedly until its reader releases it.
 
-    **Latency** 2 cycles: the first round follows the words as they come in. **Throughput** one word
-    per cycle on either side, also from round to round, and from block to block where blocks have
-    two words or more.
+    **Latency** 2 cycles: the first round can follow the words as they are written. **Throughput**
+    one word per cycle on either side, also across rounds, and across blocks of two or more words.
 
     Parameters
     ----------
     shape : ShapeLike
         Shape of a word; hashable.
     depth : int
-        Words of a block at most, 2 to 2**20.
+        Maximum number of words of a block, 2 to 2**20.
     replays : bool
-        Whether there is an input `release`.
+        Add the input `release`.
 
     Members
     -------
     source : In(stream)
-        A `word`, and `last` with the last of a block.
+        A `word`; `last` with the last word of a block.
     sink : Out(stream)
-        The same; from a memory's output, never from `source`.
+        Words of the blocks, driven by a memory's output; there is no path from `source`.
     release : In(1)
-        The round whose last word the sink hands over is the block's last.
+        The round whose last word is transferred at `sink` is the last round of the block.
 
     Raises
     ------
@@ -57,7 +56,7 @@ class PingPongBuffer(Unit):
         super().__init__(streams | ({"release": In(1)} if replays else {}))
 
     def elaborate(self, platform: Any) -> Module:
-        """Point at the bank that is filled, and at the one that is drained."""
+        """Select the bank to write and the bank to read."""
         m = Module()
         source, sink = self.source, self.sink
         filled, drained = Signal(), Signal()
@@ -67,7 +66,7 @@ class PingPongBuffer(Unit):
             m.submodules[f"bank_{number}"] = bank
             m.d.comb += [
                 bank.source.valid.eq(source.valid & (filled == number)),
-                # `last` is kept with the word, so that a replayed round ends where the block did.
+                # `last` is stored with the word, so that a replayed round ends with the block.
                 bank.source.payload["item"].eq(source.payload),
                 bank.source.payload.last.eq(source.payload.last),
                 bank.sink.ready.eq(sink.ready & (drained == number)),
@@ -80,7 +79,8 @@ class PingPongBuffer(Unit):
                 Array(Value.cast(bank.sink.payload) for bank in banks)[drained]
             ),
         ]
-        # The next block goes to the other bank, which refuses it until its own has been read.
+        # The next block is written to the other bank, which is not ready until its block has been
+        # read.
         with m.If(source.valid & source.ready & source.payload.last):
             m.d.sync += filled.eq(~filled)
         with m.If(sink.valid & sink.ready & sink.payload.last & release):

@@ -1,4 +1,4 @@
-"""A buffer whose items are read round after round, until its reader releases them."""
+"""Buffer that outputs its items repeatedly until its reader releases them."""
 
 from typing import Any
 
@@ -13,35 +13,35 @@ from hdl.unit import Unit
 
 
 class ReplayBuffer(Unit):
-    """Keep the items of one vector, and offer them in their order, round after round.
+    """Store the items of one vector and output them in order, in repeated rounds.
 
-    The first round follows the items as they come in, as long as they come in their order; else it
-    begins when all are there. New items come in once the vector is released.
+    If the items are written in order, the first round follows the writes; otherwise it starts when
+    the vector is complete. New items are accepted after the vector is released.
 
-    **Latency** 2 cycles. **Throughput** one item a cycle, also from round to round.
+    **Latency** 2 cycles. **Throughput** one item per cycle, also across rounds.
 
     Parameters
     ----------
     shape : ShapeLike
         Shape of an item; hashable.
     depth : int
-        Items of a vector at most, 2 to 2**20.
+        Maximum number of items of a vector, 2 to 2**20.
     parts : int
-        Parts in which an item comes in, the lowest first: 1 to 8, a power of two.
+        Number of parts per item, written lowest first: 1 to 8, a power of two.
     placed : bool
-        Whether each part says where it belongs.
+        Add the field `place` to `source`, the position of each part.
     follows : bool
-        Whether the first round may begin before the last item is there.
+        Allow the first round to start before the vector is complete.
 
     Members
     -------
     source : In(stream)
-        A part of an `item`; its `place`, if they are `placed`, in parts from the vector's first
-        on; and `last` with the last that comes.
+        A part of an `item`; its `place` if `placed`, counted in parts from the start of the vector;
+        `last` with the last part written.
     sink : Out(stream)
-        An item; from the memory's output, never from `source`.
+        The items, driven by the memory's output; there is no path from `source`.
     release : In(1)
-        The item that the sink hands over is the last that is wanted; it must be a vector's last.
+        The item transferred at `sink` is the last one needed; it must be the last of the vector.
 
     Raises
     ------
@@ -77,24 +77,24 @@ class ReplayBuffer(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Write what comes, read as far as there is something, and begin again."""
+        """Write arriving parts, read available items, repeat."""
         m = Module()
         source, sink = self.source.payload, self.sink
         width = Shape.cast(self.shape).width // self.parts
         banks = [Memory(depth=self.depth, width=width) for _ in range(self.parts)]
-        # Parts that have come in, and the item to read next.
+        # Number of parts written, and the next item to read.
         written, place = Signal(range(self.depth * self.parts + 1)), Signal(ceil_log2(self.depth))
         complete, in_order = Signal(), Signal(init=1)
         arrives, leaves, released = Signal(), Signal(), Signal()
         part_bits = ceil_log2(self.parts)
-        # An item's parts lie side by side, one bank each.
+        # The parts of an item are stored at one address, in one bank each.
         to, whole = source.place if self.placed else written, written[part_bits:]
         m.d.comb += [
             self.source.ready.eq(~complete),
             arrives.eq(self.source.valid & self.source.ready),
             released.eq(sink.valid & sink.ready & self.release),
             leaves.eq(
-                # Read what is there: all of it, or in the first round as far as it came in order.
+                # Read stored items: all of them, or in the first round those written in order.
                 (place != whole)
                 & (complete | (in_order & int(self.follows)))
                 & (~sink.valid | sink.ready)
@@ -111,19 +111,20 @@ class ReplayBuffer(Unit):
                 bank.read_enable.eq(leaves),
                 bank.read_address.eq(place),
             ]
-        # What comes out of its order may leave a gap before it: then the round waits for the last.
+        # A part written out of order may leave a gap, so the first round then waits for the last
+        # part.
         with m.If(arrives):
             m.d.sync += [
                 written.eq(written + 1),
                 complete.eq(source.last),
                 in_order.eq(in_order & (to == written)),
             ]
-        # The memory's output is the sink's payload: it stands until the next read.
+        # The memory's output is the sink's payload: it is stable until the next read.
         with m.If(leaves | sink.ready):
             m.d.sync += sink.valid.eq(leaves)
         with m.If(leaves):
             m.d.sync += place.eq(Mux(complete & (place + 1 == whole), 0, place + 1))
-        # Forget the vector; its last round has been read to the end.
+        # Clear the state when the last round has ended.
         with m.If(released):
             m.d.sync += [written.eq(0), complete.eq(0), in_order.eq(1), place.eq(0)]
         return m

@@ -1,4 +1,4 @@
-"""The second pass over a row: its slices wait here until what depends on the whole row is known."""
+"""Row buffer: stores the slices of a row until a result that depends on the whole row is known."""
 
 from typing import Any
 
@@ -13,48 +13,48 @@ from hdl.unit import Unit
 
 
 class RowBuffer(Unit):
-    """A ring of slices that leave, in order, once their row's result has come.
+    """A ring buffer that outputs the slices of a row, in order, after the row's result arrives.
 
-    Room is given out when a slice is taken, so nothing behind that point ever has to wait: what
-    lies between `take` and `write`, and between `write` and `results`, needs no stall.
+    A slice reserves its entry when it is taken. So the logic between `take` and `write`, and
+    between `write` and `results`, never stalls.
 
-    The two memories are the swap points for SRAM: one write and one read port, never both at one
-    address in one cycle.
+    The two memories are the swap points for SRAM. Each has one write and one read port, which never
+    access the same address in the same cycle.
 
-    **Latency** a slice's tag and its row's result appear one enabled cycle after the row's result
-    has come, its data one enabled cycle later. **Throughput** one slice a cycle; rows wait while
-    `rows` of them are under way.
+    **Latency** a slice's tag and its row's result are output one enabled cycle after the row's
+    result arrives, its data one enabled cycle later. **Throughput** one slice per cycle; no slice
+    is accepted while `rows` complete rows are stored or in flight.
 
     Parameters
     ----------
     data_shape : ShapeLike
-        What a slice holds; hashable.
+        Shape of a slice's data; hashable.
     tag_shape : ShapeLike, optional
-        What of a slice is needed a cycle earlier; hashable. Nothing, if omitted.
+        Shape of the tag, which is output one cycle before the data; hashable. No tag if omitted.
     result_shape : ShapeLike
-        What depends on the whole row; hashable.
+        Shape of the result of a row; hashable.
     depth : int
-        Slices, 2 to 4096. The longest row must fit; full rate takes as many more as there are
-        cycles between a row's last slice and its result.
+        Number of slices, 2 to 4096. The longest row must fit. Full throughput takes as many more
+        slices as there are cycles from a row's last slice to its result.
     rows : int
-        Complete rows under way or waiting, 1 to 16.
+        Maximum number of complete rows, in flight or stored, 1 to 16.
 
     Members
     -------
     room : Out(1)
-        Whether a slice may be taken.
+        A slice may be taken.
     take, take_last : In(1)
-        A slice is taken, and it is its row's last.
+        A slice is taken; it is the last of its row.
     write : In
-        `strobe`, `last`, `tag` and `data` of a slice taken earlier.
+        `strobe`, `last`, `tag` and `data` of a slice that was taken before.
     results : In(stream)
-        The rows' results, in order; always ready for the rows under way.
+        Results of the rows, in order; always ready for the rows in flight.
     enable : In(1)
-        The read side moves.
+        The read side advances.
     valid, last, tag, result : Out
-        A slice's tag, and its row's result.
+        Validity, tag and row result of the current slice; `last` with the last slice of a row.
     data : Out
-        The data of the slice whose tag was shown one enabled cycle before.
+        The data of the slice whose tag was output one enabled cycle before.
 
     Raises
     ------
@@ -95,16 +95,16 @@ class RowBuffer(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Two memories behind one pair of pointers, and the credits."""
+        """Connect two memories to common pointers, and count the credits."""
         m = Module()
         pointer = range(self.depth)
         write_pointer, read_pointer = Signal(pointer), Signal(pointer)
         data_pointer = Signal(pointer, reset_less=True)
 
-        # Where each complete row ends, and its result: what the read side needs to know.
+        # The read side needs the end of each complete row, and its result.
         m.submodules.ends = ends = Fifo(shape=data_pointer.shape(), depth=self.rows)
         m.submodules.waiting = waiting = Fifo(shape=self.result_shape, depth=self.rows)
-        # A row is read only once its result is there, so the result stays with all its slices.
+        # A row is read only after its result arrives; the result is held for all its slices.
         read = waiting.sink.valid & self.enable
         reads_last = read_pointer == ends.sink.payload
         m.d.comb += [
@@ -127,7 +127,7 @@ class RowBuffer(Unit):
         with m.If(read):
             m.d.sync += [
                 read_pointer.eq(after(read_pointer)),
-                # The data is read one enabled cycle behind the tag.
+                # The data is read one enabled cycle after the tag.
                 data_pointer.eq(read_pointer),
                 self.result.eq(waiting.sink.payload),
                 self.last.eq(reads_last),
@@ -136,10 +136,10 @@ class RowBuffer(Unit):
             self._hold(m, "tag", write_pointer, read_pointer)
         self._hold(m, "data", write_pointer, data_pointer)
 
-        # Credits: what is taken is counted at once, though it is written later.
+        # Credits: a slice counts from its `take`, although it is written later.
         slices, rows = Signal(range(self.depth + 1)), Signal(range(self.rows + 1))
         m.d.comb += self.room.eq((slices != self.depth) & (rows != self.rows))
-        # A slice's place is free once its data, not its tag, has been read.
+        # An entry is free after its data, not its tag, has been read.
         m.d.sync += [
             slices.eq(slices + self.take - (self.valid & self.enable)),
             rows.eq(rows + (self.take & self.take_last) - (read & reads_last)),
@@ -147,7 +147,7 @@ class RowBuffer(Unit):
         return m
 
     def _hold(self, m: Module, name: str, write_pointer: Value, read_pointer: Value) -> None:
-        """Place the memory of a slice's tag or of its data."""
+        """Instantiate the memory of the tags or of the data."""
         memory = Memory(shape=self.write[name].shape(), depth=self.depth, init=[])
         m.submodules[f"{name}_memory"] = memory
         write_port, read_port = memory.write_port(), memory.read_port()
@@ -162,7 +162,7 @@ class RowBuffer(Unit):
 
 
 def take_slices(m: Module, buffer: RowBuffer, source: Any) -> Value:
-    """Take slices from a stream while there is room, and write their `values` as they come.
+    """Take slices from a stream while there is room, and write their `values` immediately.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""The k-th largest of the values in a memory, as a threshold: a bit a pass, with nothing sorted."""
+"""Threshold of the k largest values in a memory, found bit by bit without sorting."""
 
 from typing import Any
 
@@ -12,75 +12,78 @@ from hdl.parameters import require, require_range
 from hdl.unit import Unit
 
 SEARCH_OVERHEAD = 3
-"""Cycles of a pass beyond its words: the word, the comparisons, the count."""
+"""Cycles of a pass in addition to its words: read, comparison, count."""
 
 
 def up_to(position: Value, word: Value, lanes: int) -> Value:
-    """Return a bit for each value of a word: whether its position is at most the given one.
+    """Return one bit per value of a word: whether its position is at most the given one.
 
     Parameters
     ----------
     position : Value
-        A position, `lanes` of which share a word.
+        Position of a value; `lanes` consecutive positions share a word.
     word : Value
-        The number of the word.
+        Index of the word.
     lanes : int
-        Values of a word, a power of two from 2 on.
+        Values per word, a power of two of at least 2.
     """
     lane_bits = ceil_log2(lanes)
     lane, own_word = position[:lane_bits], position[lane_bits:]
-    # Nothing is compared with a zero, which would be constant: lane 0 is in each word that
-    # the position is in, and the sign of a difference also holds for a constant position.
+    # Avoid a comparison with zero, which would be constant: lane 0 is included in the position's
+    # word. The sign of a difference also works for a constant position.
     here = Cat(1, *(number <= lane for number in range(1, lanes)))
     earlier = (word - own_word)[-1]
     return earlier.replicate(lanes) | (here & (word == own_word).replicate(lanes))
 
 
 class ThresholdSearch(Unit):
-    """Find the k-th largest of a memory's candidates, and how many equal to it are among the k.
+    """Find the k-th largest candidate in a memory, and how many candidates equal to it to include.
 
-    Each pass tries one more bit of the threshold, from the highest down: it stays if at least k
+    Each pass decides one bit of the threshold, from the highest down: the bit is set if at least k
     candidates reach the threshold with it. If there are fewer than k candidates, the threshold is
-    the lowest value, and all of them are among the k.
+    the lowest value, and all candidates are among the k largest.
 
-    **Latency** ``passes * (words + 3)`` cycles from `start` to `done`, with a pass for each bit
-    from `highest` down.
+    **Latency** ``passes * (words + 3)`` cycles from `start` to `done`, with one pass per bit from
+    `highest` down.
 
     **Numerics** exact.
 
     Parameters
     ----------
     shape : Shape
-        Of a value; 1 to 32 bits. Signed values are searched in offset binary.
+        Shape of a value; 1 to 32 bits. Signed values are searched in offset binary.
     lanes : int
-        Values of a word, a power of two from 2 to 64.
+        Values per word, a power of two from 2 to 64.
     words : int
-        Words of the memory at most, 1 to 2**16.
+        Maximum number of words in the memory, 1 to 2**16.
     most : int
         The largest k.
 
     Members
     -------
     start : In(1)
-        Begin.
+        Start a search.
     wanted : In(range(most + 1))
-        The k; must stand from `start` on as long as the results are used.
+        The number k; must be stable from `start` until the results are no longer used.
     last_word : In(range(words))
-        The last word with a candidate; must stand until `done`.
+        Address of the last word with a candidate; must be stable until `done`.
     highest : In(bits)
-        One bit, with `start`: the highest that any value, in offset binary if signed, may have.
+        Valid with `start`, one-hot: the highest bit that any value (in offset binary if signed) may
+        have set.
     read_enable, read_address : Out
-        Word that must be there in the next cycle.
+        Read request; `word` must be valid in the next cycle.
     candidates : In(lanes)
-        Which values of the word that is being read are candidates.
+        Mask of the candidates in the word that is being read.
     word : In(ArrayLayout(shape, lanes))
-        The word last read.
+        The last read word.
     done : Out(1)
-        In this cycle the search ends; the results stand from the next one until the next `start`.
+        The search ends in this cycle; the results are valid from the next cycle to the next
+        `start`.
     threshold : Out(shape)
-        The k-th largest.
+        The k-th largest candidate.
     ties : Out(range(most + 1))
-        Candidates equal to it that are among the k, or more if there are fewer than k candidates.
+        Number of candidates equal to the threshold among the k; larger if there are fewer than k
+        candidates.
 
     Raises
     ------
@@ -113,9 +116,9 @@ class ThresholdSearch(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Read, compare, count; behind the last word decide on the bit."""
+        """Read, compare, count; decide the bit after the last word."""
         m = Module()
-        # `level` are the bits found, `step` is the bit on trial.
+        # `level` contains the bits found so far, `step` is the bit under test.
         level = Signal(self.shape.width, reset_less=True)
         step, trial = Signal.like(level), Signal.like(level)
         reads, word = Signal(), Signal.like(self.read_address, reset_less=True)
@@ -124,7 +127,7 @@ class ThresholdSearch(Unit):
         total = Signal(bits_for(self.lanes * self.words), reset_less=True)
         above = Signal.like(self.wanted, reset_less=True)
 
-        # Three stages behind a read: the word, the comparison, the count.
+        # Three stages follow a read: the word, the comparison, the count.
         ends = Signal()
         m.d.comb += [
             trial.eq(level | step),
@@ -150,7 +153,7 @@ class ThresholdSearch(Unit):
         with m.If(ends):
             m.d.sync += reads.eq(0)
 
-        # A pass decides on one bit; behind the lowest one the search is done.
+        # A pass decides one bit; the search ends after the lowest bit.
         next_pass = self.start | (decides & ~step[0])
         with m.If(next_pass):
             m.d.sync += [reads.eq(1), word.eq(0), total.eq(0)]
@@ -161,12 +164,12 @@ class ThresholdSearch(Unit):
             with m.If(total >= self.wanted):
                 m.d.sync += level.eq(trial)
             with m.Else():
-                # The last threshold that too few reach is the one just above the result.
+                # The last rejected threshold is the one just above the result.
                 m.d.sync += above.eq(total)
         return m
 
     def _value(self, bits: Value) -> Value:
-        """Return the value of bits whose order is that of unsigned numbers."""
+        """Convert bits with the order of unsigned numbers to a value."""
         if not self.shape.signed:
             return bits
         return (bits ^ (1 << self.shape.width - 1)).as_signed()

@@ -1,4 +1,4 @@
-"""A FIFO of vectors in a memory: where they end is not stored with each item."""
+"""FIFO of vectors in a memory; stores one length per vector instead of a flag per item."""
 
 from typing import Any
 
@@ -12,25 +12,25 @@ from hdl.unit import Unit
 
 
 class VectorFifo(Unit):
-    """Keep vectors of any length; their items leave once the last of them has come.
+    """Store vectors of any length; output a vector after its last item has been written.
 
-    **Latency** 3 cycles from a vector's last item to its first. **Throughput** one item a cycle
-    unless full, also from vector to vector.
+    **Latency** 3 cycles from a vector's last item in to its first item out. **Throughput** one item
+    per cycle unless full, also across vectors.
 
     Parameters
     ----------
     shape : ShapeLike
         Shape of an item; hashable.
     longest : int
-        Items of a vector at most.
+        Maximum number of items of a vector.
     vectors : int
-        Vectors that can wait; with `longest` items each, at most 2**20 items.
+        Number of vectors that can be stored; with `longest` items each, at most 2**20 items.
 
     Members
     -------
     source, sink : In, Out(stream)
-        `value`, an item, and `last`, with a vector's last one. A vector's last item waits while as
-        many vectors do as there is room for, but at least 2.
+        `value`, an item; `last` with the last item of a vector. The last item of a vector is not
+        accepted while `vectors` vectors (at least 2) are stored.
 
     Raises
     ------
@@ -48,10 +48,10 @@ class VectorFifo(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Count what comes in; count down what goes out."""
+        """Count the items of a vector in; count them down at the output."""
         m = Module()
         width = Shape.cast(self.shape).width
-        # How many items there are beside the first; a memory has at least two words.
+        # Lengths are stored minus one; a memory has at least two words.
         m.submodules.items = items = MemoryFifo(shape=width, depth=self.longest * self.vectors)
         m.submodules.lengths = lengths = MemoryFifo(
             shape=Shape.cast(range(self.longest)), depth=max(self.vectors, 2)
@@ -69,7 +69,7 @@ class VectorFifo(Unit):
         with m.If(arrives):
             m.d.sync += count.eq(Mux(source.payload.last, 0, count + 1))
 
-        # Whether the item offered is the last is a register's business, but for the first item.
+        # A register marks the last item, except for the first item of a vector.
         left, first, ends = Signal(range(self.longest)), Signal(init=1), Signal()
         leaves = sink.valid & sink.ready
         m.d.comb += [
@@ -79,11 +79,11 @@ class VectorFifo(Unit):
             items.sink.ready.eq(leaves),
             lengths.sink.ready.eq(leaves & sink.payload.last),
         ]
-        behind = Mux(first, lengths.sink.payload, left) - 1
+        remaining = Mux(first, lengths.sink.payload, left) - 1
         with m.If(leaves):
             m.d.sync += [
                 first.eq(sink.payload.last),
-                left.eq(behind),
-                ends.eq(behind == 0),
+                left.eq(remaining),
+                ends.eq(remaining == 0),
             ]
         return m

@@ -1,4 +1,4 @@
-"""SiLU and GeLU by one table and linear interpolation."""
+"""SiLU and GeLU by linear interpolation in one table."""
 
 from enum import Enum
 from functools import cache
@@ -16,53 +16,53 @@ from hdl.parameters import Parameters, PowerOfTwo, parameter_object
 from hdl.unit import Unit
 
 VALUE = FixedPoint(integer_bits=6, fraction_bits=10)
-"""An input and an output."""
+"""Format of inputs and outputs."""
 
 RANGE_BITS = 4
-"""The dips end at 2**4, where both are below a thousandth of an output step."""
+"""The tables end at 2**4, where both dips are below a thousandth of an output step."""
 
 GUARD_BITS = 3
-"""Fraction bits that the table has and an output has not."""
+"""Fraction bits of the table that the output omits."""
 
 
 class Function(Enum):
-    """Which function a slice goes through."""
+    """Function of a slice."""
 
     SILU = 0
     """x / (1 + e**-x)."""
 
     GELU = 1
-    """x times the normal distribution's share below x."""
+    """x times the cumulative normal distribution at x."""
 
 
 class Activation(Enum):
-    """The function between a layer's feed-forward matrices; the first two are `Function`s."""
+    """Activation function of a feed-forward layer; the first two are those of `Function`."""
 
     SILU = 0
     """x / (1 + e**-x)."""
 
     GELU = 1
-    """x times the normal distribution's share below x."""
+    """x times the cumulative normal distribution at x."""
 
     RELU = 2
-    """x, or 0 where that is more."""
+    """max(x, 0)."""
 
 
 @parameter_object
 class ActivationFunctionsParameters(Parameters):
-    """Dimensions of the activation unit; they also drive its golden model and its testbench.
+    """Dimensions of the activation unit, shared with its golden model and its testbench.
 
     Parameters
     ----------
     lanes : int
-        Values in a slice.
+        Values per slice.
     pieces : int
-        Table entries a function.
+        Table entries per function.
 
     Raises
     ------
     ValueError
-        If a rule above is broken, with the rule and the value.
+        If a parameter violates a rule; the message contains the rule and the value.
     """
 
     lanes: Annotated[int, PowerOfTwo(1, 64, "values")] = 32
@@ -70,34 +70,34 @@ class ActivationFunctionsParameters(Parameters):
 
     @property
     def offset_bits(self) -> int:
-        """Bits of the place in a piece."""
+        """Bits of the offset in a segment."""
         return RANGE_BITS + VALUE.fraction_bits - (self.pieces.bit_length() - 1)
 
     @property
     def slice_layout(self) -> data.StructLayout:
-        """A slice of values and the function they go through."""
+        """A slice of values and its function."""
         values = data.ArrayLayout(VALUE.shape, self.lanes)
         return data.StructLayout({"values": values, "function": 1, "last": 1})
 
     @property
     def result_layout(self) -> data.StructLayout:
-        """A slice of function values."""
+        """A slice of results."""
         return data.StructLayout({"values": data.ArrayLayout(VALUE.shape, self.lanes), "last": 1})
 
 
 def silu_dip(x: Any) -> Any:
-    """Return by how much SiLU is below max(x, 0) at x and at -x, x not negative."""
+    """Return max(x, 0) minus SiLU at x, which equals that at -x; x must not be negative."""
     return x / (1 + mpmath.exp(x))
 
 
 def gelu_dip(x: Any) -> Any:
-    """Return by how much GeLU is below max(x, 0) at x and at -x, x not negative."""
+    """Return max(x, 0) minus GeLU at x, which equals that at -x; x must not be negative."""
     return x * mpmath.erfc(x / mpmath.sqrt(2)) / 2
 
 
 @cache
 def dip_breakpoints(pieces: int) -> tuple[int, ...]:
-    """Return both tables, one behind the other: every dip begins and ends at 0, so they join."""
+    """Return both tables concatenated; every dip starts and ends at 0, so they share an entry."""
     scale = 1 << VALUE.fraction_bits + GUARD_BITS
     silu, gelu = (
         exact_breakpoints(dip, pieces=pieces, width=1 << RANGE_BITS, scale=scale)
@@ -109,32 +109,32 @@ def dip_breakpoints(pieces: int) -> tuple[int, ...]:
 class ActivationFunctions(Unit):
     """SiLU or GeLU of slices of `lanes` values.
 
-    Both functions are max(x, 0) less a dip that depends on the magnitude of x alone, is at most
-    0.28 and vanishes beyond 16. So a table of the dip serves both signs and needs few bits.
+    Both functions equal max(x, 0) minus a dip. The dip depends only on the magnitude of x, is at
+    most 0.28 and vanishes beyond 16. So one table of the dip serves both signs and needs few bits.
 
-    **Latency** 4 cycles. **Throughput** one slice a cycle.
+    **Latency** 4 cycles. **Throughput** one slice per cycle.
 
-    **Numerics** input and output Q6.10. The dip of |x| comes from a table of `pieces` breakpoints
-    over 0 to 16 with 13 fraction bits, interpolated and rounded once, half up; beyond 16 it is 0.
-    With 256 pieces the error to the exact function is at most 0.9 steps of 2**-10 for SiLU and 1.0
-    for GeLU; with P it grows as (256 / P)**2.
+    **Numerics** input and output are Q6.10. The dip of |x| is interpolated in a table of `pieces`
+    breakpoints over 0 to 16 with 13 fraction bits, and rounded once, half up; beyond 16 it is 0.
+    With 256 pieces the error relative to the exact function is at most 0.9 steps of 2**-10 for SiLU
+    and 1.0 for GeLU; with P pieces it grows as (256 / P)**2.
 
     Parameters
     ----------
     parameters : ActivationFunctionsParameters
-        Dimensions.
+        Number of lanes and size of the table.
 
     Members
     -------
     inputs : In(stream)
-        `values` in Q6.10, `function` as in `Function`, `last` passed on.
+        `values` in Q6.10, `function` as in `Function`, and `last`, which is passed to the output.
     outputs : Out(stream)
         `values` in Q6.10, `last`.
 
     Raises
     ------
     ValueError
-        By `ActivationFunctionsParameters`.
+        If `ActivationFunctionsParameters` rejects a value.
     """
 
     def __init__(self, *, parameters: ActivationFunctionsParameters) -> None:
@@ -147,10 +147,10 @@ class ActivationFunctions(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Let all lanes move together."""
+        """Instantiate one lane per value, with a common enable."""
         m = Module()
         p = self.parameters
-        # One enable for all lanes: they stall together, and need no registers of their own for it.
+        # One enable stalls all lanes together, so that lanes need no handshake.
         move = ~self.outputs.valid | self.outputs.ready
         m.d.comb += self.inputs.ready.eq(move)
         flags = Cat(self.inputs.valid, self.inputs.payload.last)
@@ -178,16 +178,16 @@ class ActivationLane(Unit):
     Parameters
     ----------
     pieces : int
-        Table entries a function.
+        Table entries per function.
 
     Members
     -------
     enable : In(1)
-        The registers move.
+        The registers load only while it is 1.
     value, function : In
-        x, and what to compute of it.
+        x, and the function to compute.
     result : Out
-        The function's value.
+        The value of the function.
     """
 
     STAGES = 4
@@ -204,7 +204,7 @@ class ActivationLane(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Take the magnitude; look up and interpolate the dip; subtract."""
+        """Compute the magnitude, interpolate the dip, subtract it."""
         m = Module()
         table_bits = RANGE_BITS + VALUE.fraction_bits
         pieces_bits = self.pieces.bit_length() - 1
@@ -215,15 +215,15 @@ class ActivationLane(Unit):
             stages=2,
             enable=True,
         )
-        # First stage: the magnitude, of which -32 needs all bits.
+        # First stage: the magnitude; the magnitude of -32 needs all bits.
         magnitude = Signal(VALUE.width, reset_less=True)
         function = Signal(reset_less=True)
         beyond = magnitude[table_bits:].any()
-        # Beyond the table stands the first breakpoint, which is 0.
+        # Beyond the table, use the first breakpoint, which is 0.
         place = Mux(beyond, 0, magnitude[:table_bits])
         m.d.comb += [dip.enable.eq(self.enable), dip.a.eq(Cat(place, function))]
 
-        # max(x, 0) waits beside the table.
+        # max(x, 0) is delayed in parallel with the table.
         positive = Mux(self.value[-1], Const(0, VALUE.width), self.value.as_unsigned())
         positive = delay_line(
             m, positive[:-1], self.STAGES - 1, name="positive", enable=self.enable

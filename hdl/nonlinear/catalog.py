@@ -1,4 +1,4 @@
-"""The lane-parallel functions, with the dimensions that the papers' accelerators use."""
+"""Catalog of the lane-parallel functions, with the dimensions of the papers' accelerators."""
 
 from hdl.entry import Entry
 from hdl.nonlinear.activation_functions import ActivationFunctions, ActivationFunctionsParameters
@@ -9,10 +9,10 @@ from hdl.nonlinear.softmax import Softmax, SoftmaxParameters
 
 UNITS: tuple[Entry, ...] = (
     Entry(
-        summary="turns rows of scores into probabilities with the maximum found online",
+        summary="converts rows of scores to probabilities, with an online maximum",
         source="Kelle, Section 5: special function units",
         latency="10 cycles from a row's last scores to its first probabilities",
-        throughput="lanes scores a cycle",
+        throughput="lanes scores per cycle",
         unit=Softmax,
         presets={
             "tiny": SoftmaxParameters(lanes=2, scores=16),
@@ -22,10 +22,10 @@ UNITS: tuple[Entry, ...] = (
         },
     ),
     Entry(
-        summary="divides hidden states by their root mean square and weights them",
+        summary="divides hidden states by their root mean square, multiplies by weights",
         source="Kelle, Section 5: special function units",
         latency="10 cycles from a row's last slice to its first result",
-        throughput="lanes elements a cycle",
+        throughput="lanes elements per cycle",
         unit=RmsNorm,
         presets={
             "tiny": RmsNormParameters(lanes=2, width=8, weight_fraction=10),
@@ -34,10 +34,10 @@ UNITS: tuple[Entry, ...] = (
         },
     ),
     Entry(
-        summary="takes hidden states' means off, divides by their deviations, weights, biases",
+        summary="normalises hidden states by mean and deviation, applies weights and biases",
         source="MEADOW, Section 3, Figure 2: LN modules",
         latency="13 cycles from a row's last slice to its first result",
-        throughput="lanes elements a cycle",
+        throughput="lanes elements per cycle",
         unit=LayerNorm,
         presets={
             "tiny": LayerNormParameters(lanes=2, width=8, weight_fraction=10),
@@ -46,10 +46,10 @@ UNITS: tuple[Entry, ...] = (
         },
     ),
     Entry(
-        summary="SiLU and GeLU by one table and linear interpolation",
+        summary="computes SiLU and GeLU by linear interpolation in one table",
         source="Kelle, Section 5: special function units",
         latency="4 cycles",
-        throughput="lanes values a cycle",
+        throughput="lanes values per cycle",
         unit=ActivationFunctions,
         presets={
             "tiny": ActivationFunctionsParameters(lanes=2, pieces=16),
@@ -58,10 +58,10 @@ UNITS: tuple[Entry, ...] = (
         },
     ),
     Entry(
-        summary="turns queries and keys by their positions, with generated angles",
+        summary="rotates queries and keys by their positions, with computed angles",
         source="Kelle, Section 5: special function units",
         latency="6 cycles",
-        throughput="lanes elements a cycle",
+        throughput="lanes elements per cycle",
         unit=RotaryEmbedding,
         presets={
             "tiny": RotaryEmbeddingParameters(lanes=2, head_size=4, position_bits=6),
@@ -72,4 +72,4 @@ UNITS: tuple[Entry, ...] = (
         },
     ),
 )
-"""Every unit of the floor."""
+"""All units of this floor."""

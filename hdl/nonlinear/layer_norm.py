@@ -1,4 +1,4 @@
-"""Layer norm: a hidden state less its mean, over its deviation, times a weight, plus a bias."""
+"""Layer norm: a hidden state minus its mean, over its deviation, times a weight, plus a bias."""
 
 from typing import Any
 
@@ -31,28 +31,28 @@ SPREAD_STAGES = 2
 """Cycles from a row's sums to its squared deviation."""
 
 TURNAROUND = 10
-"""Cycles from a row's last slice to the first place in the buffer that it sets free."""
+"""Cycles from a row's last slice to the first buffer entry that the row frees."""
 
 
 @parameter_object
 class LayerNormParameters(RowNormParameters):
-    """Dimensions of a layer norm unit; they also drive its golden model and its testbench.
+    """Dimensions of a layer norm unit, shared with its golden model and its testbench.
 
     Parameters
     ----------
     lanes : int
-        Elements in a slice.
+        Elements per slice.
     width : int
         Elements of a hidden state, a multiple of `lanes` and at least two slices.
     weight_fraction : int
         Fraction bits of the 16-bit weights.
     rows : int
-        Complete rows under way or waiting at most.
+        Maximum number of complete rows, in flight or stored.
 
     Raises
     ------
     ValueError
-        If a rule above is broken, with the rule and the value.
+        If a parameter violates a rule; the message contains the rule and the value.
     """
 
     @property
@@ -62,7 +62,7 @@ class LayerNormParameters(RowNormParameters):
 
     @property
     def sum_shape(self) -> Any:
-        """A row's sum."""
+        """The sum of a row."""
         return signed(STATE.width + (self.width - 1).bit_length())
 
     @property
@@ -72,7 +72,7 @@ class LayerNormParameters(RowNormParameters):
 
     @property
     def centred_shape(self) -> Any:
-        """An element times the width, less its row's sum."""
+        """An element times the width, minus its row's sum."""
         return signed(self.sum_shape.width + 1)
 
     @property
@@ -83,7 +83,7 @@ class LayerNormParameters(RowNormParameters):
 
     @property
     def row_layout(self) -> data.StructLayout:
-        """A row's sum, and its reciprocal deviation: a mantissa and how far to shift."""
+        """A row's sum, and its reciprocal deviation as a mantissa and a shift."""
         mantissa = (max(self.root_breakpoints) >> GUARD_BITS).bit_length()
         return data.StructLayout(
             {
@@ -95,45 +95,46 @@ class LayerNormParameters(RowNormParameters):
 
 
 class LayerNorm(Unit):
-    """Hidden states less their mean, over their deviation, times weights, plus biases.
+    """Hidden states minus their mean, divided by their deviation, times weights, plus biases.
 
-    Element i of a row of N becomes ``(x[i] - mean(x)) / sqrt(var(x) + epsilon) * w[i] + b[i]``.
-    One pass gathers ``S = sum(x)`` and ``Q = sum(x**2)``; times N, mean and variance need no
-    division: ``(N x[i] - S) / sqrt(N Q - S**2 + N**2 epsilon)``. The scale of a row cancels out, so
-    every row may have its own and use all 16 bits; only epsilon depends on it.
+    Element i of a row of N becomes ``(x[i] - mean(x)) / sqrt(var(x) + epsilon) * w[i] + b[i]``. One
+    pass computes ``S = sum(x)`` and ``Q = sum(x**2)``. Scaled by N, mean and variance need no
+    division: ``(N x[i] - S) / sqrt(N Q - S**2 + N**2 epsilon)``. The scale of a row cancels, so
+    every row may have its own scale and use all 16 bits; only epsilon depends on it.
 
     **Latency** 13 cycles from a row's last slice to its first result. **Throughput** one slice in
-    and one out a cycle, also from row to row; but while `rows` complete rows are under way the next
-    waits: `rows` rows of n slices take ``2 n + 7`` cycles at least. A slice waits for its weights.
+    and one slice out per cycle, also across rows. While `rows` complete rows are in flight, the
+    next row waits: `rows` rows of n slices take at least ``2 n + 7`` cycles. A slice waits for its
+    weights.
 
-    **Numerics** sums, squared deviation and centred elements are exact; the squared deviation is
-    normalised to 15 fraction bits (floor); its reciprocal root comes from a table of 256
-    breakpoints over two octaves, interpolated and rounded to 16 fraction bits; the product with the
-    centred element is floored to a ratio of 16 - log2(sqrt(width)) fraction bits, of which the
-    dropped part counts as half a unit; the product with the weight is rounded half up to Q6.10, the
-    bias is added, and the sum saturates. The error to the exact result y is at most ``0.5 * 2**-10
-    + abs(w) * 2**-(ratio_fraction + 1) + 4e-5 * abs(y - b)``, where y does not saturate.
+    **Numerics** sums, squared deviation and centred elements are exact. The squared deviation is
+    normalised to 15 fraction bits (floor). Its reciprocal root is interpolated in a table of 256
+    breakpoints over two octaves and rounded to 16 fraction bits. The product with the centred
+    element is floored to a ratio of 16 - log2(sqrt(width)) fraction bits; the dropped part counts
+    as half a unit. The product with the weight is rounded half up to Q6.10, the bias is added, and
+    the sum saturates. The error relative to the exact result y is at most ``0.5 * 2**-10 + abs(w) *
+    2**-(ratio_fraction + 1) + 4e-5 * abs(y - b)``, unless y saturates.
 
     Parameters
     ----------
     parameters : LayerNormParameters
-        Dimensions.
+        Row width, number of lanes and formats.
 
     Members
     -------
     states : In(stream)
-        `values` of a row of just `width` elements; `epsilon` in the row's first slice: width times
-        the norm's epsilon in squared steps of x; `last` in its last slice.
+        The `values` of a row of exactly `width` elements; `epsilon` in the row's first slice: width
+        times the norm's epsilon in squared steps of x; `last` in its last slice.
     affine : In(stream)
-        For each slice of states a slice of `weights`, 16 bits with `weight_fraction` of them, and
-        of `biases` in Q6.10.
+        For each slice of states a slice of `weights`, 16 bits with `weight_fraction` fraction bits,
+        and of `biases` in Q6.10.
     results : Out(stream)
         `values` in Q6.10, `last`.
 
     Raises
     ------
     ValueError
-        By `LayerNormParameters`.
+        If `LayerNormParameters` rejects a value.
     """
 
     def __init__(self, *, parameters: LayerNormParameters) -> None:
@@ -161,15 +162,15 @@ class LayerNorm(Unit):
         return m
 
     def _first_pass(self, m: Module, buffer: RowBuffer) -> None:
-        """Both sums, the squared deviation and its reciprocal root; nothing here ever waits."""
+        """Compute the sums, the squared deviation and its reciprocal root, without stalls."""
         p = self.parameters
         states = self.states.payload
         take = take_slices(m, buffer, self.states)
-        # First stage: flags travel beside the squares and the elements.
+        # First stage: flags are delayed in parallel with the squares and the elements.
         begins = Signal(init=1)
         with m.If(take):
             m.d.sync += begins.eq(states.last)
-        # Two registers, as many as between a slice and the sums of it.
+        # The two registers match those between a slice and its sums.
         strobe = delay_line(m, take, 2, name="strobe", reset=True)[-1]
         flags = delay_line(m, Cat(begins, states.last), 2, name="flags")[-1]
         epsilon = delay_line(m, states.epsilon, 2, name="epsilon")[-1]
@@ -199,7 +200,7 @@ class LayerNorm(Unit):
         ]
 
     def _spread(self, m: Module, square_sum: Signal, element_sum: Signal) -> Signal:
-        """Return ``N Q - S**2``, the square of S by halves."""
+        """Return ``N Q - S**2``, with the square of S computed by halves."""
         p = self.parameters
         half = len(element_sum) // 2
         low, high = element_sum[:half], element_sum[half:].as_signed()
@@ -225,7 +226,7 @@ class LayerNorm(Unit):
         """Centre, multiply by the reciprocal deviation, then by the weights, which may be late."""
         p = self.parameters
         row = Signal(p.row_layout, reset_less=True)
-        # The last stage may fill while the others wait for weights.
+        # The last stage may load while the other stages wait for weights.
         free = ~self.results.valid | self.results.ready
         move = Signal()
         stages = delay_line(m, buffer.valid, 3, name="valid", enable=move, reset=True)

@@ -25,28 +25,28 @@ from hdl.parameters import parameter_object
 from hdl.unit import Unit
 
 TURNAROUND = 8
-"""Cycles from a row's last slice to the first place in the buffer that it sets free."""
+"""Cycles from a row's last slice to the first buffer entry that the row frees."""
 
 
 @parameter_object
 class RmsNormParameters(RowNormParameters):
-    """Dimensions of an RMSNorm unit; they also drive its golden model and its testbench.
+    """Dimensions of an RMSNorm unit, shared with its golden model and its testbench.
 
     Parameters
     ----------
     lanes : int
-        Elements in a slice.
+        Elements per slice.
     width : int
         Elements of a hidden state, a multiple of `lanes` and at least two slices.
     weight_fraction : int
         Fraction bits of the 16-bit weights.
     rows : int
-        Complete rows under way or waiting at most.
+        Maximum number of complete rows, in flight or stored.
 
     Raises
     ------
     ValueError
-        If a rule above is broken, with the rule and the value.
+        If a parameter violates a rule; the message contains the rule and the value.
     """
 
     @property
@@ -56,7 +56,7 @@ class RmsNormParameters(RowNormParameters):
 
     @property
     def row_layout(self) -> data.StructLayout:
-        """A row's reciprocal root: a mantissa and how far to shift."""
+        """A row's reciprocal root as a mantissa and a shift."""
         mantissa = (max(self.root_breakpoints) >> GUARD_BITS).bit_length()
         return data.StructLayout(
             {"mantissa": unsigned(mantissa), "shift": range(self.squares_width // 2 + 1)}
@@ -64,42 +64,42 @@ class RmsNormParameters(RowNormParameters):
 
 
 class RmsNorm(Unit):
-    """Hidden states over their root mean square, times weights, in slices of `lanes`.
+    """Hidden states divided by their root mean square, times weights, in slices of `lanes`.
 
     Element i of a row becomes ``x[i] * w[i] / sqrt(mean(x**2) + epsilon)``. The scale of a row
-    cancels out, so every row may have its own and use all 16 bits; only epsilon depends on it.
+    cancels, so every row may have its own scale and use all 16 bits; only epsilon depends on it.
 
     **Latency** 10 cycles from a row's last slice to its first result. **Throughput** one slice in
-    and one out a cycle, also from row to row; but while `rows` complete rows are under way the next
-    waits: `rows` rows of n slices take ``2 n + 5`` cycles at least, which with 4 of them rows
-    shorter than 3 slices notice. A slice waits for its weights.
+    and one slice out per cycle, also across rows. While `rows` complete rows are in flight, the
+    next row waits: `rows` rows of n slices take at least ``2 n + 5`` cycles, which with 4 rows
+    limits rows of fewer than 3 slices. A slice waits for its weights.
 
-    **Numerics** the squares are summed exactly; the sum is normalised to 15 fraction bits (floor);
-    its reciprocal root comes from a table of 256 breakpoints over two octaves, interpolated and
-    rounded to 16 fraction bits; the product with x is floored to a ratio of 16 - log2(sqrt(width))
-    fraction bits, of which the dropped part counts as half a unit; the product with the weight is
-    rounded half up to Q6.10 and saturates. The error to the exact result y is at most ``0.5 *
-    2**-10 + abs(w) * 2**-(ratio_fraction + 1) + 4e-5 * abs(y)``, where y does not saturate.
+    **Numerics** the squares are summed exactly. The sum is normalised to 15 fraction bits (floor).
+    Its reciprocal root is interpolated in a table of 256 breakpoints over two octaves and rounded
+    to 16 fraction bits. The product with x is floored to a ratio of 16 - log2(sqrt(width)) fraction
+    bits; the dropped part counts as half a unit. The product with the weight is rounded half up to
+    Q6.10 and saturates. The error relative to the exact result y is at most ``0.5 * 2**-10 + abs(w)
+    * 2**-(ratio_fraction + 1) + 4e-5 * abs(y)``, unless y saturates.
 
     Parameters
     ----------
     parameters : RmsNormParameters
-        Dimensions.
+        Row width, number of lanes and formats.
 
     Members
     -------
     states : In(stream)
-        `values` of a row of just `width` elements; `epsilon` in the row's first slice: width times
-        the norm's epsilon in squared steps of x; `last` in its last slice.
+        The `values` of a row of exactly `width` elements; `epsilon` in the row's first slice: width
+        times the norm's epsilon in squared steps of x; `last` in its last slice.
     weights : In(stream)
-        A slice of weights for each slice of states, 16 bits with `weight_fraction` of them.
+        A slice of weights for each slice of states, 16 bits with `weight_fraction` fraction bits.
     results : Out(stream)
         `values` in Q6.10, `last`.
 
     Raises
     ------
     ValueError
-        By `RmsNormParameters`.
+        If `RmsNormParameters` rejects a value.
     """
 
     def __init__(self, *, parameters: RmsNormParameters) -> None:
@@ -127,16 +127,16 @@ class RmsNorm(Unit):
         return m
 
     def _first_pass(self, m: Module, buffer: RowBuffer) -> None:
-        """Sum of squares and its reciprocal root; nothing here ever waits."""
+        """Compute the sum of squares and its reciprocal root; this pass never stalls."""
         p = self.parameters
         states = self.states.payload
         take = take_slices(m, buffer, self.states)
 
-        # First stage: flags travel beside the squares.
+        # First stage: flags are delayed in parallel with the squares.
         begins = Signal(init=1)
         with m.If(take):
             m.d.sync += begins.eq(states.last)
-        # Two registers, as many as between a slice and the sum of its squares.
+        # The two registers match those between a slice and the sum of its squares.
         strobe = delay_line(m, take, 2, name="strobe", reset=True)[-1]
         flags = delay_line(m, Cat(begins, states.last), 2, name="flags")[-1]
         epsilon = delay_line(m, states.epsilon, 2, name="epsilon")[-1]
@@ -156,12 +156,12 @@ class RmsNorm(Unit):
         ]
 
     def _second_pass(self, m: Module, buffer: RowBuffer) -> None:
-        """Multiply by the reciprocal root, then by the weights, which may be late."""
+        """Multiply by the reciprocal root, then by the weights, which may arrive late."""
         p = self.parameters
         row = Signal(p.row_layout, reset_less=True)
         read, divided = Signal(), Signal()
         read_last, divided_last = Signal(reset_less=True), Signal(reset_less=True)
-        # The last stage may fill while the others wait for weights.
+        # The last stage may load while the other stages wait for weights.
         free = ~self.results.valid | self.results.ready
         move = free & (~divided | self.weights.valid)
         m.d.comb += [buffer.enable.eq(move), self.weights.ready.eq(free & divided)]

@@ -1,7 +1,7 @@
-"""Rotary embedding: each pair of channels turned by its position's angle.
+"""Rotary embedding: rotation of each pair of channels by the angle of its position.
 
-The angles are generated, not stored: a position times a constant of the pair, in turns, and a table
-of a quarter of the circle.
+The angles are computed, not stored: a position times a constant of the pair, in turns, addresses a
+table of a quarter of the circle.
 """
 
 from functools import cache
@@ -25,10 +25,10 @@ ELEMENT = signed(16)
 """An element of a query or key, in steps of any scale."""
 
 PLACE_BITS = 16
-"""Bits of the place in a quarter turn."""
+"""Bits of the angle within a quarter turn."""
 
 PHASE_BITS = 2 + PLACE_BITS
-"""Bits of an angle: the quarter, and the place in it."""
+"""Bits of an angle: the quarter, and the angle in it."""
 
 CIRCLE_FRACTION = 15
 """Fraction bits of sines and cosines."""
@@ -39,26 +39,26 @@ GUARD_BITS = 4
 
 @parameter_object
 class RotaryEmbeddingParameters(Parameters):
-    """Dimensions of a rotary embedding; they also drive its golden model and its testbench.
+    """Dimensions of a rotary embedding, shared with its golden model and its testbench.
 
     Parameters
     ----------
     lanes : int
-        Elements in a slice, of neighbouring channels.
+        Elements per slice, of adjacent channels.
     head_size : int
         Channels of a head, a multiple of `lanes`.
     base : int
-        What the angles' geometric series is made of.
+        Base of the geometric series of angles.
     position_bits : int
         Bits of a position.
     stages : int
-        Pipeline stages: angle, quarter, sine and cosine, and the products with their sums; with 5
-        the products by themselves, with 6 also the look-up of the turns.
+        Pipeline stages: angle, quarter, sine and cosine, and the products with their sums. With 5,
+        the products have a stage of their own; with 6, the lookup of the turns has one too.
 
     Raises
     ------
     ValueError
-        If a rule above is broken, with the rule and the value.
+        If a parameter violates a rule; the message contains the rule and the value.
     """
 
     lanes: Annotated[int, PowerOfTwo(2, 64, "elements")] = 32
@@ -75,17 +75,17 @@ class RotaryEmbeddingParameters(Parameters):
 
     @property
     def slices(self) -> int:
-        """Slices of a head."""
+        """Slices per head."""
         return self.head_size // self.lanes
 
     @property
     def turn_bits(self) -> int:
-        """Fraction bits of a pair's turns a position: enough for the last position's angle."""
+        """Fraction bits of a pair's turns per position, sufficient for the largest position."""
         return self.position_bits + PHASE_BITS
 
     @property
     def turns(self) -> tuple[int, ...]:
-        """Turns a position of every pair of a head, in units of 2**-turn_bits."""
+        """Turns per position of every pair of a head, in units of 2**-turn_bits."""
         return turns(self.head_size, self.base, self.turn_bits)
 
     @property
@@ -96,7 +96,7 @@ class RotaryEmbeddingParameters(Parameters):
 
     @property
     def result_layout(self) -> data.StructLayout:
-        """A turned slice."""
+        """A rotated slice."""
         return data.StructLayout({"values": data.ArrayLayout(ELEMENT, self.lanes), "last": 1})
 
 
@@ -114,43 +114,43 @@ def turns(head_size: int, base: int, bits: int) -> tuple[int, ...]:
 
 @cache
 def circle_breakpoints(function: str) -> tuple[int, ...]:
-    """Return ``"sin"`` or ``"cos"`` over a quarter turn."""
+    """Return the table of ``"sin"`` or ``"cos"`` over a quarter turn."""
     scale = 1 << CIRCLE_FRACTION + GUARD_BITS
     quarter = getattr(mpmath, f"{function}pi")
     return exact_breakpoints(lambda turn: quarter(2 * turn), pieces=PIECES, width=0.25, scale=scale)
 
 
 class RotaryEmbedding(Unit):
-    """Queries and keys, each pair of channels turned by position times the pair's angle.
+    """Queries and keys with each pair of channels rotated by position times the pair's angle.
 
-    A pair is two neighbouring channels, 2i and 2i + 1. Models that pair channel i with channel
-    i + head_size / 2 are served by permuting the rows of their query and key weights alike, once
-    and in software; scores do not change by it.
+    A pair consists of the adjacent channels 2i and 2i + 1. Models that pair channel i with channel
+    i + head_size / 2 are supported by one permutation of the rows of their query and key weights in
+    software, which does not change the scores.
 
-    **Latency** `stages` cycles. **Throughput** one slice a cycle.
+    **Latency** `stages` cycles. **Throughput** one slice per cycle.
 
-    **Numerics** the angle is rounded to 18 bits of a turn; sine and cosine come from tables of
-    256 breakpoints over a quarter turn, interpolated and rounded to 15 fraction bits; each result
-    is the rounded sum of two products, half up, and saturates. The error is at most
-    ``0.5 + 5e-5 * (abs(x) + abs(y))`` steps for a pair x, y.
+    **Numerics** the angle is rounded to 18 bits of a turn. Sine and cosine are interpolated in
+    tables of 256 breakpoints over a quarter turn and rounded to 15 fraction bits. Each result is
+    the sum of two products, rounded half up, and saturates. The error is at most ``0.5 + 5e-5 *
+    (abs(x) + abs(y))`` steps for a pair x, y.
 
     Parameters
     ----------
     parameters : RotaryEmbeddingParameters
-        Dimensions.
+        Head size, number of lanes, angles and stages.
 
     Members
     -------
     vectors : In(stream)
-        `values`, the vector's `position` with each slice, `last` in its last slice. A vector is one
-        head of one token.
+        `values`; the vector's `position` with each slice; `last` with its last slice. A vector is
+        one head of one token.
     rotated : Out(stream)
         `values` in the same steps, `last`.
 
     Raises
     ------
     ValueError
-        By `RotaryEmbeddingParameters`.
+        If `RotaryEmbeddingParameters` rejects a value.
     """
 
     def __init__(self, *, parameters: RotaryEmbeddingParameters) -> None:
@@ -163,14 +163,14 @@ class RotaryEmbedding(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Count the slices of a head; let all pairs move together."""
+        """Count the slices of a head; instantiate one unit per pair, with a common enable."""
         m = Module()
         p = self.parameters
         move = ~self.rotated.valid | self.rotated.ready
         taken = self.vectors.payload
         m.d.comb += self.vectors.ready.eq(move)
 
-        # Which slice of its head: the table of turns is indexed by it.
+        # Index of the slice in its head, which addresses the table of turns.
         index = Signal(range(p.slices))
         with m.If(move & self.vectors.valid):
             m.d.sync += index.eq(Mux(taken.last, 0, index + 1))
@@ -196,7 +196,7 @@ class RotaryEmbedding(Unit):
 
 
 class RotaryPair(Unit):
-    """Two elements, turned by position times turn.
+    """Rotate two elements by position times turn.
 
     **Latency** `stages` enabled cycles. **Throughput** one pair per cycle. **Numerics** as in
     `RotaryEmbedding`.
@@ -208,14 +208,14 @@ class RotaryPair(Unit):
     stages : int
         As in `RotaryEmbeddingParameters`.
     width : int
-        Bits of an element, 16 to 48; wide ones are sums that are not requantised yet.
+        Bits of an element, 16 to 48; wide elements are sums before requantisation.
 
     Members
     -------
     enable : In(1)
-        The registers move.
+        The registers load only while it is 1.
     position, turn : In
-        The position, and the pair's turns a position.
+        The position, and the pair's turns per position.
     x, y : In
         The elements.
     x_rotated, y_rotated : Out
@@ -241,30 +241,30 @@ class RotaryPair(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Find the angle; turn by whole quarters; turn by the rest."""
+        """Compute the angle, rotate by whole quarters, rotate by the rest."""
         m = Module()
-        # With six stages: what the pair is given, whose turn has been looked up.
+        # With six stages, register the inputs and the turn from the lookup.
         given = self.position, self.turn, self.x, self.y
         position, turn, own_x, own_y = (
             delay_line(m, one, int(self.stages > 5), name=name, enable=self.enable)[-1]
             for one, name in zip(given, ("own_position", "own_turn", "own_x", "own_y"), strict=True)
         )
-        # A turn's multiples do not count: the product's upper bits fall off.
+        # Whole turns have no effect: the upper bits of the product are dropped.
         angle = CarrySaveSum(m, self.position_bits + PHASE_BITS)
         angle.add_product(turn, position)
         angle.add(1 << self.position_bits - 1)
         rounded = angle.result()
-        # First stage: the angle, as quarters and the place in one.
+        # First stage: the angle as a quarter and the angle in it.
         phase = Signal(PHASE_BITS, reset_less=True)
         x, y = Signal(self.element, reset_less=True), Signal(self.element, reset_less=True)
         quarters = phase[PLACE_BITS:]
         straight = signed(self.element.width + 1)
-        # Second stage: whole quarters are swaps and signs; -(-2**15) needs a bit more.
+        # Second stage: whole quarters are swaps and negations; -(-2**15) needs one more bit.
         turned = Mux(quarters[0], -y, x), Mux(quarters[0], x, y)
         x_straight, y_straight = (
             Signal(straight, name=f"{name}_straight", reset_less=True) for name in "xy"
         )
-        # Third stage: the elements wait for sine and cosine.
+        # Third stage: the elements are delayed in parallel with sine and cosine.
         x_held, y_held = (Signal(straight, name=f"{name}_held", reset_less=True) for name in "xy")
         circle = []
         for name in ("cos", "sin"):
@@ -291,7 +291,7 @@ class RotaryPair(Unit):
         return m
 
     def _turn_rest(self, m: Module, held: tuple[Value, Value], cosine: Value, sine: Value) -> None:
-        """Multiply, add, round, clamp: the fourth stage; with five, products by themselves."""
+        """Multiply, add, round, clamp in the fourth stage; with five, register the products."""
         pipeline = Pipeline(m, stages=min(self.stages, 5) - 3, cuts=2, enable=self.enable)
         x, y = held
         x_cosine, y_sine, x_sine, y_cosine = pipeline.cut(

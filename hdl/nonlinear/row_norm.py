@@ -1,4 +1,4 @@
-"""What RMSNorm and layer norm share: formats, dimensions, the reciprocal root and the weighting."""
+"""Common parts of RMSNorm and layer norm: formats, dimensions, reciprocal root, weighting."""
 
 from functools import cache
 from typing import Annotated, Any
@@ -17,7 +17,7 @@ from hdl.arith.table_interpolation import TableInterpolation, exact_breakpoints
 from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, require
 
 STATE = signed(16)
-"""An element of a hidden state, in steps of its row's own scale."""
+"""An element of a hidden state, in steps of its row's scale."""
 
 OUTPUT = FixedPoint(integer_bits=6, fraction_bits=10)
 """A normalised and weighted element."""
@@ -31,13 +31,13 @@ ROOT_FRACTION = 16
 """Fraction bits of a reciprocal root."""
 
 ROOT_STAGES = 3
-"""Cycles from a sum to its reciprocal root: its place in the table, and the two of the table."""
+"""Cycles from a sum to its reciprocal root: table address, and two in the interpolation."""
 
 PIECES = 256
 GUARD_BITS = 3
 
 RATIO = signed(ROOT_FRACTION + 2)
-"""An element over its row's deviation."""
+"""An element divided by its row's deviation."""
 
 
 @parameter_object
@@ -47,18 +47,18 @@ class RowNormParameters(Parameters):
     Parameters
     ----------
     lanes : int
-        Elements in a slice.
+        Elements per slice.
     width : int
         Elements of a hidden state, a multiple of `lanes` and at least two slices.
     weight_fraction : int
         Fraction bits of the 16-bit weights.
     rows : int
-        Complete rows under way or waiting at most.
+        Maximum number of complete rows, in flight or stored.
 
     Raises
     ------
     ValueError
-        If a rule above is broken, with the rule and the value.
+        If a parameter violates a rule; the message contains the rule and the value.
     """
 
     lanes: Annotated[int, PowerOfTwo(1, 64, "elements")] = 32
@@ -74,22 +74,22 @@ class RowNormParameters(Parameters):
 
     @property
     def slices(self) -> int:
-        """Slices of a hidden state."""
+        """Slices per hidden state."""
         return self.width // self.lanes
 
     @property
     def width_exponent(self) -> int:
-        """The power of two that is at least the root of the width."""
+        """The exponent of the smallest power of two that is at least the root of the width."""
         return ((self.width - 1).bit_length() + 1) // 2
 
     @property
     def ratio_fraction(self) -> int:
-        """Fraction bits of an element over its row's deviation."""
+        """Fraction bits of an element divided by its row's deviation."""
         return ROOT_FRACTION - self.width_exponent
 
     @property
     def drop(self) -> int:
-        """Bits that a weighted element loses: the ratio counts its half."""
+        """Number of bits dropped from a weighted element, including the half bit of the ratio."""
         return self.ratio_fraction + 1 + self.weight_fraction - OUTPUT.fraction_bits
 
     @property
@@ -99,7 +99,7 @@ class RowNormParameters(Parameters):
 
     @property
     def slice_layout(self) -> data.StructLayout:
-        """A slice of a hidden state; `epsilon` counts in a row's first slice."""
+        """A slice of a hidden state; `epsilon` is valid in a row's first slice."""
         values = data.ArrayLayout(STATE, self.lanes)
         return data.StructLayout({"values": values, "epsilon": EPSILON_BITS, "last": 1})
 
@@ -117,7 +117,7 @@ class RowNormParameters(Parameters):
 
 @cache
 def root_breakpoints(width: int, exponent: int) -> tuple[int, ...]:
-    """Return ``sqrt(width) / 2**exponent / sqrt(x)`` for x from 1 to 4, 128 pieces an octave.
+    """Return ``sqrt(width) / 2**exponent / sqrt(x)`` for x from 1 to 4, 128 segments per octave.
 
     The root of the width in the table saves the division by the width.
     """
@@ -138,18 +138,18 @@ def row_sum(
     m : Module
         Module that receives the registers.
     addends : list
-        What each lane adds.
+        Addend of each lane.
     strobe, begins : Value
-        A slice's sum is added; it is its row's first.
+        The sum of a slice is valid; the slice is the first of its row.
     start : Value or int
-        What a row's sum begins with.
+        Initial value of a row's sum.
     total : Signal
         The sum, in the cycle after the strobe.
     """
     slice_sum = column_sum(m, addends)
     addend = Signal(slice_sum.shape(), name=f"{total.name}_addend", reset_less=True)
     m.d.sync += addend.eq(slice_sum)
-    # A row's first slice starts anew instead of from the row before.
+    # The first slice of a row restarts the sum.
     grown = CarrySaveSum(m, len(total))
     grown.add(Mux(begins, start, total))
     grown.add(addend)
@@ -160,7 +160,7 @@ def row_sum(
 
 def reciprocal_root(m: Module, total: Value, breakpoints: tuple[int, ...]) -> tuple[Value, Value]:
     """Return the mantissa of ``1 / sqrt(total)`` and its shift, `ROOT_STAGES` cycles later."""
-    # The root halves the exponent; an odd one's factor of two selects the second octave.
+    # The root halves the exponent; the factor of two of an odd exponent selects the second octave.
     fraction, exponent = normalised(m, total, FRACTION_BITS)
     place = Signal(FRACTION_BITS + 1, reset_less=True)
     m.submodules.root = root = TableInterpolation(
@@ -175,15 +175,15 @@ def reciprocal_root(m: Module, total: Value, breakpoints: tuple[int, ...]) -> tu
 
 
 def squared(m: Module, name: str, value: Value) -> Value:
-    """Return an element's square."""
+    """Return the square of an element."""
     return multiply_add(m, name, value, value)[:SQUARE_BITS]
 
 
 def weighted(
     m: Module, name: str, ratio: Value, weight: Value, drop: int, bias: Value | None = None
 ) -> Value:
-    """Return an element times its weight, plus a bias in the output's steps, clamped."""
-    # What floor took away counts as half: one constant bit instead of a rounding adder.
+    """Return an element times its weight, plus a bias in steps of the output, clamped."""
+    # The dropped fraction counts as half: one constant bit replaces a rounding adder.
     halves = Cat(Const(1, 1), ratio).as_signed()
     addend = None if bias is None else bias.shift_left(drop)
     product = multiply_add(m, name, halves, weight, addend, constant=1 << drop - 1)

@@ -1,9 +1,9 @@
-"""Softmax with the maximum found online, in base 2 and in fixed point.
+"""Softmax with an online maximum, in base 2 and fixed point.
 
-A row of scores comes in slices of `lanes`. Each slice is turned into powers of two relative to the
-largest score so far, rounded up to an integer, so that a later and larger maximum corrects the
-earlier ones by a shift. When the row is complete its slices are scaled by the reciprocal of their
-sum.
+A row of scores arrives in slices of `lanes` scores. The first pass converts each slice to powers of
+two relative to the largest score so far, rounded up to an integer. A later, larger maximum then
+corrects the earlier slices by a shift. When the row is complete, the second pass scales its slices
+by the reciprocal of their sum.
 """
 
 from typing import Annotated, Any
@@ -25,48 +25,50 @@ SCORE = FixedPoint(integer_bits=6, fraction_bits=10)
 """A score, already multiplied by log2(e)."""
 
 PROBABILITY = FixedPoint(integer_bits=0, fraction_bits=16, signed=False)
-"""An output."""
+"""A probability at the output."""
 
 POWER_FRACTION = 15
 """Fraction bits of a power 2**(score - maximum), which is at most 1, and of the sum."""
 
 FACTOR_FRACTION = 18
-"""Fraction bits of what a slice is multiplied by."""
+"""Fraction bits of the factor of a slice."""
 
 SLOPES = (24, 29, 34, 41)
-"""Slopes of 2**f in the four quarters of 0 to 1, in 32nds. They add up to 4, so the four pieces
-join, and every point of them is exact with 15 fraction bits."""
+"""Slopes of 2**f in the four quarters of [0, 1), in units of 1/32.
+
+Their sum is 128/32, so the segments are continuous, and every point is exact with 15 fraction bits.
+"""
 
 STARTS = tuple(256 * sum(SLOPES[:quarter]) for quarter in range(4))
-"""2**f - 1 where each quarter begins, in units of 2**-15."""
+"""2**f - 1 at the start of each quarter, in units of 2**-15."""
 
 TURNAROUND = 8
-"""Cycles from a row's last slice to the first place in the buffer that it sets free."""
+"""Cycles from a row's last slice to the first buffer entry that the row frees."""
 
 MAXIMUM = signed(7)
-"""A rounded-up maximum: -32 to 32."""
+"""A maximum rounded up: -32 to 32."""
 
 SHIFT_BITS = 7
-"""Bits of how far a slice's factor is shifted: by 64 binades of maxima, and 13 of the sum."""
+"""Bits of the shift of a slice's factor: up to 64 binades of maxima, and 13 of the sum."""
 
 
 @parameter_object
 class SoftmaxParameters(Parameters):
-    """Dimensions of a softmax unit; they also drive its golden model and its testbench.
+    """Dimensions of a softmax unit, shared with its golden model and its testbench.
 
     Parameters
     ----------
     lanes : int
-        Scores in a slice.
+        Scores per slice.
     scores : int
-        Scores of a row at most, a multiple of `lanes` and at least two slices.
+        Maximum number of scores in a row, a multiple of `lanes` and at least two slices.
     rows : int
-        Complete rows under way or waiting at most.
+        Maximum number of complete rows, in flight or stored.
 
     Raises
     ------
     ValueError
-        If a rule above is broken, with the rule and the value.
+        If a parameter violates a rule; the message contains the rule and the value.
     """
 
     lanes: Annotated[int, PowerOfTwo(1, 64, "scores")] = 32
@@ -81,17 +83,17 @@ class SoftmaxParameters(Parameters):
 
     @property
     def sum_width(self) -> int:
-        """Bits of the sum of powers: all of them may be 1."""
+        """Bits of the sum of powers; all powers may be 1."""
         return (self.scores << POWER_FRACTION).bit_length()
 
     @property
     def depth(self) -> int:
-        """Slices in the buffer: the longest row, and the next one's while its sum is inverted."""
+        """Slices in the buffer: the longest row, plus those taken while its sum is inverted."""
         return self.scores // self.lanes + TURNAROUND
 
     @property
     def slice_layout(self) -> data.StructLayout:
-        """A slice of scores; a lane whose `keep` is 0 takes no part."""
+        """A slice of scores; a lane whose `keep` is 0 is ignored."""
         values = data.ArrayLayout(SCORE.shape, self.lanes)
         return data.StructLayout({"values": values, "keep": self.lanes, "last": 1})
 
@@ -102,7 +104,7 @@ class SoftmaxParameters(Parameters):
 
     @property
     def row_layout(self) -> data.StructLayout:
-        """What depends on a whole row: the sum's reciprocal, relative to the row's maximum."""
+        """The result of a row: the reciprocal of its sum, relative to its maximum."""
         return data.StructLayout({"mantissa": MANTISSA_BITS, "shift": SHIFT_BITS})
 
     @property
@@ -119,7 +121,7 @@ def ceiling(score: Value) -> Value:
 
 
 def largest(values: list[Value]) -> Value:
-    """Return the largest of some values by a balanced tree."""
+    """Return the maximum of values by a balanced tree."""
     while len(values) > 1:
         paired = zip(values[::2], values[1::2], strict=True)
         values = [Mux(a > b, a, b) for a, b in paired]
@@ -127,7 +129,7 @@ def largest(values: list[Value]) -> Value:
 
 
 def power(m: Module, score: Value, maximum: Value) -> Value:
-    """Return 2**(score - maximum) with 15 fraction bits, floor; at most 1 by its meaning."""
+    """Return 2**(score - maximum) with 15 fraction bits, floor; the exponent is at most 0."""
     quarter, offset = score[8:10], score[:8]
     start = Array(Const(value, POWER_FRACTION) for value in STARTS)[quarter]
     slope = Array(Const(value, 6) for value in SLOPES)[quarter]
@@ -135,44 +137,44 @@ def power(m: Module, score: Value, maximum: Value) -> Value:
     rise.add_product(offset, slope)
     rise.add(start)
     mantissa = Cat(rise.result(), Const(1, 1))
-    # The difference is not negative, so its low bits are all there is.
+    # The difference is not negative, so its low bits are sufficient.
     distance = (maximum - score[SCORE.fraction_bits :].as_signed())[: MAXIMUM.width]
     return Mux(distance[4:].any(), 0, mantissa >> distance[:4])
 
 
 class Softmax(Unit):
-    """Probabilities 2**s / sum(2**s) of rows of scores s, which come in slices of `lanes`.
+    """Probabilities 2**s / sum(2**s) of rows of scores s, in slices of `lanes`.
 
     **Latency** 10 cycles from a row's last slice to its first slice of probabilities.
 
-    **Throughput** one slice in and one out a cycle, also from row to row; but while `rows` complete
-    rows are under way the next waits: `rows` rows of n slices take ``2 n + 6`` cycles at least,
-    which with 4 of them rows shorter than 3 slices notice.
+    **Throughput** one slice in and one slice out per cycle, also across rows. While `rows` complete
+    rows are in flight, the next row waits: `rows` rows of n slices take at least ``2 n + 6``
+    cycles, which with 4 rows limits rows of fewer than 3 slices.
 
-    **Numerics** m is the ceiling of the largest score so far; p = 2**(s - m) in UQ1.15 by four
-    linear pieces on the fraction and a shift (floor); the sum d = (d >> (m - previous m)) + sum(p);
-    its reciprocal has a mantissa of 15 bits; it is scaled by each slice's 2**(m - last m), rounded
-    half up to 18 fraction bits, multiplied by p and rounded half up to UQ0.16. For a row of n
-    scores the error to the exact softmax q is at most
-    ``0.005 * q + (q * (n + 2) + 1.25) * 2**-14``: the pieces' error, and what floor takes from p.
+    **Numerics** m is the ceiling of the largest score so far. p = 2**(s - m) in UQ1.15 is computed
+    with four linear segments on the fraction and a shift (floor). The sum is d = (d >> (m -
+    previous m)) + sum(p); its reciprocal has a mantissa of 15 bits. It is scaled by each slice's
+    2**(m - last m), rounded half up to 18 fraction bits, multiplied by p and rounded half up to
+    UQ0.16. For a row of n scores the error relative to the exact softmax q is at most ``0.005 * q +
+    (q * (n + 2) + 1.25) * 2**-14``: the error of the segments and the truncation of p.
 
     Parameters
     ----------
     parameters : SoftmaxParameters
-        Dimensions.
+        Row length, number of lanes and number of rows.
 
     Members
     -------
     scores : In(stream)
-        `values` in Q6.10, `keep` a bit a lane, `last` in a row's last slice. A row has at most
-        `parameters.scores` scores and keeps at least one of them.
+        `values` in Q6.10, `keep` with one bit per lane, `last` in a row's last slice. A row has at
+        most `parameters.scores` scores and keeps at least one of them.
     probabilities : Out(stream)
-        `values` in UQ0.16, 0 in lanes that were not kept; `last`.
+        `values` in UQ0.16, 0 in lanes that are not kept; `last`.
 
     Raises
     ------
     ValueError
-        By `SoftmaxParameters`.
+        If `SoftmaxParameters` rejects a value.
     """
 
     def __init__(self, *, parameters: SoftmaxParameters) -> None:
@@ -200,7 +202,7 @@ class Softmax(Unit):
         return m
 
     def _first_pass(self, m: Module, buffer: RowBuffer) -> None:
-        """Powers, their sum, and its reciprocal; nothing here ever waits."""
+        """Compute powers, their sum, and its reciprocal; this pass never stalls."""
         p = self.parameters
         taken = self.scores.payload
         take = self.scores.valid & buffer.room
@@ -210,7 +212,7 @@ class Softmax(Unit):
             buffer.take_last.eq(taken.last),
         ]
 
-        # A lane that is not kept counts as the smallest maximum there can be.
+        # A lane that is not kept contributes the smallest possible maximum.
         bottom = Const(-32, MAXIMUM)
         peak = Signal(MAXIMUM, reset_less=True)
         scores = Signal(p.slice_layout, reset_less=True)
@@ -219,7 +221,7 @@ class Softmax(Unit):
         ceilings = [Mux(taken.keep[i], ceiling(taken.values[i]), bottom) for i in lanes]
         m.d.sync += [strobe.eq(take), scores.eq(taken), peak.eq(largest(ceilings))]
 
-        # Second stage: the maximum so far, and each score as a power relative to it.
+        # Second stage: the running maximum, and each score as a power relative to it.
         begins = Signal(init=1)
         running = Signal(MAXIMUM, reset_less=True)
         maximum = Signal(MAXIMUM)
@@ -228,7 +230,7 @@ class Softmax(Unit):
             m.d.sync += [begins.eq(scores.last), running.eq(maximum)]
 
         powers = Signal(p.powers_layout, reset_less=True)
-        # By how much the maximum grew: what was summed before shrinks by as many binades.
+        # The increase of the maximum is the number of binades by which the previous sum is shifted.
         growth = Signal(MAXIMUM.width, reset_less=True)
         first, last, written = Signal(reset_less=True), Signal(reset_less=True), Signal()
         for i in lanes:
@@ -246,7 +248,8 @@ class Softmax(Unit):
             buffer.write.data.eq(powers),
         ]
 
-        # The sum runs beside the buffer; nothing before it waits, so no handshake is needed.
+        # The sum runs in parallel with the buffer; the first pass never stalls, so it needs no
+        # handshake.
         m.submodules.denominator = denominator = Denominator(parameters=p)
         m.d.comb += [
             denominator.strobe.eq(written),
@@ -260,15 +263,15 @@ class Softmax(Unit):
         ]
 
     def _second_pass(self, m: Module, buffer: RowBuffer) -> None:
-        """Scale each slice by one factor; all of this waits together."""
+        """Scale each slice by one factor; all stages stall together."""
         p = self.parameters
         move = ~self.probabilities.valid | self.probabilities.ready
         m.d.comb += buffer.enable.eq(move)
 
-        # Slices were written relative to the maximum of their time: the row's own corrects them.
+        # A slice was written relative to the maximum at that time: correct it by the row's maximum.
         shift = (buffer.result.shift - buffer.tag)[:SHIFT_BITS]
         wide = Cat(Const(0, FACTOR_FRACTION + 2 - MANTISSA_BITS), buffer.result.mantissa)
-        # A shift by 32 or more leaves nothing; the shifter need not know it.
+        # A shift by 32 or more gives zero, so the shifter has only 5 bits.
         shifted = Mux(shift[5:].any(), 0, wide >> shift[:5])
         factor = Signal(FACTOR_FRACTION + 1, reset_less=True)
         scaled, scaled_last = Signal(), Signal(reset_less=True)
@@ -280,7 +283,7 @@ class Softmax(Unit):
         ]
         with m.If(move):
             m.d.sync += [
-                # Rounded to nearest: the lowest bit counts as half.
+                # Round to nearest: the lowest bit is the half.
                 factor.eq((shifted + 1) >> 1),
                 scaled.eq(buffer.valid),
                 scaled_last.eq(buffer.last),
@@ -291,34 +294,34 @@ class Softmax(Unit):
 
 
 class Denominator(Unit):
-    """The sum of a row's powers, kept relative to the largest score so far, and its reciprocal.
+    """The sum of a row's powers, relative to the running maximum, and its reciprocal.
 
-    **Latency** 5 cycles from the last slice to `valid`. **Throughput** one slice a cycle.
+    **Latency** 5 cycles from the last slice to `valid`. **Throughput** one slice per cycle.
 
     **Numerics** as in `Softmax`.
 
     Parameters
     ----------
     parameters : SoftmaxParameters
-        Dimensions.
+        Row length and number of lanes.
 
     Members
     -------
     strobe, first, last : In(1)
-        A slice is there; it begins or ends its row.
+        A slice is valid; it is the first or the last of its row.
     growth : In(7)
-        Increase of the maximum by this slice; no meaning in a row's first.
+        Increase of the maximum by this slice; undefined in a row's first slice.
     maximum : In
         The maximum up to this slice.
     powers : In
-        Its powers.
+        The powers of the slice.
     valid, row : Out
-        What the second pass needs to know of the row, for one cycle.
+        The row's result for the second pass, for one cycle.
 
     Raises
     ------
     ValueError
-        By `SoftmaxParameters`.
+        If `SoftmaxParameters` rejects a value.
     """
 
     def __init__(self, *, parameters: SoftmaxParameters) -> None:
@@ -337,7 +340,7 @@ class Denominator(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Add up a slice, add it to the row, invert the sum."""
+        """Add the values of a slice, add the result to the row's sum, invert the sum."""
         m = Module()
         p = self.parameters
         # First stage: the sum of one slice.
@@ -353,7 +356,7 @@ class Denominator(Unit):
             strobe.eq(self.strobe),
         ]
         total = Signal(p.sum_width, reset_less=True)
-        # Second stage: the row's sum, brought to the new maximum before the slice is added.
+        # Second stage: align the row's sum to the new maximum, then add the slice.
         kept = Mux(first | growth[5:].any(), 0, total >> growth[:5])
         with m.If(strobe):
             m.d.sync += total.eq(kept + addend)
@@ -363,7 +366,7 @@ class Denominator(Unit):
             reciprocal.a.eq(total),
             self.row.mantissa.eq(reciprocal.mantissa),
         ]
-        # Addend, sum, and the reciprocal's three.
+        # The delay covers addend, sum, and three stages of the reciprocal.
         maximum = delay_line(m, self.maximum, 5, name="maximum")[-1]
         valid = delay_line(m, self.strobe & self.last, 5, name="ended", reset=True)[-1]
         m.d.comb += [

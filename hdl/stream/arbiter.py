@@ -1,4 +1,4 @@
-"""Several streams share one: in turns, item by item or packet by packet."""
+"""Round-robin arbiter of streams, by item or by packet."""
 
 from typing import Any
 
@@ -11,28 +11,28 @@ from hdl.unit import Unit
 
 
 class Arbiter(Unit):
-    """Grant the sink to one of several sources, round robin.
+    """Grant the sink to one of several sources in round-robin order.
 
-    Whoever offers is served before any other source has been served twice (by packets: before any
-    other has sent two packets). An offer that the sink has not yet taken stays the chosen one.
+    A source with a valid item is served before any other source is served twice (by packets: before
+    any other source sends two packets). The grant does not change while the sink is not ready.
 
-    **Latency** 0 cycles. **Throughput** one item a cycle, also from source to source.
+    **Latency** 0 cycles. **Throughput** one item per cycle, including changes of source.
 
     Parameters
     ----------
     shape : ShapeLike
         Shape of an item; hashable.
     sources : int
-        How many, 2 to 64.
+        Number of sources, 2 to 64.
     packets : bool
-        Whether a source, once granted, keeps the sink up to its item with `last`; pauses included.
+        Keep the grant until the source has sent its item with `last`, including idle cycles.
 
     Members
     -------
     sources : In(stream).array(sources)
         An `item`; and `last`, if by packets.
     sink : Out(stream)
-        The same, and which `source` it came from.
+        The item, `last` if by packets, and the index of its `source`.
 
     Raises
     ------
@@ -48,12 +48,13 @@ class Arbiter(Unit):
         offered = stream.Signature(data.StructLayout(fields))
         granted = stream.Signature(data.StructLayout(fields | {"source": range(sources)}))
         super().__init__({"sources": In(offered).array(sources), "sink": Out(granted)})
-        # Who was granted last, and whether that stands; here, where a proof can name them.
+        # The last granted source, and whether the grant is locked; attributes, so that proofs can
+        # use them.
         self.granted = Signal(range(sources), init=sources - 1)
         self.locked = Signal()
 
     def elaborate(self, platform: Any) -> Module:
-        """Choose the next source behind the last one granted, unless the grant is locked."""
+        """Select the next valid source after the last granted one, unless the grant is locked."""
         m = Module()
         sink = self.sink
         chosen = Signal.like(self.granted)
@@ -65,20 +66,20 @@ class Arbiter(Unit):
         ]
         for number, source in enumerate(self.sources):
             m.d.comb += source.ready.eq(sink.ready & (chosen == number))
-        # Within a packet the grant outlasts transfers.
+        # A grant is locked until the sink accepts the item or, by packets, the last item.
         ends = sink.payload.last if self.packets else 1
         with m.If(sink.valid):
             m.d.sync += [self.granted.eq(chosen), self.locked.eq(~(sink.ready & ends))]
         return m
 
     def _next(self) -> Value:
-        """Return the first source that offers, from the one behind the last granted on."""
+        """Return the first valid source in the order that starts after the last granted one."""
         numbers = list(range(self.number))
-        # Lowest priority first: each Mux overrules those before it.
+        # The lowest priority comes first: each Mux overrides the previous ones.
         chosen: Value = self.granted
         for number in reversed(numbers):
             chosen = Mux(self.sources[number].valid, number, chosen)
         for number in reversed(numbers[1:]):
-            behind = self.granted < number
-            chosen = Mux(self.sources[number].valid & behind, number, chosen)
+            later = self.granted < number
+            chosen = Mux(self.sources[number].valid & later, number, chosen)
         return chosen

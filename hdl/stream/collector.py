@@ -1,4 +1,4 @@
-"""From items that come one after the other to groups of them."""
+"""Collection of items into groups."""
 
 from typing import Any
 
@@ -11,27 +11,28 @@ from hdl.unit import Unit
 
 
 class Collector(Unit):
-    """Collect a group of items, the first in the lowest place.
+    """Collect a group of items; the first item has index 0.
 
-    **Latency** 1 cycle from a group's last item. **Throughput** one item a cycle, also from group
-    to group; without `overlap` a group's first item waits until the one before has left.
+    **Latency** 1 cycle from a group's last item. **Throughput** one item per cycle, also across
+    groups; without `overlap`, the first item of a group waits until the previous group is
+    transferred.
 
     Parameters
     ----------
     shape : ShapeLike
         Shape of an item; hashable.
     items : int
-        Of a group, 2 to 4096.
+        Number of items per group, 2 to 4096.
     overlap : bool
-        Whether an item may come in the cycle in which a group leaves. Without it whether items are
-        taken depends on registers alone.
+        Accept an item in the cycle that transfers a group. Without it, `ready` of `items` depends
+        on registers only.
 
     Members
     -------
     items : In(stream)
-        An `item`, and `last`, which may come with a group's last only.
+        An `item`, and `last`, which may be set only with the last item of a group.
     groups : Out(stream)
-        `items`; `last` as of the last of them.
+        The `items` of a group, and `last` of its last item.
 
     Raises
     ------
@@ -51,7 +52,7 @@ class Collector(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Shift a group in."""
+        """Shift the items of a group in."""
         m = Module()
         group, item = self.groups.payload, self.items.payload
         width = Shape.cast(self.shape).width
@@ -68,7 +69,7 @@ class Collector(Unit):
             m.d.sync += [
                 held.eq(Cat(held, Value.cast(item["item"]))[width:]),
                 last.eq(item.last),
-                # An item that comes while the group leaves begins the next one.
+                # An item that is accepted while the group is transferred starts the next group.
                 count.eq(Mux(taken, 1, count + 1)),
             ]
         with m.Elif(taken):

@@ -1,4 +1,4 @@
-"""Links between streams: one to one, one to several, several to one."""
+"""Connections of streams: one to one, one to many, many to one."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -11,7 +11,7 @@ from hdl.stream.fifo import Fifo
 
 
 def connect_streams(m: Module, source: Any, sink: Any) -> None:
-    """Let `sink` take what `source` offers."""
+    """Connect `source` to `sink` combinationally."""
     m.d.comb += [
         sink.payload.eq(source.payload),
         sink.valid.eq(source.valid),
@@ -20,17 +20,17 @@ def connect_streams(m: Module, source: Any, sink: Any) -> None:
 
 
 def connect_registered(m: Module, source: Any, sink: Any) -> None:
-    """Let `sink` take what `source` offers a cycle later, out of registers."""
+    """Connect `source` to `sink` through one register stage."""
     m.d.comb += source.ready.eq(~sink.valid | sink.ready)
     with m.If(source.ready):
         m.d.sync += [sink.valid.eq(source.valid), sink.payload.eq(source.payload)]
 
 
 def buffered(m: Module, name: str, source: Any, *, depth: int) -> Any:
-    """Return `source` behind a small FIFO, which is the submodule `name`.
+    """Return the output of a small FIFO fed by `source`, instantiated as submodule `name`.
 
-    The FIFO's ready does not depend on whether its reader is ready: so it cuts the path by which
-    one consumer's waiting would decide, in the same cycle, whether others move.
+    The FIFO's `source.ready` does not depend on its `sink.ready`. So the FIFO cuts the
+    combinational path by which one stalled consumer would stall others in the same cycle.
     """
     m.submodules[name] = fifo = Fifo(shape=source.payload.shape(), depth=depth)
     connect_streams(m, source, fifo.source)
@@ -38,14 +38,14 @@ def buffered(m: Module, name: str, source: Any, *, depth: int) -> Any:
 
 
 def every(bits: Sequence[Value]) -> Value:
-    """Return whether all bits are 1; also of none."""
+    """Return whether all bits are 1; 1 for an empty sequence."""
     return reduce(and_, bits, Const(1, 1))
 
 
 def fork_handshake(m: Module, valid: Value, sinks: Sequence[Any]) -> Value:
-    """Offer to all sinks at once, to each only when the others are ready; return their ready.
+    """Fork one handshake to all sinks, which transfer in the same cycle; return their joint ready.
 
-    The sinks' ready must not depend on their valid.
+    `ready` of a sink must not depend on its `valid`.
     """
     for sink in sinks:
         others = every([other.ready for other in sinks if other is not sink])
@@ -54,7 +54,7 @@ def fork_handshake(m: Module, valid: Value, sinks: Sequence[Any]) -> Value:
 
 
 def join_handshake(m: Module, sources: Sequence[Any], ready: Value) -> Value:
-    """Take from all sources at once; return whether all of them offer."""
+    """Join all sources' handshakes, which transfer in the same cycle; return their joint valid."""
     valid = every([source.valid for source in sources])
     for source in sources:
         m.d.comb += source.ready.eq(ready & valid)

@@ -1,4 +1,4 @@
-"""A FIFO in registers that costs no cycle while nothing waits."""
+"""FIFO in registers with combinational fall-through."""
 
 from typing import Any
 
@@ -11,27 +11,27 @@ from hdl.unit import Unit
 
 
 class Fifo(Unit):
-    """A FIFO in registers whose output shows an incoming value in the same cycle.
+    """A FIFO in registers whose output shows an incoming item in the same cycle.
 
-    An item that the consumer takes in the cycle in which it arrives is never stored.
+    An item that the consumer accepts in the cycle of its arrival is never stored.
 
-    **Latency** 0 cycles while empty. **Throughput** one item a cycle.
+    **Latency** 0 cycles while empty. **Throughput** one item per cycle.
 
     Parameters
     ----------
     shape : ShapeLike
         Shape of an item; hashable.
     depth : int
-        Items that can wait, 1 to 64.
+        Number of items that can be stored, 1 to 64.
 
     Members
     -------
     source : In(stream)
-        Items to keep; ready unless `depth` items wait.
+        Incoming items; ready unless `depth` items are stored.
     sink : Out(stream)
         The oldest item. The path from `source` is combinational.
     waiting : Out(range(depth + 1))
-        Items that wait.
+        Number of stored items.
 
     Raises
     ------
@@ -50,7 +50,7 @@ class Fifo(Unit):
                 "waiting": Out(range(depth + 1)),
             }
         )
-        # The oldest first; here, where a proof can name them.
+        # The oldest entry is first; an attribute, so that proofs can use it.
         self.entries = [Signal(shape, name=f"entry_{i}", reset_less=True) for i in range(depth)]
 
     def elaborate(self, platform: Any) -> Module:
@@ -58,21 +58,21 @@ class Fifo(Unit):
         m = Module()
         entries = self.entries
         empty = self.waiting == 0
-        arrives = self.source.valid & self.source.ready
-        leaves = self.sink.valid & self.sink.ready
+        writes = self.source.valid & self.source.ready
+        reads = self.sink.valid & self.sink.ready
         m.d.comb += [
             self.source.ready.eq(self.waiting != self.depth),
             self.sink.valid.eq(self.source.valid | ~empty),
             self.sink.payload.eq(entries[0]),
         ]
-        # Fall-through: what arrives is the oldest item.
+        # Fall-through: an arriving item is the oldest if the FIFO is empty.
         with m.If(empty):
             m.d.comb += self.sink.payload.eq(self.source.payload)
-        m.d.sync += self.waiting.eq(self.waiting + arrives - leaves)
-        with m.If(leaves):
+        m.d.sync += self.waiting.eq(self.waiting + writes - reads)
+        with m.If(reads):
             m.d.sync += [entries[i].eq(entries[i + 1]) for i in range(self.depth - 1)]
         for i, entry in enumerate(entries):
-            # Behind the last of those that stay; an item that leaves at once goes nowhere.
-            with m.If(arrives & (self.waiting == i + leaves)):
+            # Append after the remaining items; an item that falls through is not stored.
+            with m.If(writes & (self.waiting == i + reads)):
                 m.d.sync += entry.eq(self.source.payload)
         return m

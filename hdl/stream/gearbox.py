@@ -1,4 +1,4 @@
-"""From transfers of some items to transfers of more or fewer: a width converter of any ratio."""
+"""Stream width converter with any ratio of widths."""
 
 from math import gcd
 from typing import Any
@@ -12,28 +12,29 @@ from hdl.unit import Unit
 
 
 class Gearbox(Unit):
-    """Pack the items of a packet into transfers of another width, the first in the lowest place.
+    """Repack the items of a packet into transfers of another width; the first item has index 0.
 
-    All transfers but a packet's last are full. No transfer has items of two packets.
+    All transfers but the last one of a packet are full. No transfer contains items of two packets.
 
-    **Latency** 1 cycle from the item that completes a transfer. **Throughput** one transfer a cycle
-    on the narrower side, also from packet to packet.
+    **Latency** 1 cycle from the item that completes a transfer. **Throughput** one transfer per
+    cycle on the narrower side, also across packets.
 
     Parameters
     ----------
     shape : ShapeLike
         Shape of an item; hashable.
     items_in, items_out : int
-        Items of a transfer on either side, 1 to 256 each.
+        Number of items per transfer at input and output, 1 to 256 each.
 
     Members
     -------
     source : In(stream)
-        `items`; and with `last`, the packet's end, the `count` of them that are there, from 0 on.
-        Without `last` all are.
+        `items`. With `last`, the end of a packet, `count` is the number of valid items, 0 or more;
+        without `last`, all items are valid.
     sink : Out(stream)
-        `items`, `last`, and the `count` of items that are there. It is 0 in an empty packet, and
-        behind full transfers if the packet's end came alone and late.
+        `items`, `last`, and the number of valid items in `count`. The count is 0 for an empty
+        packet, and for a packet whose end arrives without items after all its full transfers were
+        output.
 
     Raises
     ------
@@ -59,11 +60,11 @@ class Gearbox(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Put what comes on top of what is there; take from below."""
+        """Append arriving items above the stored ones; output from the bottom."""
         m = Module()
         source, sink = self.source, self.sink
         taken, width = source.payload, Shape.cast(self.shape).width
-        # Levels within a packet are multiples of what both widths have in common.
+        # Fill levels within a packet are multiples of the greatest common divisor of both widths.
         step = gcd(self.items_in, self.items_out)
         capacity = self.items_in + self.items_out - step
         held = Signal(capacity * width, reset_less=True)
@@ -83,7 +84,7 @@ class Gearbox(Unit):
             leaves.eq(sink.valid & sink.ready),
             remaining.eq(Mux(leaves, held >> self.items_out * width, held)),
             level_below.eq(level - Mux(leaves, sink.payload.count, 0)),
-            # A packet waits until nothing is left of the one before.
+            # A packet waits until the previous one has been output completely.
             source.ready.eq(Mux(closing, final & leaves, level_below <= capacity - self.items_in)),
         ]
         m.d.sync += [held.eq(remaining), level.eq(level_below)]

@@ -1,4 +1,4 @@
-"""Registers on every wire of a stream, at full rate: what cuts a long path in two."""
+"""Register slice of a stream at full throughput, to cut long paths."""
 
 from typing import Any
 
@@ -10,12 +10,12 @@ from hdl.unit import Unit
 
 
 class RegisterSlice(Unit):
-    """Pass items on from register to register; no path leads through, in either direction.
+    """Register all signals of a stream; no combinational path exists in either direction.
 
-    The producer learns a cycle late that the consumer refuses. What it sends in that cycle goes
-    into a second register, the skid buffer.
+    `source.ready` drops one cycle after `sink.ready`. The skid buffer, a second register, stores
+    the item that the producer sends in that cycle.
 
-    **Latency** 1 cycle. **Throughput** one item a cycle.
+    **Latency** 1 cycle. **Throughput** one item per cycle.
 
     Parameters
     ----------
@@ -25,9 +25,9 @@ class RegisterSlice(Unit):
     Members
     -------
     source : In(stream)
-        Items; `ready` depends on registers alone.
+        Incoming items; `ready` depends on registers only.
     sink : Out(stream)
-        The same, out of registers.
+        Outgoing items, driven by registers.
     """
 
     def __init__(self, *, shape: ShapeLike) -> None:
@@ -35,18 +35,18 @@ class RegisterSlice(Unit):
         super().__init__(
             {"source": In(stream.Signature(shape)), "sink": Out(stream.Signature(shape))}
         )
-        # Here, where a proof can name them.
+        # Attributes, so that proofs can use them.
         self.skid = Signal(shape, reset_less=True)
         self.skid_full = Signal()
 
     def elaborate(self, platform: Any) -> Module:
-        """Fill the output; while that is refused, the skid buffer."""
+        """Fill the output register, or the skid buffer while the sink is not ready."""
         m = Module()
         source, sink = self.source, self.sink
         moves = ~sink.valid | sink.ready
         m.d.comb += source.ready.eq(~self.skid_full)
         with m.If(self.skid_full):
-            # Nothing comes in: what waited leaves first.
+            # The source is not ready: move the skid buffer's item to the output first.
             with m.If(moves):
                 m.d.sync += [sink.payload.eq(self.skid), self.skid_full.eq(0)]
         with m.Else():

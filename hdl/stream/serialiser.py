@@ -1,4 +1,4 @@
-"""From groups of items to items, one after the other."""
+"""Serialisation of groups into items."""
 
 from typing import Any
 
@@ -11,25 +11,25 @@ from hdl.unit import Unit
 
 
 class Serialiser(Unit):
-    """Take a group of items, and give them one by one, that in the lowest place first.
+    """Accept a group of items and output them one by one; the item with index 0 is first.
 
-    **Latency** 1 cycle. **Throughput** one item a cycle, also from group to group.
+    **Latency** 1 cycle. **Throughput** one item per cycle, also across groups.
 
     Parameters
     ----------
     shape : ShapeLike
         Shape of an item; hashable.
     items : int
-        Of a group, 2 to 4096.
+        Number of items per group, 2 to 4096.
     tag_shape : ShapeLike
-        Shape of what a group says of all its items; hashable.
+        Shape of a tag common to all items of a group; hashable.
 
     Members
     -------
     groups : In(stream)
-        `items`, and their `tag`; `last` with the last group.
+        The `items` of a group, and their `tag`; `last` with the last group.
     items : Out(stream)
-        An `item`, its group's `tag`, and `last` with the last group's last item.
+        An `item`, its group's `tag`, and `last` with the last item of the last group.
 
     Raises
     ------
@@ -48,7 +48,7 @@ class Serialiser(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Shift a group out."""
+        """Shift the items of a group out."""
         m = Module()
         group, item = self.groups.payload, self.items.payload
         width = Shape.cast(self.shape).width
@@ -62,7 +62,7 @@ class Serialiser(Unit):
             ends.eq(left == 1),
             item.tag.eq(tag),
             item.last.eq(last & ends),
-            # The next group comes in while the last item leaves.
+            # The next group is accepted in the cycle that transfers the last item.
             self.groups.ready.eq((left == 0) | (ends & self.items.ready)),
         ]
         with m.If(self.items.valid & self.items.ready):

@@ -1,4 +1,4 @@
-"""The delays by which a systolic array's edges put a vector on a slant."""
+"""Skew delays at the edges of a systolic array."""
 
 from typing import Any
 
@@ -11,9 +11,9 @@ from hdl.unit import Unit
 
 
 class SkewBuffer(Unit):
-    """Delay lanes by their number: lane k by k times `step` cycles.
+    """Delay lane k by k times `step` cycles.
 
-    **Latency** k * step cycles for lane k. **Throughput** one value a lane and cycle.
+    **Latency** k * step cycles for lane k. **Throughput** one value per lane and cycle.
 
     Parameters
     ----------
@@ -22,14 +22,14 @@ class SkewBuffer(Unit):
     lanes : int
         Number of lanes, 1 to 64.
     step : int
-        Cycles by which a lane is later than the one before, 1 to 64.
+        Delay from one lane to the next in cycles, 1 to 64.
 
     Members
     -------
     aligned : In(ArrayLayout(shape, lanes))
-        Values of one vector in one cycle.
+        Values of one vector, in one cycle.
     skewed : Out(ArrayLayout(shape, lanes))
-        The same, each lane later.
+        The same values, with the delay of each lane.
 
     Raises
     ------
@@ -45,13 +45,13 @@ class SkewBuffer(Unit):
         super().__init__({"aligned": In(layout), "skewed": Out(layout)})
 
     def elaborate(self, platform: Any) -> Module:
-        """Build one shift register a lane."""
+        """Build one shift register per lane."""
         m = Module()
         width = Shape.cast(self.shape).width
         for lane in range(self.lanes):
             value = self.aligned.as_value().word_select(lane, width)
             if depth := lane * self.step:
-                # One wide register is a whole lane: simulators move it in one step.
+                # One wide register per lane: simulators update it in one operation.
                 line = Signal(depth * width, name=f"line_{lane}", reset_less=True)
                 m.d.sync += line.eq(Cat(value, line))
                 value = line[-width:]
