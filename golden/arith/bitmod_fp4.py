@@ -1,11 +1,11 @@
-"""BitMoD FP4: the adaptive group quantiser, and the model of `hdl.arith.bitmod_fp4`."""
+"""BitMoD FP4: adaptive group quantiser, and model of `hdl.arith.bitmod_fp4`."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
 SPECIALS = (5, -5, 8, -8)
-"""What the code of negative zero stands for, by a group's select."""
+"""Value of the code of negative zero, indexed by a group's select."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,9 +17,9 @@ class BitmodFp4:
     codes : numpy.ndarray
         uint8, 0 to 15, shape (..., groups, group size).
     selects : numpy.ndarray
-        uint8, 0 to 3, shape (..., groups).
+        uint8 select of each group's special value, 0 to 3, shape (..., groups).
     scales : numpy.ndarray
-        float32, shape (..., groups): the value of one unit, that is of two half-units.
+        float32 value of one unit, that is of two half-units, shape (..., groups).
     """
 
     codes: np.ndarray
@@ -27,14 +27,14 @@ class BitmodFp4:
     scales: np.ndarray
 
     def values(self) -> np.ndarray:
-        """Return the values the codes stand for as float32, shape (..., groups, group size)."""
+        """Return the values of the codes as float32, shape (..., groups, group size)."""
         half_units = decode(self.codes, self.selects[..., np.newaxis])
         return half_units.astype(np.float32) * np.float32(0.5) * self.scales[..., np.newaxis]
 
 
 def code_table(select: int) -> np.ndarray:
-    """Return the half-units (int8) of the codes 0 to 15 under one special value."""
-    # E2M1: a subnormal binade, and three more, of two numbers each.
+    """Return the half-units (int8) of the codes 0 to 15 with a given special value."""
+    # E2M1: a subnormal binade and three normal binades of two numbers each.
     exponent, mantissa = np.divmod(np.arange(8), 2)
     positive = np.where(exponent == 0, mantissa, (2 + mantissa) << np.maximum(exponent - 1, 0))
     table = np.concatenate([positive, -positive]).astype(np.int8)
@@ -43,7 +43,7 @@ def code_table(select: int) -> np.ndarray:
 
 
 def decode(codes: np.ndarray, selects: np.ndarray) -> np.ndarray:
-    """Return the half-units (int8) of codes under their groups' special values."""
+    """Return the half-units (int8) of codes with the special values of their groups."""
     tables = np.stack([code_table(select) for select in range(len(SPECIALS))])
     return tables[np.asarray(selects), np.asarray(codes)]
 
@@ -51,17 +51,18 @@ def decode(codes: np.ndarray, selects: np.ndarray) -> np.ndarray:
 def quantise(weights: np.ndarray, *, group_size: int = 128) -> BitmodFp4:
     """Quantise weights in groups along the last axis, each with its best special value.
 
-    For every special value in the order +5, -5, +8, -8: the scale brings the group's largest
-    magnitude to the set's largest, every weight goes to the nearest number of the set, a tie to
-    the more negative one. The set with the smallest squared error wins, the first of equals
-    (P3-LLM, section 4.1; BitMoD). Scales are float32, errors float64, ties exact.
+    For every special value in the order +5, -5, +8, -8, the scale maps the group's largest
+    magnitude to the largest number of the set. Every weight is quantised to the nearest number of
+    the set; ties resolve to the more negative one. The set with the smallest squared error is
+    selected; ties resolve to the lowest select (P3-LLM, section 4.1; BitMoD). Scales are float32
+    and errors float64; ties are exact.
 
     Parameters
     ----------
     weights : numpy.ndarray
         Finite floats, shape (..., inputs).
     group_size : int
-        Weights a group; divides the number of inputs.
+        Weights per group; a divisor of the number of inputs.
 
     Raises
     ------
@@ -94,12 +95,12 @@ def _quantise_with(groups: np.ndarray, select: int) -> BitmodFp4:
     numbers = table[order].astype(np.float32) / 2
     largest = np.abs(groups).max(axis=-1)
     scales = largest / np.abs(numbers).max()
-    # A group of zeros has no scale; any will do.
+    # A group of zeros has no scale; any value will do.
     divisor = np.where(scales == 0, np.float32(1), scales).astype(np.float64)
     # A float64 quotient of float32 numbers equals a midpoint only if it is exact.
     units = groups / divisor[..., np.newaxis]
     middles = (numbers[:-1] + numbers[1:]) / 2
-    # The number of midpoints strictly below is the index of the nearest, a tie the lower one.
+    # The number of midpoints strictly below is the index of the nearest; a tie gives the lower one.
     nearest = np.searchsorted(middles, units, side="left")
     return BitmodFp4(
         codes=order[nearest].astype(np.uint8),

@@ -6,13 +6,13 @@ import numpy as np
 def compressor(operands: np.ndarray, *, width: int) -> tuple[np.ndarray, np.ndarray]:
     """Return two numbers with the sum of four, modulo ``2**(width + 2)``.
 
-    Two rows of full adders: the first adds operands 0, 1 and 2, the second adds operand 3 to the
-    first row's sum and carry.
+    There are two rows of full adders: the first adds operands 0, 1 and 2; the second adds operand 3
+    to the sum and carry of the first.
 
     Parameters
     ----------
     operands : numpy.ndarray
-        Integers, four along the last axis; negative ones as such.
+        Signed or unsigned integers, four along the last axis.
     width : int
         Bits of an operand, at most 60.
 
@@ -30,6 +30,6 @@ def compressor(operands: np.ndarray, *, width: int) -> tuple[np.ndarray, np.ndar
 def _full_adders(
     a: np.ndarray, b: np.ndarray, c: np.ndarray, mask: np.uint64
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sum bits, and the carry bits in their place, of one row of full adders."""
+    """Return the sum bits and the shifted carry bits of one row of full adders."""
     majority = (a & b) | (a & c) | (b & c)
     return a ^ b ^ c, (majority << np.uint64(1)) & mask

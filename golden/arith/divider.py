@@ -13,12 +13,13 @@ def divide(
     dividend, divisor : numpy.ndarray
         Unsigned integers of the given widths.
     dividend_width, divisor_width : int
-        Bits of each, at most 63.
+        Bits of dividend and divisor, at most 63.
 
     Returns
     -------
     tuple[numpy.ndarray, numpy.ndarray]
-        int64. A division by zero gives all ones and the low `divisor_width` bits of the dividend.
+        int64 quotients and remainders. A division by zero gives all ones and the low
+        `divisor_width` bits of the dividend.
     """
     dividend = np.asarray(dividend).astype(np.int64)
     divisor = np.asarray(divisor).astype(np.int64)

@@ -1,4 +1,4 @@
-"""2**x by straight lines, the model of `hdl.arith.exp2_fixed`."""
+"""2**x by linear interpolation, the model of `hdl.arith.exp2_fixed`."""
 
 import numpy as np
 
@@ -15,19 +15,19 @@ def exp2(
 ) -> np.ndarray:
     """Return raw integers (int64) of 2**x for raw integers at or below zero.
 
-    A line runs from its left point on the curve, rounded to the result's fraction bits, with the
-    slope to its right point, rounded down to ``2 * log2(segments) + 6`` fraction bits (or the
-    result's, if fewer). The line's value is truncated, shifted right by the integer part, and
+    A segment starts at its left point on the curve, rounded to the result's fraction bits. Its
+    slope leads to the right point, rounded down to ``2 * log2(segments) + 6`` fraction bits (or the
+    result's, if fewer). The interpolated value is truncated, shifted right by the integer part, and
     truncated again.
 
     Parameters
     ----------
     raw : numpy.ndarray
-        Arguments.
+        Raw arguments.
     argument, result_format : FixedPoint
-        The formats.
+        Formats of argument and result.
     segments : int
-        Number of lines.
+        Number of segments.
     """
     raw = np.asarray(raw).astype(np.int64)
     point, bits = argument.fraction_bits, result_format.fraction_bits

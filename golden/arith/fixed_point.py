@@ -18,9 +18,9 @@ def quantise(
     values : numpy.ndarray
         Any float type; no NaN.
     target : FixedPoint
-        A format of at most 53 bits, so that every step is exact in float64.
+        Format of at most 53 bits, so that every step is exact in float64.
     rounding : Rounding
-        The rule.
+        Rounding rule.
     """
     steps = rounded(np.ldexp(np.asarray(values, np.float64), target.fraction_bits), rounding)
     low = float(target.minimum / target.resolution)
@@ -39,17 +39,17 @@ def convert(
     target: FixedPoint,
     rounding: Rounding = Rounding.HALF_EVEN,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return raw integers in another format, and where the clamp acted.
+    """Return raw integers in another format, and a mask of those that the clamp changed.
 
     Parameters
     ----------
     raw : numpy.ndarray
-        Raw integers of the source format; aligned to the target's binary point they must fit in
-        int64.
+        Raw integers of the source format; they must fit in int64 when aligned to the target's
+        binary point.
     source, target : FixedPoint
-        The two formats.
+        Format of the operands and of the results.
     rounding : Rounding
-        The rule for bits below the target's resolution.
+        Rounding rule for bits below the target's resolution.
     """
     shift = source.fraction_bits - target.fraction_bits
     aligned = np.asarray(raw).astype(np.int64) << max(-shift, 0)

@@ -9,7 +9,7 @@ from hdl.arith.float_format import FloatFormat
 def float_compare(
     number_format: FloatFormat, a: np.ndarray, b: np.ndarray, *, saturate: bool = False
 ) -> dict[str, np.ndarray]:
-    """Return whether ``a`` is less than, equal to or unordered with ``b``: uint8 of 0 and 1."""
+    """Return uint8 arrays of 0 and 1: `a` is less than, equal to, or unordered with `b`."""
     x = read(number_format, a, saturate=saturate)
     y = read(number_format, b, saturate=saturate)
     relations = {"less": x < y, "equal": x == y, "unordered": np.isnan(x) | np.isnan(y)}
@@ -24,7 +24,7 @@ def float_extreme(
     maximum: bool,
     saturate: bool = False,
 ) -> np.ndarray:
-    """Return the codes of the smaller or larger operand; -0 is below +0, a NaN gives the NaN."""
+    """Return the codes of the smaller or larger operand; -0 is below +0, a NaN gives a NaN."""
     x = read(number_format, a, saturate=saturate)
     y = read(number_format, b, saturate=saturate)
     less = (x < y) | ((x == y) & np.signbit(x) & ~np.signbit(y))

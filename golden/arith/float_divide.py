@@ -8,9 +8,9 @@ from golden.arith.float_values import ONE, QUIET_NAN, values
 def divide(a: np.ndarray, b: np.ndarray, *, saturate: bool = False) -> np.ndarray:
     """Return FP16 codes (uint16) of correctly rounded quotients of FP16 codes.
 
-    A float64 quotient of two FP16 numbers, rounded once more to FP16, is correctly rounded: it has
-    more than twice FP16's bits, and two more (Figueroa). Subnormal results keep fewer bits, which
-    only widens the gap.
+    A float64 quotient of two FP16 numbers, rounded again to FP16, is correctly rounded because
+    float64 has more than twice the bits of FP16 plus two (Figueroa). Subnormal results keep fewer
+    bits, which only increases the margin.
 
     Parameters
     ----------

@@ -12,11 +12,11 @@ LOG2_E = 23637
 
 
 def exp(bits: np.ndarray, *, domain: Domain = Domain.ALL, saturate: bool = False) -> np.ndarray:
-    """Return FP16 codes (uint16) of exp(x) for FP16 codes, bit for bit as the hardware.
+    """Return FP16 codes (uint16) of exp(x) for FP16 codes, bit-exact to the hardware.
 
-    ``t = |x| * log2(e)`` is truncated to 12 fraction bits and complemented for negative x; the
-    upper six fraction bits of t choose a line of 13 fraction bits, which is walked along in the
-    lower six; the sum is shifted to the result's exponent and rounded half up.
+    ``t = |x| * log2(e)`` is truncated to 12 fraction bits and complemented for negative x. The
+    upper six fraction bits of t select a segment with 13 fraction bits, and the lower six
+    interpolate in it. The sum is shifted to the result's exponent and rounded half up.
     """
     bits = np.asarray(bits).astype(np.int64)
     exponent = (bits >> 10) & 31
@@ -35,7 +35,7 @@ def exp(bits: np.ndarray, *, domain: Domain = Domain.ALL, saturate: bool = False
     segment, along = fraction >> 6, fraction & 63
     value = values[segment] + ((slopes[segment] * along) >> 3)
 
-    # Below 2**-14 the last place stays where it is.
+    # Below 2**-14 the weight of the last place is constant.
     last_place = np.maximum(power, -14)
     drop = np.minimum(3 + last_place - power, 62)
     rounded = ((value >> (drop - 1)) + 1) >> 1
@@ -49,10 +49,11 @@ def exp(bits: np.ndarray, *, domain: Domain = Domain.ALL, saturate: bool = False
 
 @cache
 def lines() -> tuple[np.ndarray, np.ndarray]:
-    """Return values (13 fraction bits) and slopes (4 fraction bits) of 64 lines of 2**f on [0, 1).
+    """Return values (13 fraction bits), slopes (4 fraction bits) of 64 segments of 2**f on [0, 1).
 
-    The slope is the curve's at the segment's centre; the line passes there halfway between the
-    curve and its chord, and the value is taken half a step of f from the segment's left end.
+    The slope is that of the curve at the segment's centre. There the segment passes halfway between
+    the curve and its chord. The value is taken half a step of f to the right of the segment's left
+    end.
     """
     left, centre, right = (np.exp2((2 * np.arange(64) + half) / 128) for half in range(3))
     slopes = np.rint(np.log(2) * centre * 16)

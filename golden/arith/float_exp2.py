@@ -7,11 +7,11 @@ from golden.arith.float_exp import lines
 
 
 def exp2(bits: np.ndarray) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return ``(whole, mantissa)`` of 2**x for FP16 codes, ten bits behind the leading one.
+    """Return ``(whole, mantissa)`` of 2**x for FP16 codes, with ten fraction bits of mantissa.
 
-    |x| is truncated to 12 fraction bits and complemented for negative x. The upper six of them
-    choose a line of 13 fraction bits, which is walked along in the lower six; its value is rounded
-    half up to 10 bits. The last step of all is rounded up to the next power of two.
+    The magnitude of x is truncated to 12 fraction bits and complemented for negative x. The upper
+    six of them select a segment with 13 fraction bits, and the lower six interpolate in it. The
+    value is rounded half up to 10 bits. The very last step is rounded up to the next power of two.
     """
     bits = np.asarray(bits).astype(np.int64)
     exponent, significand = bits >> 10 & 31, bits & 1023 | 1024

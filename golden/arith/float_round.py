@@ -1,10 +1,10 @@
-"""Correct rounding of exact results: what every floating-point model ends with.
+"""Correct rounding of exact results, the last step of every floating-point model.
 
-The models work in float64, which holds each operand and each product of two binary32 numbers
-exactly. A sum of two such numbers may need more bits; it is rounded to odd instead, which keeps all
-that a second rounding to a format of at most 51 significand bits needs to know (Boldo and
+The models compute in float64, which represents each operand and each product of two binary32
+numbers exactly. A sum of two such numbers may need more bits. It is rounded to odd, which preserves
+the information that a second rounding to a format of at most 51 significand bits needs (Boldo and
 Melquiond, "Emulation of FMA and correctly rounded sums", IEEE TC 57(4), 2008). The adders in
-hardware align, count and shift, so the two share no step.
+hardware align, count and shift, so models and hardware share no step.
 """
 
 from dataclasses import replace
@@ -16,16 +16,16 @@ from hdl.arith.float_format import FloatFormat, Specials
 
 
 def read(number_format: FloatFormat, bits: np.ndarray, *, saturate: bool = False) -> np.ndarray:
-    """Return what an operator takes its operand for, in float64.
+    """Return the values of an operand's codes, as the operator interprets them, in float64.
 
-    With `saturate` every code is a number: the largest exponent code is one binade more.
+    With `saturate` every code is a number: the largest exponent code is one more binade.
     """
     return (_without_specials(number_format) if saturate else number_format).decode(bits)
 
 
 @cache
 def _without_specials(number_format: FloatFormat) -> FloatFormat:
-    """Return a format of which every code is a number; its table of values is made once."""
+    """Return the format in which every code is a number; cached with its table of values."""
     return replace(number_format, specials=Specials.NONE)
 
 
@@ -37,10 +37,10 @@ def encode(number_format: FloatFormat, values: np.ndarray, *, saturate: bool = F
     number_format : FloatFormat
         A signed format of at most 51 significand bits.
     values : numpy.ndarray
-        Finite numbers, infinities and NaNs; a NaN gives the format's one quiet NaN.
+        Finite numbers, infinities and NaNs; a NaN gives the format's quiet NaN.
     saturate : bool
-        A value beyond the largest finite number gives that number. Otherwise it gives infinity, or
-        NaN where the format has no infinity.
+        A value beyond the largest finite number becomes that number. Otherwise it becomes infinity,
+        or NaN if the format has no infinity.
 
     Returns
     -------
@@ -55,9 +55,9 @@ def encode(number_format: FloatFormat, values: np.ndarray, *, saturate: bool = F
     exponent = (codes >> 52) & 0x7FF
     significand = (codes & ((1 << 52) - 1)) | ((exponent > 0).astype(np.int64) << 52)
     power = np.maximum(exponent, 1) - 1075
-    # The weight of the result's last bit: that of its binade, or of the subnormals.
+    # The weight of the result's last place: that of its binade, or of the subnormals.
     binade = np.maximum(power + 52 - number_format.mantissa_bits, number_format.smallest_power)
-    # A value more than a binade below the last bit only needs to be seen as less than half of it.
+    # A value more than a binade below the last place only needs to compare as less than half of it.
     drop = np.minimum(binade - power, 54)
     kept = significand >> drop
     rest = significand & ((np.int64(1) << drop) - 1)
@@ -78,17 +78,17 @@ def encode(number_format: FloatFormat, values: np.ndarray, *, saturate: bool = F
 
 
 def native_numbers(number_format: FloatFormat, bits: np.ndarray) -> np.ndarray:
-    """Return codes of a format that numpy has as numpy's numbers.
+    """Return codes as numbers of the corresponding numpy type.
 
-    numpy's sums of them are rounded once: FP32's by the processor, and FP16's by way of FP32, which
-    has twice the digits and two more, so that its own rounding changes none (Figueroa, "When is
-    double rounding innocuous?", SIGNUM 30(3), 1995).
+    numpy's sums of them are rounded once: FP32 sums by the processor, and FP16 sums via FP32. FP32
+    has twice the digits plus two, so its own rounding is innocuous (Figueroa, "When is double
+    rounding innocuous?", SIGNUM 30(3), 1995).
     """
     return np.asarray(bits).astype(f"uint{number_format.width}").view(f"float{number_format.width}")
 
 
 def native_codes(number_format: FloatFormat, numbers: np.ndarray) -> np.ndarray:
-    """Return the codes of numpy's numbers of a format, every NaN the one quiet NaN."""
+    """Return the codes of numbers of a numpy type; every NaN becomes the quiet NaN."""
     bits = numbers.view(f"uint{number_format.width}").astype(np.uint64)
     return np.where(np.isnan(numbers), np.uint64(number_format.quiet_nan or 0), bits)
 
@@ -101,6 +101,6 @@ def sum_to_odd(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         error = (x - (total - part)) + (y - part)
     codes = total.view(np.int64)
     inexact = np.isfinite(total) & (error != 0) & (codes & 1 == 0)
-    # One code up is away from zero; the exact sum lies on the side that the error points to.
+    # The next code is further from zero; the exact sum lies on the side given by the error's sign.
     step = np.where((error > 0) == (total > 0), 1, -1)
     return np.where(inexact, codes + step, codes).view(np.float64)

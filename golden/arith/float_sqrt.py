@@ -8,8 +8,8 @@ from golden.arith.float_values import INFINITY, LARGEST, QUIET_NAN, values
 def sqrt(bits: np.ndarray, *, saturate: bool = False) -> np.ndarray:
     """Return FP16 codes (uint16) of correctly rounded square roots of FP16 codes.
 
-    A float64 root of an FP16 number, rounded once more, is correctly rounded: it has more than
-    twice FP16's bits, and two more (Figueroa).
+    A float64 root of an FP16 number, rounded again, is correctly rounded because float64 has more
+    than twice the bits of FP16 plus two (Figueroa).
     """
     operand = values(bits, saturate=saturate)
     with np.errstate(invalid="ignore"):
@@ -19,11 +19,11 @@ def sqrt(bits: np.ndarray, *, saturate: bool = False) -> np.ndarray:
 
 
 def reciprocal_sqrt(bits: np.ndarray, *, saturate: bool = False) -> np.ndarray:
-    """Return FP16 codes (uint16) of 1/sqrt(x) for FP16 codes, bit for bit as the hardware.
+    """Return FP16 codes (uint16) of 1/sqrt(x) for FP16 codes, bit-exact to the hardware.
 
-    ``x = s * 4**p`` with s in [1, 4). The binade of s and its upper five fraction bits choose a
-    line of ``2 / sqrt(s)`` with 12 fraction bits, the lower five are walked along; the sum is
-    rounded half up to ten.
+    ``x = s * 4**p`` with s in [1, 4). The binade of s and its upper five fraction bits select a
+    segment of ``2 / sqrt(s)`` with 12 fraction bits, and the lower five interpolate in it. The sum
+    is rounded half up to ten bits.
     """
     bits = np.asarray(bits).astype(np.int64)
     operand = values(bits, saturate=saturate)
@@ -50,11 +50,11 @@ def reciprocal_sqrt(bits: np.ndarray, *, saturate: bool = False) -> np.ndarray:
 
 
 def lines() -> tuple[np.ndarray, np.ndarray]:
-    """Return values (12 fraction bits) and falls (5 fraction bits) of 2 x 32 lines of 2/sqrt(s).
+    """Return values (12 fraction bits), negated slopes (5 fraction bits) of 2 x 32 segments.
 
-    Row 0 is for s in [1, 2), row 1 for s in [2, 4) along s / 2. A line falls as the curve at the
-    segment's centre and passes there halfway between the curve and its chord; the value is taken at
-    the segment's left end.
+    Row 0 is for s in [1, 2), row 1 for s in [2, 4) relative to s / 2. A segment of ``2 / sqrt(s)``
+    has the slope of the curve at its centre and passes there halfway between the curve and its
+    chord. The value is that at the segment's left end.
     """
     places = 1 + (2 * np.arange(32)[:, np.newaxis] + np.arange(3)) / 64
     curve = 2 / np.sqrt(np.array([1.0, 2.0])[:, np.newaxis, np.newaxis] * places)

@@ -1,4 +1,4 @@
-"""Binary32 numbers as 16-bit integers: the model."""
+"""Model of the conversion of binary32 numbers to 16-bit integers."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ def float_to_fixed(
 
     Subnormal numbers count as zero, a NaN as the infinity of its sign.
     """
-    # A signalling NaN becomes a quiet one here.
+    # The conversion makes signalling NaNs quiet, of which numpy warns.
     with np.errstate(invalid="ignore"):
         wide = np.asarray(numbers, np.float64)
     wide = np.where(np.isnan(wide), np.copysign(np.inf, wide), wide)

@@ -15,8 +15,8 @@ def float_tree(
 ) -> np.ndarray:
     """Return the codes of the sums over the last axis, adjacent pairs first.
 
-    Each level adds the terms ``2 * i`` and ``2 * i + 1``; a last term without a partner goes up
-    unchanged.
+    Each level adds the terms ``2 * i`` and ``2 * i + 1``; an unpaired last term passes to the next
+    level unchanged.
     """
     if number_format.native is not None and not saturate:
         with np.errstate(over="ignore", invalid="ignore"):
@@ -27,7 +27,7 @@ def float_tree(
 
 
 def _summed(level: np.ndarray, add: Callable[..., np.ndarray]) -> np.ndarray:
-    """Return sums over the last axis."""
+    """Return the sums over the last axis, added pairwise."""
     while level.shape[-1] > 1:
         pairs = level.shape[-1] // 2
         sums = add(level[..., 0 : 2 * pairs : 2], level[..., 1::2])

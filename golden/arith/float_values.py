@@ -1,4 +1,4 @@
-"""FP16 codes and the numbers that they stand for."""
+"""FP16 codes and their values."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def codes(numbers: Any) -> NDArray[np.uint16]:
 def values(bits: Any, *, saturate: bool = False) -> NDArray[np.float64]:
     """Return FP16 codes as float64.
 
-    With `saturate` the largest exponent code is one like the others.
+    With `saturate` the largest exponent code encodes numbers like any other.
     """
     bits = np.asarray(bits).astype(np.uint16)
     if not saturate:

@@ -1,4 +1,4 @@
-"""FP8 E4M3 codes, the model of `hdl.arith.fp8_e4m3`, and the scaled quantiser that uses them."""
+"""FP8 E4M3 codes, the model of `hdl.arith.fp8_e4m3`, and a quantiser with scales."""
 
 import numpy as np
 
@@ -14,14 +14,14 @@ LARGEST = 448.0
 def encode(bits: np.ndarray, overflow: Overflow = Overflow.SATURATE) -> np.ndarray:
     """Return E4M3 codes (uint8) of FP16 codes, rounded to nearest, ties to even.
 
-    The number is written as an integer multiple of the smallest subnormal of FP16, 2**-24, and
-    rounded to the step of the binade it is in, which is never below 2**-9.
+    The number is expressed as an integer multiple of the smallest FP16 subnormal, 2**-24, and
+    rounded to the step of its binade, which is at least 2**-9.
     """
     bits = np.asarray(bits).astype(np.int64)
     exponent = (bits >> 10) & 31
     mantissa = bits & 1023
     steps = (mantissa | ((exponent > 0).astype(np.int64) << 10)) << np.maximum(exponent - 1, 0)
-    # Above FP16 exponent code 9 the step grows with the binade: 4 significant bits.
+    # Above FP16 exponent code 9 the step grows with the binade, for 4 significant bits.
     drop = 15 + np.maximum(exponent - 9, 0)
     significand = rounded_right(steps, drop)
     magnitude = significand + (np.maximum(exponent - 9, 0) << 3)
@@ -33,7 +33,7 @@ def encode(bits: np.ndarray, overflow: Overflow = Overflow.SATURATE) -> np.ndarr
 
 
 def decode(codes: np.ndarray) -> np.ndarray:
-    """Return FP16 codes (uint16) of E4M3 codes; exact, and NaN is 0x7E00 with its sign."""
+    """Return FP16 codes (uint16) of E4M3 codes; exact; a NaN becomes 0x7E00 with its sign."""
     codes = np.asarray(codes).astype(np.int64)
     values = FP8_E4M3FN.decode(codes & 0x7F)
     with np.errstate(invalid="ignore"):
@@ -45,7 +45,7 @@ def decode(codes: np.ndarray) -> np.ndarray:
 def operand(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return signed significands, shifts and NaN flags.
 
-    ``value = significand * 2**(shift - 9)``; a NaN has the significand 0.
+    ``value = significand * 2**(shift - 9)``; the significand of a NaN is 0.
     """
     codes = np.asarray(codes).astype(np.int64)
     exponent = (codes >> 3) & 15
@@ -55,16 +55,16 @@ def operand(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def quantise(values: np.ndarray, *, axis: int = -1) -> tuple[np.ndarray, np.ndarray]:
-    """Quantise to E4M3 with one scale a vector: ``scale = max(max|x| / 448, 1e-6)``.
+    """Quantise to E4M3 with one scale per vector: ``scale = max(max|x| / 448, 1e-6)``.
 
-    P3-LLM section 4.1: per token for activations, per head vector for queries.
+    P3-LLM section 4.1: one scale per token for activations, per head vector for queries.
 
     Parameters
     ----------
     values : numpy.ndarray
         Finite floats; the arithmetic is float32.
     axis : int
-        The axis along which one scale serves.
+        Axis along which elements share one scale.
 
     Returns
     -------

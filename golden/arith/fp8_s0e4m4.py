@@ -10,8 +10,8 @@ from hdl.arith.fp8_s0e4m4 import Round
 def encode(bits: np.ndarray, round: Round = Round.HALF_UP) -> np.ndarray:
     """Return S0E4M4 codes (uint8) of FP16 codes.
 
-    The codes of non-negative FP16 numbers are in the order of their values, so rounding the code
-    rounds the value. Beyond 0xFF the result is 0xFF, for negative inputs 0.
+    Codes of non-negative FP16 numbers have the order of their values, so rounding the code rounds
+    the value. Results beyond 0xFF become 0xFF; negative inputs give 0.
     """
     bits = np.asarray(bits).astype(np.int64)
     code = np.minimum(rounded_right(bits, 6, round.value), FP8_S0E4M4.max_finite)
@@ -19,7 +19,7 @@ def encode(bits: np.ndarray, round: Round = Round.HALF_UP) -> np.ndarray:
 
 
 def decode(codes: np.ndarray) -> np.ndarray:
-    """Return FP16 codes (uint16) of S0E4M4 codes: the same bits, six zeros below."""
+    """Return FP16 codes (uint16) of S0E4M4 codes: the same bits, with six zeros appended below."""
     return (np.asarray(codes).astype(np.uint16) << 6).astype(np.uint16)
 
 

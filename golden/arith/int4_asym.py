@@ -1,4 +1,4 @@
-"""INT4 with a zero point: the quantiser, and the model of `hdl.arith.int4_asym`."""
+"""INT4 with a zero point: quantiser, and model of `hdl.arith.int4_asym`."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ class Int4Asym:
     Parameters
     ----------
     codes : numpy.ndarray
-        uint8, 0 to 15, of the shape of the values.
+        uint8, 0 to 15, in the shape of the values.
     zero_points : numpy.ndarray
         uint8, 0 to 15, with an axis of length 1.
     scales : numpy.ndarray
@@ -24,7 +24,7 @@ class Int4Asym:
     scales: np.ndarray
 
     def values(self) -> np.ndarray:
-        """Return the values the codes stand for, as float32."""
+        """Return the values of the codes, as float32."""
         return operand(self.codes, self.zero_points).astype(np.float32) * self.scales
 
 
@@ -36,9 +36,9 @@ def operand(codes: np.ndarray, zero_points: np.ndarray) -> np.ndarray:
 def quantise(values: np.ndarray, *, axis: int = -1) -> Int4Asym:
     """Quantise keys or values of one token and head.
 
-    ``scale = max((max - min) / 15, 1e-6)``, ``zero = clamp(round(-min / scale), 0, 15)``,
-    ``code = clamp(round(x / scale) + zero, 0, 15)``, all rounding half to even, in float32. The
-    zero point is clamped: a group of one sign clips badly, as in the authors' code
+    ``scale = max((max - min) / 15, 1e-6)``, ``zero = clamp(round(-min / scale), 0, 15)``, ``code =
+    clamp(round(x / scale) + zero, 0, 15)``, all with rounding half to even, in float32. The zero
+    point is clamped, so a group with values of one sign loses range, as in the authors' code
     (P3-LLM, section 4.1).
 
     Parameters
@@ -46,7 +46,7 @@ def quantise(values: np.ndarray, *, axis: int = -1) -> Int4Asym:
     values : numpy.ndarray
         Finite floats.
     axis : int
-        The group's axis.
+        Axis of a group.
     """
     values = np.asarray(values, np.float32)
     low = values.min(axis=axis, keepdims=True)

@@ -1,4 +1,4 @@
-"""Symmetric INT8 and INT16 quantisation: one scale a vector, no zero point."""
+"""Symmetric INT8 and INT16 quantisation: one scale per vector, no zero point."""
 
 import numpy as np
 
@@ -10,8 +10,8 @@ def quantise(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return integers and scales: ``scale = max|x| / (2**(bits - 1) - 1)``.
 
-    The range is symmetric: the most negative integer is not used. Rounding is half to even, the
-    arithmetic float32 (24 bits of significand, enough for 16).
+    The range is symmetric: the most negative integer is not used. Rounding is half to even in
+    float32 arithmetic, whose 24-bit significand suffices for 16 bits.
 
     Parameters
     ----------
@@ -20,12 +20,12 @@ def quantise(
     bits : int
         Bits of an integer, 2 to 16.
     axis : int or tuple or None
-        The axes along which one scale serves; None for one scale in all.
+        Axes along which elements share one scale; None for one common scale.
 
     Returns
     -------
     tuple[numpy.ndarray, numpy.ndarray]
-        int8 or int16, and float32 scales with axes of length 1. A vector of zeros has the scale 1.
+        int8 or int16, and float32 scales with axes of length 1. A vector of zeros has scale 1.
 
     Raises
     ------

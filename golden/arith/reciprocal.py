@@ -21,7 +21,7 @@ def normalise(values: Integers, bits: int) -> tuple[Integers, Integers]:
 
 
 def seeds() -> Integers:
-    """Return the reciprocals at the middle of equal parts of 1 to 2, in units of 2**-8."""
+    """Return the reciprocals at the midpoints of equal segments of [1, 2), in units of 2**-8."""
     parts = 1 << ADDRESS_BITS
     middles = 1 + (np.arange(parts) + 0.5) / parts
     return np.rint(2.0**SEED_BITS / middles).astype(np.int64)

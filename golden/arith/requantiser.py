@@ -1,4 +1,4 @@
-"""Bit-exact model of the requantiser, and the scale and shift that stand for a real factor."""
+"""Bit-exact model of the requantiser, and the scale and shift that approximate a real factor."""
 
 from math import frexp
 
@@ -29,17 +29,17 @@ def requantised(
     rest = product.view(np.uint64) & (one - np.uint64(1))
     half = one >> np.uint64(1)
     up = (rest > half) | ((rest == half) & (floor & 1 == 1))
-    # Without a shift there is no half, and nothing to round.
+    # Without a shift no bits are dropped and there is nothing to round.
     return np.clip(floor + (up & (shift > 0)), -(1 << 15), (1 << 15) - 1)
 
 
 def scale_and_shift(factor: float, *, scale_width: int = 16) -> tuple[int, int]:
-    """Return the scale and shift nearest to a positive factor, with all bits of the scale used.
+    """Return the scale and shift nearest to a positive factor, with the scale's top bit set.
 
     Raises
     ------
     ValueError
-        If the factor cannot be written so.
+        If the factor is outside the range of scale and shift.
     """
     require(factor > 0, "factor must be positive", factor)
     fraction, exponent = frexp(factor)

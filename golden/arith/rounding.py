@@ -1,4 +1,4 @@
-"""Rounding right shifts, the model of `hdl.arith.rounding`."""
+"""Right shifts with rounding, the model of `hdl.arith.rounding`."""
 
 import numpy as np
 
@@ -15,9 +15,9 @@ def rounded_right(
     values : numpy.ndarray
         Integers that fit in int64.
     shift : numpy.ndarray or int
-        Powers of two, 0 to 62.
+        Exponents of the powers of two, 0 to 62.
     rounding : Rounding
-        The rule.
+        Rounding rule.
 
     Returns
     -------
@@ -29,7 +29,7 @@ def rounded_right(
     floor = values >> shift
     if rounding is Rounding.FLOOR:
         return floor
-    # Twice the distance from the floor, in units of 2**shift, against 1.
+    # Compare twice the distance from the floor with one unit of 2**shift.
     twice = 2 * (values - (floor << shift))
     one = np.int64(1) << shift
     tie_goes_up = np.bool_(True) if rounding is Rounding.HALF_UP else floor & 1 == 1
@@ -37,7 +37,7 @@ def rounded_right(
 
 
 def rounded(values: np.ndarray, rounding: Rounding = Rounding.HALF_EVEN) -> np.ndarray:
-    """Return float64 values rounded to integers by a rule, still as float64.
+    """Return float64 values rounded to integers by a rule, as float64.
 
     Raises
     ------
@@ -48,7 +48,7 @@ def rounded(values: np.ndarray, rounding: Rounding = Rounding.HALF_EVEN) -> np.n
         case Rounding.HALF_EVEN:
             return np.rint(values)
         case Rounding.HALF_UP:
-            # floor(x + 0.5) is wrong where the addition itself rounds.
+            # floor(x + 0.5) is wrong if the addition itself rounds.
             floor = np.floor(values)
             return floor + (values - floor >= 0.5)
         case Rounding.FLOOR:

@@ -13,7 +13,7 @@ def saturate(values: np.ndarray, *, width: int, signed: bool = True) -> np.ndarr
     width : int
         Bits of the result, at most 63 if unsigned.
     signed : bool
-        Whether the result is two's complement.
+        Clamp to the range of two's complement.
     """
     low = -(1 << (width - 1)) if signed else 0
     high = (1 << (width - signed)) - 1
@@ -23,7 +23,7 @@ def saturate(values: np.ndarray, *, width: int, signed: bool = True) -> np.ndarr
 def saturating_add(
     a: np.ndarray, b: np.ndarray, *, width: int, signed: bool = True
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return clamped sums of integers of `width` bits (at most 62), and where the clamp acted."""
+    """Return clamped sums of integers of `width` bits (at most 62), and a mask of clamped ones."""
     exact = np.asarray(a).astype(np.int64) + np.asarray(b).astype(np.int64)
     result = saturate(exact, width=width, signed=signed)
     return result, result != exact

@@ -16,6 +16,6 @@ def square_root(operand: np.ndarray) -> np.ndarray:
     Returns
     -------
     numpy.ndarray
-        int64 of the same shape: the largest integers whose squares are not above the operands.
+        int64 of the same shape: the largest integers whose squares do not exceed the operands.
     """
     return np.vectorize(isqrt, otypes=[np.int64])(operand)

@@ -7,16 +7,16 @@ from numpy.typing import ArrayLike
 def interpolate(
     values: np.ndarray, breakpoints: ArrayLike, *, offset_bits: int, guard_bits: int
 ) -> np.ndarray:
-    """Return the function's values, int64, rounded half up.
+    """Return the values of the function, int64, rounded half up.
 
     Parameters
     ----------
     values : numpy.ndarray
-        Unsigned integers: the piece above `offset_bits` bits of place.
+        Unsigned integers: the segment index above `offset_bits` bits of offset.
     breakpoints : ArrayLike
-        Values at the ends of the pieces.
+        Values at the ends of the segments.
     offset_bits, guard_bits : int
-        As in the operator.
+        As in `hdl.arith.table_interpolation.TableInterpolation`.
     """
     table = np.asarray(breakpoints, np.int64)
     piece, offset = values >> offset_bits, values & ((1 << offset_bits) - 1)

@@ -6,10 +6,10 @@ from golden.arith.float_values import INFINITY, LARGEST, QUIET_NAN, values
 
 
 def reciprocal(bits: np.ndarray, *, entry_bits: int = 14, saturate: bool = False) -> np.ndarray:
-    """Return FP16 codes (uint16) of 1/x for FP16 codes, bit for bit as the hardware.
+    """Return FP16 codes (uint16) of 1/x for FP16 codes, bit-exact to the hardware.
 
-    The product of entry and complemented significand is truncated to 12 bits below its leading
-    place, shifted to the result's exponent and rounded half up.
+    The product of table entry and complemented significand is truncated to 12 bits below its
+    leading place, shifted to the result's exponent and rounded half up.
     """
     bits = np.asarray(bits).astype(np.int64)
     operand = values(bits, saturate=saturate)
@@ -19,7 +19,7 @@ def reciprocal(bits: np.ndarray, *, entry_bits: int = 14, saturate: bool = False
     product = approximate(np.rint(significand * 2048).astype(np.int64), entry_bits)
     truncated = product >> (entry_bits - 3)
 
-    # x is 2 * significand * 2**(exponent - 1) and the product half to one: 2**-exponent is left.
+    # x is 2 * significand * 2**(exponent - 1); the product is in [1/2, 1), so 2**-exponent remains.
     code = 15 - exponent.astype(np.int64)
     subnormal = np.maximum(1 - code, 0)
     rounded = ((truncated >> (subnormal + 1)) + 1) >> 1
@@ -32,18 +32,18 @@ def reciprocal(bits: np.ndarray, *, entry_bits: int = 14, saturate: bool = False
 
 
 def approximate(significand: np.ndarray, entry_bits: int) -> np.ndarray:
-    """Return the product before any rounding, with ``entry_bits + 10`` fraction bits.
+    """Return the product before rounding, with ``entry_bits + 10`` fraction bits.
 
     Parameters
     ----------
     significand : numpy.ndarray
-        Significands from 1024 to 2047, for 1 to 2.
+        Integer significands from 1024 to 2047, which represent [1, 2).
     entry_bits : int
         Bits of a table entry.
     """
     middles = 1 + np.arange(64) / 64 + (2.0**-6 - 2.0**-10) / 2
     entries = np.rint(2.0**entry_bits / middles**2).astype(np.int64)
-    # Every product stays below 1, also where the first entry was rounded up.
+    # Every product must be below 1, even if the first entry was rounded up.
     entries[0] = min(entries[0], ((1 << (entry_bits + 10)) - 1) // (1024 + 15))
     segment = (significand >> 4) & 63
     return entries[segment] * (significand ^ 15)

@@ -1,4 +1,4 @@
-"""SiLU and GeLU: the truth in float64, and the bit-exact model of the table unit."""
+"""SiLU and GeLU: float64 reference, and bit-exact model of the table unit."""
 
 from math import erf, erfc
 
@@ -18,14 +18,14 @@ Integers = NDArray[np.int64]
 
 
 def exact_activation(values: NDArray[np.float64], function: Function) -> NDArray[np.float64]:
-    """Return a function in float64."""
+    """Return the value of a function in float64."""
     if function is Function.SILU:
         return values / (1 + np.exp(-values))
     return values * (1 + np.vectorize(erf)(values / np.sqrt(2))) / 2
 
 
 def dips(pieces: int) -> Integers:
-    """Return max(x, 0) less SiLU, then less GeLU, at the ends of equal pieces of 0 to 16."""
+    """Return max(x, 0) minus SiLU, then minus GeLU, at the ends of equal segments of 0 to 16."""
     x = np.linspace(0, 1 << RANGE_BITS, pieces + 1)
     silu = x - x / (1 + np.exp(-x))
     gelu = x * np.vectorize(erfc)(x / np.sqrt(2)) / 2
@@ -41,11 +41,11 @@ def activation(
     Parameters
     ----------
     values : numpy.ndarray
-        Raw inputs.
+        Raw inputs in Q6.10.
     functions : numpy.ndarray or int
-        For each the number of its `Function`; broadcast.
+        Value of the `Function` of each input; broadcast.
     p : ActivationFunctionsParameters
-        Dimensions.
+        Parameters of the unit.
     """
     magnitude = np.abs(np.asarray(values, np.int64))
     end = 1 << RANGE_BITS + VALUE.fraction_bits

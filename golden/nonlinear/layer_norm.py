@@ -1,4 +1,4 @@
-"""Layer norm: the truth in float64, and the bit-exact model of the fixed-point unit."""
+"""Layer norm: float64 reference, and bit-exact model of the fixed-point unit."""
 
 import numpy as np
 
@@ -15,7 +15,7 @@ def exact_layer_norm(
     biases: Integers,
     p: LayerNormParameters,
 ) -> Floats:
-    """Return the norm of the same integers in float64."""
+    """Return the layer norm of the same integers in float64."""
     centred = states - np.mean(states, axis=1, keepdims=True, dtype=np.float64)
     variance = np.mean(centred**2, axis=1, keepdims=True) + epsilon[:, np.newaxis] / p.width
     ratio = np.divide(centred, np.sqrt(variance), out=np.zeros_like(centred), where=variance > 0)
@@ -23,7 +23,7 @@ def exact_layer_norm(
 
 
 def roots(p: LayerNormParameters) -> Integers:
-    """Return the table of reciprocal roots, the same for every width."""
+    """Return the table of reciprocal roots, which does not depend on the width."""
     return row_norm.roots(1.0)
 
 
@@ -41,11 +41,11 @@ def layer_norm(
     states : numpy.ndarray
         Raw rows [rows, width] of 16 bits.
     epsilon : numpy.ndarray
-        For each row, width times epsilon in squared steps of the row.
+        Width times epsilon in squared steps of the row, for each row.
     weights, biases : numpy.ndarray
         Raw weights [width], with `p.weight_fraction` fraction bits, and biases in Q6.10.
     p : LayerNormParameters
-        Dimensions.
+        Parameters of the unit.
     """
     total = np.sum(states, axis=1)
     spread = p.width * (np.sum(states * states, axis=1) + epsilon) - total * total

@@ -1,4 +1,4 @@
-"""Rotary embedding: the truth in float64, and the bit-exact model of the fixed-point unit."""
+"""Rotary embedding: float64 reference, and bit-exact model of the fixed-point unit."""
 
 from functools import cache
 from typing import Any
@@ -21,7 +21,7 @@ Integers = NDArray[np.int64]
 
 
 def paired(vectors: NDArray[Any]) -> NDArray[Any]:
-    """Reorder channels i and i + size / 2 of the last axis to neighbours 2i and 2i + 1."""
+    """Reorder channels i and i + size / 2 of the last axis to adjacent channels 2i and 2i + 1."""
     halves = vectors.reshape(*vectors.shape[:-1], 2, -1)
     return np.moveaxis(halves, -2, -1).reshape(vectors.shape)
 
@@ -38,14 +38,14 @@ def exact_rotation(
 
 
 def error_bound(vectors: Integers) -> NDArray[np.float64]:
-    """Return the largest error that the unit may have where it does not saturate, in steps."""
+    """Return the error bound of the unit for results that do not saturate, in steps."""
     magnitudes = np.abs(vectors[:, 0::2]) + np.abs(vectors[:, 1::2])
     return np.repeat(0.5 + 5e-5 * magnitudes, 2, axis=1)
 
 
 @cache
 def circle_tables() -> tuple[Integers, Integers]:
-    """Return cosine and sine at the ends of equal pieces of a quarter turn."""
+    """Return cosine and sine at the ends of equal segments of a quarter turn."""
     angles = np.pi / 2 * np.arange(PIECES + 1) / PIECES
     scale = 1 << CIRCLE_FRACTION + GUARD_BITS
     cosine, sine = (
@@ -58,7 +58,7 @@ def circle_tables() -> tuple[Integers, Integers]:
 def turns(p: RotaryEmbeddingParameters) -> Integers:
     """Return ``base**(-2 * i / head_size) / (2 * pi)`` for every pair i, in units of 2**-turn_bits.
 
-    Up to 38 bits of it count, too many for float64 not to meet a tie by its own error.
+    Up to 38 bits are significant, so that float64's own error could reach a tie.
     """
     with mpmath.workprec(160):
         ratio = mpmath.root(mpmath.mpf(p.base), p.head_size) ** -2
@@ -68,7 +68,7 @@ def turns(p: RotaryEmbeddingParameters) -> Integers:
 
 
 def circle(places: Integers) -> tuple[Integers, Integers]:
-    """Return cosine and sine of places in a quarter turn, with 15 fraction bits."""
+    """Return cosine and sine of angles in a quarter turn, with 15 fraction bits."""
     offset_bits = PLACE_BITS - (PIECES.bit_length() - 1)
     cosine, sine = (
         interpolate(places, table, offset_bits=offset_bits, guard_bits=GUARD_BITS)
@@ -80,18 +80,18 @@ def circle(places: Integers) -> tuple[Integers, Integers]:
 def rotate(
     vectors: Integers, positions: Integers, p: RotaryEmbeddingParameters, *, width: int = 16
 ) -> Integers:
-    """Return paired vectors, rotated.
+    """Rotate paired vectors.
 
     Parameters
     ----------
     vectors : numpy.ndarray
-        Raw elements [tokens, head_size], pairs side by side.
+        Raw elements [tokens, head_size], with the channels of a pair adjacent.
     positions : numpy.ndarray
         Position of each token.
     p : RotaryEmbeddingParameters
-        Dimensions.
+        Parameters of the unit.
     width : int
-        Bits of an element, beyond which results saturate.
+        Bits of an element; results beyond saturate.
     """
     product = positions[:, np.newaxis] * turns(p)
     phase = (product + (1 << p.position_bits - 1) >> p.position_bits) % (1 << PHASE_BITS)

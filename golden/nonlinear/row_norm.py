@@ -1,4 +1,4 @@
-"""What the models of RMSNorm and layer norm share: quantised rows, the table, the root."""
+"""Common parts of the models of RMSNorm and layer norm: quantisation, table, root."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +21,12 @@ Floats = NDArray[np.float64]
 
 
 def quantise_states(states: NDArray[np.floating], epsilon: float) -> tuple[Integers, Integers]:
-    """Bring rows to 16 bits, each by its own power of two, and epsilon to the same steps.
+    """Quantise each row to 16 bits with its own power of two, and epsilon to the same steps.
 
     Returns
     -------
     tuple[numpy.ndarray, numpy.ndarray]
-        The states [rows, width] as raw integers, and for each row the unit's `epsilon`.
+        The states [rows, width] as raw integers, and the unit's `epsilon` for each row.
     """
     states = np.asarray(states, np.float64)
     exponent = 15 - np.frexp(np.abs(states).max(axis=1))[1]
@@ -36,7 +36,7 @@ def quantise_states(states: NDArray[np.floating], epsilon: float) -> tuple[Integ
 
 
 def quantise_weights(weights: NDArray[np.floating], p: RowNormParameters) -> Integers:
-    """Bring weights to 16 bits."""
+    """Quantise weights to 16 bits."""
     integer_bits = 16 - p.weight_fraction
     target = FixedPoint(integer_bits=integer_bits, fraction_bits=p.weight_fraction)
     return quantise(weights, target)
@@ -45,7 +45,7 @@ def quantise_weights(weights: NDArray[np.floating], p: RowNormParameters) -> Int
 def error_bound(
     exact: Floats, weights: Integers, p: RowNormParameters, biases: Integers | int = 0
 ) -> Floats:
-    """Return the largest error that a unit may have where it does not saturate."""
+    """Return the error bound of a unit for results that do not saturate."""
     weight = np.abs(weights) / (1 << p.weight_fraction)
     step = 2.0**-OUTPUT.fraction_bits
     own = np.abs(exact - biases * step)
@@ -53,14 +53,14 @@ def error_bound(
 
 
 def roots(factor: float) -> Integers:
-    """Return ``factor / sqrt(x)`` for x from 1 to 4, halves an octave."""
+    """Return ``factor / sqrt(x)`` for x from 1 to 4, half of the segments per octave."""
     half = PIECES // 2
     x = np.concatenate([1 + np.arange(half) / half, 2 + 2 * np.arange(half + 1) / half])
     return np.rint(2.0 ** (ROOT_FRACTION + GUARD_BITS) * factor / np.sqrt(x)).astype(np.int64)
 
 
 def reciprocal_root(total: Integers, table: Integers) -> tuple[Integers, Integers]:
-    """Return the mantissa of ``1 / sqrt(total)`` by a table of roots, and its shift."""
+    """Return the mantissa of ``1 / sqrt(total)`` from a table of roots, and its shift."""
     divisor, exponent = normalise(np.maximum(total, 1), FRACTION_BITS)
     place = divisor - (1 << FRACTION_BITS) + ((exponent & 1) << FRACTION_BITS)
     offset_bits = FRACTION_BITS + 1 - (PIECES.bit_length() - 1)
@@ -68,10 +68,10 @@ def reciprocal_root(total: Integers, table: Integers) -> tuple[Integers, Integer
 
 
 def weighted(ratio: Integers, weights: Integers, p: RowNormParameters) -> Integers:
-    """Return ratios times weights, before they are clamped."""
+    """Return ratios times weights, before clamping."""
     return (2 * ratio + 1) * weights + (1 << p.drop - 1) >> p.drop
 
 
 def clamped(values: Integers) -> Integers:
-    """Return values clamped to the output."""
+    """Return values clamped to the output format."""
     return np.clip(values, -(1 << 15), (1 << 15) - 1)

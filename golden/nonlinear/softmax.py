@@ -1,4 +1,4 @@
-"""Softmax: the truth in float64, and the bit-exact model of the fixed-point unit."""
+"""Softmax: float64 reference, and bit-exact model of the fixed-point unit."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,34 +18,34 @@ Flags = NDArray[np.bool_]
 
 
 def exact_softmax(scores: Integers, keep: Flags) -> NDArray[np.float64]:
-    """Return softmax of rows [rows, scores] of Q6.10 scores in base 2, in float64."""
+    """Return the softmax of rows [rows, scores] of Q6.10 scores in base 2, in float64."""
     powers = np.exp2(np.where(keep, scores, -np.inf) / (1 << SCORE.fraction_bits))
     return powers / powers.sum(axis=-1, keepdims=True)
 
 
 def error_bound(exact: NDArray[np.float64], keep: Flags) -> NDArray[np.float64]:
-    """Return the largest error that the unit may have, a probability each."""
+    """Return the error bound of the unit for each probability."""
     count = keep.sum(axis=-1, keepdims=True)
     return 0.005 * exact + (exact * (count + 2) + 1.25) * 2.0**-14
 
 
 def quantise_scores(scores: NDArray[np.floating]) -> Integers:
-    """Turn natural scores q.k / sqrt(d) into the unit's base-2 scores."""
+    """Convert natural scores q.k / sqrt(d) to the unit's base-2 scores."""
     return quantise(np.asarray(scores, np.float64) * np.log2(np.e), SCORE)
 
 
 def power(fractions: Integers) -> Integers:
-    """Return 2**f for f of 10 fraction bits, in UQ1.15, by four linear pieces."""
+    """Return 2**f for f with 10 fraction bits, in UQ1.15, by four linear segments."""
     quarter, offset = fractions >> 8, fractions & 255
     slopes, starts = power_lines()
     return (1 << POWER_FRACTION) + starts[quarter] + slopes[quarter] * offset
 
 
 def power_lines() -> tuple[Integers, Integers]:
-    """Return slopes of 2**f in the quarters of 0 to 1 in 32nds, and 2**f - 1 where each begins.
+    """Return slopes of 2**f in the quarters of [0, 1), in 1/32, and 2**f - 1 at their starts.
 
-    The chords' slopes, rounded, add up to that of the whole: each piece begins where the one before
-    ends, after 256 steps of an offset.
+    The rounded slopes of the chords add up to that of the whole interval: each segment starts where
+    the previous one ends, after 256 steps of the offset.
     """
     slopes = np.rint(32 * 4 * np.diff(np.exp2(np.arange(5) / 4))).astype(np.int64)
     return slopes, 256 * (np.cumsum(slopes) - slopes)
@@ -59,9 +59,9 @@ def softmax(scores: Integers, keep: Flags, p: SoftmaxParameters) -> Integers:
     scores : numpy.ndarray
         [rows, scores] in Q6.10, a multiple of `p.lanes` scores.
     keep : numpy.ndarray
-        bool, which of them take part; at least one a row.
+        Mask of the scores to include; at least one per row.
     p : SoftmaxParameters
-        Dimensions.
+        Parameters of the unit.
     """
     shape = (len(scores), -1, p.lanes)
     scores, keep = np.asarray(scores, np.int64).reshape(shape), keep.reshape(shape)
@@ -79,7 +79,7 @@ def softmax(scores: Integers, keep: Flags, p: SoftmaxParameters) -> Integers:
         total = (total >> np.minimum(growth, 62)) + sums[:, slice_]
     mantissa, exponent = reciprocal(total)
 
-    # 1 / total is mantissa * 2**(-exponent) once both are brought to their binary points.
+    # 1 / total is mantissa * 2**(-exponent) after alignment of both binary points.
     shift = exponent[:, np.newaxis] - (POWER_FRACTION - 1) + maximum[:, -1:] - maximum
     wide = mantissa[:, np.newaxis] << (FACTOR_FRACTION + 2 - POWER_FRACTION)
     factor = ((wide >> np.minimum(shift, 62)) + 1) >> 1
