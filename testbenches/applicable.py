@@ -1,4 +1,4 @@
-"""Which tests of a testbench a run is for: the others are listed in its result, not passed."""
+"""Conditions of tests: a test that does not apply to a run is listed in its result, not passed."""
 
 import os
 from collections.abc import Callable
@@ -12,14 +12,14 @@ from testbenches.bench import catalog_parameters, context, record_fact
 
 @dataclass(frozen=True)
 class Run:
-    """What a test may depend on.
+    """The properties of a run that a test may depend on.
 
     Parameters
     ----------
     parameters : Any
-        The parameter object of the unit under test.
+        Parameter object of the unit under test.
     full : bool
-        Long versions were asked for.
+        The long versions are requested.
     four_states : bool
         The simulator has four states, and is slow.
     """
@@ -32,27 +32,28 @@ class Run:
 Condition = Callable[[Run], bool]
 
 CONDITIONS: dict[tuple[str, str], Condition] = {}
-"""By module and name of a test, when it applies; the others always do."""
+"""Condition of a test, by its module and name; a test without one always applies."""
 
 
 def only_if(holds: Condition, reason: str) -> Callable[[Any], Any]:
-    """Apply a test only to some runs; stands right above the test's function.
+    """Apply a test only to some runs; the decorator directly above the test's function.
 
     Parameters
     ----------
     holds : Condition
-        Whether the test applies to a run.
+        Return whether the test applies to a run.
     reason : str
-        What keeps it from others, for the list `not_applicable` in ``sim.json``.
+        Reason why it does not apply to others, for the list `not_applicable` in ``sim.json``.
     """
 
     def decorate(test: Any) -> Any:
         CONDITIONS[test.__module__, test.__name__] = holds
         applies = True
-        # Other modules, or any outside of a simulator, are imported for what else is in them.
+        # Outside a simulator, or in a module that is not under test, imports need other members
+        # only.
         if cocotb.is_simulation and test.__module__ in os.environ["COCOTB_TEST_MODULES"].split(","):
-            told = context()
-            run = Run(catalog_parameters(), told["full"], told["simulator"] == "icarus")
+            facts = context()
+            run = Run(catalog_parameters(), facts["full"], facts["simulator"] == "icarus")
             applies = holds(run)
         if not applies:
             record_fact("not_applicable", test.__name__, reason)

@@ -1,8 +1,8 @@
-"""The frame of every testbench: clock, reset, cycle count, drivers, comparison, facts.
+"""Common part of all testbenches: clock, reset, cycle count, drivers, comparison, facts.
 
-One generator moves everything: a cycle is two timer events, whatever the number of streams. Inputs
-change after the falling edge; outputs are read just before the rising edge, when they have settled,
-so that every simulator sees the same.
+One generator drives all parts: a cycle takes two timer events, whatever the number of streams.
+Inputs change after the falling edge. Outputs are sampled just before the rising edge, when they are
+stable, so that every simulator gives the same result.
 """
 
 import atexit
@@ -25,14 +25,14 @@ from testbenches.streams import PAUSES, Port, StreamSink, StreamSource, not_befo
 
 CONTEXT_VARIABLE = "SYSTOLA_CONTEXT"
 PARAMETERS_FILE = "parameters.pickle"
-"""The parameter object of a run, in its directory."""
+"""File of a run's parameter object, in its directory."""
 FACTS_FILE = "facts.json"
-"""What the tests of a run found out, in its directory."""
+"""File of the facts that the tests of a run record, in its directory."""
 
 
 @cache
 def context() -> dict[str, Any]:
-    """Return what the runner tells: top, preset, seed, directory, full, simulator."""
+    """Return the runner's settings: top, preset, seed, directory, full, simulator, seconds."""
     return json.loads(Path(os.environ[CONTEXT_VARIABLE]).read_text())
 
 
@@ -42,32 +42,32 @@ def catalog_parameters() -> Any:
     return pickle.loads(Path(context()["directory"], PARAMETERS_FILE).read_bytes())
 
 
-PATIENCE = 2000
-"""Cycles without any transfer on any stream after which most designs count as stuck."""
+TIMEOUT = 2000
+"""Default number of cycles without a transfer on any stream after which a design is stuck."""
 
-LOOK = 64
-"""Cycles from one look at the clock on the wall to the next."""
+CHECK_INTERVAL = 64
+"""Cycles between two checks of the wall-clock time."""
 
 STARTED = time.monotonic()
-"""When the simulator imported this."""
+"""Time at which the simulator imported this module."""
 
 SLACK = 1.1
-"""Part of a run's time after which a simulator is ended that passes no cycles any more."""
+"""Ratio of a run's time limit after which a simulator that passes no cycles is terminated."""
 
 
 @cache
 def _end_in_time() -> None:
-    """End a loop in the simulator, or in a testbench between two cycles, from outside."""
+    """Terminate the process if the simulator or the testbench never reaches the next cycle."""
     left = STARTED + SLACK * context()["seconds"] - time.monotonic()
     faulthandler.dump_traceback_later(max(left, 1), exit=True)
 
 
 class Stuck(AssertionError):
-    """The design does not get on, or to no end; the message shows the cycle."""
+    """The design makes no progress or does not finish; the message contains the cycle."""
 
 
 class Mismatch(AssertionError):
-    """The design and the golden model differ; the message shows the first difference."""
+    """The design and the golden model differ; the message contains the first difference."""
 
 
 class Bench:
@@ -78,23 +78,23 @@ class Bench:
     dut : Any
         The design under test.
     salt : str
-        Name of the test, mixed into the seed so that each test draws its own numbers.
-    patience : int
-        Cycles without any transfer on any stream that this design never needs.
+        Name of the test, combined with the seed so that each test has its own random numbers.
+    timeout : int
+        Cycles without a transfer on any stream after which the design is stuck.
 
     Members
     -------
     cycle : int
-        Rising edges since the bench was made.
+        Number of rising edges since the bench was created.
     rng : random.Random
-        Seeded from the run's seed and the salt.
+        Generator seeded from the run's seed and the salt.
     """
 
-    def __init__(self, dut: Any, salt: str, *, patience: int = PATIENCE) -> None:
+    def __init__(self, dut: Any, salt: str, *, timeout: int = TIMEOUT) -> None:
         self.dut = dut
-        self.patience = patience
-        self.told = context()
-        self.rng = random.Random(f"{self.told['seed']} {salt}")
+        self.timeout = timeout
+        self.context = context()
+        self.rng = random.Random(f"{self.context['seed']} {salt}")
         self.cycle = 0
         self.parts: list[Any] = []
         self._clock, self._reset = Port(dut.clk), Port(dut.rst)
@@ -104,11 +104,11 @@ class Bench:
 
     @property
     def numpy_rng(self) -> np.random.Generator:
-        """A numpy generator drawn from the same seed."""
+        """A numpy generator seeded from `rng`."""
         return np.random.default_rng(self.rng.getrandbits(64))
 
     def pauses(self, pattern: str) -> Iterator[bool]:
-        """Return pauses by the pattern's name."""
+        """Return the pauses of a named pattern."""
         return PAUSES[pattern](random.Random(self.rng.getrandbits(64)))
 
     def source(self, name: str, pattern: str = "none") -> StreamSource:
@@ -118,7 +118,7 @@ class Bench:
     def sink(self, name: str, pattern: str = "none") -> StreamSink:
         """Attach a receiver, which checks the stream's rules, to an output stream.
 
-        An adversarial one is ready for nothing that is not yet there.
+        With the pattern `adversarial`, `ready` also waits for `valid`.
         """
         sink = self.add(StreamSink(self.dut, name, self.pauses(pattern), self))
         if pattern == "adversarial":
@@ -126,28 +126,28 @@ class Bench:
         return sink
 
     def add(self, part: Any) -> Any:
-        """Attach anything with `clear`, `drive` and `sample`."""
+        """Attach an object with the methods `clear`, `drive` and `sample`."""
         self.parts.append(part)
         return part
 
     async def step(self, cycles: int = 1) -> None:
-        """Pass cycles.
+        """Run a number of cycles.
 
         Raises
         ------
         Stuck
-            If nothing has moved for `patience` cycles, or the run's time is over.
+            If no transfer occurs for `timeout` cycles, or the run's time limit is exceeded.
         """
         end = self.cycle + cycles
         await pass_half_cycles(self._cycles(lambda: self.cycle >= end))
 
     async def wait(self, cycle: int) -> None:
-        """Pass cycles until a given one is reached; nothing needs to move in them."""
+        """Run until a given cycle; no transfer is required in between."""
         self._expect_transfers(cycle)
         await self.step(cycle - self.cycle)
 
     async def reset(self, cycles: int = 2) -> None:
-        """Hold reset for some cycles; every driver forgets its work."""
+        """Assert reset for some cycles; every driver discards its work."""
         self._reset.value = 1
         for part in self.parts:
             part.clear()
@@ -156,14 +156,14 @@ class Bench:
         self._expect_transfers()
 
     async def run(self, *, until: Callable[[], bool]) -> int:
-        """Pass cycles until a condition holds; return how many."""
+        """Run until a condition holds; return the number of cycles."""
         start = self.cycle
         self._expect_transfers()
         await pass_half_cycles(self._cycles(until))
         return self.cycle - start
 
     def _cycles(self, until: Callable[[], bool]) -> Iterator[None]:
-        """Move all parts until a condition holds between two cycles."""
+        """Drive and sample all parts until a condition holds between two cycles."""
         drives = [part.drive for part in self.parts]
         samples = [part.sample for part in self.parts]
         while not until():
@@ -176,11 +176,11 @@ class Bench:
             self._clock.value = 1
             yield
             self.cycle += 1
-            if self.cycle >= self._look_at:
-                self._look()
+            if self.cycle >= self._check_at:
+                self._check()
 
     def _held(self, cycles: int) -> Iterator[None]:
-        """Pass cycles in which no part moves."""
+        """Run cycles without driving any part."""
         for _ in range(cycles):
             self._clock.value = 0
             yield
@@ -188,22 +188,22 @@ class Bench:
             yield
             self.cycle += 1
 
-    def _look(self) -> None:
-        """Require transfers in time, and an end in time."""
-        limit = self.told["seconds"]
+    def _check(self) -> None:
+        """Check that a transfer occurred in time, and that the run is within its time limit."""
+        limit = self.context["seconds"]
         if time.monotonic() > STARTED + limit:
             raise Stuck(f"cycle {self.cycle}: no end after {limit:g} s")
         if self.cycle >= self._due:
             if self._transfers() == self._moved:
-                raise Stuck(f"cycle {self.cycle}: no transfer for {self.patience} cycles")
+                raise Stuck(f"cycle {self.cycle}: no transfer for {self.timeout} cycles")
             self._expect_transfers()
-        self._look_at = min(self._due, self.cycle + LOOK)
+        self._check_at = min(self._due, self.cycle + CHECK_INTERVAL)
 
     def _expect_transfers(self, start: int = 0) -> None:
-        """Count those until now; the next is due `patience` cycles from now or from `start`."""
+        """Count the transfers; the next is due `timeout` cycles from now or from `start`."""
         self._moved = self._transfers()
-        self._due = max(start, self.cycle) + self.patience
-        self._look_at = min(self._due, self.cycle + LOOK)
+        self._due = max(start, self.cycle) + self.timeout
+        self._check_at = min(self._due, self.cycle + CHECK_INTERVAL)
 
     def _transfers(self) -> int:
         return sum(
@@ -221,23 +221,23 @@ class Bench:
         cycles: NDArray[Any] | list[int] | None = None,
         show: Callable[[int], str] = str,
     ) -> None:
-        """Require equality, and count the values.
+        """Require equal values, and count them.
 
         Parameters
         ----------
         what : str
-            What the values are.
+            Name of the values.
         expected, got : numpy.ndarray
             Arrays of one shape; the first axis is time.
         cycles : array, optional
-            For each item of the first axis, the cycle in which it was seen.
+            Cycle of each item of the first axis.
         show : Callable[[int], str]
-            Writes a value in its own format.
+            Format a value for the message.
 
         Raises
         ------
         Mismatch
-            At the first difference, with its cycle, index and both values.
+            At the first difference, with its cycle, its index and both values.
         """
         if expected.shape != got.shape:
             raise Mismatch(f"{what}: expected {expected.shape} values, got {got.shape}")
@@ -259,29 +259,29 @@ class Bench:
         Parameters
         ----------
         cycles : int
-            What the design needed.
+            Cycles that the design took.
         ideal_cycles : int
-            What the unit's throughput bound or the paper's formula allows.
+            Cycles by the unit's throughput bound or the paper's formula.
         **facts : Any
-            Anything else that belongs in ``sim.json``; numbers of one name are kept as given.
+            Other values for ``sim.json``, stored under their names.
         """
         _count(cycles=cycles, ideal_cycles=ideal_cycles)
         _facts().update(_plain(facts))
 
 
 def record_fact(name: str, key: str, value: Any) -> None:
-    """Add a key and its value to a fact that is a dictionary."""
+    """Add an item to a fact that is a dictionary."""
     _facts().setdefault(name, {}).update(_plain({key: value}))
 
 
 def root_mean_square(errors: NDArray[np.float64]) -> float:
-    """Return the size of errors against float64, rounded for a table."""
+    """Return the root mean square of errors, rounded to four digits."""
     return float(f"{np.sqrt(np.mean(np.square(errors))):.4g}")
 
 
 @cache
 def _facts() -> dict[str, Any]:
-    """Return what all tests of this run have found out; it is written when the simulator ends."""
+    """Return the facts recorded by all tests of this run; written when the simulator ends."""
     facts: dict[str, Any] = {}
     file = Path(context()["directory"], FACTS_FILE)
     atexit.register(lambda: file.write_text(json.dumps(facts, indent=2)))
@@ -294,5 +294,5 @@ def _count(**counts: int) -> None:
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
-    """Return values as a JSON file will hold them, so that one that it cannot hold fails here."""
+    """Return values as JSON stores them, so that an unsupported type fails here."""
     return json.loads(json.dumps(values))

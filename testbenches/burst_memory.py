@@ -1,7 +1,7 @@
-"""The memory outside a design: bursts by request, with latency, limited bandwidth and stalls.
+"""Model of the external memory: bursts by request, with latency, limited bandwidth and stalls.
 
-`BurstReads` and `BurstWrites` keep the time of a port's streams and leave to their owner what an
-address means; `BurstMemory` puts a numpy array behind `hdl.memory.burst_port`'s signatures.
+`BurstReads` and `BurstWrites` model the timing of a port's streams; their owner defines the meaning
+of an address. `BurstMemory` connects a numpy array to ports of `hdl.memory.burst_port`.
 """
 
 from collections import deque
@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from testbenches.packing import from_integers, to_integers, unpack
 from testbenches.streams import Stream, read
 
-Octets = NDArray[np.uint8]
+Bytes = NDArray[np.uint8]
 
 OUTSTANDING = 8
-"""Requests that are taken ahead."""
+"""Maximum number of accepted requests in flight."""
 
 
 class BurstReads:
-    """Answer each request with its payloads, one behind the other.
+    """Answer each request with its payloads, sequentially.
 
     Parameters
     ----------
@@ -32,21 +32,21 @@ class BurstReads:
     requests, words : str
         Names of the two streams.
     fetch : Callable[[int], Iterable[int]]
-        From a packed request to the packed payloads; called when the request is taken.
+        Return the packed payloads of a packed request; called when the request is accepted.
     pauses : tuple[Iterator[bool], Iterator[bool]]
-        Of requests and of payloads.
+        Pauses of requests and of payloads.
     latency : int
         Cycles from a request to its first payload.
     bandwidth : Fraction
-        Payloads a cycle at most, up to 1.
+        Maximum number of payloads per cycle, up to 1.
     times : Callable[[int, int], Iterable[int]] | None
-        From a packed request and its cycle to the first cycle of each payload, instead of the
-        latency.
+        Return the earliest cycle of each payload, given a packed request and its cycle; replaces
+        the latency.
 
     Members
     -------
     beats : int
-        Payloads handed over.
+        Number of payloads transferred.
     """
 
     def __init__(
@@ -63,16 +63,16 @@ class BurstReads:
     ) -> None:
         self.requests, self.words = Stream(dut, requests), Stream(dut, words)
         self.fetch, self.pauses = fetch, pauses
-        # Payloads that may be offered are counted in units of the bandwidth's denominator.
+        # Credit for payloads is counted in units of the bandwidth's denominator.
         self.gained, self.payload = bandwidth.numerator, bandwidth.denominator
         self.times = times or (lambda _request, cycle: repeat(cycle + latency))
         self.cycle = 0
         self.clear()
 
     def clear(self) -> None:
-        """Forget the bursts, as in a reset."""
+        """Discard all bursts, as in a reset."""
         self.bursts: deque[Iterator[tuple[int, int]]] = deque()
-        self.coming: tuple[int, int] | None = None
+        self.upcoming: tuple[int, int] | None = None
         self.offered: int | None = None
         self.accepts = self.accepted = False
         self.credit = self.payload
@@ -81,7 +81,7 @@ class BurstReads:
         self.requests.ready.value = 0
 
     def drive(self) -> None:
-        """Offer the next payload that is due."""
+        """Offer the next payload if it is due."""
         self.accepts = len(self.bursts) < OUTSTANDING and not next(self.pauses[0])
         self.requests.ready.value = self.accepts
         if self.offered is None and self.credit >= self.payload and not next(self.pauses[1]):
@@ -94,19 +94,19 @@ class BurstReads:
             self.words.valid.value = 0
 
     def _next(self) -> int | None:
-        while self.coming is None and self.bursts:
-            self.coming = next(self.bursts[0], None)
-            if self.coming is None:
+        while self.upcoming is None and self.bursts:
+            self.upcoming = next(self.bursts[0], None)
+            if self.upcoming is None:
                 self.bursts.popleft()
-        if self.coming is None or self.coming[0] > self.cycle:
+        if self.upcoming is None or self.upcoming[0] > self.cycle:
             return None
-        payload, self.coming = self.coming[1], None
+        payload, self.upcoming = self.upcoming[1], None
         return payload
 
     def sample(self) -> None:
-        """See what was handed over."""
+        """Record the transfers of this cycle."""
         self.cycle += 1
-        # What is not used in time is lost.
+        # Unused bandwidth does not accumulate.
         self.credit = min(self.credit + self.gained, self.payload)
         if self.requests.valid.value and self.accepts:
             request = read(self.requests.payload)
@@ -119,25 +119,25 @@ class BurstReads:
 
 
 class BurstWrites:
-    """Hand every payload that a stream gives to its owner.
+    """Pass every payload of a stream to its owner.
 
-    Attach it before the reads of the same memory: a burst sees all that was written before it.
+    Attach it before the reads of the same memory: a burst reads all words written before it.
 
     Parameters
     ----------
     dut : Any
         The design under test.
     name : str
-        The stream.
+        Name of the stream.
     keep : Callable[[int], None]
-        Takes a packed payload.
+        Store a packed payload.
     pauses : Iterator[bool]
-        Of the stream.
+        Pauses of the stream.
 
     Members
     -------
     beats : int
-        Payloads taken.
+        Number of payloads accepted.
     """
 
     def __init__(
@@ -148,43 +148,43 @@ class BurstWrites:
         self.clear()
 
     def clear(self) -> None:
-        """Refuse until driven again."""
+        """Deassert `ready` until driven again."""
         self.beats = 0
         self.accepts = False
         self.stream.ready.value = 0
 
     def drive(self) -> None:
-        """Decide whether this cycle accepts."""
+        """Decide whether to accept in this cycle."""
         self.accepts = not next(self.pauses)
         self.stream.ready.value = self.accepts
 
     def sample(self) -> None:
-        """Hand over what is there."""
+        """Pass on the payload of a transfer."""
         if self.stream.valid.value and self.accepts:
             self.beats += 1
             self.keep(read(self.stream.payload))
 
 
 class BurstMemory:
-    """A memory of words, and any number of ports to it.
+    """A memory of words with any number of ports.
 
     Parameters
     ----------
     dut : Any
         The design under test.
     words : numpy.ndarray
-        uint8, shape (words, octets of a word), least significant first; writes change it.
+        uint8, shape (words, bytes per word), least significant first; writes modify it.
     place : Callable[[int], int], optional
-        Says which word an address means, by default that of its number.
+        Map an address to the index of its word; the identity by default.
 
     Members
     -------
     parts : list
-        What a bench must move, in this order: `clear`, `drive` and `sample` of each.
+        Parts for a bench to drive, in this order, each with `clear`, `drive` and `sample`.
     """
 
     def __init__(
-        self, dut: Any, words: Octets, place: Callable[[int], int] = lambda address: address
+        self, dut: Any, words: Bytes, place: Callable[[int], int] = lambda address: address
     ) -> None:
         self.dut, self.words, self.place = dut, words, place
         self._writes: list[Any] = []
@@ -192,7 +192,7 @@ class BurstMemory:
 
     @property
     def parts(self) -> list[Any]:
-        """Every port, those that write first."""
+        """All ports, write ports first."""
         return [*self._writes, *self._reads]
 
     def add_reads(
@@ -203,7 +203,7 @@ class BurstMemory:
         pauses: tuple[Iterator[bool], Iterator[bool]],
         **timing: Any,
     ) -> BurstReads:
-        """Serve a `BurstReadPort` by its streams' names; `timing` as of `BurstReads`."""
+        """Serve a `BurstReadPort`, given its streams' names; `timing` as for `BurstReads`."""
 
         def fetch(request: int) -> list[int]:
             first, length = _burst(port, request, self)
@@ -225,14 +225,14 @@ class BurstMemory:
         words: str,
         pauses: tuple[Iterator[bool], Iterator[bool]],
     ) -> BurstWrites:
-        """Serve a `BurstWritePort` by its streams' names; return what takes its words."""
+        """Serve a `BurstWritePort`, given its streams' names; return the sink of its words."""
         writes = _WritePort(port, self, (requests, words), pauses)
         self._writes.append(writes)
         return writes.streams[1]
 
 
 class _WritePort:
-    """Both streams of a `BurstWritePort`; words may come before their request."""
+    """Both streams of a `BurstWritePort`; words may precede their request."""
 
     def __init__(
         self,
@@ -250,24 +250,24 @@ class _WritePort:
         self.clear()
 
     def clear(self) -> None:
-        """Forget what has not met, as in a reset."""
+        """Discard unmatched requests and words, as in a reset."""
         self.addresses: deque[tuple[int, bool]] = deque()
         self.waiting: deque[tuple[int, bool]] = deque()
         for stream in self.streams:
             stream.clear()
 
     def drive(self) -> None:
-        """Decide what this cycle accepts."""
+        """Decide what to accept in this cycle."""
         for stream in self.streams:
             stream.drive()
 
     def sample(self) -> None:
-        """Write each word whose request is there."""
+        """Write each word that has a request."""
         for stream in self.streams:
             stream.sample()
         while self.addresses and self.waiting:
             (address, ends), (word, last) = self.addresses.popleft(), self.waiting.popleft()
-            assert ends == last, f"a burst's last word does not end it at address {address}"
+            assert ends == last, f"`last` must mark the last word of a burst, at address {address}"
             bits = np.packbits(from_integers([word], self.width)[0], bitorder="little")
             self.memory.words[address, : len(bits)] = bits
 
@@ -280,13 +280,13 @@ class _WritePort:
 
 
 def _burst(port: Any, request: int, memory: BurstMemory) -> tuple[int, int]:
-    """Return which word a burst begins with and its length, which is at least one word."""
+    """Return the first word of a burst and its length, which must be at least one word."""
     layout = port.request_layout
     fields = unpack(layout, from_integers([request], layout.size))
     first, length = int(fields["address"][0]), int(fields["length"][0])
-    assert length, f"a burst at address {first} has no word"
+    assert length, f"a burst must have at least one word, at address {first}"
     word = memory.place(first)
     assert word >= 0 and memory.place(first + length - 1) == word + length - 1, (
-        f"a burst at address {first} leaves the memory"
+        f"a burst must lie within the memory, at address {first}"
     )
     return word, length

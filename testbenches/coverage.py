@@ -1,4 +1,4 @@
-"""Line and toggle coverage as a report that can be read."""
+"""Report of line and toggle coverage."""
 
 import re
 from collections import defaultdict
@@ -10,19 +10,19 @@ _FIELD = re.compile(r"\x01([^\x02]+)\x02([^\x01]*)")
 
 @dataclass
 class _File:
-    """Hits of one Verilog file: of lines by number, of toggles by signal bit."""
+    """Counts of one Verilog file: of lines by number, of toggles by signal bit."""
 
     lines: dict[int, int] = field(default_factory=dict)
     toggles: dict[str, int] = field(default_factory=dict)
 
 
 def write_report(directory: Path) -> list[Path]:
-    """Write ``coverage.md`` from the ``coverage.dat`` that Verilator left.
+    """Write ``coverage.md`` from the ``coverage.dat`` of Verilator.
 
     Parameters
     ----------
     directory : Path
-        Where the simulator ran.
+        Directory in which the simulator ran.
 
     Returns
     -------
@@ -49,7 +49,7 @@ def _share(hits: dict[int, int] | dict[str, int]) -> str:
 
 
 def _read(dump: Path) -> dict[str, _File]:
-    """Read Verilator's counters, those of several instances of a module added up."""
+    """Read Verilator's counters; add up those of several instances of a module."""
     files: dict[str, _File] = defaultdict(_File)
     for line in dump.read_text(errors="replace").splitlines():
         if not line.startswith("C '"):
@@ -60,7 +60,7 @@ def _read(dump: Path) -> dict[str, _File]:
         hits = int(count)
         if fields.get("page", "").startswith("v_toggle"):
             bit = fields["o"]
-            # Yosys's own trigger of an always block is constant by design.
+            # Yosys's dummy trigger of an always block is constant by design.
             if "dump_module" in bit:
                 continue
             file.toggles[bit] = file.toggles.get(bit, 0) + hits

@@ -1,4 +1,4 @@
-"""Small legal parameters of any unit, drawn at random from what its fields declare."""
+"""Random small legal parameters of any unit, generated from the declarations of its fields."""
 
 import random
 from collections import defaultdict
@@ -11,22 +11,22 @@ from hdl.parameters import OneOf, Part, PowerOfTwo, Range
 from hdl.settings import with_values
 
 STEPS = 60
-"""Changes that are tried for one draw; many are refused."""
+"""Changes to try for one parameter object; many are rejected."""
 
 GROWTH = 2
-"""How far a number goes beyond the largest of the small presets, so that a run takes seconds."""
+"""Upper limit of a number relative to the small presets, so that a run takes seconds."""
 
 
 def draw(entry: Entry, rng: random.Random) -> tuple[Any, list[str]]:
-    """Draw a legal parameter object, by a walk from one of the small presets.
+    """Generate a legal parameter object by random changes to one of the small presets.
 
-    Parameters of the same name are often changed together, and two names at a time, since many
-    rules tie them.
+    Since many rules couple parameters, parameters of the same name are often changed together, and
+    two names at a time.
 
     Returns
     -------
     tuple[Any, list[str]]
-        The parameter object, and what was said of each change that was refused.
+        The parameter object, and the messages of the rejected changes.
     """
     small = [preset for name, preset in entry.presets.items() if name.startswith("tiny")]
     parameters = rng.choice(small)
@@ -49,7 +49,7 @@ def draw(entry: Entry, rng: random.Random) -> tuple[Any, list[str]]:
 
 
 def _value(parameter: Description, small: list[Any], owner: Any, rng: random.Random) -> Any:
-    """Draw a value that is legal by itself, and not much above those of the small presets."""
+    """Return a value that is legal by itself, not far above those of the small presets."""
     rule = parameter.field.rule
     if parameter.field.optional and rng.random() < 0.3:
         return None
@@ -63,5 +63,5 @@ def _value(parameter: Description, small: list[Any], owner: Any, rng: random.Ran
     if isinstance(rule, PowerOfTwo):
         powers = [1 << bit for bit in range(high.bit_length()) if low <= 1 << bit <= most]
         return rng.choice(powers)
-    # The ends of a range are where mistakes are.
+    # Errors are most likely at the ends of a range.
     return rng.choice((low, most, rng.randint(low, most), rng.randint(low, most)))

@@ -1,6 +1,6 @@
-"""Faults put into the hardware on purpose: a check that finds none of them checks nothing.
+"""Intentional faults in the hardware: a check must detect them.
 
-They are data: a file ``<stem>_faults.toml`` beside the tests of a unit lists its faults.
+Faults are data: a file ``<stem>_faults.toml`` next to the tests of a unit lists them.
 """
 
 import os
@@ -28,13 +28,13 @@ class Fault:
     Parameters
     ----------
     meaning : str
-        What is wrong then.
+        Effect of the fault.
     file : str
-        The source file, relative to the checkout.
+        Source file, relative to the checkout.
     right, wrong : str
-        The text that is replaced, which occurs exactly once, and what replaces it.
+        Text to replace, which occurs exactly once, and its replacement.
     found_by : Sequence[str]
-        Everything that must find it: a simulation as ``"<top> <preset> [lanes=4 ...]"``, with
+        Checks that must detect the fault: a simulation as ``"<top> <preset> [lanes=4 ...]"``, with
         changes to the preset, or a file of tests.
     """
 
@@ -45,7 +45,7 @@ class Fault:
     found_by: Sequence[str]
 
     def occurrences(self, checkout: Path = ROOT) -> int:
-        """Count how often the text to replace stands in its file."""
+        """Count the occurrences of the text to replace in its file."""
         return (checkout / self.file).read_text().count(self.right)
 
 
@@ -55,14 +55,14 @@ def read_faults(file: Path) -> list[Fault]:
 
 
 def finds(copy: Path, finder: str) -> bool:
-    """Tell whether one of `Fault.found_by` fails in a faulty copy of the checkout."""
+    """Return whether one of `Fault.found_by` fails in a faulty copy of the checkout."""
     if finder.endswith(".py"):
         return proof_finds(copy, finder)
     return simulation_finds(copy, finder)
 
 
 def proof_finds(copy: Path, test_file: str) -> bool:
-    """Tell whether a test file fails in a faulty copy of the checkout."""
+    """Return whether a test file fails in a faulty copy of the checkout."""
     command = ["-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", test_file]
     status = _python(copy, command)
     if status not in (0, 1):
@@ -71,7 +71,7 @@ def proof_finds(copy: Path, test_file: str) -> bool:
 
 
 def simulation_finds(copy: Path, finder: str) -> bool:
-    """Tell whether a unit's simulation fails in a faulty copy of the checkout."""
+    """Return whether a unit's simulation fails in a faulty copy of the checkout."""
     program = (
         "import sys\n"
         "from testbenches.faults import requested\n"
@@ -88,14 +88,14 @@ def simulation_finds(copy: Path, finder: str) -> bool:
 
 
 def requested(finder: str) -> tuple[Entry, str, Any]:
-    """Return the unit, the preset and the dimensions that a finder simulates."""
+    """Return the unit, the preset and the dimensions that a check simulates."""
     top, preset, *changes = finder.split()
     entry = entry_named(top)
     return entry, preset, entry.dimensions(preset, parse_settings(" ".join(changes)))
 
 
 def faulty_copy(fault: Fault, directory: Path) -> Path:
-    """Copy the sources and change the one line.
+    """Copy the sources and apply the fault.
 
     Raises
     ------
@@ -107,7 +107,7 @@ def faulty_copy(fault: Fault, directory: Path) -> Path:
         shutil.copytree(ROOT / package, directory / package, ignore=ignored, dirs_exist_ok=True)
     for name in ("pyproject.toml", "requirements.lock", "requirements-data.lock"):
         shutil.copy(ROOT / name, directory)
-    # The captured tensors are shared; everything else is built anew.
+    # The captured tensors are shared; everything else is rebuilt.
     build = directory / "build"
     build.mkdir(exist_ok=True)
     if not (build / "llm").exists():
@@ -120,7 +120,7 @@ def faulty_copy(fault: Fault, directory: Path) -> Path:
 
 
 def _python(copy: Path, arguments: Sequence[str]) -> int:
-    # One failure tells enough.
+    # One failure is sufficient.
     own = {
         "PYTHONPATH": str(copy),
         "SYSTOLA_BUILD": str(copy / "build"),

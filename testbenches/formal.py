@@ -1,4 +1,4 @@
-"""Formal proof: assertions in Amaranth, through Yosys to SMT, decided by Z3."""
+"""Formal proofs of Amaranth assertions: Yosys converts to SMT, Z3 decides."""
 
 import subprocess
 import sys
@@ -24,18 +24,18 @@ Assert: Any = amaranth.hdl.Assert
 Assume: Any = amaranth.hdl.Assume
 
 PASSES = ("read_rtlil design.il", "prep -top top -flatten", "async2sync", "dffunmap")
-"""From Amaranth's output to what `write_smt2` accepts."""
+"""Yosys passes from Amaranth's output to the input of `write_smt2`."""
 
 
 class ProofError(AssertionError):
-    """An assertion does not hold, or induction does not close; the message is the solver's."""
+    """An assertion fails, or induction is not conclusive; the message is the solver's."""
 
 
 class MemoryRegisters:
-    """A platform that turns every `Memory` into registers, whose contents a proof may name.
+    """A platform that replaces every `Memory` by registers, so that proofs can use its contents.
 
-    Induction starts from any state; an invariant must therefore be able to speak of what a memory
-    holds. The registers behave as `Memory` states: the old data on a collision, no reset.
+    Induction starts from any state, so an invariant must be able to refer to the contents of a
+    memory. The registers behave as `Memory` specifies: old data on a collision, no reset.
     """
 
     def __init__(self) -> None:
@@ -43,14 +43,14 @@ class MemoryRegisters:
         self._memories: dict[tuple[int, int], tuple[list[Signal], Signal]] = {}
 
     def memory(self, *, depth: int, width: int) -> tuple[list[Signal], Signal]:
-        """Return the words and the output of the design's one memory of these dimensions."""
+        """Return the words and the output of the design's only memory with these dimensions."""
         if (depth, width) not in self._memories:
             rows = [Signal(width, name=f"row_{i}", reset_less=True) for i in range(depth)]
             self._memories[depth, width] = rows, Signal(width, reset_less=True)
         return self._memories[depth, width]
 
     def boundary(self, unit: Unit) -> Elaboratable | None:
-        """Replace memories; elaborate everything else in place."""
+        """Replace memories; elaborate all other units in place."""
         if not isinstance(unit, Memory):
             return None
         key = (unit.depth, unit.width)
@@ -83,23 +83,23 @@ def prove(
     Parameters
     ----------
     design : Elaboratable
-        Contains `Assert` and `Assume`; it is never reset.
+        Design with `Assert` and `Assume`; it is never reset.
     inputs : Sequence[Value]
         Signals that are free in every cycle.
     depth : int
-        Cycles from reset that are searched; also the depth of the induction.
+        Number of cycles searched from reset; also the depth of the induction.
     induction : bool
-        Whether to prove the induction step, and with it all cycles.
+        Also prove the induction step, which covers all cycles.
     platform : Any
-        What elaboration is given, such as `MemoryRegisters`.
+        Platform for elaboration, such as `MemoryRegisters`.
 
     Raises
     ------
     ProofError
-        If an assertion fails, with the solver's account.
+        If an assertion fails, with the solver's output.
     """
     top: Any = Module()
-    # Without a reset input the initial state is the reset state.
+    # Without a reset input, the initial state is the reset state.
     clock: Any = ClockDomain("sync", reset_less=True)
     top.domains.sync = clock
     top.submodules.design = design

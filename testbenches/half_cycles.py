@@ -1,4 +1,4 @@
-"""A trigger behind many half cycles, which pass without cocotb's scheduler."""
+"""A trigger that spans many half cycles, which bypass cocotb's scheduler."""
 
 from collections.abc import Iterator
 
@@ -8,20 +8,20 @@ from cocotb.utils import get_sim_steps
 
 
 class HalfCycles(GPITrigger):
-    """Fires when a generator ends that is resumed in every half cycle.
+    """Fire when a generator ends that is resumed in every half cycle.
 
-    The simulator calls the generator itself: a task that awaits a timer in every half cycle is
-    taken through three queues each time, for longer than most designs compute.
+    The simulator calls the generator directly. A task that awaits a timer in every half cycle
+    passes three queues each time, which takes longer than the simulation of most designs.
 
     Parameters
     ----------
     work : Iterator[None]
-        Yields where half a cycle passes.
+        Generator that yields at each half cycle.
 
     Members
     -------
     failure : Exception | None
-        What the generator ended with, for the task that awaits this.
+        Exception of the generator, for the task that awaits the trigger.
     """
 
     def __init__(self, work: Iterator[None]) -> None:
@@ -34,7 +34,7 @@ class HalfCycles(GPITrigger):
         self._cbhdl = simulator.register_timed_callback(self._steps, self._resume)
 
     def _resume(self) -> None:
-        # cocotb writes at once, or later, by what it believes has called last.
+        # cocotb writes immediately or later, depending on the trigger that it considers current.
         _gpi_triggers._current_gpi_trigger = self
         try:
             next(self._work)
@@ -48,12 +48,12 @@ class HalfCycles(GPITrigger):
 
 
 async def pass_half_cycles(work: Iterator[None]) -> None:
-    """Resume a generator at once, and again after each half cycle, to its end.
+    """Resume a generator immediately, and again after each half cycle, until it ends.
 
     Parameters
     ----------
     work : Iterator[None]
-        Yields where half a cycle passes; what it raises, this raises.
+        Generator that yields at each half cycle; its exceptions propagate.
     """
     for _ in work:
         passed = HalfCycles(work)

@@ -1,8 +1,8 @@
-"""Long runs without an interpreter: numpy arrays into a unit's streams, and out of them.
+"""Long runs without an interpreter: stream numpy arrays into a unit and results out of it.
 
-A C++ program drives the model that Verilator made for cocotb; which ports are streams, the unit's
-ports say. Its cycle is that of `testbenches.bench`: the same stimuli give the same results in the
-same cycles. The program is kept beside the model.
+A C++ program drives the model that Verilator compiled for cocotb. The unit's ports determine which
+of them form streams. A cycle is defined as in `testbenches.bench`: the same stimuli give the same
+results in the same cycles. The program is stored next to the model.
 """
 
 import contextlib
@@ -33,22 +33,22 @@ RESET_CYCLES = 2
 SIGNALS = ("valid", "ready", "payload")
 
 Memory = BurstMemory | Bank | Channel | Rows | Dram
-"""What may stand behind a unit's ports."""
+"""Models that can be connected to a unit's ports."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Moved:
-    """How far a round is.
+    """Progress of a round.
 
     Parameters
     ----------
     cycle : int
-        Cycles since the first round's begin, reset included.
+        Cycles since the start of the first round, including reset.
     seconds : float
-        Time on the wall since this round's.
+        Wall-clock time since the start of this round.
     counts : dict[str, int]
-        Items that each input stream took; since its begin, `beats` and `writes` of a memory, words
-        of each port of a bank, or columns of DRAM.
+        Items accepted by each input stream; since the start of the round, `beats` and `writes` of a
+        memory, words of each port of a bank, or columns of DRAM.
     """
 
     cycle: int
@@ -58,24 +58,25 @@ class Moved:
 
 @dataclass(frozen=True, kw_only=True)
 class LongRun:
-    """What a run, or a round of it, gave.
+    """Results of a run, or of one of its rounds.
 
     Parameters
     ----------
     outputs : dict[str, numpy.ndarray]
-        Bits [items, width] of every output stream, and of every recorded port one item a cycle.
+        Bits [items, width] of every output stream, and of every recorded port with one item per
+        cycle.
     cycles : dict[str, numpy.ndarray]
-        For every output stream the cycle of each item, counted from the first round's begin.
+        Cycle of each item of every output stream, counted from the start of the first round.
     cycle : int
-        Cycles from the end of reset, or the round's begin, until everything expected had come.
+        Cycles from the end of reset, or the start of the round, to the last expected item.
     seconds : float
-        Time on the wall of all cycles of the round.
+        Wall-clock time of all cycles of the round.
     cycles_per_second : float
-        Those of the round.
+        Simulation speed of the round.
     counts : dict[str, int]
-        As of `Moved`, in the end.
+        As in `Moved`, at the end of the round.
     writes : numpy.ndarray
-        Address and cycle of each line that the memories took, shape (lines, 2).
+        Address and cycle of each line written to the memories, shape (lines, 2).
     """
 
     outputs: dict[str, Bits]
@@ -89,16 +90,16 @@ class LongRun:
 
 @dataclass(frozen=True)
 class Harness:
-    """A unit's compiled model with its program.
+    """A unit's compiled model and its driver program.
 
     Parameters
     ----------
     ports : Sequence[Port]
-        The unit's ports.
+        Ports of the unit.
     program : Path
-        What `compiled` built.
+        Executable built by `compiled`.
     waves : Samples or None
-        What each session samples.
+        Waveform samples of each session.
     """
 
     ports: Sequence[Port]
@@ -113,7 +114,7 @@ class Harness:
         target: Target = Target.FPGA,
         waves: Samples | None = None,
     ) -> "Harness":
-        """Emit and compile a unit, unless an equal one is in the cache.
+        """Emit and compile a unit, unless an identical one is cached.
 
         Parameters
         ----------
@@ -122,9 +123,9 @@ class Harness:
         parameters : Any
             Its parameter object.
         target : Target
-            Sums and products as `+` and `*`, which simulate fastest, or as gates.
+            Form of sums and products: `+` and `*`, which simulate fastest, or gates.
         waves : Samples, optional
-            What to sample; a model compiled for it is larger, and slower.
+            Waveform samples; a model compiled with them is larger and slower.
         """
         name, _parameters = entry.named(parameters)
         with locked(BUILD / entry.top / f".{name}.lock"):
@@ -135,7 +136,7 @@ class Harness:
     def built(
         cls, top: str, ports: Sequence[Port], verilog: Sequence[Path], waves: Samples | None = None
     ) -> "Harness":
-        """Compile Verilog that is there already, such as of a part that is no unit by itself."""
+        """Compile existing Verilog, for example of a part that is not a unit of the catalog."""
         dump = waves is not None
         _runner, model = simulators.build(
             simulator="verilator", top=top, ports=ports, verilog=verilog, waves=dump, coverage=False
@@ -145,12 +146,12 @@ class Harness:
 
     @property
     def name(self) -> str:
-        """The program, named by all that it is made of."""
+        """The program's name, derived from a digest of its sources."""
         return f"{self.program.parent.name}/{self.program.name}"
 
     @property
     def streams(self) -> dict[str, tuple[str, Port]]:
-        """Direction and payload of every stream, by name."""
+        """Direction and payload port of every stream, by name."""
         by_name = {port.name: port for port in self.ports}
         names = [port.name.removesuffix("_valid") for port in self.ports]
         return {
@@ -160,12 +161,12 @@ class Harness:
         }
 
     def signals(self, stream: str) -> str:
-        """Return the names of a stream's ports, as the program reads them."""
+        """Return the names of a stream's ports in the order in which the program reads them."""
         by_name = {port.name: port for port in self.ports}
         return " ".join(by_name[f"{stream}_{signal}"].name for signal in SIGNALS)
 
     def bare(self, cycles: int) -> float:
-        """Return the cycles a second of the model by itself: a clock, and inputs at rest."""
+        """Return the speed of the model alone in cycles/s, with a clock and idle inputs."""
         with self.session() as session:
             settings = session.settings([], limit=cycles)
             done = session.call(settings, None)
@@ -173,14 +174,14 @@ class Harness:
 
     @contextlib.contextmanager
     def session(self, memories: Sequence[Memory] = (), seed: int = 0) -> "Iterator[Session]":
-        """Start the program; what is run in it, round after round, finds the unit as it was.
+        """Start the program; rounds that run in it share the state of the unit.
 
         Parameters
         ----------
         memories : Sequence[Memory]
-            What stands behind which streams.
+            Models connected to streams of the unit.
         seed : int
-            Of the pauses of every stream, in half of all cycles; 0 for none.
+            Seed of the pauses of every stream, in half of all cycles; 0 for no pauses.
         """
         with tempfile.TemporaryDirectory() as scratch:
             session = Session(self, Path(scratch), memories, seed)
@@ -198,16 +199,16 @@ class Harness:
         seed: int = 0,
         **options: Any,
     ) -> LongRun:
-        """Reset the unit, offer every input, and wait for everything expected.
+        """Reset the unit, send every input, and wait for all expected outputs.
 
-        As a session's only round.
+        The run is the only round of its session.
         """
         with self.session(memories, seed) as session:
             return session.run(inputs, expected, **options)
 
 
 class Session:
-    """A program under way, begun with the first round."""
+    """A running program, started with the first round."""
 
     def __init__(
         self, harness: Harness, directory: Path, memories: Sequence[Memory], seed: int
@@ -225,50 +226,51 @@ class Session:
         driven: Mapping[str, Bits] | None = None,
         record: Sequence[str] = (),
         store: Store | None = None,
-        patience: int = 2000,
+        timeout: int = 2000,
         trail: int = 20,
         progress: float = 0,
         watch: Callable[[Moved], None] | None = None,
     ) -> LongRun:
-        """Offer every input, and wait for everything expected.
+        """Send every input, and wait for all expected outputs.
 
         Parameters
         ----------
         inputs : Mapping[str, numpy.ndarray]
-            For every input stream that is to carry something its payloads, as `pack` gives them, or
-            where a file has them.
+            Payloads of every input stream with items, as returned by `pack`, or the file that
+            contains them.
         expected : Mapping[str, int]
-            Items of each output stream for which the run waits; none for those it does not name.
+            Number of items of each output stream to wait for; zero for streams that are not named.
         driven : Mapping[str, numpy.ndarray], optional
-            Bits of plain inputs, one item a cycle, of which the last stays; others are zero.
+            Bits of plain inputs, one item per cycle; the last item is held. Other inputs are zero.
         record : Sequence[str]
-            Outputs that are kept in every cycle.
+            Outputs to record in every cycle.
         store : Store, optional
-            What stands between two streams.
-        patience : int
-            Cycles without any transfer after which the unit is stuck.
+            Model of sequences between two streams.
+        timeout : int
+            Cycles without a transfer after which the unit is stuck.
         trail : int
-            Cycles behind the last item expected, in which too many would come.
+            Cycles after the last expected item, in which surplus items are detected.
         progress : float
-            Seconds from one report to the next.
+            Seconds between two progress reports.
         watch : Callable[[Moved], None], optional
-            Who is told; without one a line goes to the standard error.
+            Receive the reports; without it, they are printed to standard error.
 
         Raises
         ------
         UserError
-            If the unit is stuck or breaks a stream's rules, in the words of the program.
+            If the unit is stuck or violates a stream's rules; the message is the program's.
         ValueError
-            If a name is none of the unit's, or bits are not as wide as their port.
+            If a name is not a port of the unit, or bits do not have the width of their port.
         """
         driven = driven or {}
         streams = self.harness.streams
-        behind = {name for memory in self.memories for name in memory.streams}
+        modelled = {name for memory in self.memories for name in memory.streams}
         if store is not None:
-            behind |= {store.given, store.taken}
+            modelled |= {store.given, store.taken}
         by_name = {port.name: port for port in self.harness.ports}
-        sinks = [n for n, (way, _) in streams.items() if way == "output" and n not in behind]
-        sources = [n for n, (way, _) in streams.items() if way == "input" and n not in behind]
+        free = {n: stream for n, stream in streams.items() if n not in modelled}
+        sinks = [n for n, (direction, _) in free.items() if direction == "output"]
+        sources = [n for n, (direction, _) in free.items() if direction == "input"]
         for name in inputs:
             require(name in sources, f"inputs must be of {sources}", name)
         for name in expected:
@@ -291,17 +293,17 @@ class Session:
             _store(self.directory / f"{name}.in", bits, by_name[name])
             lines.append(f"drive {name} {name}.in")
         lines += [f"record {name} {name}.out" for name in record]
-        kept, octets = self.directory / "store", 0
+        kept, item_bytes = self.directory / "store", 0
         if store is not None:
-            octets = _octets(streams[store.given][1])
-            store.write(kept, octets)
-            ways = " ".join(self.harness.signals(name) for name in (store.given, store.taken))
-            lines.append(f"store {ways} {store.given} store")
+            item_bytes = _port_bytes(streams[store.given][1])
+            store.write(kept, item_bytes)
+            ports = " ".join(self.harness.signals(name) for name in (store.given, store.taken))
+            lines.append(f"store {ports} {store.given} store")
             lines += [f"step {key} {gives} {takes}" for key, gives, takes in store.steps]
-        settings = self.settings(lines, patience=patience, trail=trail, progress=progress)
+        settings = self.settings(lines, timeout=timeout, trail=trail, progress=progress)
         done = self.call(settings, watch)
         if store is not None:
-            store.read(kept, octets)
+            store.read(kept, item_bytes)
         widths = {name: streams[name][1].width for name in sinks}
         widths |= {name: by_name[name].width for name in record}
         return LongRun(
@@ -325,13 +327,13 @@ class Session:
         self,
         lines: Sequence[str],
         *,
-        patience: int = 0,
+        timeout: int = 0,
         trail: int = 0,
         progress: float = 0,
         limit: int = 0,
     ) -> str:
-        """Return what the program reads of a round; the first begins with its memories."""
-        first = f"settings {RESET_CYCLES} {patience} {trail} {self.seed} {progress} {limit}"
+        """Return the program's settings of a round; the first round's include the memories."""
+        first = f"settings {RESET_CYCLES} {timeout} {trail} {self.seed} {progress} {limit}"
         memories: list[str] = []
         if self.program is None:
             signals = {name: self.harness.signals(name) for name in self.harness.streams}
@@ -341,7 +343,7 @@ class Session:
         return "\n".join([first, *lines, *memories, ""])
 
     def call(self, settings: str, watch: Callable[[Moved], None] | None) -> LongRun:
-        """Let the program do a round."""
+        """Run one round in the program."""
         (self.directory / "settings").write_text(settings)
         begin = self.cycle
         if self.program is None:
@@ -377,39 +379,39 @@ class Session:
                 watch(moved)
             else:
                 rate = (moved.cycle - begin) / moved.seconds
-                print(f"{moved.cycle} cycles, {rate:.0f} a second", file=sys.stderr)
+                print(f"{moved.cycle} cycles, {rate:.0f} cycles/s", file=sys.stderr)
         assert self.program.stderr is not None
         raise UserError(self.program.stderr.read().strip() or f"{self.harness.program} stopped")
 
     def close(self) -> None:
-        """End the program."""
+        """Terminate the program."""
         if self.program is not None:
             self.program.kill()
             self.program.communicate()
 
 
-def _octets(port: Port) -> int:
-    """Return the octets of the type that Verilator gives a port."""
+def _port_bytes(port: Port) -> int:
+    """Return the size in bytes of the type that Verilator uses for a port."""
     if port.width > 64:
         return 4 * -(-port.width // 32)
-    return next(octets for octets in (1, 2, 4, 8) if port.width <= 8 * octets)
+    return next(size for size in (1, 2, 4, 8) if port.width <= 8 * size)
 
 
 def _store(file: Path, bits: Bits, port: Port) -> None:
-    """Write items as the program reads them."""
+    """Write items in the program's format."""
     require(
         bits.ndim == 2 and bits.shape[1] == port.width,
         f"bits of {port.name} must have shape (items, {port.width})",
         bits.shape,
     )
     packed = np.packbits(bits, axis=-1, bitorder="little")
-    np.pad(packed, ((0, 0), (0, _octets(port) - packed.shape[1]))).tofile(file)
+    np.pad(packed, ((0, 0), (0, _port_bytes(port) - packed.shape[1]))).tofile(file)
 
 
 def _load(file: Path, width: int) -> Bits:
     """Read items that the program wrote."""
-    octets = _octets(Port((), "output", width))
-    items = np.fromfile(file, np.uint8).reshape(-1, octets)
+    item_bytes = _port_bytes(Port((), "output", width))
+    items = np.fromfile(file, np.uint8).reshape(-1, item_bytes)
     return np.unpackbits(items, axis=-1, count=width, bitorder="little")
 
 

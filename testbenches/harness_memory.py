@@ -1,4 +1,4 @@
-"""What stands behind a unit's ports in a long run: memory in files, and stores of sequences."""
+"""Models connected to a unit's ports in a long run: memories in files, and stores of sequences."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -15,25 +15,26 @@ from hdl.parameters import require
 
 @dataclass(frozen=True, kw_only=True)
 class BurstMemory:
-    """A memory of lines behind a unit's ports, in a file that outlives the run.
+    """A memory of lines in a persistent file.
 
     Parameters
     ----------
     file : Path
-        Line after line, each of `line_width` / 8 octets; `create` makes one of zeros.
+        File of consecutive lines of `line_width` / 8 bytes; `create` writes one of zeros.
     fixed : Sequence[tuple[Path, int]]
-        Files that are only read, and the address of each one's first line: there, they hide `file`.
+        Read-only files, and the address of the first line of each; they take precedence over
+        `file`.
     reads, words, writes : str
-        Streams of bursts, of their beats, and of writes; without `writes` nothing is written.
+        Streams of bursts, of their beats, and of writes; without `writes` the memory is read-only.
     channels, line_width, address_width : int
-        A beat is a line of each channel, each from an address of its own.
+        A beat consists of one line per channel, each with its own address.
     read_layout, write_layout : data.StructLayout
-        Payloads with the fields `addresses` (one a channel) and `beats`, and with `addresses`,
-        `enables` (a bit a channel) and `words`.
+        Payload layouts: reads have the fields `addresses` (one per channel) and `beats`; writes
+        have `addresses`, `enables` (one bit per channel) and `words`.
     latency : int
         Cycles from a burst to its first beat.
     bursts : int
-        Bursts that wait at most.
+        Maximum number of waiting bursts.
     """
 
     file: Path
@@ -51,7 +52,7 @@ class BurstMemory:
 
     def __post_init__(self) -> None:
         """Check every rule."""
-        require(self.line_width % 8 == 0, "line_width must be whole octets", self.line_width)
+        require(self.line_width % 8 == 0, "line_width must be a multiple of 8", self.line_width)
         require(
             bool(self.writes) == (self.write_layout is not None),
             "a stream of writes must have its layout",
@@ -60,30 +61,30 @@ class BurstMemory:
 
     @property
     def streams(self) -> list[str]:
-        """What stands before it."""
+        """The unit's streams that it serves."""
         return [name for name in (self.reads, self.words, self.writes) if name]
 
     @property
     def traces(self) -> list[str]:
-        """Files that say which lines a round wrote."""
+        """Files that list the lines written in a round."""
         return [f"{self.words}.writes"]
 
     @property
     def size(self) -> int:
-        """Octets of the file."""
+        """Size of the file in bytes."""
         return (self.line_width // 8) << self.address_width
 
     def create(self, lines: Mapping[int, int]) -> None:
-        """Write a file with lines by address; what was never written takes no space."""
-        octets = self.line_width // 8
+        """Write a sparse file with lines by address."""
+        line_bytes = self.line_width // 8
         with self.file.open("wb") as file:
             file.truncate(self.size)
             for address, line in lines.items():
-                file.seek(address * octets)
-                file.write(line.to_bytes(octets, "little"))
+                file.seek(address * line_bytes)
+                file.write(line.to_bytes(line_bytes, "little"))
 
     def lines(self) -> np.ndarray:
-        """Map the file: uint8 [address, octet]."""
+        """Map the file as uint8 [address, byte]."""
         return np.memmap(
             self.file,
             np.uint8,
@@ -92,7 +93,7 @@ class BurstMemory:
         )
 
     def settings(self, streams: Mapping[str, str]) -> list[str]:
-        """Write what the program reads of it."""
+        """Return the program's settings of this memory."""
         bursts = dict(self.read_layout)
         numbers = [bursts["addresses"].offset, bursts["beats"].offset, bursts["beats"].width]
         roles = [("reads", self.reads), ("words", self.words)]
@@ -114,12 +115,12 @@ class BurstMemory:
 
 @dataclass(frozen=True, kw_only=True)
 class Channel:
-    """What all banks behind it in a list of memories share: a bandwidth.
+    """The shared bandwidth of all banks that follow it in a list of memories.
 
     Parameters
     ----------
     bits : int
-        Bits a cycle of all ports together, in the mean: a wider word takes several cycles' worth.
+        Average number of bits per cycle over all ports; a wider word takes several cycles.
     """
 
     bits: int
@@ -130,39 +131,39 @@ class Channel:
 
     @property
     def streams(self) -> list[str]:
-        """None: it stands behind banks."""
+        """No streams: it serves banks."""
         return []
 
     @property
     def traces(self) -> list[str]:
-        """None."""
+        """No files."""
         return []
 
     def settings(self, streams: Mapping[str, str]) -> list[str]:
-        """Write what the program reads of it."""
+        """Return the program's settings of this channel."""
         return [f"channel {self.bits}"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bank:
-    """A memory of words behind ports of `hdl.memory.burst_port`, in a file that outlives the run.
+    """A memory of words with ports of `hdl.memory.burst_port`, in a persistent file.
 
     Parameters
     ----------
     file : Path
-        Word after word.
-    octets : int
-        Of a word.
+        File of consecutive words.
+    word_bytes : int
+        Size of a word in bytes.
     reads, writes : Mapping[str, Any]
-        The unit's ports by their names; without `writes` nothing is written.
+        Ports of the unit by name; without `writes` the memory is read-only.
     traced : str
-        The one of `writes` whose words `LongRun.writes` lists.
+        Port of `writes` whose words `LongRun.writes` lists.
     latency, bursts : int
-        As of `BurstMemory`.
+        As in `BurstMemory`.
     """
 
     file: Path
-    octets: int
+    word_bytes: int
     reads: Mapping[str, Any] = field(default_factory=dict)
     writes: Mapping[str, Any] = field(default_factory=dict)
     traced: str = ""
@@ -171,90 +172,90 @@ class Bank:
 
     @property
     def streams(self) -> list[str]:
-        """What stands before it."""
+        """The unit's streams that it serves."""
         ports = [*self.reads, *self.writes]
         return [f"{port}_{part}" for port in ports for part in ("requests", "words")]
 
     @property
     def traces(self) -> list[str]:
-        """Files that say which words a round wrote."""
+        """Files that list the words written in a round."""
         return [f"{self.traced}.writes"] if self.traced else []
 
     def settings(self, streams: Mapping[str, str]) -> list[str]:
-        """Write what the program reads of it; a burst sees what is written in the same cycle."""
-        where = f"{self.octets} {json.dumps(str(self.file))} {int(bool(self.writes))}"
+        """Return the program's settings; a burst reads words written in the same cycle."""
+        where = f"{self.word_bytes} {json.dumps(str(self.file))} {int(bool(self.writes))}"
         lines = [f"bank {self.latency} {self.bursts} {where}"]
         for role, ports in (("write_port", self.writes), ("read_port", self.reads)):
             for name, port in ports.items():
                 fields = dict(port.request_layout)
                 widths = [fields["address"].width, fields["length"].width]
                 widths.append(dict(port.word_layout)["word"].width)
-                ways = [streams[f"{name}_{part}"] for part in ("requests", "words")]
+                ports_of_stream = [streams[f"{name}_{part}"] for part in ("requests", "words")]
                 trace = f"{name}.writes" if name == self.traced else ""
-                lines.append(" ".join(map(str, [role, *ways, name, *widths, trace])))
+                lines.append(" ".join(map(str, [role, *ports_of_stream, name, *widths, trace])))
         return lines
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dram:
-    """Banks behind the commands of P3-LLM's pseudo-channel, in a file that outlives the run.
+    """DRAM banks that execute the commands of P3-LLM's pseudo-channel, in a persistent file.
 
-    `Moved.counts` has columns: those that were read of all units `together`, those read `alone`,
-    and those `written`.
+    `Moved.counts` contains columns: `together` counts those read from all units at once, `alone`
+    those read from one unit, and `written` those written.
 
     Parameters
     ----------
     file : Path
-        Position after position, as `golden.p3llm.dram_image` makes them.
-    units, octets : int
-        Compute units, and octets of a column.
+        File of consecutive positions, as produced by `golden.p3llm.dram_image`.
+    units, column_bytes : int
+        Number of compute units, and size of a column in bytes.
     layout : data.StructLayout
-        Of the port `command`.
+        Layout of the port `command`.
     command, data : str
-        Ports of what the banks are told, and of what was read in the cycle before.
+        Ports of the commands, and of the data read in the previous cycle.
     """
 
     file: Path
     units: int
-    octets: int
+    column_bytes: int
     layout: data.StructLayout
     command: str = "bank_command"
     data: str = "bank_data"
 
     @property
     def streams(self) -> list[str]:
-        """None: commands cannot wait."""
+        """No streams: commands cannot be stalled."""
         return []
 
     @property
     def traces(self) -> list[str]:
-        """None."""
+        """No files."""
         return []
 
     def settings(self, streams: Mapping[str, str]) -> list[str]:
-        """Write what the program reads of it."""
+        """Return the program's settings of these banks."""
         fields = dict(self.layout)
         names = ("activate", "row", "read", "write", "column", "mask", "data")
-        places = (f"{fields[name].offset} {fields[name].width}" for name in names)
-        where = f"{self.units} {self.octets} {json.dumps(str(self.file))}"
-        return [f"dram {self.command} {self.data} {where} {' '.join(places)}"]
+        fields_of_command = (f"{fields[name].offset} {fields[name].width}" for name in names)
+        where = f"{self.units} {self.column_bytes} {json.dumps(str(self.file))}"
+        return [f"dram {self.command} {self.data} {where} {' '.join(fields_of_command)}"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Store:
     """Sequences of items by key, between an output stream and an input stream of a unit.
 
-    Each step gives its key's sequence to `given`, zeros behind its end, and keeps what comes from
-    `taken` in its place. A step waits for those before it of the same key.
+    Each step sends its key's sequence to `given`, padded with zeros, and replaces the sequence by
+    the items from `taken`. A step waits for earlier steps of the same key.
 
     Parameters
     ----------
     given, taken : str
-        The streams.
+        Names of the two streams.
     steps : Sequence[tuple[int, int, int]]
-        Of each step its key, how many items are given, and how many are taken.
+        Key of each step, number of items to send, and number of items to store.
     kept : dict[int, numpy.ndarray]
-        uint64 items by key, of at most 64 bits; a run changes them.
+        uint64 items by key, of at most 64 bits; a run modifies them.
     """
 
     given: str
@@ -262,87 +263,89 @@ class Store:
     steps: Sequence[tuple[int, int, int]]
     kept: dict[int, NDArray[np.uint64]]
 
-    def write(self, file: Path, octets: int) -> None:
-        """Write what the program reads: of each key itself, the number of its items, and these."""
+    def write(self, file: Path, item_bytes: int) -> None:
+        """Write the program's input: each key, the number of its items, and the items."""
         with file.open("wb") as out:
             for key, items in self.kept.items():
                 out.write(np.array([key, len(items)], np.uint64).tobytes())
                 rows = np.asarray(items, "<u8").reshape(-1, 1).view(np.uint8)
-                out.write(np.ascontiguousarray(rows[:, :octets]).tobytes())
+                out.write(np.ascontiguousarray(rows[:, :item_bytes]).tobytes())
 
-    def read(self, file: Path, octets: int) -> None:
-        """Keep what the program wrote."""
+    def read(self, file: Path, item_bytes: int) -> None:
+        """Read the items that the program wrote."""
         content = file.read_bytes()
         place = 0
         while place < len(content):
             key, count = (int(n) for n in np.frombuffer(content, np.uint64, 2, place))
             place += 16
-            rows = np.frombuffer(content, np.uint8, count * octets, place).reshape(count, octets)
-            self.kept[key] = np.pad(rows, ((0, 0), (0, 8 - octets))).view("<u8")[:, 0]
-            place += count * octets
+            rows = np.frombuffer(content, np.uint8, count * item_bytes, place).reshape(
+                count, item_bytes
+            )
+            self.kept[key] = np.pad(rows, ((0, 0), (0, 8 - item_bytes))).view("<u8")[:, 0]
+            place += count * item_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileItems:
-    """Items of an input stream that stand in a file as the program reads them.
+    """Items of an input stream in a file in the program's format.
 
     Parameters
     ----------
     file : Path
-        Item after item, each in the type that Verilator gives the port.
-    first, octets : int
-        Where they begin, and how long they are.
+        File of consecutive items, each in the type that Verilator uses for the port.
+    first, size : int
+        Offset of the first item, and size of all items, in bytes.
     """
 
     file: Path
     first: int
-    octets: int
+    size: int
 
     @property
     def where(self) -> str:
-        """What the program reads of it."""
-        return f"{json.dumps(str(self.file))} {self.first} {self.octets}"
+        """The program's settings of these items."""
+        return f"{json.dumps(str(self.file))} {self.first} {self.size}"
 
 
 @dataclass(frozen=True)
 class Plane:
-    """Elements of each key, one of each place, in whole octets.
+    """Elements of each key, one per index, in whole bytes.
 
     Parameters
     ----------
     first : int
-        Octet of the file where the first key's begin.
-    octets : int
-        Of an element; its bits are the lowest.
+        Offset in the file of the first key's elements, in bytes.
+    element_bytes : int
+        Size of an element in bytes; its value is in the low bits.
     each : int
-        Elements of a key.
+        Number of elements per key.
     """
 
     first: int
-    octets: int
+    element_bytes: int
     each: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowPort:
-    """A stream of requests with its answers, or of writes; its payload names a key by `head`.
+    """A stream of requests with its answers, or of writes; the payload field `head` is the key.
 
     Parameters
     ----------
     stream, layout
-        The stream, and its payload.
+        Name of the stream, and layout of its payload.
     fields : Mapping[str, Plane]
-        Which planes the fields of the answers, or of the writes, are elements of.
+        Planes that the fields of the answers, or of the writes, access.
     answers, answer_layout
-        The stream of answers, and its payload; without it the stream is one of writes.
+        Stream of answers, and layout of its payload; without it the stream is one of writes.
     place : str
-        The field that says which element; without one all of a key's come in turn.
+        Field with the index of the element; without it, a key's elements are accessed in order.
     length : str
-        The field that says how many elements are asked for, from the first one on.
+        Field with the number of elements requested, from the first one on.
     count : int
-        Elements of a turn without `place` and `length`.
+        Elements per access without `place` and `length`.
     lanes : int
-        Elements side by side in a payload, which a place stands for.
+        Adjacent elements in a payload, which share one index.
     """
 
     stream: str
@@ -358,18 +361,19 @@ class RowPort:
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """A memory of elements by key, in a file that outlives the run.
+    """A memory of elements by key, in a persistent file.
 
     Parameters
     ----------
     file : Path
-        The planes.
+        File of the planes.
     ports : Sequence[RowPort]
-        What stands before it.
+        Ports of the memory.
     tiles : int
-        Keys are `head` times so many, and `tile`.
+        Number of tiles; a key is `head` times `tiles` plus `tile`.
     latency, waiting : int
-        Cycles from a request to its first answer, and answers from which on no request is taken.
+        Cycles from a request to its first answer, and number of waiting answers that stops
+        requests.
     """
 
     file: Path
@@ -380,21 +384,21 @@ class Rows:
 
     @property
     def streams(self) -> list[str]:
-        """What stands before it."""
+        """The unit's streams that it serves."""
         return [name for port in self.ports for name in (port.stream, port.answers) if name]
 
     @property
     def traces(self) -> list[str]:
-        """No file says what a round wrote."""
+        """No files: writes are not traced."""
         return []
 
     def settings(self, streams: Mapping[str, str]) -> list[str]:
-        """Write what the program reads of it: readers first, who see nothing of their cycle's."""
+        """Return the program's settings; readers precede writers, so reads return old data."""
         ports = sorted(self.ports, key=lambda port: not port.answers)
         return [self._line(port, streams) for port in ports]
 
     def _line(self, port: RowPort, streams: Mapping[str, str]) -> str:
-        """Write what the program reads of a port."""
+        """Return the program's settings of a port."""
 
         def bits(name: str) -> str:
             fields = dict(port.layout)
@@ -402,7 +406,7 @@ class Rows:
 
         carried = dict(port.answer_layout or port.layout)
         planes = [
-            f"{plane.first} {plane.each} {plane.octets} {carried[name].width // port.lanes} "
+            f"{plane.first} {plane.each} {plane.element_bytes} {carried[name].width // port.lanes} "
             f"{carried[name].offset}"
             for name, plane in port.fields.items()
         ]
@@ -410,6 +414,6 @@ class Rows:
         rows += [port.count, bits("head"), bits("tile"), bits(port.place), len(planes), *planes]
         if not port.answers:
             return " ".join(map(str, ["row_writer", streams[port.stream], *rows]))
-        ways = [streams[port.answers], streams[port.stream]]
+        both = [streams[port.answers], streams[port.stream]]
         ends = [bits(port.length), self.latency, self.waiting]
-        return " ".join(map(str, ["row_reader", *ways, *rows, *ends]))
+        return " ".join(map(str, ["row_reader", *both, *rows, *ends]))

@@ -1,4 +1,4 @@
-"""Verilator's lint over the emitted Verilog of every unit, with named waivers."""
+"""Verilator lint of the emitted Verilog of every unit, with named waivers."""
 
 import os
 import subprocess
@@ -14,13 +14,13 @@ from testbenches import simulators
 
 
 def lint_unit(top: str, emission: Emission) -> str:
-    """Return what Verilator says of a design's Verilog: nothing if it is clean."""
+    """Return Verilator's messages about a design; empty if it is clean."""
     with tempfile.TemporaryDirectory() as scratch:
         return lint_files(top, write_verilog(emission, Path(scratch, "rtl"))[:-1])
 
 
 def lint_files(top: str, files: Sequence[Path]) -> str:
-    """Return what Verilator says of a design's files: nothing if they are clean."""
+    """Return Verilator's messages about a design's files; empty if they are clean."""
     with simulators.environment():
         command = [simulators.verilator_executable(), "--lint-only", *simulators.LINT_FLAGS]
         child = subprocess.run(
@@ -34,7 +34,7 @@ def lint_files(top: str, files: Sequence[Path]) -> str:
 
 
 def lint_verilog() -> int:
-    """Lint every unit at every preset; return the number of designs that are not clean."""
+    """Lint every unit with every preset; return the number of designs with messages."""
     wrong = 0
     for entry in CATALOG:
         for preset in entry.presets:

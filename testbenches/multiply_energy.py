@@ -1,8 +1,9 @@
-"""What a multiply-add takes: P3-LLM's processing element beside VEDA's FP16 element, on one layer.
+"""Energy of a multiply-add: P3-LLM's processing element and VEDA's FP16 element, on one layer.
 
-``python -m testbenches.multiply_energy --liberty FILE`` lets both multiply the same
-weights of SmolLM2 by the same inputs, each in its formats, maps both for one clock period, replays
-the simulations through the netlists, and prints picojoules. The paper's ratio is in Table VIII.
+``python -m testbenches.multiply_energy --liberty FILE`` lets both elements multiply the same
+weights of SmolLM2 by the same inputs, each in its own formats. It maps both for one clock period,
+replays the simulations on the netlists, and prints pJ/multiply-add. The paper's ratio is in Table
+VIII.
 """
 
 import tempfile
@@ -45,20 +46,20 @@ LAYER, MATRIX, OUTPUTS, TERMS, PUMPS = 14, "q_proj", 16, 128, 2
 
 @dataclass(frozen=True, kw_only=True)
 class Element:
-    """An element and its work.
+    """A processing element and its stimuli.
 
     Parameters
     ----------
     name, words : str
-        Of the module, and in the table.
+        Name of the module, and description in the table.
     unit : Unit
         The element.
     driven : dict[str, numpy.ndarray]
-        Bits of its inputs, one row a cycle.
+        Bits of its inputs, one row per cycle.
     output : str
-        Where its sums leave.
+        Port of its sums.
     products : int
-        Multiply-adds a cycle.
+        Multiply-adds per cycle.
     """
 
     name: str
@@ -69,7 +70,7 @@ class Element:
     products: int
 
     def simulate(self, folder: Path) -> tuple[list[Path], Path, Bits]:
-        """Return the Verilog, the waveform, and the output's bits in every cycle."""
+        """Return the Verilog files, the waveform, and the output's bits in every cycle."""
         emission = Emission(top=self.unit, name=self.name)
         files = [file for file in write_verilog(emission, folder / "rtl") if file.suffix == ".v"]
         samples = Samples(folder / "waves.vcd", cycles=1, every=1)
@@ -79,7 +80,7 @@ class Element:
         return files, samples.file, run.outputs[self.output]
 
     def measure(self, library: Library, period_ps: float) -> Point:
-        """Map the element for a period, and tell its power at its work."""
+        """Map the element for a clock period, and measure its power with its stimuli."""
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch)
             files, waves, _sums = self.simulate(folder)
@@ -95,7 +96,7 @@ class Element:
 
 
 def low_precision_cycles() -> Cycles:
-    """Return the work of P3-LLM's element: a column in two cycles, for two tokens, no pause."""
+    """Return the work of P3-LLM's element: one column per two cycles, for two tokens, not idle."""
     operands = real_operands.linear(LAYER, MATRIX, outputs=OUTPUTS, inputs=TERMS, tokens=PUMPS)
     return cycles_of(columns_of([operands], PUMPS), PUMPS, np.random.default_rng(1), idle=0)
 
@@ -125,14 +126,14 @@ def half_precision() -> Element:
     unit = ProcessingElement(element_type=ElementType.A, sum_format=BINARY32)
     weights, inputs = half_precision_operands()
     weight = np.repeat(weights, PUMPS, axis=0).reshape(-1)
-    # A sum begins anew for each partial sum that the adder interleaves.
+    # Each partial sum that the adder interleaves starts a new sum.
     begins = np.arange(len(weight)) % TERMS < unit.add_stages
     mode = np.where(begins, ElementMode.CLEAR.value, ElementMode.LOCAL.value)
     values = {
         "weight": (16, weight.view(np.uint16).astype(np.int64)),
         "vector": (16, np.tile(inputs.reshape(-1), OUTPUTS).view(np.uint16).astype(np.int64)),
         "load": (1, np.ones(len(weight), np.int64)),
-        # What the element is told is for the weight of the cycle before.
+        # The mode applies to the weight of the previous cycle.
         "mode": (2, np.concatenate([mode[:1], mode[:-1]])),
         "valid": (1, np.ones(len(weight), np.int64)),
     }
@@ -147,12 +148,12 @@ def half_precision() -> Element:
 
 
 @click.command()
-@click.option("--liberty", help="Cell library, .lib or .lib.gz; Debian's OSU018 if absent.")
-@click.option("--period", type=float, default=1000.0, help="Picoseconds; 1000 if absent.")
+@click.option("--liberty", help="Cell library, .lib or .lib.gz; default: Debian's OSU018.")
+@click.option("--period", type=float, default=1000.0, help="Clock period in ps; default: 1000.")
 def main(liberty: str | None, period: float) -> None:
-    """Print what a multiply-add takes in both elements."""
+    """Print the energy of a multiply-add in both elements."""
     library = find_library(liberty)
-    table = Table("element", "recipe", "um2", "slack, ps", "mW", "pJ a multiply-add", "ratio")
+    table = Table("element", "recipe", "um2", "slack, ps", "mW", "pJ/multiply-add", "ratio")
     first = 0.0
     for element in (half_precision(), low_precision()):
         point = element.measure(library, period)

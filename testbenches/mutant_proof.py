@@ -1,14 +1,16 @@
-"""Whether a mutant of a flat design is equal to it at the ports.
+"""Proof that a mutant of a flat design is equivalent to the original at the ports.
 
-Equal means that no sequence of inputs from a zeroed state ever shows a difference at the ports,
-where a payload counts while it is valid. Most equal mutants compute the same next state from the
-same state, which combinational equivalence proves in a second; what is left goes to induction and
-property-directed reachability. These are tried with the mutated module by itself first, for which
-all inputs are possible: it is small. Where an input shows a difference, the module around it may
-never give that input, and is tried next. All that is beside the mutated module is cut out before it
-is tried as it is: if nothing that goes to a part ever differs, whatever comes from it, nothing does
-with the part. Small parts may look at less than they are given: in a second try they stay. A
-testbench that is made sharper is tried with the same mutants again: what is known of them is kept.
+Equivalent means that no sequence of inputs from a zeroed state causes a difference at the ports; a
+payload counts only while it is valid. Most equivalent mutants compute the same next state from the
+same state, which combinational equivalence checking proves in a second. The rest is given to
+induction and property-directed reachability.
+
+These methods are first applied to the mutated module alone, with arbitrary inputs: it is small. If
+an input causes a difference, the enclosing module may never apply that input, so it is tried next.
+Each module is tried with its other submodules removed: if nothing that is sent to a submodule ever
+differs, then the submodule's outputs do not differ either. Small submodules may ignore some of
+their inputs, so a second try keeps them. Results are cached, because an improved testbench is run
+with the same mutants again.
 """
 
 import hashlib
@@ -27,13 +29,13 @@ from hdl.paths import BUILD, replace_text
 from hdl.yosys import abc, run_yosys
 
 PROOF_SECONDS = 20
-"""Of a processor, for each step."""
+"""Processor time limit of each step, in seconds."""
 
 SMALL = 100
-"""Cells of a part that stays beside a mutant, in the design with modules."""
+"""Maximum number of cells of a submodule that the second try keeps."""
 
 LARGEST = 700_000
-"""Gates of a design that is compared: with more, no step ends in its time."""
+"""Maximum number of gates of a design to compare: with more, no step finishes in time."""
 
 
 def lower(
@@ -49,21 +51,21 @@ def lower(
     Parameters
     ----------
     top : str
-        The unit.
+        Name of the top module.
     ports : Sequence[Port]
         Its ports.
     design : Path
-        The design without modules.
+        File of the flat design.
     folder : Path
-        Where ``gates.aig`` goes.
+        Directory of the output, ``gates.aig``.
     *commands : str
-        What is done to the design before, such as a mutation.
+        Yosys commands to apply to the design first, such as a mutation.
     streams : bool
-        Whether a payload counts while it is valid only, as at the ports of the whole.
+        Let a payload count only while it is valid, as at the ports of the whole design.
     """
     names = [port.name for port in ports]
     outputs = {port.name: port.width for port in ports if port.direction == "output"}
-    # What a payload says while it is not valid is nobody's business.
+    # A payload without `valid` is don't-care.
     valid = {name: f"{name.removesuffix('_payload')}_valid" for name in outputs}
     shown = {
         name: f"{valid[name]} ? {name} : 0" if streams and valid[name] in names else _escaped(name)
@@ -104,34 +106,34 @@ def lower(
 
 
 def _escaped(name: str) -> str:
-    """Return a name that Verilog takes, whatever is in it."""
+    """Return a name as an escaped Verilog identifier."""
     return f"\\{name} "
 
 
 def compare(
     top: str, ports: Sequence[Port], command: str, directory: Path, number: int
 ) -> tuple[bool, str]:
-    """Try to prove that one mutant of the flat design equals it at the ports.
+    """Try to prove that a mutant of the flat design is equivalent to it at the ports.
 
     Parameters
     ----------
     top : str
-        The unit.
+        Name of the top module.
     ports : Sequence[Port]
         Its ports.
     command : str
-        Mutates the design.
+        Yosys command that mutates the design.
     directory : Path
-        Where ``flat.il``, the modules' ``design.il`` and ``gates.aig`` are.
+        Directory of ``flat.il``, the hierarchical ``design.il``, and ``gates.aig``.
     number : int
-        The mutant's.
+        Number of the mutant.
 
     Returns
     -------
     tuple[bool, str]
-        Whether it is proven equal, and what is known.
+        Whether it is proven equivalent, and a description of the result.
     """
-    # What is proven depends on the design, the mutation, and how it is tried; on no line of Python.
+    # The cache key covers the design, the mutation and this file, but no source line numbers.
     design = re.sub(r"attribute .src .*\n", "", (directory / "flat.il").read_text())
     mutation = re.sub(r" -src \S+", "", command)
     texts = json.dumps([design, str(ports), mutation, Path(__file__).read_text()])
@@ -155,16 +157,16 @@ def compare(
 
 @dataclass(frozen=True)
 class Around:
-    """A module around a mutated cell.
+    """A module that encloses a mutated cell.
 
     Members
     -------
     module : str
-        Its name.
+        Name of the module.
     change : str
-        Mutates it when the modules inside are part of it.
+        Yosys command that mutates it after its submodules are flattened.
     inside : tuple[str, ...]
-        Modules around the cell that are in this one.
+        Modules inside this one that also enclose the cell.
     """
 
     module: str
@@ -173,18 +175,18 @@ class Around:
 
 
 def modules_around(top: str, command: str, design: Path) -> list[Around]:
-    """Return the modules around a mutated cell, innermost first.
+    """Return the modules that enclose a mutated cell, innermost first.
 
     Parameters
     ----------
     top : str
-        The unit.
+        Name of the top module.
     command : str
-        Mutates the design without modules.
+        Yosys command that mutates the flat design.
     design : Path
-        The design with modules.
+        File of the hierarchical design.
     """
-    # It names a wire of the whole, for those who read it.
+    # The wire names are informative only, and refer to the flat design.
     command = re.sub(r" -(wire|wirebit|src) \S+", "", command)
     place = re.search(r"-cell \$flatten\\(\S+)\.(\$\S+)", command)
     if not place:
@@ -210,12 +212,12 @@ def modules_around(top: str, command: str, design: Path) -> list[Around]:
 def write_module(
     top: str, module: str, design: Path, folder: Path, inside: Sequence[str] | None = None
 ) -> None:
-    """Write a module of a design, and all that is in it, as ``module.il``.
+    """Write a module of a design with its submodules, flattened, as ``module.il``.
 
-    With `inside` the modules that are not named there are cut out: what goes to them goes out, and
-    what comes from them comes from outside.
+    With `inside`, submodules that are not named there are removed: signals to them become outputs,
+    and signals from them become inputs.
     """
-    # The whole is processed first, so that cells have the names that the mutation knows.
+    # Process the whole design first, so that cells have the names that the mutation uses.
     commands = [f"read_rtlil {design.resolve()}", f"hierarchy -top {top}", "proc", "memory_collect"]
     if inside is not None:
         commands.append("setattr -mod -set keep_hierarchy 1 *")
@@ -227,29 +229,29 @@ def write_module(
 
 
 def _module_proof(top: str, command: str, directory: Path, folder: Path) -> tuple[bool, str]:
-    """Compare the modules around the mutated cell, innermost first, whatever they are given.
+    """Compare the modules that enclose the mutated cell, innermost first, with arbitrary inputs.
 
-    Where none is small enough, nothing is said.
+    If none is small enough, the description is empty.
     """
     design = directory / "design.il"
     around = modules_around(top, command, design)
-    for beside in ((), _small_parts(design)):
+    for kept in ((), _small_parts(design)):
         for one in around:
-            equal, words = _one_module(top, one, design, folder, beside)
+            equal, words = _one_module(top, one, design, folder, kept)
             if equal:
                 return True, words
     equal, words = False, ""
     for one in around[:-1]:
-        equal, told = _one_module(top, one, design, folder, None)
-        words = told or words
-        if equal or not told.startswith("some"):
-            # What is around a module of which nothing can be said is larger still.
+        equal, result = _one_module(top, one, design, folder, None)
+        words = result or words
+        if equal or not result.startswith("some"):
+            # If a module is inconclusive, its enclosing modules are even larger.
             break
     return equal, words
 
 
 def _small_parts(design: Path) -> tuple[str, ...]:
-    """Return the modules of few cells, with those of all that is in them, and without memories."""
+    """Return the modules with few cells, counted with their submodules, and without memories."""
     modules = dict(re.findall(r"^module \\(\S+)\n(.*?)^end$", design.read_text(), re.M | re.S))
 
     @cache
@@ -264,21 +266,21 @@ def _small_parts(design: Path) -> tuple[str, ...]:
 
 
 def _one_module(
-    top: str, around: Around, design: Path, folder: Path, beside: Sequence[str] | None
+    top: str, around: Around, design: Path, folder: Path, kept: Sequence[str] | None
 ) -> tuple[bool, str]:
-    """Compare a module of a design with what a command makes of it.
+    """Compare a module of a design with its mutated version.
 
-    With `beside` all parts but these are cut out.
+    With `kept`, all submodules but these are removed.
     """
     module, change = around.module, around.change
-    inside = None if beside is None else (*around.inside, *beside)
+    inside = None if kept is None else (*around.inside, *kept)
     write_module(top, module, design, folder, inside)
     wire = re.compile(r"^  wire (?:width (\d+) )?(input|output) \d+ \\(\S+)$", re.M)
     ports = [
         Port((name,), direction, int(width or 1))
         for width, direction, name in wire.findall((folder / "module.il").read_text())
     ]
-    # Who is inside may look at a payload that is not valid.
+    # Inside a design, a module may read a payload that is not valid.
     lower(module, ports, folder / "module.il", folder, streams=False)
     original = (folder / "gates.aig").rename(folder / "module.aig")
     if _size(original)[1] > LARGEST:
@@ -289,25 +291,25 @@ def _one_module(
 
 
 def _size(design: Path) -> tuple[int, int]:
-    """Return the latches and gates of an AIGER file: ``aig M I L O A`` is its first line."""
+    """Return the numbers of latches and gates of an AIGER file: ``aig M I L O A`` is its header."""
     with design.open("rb") as file:
         _aig, _m, _i, latches, _o, gates, *_more = file.readline().split()
     return int(latches), int(gates)
 
 
 def _proof(folder: Path, original: Path) -> tuple[bool, str]:
-    """Compare the gates in a folder with the original's, by the cheapest means first."""
+    """Compare the gates in a folder with the original's, with the fastest method first."""
     shutil.copy(original, folder / "original.aig")
-    # Registers are in one order on both sides: each becomes an input and an output.
+    # Both sides have their registers in the same order: each becomes an input and an output.
     read = "read {0}.aig; comb; write_aiger {0}_next.aig"
     both = "; ".join(read.format(side) for side in ("original", "gates"))
     if "are equivalent" in _abc(f"{both}; cec original_next.aig gates_next.aig", folder):
         return True, "no input ever shows a difference"
-    # Most signals of the two sides are alike, by induction; what is left is small.
+    # Induction merges most signals of the two sides; the remaining miter is small.
     _abc("miter original.aig gates.aig; write_aiger miter.aig", folder)
     _abc("read miter.aig; scorr; write_aiger merged.aig", folder)
     merged = "merged.aig" if (folder / "merged.aig").exists() else "miter.aig"
-    # Without a latch (L) nothing has to be reached.
+    # Without a latch (L), a SAT problem remains.
     latches, _gates = _size(folder / merged)
     proof = _abc(f"read {merged}; {'pdr' if latches else 'sat'}", folder)
     if re.search(r"Property proved|UNSATISFIABLE", proof):
@@ -320,14 +322,14 @@ def _proof(folder: Path, original: Path) -> tuple[bool, str]:
 
 
 def _abc(commands: str, folder: Path) -> str:
-    """Run ABC, and return what it says; it is ended after `PROOF_SECONDS`."""
-    # The processor's time, which a busy machine does not shorten.
+    """Run ABC and return its output; terminate it after `PROOF_SECONDS`."""
+    # Limit the processor time, which does not depend on the load of the machine.
     limited = f'ulimit -t {PROOF_SECONDS}; exec "$0" -c "$1"'
-    told = subprocess.run(
+    run = subprocess.run(
         ["sh", "-c", limited, str(abc()), commands],
         cwd=folder,
         capture_output=True,
         text=True,
         check=False,
     )
-    return told.stdout
+    return run.stdout

@@ -1,10 +1,10 @@
-"""How strong a testbench is: random mutations of a unit's Verilog, each simulated by its testbench.
+"""Strength of a testbench: random mutations of a unit's Verilog, simulated by its testbench.
 
-Yosys's `mutate` inverts a wire, holds it at a constant, or lets another bit control it. All mutants
-of a unit are compiled into one simulator, and a number given to the simulation chooses one of them;
-number 0 is the design as it is. A mutant that no test finds is compared with the original
-(`testbenches.mutant_proof`); one that is not equal, and inside an operator, is given to the
-operator's own trial (`testbenches.operator_mutant`).
+Yosys's `mutate` inverts a wire, ties it to a constant, or lets another bit control it. All mutants
+of a unit are compiled into one simulator; a number given to the simulation selects one of them, and
+number 0 selects the original design. A mutant that no test detects is compared with the original
+(`testbenches.mutant_proof`). If it is not equivalent, and inside an operator, the operator's own
+trial runs on it (`testbenches.operator_mutant`).
 """
 
 import json
@@ -32,12 +32,12 @@ from testbenches.quick_form import COMPOSED, quick_form
 from testbenches.runner import Request, SimulationResult, prepare, run_testbench
 
 SELECT_BITS = 12
-PATIENCE, LEAST_SECONDS = 20, 60
-"""A mutant may take so many times the original's time, and so many seconds in any case."""
+TIMEOUT_RATIO, LEAST_SECONDS = 20, 60
+"""Time limit of a mutant: a multiple of the original's time, and a minimum in seconds."""
 
 
 class Outcome(StrEnum):
-    """What became of a mutant."""
+    """Outcome of a mutant."""
 
     KILLED = "killed"
     TIMED_OUT = "timed out"
@@ -53,17 +53,17 @@ class Mutant:
     Parameters
     ----------
     number : int
-        Its number in the simulator, from 1 on.
+        Number in the simulator, 1 or more.
     change : str
-        Yosys's word for what was done: ``inv``, ``const0``, ``const1``, ``cnot0``, ``cnot1``.
+        Yosys's mutation mode: ``inv``, ``const0``, ``const1``, ``cnot0``, ``cnot1``.
     place : str
-        The cell's port and bit.
+        Mutated cell, port and bit.
     source : tuple[str, ...]
-        Lines of Python.
+        Python source lines.
     outcome : Outcome
     found_by : str
-        The failure that killed it, or what a trial found; for a survivor, what is known of a
-        difference.
+        The failure that killed it, or the finding of a trial; for a survivor, a description of the
+        attempted proof.
     """
 
     number: int
@@ -76,7 +76,7 @@ class Mutant:
 
 @dataclass(frozen=True, kw_only=True)
 class MutationResult:
-    """What ``mutate.json`` holds; `verilog_digest` as in `SimulationResult`."""
+    """Content of ``mutate.json``; `verilog_digest` as in `SimulationResult`."""
 
     top: str
     preset: str
@@ -86,27 +86,27 @@ class MutationResult:
 
     @property
     def file(self) -> Path:
-        """Where it is kept."""
+        """Path of the result."""
         return BUILD / self.top / self.preset / "mutate.json"
 
     def count(self, outcome: Outcome) -> int:
-        """Count the mutants of one outcome."""
+        """Count the mutants with one outcome."""
         return sum(mutant.outcome is outcome for mutant in self.mutants)
 
     @property
     def values(self) -> dict[str, Any]:
-        """What is written: also how many mutants there are of each outcome."""
+        """The content to write, including the number of mutants of each outcome."""
         outcomes = {str(outcome): self.count(outcome) for outcome in Outcome}
         return asdict(self) | {"outcomes": outcomes}
 
     @property
     def found(self) -> int:
-        """Mutants that the testbench, or an operator's trial, finds."""
+        """Number of mutants that the testbench, or an operator's trial, detects."""
         return sum(map(self.count, (Outcome.KILLED, Outcome.TIMED_OUT, Outcome.BY_TRIAL)))
 
     @property
     def score(self) -> float | None:
-        """Share of those found among all that are not proven equal; None if there are none."""
+        """Share of detected mutants among those not proven equivalent; None if there are none."""
         different = len(self.mutants) - self.count(Outcome.EQUAL)
         return self.found / different if different else None
 
@@ -126,11 +126,11 @@ def mutate(
     entry : Entry
         The unit.
     dimensions : str or parameter object
-        A preset's name, or a parameter object of the unit; see `Entry.named`.
+        Name of a preset, or parameter object of the unit; see `Entry.named`.
     count, seed : int
-        How many mutants, and which.
+        Number of mutants, and seed of their selection.
     progress : Callable[[str, int], None]
-        Told after each step what was done, and how many mutants are decided.
+        Called after each step with a description and the number of decided mutants.
 
     Raises
     ------
@@ -144,7 +144,8 @@ def mutate(
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True)
         unit = entry.unit(parameters=parameters)
-        # The gates of what is put together are mutants of its parts.
+        # The mutants of a composed unit are those of its parts, so their gate-level form is not
+        # needed.
         form = quick_form(entry.top, preset)
         emission = Emission(top=unit, name=entry.top, sources=True, target=form)
         ports = emission.modules[-1].ports
@@ -157,9 +158,9 @@ def mutate(
         original = job.run(0, None)
         if not original.passed:
             raise UserError(f"{entry.top} fails without any mutation: {original.first_failure}")
-        limit = max(LEAST_SECONDS, PATIENCE * original.seconds)
+        limit = max(LEAST_SECONDS, TIMEOUT_RATIO * original.seconds)
         mutants = []
-        # Processes of their own: cocotb's runner works through the environment.
+        # Separate processes: cocotb's runner uses environment variables.
         pool = ProcessPoolExecutor(os.cpu_count(), mp_context=multiprocessing.get_context("spawn"))
         with pool:
             decided = [
@@ -183,7 +184,7 @@ def mutate(
 
 @dataclass(frozen=True)
 class _Job:
-    """What all mutants of one run share."""
+    """Common data of all mutants of one run."""
 
     entry: Entry
     preset: str
@@ -210,8 +211,8 @@ class _Job:
 
 
 def _decide(job: _Job, number: int, command: str, limit: float) -> Mutant:
-    """Simulate one mutant; if it survives, try to prove it equal, and give it to a trial."""
-    # One failure tells enough.
+    """Simulate a mutant; if it survives, try a proof of equivalence, then a trial."""
+    # One failure is sufficient.
     os.environ["COCOTB_MAX_FAILURES"] = "1"
     option = dict(re.findall(r"-(mode|cell|port|portbit|ctrlbit) (\S+)", command))
     outcome, found_by = Outcome.SURVIVED, ""
@@ -225,8 +226,8 @@ def _decide(job: _Job, number: int, command: str, limit: float) -> Mutant:
         top, directory = job.entry.top, job.directory
         equal, found_by = compare(top, job.ports, command, directory, number)
         outcome = Outcome.EQUAL if equal else outcome
-        if not equal and (told := found_by_trial(top, command, directory, number, job.operators)):
-            outcome, found_by = Outcome.BY_TRIAL, told
+        if not equal and (found := found_by_trial(top, command, directory, number, job.operators)):
+            outcome, found_by = Outcome.BY_TRIAL, found
     shutil.rmtree(job.directory / f"mutant_{number}", ignore_errors=True)
     bit = option["portbit"] + (f" by bit {option['ctrlbit']}" if "ctrlbit" in option else "")
     return Mutant(
@@ -240,10 +241,10 @@ def _decide(job: _Job, number: int, command: str, limit: float) -> Mutant:
 
 
 def draw(emission: Emission, directory: Path, *, count: int, seed: int) -> list[str]:
-    """Write the flat design, also as gates, and return commands that mutate it, one each.
+    """Write the flat design, also as gates, and return commands that each apply one mutation.
 
-    Units that have testbenches of their own are spared in one that is put together from them, as
-    long as there is anything else: their mutants are their testbenches'.
+    In a composed unit, parts that have testbenches of their own are excluded, unless nothing else
+    remains: their mutants belong to those testbenches.
     """
     (directory / "design.il").write_text("\n".join(module.rtlil for module in emission.modules))
     *parts, whole = emission.modules
@@ -255,20 +256,20 @@ def draw(emission: Emission, directory: Path, *, count: int, seed: int) -> list[
     if spared and whole.name in COMPOSED:
         kept = [f"setattr -mod -set keep_hierarchy 1 {name}" for name in spared]
         own = [*read, *kept, "flatten", "opt_clean", *(f"delete {name}" for name in spared)]
-        # Cells of the flat design: not instances, nor what only a spared unit reads and ignores.
-        drawing = f"mutate -list {count} -seed {seed} -o own_mutations @cells t:$* %i"
-        run_yosys([*own, "select -set cells -read cells", drawing], directory=directory)
+        # Cells of the flat design only: no instances, and no cells that only feed ignored inputs.
+        selection = f"mutate -list {count} -seed {seed} -o own_mutations @cells t:$* %i"
+        run_yosys([*own, "select -set cells -read cells", selection], directory=directory)
     lower(whole.name, whole.ports, directory / "flat.il", directory)
-    drawn = directory / "own_mutations"
-    if not drawn.exists() or not drawn.read_text():
-        drawn = directory / "mutations"
-    return drawn.read_text().splitlines()
+    chosen = directory / "own_mutations"
+    if not chosen.exists() or not chosen.read_text():
+        chosen = directory / "mutations"
+    return chosen.read_text().splitlines()
 
 
 def _all_in_one(
     top: str, ports: Sequence[Port], commands: Sequence[str], directory: Path
 ) -> list[Path]:
-    """Write Verilog that holds every mutant, and a top that takes a mutant's number."""
+    """Write Verilog that contains every mutant, and a top module that selects one by number."""
     run_yosys(
         [
             "read_rtlil flat.il",

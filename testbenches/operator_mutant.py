@@ -1,7 +1,8 @@
-"""Whether a mutated operator, by itself, still does what its model says.
+"""Trial of a mutated operator against its model.
 
-A mutant inside an operator that the unit's testbench does not find may need operands that the unit
-rarely gives. The operator's own trial, which the suite runs, gives it all that it accepts.
+A mutant inside an operator that the unit's testbench does not detect may need operands that rarely
+occur in the unit. The operator's own trial, which is part of the test suite, uses all operands of
+its contract.
 """
 
 import shutil
@@ -16,31 +17,31 @@ from testbenches.arith.operator_trials import TRIALS, trial
 from testbenches.mutant_proof import modules_around, write_module
 
 Operators = Mapping[str, tuple[Any, ...]]
-"""Identities of the operators that have trials, by their modules' names."""
+"""Identities of the operators that have trials, by the names of their modules."""
 
 
 def operators_among(modules: Sequence[EmittedModule]) -> Operators:
-    """Return the operators that have trials."""
+    """Return the operators of a design that have trials."""
     return {module.name: module.identity for module in modules if module.identity[0] in TRIALS}
 
 
 def found_by_trial(
     top: str, command: str, directory: Path, number: int, operators: Operators
 ) -> str:
-    """Run the trial of the operator around a mutated cell, and say what it finds, if anything.
+    """Run the trial of the operator that encloses a mutated cell; return the first difference.
 
     Parameters
     ----------
     top : str
-        The unit.
+        Name of the top module.
     command : str
-        Mutates the flat design.
+        Yosys command that mutates the flat design.
     directory : Path
-        Where ``design.il`` is.
+        Directory of ``design.il``.
     number : int
-        The mutant's.
+        Number of the mutant.
     operators : Operators
-        Those of the design.
+        Operators of the design.
     """
     design = directory / "design.il"
     for around in modules_around(top, command, design):
@@ -49,17 +50,17 @@ def found_by_trial(
             continue
         kind, *configuration = operators[module]
         unit = kind(**dict(configuration))
-        drawn = trial(unit)
-        assert drawn
+        stimuli = trial(unit)
+        assert stimuli
         folder = directory / f"trial_{number}"
         folder.mkdir()
         try:
             write_module(top, module, design, folder)
             commands = ["read_rtlil module.il", change, f"rename {module} operator"]
             run_yosys([*commands, "write_verilog -noattr operator.v"], directory=folder)
-            results = run_bulk(unit, drawn.operands, verilog=folder / "operator.v")
+            results = run_bulk(unit, stimuli.operands, verilog=folder / "operator.v")
         finally:
             shutil.rmtree(folder)
-        if told := drawn.difference(results):
-            return f"{kind.__name__} by itself: {told}"
+        if difference := stimuli.difference(results):
+            return f"{kind.__name__} alone: {difference}"
     return ""

@@ -1,7 +1,7 @@
-"""Between numpy arrays and the packed values of wide ports.
+"""Conversion between numpy arrays and the packed values of wide ports.
 
-A struct is a dictionary of arrays, an array layout is one more axis behind the others. All leading
-axes are items: packing works on thousands of them at once.
+A struct is a dictionary of arrays; an array layout adds one trailing axis. All leading axes are
+items: packing converts thousands of them at once.
 """
 
 from typing import Any
@@ -15,14 +15,14 @@ Bits = NDArray[np.uint8]
 
 
 def pack(layout: Any, value: Any) -> Bits:
-    """Turn values into bits, least significant first.
+    """Convert values to bits, least significant first.
 
     Parameters
     ----------
     layout : ShapeLike
-        A struct layout, an array layout, or a shape of at most 64 bits.
+        Struct layout, array layout, or shape of at most 64 bits.
     value : dict | numpy.ndarray
-        For a struct one entry a field; for an array layout its elements along the last axis; for
+        For a struct one entry per field; for an array layout its elements along the last axis; for
         a shape an integer array.
 
     Returns
@@ -52,12 +52,12 @@ def pack(layout: Any, value: Any) -> Bits:
             worst = least if least < low else most
             raise ValueError(f"a value of {shape!r} must be from {low} to {high}, not {worst}")
     words = integers.astype("<i8" if shape.signed else "<u8")
-    octets = words[..., np.newaxis].view(np.uint8)[..., : -(-shape.width // 8)]
-    return np.unpackbits(octets, axis=-1, count=shape.width, bitorder="little")
+    low_bytes = words[..., np.newaxis].view(np.uint8)[..., : -(-shape.width // 8)]
+    return np.unpackbits(low_bytes, axis=-1, count=shape.width, bitorder="little")
 
 
 def unpack(layout: Any, bits: Bits) -> Any:
-    """Turn bits into values: the inverse of `pack`, with int64 arrays.
+    """Convert bits to values: the inverse of `pack`, with int64 arrays.
 
     Parameters
     ----------
@@ -80,10 +80,10 @@ def unpack(layout: Any, bits: Bits) -> Any:
         element = Shape.cast(layout.elem_shape).width
         return unpack(layout.elem_shape, bits.reshape(*bits.shape[:-1], layout.length, element))
     shape = Shape.cast(layout)
-    octets = np.packbits(bits, axis=-1, bitorder="little")
-    words = np.zeros((*octets.shape[:-1], 8), np.uint8)
-    words[..., : octets.shape[-1]] = octets
-    # Shifted up and down again, a value takes its sign along.
+    packed = np.packbits(bits, axis=-1, bitorder="little")
+    words = np.zeros((*packed.shape[:-1], 8), np.uint8)
+    words[..., : packed.shape[-1]] = packed
+    # A left shift followed by an arithmetic right shift extends the sign.
     unused = 64 - shape.width
     return (
         words.view("<i8")[..., 0] << unused >> unused if shape.signed else words.view("<i8")[..., 0]
@@ -91,28 +91,28 @@ def unpack(layout: Any, bits: Bits) -> Any:
 
 
 def to_integers(bits: Bits) -> list[int]:
-    """Turn rows of bits into Python integers, one a row."""
-    octets = np.packbits(bits, axis=-1, bitorder="little")
-    return [int.from_bytes(row.tobytes(), "little") for row in octets]
+    """Convert rows of bits to Python integers, one per row."""
+    packed = np.packbits(bits, axis=-1, bitorder="little")
+    return [int.from_bytes(row.tobytes(), "little") for row in packed]
 
 
 def to_integer(bits: Bits) -> int:
-    """Turn one row of bits into a Python integer."""
+    """Convert one row of bits to a Python integer."""
     return int.from_bytes(np.packbits(bits, bitorder="little").tobytes(), "little")
 
 
 def from_integers(integers: list[int], width: int) -> Bits:
-    """Turn Python integers into rows of bits: the inverse of `to_integers`."""
-    octets = (width + 7) // 8
-    joined = b"".join(integer.to_bytes(octets, "little") for integer in integers)
-    rows = np.frombuffer(joined, np.uint8).reshape(len(integers), octets)
+    """Convert Python integers to rows of bits: the inverse of `to_integers`."""
+    row_bytes = (width + 7) // 8
+    joined = b"".join(integer.to_bytes(row_bytes, "little") for integer in integers)
+    rows = np.frombuffer(joined, np.uint8).reshape(len(integers), row_bytes)
     return np.unpackbits(rows, axis=-1, bitorder="little")[:, :width]
 
 
 def from_digits(texts: list[str]) -> Bits:
-    """Turn texts of binary digits, the most significant first, into rows of bits.
+    """Convert strings of binary digits, most significant first, to rows of bits.
 
-    A digit that a four-state simulator does not know is drawn at random.
+    Digits that are unknown in a four-state simulator become random.
     """
     digits = np.frombuffer("".join(texts).encode(), np.uint8).reshape(len(texts), -1)[:, ::-1]
     bits = digits - ord("0")

@@ -1,6 +1,6 @@
-"""Write the ports of every unit to the file that a test holds them to.
+"""Write the ports of every unit to the reference file of a test.
 
-`python -m testbenches.ports`, after an interface was changed on purpose.
+Run `python -m testbenches.ports` after an intentional change of an interface.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Which of its two forms of Verilog a unit is simulated in where time matters."""
+"""Form of a unit's Verilog to simulate where simulation time matters."""
 
 from hdl.target import Target
 
@@ -22,16 +22,15 @@ COMPOSED = (
     "special_function_unit",
     "veda",
 )
-"""Units that are put together from others of the catalog, which have benches of their own."""
+"""Units that are composed of other units of the catalog, which have testbenches of their own."""
 
 
 def quick_form(top: str, preset: str) -> Target:
-    """Return the form that the default suite and the search for faults simulate.
+    """Return the form that the default test suite and the fault tests simulate.
 
-    Arithmetic made of gates, for standard cells, is held to `*` and `+` where it stands: in the
-    tests of `arith`, and at small dimensions in the benches of the units that compute. The other
-    form compiles in half the time; what a composed unit's bench is after, and what more lanes of
-    the same arithmetic show, is the same in both.
+    The tests of `arith`, and the testbenches of computing units at small dimensions, compare
+    gate-level arithmetic for standard cells with `*` and `+`. The FPGA form compiles in half the
+    time. For a composed unit, or for more lanes of the same arithmetic, both forms show the same.
     """
     small = preset.startswith("tiny")
     return Target.ASIC if small and top not in COMPOSED else Target.FPGA

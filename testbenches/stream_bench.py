@@ -1,4 +1,4 @@
-"""One stream in, one out: a bench for units that answer every item with one item."""
+"""Testbench of units with one input stream and one output stream, and one result per item."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ Fields = dict[str, Any]
 
 
 class StreamBench:
-    """A unit that answers every item with one item, in order.
+    """Testbench of a unit that returns one item per input item, in order.
 
     Parameters
     ----------
@@ -22,7 +22,7 @@ class StreamBench:
     salt : str
         Name of the test.
     source, sink : tuple[str, ShapeLike]
-        The streams' names and payload layouts.
+        Names and payload layouts of the streams.
     pauses : tuple[str, str]
         Pause patterns of source and sink.
     """
@@ -42,19 +42,19 @@ class StreamBench:
         self.shapes = source[1], sink[1]
 
     async def run(self, items: Fields) -> int:
-        """Send all items after a reset, wait for as many; return the cycles to the last."""
+        """Reset, send all items, wait for as many results; return the cycles to the last."""
         await self.bench.reset()
         self.sink.received.clear()
         payloads = to_integers(pack(self.shapes[0], items))
         self.source.send(payloads)
         cycles = await self.bench.run(until=lambda: len(self.sink.received) == len(payloads))
-        # Nothing more may come.
+        # There must be no further items.
         for _ in range(20):
             await self.bench.step()
         return cycles
 
     async def disturb(self, items: Fields, *, times: int, longest: int) -> None:
-        """Reset in the middle of work, again and again."""
+        """Reset repeatedly during operation."""
         payloads = to_integers(pack(self.shapes[0], items))
         for _ in range(times):
             await self.bench.reset()
@@ -74,9 +74,9 @@ class StreamBench:
             )
 
     def integers(self, value: Any) -> NDArray[np.int64]:
-        """Return a field that was received as it is compared."""
+        """Convert a received field for comparison."""
         return value
 
     def shown(self, value: int) -> str:
-        """Write a value of a field as a difference is reported."""
+        """Format a value of a field for the report of a difference."""
         return str(value)

@@ -1,8 +1,8 @@
-"""Trials of a unit's streams in Amaranth's simulator: random pauses, resets, the streams' rules.
+"""Trials of a unit's streams in Amaranth's simulator: random pauses, resets, stream rules.
 
-For parts that have no testbench of their own; their model is what they are expected to give. They
-are written as for an FPGA: a product of gates, which the arithmetic's own tests hold equal to that,
-takes this simulator a hundred times as long.
+For parts without a testbench of their own; the caller computes the expected output. Units are
+elaborated for an FPGA: Amaranth's simulator is a hundred times slower for a gate-level product,
+whose equivalence the tests of the arithmetic cover.
 """
 
 import random
@@ -16,10 +16,10 @@ from hdl.target import Target, writing_for
 from testbenches.streams import PAUSES
 
 Payloads = Mapping[str, Sequence[int]]
-"""Packed payloads by the stream's name, such as ``items`` or ``sources.0``."""
+"""Packed payloads by name of the stream, such as ``items`` or ``sources.0``."""
 
 Cycle = Callable[[Any, Mapping[str, list[int]]], None]
-"""What else a cycle sets, once all streams are driven, given what has been received."""
+"""Hook that sets other inputs in each cycle, given the items received so far."""
 
 
 def check_streams(
@@ -30,15 +30,16 @@ def check_streams(
     seeds: Sequence[int] = range(6),
     cycle: Cycle | None = None,
 ) -> None:
-    """Require what a unit gives, whatever the pauses are, and after a reset in mid-work.
+    """Require the expected output for any pauses, and after a reset during operation.
 
-    The first seed has no pauses; all others draw a pattern for each stream. Odd ones stop the work
-    at some cycle by a reset, and begin it again.
+    The first seed has no pauses; all others select a random pattern for each stream. Odd seeds
+    reset the unit at a random cycle and repeat the work.
 
     Raises
     ------
     AssertionError
-        At a difference, a broken rule of a stream, or a deadlock; with the stream and the seed.
+        At a difference, a violated stream rule, or a deadlock; the message contains stream and
+        seed.
     """
     counts = {name: len(payloads) for name, payloads in expected.items()}
     for seed in seeds:
@@ -49,7 +50,7 @@ def check_streams(
         trial.run(reset_after=rng.randint(1, 60) if seed % 2 else 0)
         for name, payloads in expected.items():
             given = trial.received[name]
-            assert given == list(payloads), f"seed {seed}: stream {name} gave {given}"
+            assert given == list(payloads), f"seed {seed}: stream {name} returned {given}"
 
 
 def run_streams(
@@ -62,27 +63,27 @@ def run_streams(
     cycle: Callable[[Any], None] | None = None,
     revocable: Collection[str] = (),
 ) -> dict[str, list[int]]:
-    """Offer all payloads and take as many as are expected.
+    """Send all payloads and receive the expected number.
 
     Parameters
     ----------
     unit : Any
-        The unit.
+        The unit under test.
     sources, sinks : Mapping
-        Packed payloads of input streams, and how many an output stream must give; by name.
+        Packed payloads of input streams, and expected number of items of output streams, by name.
     seed : int
-        Of the pauses.
+        Seed of the pauses.
     pauses : str
-        The pattern of all streams, as in `PAUSES`.
+        Pattern of all streams, as in `PAUSES`.
     cycle : Callable, optional
         Called in each cycle with the simulator's context.
     revocable : Collection[str]
-        Output streams whose offers may be taken back, as those of `fork_handshake` are.
+        Output streams that may deassert `valid` before a transfer, as those of `fork_handshake`.
 
     Returns
     -------
     dict[str, list[int]]
-        What each sink gave, with whatever came in 20 cycles more.
+        Items of each sink, including any in the 20 cycles after the last expected one.
     """
     patterns = dict.fromkeys([*sources, *sinks], pauses)
     hook = (lambda ctx, _received: cycle(ctx)) if cycle else None
@@ -94,9 +95,9 @@ def run_streams(
 
 
 class _Trial:
-    """One run of a unit; `received` is what it has given since the last reset."""
+    """One run of a unit; `received` contains the items since the last reset."""
 
-    PATIENCE = 20_000
+    TIMEOUT = 20_000
     AFTER = 20
 
     def __init__(
@@ -120,16 +121,16 @@ class _Trial:
         self._begin()
 
     def _begin(self) -> None:
-        """Forget all that was done."""
+        """Discard all progress."""
         self.left = {name: list(payloads) for name, payloads in self.sources.items()}
         self.received: dict[str, list[int]] = {name: [] for name in self.counts}
         self.offered = dict.fromkeys(self.sources, False)
-        # What a sink offered and nobody took.
+        # Offers of sinks that are not yet transferred.
         self.open: dict[str, int | None] = dict.fromkeys(self.counts)
 
     def run(self, *, reset_after: int = 0) -> None:
-        """Do the work; if `reset_after`, that many cycles of it first, and a reset."""
-        # The unit may have no register of its own.
+        """Run; with `reset_after`, run that many cycles first, then reset."""
+        # The unit may have no register, so the clock domain is added here.
         top: Any = Module()
         sync: Any = ClockDomain("sync")
         top.domains.sync = sync
@@ -144,13 +145,13 @@ class _Trial:
                 await ctx.tick()
                 ctx.set(sync.rst, 0)
             more = self.AFTER
-            for _ in range(self.PATIENCE):
+            for _ in range(self.TIMEOUT):
                 await self._pass_cycle(ctx)
                 more -= self._done()
                 if not more:
                     return
             raise AssertionError(
-                f"seed {self.seed}: stuck: {self.left} are left, {self.received} were given"
+                f"seed {self.seed}: stuck: {self.left} not sent, {self.received} received"
             )
 
         with writing_for(Target.FPGA):
@@ -184,22 +185,22 @@ class _Trial:
         await ctx.tick()
 
     def _receive(self, ctx: Any, name: str) -> None:
-        """Take what is handed over; an offer stands, unchanged, until it is taken."""
+        """Record a transfer; check that an offer is unchanged until its transfer."""
         stream = self.streams[name]
         valid, payload = ctx.get(stream.valid), ctx.get(Value.cast(stream.payload))
         if (before := self.open[name]) is not None:
             where = f"seed {self.seed}: stream {name}"
-            assert valid, f"{where} took back an offer"
-            assert payload == before, f"{where} changed an offer"
+            assert valid, f"{where} deasserted valid before the transfer"
+            assert payload == before, f"{where} changed the payload before the transfer"
         taken = valid and ctx.get(stream.ready)
         if taken:
             self.received[name].append(payload)
-        stands = valid and not taken and name not in self.revocable
-        self.open[name] = payload if stands else None
+        held = valid and not taken and name not in self.revocable
+        self.open[name] = payload if held else None
 
 
 def _stream(unit: Any, name: str) -> Any:
-    """Return a stream by its name, or by the name of its array and its number in it."""
+    """Return a stream by its name, or by the name of its array and its index in it."""
     attribute, *number = name.split(".")
     streams = getattr(unit, attribute)
     return streams[int(number[0])] if number else streams

@@ -1,7 +1,7 @@
-"""Drivers and monitors of valid/ready streams, and the pauses that they make.
+"""Drivers and monitors of valid/ready streams, and patterns of pauses.
 
-They are plain objects that a `testbenches.bench.Bench` moves once a cycle: `drive` before the
-clock edge sets the inputs, `sample` just before the edge reads what was handed over.
+They are plain objects that a `testbenches.bench.Bench` calls once per cycle: `drive` before the
+clock edge sets the inputs, `sample` just before the edge reads the transfers.
 """
 
 import random
@@ -15,7 +15,7 @@ import cocotb
 from cocotb.types import LogicArray
 
 Pauses = Callable[[random.Random], Iterator[bool]]
-"""From a random generator to an endless row of decisions: True is a pause in that cycle."""
+"""Map a random generator to an endless sequence of decisions: True pauses in that cycle."""
 
 
 def no_pauses(rng: random.Random) -> Iterator[bool]:
@@ -24,7 +24,7 @@ def no_pauses(rng: random.Random) -> Iterator[bool]:
 
 
 def random_pauses(rng: random.Random) -> Iterator[bool]:
-    """Pause in half of all cycles, each by itself."""
+    """Pause in half of all cycles, independently."""
     while True:
         yield rng.random() < 0.5
 
@@ -37,7 +37,7 @@ def bursty_pauses(rng: random.Random) -> Iterator[bool]:
 
 
 def adversarial_pauses(rng: random.Random) -> Iterator[bool]:
-    """Offer single cycles, long silences and sudden full rate: what breaks a skid buffer."""
+    """Alternate single transfers, long pauses and sudden full rate, which stress a skid buffer."""
     while True:
         yield from chain([False], repeat(True, rng.randint(1, 3)), repeat(False, 2), [True])
         if rng.random() < 0.05:
@@ -45,18 +45,18 @@ def adversarial_pauses(rng: random.Random) -> Iterator[bool]:
 
 
 def pause_until(cycle: int) -> Iterator[bool]:
-    """Pause for some cycles, until everything before is full; never again."""
+    """Pause for some cycles, until all buffers are full; then never."""
     return chain(repeat(True, cycle), repeat(False))
 
 
 def filling_pauses(rng: random.Random) -> Iterator[bool]:
-    """Pause until what is before is likely full, and take a few: each place of a queue is used."""
+    """Pause until buffers are likely full, then accept a few items, to use every FIFO entry."""
     while True:
         yield from chain(repeat(True, rng.randint(40, 160)), repeat(False, rng.randint(1, 6)))
 
 
 def until_offered(sink: "StreamSink", cycles: int = 0) -> Iterator[bool]:
-    """Pause a sink until something has been offered to it for some cycles: it waits for valid."""
+    """Pause a sink until `valid` has been asserted for some cycles."""
     while True:
         while sink.offer is None:
             yield True
@@ -64,7 +64,7 @@ def until_offered(sink: "StreamSink", cycles: int = 0) -> Iterator[bool]:
 
 
 def not_before_offered(sink: "StreamSink", pauses: Iterator[bool]) -> Iterator[bool]:
-    """Pause a sink as told, and until something is offered: no stream may wait for `ready`."""
+    """Combine pauses with a wait for `valid`: no source may wait for `ready`."""
     return (pause or sink.offer is None for pause in pauses)
 
 
@@ -79,18 +79,18 @@ PAUSES: dict[str, Pauses] = {
 
 @cache
 def four_states() -> bool:
-    """Return whether the simulator has four states: then tests check the same on fewer values.
+    """Return whether the simulator has four states, in which case tests use fewer values.
 
-    The simulator's name is not yet known when this module is imported.
+    The simulator's name is not known when this module is imported.
     """
     return cocotb.is_simulation and "icarus" in cocotb.SIM_NAME.lower()
 
 
 def read(port: Any) -> int:
-    """Return what stands at a port, a `Port` or cocotb's handle.
+    """Return the value of a port, a `Port` or cocotb's handle.
 
-    Bits that a four-state simulator does not know are drawn at random: a value that nobody may rely
-    on is thus never taken for a particular one.
+    Unknown bits of a four-state simulator become random, so that no test can depend on a particular
+    value of them.
     """
     bits = port.bits if isinstance(port, Port) else str(port.value)
     try:
@@ -100,23 +100,23 @@ def read(port: Any) -> int:
 
 
 AT_ONCE = 3
-"""cocotb's number for a write that takes effect at once."""
+"""cocotb's code for an immediate write."""
 
 
 class Port:
-    """A port that is written at once, and only where its value changes.
+    """A port that is written immediately, and only if its value changes.
 
-    cocotb by itself keeps writes for a later phase of the same moment, for which the simulator
-    evaluates the design once more; a bench writes half a cycle before anything looks, and needs no
-    phases. Who writes through this writes a port through nothing else. Icarus, which leaves
-    registers undefined when clock and reset are written at once, is written as cocotb does it.
+    cocotb defers writes to a later phase of the same time step, for which the simulator evaluates
+    the design again. A bench writes half a cycle before any sampling, and needs no phases. A port
+    that is written through this class must not be written otherwise. Icarus leaves registers
+    undefined if clock and reset are written immediately, so its ports are written through cocotb.
 
-    Values pass by cocotb's types, which cost more than the simulator's own work for them.
+    Accesses bypass cocotb's types, which take longer than the simulator itself.
 
     Parameters
     ----------
     handle : Any
-        cocotb's handle.
+        cocotb's handle of the port.
     """
 
     def __init__(self, handle: Any) -> None:
@@ -128,7 +128,7 @@ class Port:
 
     @property
     def bits(self) -> str:
-        """What stands at the port in binary digits, the most significant first."""
+        """The value of the port as binary digits, most significant first."""
         return self._object.get_signal_val_binstr()
 
     @bits.setter
@@ -145,7 +145,7 @@ class Port:
 
     @property
     def value(self) -> int:
-        """What stands at the port; a ValueError where a bit is not known."""
+        """The value of the port; raises ValueError if a bit is unknown."""
         return int(self._object.get_signal_val_binstr(), 2)
 
     @value.setter
@@ -164,14 +164,14 @@ class Port:
 
 
 class Stream:
-    """One stream's ports.
+    """The ports of one stream.
 
     Parameters
     ----------
     dut : Any
         The design under test.
     name : str
-        The stream's name; its ports are ``<name>_payload``, ``<name>_valid``, ``<name>_ready``.
+        Name of the stream; its ports are ``<name>_payload``, ``<name>_valid``, ``<name>_ready``.
     """
 
     def __init__(self, dut: Any, name: str) -> None:
@@ -181,19 +181,19 @@ class Stream:
         self.ready = Port(getattr(dut, f"{name}_ready"))
 
     def transfers(self) -> bool:
-        """Whether a payload is handed over at the coming clock edge."""
+        """Return whether a transfer occurs at the next clock edge."""
         return bool(self.valid.value and self.ready.value)
 
 
 class StreamSource:
-    """Offer packed payloads to an input stream, each until it is taken.
+    """Driver of an input stream: offers each packed payload until its transfer.
 
     Members
     -------
     taken : int
-        Payloads handed over since the last reset.
+        Number of transfers since the last reset.
     accepted : bool
-        Whether one was handed over in the cycle just sampled.
+        A transfer occurred in the cycle just sampled.
     """
 
     def __init__(self, dut: Any, name: str, pauses: Iterator[bool]) -> None:
@@ -203,7 +203,7 @@ class StreamSource:
         self.clear()
 
     def clear(self) -> None:
-        """Forget what was offered, as in a reset."""
+        """Discard all payloads, as in a reset."""
         self.waiting.clear()
         self.taken = 0
         self.offered = False
@@ -211,11 +211,11 @@ class StreamSource:
         self.stream.valid.value = 0
 
     def send(self, payloads: Iterable[int]) -> None:
-        """Add payloads to those that wait."""
+        """Append payloads to the queue."""
         self.waiting.extend(payloads)
 
     def drive(self) -> None:
-        """Offer the next payload unless this cycle pauses; never take back an offer."""
+        """Offer the next payload unless this cycle pauses; hold an offer until its transfer."""
         if not self.offered and self.waiting and not next(self.pauses):
             self.offered = True
             self.stream.payload.value = self.waiting[0]
@@ -224,7 +224,7 @@ class StreamSource:
             self.stream.valid.value = 0
 
     def sample(self) -> None:
-        """See whether the offer is taken."""
+        """Record whether a transfer occurs."""
         self.accepted = self.offered and bool(self.stream.ready.value)
         if self.accepted:
             self.waiting.popleft()
@@ -233,17 +233,17 @@ class StreamSource:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing waits."""
+        """Whether the queue is empty."""
         return not self.waiting
 
 
 class StreamSink:
-    """Take packed payloads from an output stream, and check that an offer stands until it is taken.
+    """Receiver of an output stream; checks that an offer is unchanged until its transfer.
 
     Members
     -------
     received : list[tuple[int, int]]
-        Cycle and payload of everything taken.
+        Cycle and payload of every transfer.
     """
 
     def __init__(self, dut: Any, name: str, pauses: Iterator[bool], clock: Any) -> None:
@@ -254,25 +254,25 @@ class StreamSink:
         self.clear()
 
     def clear(self) -> None:
-        """Refuse until driven again, and forget the open offer."""
+        """Deassert `ready` until driven again, and forget a pending offer."""
         self.accepts = False
         self.offer: str | None = None
         self.stream.ready.value = 0
 
     def drive(self) -> None:
-        """Decide whether this cycle accepts."""
+        """Decide whether to accept in this cycle."""
         self.accepts = not next(self.pauses)
         self.stream.ready.value = self.accepts
 
     def sample(self) -> None:
-        """Keep what is handed over; require what was offered before: valid, and its payload."""
+        """Record a transfer; check that a pending offer is still valid and unchanged."""
         stream = self.stream
         valid = stream.valid.value
         if self.offer is not None:
             where = f"cycle {self.clock.cycle}: stream {stream.name}"
-            assert valid, f"{where} took back an offer that nobody had accepted"
+            assert valid, f"{where} deasserted valid before the transfer"
             payload = stream.payload.bits
-            assert payload == self.offer, f"{where} changed an offer that nobody had accepted"
+            assert payload == self.offer, f"{where} changed the payload before the transfer"
         if valid and self.accepts:
             self.received.append((self.clock.cycle, read(stream.payload)))
         self.offer = stream.payload.bits if valid and not self.accepts else None

@@ -1,4 +1,4 @@
-"""Waveforms: samples of a long run, and the GTKWave view that opens one, grouped by stream."""
+"""Waveforms: samples of a long run, and GTKWave views grouped by stream."""
 
 import re
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from hdl.emit import Port
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples of a long run's waveform: the first `cycles` of each `every`, in a VCD file."""
+    """Waveform samples of a long run: the first `cycles` of each `every` cycles, in a VCD file."""
 
     file: Path
     cycles: int = 20
@@ -20,22 +20,22 @@ class Samples:
 
 
 def write_view(directory: Path, top: str, ports: Sequence[Port]) -> list[Path]:
-    """Write ``<top>.gtkw`` beside the waveform that the simulator left.
+    """Write ``<top>.gtkw`` next to the waveform of the simulator.
 
     Parameters
     ----------
     directory : Path
-        Where the simulator ran.
+        Directory in which the simulator ran.
     top : str
         Name of the top module.
     ports : Sequence[Port]
-        Its ports: clock and reset, then one group a stream, then the rest; below them one closed
-        group a unit inside.
+        Ports of the top module: clock and reset, then one group per stream, then the rest. Below
+        them, each inner module has one closed group.
 
     Returns
     -------
     list[Path]
-        The waveform and the view; nothing if the simulator left no waveform.
+        The waveform and the view; empty if there is no waveform.
     """
     found = sorted([*directory.glob("*.vcd"), *directory.glob("*.fst")])
     if not found:
@@ -77,7 +77,7 @@ def _natural(path: str) -> list[int | str]:
 
 
 def _names(dump: Path) -> dict[str, list[tuple[str, int]]]:
-    """Read the scopes and variables that a VCD declares, but for those that Yosys made up."""
+    """Read the scopes and variables that a VCD file declares, without those named by Yosys."""
     scopes: dict[str, list[tuple[str, int]]] = {}
     path: list[str] = []
     with dump.open() as file:

@@ -71,7 +71,7 @@ class Accelerator:
         pattern: str = "none",
     ) -> None:
         self.dut, self.p, self.layers = dut, p, layers
-        self.bench = bench = Bench(dut, f"{salt} {pattern}", patience=PATIENCE)
+        self.bench = bench = Bench(dut, f"{salt} {pattern}", timeout=PATIENCE)
         names = (
             "scales",
             "prefill_scores",

@@ -232,7 +232,7 @@ class Speech:
             expected,
             driven=driven,
             record=["placed"],
-            patience=PATIENCE,
+            timeout=PATIENCE,
             progress=0.25,
             watch=watch,
         )

@@ -67,7 +67,7 @@ async def real_decode(dut: Any) -> None:
     """
     decode = Decode(dut, "real decode")
     p, bench, accelerator = decode.p, decode.bench, decode.accelerator
-    steps = min(128, TOKENS - decode.full) if bench.told["full"] else 2
+    steps = min(128, TOKENS - decode.full) if bench.context["full"] else 2
     if p.width > 1024:
         steps = 1
     if p.slots <= 16:

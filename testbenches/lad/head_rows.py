@@ -50,7 +50,7 @@ class HeadRows:
             width = shape if isinstance(shape, int) else Shape.cast(shape).width
             each = t.ac.columns if name == "caches" else t.capacity
             self.planes[name] = Plane(end, -(-width // 8), each)
-            end += self.heads * each * self.planes[name].octets
+            end += self.heads * each * self.planes[name].element_bytes
         self.size = end
 
     def create(self) -> None:
@@ -144,7 +144,7 @@ class HeadRows:
     def octets(self, name: str, mode: Any = "r") -> NDArray[np.uint8]:
         """Map a plane: octets [heads, elements, octet]."""
         plane = self.planes[name]
-        shape = (self.heads, plane.each, plane.octets)
+        shape = (self.heads, plane.each, plane.element_bytes)
         return np.memmap(self.file, np.uint8, mode, offset=plane.first, shape=shape)
 
     def read(self, name: str, length: int) -> NDArray[Any]:

@@ -97,7 +97,7 @@ class Speech:
     def transfers(self) -> list[int]:
         """Transfers of weights of each layer, and of the vocabulary."""
         octets = 4 * -(-self.p.tile.linear.weights_layout.size // 32)
-        return [items.octets // octets for items in self.weights]
+        return [items.size // octets for items in self.weights]
 
     def run(
         self,
@@ -174,12 +174,12 @@ class Speech:
         run = self._session.run(
             {"slices": slices, "weights": weights},
             expected,
-            patience=PATIENCE,
+            timeout=PATIENCE,
             trail=0,
             progress=0.25,
             watch=lambda moved: watch(number, moved, began),
         )
-        self.octets_read += slices.size // 8 + weights.octets
+        self.octets_read += slices.size // 8 + weights.size
         self.octets_written += sum(bits.size for bits in run.outputs.values()) // 8
         self._count(run)
         return run

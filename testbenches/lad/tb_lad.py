@@ -15,7 +15,7 @@ from golden.lad.lad_tile import Step, equation_7
 from golden.lad.lad_tiles import lad_tiles
 from hdl.lad.lad_parameters import LadParameters
 from testbenches.applicable import only_if
-from testbenches.bench import PATIENCE, Bench, catalog_parameters, record_fact
+from testbenches.bench import TIMEOUT, Bench, catalog_parameters, record_fact
 from testbenches.lad.layer_driver import (
     LayerDriver,
     drawn_vocabulary,
@@ -65,7 +65,7 @@ class LadBench:
         # Rotated or activated slices pass the special function module one by one, and all of them
         # before the next matrix.
         alone = p.batch * max(p.heads + p.kv_heads, p.feed_forward // p.head_size)
-        self.bench = Bench(dut, salt, patience=PATIENCE + SLICE_CYCLES * alone)
+        self.bench = Bench(dut, salt, timeout=TIMEOUT + SLICE_CYCLES * alone)
         self.slices, self.weights = (
             self.bench.source(name, source) for name in ("slices", "weights")
         )

@@ -69,6 +69,6 @@ def file_items(file: Path, p: LadParameters) -> Sequence[FileItems]:
     each = 4 * -(-units * size * 16 // 32)
     ends = np.cumsum([0, *counts]) * each
     return [
-        FileItems(file=file, first=int(first), octets=int(end - first))
+        FileItems(file=file, first=int(first), size=int(end - first))
         for first, end in pairwise(ends)
     ]

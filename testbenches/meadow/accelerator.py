@@ -64,7 +64,7 @@ class Accelerator:
         self.p = p = catalog_parameters()
         # Beside instructions and matrices nothing moves that a bench counts.
         longest = sum(program.writer.moved.values()) // p.head_size
-        self.bench = bench = Bench(dut, salt, patience=20_000 + 12 * longest)
+        self.bench = bench = Bench(dut, salt, timeout=20_000 + 12 * longest)
         self.inputs = {name: bench.source(name, pauses[0]) for name in ("instructions", "matrices")}
         self.predictions = bench.sink("predictions", pauses[1])
         self.clock = bench.add(Clock(bench, self.inputs["instructions"]))

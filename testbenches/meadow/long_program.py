@@ -85,17 +85,19 @@ def run_program(
         },
         {"predictions": program.ends},
         memories=memories,
-        patience=PATIENCE,
+        timeout=PATIENCE,
         progress=progress,
     )
-    octets = {port: bank.octets for bank in banks.values() for port in (*bank.reads, *bank.writes)}
+    octets = {
+        port: bank.word_bytes for bank in banks.values() for port in (*bank.reads, *bank.writes)
+    }
     moved = dict.fromkeys(writer.moved, 0)
     for port, each in octets.items():
         moved[PORTS[port]] += run.counts[port] * each
     assert moved == writer.moved, (moved, writer.moved)
     compared = len(moved)
     rows = {
-        name: np.fromfile(banks[name].file, np.uint8).reshape(-1, banks[name].octets)
+        name: np.fromfile(banks[name].file, np.uint8).reshape(-1, banks[name].word_bytes)
         for name in ("vectors", "cache")
     }
     for first, states in program.expected:
@@ -138,5 +140,5 @@ def _banks(program: LayerProgram, folder: Path) -> dict[str, Bank]:
         words = getattr(images, name).words
         file = folder / f"{name}.memory"
         words.tofile(file)
-        banks[name] = Bank(file=file, octets=words.shape[1], reads=reads, writes=writes)
+        banks[name] = Bank(file=file, word_bytes=words.shape[1], reads=reads, writes=writes)
     return banks

@@ -80,7 +80,7 @@ class Speech:
         cached = p.element.word_layout
 
         def bank(name: str, **ports: Any) -> Bank:
-            return Bank(file=files[name], octets=octets[name], **ports)
+            return Bank(file=files[name], word_bytes=octets[name], **ports)
 
         banks = [
             bank(
@@ -97,7 +97,9 @@ class Speech:
             bank("tables", reads={"table_reads": p.reads(p.unpacker.chunk_layout)}),
             bank("packets", reads={"packet_reads": p.reads(p.unpacker.unpacker.packet_bits)}),
         ]
-        self._octets = {port: bank.octets for bank in banks for port in (*bank.reads, *bank.writes)}
+        self._octets = {
+            port: bank.word_bytes for bank in banks for port in (*bank.reads, *bank.writes)
+        }
         self._vectors, self._cache = (
             np.memmap(files[name], np.uint8, "r+").reshape(-1, octets[name])
             for name in ("vectors", "cache")
@@ -148,7 +150,7 @@ class Speech:
                 "matrices": from_integers(writer.matrices, p.matrix_layout.size),
             },
             {"predictions": 1},
-            patience=PATIENCE,
+            timeout=PATIENCE,
             progress=0.25,
             watch=watch,
         )

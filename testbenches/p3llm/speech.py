@@ -82,7 +82,9 @@ class Speech:
             out.write(vocabulary_image(p, model.vocabulary).data)
         octets = 2 * p.elements
         self._image = np.memmap(file, np.uint8, "r+").reshape(-1, p.units, octets)
-        dram = Dram(file=file, units=p.units, octets=octets, layout=p.channel.bank_command_layout)
+        dram = Dram(
+            file=file, units=p.units, column_bytes=octets, layout=p.channel.bank_command_layout
+        )
         self._open = contextlib.ExitStack()
         self._session = self._open.enter_context(harness.session([dram], seed))
         self.counts = {"together": 0, "alone": 0, "written": 0}
@@ -175,7 +177,7 @@ class Speech:
             },
             expected,
             record=["status"],
-            patience=20_000,
+            timeout=20_000,
             progress=0.25,
             watch=watch,
         )

@@ -122,7 +122,7 @@ class SystemBench:
     def __init__(self, dut: Any, salt: str, *, source: str = "none", sink: str = "none") -> None:
         self.p = p = catalog_parameters()
         self.dut = dut
-        self.bench = Bench(dut, salt, patience=20_000 + 20 * p.layer_positions)
+        self.bench = Bench(dut, salt, timeout=20_000 + 20 * p.layer_positions)
         self.channels = [
             self.bench.add(Banks(dut, p, number)) for number in range(p.pseudo_channels)
         ]

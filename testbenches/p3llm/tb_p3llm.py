@@ -85,7 +85,7 @@ async def drawn_layers(dut: Any) -> None:
     rng = system.bench.numpy_rng
     p = system.p
     cases = [(min(KEY_SET * p.block, p.capacity // 2) - 1, 2)]
-    if system.bench.told["full"] and not four_states():
+    if system.bench.context["full"] and not four_states():
         cases += [(37, 2), (15, 1), (1, 1)]
     for cached, steps in cases if is_small(Run(p)) else [(17, 1)]:
         model = Model.drawn(p, lengths(p, cached), rng)

@@ -33,7 +33,7 @@ class Accelerator:
         self.p = p = catalog_parameters()
         # Whole layers may follow each other without an output, each stalled at every beat.
         patience = PATIENCE + 8 * p.block * (sum(p.beats.values()) + 1000)
-        self.bench = bench = Bench(dut, salt, patience=patience)
+        self.bench = bench = Bench(dut, salt, timeout=patience)
         self.memory = bench.add(
             OffChipMemory(
                 dut,

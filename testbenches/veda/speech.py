@@ -179,7 +179,7 @@ class Speech:
             expected,
             driven={"weights": pack(self.p.voting.threshold.weights_layout, weights)},
             store=store,
-            patience=PATIENCE,
+            timeout=PATIENCE,
             progress=0.25,
             watch=watch,
         )

@@ -38,7 +38,7 @@ def run_layer(
     harness = Harness.compiled(entry_named("p3llm"), p)
     file, octets = folder / "banks.memory", 2 * p.elements
     image.tofile(file)
-    dram = Dram(file=file, units=p.units, octets=octets, layout=p.channel.bank_command_layout)
+    dram = Dram(file=file, units=p.units, column_bytes=octets, layout=p.channel.bank_command_layout)
     slices = state.view(np.uint32).reshape(-1, p.lanes).astype(np.int64)
     last = (np.arange(len(slices)) == len(slices) - 1).astype(np.int64)
     given = {"layer": np.array([0]), "position": np.array([[position]])}
@@ -51,7 +51,7 @@ def run_layer(
             {"states_out": len(slices)},
             record=["status"],
             # No stream moves while a layer is under way.
-            patience=10 * p.layer_positions,
+            timeout=10 * p.layer_positions,
         )
     assert not run.outputs["status"].any()
     found = unpack(p.state_layout, run.outputs["states_out"])["values"]

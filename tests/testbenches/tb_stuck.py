@@ -9,7 +9,7 @@ from testbenches.bench import Bench
 
 @cocotb.test()
 async def nothing_moves(dut: Any) -> None:
-    bench = Bench(dut, "nothing moves", patience=300)
+    bench = Bench(dut, "nothing moves", timeout=300)
     source = bench.source("source")
     await bench.reset()
     dut.deaf.value = 1
@@ -19,7 +19,7 @@ async def nothing_moves(dut: Any) -> None:
 
 @cocotb.test()
 async def moves_without_end(dut: Any) -> None:
-    bench = Bench(dut, "moves without end", patience=300)
+    bench = Bench(dut, "moves without end", timeout=300)
     sink = bench.sink("sink")
     await bench.reset()
     await bench.run(until=lambda: any(payload & 1 for _cycle, payload in sink.received[-1:]))

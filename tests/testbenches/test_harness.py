@@ -134,7 +134,7 @@ def run_veda(work: DecodeWork, directory: Path, seed: int = 0) -> LongRun:
         driven={"weights": pack(p.voting.threshold.weights_layout, weights)},
         memories=[memory],
         seed=seed,
-        patience=20_000,
+        timeout=20_000,
     )
     codes = unpack(16, run.outputs["outputs"].reshape(-1, 16)).reshape(-1, p.lanes, p.head_size)
     none = np.zeros((0, p.lanes, p.head_size), np.int64)
@@ -213,7 +213,7 @@ def test_run_that_does_not_get_on_says_who_waits() -> None:
     entry = entry_named("systolic_evictor")
     harness = Harness.compiled(entry, entry.parameters("tiny"), Target.ASIC)
     with pytest.raises(UserError, match=r"no transfer for 500 cycles; .*victims gave 0 of 1"):
-        harness.run({}, {"victims": 1}, patience=500)
+        harness.run({}, {"victims": 1}, timeout=500)
 
 
 def test_names_and_widths_that_are_not_the_units_are_refused() -> None:

@@ -30,7 +30,7 @@ def test_banks_open_read_and_write_as_the_model_does(tmp_path: Path) -> None:
     file = tmp_path / "banks"
     file.write_bytes(by_position(memory).tobytes())
     octets = p.unit.column_bits // 8
-    dram = Dram(file=file, units=p.units, octets=octets, layout=p.bank_command_layout)
+    dram = Dram(file=file, units=p.units, column_bytes=octets, layout=p.bank_command_layout)
     blanks = (
         ("row_command", p.row_command_layout, RowCommand(operation=RowOperation.ACTIVATE)),
         ("column_command", p.column_command_layout, ColumnCommand(operation=ColumnOperation.READ)),

@@ -156,7 +156,7 @@ class Refresh:
         self.room = room(self.p)
         # Refreshes are no transfers of a stream; scores may rest for a few ticks.
         patience = 4 * self.settings.tick_cycles
-        self.bench = Bench(dut, f"{salt} {traffic}", patience=patience)
+        self.bench = Bench(dut, f"{salt} {traffic}", timeout=patience)
         self.model = RefreshModel(self.p, self.settings)
         self.source = self.bench.source("scores")
         busy = (iter(lambda: True, False) if traffic == "endless" else self.bench.pauses(traffic),)

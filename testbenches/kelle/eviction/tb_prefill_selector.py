@@ -47,7 +47,7 @@ class SelectorBench:
 
     def __init__(self, dut: Any, salt: str, source: str = "none", sink: str = "none") -> None:
         self.p: PrefillSelectorParameters = catalog_parameters()
-        self.bench = Bench(dut, f"{salt} {source} {sink}", patience=20_000)
+        self.bench = Bench(dut, f"{salt} {source} {sink}", timeout=20_000)
         self.rng = self.bench.numpy_rng
         self.scores = self.bench.source("scores", source)
         self.prefill = self.bench.sink("prefill", sink)
@@ -120,7 +120,7 @@ async def real_prefill(dut: Any) -> None:
     p, bench = unit.p, unit.bench
     eviction = p.eviction
     slots, width, heads = eviction.evictor.slots, eviction.evictor.score_width, eviction.heads
-    tokens = min(p.context, 640 if bench.told["full"] else 2 * slots)
+    tokens = min(p.context, 640 if bench.context["full"] else 2 * slots)
     await bench.reset()
     slices, cycles = await unit.run(real_scores(p, tokens), "tiles")
     tiles = -(-tokens // p.rows)

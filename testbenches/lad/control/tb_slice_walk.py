@@ -101,7 +101,7 @@ class Walker:
 
 def walker(dut: Any, salt: str, pattern: str = "none", left: float = 0.0) -> Walker:
     """Return a bench's only part."""
-    bench = Bench(dut, salt, patience=PATIENCE)
+    bench = Bench(dut, salt, timeout=PATIENCE)
     return bench.add(Walker(bench, pattern, left))
 
 

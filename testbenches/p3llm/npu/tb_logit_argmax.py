@@ -150,7 +150,7 @@ class ArgmaxBench:
 
     def __init__(self, dut: Any, salt: str) -> None:
         self.p: LogitArgmaxParameters = catalog_parameters()
-        self.bench = Bench(dut, salt, patience=NEVER_MOVES)
+        self.bench = Bench(dut, salt, timeout=NEVER_MOVES)
         self.rng = self.bench.numpy_rng
         inputs = {"values": self.p.slice_layout, "strobe": 1, "last": 1, "clear": 1}
         if self.p.requests > 1:

@@ -38,7 +38,7 @@ class TimingBench:
 
     def __init__(self, dut: Any, salt: str) -> None:
         self.p: BankTimingParameters = catalog_parameters()
-        self.bench = Bench(dut, salt, patience=NEVER_MOVES)
+        self.bench = Bench(dut, salt, timeout=NEVER_MOVES)
         shapes = {"row": self.p.row_layout, "column": self.p.column_layout}
         self.driver = self.bench.add(CycleDriver(dut, shapes, OUTPUTS))
         self.rng = self.bench.numpy_rng

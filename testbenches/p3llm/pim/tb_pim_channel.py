@@ -103,7 +103,7 @@ class ChannelBench:
 
     def __init__(self, dut: Any, salt: str) -> None:
         self.p = p = catalog_parameters()
-        self.bench = Bench(dut, salt, patience=NEVER_MOVES)
+        self.bench = Bench(dut, salt, timeout=NEVER_MOVES)
         shapes = {
             "row_command": p.row_command_layout.size,
             "column_command": p.column_command_layout.size,

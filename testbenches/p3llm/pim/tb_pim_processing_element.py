@@ -146,7 +146,7 @@ def cycles_of(
 
 def bench_for(dut: Any, salt: str) -> tuple[Bench, CycleDriver]:
     """Attach the element's ports."""
-    bench = Bench(dut, salt, patience=NEVER_MOVES)
+    bench = Bench(dut, salt, timeout=NEVER_MOVES)
     return bench, bench.add(CycleDriver(dut, INPUTS, ("finished",)))
 
 

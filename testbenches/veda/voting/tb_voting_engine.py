@@ -117,7 +117,7 @@ class Engine:
     ) -> None:
         self.p = catalog_parameters()
         self.table = table
-        self.bench = Bench(dut, salt, patience=3 * self.p.fifo_depth + 500)
+        self.bench = Bench(dut, salt, timeout=3 * self.p.fifo_depth + 500)
         self.layers = self.bench.source("layers", source)
         self.probabilities = self.bench.source("probabilities", source)
         self.waits = self.bench.add(Waits(self.probabilities))
