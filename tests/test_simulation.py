@@ -166,7 +166,7 @@ def no_designs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_warning_ends_a_run_that_is_linted(tmp_path: Path) -> None:
     verilog = tmp_path / "top.v"
     verilog.write_text("module top(input clk, output undriven);\nendmodule\n")
-    with pytest.raises(UserError, match="verilator refused the design"):
+    with pytest.raises(UserError, match="verilator rejected the design"):
         simulators.build(
             simulator="verilator",
             top="top",

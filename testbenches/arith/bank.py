@@ -1,4 +1,4 @@
-"""Several operators side by side in one module, so that one program simulates them all."""
+"""A bank of operators in one module, which one program simulates together."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,7 @@ from testbenches.arith.bulk import run_bulk
 
 
 class Bank(Unit):
-    """Operators that share nothing but the clock; a port is ``<operator>_of_<port>``.
+    """Independent operators with a common clock; a port is named ``<operator>_of_<port>``.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ class Bank(Unit):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Connect every port through."""
+        """Connect the ports of the operators to those of the bank."""
         m = Module()
         for name, operator in self.operators:
             m.submodules[name] = operator
@@ -45,19 +45,19 @@ class Bank(Unit):
 def run_bank(
     operators: Mapping[str, Operator], operands: dict[str, dict[str, np.ndarray]]
 ) -> dict[str, dict[str, np.ndarray]]:
-    """Stream operand sets through many operators at once.
+    """Run operand sets through several operators at once.
 
     Parameters
     ----------
     operators : dict[str, Operator]
         Operators of any latency; an `enable` input is held at 1 unless it is among the operands.
     operands : dict[str, dict[str, numpy.ndarray]]
-        For every operator the values of each input, as for `run_bulk`; lengths may differ.
+        Values of each input of every operator, as for `run_bulk`; lengths may differ.
 
     Returns
     -------
     dict[str, dict[str, numpy.ndarray]]
-        For every operator the values of each output, as many as it had operand sets.
+        Values of each output of every operator, one per operand set.
     """
     deepest = max(operator.stages for operator in operators.values())
     vectors = {name: len(next(iter(inputs.values()))) for name, inputs in operands.items()}

@@ -1,8 +1,8 @@
 """Run millions of operand sets through the emitted Verilog of one operator.
 
-The operator is emitted, translated by Verilator and linked to a small C++ program that streams
-files of operands through it, one set a cycle. The program is kept in ``build/bulk/`` under a digest
-of all it is made of, so a second run of an unchanged operator begins at once.
+The operator is emitted, translated by Verilator, and linked to a small C++ program that reads
+operands from files, one set per cycle. The program is cached in ``build/bulk/`` under a digest of
+its sources, so a second run of an unchanged operator starts immediately.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ TRANSLATION += [*VERILATOR_FLAGS, *SPEED_FLAGS]
 RUNTIME_SOURCES = (INCLUDE / "verilated.cpp", INCLUDE / "verilated_threads.cpp")
 HEADERS = ("<cstdint>", "<cstdio>", "<cstdlib>", "<cstring>", "<string>", "<vector>")
 RUNTIME_HEADER = "".join(f"#include {name}\n" for name in (*HEADERS, '"verilated.h"'))
-"""What a small operator's compilation would spend most of its time on."""
+"""Headers of all programs, precompiled because they dominate the compilation of small operators."""
 
 
 def run_bulk(
@@ -43,27 +43,27 @@ def run_bulk(
     pauses: int = 0,
     verilog: Path | None = None,
 ) -> dict[str, np.ndarray]:
-    """Stream operand sets through an operator and return its results.
+    """Run operand sets through an operator and return its results.
 
     Parameters
     ----------
     unit : Unit
-        A free-running operator: plain data ports, optionally an `enable` input.
+        A pipelined operator with plain data ports, and optionally an `enable` input.
     operands : dict[str, numpy.ndarray]
-        For every data input its values, one dimension, all of one length. A port wider than 64
-        bits takes an array of two dimensions: little-endian 32-bit words of each value.
+        Values of every data input, one-dimensional, all of one length. A port wider than 64 bits
+        takes a two-dimensional array: little-endian 32-bit words of each value.
     latency : int, optional
         Cycles from operands to result; the operator's `stages` by default.
     pauses : int
-        With an `enable` input: seed of random cycles in which it is 0; 0 for no pauses.
+        With an `enable` input: seed of random cycles in which it is 0; 0 for none.
     verilog : Path, optional
-        What is simulated instead of the operator's own Verilog: a module ``operator`` of its ports.
+        Verilog to simulate instead of the operator's own: a module ``operator`` with its ports.
 
     Returns
     -------
     dict[str, numpy.ndarray]
-        For every output its values, as uint8, uint16, uint32 or uint64, whichever holds the port;
-        for a port wider than 64 bits 32-bit words in the second dimension.
+        Values of every output as uint8, uint16, uint32 or uint64, the smallest type that holds the
+        port; for a port wider than 64 bits, 32-bit words in the second dimension.
 
     Raises
     ------
@@ -95,7 +95,7 @@ def run_bulk(
 
 
 def build_bulk(unit: Unit, *, verilog: Path | None = None) -> tuple[EmittedModule, Path]:
-    """Return the operator's emitted top module and its program, built if it is not there yet."""
+    """Return the operator's emitted top module and its program, built unless cached."""
     emission = Emission(top=unit, name="operator")
     top = emission.modules[-1]
     parts = [verilog.read_text()] if verilog else [module.rtlil for module in emission.modules]
@@ -109,7 +109,8 @@ def build_bulk(unit: Unit, *, verilog: Path | None = None) -> tuple[EmittedModul
             files = [verilog] if verilog else write_verilog(emission, directory / "rtl")[:-1]
             (directory / "ports.h").write_text(_header(top))
             _compile(files, directory)
-            # Another process may have built the same: the last one wins, and both are right.
+            # Another process may have built the same program; the last rename wins, and both are
+            # equal.
             (directory / "bulk").rename(program)
     return top, program
 
@@ -119,7 +120,7 @@ def _compile(files: list[Path], directory: Path) -> None:
     model = directory / "model"
     translator = INCLUDE.parent / "bin" / "verilator_bin"
     _call(translator, *TRANSLATION, "--Mdir", model, *files)
-    # One translation unit: the headers take longer than the model.
+    # One translation unit, because the headers take longer to compile than the model.
     together = directory / "together.cpp"
     sources = [*sorted(model.glob("*.cpp")), PROGRAM]
     together.write_text("".join(f'#include "{source}"\n' for source in sources))
@@ -132,7 +133,7 @@ def _compile(files: list[Path], directory: Path) -> None:
 
 
 def _runtime() -> Path:
-    """Return the folder of what all programs share, compiled once: runtime and headers."""
+    """Return the folder of the common runtime and headers, compiled once."""
     folder = BUILD / "bulk" / f"runtime-{version('verilator')}"
     if not folder.exists():
         with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
@@ -142,14 +143,14 @@ def _runtime() -> Path:
             header.write_text(RUNTIME_HEADER)
             _call("g++", *FLAGS, "-x", "c++-header", header, "-o", f"{header}.gch")
             _call("g++", *FLAGS, "-r", "-nostdlib", *RUNTIME_SOURCES, "-o", new / "verilated.o")
-            # Another process may have been faster; both are right.
+            # Another process may have been faster; both results are equal.
             with contextlib.suppress(OSError):
                 new.rename(folder)
     return folder
 
 
 def _call(*command: str | Path) -> None:
-    """Run a build step and show what it said if it fails."""
+    """Run a build step; on failure, raise an error with its output."""
     environment = os.environ | {"VERILATOR_ROOT": str(INCLUDE.parent)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -158,7 +159,7 @@ def _call(*command: str | Path) -> None:
 
 
 def _header(module: EmittedModule) -> str:
-    """Write the list of ports for the C++ program."""
+    """Return the list of ports for the C++ program."""
     inputs, outputs = _data_ports(module)
     names = {port.name for port in module.ports}
     lines = [
@@ -180,7 +181,7 @@ def _data_ports(module: EmittedModule) -> tuple[list[Port], list[Port]]:
 
 
 def _empty(port: Port, vectors: int) -> np.ndarray:
-    """Return an array of the type and shape that holds a port's values."""
+    """Return an array of the type and shape of a port's values."""
     if port.width > 64:
         return np.empty((vectors, (port.width + 31) // 32), np.uint32)
     bits = next(bits for bits in (8, 16, 32, 64) if port.width <= bits)
@@ -188,7 +189,7 @@ def _empty(port: Port, vectors: int) -> np.ndarray:
 
 
 def _pack(port: Port, values: np.ndarray) -> np.ndarray:
-    """Convert values to the type Verilator gives the port; negative ones as two's complement."""
+    """Convert values to Verilator's type for a port; negative ones to two's complement."""
     packed = _empty(port, len(values))
     require(
         values.shape == packed.shape, f"{port.name} must have shape {packed.shape}", values.shape

@@ -1,4 +1,4 @@
-"""Formal proof that a combinational operator does what a few lines of Verilog say."""
+"""Formal proof that a combinational operator is equivalent to a few lines of Verilog."""
 
 import tempfile
 from pathlib import Path
@@ -21,7 +21,7 @@ def prove_equivalent(unit: Unit, specification: str) -> None:
     Raises
     ------
     hdl.yosys.YosysError
-        If an input tells the two apart; the message carries it.
+        If an input gives different outputs; the message contains it.
     """
     modules = Emission(top=unit, name="implementation").modules
     with tempfile.TemporaryDirectory() as directory:

@@ -1,4 +1,4 @@
-"""Operands that are hard on floating-point operators: corners, and random ones near each other."""
+"""Hard operands for floating-point operators: corner cases, and random values near each other."""
 
 import itertools
 from collections.abc import Iterator
@@ -13,8 +13,9 @@ from hdl.arith.float_format import FloatFormat
 def corners(number_format: FloatFormat) -> np.ndarray:
     """Return more than 200 codes of a signed IEEE format, of both signs.
 
-    Zeros, both ends of the subnormals, powers of two with their neighbours, significands halfway
-    between two of half the length, the largest numbers, infinities, quiet and signalling NaNs.
+    The codes include zeros, both ends of the subnormals, powers of two and their neighbours,
+    significands halfway between two of half the length, the largest numbers, infinities, and quiet
+    and signalling NaNs.
     """
     mantissa = number_format.mantissa_bits
     step = max((number_format.exponent_mask + 1) // 16, 1)
@@ -31,7 +32,7 @@ def corners(number_format: FloatFormat) -> np.ndarray:
 
 
 def pairs(number_format: FloatFormat) -> tuple[np.ndarray, np.ndarray]:
-    """Return the full cross product of the corners."""
+    """Return the full cross product of the corner cases."""
     a, b = np.meshgrid(corners(number_format), corners(number_format))
     return a.ravel(), b.ravel()
 
@@ -39,7 +40,7 @@ def pairs(number_format: FloatFormat) -> tuple[np.ndarray, np.ndarray]:
 def random_codes(
     number_format: FloatFormat, count: int, generator: np.random.Generator
 ) -> np.ndarray:
-    """Return uniform codes, of which every fourth is made subnormal or zero."""
+    """Return uniform codes, of which a quarter is made subnormal or zero."""
     codes = generator.integers(0, 1 << number_format.width, count, np.uint64)
     tiny = np.uint64(number_format.sign_mask | number_format.mantissa_mask)
     shift = generator.integers(0, number_format.mantissa_bits, count, np.uint64)
@@ -51,10 +52,10 @@ def random_codes(
 def random_near(
     number_format: FloatFormat, values: np.ndarray, generator: np.random.Generator
 ) -> np.ndarray:
-    """Return codes that make a sum with the values hard.
+    """Return codes whose sums with the given values are hard.
 
-    A third cancels the value but for a few units in the last place; a third lies within a hundred
-    binades on either side, where one operand decides the other's rounding; the rest is random.
+    A third cancels the value except for a few units in the last place. A third is within a hundred
+    binades of it, where one operand determines the other's rounding. The rest is random.
     """
     count = len(values)
     finite = np.where(np.isfinite(values), values, 1.0)
@@ -65,20 +66,21 @@ def random_near(
     exponents = generator.integers(-reach // 2, reach // 2 + 1, count)
     with np.errstate(over="ignore"):
         scaled = np.ldexp(finite * generator.uniform(-2, 2, count), exponents)
-    beside = encode(number_format, np.clip(scaled, -1e300, 1e300), saturate=True)
+    scaled_codes = encode(number_format, np.clip(scaled, -1e300, 1e300), saturate=True)
     few_ones = np.uint64(number_format.mantissa_mask >> (number_format.mantissa_bits // 2))
-    beside = np.where(generator.integers(0, 2, count) == 0, beside & ~few_ones, beside)
+    shortened = generator.integers(0, 2, count) == 0
+    scaled_codes = np.where(shortened, scaled_codes & ~few_ones, scaled_codes)
     choice = generator.integers(0, 3, count)
     sign = cancelling.astype(np.uint64) & np.uint64(number_format.sign_mask)
     cancelling_codes = (cancelling.astype(np.uint64) & magnitude_mask) | sign
-    other = np.where(choice == 1, beside, random_codes(number_format, count, generator))
+    other = np.where(choice == 1, scaled_codes, random_codes(number_format, count, generator))
     return np.where(choice == 0, cancelling_codes, other)
 
 
 def normal_sums(
     number_format: FloatFormat, a: np.ndarray, b: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the pairs of which neither the operands nor the sum are subnormal."""
+    """Return the pairs in which neither an operand nor the sum is subnormal."""
     kept = np.ones(len(a), bool)
     for codes in (a, b, float_add(number_format, a, b)):
         magnitude = codes & np.uint64(number_format.magnitude_mask)
@@ -89,9 +91,10 @@ def normal_sums(
 def normal_products(
     number_format: FloatFormat, a: np.ndarray, b: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the pairs of which neither the operands nor the product vanish or are subnormal.
+    """Return the pairs in which neither an operand nor the product is subnormal or underflows.
 
-    A zero comes of zeros only; a product that is rounded up to the least normal number is below it.
+    Only zero operands may give zero. A product that rounds up to the smallest normal number is
+    excluded.
     """
     x, y = number_format.decode(a), number_format.decode(b)
     least = number_format.decode(np.array([number_format.min_normal], np.uint64))[0]
@@ -108,7 +111,7 @@ def integers_of_all_sizes(width: int, count: int, generator: np.random.Generator
     """Return signed integers of all magnitudes, ties of binary32, and the ends of the range."""
     lengths = generator.integers(1, width, count)
     numbers = generator.integers(-(1 << 52), 1 << 52, count) >> (52 - np.minimum(lengths, 52))
-    # Ties: a one behind the 24 digits that are kept.
+    # Ties: a one directly below the 24 kept bits.
     ties = (generator.integers(1 << 23, 1 << 24, count) * 2 + 1) << generator.integers(0, 23, count)
     top = (1 << width - 1) - 1
     numbers = np.where(generator.random(count) < 0.2, ties, numbers)
@@ -118,7 +121,7 @@ def integers_of_all_sizes(width: int, count: int, generator: np.random.Generator
 def floats_near_integers(
     count: int, generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return binary32 numbers near 16-bit integers and beyond, halves too, and binary points."""
+    """Return binary32 numbers near 16-bit integers and halves, others far beyond, and points."""
     point = generator.integers(-120, 130, count)
     halves = generator.integers(-70_000, 70_000, count) / 2
     halves += generator.choice([0, 1e-3, 2.0**-9], count)

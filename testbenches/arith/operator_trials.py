@@ -1,7 +1,7 @@
-"""Operators by themselves: many operands within each one's contract, and what its model says.
+"""Trials of single operators: many operands within each contract, and the results of the model.
 
-In a unit an operator meets the operands that the unit gives it, of which few are hard. Here it
-meets all that it accepts: corners, numbers that cancel or tie, anything.
+Inside a unit an operator receives the unit's operands, of which few are hard. A trial covers the
+whole contract: corner cases, numbers that cancel or tie, random numbers.
 """
 
 from collections.abc import Callable
@@ -54,20 +54,20 @@ from testbenches.arith.float_operands import (
 )
 
 COUNT = 400_000
-"""Operand sets drawn, besides the corners."""
+"""Number of random operand sets, in addition to the corner cases."""
 
 Arrays = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
 class Trial:
-    """Operands of each input, and what the model says of each output."""
+    """Operands of each input, and the model's values of each output."""
 
     operands: Arrays
     expected: Arrays
 
     def difference(self, results: Arrays) -> str:
-        """Say where results are not the model's; nothing where all are."""
+        """Describe the first difference from the model; empty if there is none."""
         for name, expected in self.expected.items():
             differ = np.flatnonzero(results[name] != expected)
             if len(differ):
@@ -79,21 +79,21 @@ class Trial:
 
 
 def trial(operator: Operator, *, seed: int = 1) -> Trial | None:
-    """Draw operands for an operator; None if it has no trial.
+    """Generate operands for an operator; None if it has no trial.
 
     Parameters
     ----------
     operator : Operator
-        Of any parameters.
+        Operator with any parameters.
     seed : int
-        Of the draw.
+        Seed of the random operands.
     """
-    draw = TRIALS.get(type(operator))
-    return draw and draw(operator, np.random.default_rng(seed))
+    generate = TRIALS.get(type(operator))
+    return generate and generate(operator, np.random.default_rng(seed))
 
 
 def _near_pairs(number_format: FloatFormat, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
-    """Return corners by corners, and numbers whose sums are hard."""
+    """Return the cross product of the corner cases, and numbers whose sums are hard."""
     corner_a, corner_b = pairs(number_format)
     a = random_codes(number_format, COUNT, rng)
     b = random_near(number_format, number_format.decode(a), rng)
@@ -101,9 +101,10 @@ def _near_pairs(number_format: FloatFormat, rng: np.random.Generator) -> tuple[n
 
 
 def _factors(number_format: FloatFormat, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
-    """Return corners by corners, factors of few digits, whose products tie, and of any.
+    """Return the cross product of the corner cases, factors of few digits, and random factors.
 
-    A quarter has products next to numbers whose last digits are all ones, where a carry goes far.
+    Products of factors with few digits tie. A quarter of the random factors has products next to
+    numbers whose last digits are all ones, where a carry propagates far.
     """
     corner_a, corner_b = pairs(number_format)
     a, b = (random_codes(number_format, COUNT, rng) for _operand in range(2))
@@ -142,7 +143,7 @@ def _multiply(unit: FloatMultiply, rng: np.random.Generator) -> Trial:
     number_format, longer, extra = unit.number_format, unit.longer_format, unit.extra_bits
     a, b = _factors(number_format, rng)
     exponent = b >> np.uint64(number_format.mantissa_bits) & np.uint64(number_format.exponent_mask)
-    # A subnormal operand, or a special one, has no digits of its own below.
+    # Subnormal and special operands have no extra mantissa bits.
     normal = (exponent > 0) & (exponent < number_format.exponent_mask)
     below = np.where(normal, rng.integers(0, 1 << extra, len(b)), 0).astype(np.uint64)
     b = b << np.uint64(extra) | below
@@ -170,7 +171,7 @@ def _divide(unit: FloatDivide, rng: np.random.Generator) -> Trial:
 
 def _convert(unit: FloatConvert, rng: np.random.Generator) -> Trial:
     a, _b = _factors(unit.source, rng)
-    # Numbers of the target, and what is next to their middles.
+    # Numbers of the target, and values next to the midpoints between them.
     target = unit.source if unit.widens else unit.target
     some = target.decode(random_codes(target, len(a), rng))
     some = some * (1 + rng.integers(-2, 3, len(a)) * 2.0 ** -(target.mantissa_bits + 1))
@@ -192,14 +193,14 @@ def _extreme(unit: FloatExtreme, rng: np.random.Generator) -> Trial:
 
 
 def _every_code(model: Callable[..., np.ndarray], *names: str) -> Callable[..., Trial]:
-    """Return the trial of an operator of one FP16 number, whose model takes some parameters."""
+    """Return the trial of an operator with one FP16 operand, whose model has the named options."""
 
-    def draw(unit: Any, _rng: np.random.Generator) -> Trial:
+    def generate(unit: Any, _rng: np.random.Generator) -> Trial:
         a = np.arange(1 << BINARY16.width, dtype=np.uint64)
         options = {name: getattr(unit, name) for name in names}
         return Trial({"a": a}, {"result": model(a, **options)})
 
-    return draw
+    return generate
 
 
 def _requantise(unit: Requantiser, rng: np.random.Generator) -> Trial:
@@ -208,7 +209,7 @@ def _requantise(unit: Requantiser, rng: np.random.Generator) -> Trial:
     values = rng.integers(low, high, COUNT, endpoint=True) >> places
     bits = rng.integers(0, unit.scale_width + 1, COUNT)
     scale = rng.integers(0, (1 << bits) - 1, endpoint=True)
-    # Shifts that leave about what a result holds, and any.
+    # Shifts that leave about as many bits as a result has, and random ones.
     left = unit.width - places + bits - rng.integers(0, 20, COUNT)
     any_shift = rng.integers(0, unit.width + unit.scale_width, COUNT)
     shift = np.where(rng.random(COUNT) < 0.8, left, any_shift)
@@ -249,7 +250,7 @@ def _scaled_quotient(unit: ScaledQuotient, rng: np.random.Generator) -> Trial:
     codes = np.where(rng.random(COUNT) < 0.2, codes & 0x3FF, codes)
     codes >>= np.where(codes < 0x400, rng.integers(0, 11, COUNT), 0).astype(np.uint16)
     magnitudes = codes.view(np.float16).astype(np.float32)
-    # Quotients of few digits, exactly or but for a last place of the scale, and any.
+    # Quotients of few digits, exact or off by a last place of the scale, and random ones.
     halves = rng.integers(0, 32, COUNT) + 0.5
     halves *= np.exp2(rng.integers(0, 3, COUNT) - (unit.steps - 2))
     near = np.maximum(magnitudes / halves, 1e-6).astype(np.float32)
@@ -265,13 +266,13 @@ def _scaled_quotient(unit: ScaledQuotient, rng: np.random.Generator) -> Trial:
 
 
 def _epsilon_steps(unit: EpsilonSteps, rng: np.random.Generator) -> Trial:
-    # All that there are, whatever is drawn.
+    # All values in random order.
     points = rng.permutation(np.arange(-512, 512))
     return Trial(_unsigned(unit, {"point": points}), {"steps": epsilon_steps(unit.width, points)})
 
 
 def _unsigned(unit: Any, numbers: Arrays) -> Arrays:
-    """Return integers as the unsigned numbers of their ports' bits."""
+    """Return integers as unsigned numbers of their ports' widths."""
     widths = {name: len(getattr(unit, name)) for name in numbers}
     return {
         name: (np.asarray(values).astype(np.int64) & ((1 << widths[name]) - 1)).astype(np.uint64)
@@ -300,4 +301,4 @@ TRIALS: dict[type[Operator], Callable[[Any, np.random.Generator], Trial]] = {
     ScaledQuotient: _scaled_quotient,
     TakagiReciprocal: _every_code(takagi_reciprocal, "entry_bits", "saturate"),
 }
-"""How operands of each class of operators are drawn."""
+"""Generator of the trial of each class of operators."""

@@ -1,18 +1,17 @@
-"""Scales and shifts for whatever a requantiser is given."""
+"""Random scales and shifts for requantisers."""
 
 import numpy as np
 
 
 def random_factor(rng: np.random.Generator, sum_bits: int) -> tuple[int, int]:
-    """Return a scale of any length, and a shift that leaves some of its product with a sum.
+    """Return a scale of any length, and a shift that keeps some bits of its product with a sum.
 
-    Small ones show the product's last digits, and ties between them; others clamp, or leave
-    nothing.
+    Small scales expose the product's last digits and ties; others cause clamping or a zero result.
 
     Parameters
     ----------
     sum_bits : int
-        Bits of the sums.
+        Number of bits of the sums.
     """
     bits = int(rng.integers(0, 17))
     scale = int(rng.integers(0, 1 << bits, endpoint=bits < 16))

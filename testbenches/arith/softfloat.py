@@ -1,7 +1,7 @@
-"""Berkeley SoftFloat over whole arrays: the reference that the models themselves are held to.
+"""Berkeley SoftFloat on whole arrays: the independent reference of the golden models.
 
-The Python package of SoftFloat converts one number a call. Its library is called directly from a
-loop in C++ instead, which takes tens of millions of operand sets a second.
+The Python package of SoftFloat computes one operation per call. A loop in C++ calls its library
+directly instead, at tens of millions of operand sets/s.
 """
 
 import ctypes
@@ -28,12 +28,12 @@ def softfloat(function: str, *operands: np.ndarray) -> np.ndarray:
     function : str
         SoftFloat's name, such as ``f16_mulAdd`` or ``f32_to_f16``.
     *operands : numpy.ndarray
-        One to three arrays of codes, one dimension, all of one length.
+        One to three one-dimensional arrays of codes, all of one length.
 
     Returns
     -------
     numpy.ndarray
-        Codes of the result's type; uint8 of 0 and 1 for a comparison. NaNs as SoftFloat makes them.
+        Codes of the result's type; uint8 of 0 and 1 for a comparison. NaNs are those of SoftFloat.
     """
     source, operation = function.split("_", 1)
     from_bits = int(source[1:])
@@ -58,7 +58,7 @@ def softfloat(function: str, *operands: np.ndarray) -> np.ndarray:
 
 @cache
 def _libraries() -> tuple[ctypes.CDLL, ctypes.CDLL]:
-    """Return SoftFloat and the loops, compiled if they are not there yet."""
+    """Return SoftFloat and the loops, compiled unless cached."""
     digest = hashlib.sha256(LOOPS.read_bytes()).hexdigest()[:16]
     loops = BUILD / "bulk" / f"softfloat-{digest}.so"
     if not loops.exists():

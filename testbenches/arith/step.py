@@ -1,4 +1,4 @@
-"""Run a few operand sets through an operator in Amaranth's own simulator, with pauses."""
+"""Run a few operand sets through an operator in Amaranth's simulator, with pauses."""
 
 from typing import Any
 
@@ -15,22 +15,22 @@ def run_steps(
 ) -> dict[str, np.ndarray]:
     """Return an operator's results, in order.
 
-    With an `enable` input about half of the cycles are paused, and another set of operands stands
-    at the inputs meanwhile.
+    With an `enable` input, about half of the cycles are disabled; in these cycles the inputs hold
+    another set of operands.
 
     Parameters
     ----------
     unit : Operator
         The operator.
     operands : dict[str, numpy.ndarray]
-        For every operand its values, of one length; one more axis for an array port.
+        Values of every operand, of one length; arrays have one more axis for an array port.
     seed : int
         Seed of the pauses.
 
     Returns
     -------
     dict[str, numpy.ndarray]
-        For every result its values, as Python integers in an object array.
+        Values of every result, as Python integers in an object array.
     """
     random = np.random.default_rng(seed)
     vectors = len(next(iter(operands.values())))
@@ -69,7 +69,7 @@ def run_steps(
 
 
 def _set(context: Any, port: Any, value: Any) -> None:
-    """Drive a port: an array element by element, anything else by its bits."""
+    """Set a port: an array element by element, any other port by its value."""
     if isinstance(port, data.View):
         for index, item in enumerate(value):
             context.set(port[index], int(item))

@@ -1,4 +1,4 @@
-"""Norms over rows: what their testbenches share."""
+"""Common parts of the testbenches of norms over rows."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,18 +17,18 @@ from testbenches.streams import four_states
 
 Integers = NDArray[np.int64]
 Model = Callable[..., Integers]
-"""From states [1, width], epsilon [1], and each operand [width], to normalised rows."""
+"""Map states [1, width], epsilon [1], and each operand [width], to normalised rows."""
 
 Exact = Callable[..., NDArray[np.float64]]
-"""The same of any rows, in float64."""
+"""The same for any number of rows, in float64."""
 
 LAYERS = (0, 14, 29)
 TOKENS = 640
 EPSILON = 1e-5
-"""SmolLM2's."""
+"""Epsilon of SmolLM2."""
 
 CLAMP_SLICES = 4096
-"""Enough for every result near the ends, also by rounding."""
+"""Number of slices for which every result near the limits occurs, including by rounding."""
 
 LOWEST, HIGHEST = -(1 << 15), (1 << 15) - 1
 
@@ -39,7 +39,7 @@ def capture() -> None:
 
 
 class NormBench:
-    """The unit's three streams; the operands belong to the slices of states in order.
+    """The unit's three streams; operands correspond to the slices of states in order.
 
     Parameters
     ----------
@@ -48,13 +48,13 @@ class NormBench:
     salt : str
         Name of the test.
     states, operands, results : str
-        Pause patterns.
+        Pause patterns of the streams.
     stream : tuple[str, Any]
         Name and layout of the stream of operands.
     names : tuple[str, ...]
-        The operands in it: fields of the layout, or one name for all of it.
+        Names of the operands: fields of the layout, or one name for all of it.
     model : Model
-        The golden model.
+        Golden model of the unit.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class NormBench:
         self.operands = self.bench.source(stream[0], operands)
 
     def states_of(self, states: Integers, epsilon: Integers) -> Fields:
-        """Cut rows into slices; epsilon is noise but in the first slice of each row."""
+        """Cut rows into slices; epsilon is random except in the first slice of each row."""
         count = len(states) * self.p.slices
         every = self.bench.numpy_rng.integers(0, 1 << EPSILON_BITS, count)
         every[:: self.p.slices] = epsilon
@@ -120,25 +120,25 @@ class NormBench:
     async def run_at_full_rate(
         self, rows: tuple[Integers, ...], *, latency: int, read_latency: int
     ) -> None:
-        """Run real rows without pauses; require the cycles that the page promises."""
+        """Run captured rows without pauses; require the documented number of cycles."""
         cycles = await self.run(*rows)
         slices = [self.p.slices] * len(rows[0])
         expected = full_rate_cycles(
             slices, rows=self.p.rows, latency=latency, read_latency=read_latency
         )
         self.bench.compare("cycles", np.array([expected]), np.array([cycles]))
-        # Bound: one slice a cycle, and at first the row that must be complete.
+        # Bound: one slice per cycle, plus the first row, which must be complete before the output.
         ideal = sum(slices) + self.p.slices
         tensors = f"SmolLM2 layers {LAYERS}, {len(rows[0])} hidden states"
         self.bench.record(cycles=cycles, ideal_cycles=ideal, tensors=tensors)
 
     async def run_extremes(self) -> None:
-        """All zero, all lowest, all highest, one element alone, and epsilon at its ends."""
+        """Run all zero, all lowest, all highest, one nonzero element, with extreme epsilons."""
         width = self.p.width
-        alone = np.zeros(width, np.int64)
-        alone[-1] = LOWEST
+        single = np.zeros(width, np.int64)
+        single[-1] = LOWEST
         rows = [np.full(width, value) for value in (0, LOWEST, HIGHEST, 1, -1)]
-        rows += [alone, alone >> 15, np.resize([LOWEST, HIGHEST], width)]
+        rows += [single, single >> 15, np.resize([LOWEST, HIGHEST], width)]
         ends = np.array([0, 1, (1 << EPSILON_BITS) - 1])
         states = np.repeat(rows, len(ends), axis=0)
         epsilon = np.tile(ends, len(rows))
@@ -146,11 +146,11 @@ class NormBench:
             await self.run(states, epsilon, *[np.full(states.shape, operand)] * len(self.names))
 
     async def run_at_the_clamp(self, exact: Exact) -> None:
-        """Results that just fit and results that just do not, at both ends of the range."""
+        """Run rows whose results are just inside or just outside the range, at both limits."""
         rng, p = self.bench.numpy_rng, self.p
         count = max(CLAMP_SLICES // p.slices // (16 if four_states() else 1), 1)
         shape = count, p.width
-        # Few elements stand out so far that a weight can bring them to the ends.
+        # Few elements are large enough that a weight can bring them to the limits.
         many = max(p.width >> 2 * (p.weight_fraction - OUTPUT.fraction_bits), 2)
         out = rng.permuted(np.arange(p.width) < rng.integers(1, many, (count, 1)), axis=1)
         states = np.where(out, rng.integers(LOWEST, HIGHEST + 1, shape), 0)
@@ -165,7 +165,7 @@ class NormBench:
         await self.run(states, epsilon, weights.astype(np.int64), *biases)
 
     async def run_between_resets(self) -> None:
-        """Reset in the middle of work, which leaves nothing behind."""
+        """Reset during operation; no state must survive."""
         rows = self.random_rows(4)
         begun = self.states_of(rows[0][:2], rows[1][:2])
         await self.slices.disturb(begun, times=6, longest=3 * self.p.slices)
@@ -179,7 +179,7 @@ class NormBench:
 def random_rows(
     rng: np.random.Generator, p: RowNormParameters, count: int, *, operands: int
 ) -> tuple[Integers, ...]:
-    """Return rows of random magnitudes, epsilons and operands."""
+    """Return rows with random magnitudes, epsilons and operands."""
     shape = count, p.width
     states = rng.integers(LOWEST, HIGHEST + 1, shape) >> rng.integers(0, 16, (count, 1))
     epsilon = rng.integers(0, 1 << EPSILON_BITS, count) >> rng.integers(0, 33, count)
@@ -187,13 +187,13 @@ def random_rows(
 
 
 def real_rows(p: RowNormParameters) -> tuple[Integers, Integers, Integers]:
-    """Return hidden states of SmolLM2 before both norms' kind of row, and the norms' weights."""
+    """Return hidden states of SmolLM2, the input of its norms, and the norms' weights."""
     trace = open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
     states, epsilons, weights = [], [], []
     for layer in LAYERS:
         rows = trace.hidden(layer)[0][[0, 1, 2, *range(9, TOKENS, 70)]]
         weight = np.resize(trace.norm(layer, "input"), p.width)
-        # Widths other than the model's take its elements as they come.
+        # Widths other than the model's repeat or truncate its elements.
         rows = np.stack([np.resize(row, p.width) for row in rows])
         raw, epsilon = quantise_states(rows, EPSILON)
         states.append(raw)

@@ -35,7 +35,7 @@ def real_gates() -> NDArray[np.int64]:
 
 
 def slices_of(values: NDArray[np.int64], functions: Any, last: int) -> Fields:
-    """Cut values into slices; the last of every `last` slices is marked."""
+    """Cut values into slices; `last` marks every `last`-th slice."""
     values = values.reshape(-1, catalog_parameters().lanes)
     marks = (np.arange(len(values)) % last == last - 1).astype(np.int64)
     functions = np.broadcast_to(functions, len(values))
@@ -73,7 +73,7 @@ def random_slices(bench: StreamBench, count: int) -> Fields:
 @cocotb.test()
 @cocotb.parametrize(function=list(Function))
 async def every_input(dut: Any, function: Function) -> None:
-    """All 65,536 inputs, at full rate."""
+    """Run all 65,536 inputs at full rate."""
     bench = bench_for(dut, f"every_input {function}")
     values = np.arange(-(1 << 15), 1 << 15)
     cycles = await run_slices(bench, slices_of(values, function.value, 8))
@@ -82,7 +82,7 @@ async def every_input(dut: Any, function: Function) -> None:
 
 @cocotb.test()
 async def real_projections(dut: Any) -> None:
-    """SmolLM2's gate projections through SiLU."""
+    """Run SmolLM2's gate projections through SiLU."""
     bench = bench_for(dut, "real_projections")
     gates = real_gates()
     await run_slices(bench, slices_of(gates, Function.SILU.value, 192))
@@ -96,14 +96,14 @@ async def real_projections(dut: Any) -> None:
 @cocotb.test()
 @cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
 async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Random slices under every pair of pause patterns, both functions mixed."""
+    """Run random slices with every pair of pause patterns, both functions mixed."""
     bench = bench_for(dut, f"stalls {source} {sink}", source, sink)
     await run_slices(bench, random_slices(bench, 200))
 
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """Reset in the middle of work, which leaves nothing behind."""
+    """Reset during operation; no state must survive."""
     bench = bench_for(dut, "resets", "random", "bursty")
     slices = random_slices(bench, 60)
     await bench.disturb(slices, times=12, longest=40)

@@ -12,7 +12,7 @@ from testbenches.nonlinear.norm_bench import NormBench, capture, real_rows
 from testbenches.streams import PAUSES
 
 LATENCY, READ_LATENCY = 13, 5
-"""Cycles from a row's last slice to its first result, and from its first slice's reading."""
+"""Cycles from a row's last slice, and from the read of its first slice, to its first result."""
 
 
 def prepare(p: LayerNormParameters) -> None:
@@ -21,7 +21,7 @@ def prepare(p: LayerNormParameters) -> None:
 
 
 def bench_for(dut: Any, salt: str, *pauses: str) -> NormBench:
-    """Attach the unit's streams; pause patterns of states, affine and results."""
+    """Attach the unit's streams, with pause patterns of states, affine and results."""
     layout = catalog_parameters().affine_layout
     names = ("weights", "biases")
     return NormBench(dut, salt, *pauses, stream=("affine", layout), names=names, model=layer_norm)
@@ -29,10 +29,10 @@ def bench_for(dut: Any, salt: str, *pauses: str) -> NormBench:
 
 @cocotb.test()
 async def real_states(dut: Any) -> None:
-    """Hidden states of SmolLM2 at full rate, bit for bit."""
+    """Run hidden states of SmolLM2 at full rate; compare every bit."""
     bench = bench_for(dut, "real_states")
     states, epsilon, weights = real_rows(bench.p)
-    # SmolLM2's norms have no biases: theirs are the first hidden states of each row's layer.
+    # SmolLM2's norms have no biases: use scaled hidden states.
     biases = np.clip(np.roll(states, 1, axis=1) >> 6, -(1 << 15), (1 << 15) - 1)
     rows = states, epsilon, weights, biases
     await bench.run_at_full_rate(rows, latency=LATENCY, read_latency=READ_LATENCY)
@@ -40,20 +40,20 @@ async def real_states(dut: Any) -> None:
 
 @cocotb.test()
 async def extremes(dut: Any) -> None:
-    """Rows, operands and epsilon at their ends."""
+    """Run extreme rows, operands and epsilons."""
     await bench_for(dut, "extremes").run_extremes()
 
 
 @cocotb.test()
 async def clamp(dut: Any) -> None:
-    """Results within some steps of either end of the range, inside and outside."""
+    """Run rows with results just inside and just outside the range, at both limits."""
     await bench_for(dut, "clamp").run_at_the_clamp(exact_layer_norm)
 
 
 @cocotb.test()
 @cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
 async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Random rows under every pair of pause patterns; the weights pause at random."""
+    """Run random rows with every pair of pause patterns; weights pause at random."""
     bench = bench_for(dut, f"stalls {source} {sink}", source, "random", sink)
     await bench.run(*bench.random_rows(6))
 
@@ -61,12 +61,12 @@ async def stalls(dut: Any, source: str, sink: str) -> None:
 @cocotb.test()
 @cocotb.parametrize(affine=list(PAUSES))
 async def late_affine(dut: Any, affine: str) -> None:
-    """Offer weights under every pause pattern, everything else at full rate."""
+    """Offer weights with every pause pattern, all other streams at full rate."""
     bench = bench_for(dut, f"late_affine {affine}", "none", affine, "none")
     await bench.run(*bench.random_rows(6))
 
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """Reset in the middle of work, which leaves nothing behind."""
+    """Reset during operation; no state must survive."""
     await bench_for(dut, "resets", "random", "bursty", "random").run_between_resets()

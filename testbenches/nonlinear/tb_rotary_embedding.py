@@ -19,10 +19,10 @@ Integers = NDArray[np.int64]
 LAYERS = (0, 14, 29)
 TOKENS = 640
 STEP = 16
-"""Every so many tokens are shown."""
+"""Interval of the tokens that are used."""
 
 FORMAT = FixedPoint(integer_bits=6, fraction_bits=10)
-"""SmolLM2's queries and keys stay below 32."""
+"""Format of queries and keys; those of SmolLM2 are below 32."""
 
 LOWEST, HIGHEST = -(1 << 15), (1 << 15) - 1
 
@@ -42,7 +42,7 @@ def real_vectors(p: RotaryEmbeddingParameters) -> tuple[Integers, Integers]:
             vectors += [attention.q_before_rope[::STEP], attention.k_before_rope[::STEP]]
     raw = paired(quantise(np.concatenate(vectors), FORMAT))
     positions = np.tile(np.arange(0, TOKENS, STEP), len(vectors)) % (1 << p.position_bits)
-    # Other head sizes take the channels as they come.
+    # Other head sizes repeat or truncate the channels.
     return np.resize(raw, (len(raw), p.head_size)), positions
 
 
@@ -86,7 +86,7 @@ class RotaryBench:
 
 @cocotb.test()
 async def real_queries_and_keys(dut: Any) -> None:
-    """SmolLM2's queries and keys at full rate, bit for bit."""
+    """Run SmolLM2's queries and keys at full rate; compare every bit."""
     bench = RotaryBench(dut, "real")
     vectors, positions = real_vectors(bench.p)
     cycles = await bench.run(vectors, positions)
@@ -97,7 +97,7 @@ async def real_queries_and_keys(dut: Any) -> None:
 
 @cocotb.test()
 async def positions(dut: Any) -> None:
-    """Turn the greatest elements to the first, the last and many positions."""
+    """Rotate extreme elements to the first, the last and many other positions."""
     bench = RotaryBench(dut, "positions")
     last = (1 << bench.p.position_bits) - 1
     places = np.unique(np.linspace(0, last, 200).astype(np.int64))
@@ -109,14 +109,14 @@ async def positions(dut: Any) -> None:
 @cocotb.test()
 @cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
 async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Random vectors under every pair of pause patterns."""
+    """Run random vectors with every pair of pause patterns."""
     bench = RotaryBench(dut, f"stalls {source} {sink}", source, sink)
     await bench.run(*random_vectors(bench.bench.numpy_rng, bench.p, 40))
 
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """Reset in the middle of work, which leaves nothing behind."""
+    """Reset during operation; no state must survive."""
     bench = RotaryBench(dut, "resets", "random", "bursty")
     vectors, places = random_vectors(bench.bench.numpy_rng, bench.p, 12)
     await bench.slices.disturb(bench.offered(vectors, places), times=12, longest=60)

@@ -19,7 +19,7 @@ Rows = list[NDArray[np.int64]]
 LAYERS = (0, 14, 29)
 TOKENS = 640
 LATENCY, READ_LATENCY = 10, 3
-"""Cycles from a row's last slice to its first slice of probabilities, and from its reading."""
+"""Cycles from a row's last slice, and from its read, to its first slice of probabilities."""
 
 LOWEST, HIGHEST = -(1 << 15), (1 << 15) - 1
 
@@ -30,7 +30,7 @@ def prepare(p: SoftmaxParameters) -> None:
 
 
 def real_rows(p: SoftmaxParameters) -> Rows:
-    """Return scores of SmolLM2: for every head, queries spread over the text."""
+    """Return scores of SmolLM2: for every head, queries distributed over the text."""
     trace = open_trace(text="prose", tokens=TOKENS, layers=LAYERS)
     rows = []
     for layer in LAYERS:
@@ -42,7 +42,7 @@ def real_rows(p: SoftmaxParameters) -> Rows:
 
 
 def extreme_rows(p: SoftmaxParameters) -> Rows:
-    """Return what the arithmetic could stumble over, at the longest length and at length 1."""
+    """Return extreme rows with the maximum length and with length 1."""
     n = p.scores
     ramp = np.linspace(LOWEST, HIGHEST, n).astype(np.int64)
     one_huge = np.full(n, LOWEST)
@@ -54,7 +54,7 @@ def extreme_rows(p: SoftmaxParameters) -> Rows:
 
 
 def random_rows(rng: np.random.Generator, p: SoftmaxParameters, count: int) -> Rows:
-    """Return rows of random lengths and spreads, one slice often enough."""
+    """Return rows of random lengths and spreads; a third has at most two slices."""
     lengths = rng.integers(1, min(p.scores, 8 * p.lanes) + 1, count)
     lengths[::3] = rng.integers(1, 2 * p.lanes + 1, len(lengths[::3]))
     scales = 2.0 ** rng.uniform(0, 15, count)
@@ -65,10 +65,10 @@ def random_rows(rng: np.random.Generator, p: SoftmaxParameters, count: int) -> R
 
 
 def rising_rows(rng: np.random.Generator, p: SoftmaxParameters) -> Rows:
-    """Return rows whose maximum, exactly an integer, grows by 1 to 63 from one slice to the next.
+    """Return rows whose maximum, an exact integer, grows by 1 to 63 from one slice to the next.
 
-    The earlier slices' powers are brought down by that growth; only a maximum without a fraction
-    shows whether it is rounded up too far.
+    The powers of the earlier slices are shifted by that growth. Only an integer maximum shows
+    whether it is rounded up too far.
     """
     one = 1 << SCORE.fraction_bits
     rows = []
@@ -82,13 +82,13 @@ def rising_rows(rng: np.random.Generator, p: SoftmaxParameters) -> Rows:
 
 
 def padded(row: NDArray[np.int64], p: SoftmaxParameters) -> tuple[NDArray[np.int64], Flags]:
-    """Return a row filled up to whole slices, and which of its scores count."""
+    """Return a row padded to whole slices, and a mask of its scores."""
     width = -(-len(row) // p.lanes) * p.lanes
     return np.resize(row, (1, width)), np.arange(width)[np.newaxis] < len(row)
 
 
 def expected(rows: Rows, p: SoftmaxParameters) -> Fields:
-    """Return what the unit must answer."""
+    """Return the expected output of the unit."""
     answers = sliced(rows, p.lanes)
     results = [softmax(*padded(row, p), p) for row in rows]
     values = np.concatenate(results, axis=1).reshape(-1, p.lanes)
@@ -96,7 +96,7 @@ def expected(rows: Rows, p: SoftmaxParameters) -> Fields:
 
 
 def offered(rows: Rows, p: SoftmaxParameters, kept: Flags | None = None) -> Fields:
-    """Return the slices of rows, `keep` as one word a slice: all scores, or those of `kept`."""
+    """Return the slices of rows, with one `keep` word per slice: all scores, or those of `kept`."""
     slices = sliced(rows, p.lanes)
     keep = slices["keep"] if kept is None else kept.reshape(-1, p.lanes)
     return slices | {"keep": keep @ (1 << np.arange(p.lanes, dtype=object))}
@@ -124,7 +124,7 @@ async def run_rows(bench: StreamBench, rows: Rows) -> int:
 
 @cocotb.test()
 async def real_scores(dut: Any) -> None:
-    """Rows of SmolLM2's attention at full rate, bit for bit."""
+    """Run rows of SmolLM2's attention scores at full rate; compare every bit."""
     bench = bench_for(dut, "real_scores")
     rows = real_rows(catalog_parameters())
     await run_rows(bench, rows)
@@ -139,7 +139,7 @@ async def real_scores(dut: Any) -> None:
 
 @cocotb.test()
 async def full_rate(dut: Any) -> None:
-    """Rows of the greatest length, one slice in every cycle."""
+    """Run rows of maximum length with one slice per cycle."""
     p = catalog_parameters()
     bench = bench_for(dut, "full_rate")
     rows = [row[: p.scores] for row in random_rows(bench.bench.numpy_rng, p, 4)]
@@ -150,28 +150,28 @@ async def full_rate(dut: Any) -> None:
         [slices] * len(rows), rows=p.rows, latency=LATENCY, read_latency=READ_LATENCY
     )
     bench.bench.compare("cycles", np.array([expected]), np.array([cycles]))
-    # Bound: one slice a cycle, and at first the row that must be complete.
+    # Bound: one slice per cycle, plus the first row, which must be complete before the output.
     ideal = (len(rows) + 1) * slices
     bench.bench.record(cycles=cycles, ideal_cycles=ideal)
 
 
 @cocotb.test()
 async def extremes(dut: Any) -> None:
-    """All equal, all lowest, one huge, length 1, greatest length, growing and falling."""
+    """Run rows of equal, lowest, one huge, increasing and decreasing scores; extreme lengths."""
     bench = bench_for(dut, "extremes")
     await run_rows(bench, extreme_rows(catalog_parameters()))
 
 
 @cocotb.test()
 async def rising_maxima(dut: Any) -> None:
-    """Let a later slice be larger than the earlier ones by every power of two."""
+    """Let a later slice exceed the earlier ones by every integer power of two."""
     bench = bench_for(dut, "rising_maxima")
     await run_rows(bench, rising_rows(bench.bench.numpy_rng, catalog_parameters()))
 
 
 @cocotb.test()
 async def masked(dut: Any) -> None:
-    """Keep any lanes of a slice, or none, and of a row at least one score."""
+    """Mask random lanes, including whole slices, but keep at least one score per row."""
     p = catalog_parameters()
     bench = bench_for(dut, "masked")
     rng = bench.bench.numpy_rng
@@ -187,13 +187,13 @@ async def masked(dut: Any) -> None:
 
 
 @cocotb.test()
-async def nobody_takes(dut: Any) -> None:
-    """Fill the buffer, with as many rows as may wait and with one long row; then take them all."""
+async def stalled_output_fills_the_buffer(dut: Any) -> None:
+    """Stall the output until the buffer is full of short rows, or of long rows; then accept all."""
     p = catalog_parameters()
-    bench = bench_for(dut, "nobody_takes")
-    draw = bench.bench.numpy_rng.integers
+    bench = bench_for(dut, "stalled_output")
+    integers = bench.bench.numpy_rng.integers
     for length in (p.lanes, p.scores):
-        rows = [draw(LOWEST, HIGHEST + 1, length) for _ in range(p.rows + 2)]
+        rows = [integers(LOWEST, HIGHEST + 1, length) for _ in range(p.rows + 2)]
         bench.sink.pauses = pause_until((p.rows + 2) * -(-length // p.lanes) + 4 * LATENCY)
         await run_rows(bench, rows)
 
@@ -201,14 +201,14 @@ async def nobody_takes(dut: Any) -> None:
 @cocotb.test()
 @cocotb.parametrize(source=list(PAUSES), sink=list(PAUSES))
 async def stalls(dut: Any, source: str, sink: str) -> None:
-    """Random rows under every pair of pause patterns."""
+    """Run random rows with every pair of pause patterns."""
     bench = bench_for(dut, f"stalls {source} {sink}", source, sink)
     await run_rows(bench, random_rows(bench.bench.numpy_rng, catalog_parameters(), 40))
 
 
 @cocotb.test()
 async def resets(dut: Any) -> None:
-    """Reset in the middle of work, which leaves nothing behind."""
+    """Reset during operation; no state must survive."""
     p = catalog_parameters()
     bench = bench_for(dut, "resets", "random", "bursty")
     rows = random_rows(bench.bench.numpy_rng, p, 12)

@@ -153,7 +153,7 @@ def test_latency_and_bandwidth() -> None:
 
 
 def test_a_burst_without_words_is_refused() -> None:
-    with pytest.raises(AssertionError, match="a burst at address 128 has no word"):
+    with pytest.raises(AssertionError, match="must have at least one word, at address 128"):
         copy("none", [(5, 128, 0)])
 
 

@@ -241,7 +241,7 @@ def test_an_operators_trial_finds_what_the_unit_never_shows(tmp_path: Path) -> N
     # An alignment of operands that differ, which are none here.
     shifts = [command for command in commands if "float_shift.py" in command]
     told = found_by_trial("doubled", shifts[0], tmp_path, 1, operators)
-    assert told.startswith("FloatAdd by itself: result of a 0x")
+    assert told.startswith("FloatAdd alone: result of a 0x")
     assert found_by_trial("doubled", shifts[0], tmp_path, 1, {}) == ""
     # What changes nothing is not found.
     nothing = re.sub(r"-mode \S+", "-mode none", shifts[0])
