@@ -4,5 +4,5 @@ import pytest
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let a constructor refuse its arguments: what it leaves behind is of course never used."""
+    """Ignore units that are never elaborated because their constructor raised an error."""
     config.addinivalue_line("filterwarnings", "ignore::amaranth.hdl.UnusedElaboratable")

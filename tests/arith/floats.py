@@ -1,4 +1,4 @@
-"""What the floating-point tests share: comparison of whole arrays of codes, with a worded miss."""
+"""Common functions of the floating-point tests: comparison of arrays of codes."""
 
 import numpy as np
 import pytest
@@ -9,13 +9,13 @@ COUNTS = [
     pytest.param(1_000_000, id="tenth"),
     pytest.param(10_000_000, id="all", marks=pytest.mark.full),
 ]
-"""How many random operand sets: a tenth by default."""
+"""Number of random operand sets: a tenth by default."""
 
 PARTS = [
     pytest.param(10, id="tenth"),
     pytest.param(1, id="all", marks=pytest.mark.full),
 ]
-"""One of how many operand sets of a cross product is taken, at random."""
+"""Reciprocal of the random fraction of a cross product to test."""
 
 
 VARIANTS = [
@@ -26,11 +26,11 @@ VARIANTS = [
         marks=pytest.mark.full,
     ),
 ]
-"""Saturation and register ranks of the variants that run side by side."""
+"""Saturation and register ranks of the variants to test together."""
 
 
 def canonical(number_format: FloatFormat, codes: np.ndarray) -> np.ndarray:
-    """Codes with every NaN replaced by the one that the operators return."""
+    """Return codes with every NaN replaced by the one that the operators return."""
     wide = codes.astype(np.uint64)
     nan = (wide & np.uint64(number_format.magnitude_mask)) > np.uint64(number_format.infinity or 0)
     return np.where(nan, np.uint64(number_format.quiet_nan or 0), wide)
@@ -39,7 +39,7 @@ def canonical(number_format: FloatFormat, codes: np.ndarray) -> np.ndarray:
 def assert_same(
     number_format: FloatFormat, result: np.ndarray, expected: np.ndarray, *operands: np.ndarray
 ) -> None:
-    """Every code is the expected one."""
+    """Require equal codes; report the first difference with its operands."""
     assert len(result) == len(expected) > 0
     wrong = np.flatnonzero(result.astype(np.uint64) != expected.astype(np.uint64))
     if len(wrong):
@@ -52,7 +52,7 @@ def assert_same(
 
 
 def one_in(part: int, count: int, seed: int) -> np.ndarray:
-    """Indices below `count`, about one in `part` of them."""
+    """Return sorted random indices below `count`, one in `part` of them."""
     if part == 1:
         return np.arange(count)
     return np.sort(np.random.default_rng(seed).choice(count, count // part, replace=False))

@@ -1,4 +1,4 @@
-"""BitMoD FP4: the sheet's table, the search rules by brute force, and the decoder proved."""
+"""BitMoD FP4: the specified table, the search rules by brute force, proof of the decoder."""
 
 from fractions import Fraction
 
@@ -14,17 +14,17 @@ POSITIVE = [0, 1, 2, 3, 4, 6, 8, 12]
 SPECIAL = [10, -10, 16, -16]
 
 
-def sheet(code: int, select: int) -> int:
-    """Half-units by the sheet: sign, magnitude, the negative zero re-used."""
+def specified(code: int, select: int) -> int:
+    """Return the specified half-units: sign, magnitude, and negative zero as special value."""
     if code == 8:
         return SPECIAL[select]
     return -POSITIVE[code - 8] if code > 8 else POSITIVE[code]
 
 
 def test_decoder_is_proved() -> None:
-    """Against the table, line by line."""
+    """Compare with the table, entry by entry."""
     lines = "".join(
-        f"{{2'd{select}, 4'd{code}}}: result = {sheet(code, select)};\n"
+        f"{{2'd{select}, 4'd{code}}}: result = {specified(code, select)};\n"
         for select in range(4)
         for code in range(16)
     )
@@ -41,9 +41,9 @@ def test_decoder_is_proved() -> None:
 
 
 def test_model_and_registered_decoder() -> None:
-    """All 64 inputs."""
+    """Test all 64 inputs."""
     code, select = (grid.ravel() for grid in np.meshgrid(np.arange(16), np.arange(4)))
-    expected = [sheet(int(c), int(s)) for c, s in zip(code, select, strict=True)]
+    expected = [specified(int(c), int(s)) for c, s in zip(code, select, strict=True)]
     assert list(decode(code, select)) == expected
     rtl = run_steps(BitmodFp4Decoder(stages=1, enable=True), {"code": code, "select": select})
     assert list(rtl["result"]) == expected
@@ -51,17 +51,17 @@ def test_model_and_registered_decoder() -> None:
 
 
 def brute_force(weights: np.ndarray) -> tuple[list[int], int]:
-    """Quantise one group by the sheet's words, number by number, in exact arithmetic."""
+    """Quantise one group as specified, number by number, in exact arithmetic."""
     best = None
     exact = [Fraction(float(weight)) for weight in weights]
     for select in range(4):
-        table = [Fraction(sheet(code, select), 2) for code in range(16)]
+        table = [Fraction(specified(code, select), 2) for code in range(16)]
         scale = Fraction(
             float(np.float32(np.abs(weights).max()) / np.float32(max(abs(t) for t in table)))
         )
         codes, error = [], Fraction(0)
         for weight in exact:
-            # Nearest, a tie to the more negative value.
+            # Nearest; ties resolve to the more negative value.
             code = min(range(16), key=lambda c: (abs(weight - table[c] * scale), table[c]))
             codes.append(code)
             error += (weight - table[code] * scale) ** 2
@@ -72,7 +72,7 @@ def brute_force(weights: np.ndarray) -> tuple[list[int], int]:
 
 
 def test_quantiser_follows_the_rules() -> None:
-    """Groups of every kind; all four special values are chosen by some."""
+    """Test several kinds of groups; each special value must be selected by some."""
     random = np.random.default_rng(7)
     groups = random.normal(size=(120, 16)).astype(np.float32)
     groups[40:80] = np.round(groups[40:80] * 4) / 4
@@ -85,8 +85,8 @@ def test_quantiser_follows_the_rules() -> None:
     assert set(quantised.selects.ravel()) == {0, 1, 2, 3}
 
 
-def test_ties_go_to_the_more_negative_value() -> None:
-    """With a largest weight of 6 a unit is 1: midpoints of the table stay exact."""
+def test_ties_resolve_to_the_more_negative_value() -> None:
+    """With a largest weight of 6 the scale is 1, so midpoints of the table are exact."""
     middles = np.array([0.25, 0.75, 1.25, 1.75, 2.5, 3.5])
     group = np.concatenate([[6.0, -6.0, 5.0, 5.0, 5.0, 5.0], middles, -middles])
     quantised = quantise(group, group_size=len(group))
@@ -96,16 +96,16 @@ def test_ties_go_to_the_more_negative_value() -> None:
     assert list(quantised.values()[0][6:]) == lower + upper_of_negative
 
 
-def test_first_of_equal_sets_wins() -> None:
-    """A group without use for any special value fits +5 and -5 alike: +5 comes first."""
+def test_equal_errors_resolve_to_the_first_set() -> None:
+    """+5 and -5 give the same error for a group that uses no special value; +5 is first."""
     group = np.array([6, -6, 4, 3, 2, 1.5, 1, 0.5])
     assert quantise(group, group_size=8).selects[0] == 0
     assert quantise(np.zeros(8), group_size=8).selects[0] == 0
     assert not quantise(np.zeros(8), group_size=8).values().any()
 
 
-def test_every_special_value_is_worth_something() -> None:
-    """A group made of one set's values is exact with that set."""
+def test_every_special_value_can_be_selected() -> None:
+    """A group of one set's values is exact with that set."""
     for select in range(4):
         numbers = code_table(select).astype(np.float32) / 2
         quantised = quantise(numbers * np.float32(0.125), group_size=16)

@@ -1,4 +1,4 @@
-"""The integer products and sums below other operators: every operand of a width."""
+"""Integer products and sums: all operands of small widths."""
 
 from itertools import product as combinations
 
@@ -17,7 +17,7 @@ WIDEST = 7
 
 
 class EveryWidth(Unit):
-    """Products of all pairs of widths, and sums of all widths, of two words' low bits."""
+    """Products of all pairs of widths, and sums of all widths, of the low bits of two words."""
 
     def __init__(self, *, target: Target) -> None:
         self.target = target
@@ -34,10 +34,10 @@ class EveryWidth(Unit):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         with writing_for(self.target):
-            self.place(m)
+            self.add_outputs(m)
         return m
 
-    def place(self, m: Module) -> None:
+    def add_outputs(self, m: Module) -> None:
         for one in range(1, WIDEST + 1):
             a = self.a[:one]
             for two in range(1, WIDEST + 1):
@@ -71,7 +71,7 @@ CONSTANT = -11
 
 
 class MixedSigns(Unit):
-    """For operands of every width and signedness ``a * b + a - b`` and a constant; sums of them."""
+    """``a * b + a - b`` plus a constant, and column sums, for operands of every width and sign."""
 
     def __init__(self, *, target: Target) -> None:
         self.target = target
@@ -91,10 +91,10 @@ class MixedSigns(Unit):
         m = Module()
         with writing_for(self.target):
             for kind in self.kinds:
-                self.place(m, kind)
+                self.add_outputs(m, kind)
         return m
 
-    def place(self, m: Module, kind: tuple[int, bool, int, bool]) -> None:
+    def add_outputs(self, m: Module, kind: tuple[int, bool, int, bool]) -> None:
         one, one_signed, two, two_signed = kind
 
         def taken(value: Value, is_signed: bool) -> Value:
@@ -108,7 +108,7 @@ class MixedSigns(Unit):
         total.add(CONSTANT)
         m.d.comb += getattr(self, self.named("total", *kind)).eq(total.result())
         if two < 3:
-            # As many of one shape as the second width says, and one more.
+            # As many values of one shape as the second width, plus one.
             other = taken(self.b[:one], one_signed)
             values = [a, other, a][: two + 1]
             m.d.comb += getattr(self, self.named("column", *kind)).eq(column_sum(m, values))

@@ -1,4 +1,4 @@
-"""4:2 compressor: the pair adds up, for all inputs, and is the model's pair."""
+"""4:2 compressor: the pair adds up for all inputs, and equals the model's pair."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from testbenches.arith.step import run_steps
 
 
 class CompressorTotal(Unit):
-    """A compressor and the adder behind it."""
+    """A compressor followed by an adder."""
 
     def __init__(self, *, width: int, signed_operands: bool) -> None:
         self.compressor = Compressor(width=width, signed_operands=signed_operands)
@@ -34,9 +34,9 @@ class CompressorTotal(Unit):
 
 @pytest.mark.parametrize(("width", "signed"), [(1, True), (6, True), (6, False), (24, True)])
 def test_proved(width: int, signed: bool) -> None:
-    """The sum of the outputs is the sum of the operands; the carry's own low bit is 0.
+    """The sum of the outputs is the sum of the operands; the lowest carry bit is 0.
 
-    A compressor is free in how it splits the sum, so the proof is of the total behind it.
+    The specification leaves the split of the sum open, so the proof compares the total.
     """
     cast = "$signed" if signed else "$unsigned"
     operands = [f"{cast}(a[{i * width + width - 1}:{i * width}])" for i in range(4)]
@@ -56,7 +56,7 @@ def test_proved(width: int, signed: bool) -> None:
 
 @pytest.mark.parametrize(("stages", "enable"), [(0, False), (1, True), (2, False), (5, True)])
 def test_equals_model(stages: int, enable: bool) -> None:
-    """Both words, with any number of ranks."""
+    """Compare both words, for several numbers of stages."""
     operands = np.random.default_rng(stages).integers(-(1 << 23), 1 << 23, (50, 4))
     operands[0] = -(1 << 23)
     results = run_steps(Compressor(width=24, stages=stages, enable=enable), {"a": operands})
@@ -73,6 +73,6 @@ def test_model_adds_up() -> None:
 
 
 def test_width_out_of_range() -> None:
-    """A worded error."""
+    """The constructor reports the range."""
     with pytest.raises(ValueError, match="width must be an integer from 1 to 64, not 65"):
         Compressor(width=65)

@@ -1,4 +1,4 @@
-"""A delay line gives a value of any shape each number of cycles late, and stands while disabled."""
+"""A delay line delays a value of any shape by 0 to n cycles, and holds it while disabled."""
 
 import random
 from typing import Any
@@ -12,7 +12,7 @@ from hdl.arith.delay_line import delay_line
 PAIR = data.StructLayout({"x": 3, "y": 5})
 
 
-def test_taps_are_late_by_their_number() -> None:
+def test_tap_n_is_delayed_by_n_cycles() -> None:
     m: Any = Module()
     value, enable = Signal(PAIR), Signal()
     line = delay_line(m, value, 3, name="line", enable=enable)

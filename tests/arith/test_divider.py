@@ -1,4 +1,4 @@
-"""Division: the array proved, the iterative one simulated under every kind of stall."""
+"""Division: proof of the array, simulation of the iterative divider with stalls."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from testbenches.arith.step import run_steps
 
 @pytest.mark.parametrize(("dividend", "divisor"), [(1, 1), (7, 4), (4, 7), (8, 8)])
 def test_array_is_proved(dividend: int, divisor: int) -> None:
-    """Against Verilog's own division; by zero as documented."""
+    """Compare with Verilog's division; division by zero is as documented."""
     prove_equivalent(
         PipelinedDivider(dividend_width=dividend, divisor_width=divisor),
         f"""
@@ -31,7 +31,7 @@ def test_array_is_proved(dividend: int, divisor: int) -> None:
 
 
 def operand_sets(dividend_width: int, divisor_width: int) -> tuple[np.ndarray, np.ndarray]:
-    """Random operands of all magnitudes, zeros and ends included."""
+    """Return random operands of all magnitudes, including zeros and limits."""
     random = np.random.default_rng(dividend_width)
     dividend = random.integers(0, 1 << dividend_width, 60) >> random.integers(0, dividend_width, 60)
     divisor = random.integers(0, 1 << divisor_width, 60) >> random.integers(0, divisor_width, 60)
@@ -41,7 +41,7 @@ def operand_sets(dividend_width: int, divisor_width: int) -> tuple[np.ndarray, n
 
 @pytest.mark.parametrize(("stages", "enable"), [(1, False), (5, True), (40, False)])
 def test_array_is_pipelined(stages: int, enable: bool) -> None:
-    """Fewer and more ranks than rows."""
+    """Test fewer and more stages than rows."""
     dividend, divisor = operand_sets(24, 16)
     unit = PipelinedDivider(dividend_width=24, divisor_width=16, stages=stages, enable=enable)
     results = run_steps(unit, {"dividend": dividend, "divisor": divisor})
@@ -53,7 +53,7 @@ def test_array_is_pipelined(stages: int, enable: bool) -> None:
 def run_stream(
     unit: IterativeDivider, operands: list[dict[str, int]], *, offer: float, take: float
 ) -> tuple[list[tuple[int, int]], int]:
-    """Divide under random stalls; return the answers and the cycles they took."""
+    """Divide with random stalls; return the results and the number of cycles."""
     random = np.random.default_rng(9)
     answers: list[tuple[int, int]] = []
     cycles = 0
@@ -66,7 +66,7 @@ def run_stream(
             context.set(unit.operands.valid, 1)
             await context.tick().until(unit.operands.ready)
             context.set(unit.operands.valid, 0)
-            # What is not valid must not be read.
+            # An invalid payload must not be read.
             context.set(unit.operands.payload, dict.fromkeys(values, 0))
 
     async def sink(context: Any) -> None:
@@ -97,7 +97,7 @@ def run_stream(
 @pytest.mark.parametrize("digits", [1, 3, 12])
 @pytest.mark.parametrize(("offer", "take"), [(1, 1), (0.2, 1), (1, 0.2), (0.5, 0.5)])
 def test_iterative(digits: int, offer: float, take: float) -> None:
-    """Same answers under any stalls; a result waits unchanged until it is taken."""
+    """Results do not depend on stalls; a result is held until its transfer."""
     dividend, divisor = operand_sets(12, 9)
     unit = IterativeDivider(dividend_width=12, divisor_width=9, digits_per_cycle=digits)
     operands = [
@@ -107,7 +107,7 @@ def test_iterative(digits: int, offer: float, take: float) -> None:
     quotient, remainder = divide(dividend, divisor, dividend_width=12, divisor_width=9)
     assert answers == list(zip(quotient.tolist(), remainder.tolist(), strict=True))
     if offer == take == 1:
-        # One division in (12 / digits + 1) cycles, and one cycle before the first is accepted.
+        # One division per (12 / digits + 1) cycles, plus one cycle before the first is accepted.
         assert cycles == len(operands) * (12 // digits + 1) + 1
 
 
@@ -118,8 +118,8 @@ def test_digits_must_divide_the_width() -> None:
         IterativeDivider(dividend_width=8, divisor_width=8, digits_per_cycle=3)
 
 
-def test_a_division_goes_on_from_a_remainder() -> None:
-    """The upper digits are known: what they leave is carried into the others."""
+def test_division_continues_from_a_remainder() -> None:
+    """The remainder of the upper digits enters the division of the lower digits."""
     random = np.random.default_rng(4)
     unit = ContinuingDivider(dividend_width=7, divisor_width=9)
     operands = []

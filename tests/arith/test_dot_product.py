@@ -11,7 +11,7 @@ from testbenches.arith.step import run_steps
 
 @pytest.mark.parametrize("signs", [(True, True), (True, False), (False, False)])
 def test_all_small_vectors(signs: tuple[bool, bool]) -> None:
-    """Every pair of vectors of three elements of two bits."""
+    """Test every pair of vectors of three 2-bit elements."""
     a, b = (Shape(2, signed=is_signed) for is_signed in signs)
     words = np.indices((4,) * 6).reshape(6, -1).T
     elements = [
@@ -28,7 +28,7 @@ def test_all_small_vectors(signs: tuple[bool, bool]) -> None:
     ("count", "stages", "enable"), [(2 * GROUP + 1, 3, True), (GROUP, 1, False), (1, 0, False)]
 )
 def test_long_vectors(target: Target, count: int, stages: int, enable: bool) -> None:
-    """The extremes of INT8, whose sum is the largest and the least, and some between."""
+    """Test extremes of INT8, which give the largest and smallest sums, and random vectors."""
     a, b = np.random.default_rng(count).integers(-128, 128, (2, 12, count))
     a[0], b[0], a[1], b[1], a[2], b[2] = -128, -128, -128, 127, 127, 127
     with writing_for(target):
@@ -38,7 +38,7 @@ def test_long_vectors(target: Target, count: int, stages: int, enable: bool) -> 
 
 
 def test_parameters_out_of_range() -> None:
-    """Worded errors."""
+    """The constructor reports the ranges."""
     with pytest.raises(ValueError, match="count must be an integer from 1 to 1024, not 0"):
         DotProduct(count=0, a=signed(8), b=signed(8))
     with pytest.raises(ValueError, match="bits of b must be an integer from 2 to 32, not 1"):

@@ -18,14 +18,14 @@ LONG_RESULT = FixedPoint(integer_bits=1, fraction_bits=20, signed=False)
 
 @pytest.mark.parametrize("segments", [2, 4, 8, 16, 32, 64])
 def test_error_is_within_the_bound(segments: int) -> None:
-    """As the docstring says, over all arguments of the default format."""
+    """Test the documented bound over all arguments of the default format."""
     result = exp2(ARGUMENTS, segments=segments) / 2.0**15
     exact = np.exp2(ARGUMENTS / 1024)
     line = (log(2) / segments) ** 2 / 8
     unit = 2.0**-15
     assert (result <= exact * (1 + 1.1 * line) + 2 * unit).all()
     assert (result >= exact * (1 - 0.1 * line) - 2 * unit).all()
-    # The bound is not loose: the lines do reach it, to a tenth, where it is more than units.
+    # The bound is tight: segments reach 90 % of it where it exceeds the rounding.
     if segments <= 16:
         assert ((result - exact) / exact)[-1024:].max() > 0.9 * line
 

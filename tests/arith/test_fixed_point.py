@@ -1,4 +1,4 @@
-"""Fixed point: the description against exact rationals, the converter against the model."""
+"""Fixed point: the format against exact rationals, the converter against the model."""
 
 from fractions import Fraction
 
@@ -34,7 +34,7 @@ def test_bits_and_raw_values_are_one_to_one() -> None:
 
 @pytest.mark.parametrize("rounding", Rounding)
 def test_quantiser_is_exact(rounding: Rounding) -> None:
-    """Every eighth of a step, far beyond both ends, against the scalar description."""
+    """Test values in steps of an eighth, far beyond both limits, against the scalar format."""
     values = np.arange(-400, 400) / 16
     for fixed in (Q5_1, FixedPoint(integer_bits=3, fraction_bits=2, signed=False)):
         exact = [fixed.from_fraction(Fraction(float(value)), rounding) for value in values]
@@ -56,7 +56,7 @@ def test_quantiser_is_exact(rounding: Rounding) -> None:
     ],
 )
 def test_converter(source: FixedPoint, target: FixedPoint, rounding: Rounding) -> None:
-    """RTL equals the model, the model equals exact conversion by value."""
+    """The RTL equals the model, and the model equals exact conversion."""
     low, high = int(source.minimum / source.resolution), int(source.maximum / source.resolution)
     step = max((high - low) // 400, 1) | 1
     raw = np.concatenate([np.arange(low, high + 1, step), [high, 0, high // 2]])

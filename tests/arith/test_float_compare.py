@@ -19,7 +19,7 @@ FP16 = np.arange(1 << 16, dtype=np.uint64)
 def hard_pairs(
     number_format: FloatFormat, count: int, generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Random codes; a third of the partners are neighbours, a third differ in sign only."""
+    """Return random codes; a third of the pairs are adjacent, a third differ in sign only."""
     a, b = (random_codes(number_format, count, generator) for _operand in range(2))
     choice = generator.integers(0, 3, count)
     neighbour = (a + generator.integers(0, 3, count, np.uint64)) - np.uint64(1)
@@ -29,7 +29,7 @@ def hard_pairs(
 
 
 def units(number_format: FloatFormat) -> dict[str, Operator]:
-    """The comparator, and both extremes, each in both modes."""
+    """Return the comparator and both extremes, each in both modes."""
     return {
         f"{name}_{saturate}": operator
         for saturate in (False, True)
@@ -72,7 +72,7 @@ def test_random_pairs(count: int) -> None:
     check(BINARY16, *hard_pairs(BINARY16, count // 5, np.random.default_rng(1)))
 
 
-def test_every_code_beside_some() -> None:
+def test_every_code_with_some_others() -> None:
     for other in (0x0000, 0x8000, 0x0001, 0x3C00, 0xBC00, 0x7C00, 0xFC00, 0x7E00):
         check(BINARY16, FP16, np.full_like(FP16, other))
 

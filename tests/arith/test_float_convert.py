@@ -17,7 +17,7 @@ FP16 = np.arange(1 << 16, dtype=np.uint64)
 
 
 def hard_wide(count: int, generator: np.random.Generator) -> np.ndarray:
-    """FP32 codes: uniform ones, and halfway between two FP16 neighbours or next to it."""
+    """Return FP32 codes: uniform ones, and codes at or next to midpoints of FP16 numbers."""
     halfway = softfloat("f16_to_f32", random_codes(BINARY16, count, generator)).astype(np.int64)
     halfway += generator.choice([0x1000, 0x2000, 0x800000], count)
     halfway += generator.integers(-1, 2, count)
@@ -53,14 +53,14 @@ def test_narrowed(count: int) -> None:
         assert_same(BINARY16, run_bulk(unit, {"a": a})["result"], expected, a)
 
 
-def test_every_code_survives_the_way_there_and_back() -> None:
+def test_round_trip_preserves_every_code() -> None:
     wide = run_bulk(FloatConvert(source=BINARY16, target=BINARY32), {"a": FP16})["result"]
     back = run_bulk(FloatConvert(source=BINARY32, target=BINARY16), {"a": wide})["result"]
     assert_same(BINARY16, back, canonical(BINARY16, FP16), FP16)
 
 
 @pytest.mark.parametrize("target", [BINARY16, BFLOAT16], ids=["binary16", "bfloat16"])
-def test_narrowed_otherwise(target: FloatFormat) -> None:
+def test_narrowed_with_other_parameters(target: FloatFormat) -> None:
     a = np.concatenate([corners(BINARY32), hard_wide(100_000, np.random.default_rng(2))])
     units = {
         f"saturate_{saturate}_stages_{stages}": FloatConvert(

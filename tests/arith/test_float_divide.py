@@ -26,14 +26,14 @@ CORNERS = np.array(
 
 
 def corner_pairs() -> tuple[np.ndarray, np.ndarray]:
-    """The cross product of the corners, each with both signs."""
+    """Return the cross product of the corner cases, each with both signs."""
     signed = np.concatenate([CORNERS, CORNERS | 0x8000])
     a, b = np.meshgrid(signed, signed)
     return a.ravel(), b.ravel()
 
 
 def random_pairs(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Random codes, a quarter of them subnormal."""
+    """Return random codes, a quarter of them subnormal."""
     pairs = np.random.default_rng(seed).integers(0, 1 << 16, (2, count)).astype(np.uint16)
     pairs[0, : count // 4] &= 0x83FF
     pairs[1, count // 8 : count * 3 // 8] &= 0x83FF
@@ -41,7 +41,7 @@ def random_pairs(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def exact_quotient(a: int, b: int) -> int:
-    """IEEE division in rationals."""
+    """Return the quotient by IEEE 754, computed with rationals."""
     sign = (a ^ b) & 0x8000
     if BINARY16.is_nan(a) or BINARY16.is_nan(b):
         return 0x7E00
@@ -58,7 +58,7 @@ def exact_quotient(a: int, b: int) -> int:
 
 
 def test_model_is_correctly_rounded() -> None:
-    """Pairs at random and a seeded part of the corners."""
+    """Test random pairs and a random part of the corner cases."""
     a, b = random_pairs(6000, 1)
     corner_a, corner_b = corner_pairs()
     some = np.random.default_rng(2).integers(0, len(corner_a), 6000)
@@ -68,7 +68,7 @@ def test_model_is_correctly_rounded() -> None:
 
 
 def test_reciprocal_model_is_correctly_rounded() -> None:
-    """All positive numbers; the sign goes through."""
+    """Test all positive numbers; negative ones give negated results."""
     expected = [exact_quotient(BINARY16.one, bits) for bits in range(0x8000)]
     assert np.array_equal(reciprocal(FP16[:0x8000]), expected)
     number = FP16[:0x7C01]
@@ -76,7 +76,7 @@ def test_reciprocal_model_is_correctly_rounded() -> None:
 
 
 def test_saturating_mode_has_no_special_values() -> None:
-    """By zero: the largest number; 0/0: zero; the largest exponent code is a number."""
+    """x/0 is the largest number, 0/0 is zero, and the largest exponent code is a number."""
     pairs = np.array(
         [[0x3C00, 0], [0xBC00, 0], [0, 0], [0x7BFF, 1], [0x7C00, 0x7800], [0x3C00, 0x7C00]],
         np.uint16,
@@ -88,7 +88,7 @@ def test_saturating_mode_has_no_special_values() -> None:
 
 
 def test_rtl_equals_model() -> None:
-    """Reciprocals of all numbers; the quotients of all corners and half a million at random."""
+    """Test reciprocals of all numbers, quotients of all corner cases and 500,000 random pairs."""
     a, b = (
         np.concatenate(parts)
         for parts in zip(corner_pairs(), random_pairs(500_000, 4), strict=True)
@@ -118,7 +118,7 @@ def test_rtl_equals_model() -> None:
 
 @pytest.mark.parametrize(("digits", "from_one"), [(1, False), (2, True), (4, False), (13, False)])
 def test_serial_divider_equals_the_model(digits: int, from_one: bool) -> None:
-    """Corners and random pairs, with and without a pause between divisions."""
+    """Test corner cases and random pairs, with and without idle cycles between divisions."""
     unit = SerialFloatDivide(digits=digits, divisor_from_one=from_one)
     a, b = (
         np.concatenate(codes)
@@ -154,7 +154,7 @@ def test_serial_divider_equals_the_model(digits: int, from_one: bool) -> None:
 
 
 def chosen_corners(count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return some pairs of corners."""
+    """Return random pairs of corner cases."""
     a, b = corner_pairs()
     chosen = np.random.default_rng(11).choice(len(a), count, replace=False)
     return a[chosen], b[chosen]

@@ -1,4 +1,4 @@
-"""FP16 exponential: error over all arguments, special values, and the RTL on all of them."""
+"""FP16 exponential: error over all arguments, special values, and the RTL on all inputs."""
 
 import mpmath
 import numpy as np
@@ -16,7 +16,7 @@ FINITE = np.isfinite(VALUES)
 
 
 def test_error_over_all_arguments() -> None:
-    """The bound in the docstring is the measured maximum, against 80 bits."""
+    """The documented bound is the measured maximum, relative to 80-bit values."""
     results = exp(FP16)
     inside = FINITE & (VALUES < 11.0898) & (VALUES > -17.4)
     error = largest_error(results[inside], FP16[inside], mpmath.exp)
@@ -34,7 +34,7 @@ def test_monotonic_and_exact_at_zero() -> None:
 
 
 def test_special_values() -> None:
-    """Infinity, NaN, and the mode without them."""
+    """Test infinity, NaN, and the mode without special values."""
     arguments = np.array([0x7C00, 0xFC00, 0x7E00, 0xFDFF], np.uint16)
     assert exp(arguments).tolist() == [0x7C00, 0, 0x7E00, 0x7E00]
     assert exp(arguments, saturate=True).tolist() == [0x7BFF, 0, 0x7BFF, 0]
@@ -50,14 +50,14 @@ def test_nonpositive_domain_ignores_the_sign() -> None:
 
 
 def test_tables_agree() -> None:
-    """The model's (float64) and the hardware's (mpmath) are computed apart."""
+    """The tables of model (float64) and hardware (mpmath) are computed independently."""
     values, slopes = lines()
     assert [value for value, _ in line_table()] == values.tolist()
     assert [slope for _, slope in line_table()] == slopes.tolist()
 
 
 def test_rtl_equals_model_on_all_inputs() -> None:
-    """All modes, with and without ranks."""
+    """Test all modes, with and without stages."""
     modes = [
         {},
         {"stages": 5},

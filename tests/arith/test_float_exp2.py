@@ -1,4 +1,4 @@
-"""FP16 base-2 exponential: error over all arguments, exact integers, and the RTL on all of them."""
+"""FP16 base-2 exponential: error over all arguments, exact integers, the RTL on all inputs."""
 
 import numpy as np
 
@@ -13,10 +13,10 @@ FINITE = np.isfinite(VALUES)
 
 
 def test_error_over_all_arguments() -> None:
-    """The bound in the docstring is the measured maximum, against float64."""
+    """The documented bound is the measured maximum, relative to float64."""
     whole, mantissa = (part[FINITE] for part in exp2(FP16))
     assert mantissa.min() == 0 and mantissa.max() == 1023
-    # Relative to the power of two: an ulp is 2**-10 of it.
+    # Relative to the power of two, an ulp is 2**-10.
     exact = np.exp2(VALUES[FINITE] - whole)
     error = np.abs(1024 + mantissa - exact * 1024) / np.where(exact < 1, 0.5, 1)
     assert 0.87 < error.max() <= 0.88, error.max()
@@ -32,7 +32,7 @@ def test_monotonic_and_exact_for_integers() -> None:
 
 
 def test_rtl_equals_model_on_all_inputs() -> None:
-    """With and without pipeline stages."""
+    """Test with and without pipeline stages."""
     numbers = FP16[FINITE]
     operators = {f"exp{n}": FloatExp2(stages=n, enable=n == 2) for n in range(4)}
     results = run_bank(operators, {name: {"a": numbers} for name in operators})

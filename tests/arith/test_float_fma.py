@@ -16,7 +16,7 @@ from tests.arith.floats import COUNTS, PARTS, VARIANTS, assert_same, canonical, 
 def hard_triples(
     number_format: FloatFormat, count: int, generator: np.random.Generator
 ) -> tuple[np.ndarray, ...]:
-    """Random factors, and an addend near their product."""
+    """Return random factors, and an addend near their product."""
     a, b = (random_codes(number_format, count, generator) for _factor in range(2))
     with np.errstate(invalid="ignore"):
         product = number_format.decode(a) * number_format.decode(b)

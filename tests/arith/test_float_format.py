@@ -1,4 +1,4 @@
-"""The description of formats: every code of the narrow ones, constants, rounding, messages."""
+"""Number formats: every code of the narrow ones, constants, rounding, messages."""
 
 from fractions import Fraction
 
@@ -39,7 +39,7 @@ def test_every_code(number_format: FloatFormat) -> None:
             assert number_format.from_fraction(value) == code
 
 
-def test_decode_agrees_with_others() -> None:
+def test_decode_equals_numpy_and_ml_dtypes() -> None:
     codes = np.arange(1 << 16, dtype=np.uint16)
     half = codes.view(np.float16).astype(np.float64)
     assert np.array_equal(BINARY16.decode(codes), half, equal_nan=True)
@@ -55,7 +55,7 @@ def test_decode_agrees_with_others() -> None:
 
 @pytest.mark.parametrize("number_format", FORMATS)
 def test_codes_are_nearest(number_format: FloatFormat) -> None:
-    """Between every two neighbours: just below halfway, halfway, just above."""
+    """Test just below, at and just above the midpoint of adjacent numbers."""
     codes = range(0, number_format.max_finite, 1 + number_format.max_finite // 500)
     for code in codes:
         low, high = number_format.to_fraction(code), number_format.to_fraction(code + 1)
@@ -68,7 +68,7 @@ def test_codes_are_nearest(number_format: FloatFormat) -> None:
 
 @pytest.mark.parametrize("saturate", [False, True])
 @pytest.mark.parametrize("number_format", [*FORMATS, pytest.param(BINARY32, id="binary32")])
-def test_model_encodes_as_the_description(number_format: FloatFormat, saturate: bool) -> None:
+def test_model_encodes_as_the_format(number_format: FloatFormat, saturate: bool) -> None:
     generator = np.random.default_rng(1)
     values = np.ldexp(generator.uniform(0.5, 1, 3000), generator.integers(-30, 20, 3000))
     if number_format.signed:
@@ -78,7 +78,7 @@ def test_model_encodes_as_the_description(number_format: FloatFormat, saturate: 
 
 
 def test_model_rounds_to_odd() -> None:
-    """The exact sum lies between the result's neighbours, and an inexact result is odd."""
+    """The exact sum lies between the neighbours of the result, and an inexact result is odd."""
     generator = np.random.default_rng(2)
     x = np.ldexp(generator.uniform(-1, 1, 2000), generator.integers(-60, 60, 2000))
     y = np.ldexp(generator.uniform(-1, 1, 2000), generator.integers(-60, 60, 2000))
@@ -104,7 +104,7 @@ def test_binary64_is_the_largest_format() -> None:
     assert np.array_equal(double.decode(codes), values, equal_nan=True)
     assert np.array_equal(double.decode(codes.astype(object)), values, equal_nan=True)
     assert double.show(0xBFF8000000000000) == "0xBFF8000000000000 (-1.5)"
-    # Fractions of such exponents are slow: the ends, behind an eighth of the others.
+    # Fractions with such exponents are slow: use the limits and an eighth of the random codes.
     few = slice(len(codes) - len(ends) - 512, None)
     for code, value in zip(codes[few].tolist(), values[few], strict=True):
         if np.isfinite(value):

@@ -14,7 +14,7 @@ from tests.arith.floats import COUNTS, VARIANTS, assert_same, canonical, one_in
 
 
 def hard_triples(count: int, generator: np.random.Generator) -> tuple[np.ndarray, ...]:
-    """Random factors, and an addend near their product."""
+    """Return random factors, and an addend near their product."""
     a, b = (random_codes(BINARY16, count, generator) for _factor in range(2))
     with np.errstate(invalid="ignore"):
         product = BINARY16.decode(a) * BINARY16.decode(b)
@@ -53,7 +53,7 @@ def test_random_triples(count: int) -> None:
 
 
 def test_tiny_factors() -> None:
-    """Products of two subnormals, and addends of their size."""
+    """Test products of two subnormals, with addends of similar magnitude."""
     generator = np.random.default_rng(3)
     bits = generator.integers(1, 11, (2, 200_000))
     a, b = (generator.integers(0, 1 << 10, 200_000) >> (10 - few) for few in bits)

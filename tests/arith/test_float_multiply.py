@@ -36,12 +36,12 @@ def test_random_pairs(count: int) -> None:
 
 
 def test_longer_operand() -> None:
-    """Three more mantissa bits, as a reciprocal has them; and the product of the significands."""
+    """Test three extra mantissa bits, as in reciprocals, and the product of the significands."""
     a, b = pairs(BINARY16)
     rng = np.random.default_rng(6)
     a = np.concatenate([a, random_codes(BINARY16, 50_000, rng)]).astype(np.uint64)
     b = np.concatenate([b, random_codes(BINARY16, 50_000, rng)]).astype(np.uint64)
-    # A subnormal operand has no bits of its own below.
+    # A subnormal operand has no extra mantissa bits.
     normal = (b >> 10 & 31 > 0) & (b >> 10 & 31 < 31)
     b = b << 3 | np.where(normal, rng.integers(0, 8, len(b)), 0).astype(np.uint64)
     results = run_bulk(FloatMultiply(extra_bits=3, exact=True), {"a": a, "b": b})

@@ -36,11 +36,11 @@ def test_random_pairs(count: int) -> None:
 
 
 def test_sums_of_29_bits() -> None:
-    """FP29, of which no library knows: rounded here from float64's sum and what that left out."""
+    """FP29 has no library reference: round the float64 sum and its residue here."""
     generator = np.random.default_rng(3)
     a = random_codes(FP29, 50_000, generator)
     a, b = normal_sums(FP29, a, random_near(FP29, FP29.decode(a), generator))
-    # Every second term is half of the other one's last place: a tie.
+    # Every second term is half of the other one's last place, which gives a tie.
     half = np.uint64((FP29.mantissa_bits + 1) << FP29.mantissa_bits)
     scale = a & np.uint64(FP29.magnitude_mask & ~FP29.mantissa_mask)
     ties = np.flatnonzero(scale > half)[::2]
@@ -66,7 +66,7 @@ def test_sums_of_29_bits() -> None:
 
 
 def test_neutral_element() -> None:
-    """A number plus -0 is that number, be it +0 or -0."""
+    """A number plus -0 is that number, also for +0 and -0."""
     a = np.array([0, BINARY32.sign_mask, BINARY32.one, BINARY32.infinity], np.uint64)
     b = np.full_like(a, BINARY32.sign_mask)
     result = run_bulk(FloatNormalAdd(), {"a": a, "b": b})["result"]

@@ -28,7 +28,7 @@ def test_all_pairs_of_corners() -> None:
 
 @pytest.mark.parametrize("count", COUNTS)
 def test_random_pairs(count: int) -> None:
-    """Of any digits; and of few, whose products are often ties."""
+    """Test random factors, and factors of few digits, whose products are often ties."""
     generator = np.random.default_rng(1)
     for size in chunks(count):
         a, b = (random_codes(BINARY32, size, generator) for _operand in range(2))

@@ -17,10 +17,10 @@ POSITIVE = FP16[1:0x7C00]
 
 
 def test_root_model_is_correctly_rounded() -> None:
-    """All positive numbers, by integer square roots: ``2**40 * sqrt(x)`` without its fraction.
+    """Test all positive numbers with integer square roots: ``floor(2**40 * sqrt(x))``.
 
-    A tie would have a square with 24 significant bits; FP16 has none, so dropping the fraction
-    after 2**-40 cannot make one.
+    A tie would have a square with 24 significant bits. FP16 has none, so truncation after 2**-40
+    cannot create one.
     """
     expected = []
     for bits in POSITIVE:
@@ -31,7 +31,7 @@ def test_root_model_is_correctly_rounded() -> None:
 
 
 def test_reciprocal_root_error_over_all_arguments() -> None:
-    """The bound in the docstring is the measured maximum, against 80 bits."""
+    """The documented bound is the measured maximum, relative to 80-bit values."""
     error = largest_error(reciprocal_sqrt(POSITIVE), POSITIVE, lambda x: 1 / mpmath.sqrt(x))
     assert 0.927 < error <= 0.928
 
@@ -43,7 +43,7 @@ def test_reciprocal_root_is_exact_at_even_powers_of_two() -> None:
 
 
 def test_special_values() -> None:
-    """+0, -0, a negative number, both infinities, NaN; then without special values."""
+    """Test +0, -0, a negative number, infinities, NaN; then the mode without special values."""
     arguments = np.array([0, 0x8000, 0xBC00, 0x7C00, 0xFC00, 0x7E01], np.uint16)
     assert sqrt(arguments).tolist() == [0, 0x8000, 0x7E00, 0x7C00, 0x7E00, 0x7E00]
     assert reciprocal_sqrt(arguments).tolist() == [0x7C00, 0xFC00, 0x7E00, 0, 0x7E00, 0x7E00]
@@ -52,7 +52,7 @@ def test_special_values() -> None:
 
 
 def test_tables_agree() -> None:
-    """The model's (float64) and the hardware's (mpmath) are computed apart."""
+    """The tables of model (float64) and hardware (mpmath) are computed independently."""
     heights, slopes = lines()
     assert [value for value, _ in line_table()] == heights.ravel().tolist()
     assert [slope for _, slope in line_table()] == slopes.ravel().tolist()

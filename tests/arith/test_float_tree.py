@@ -12,7 +12,7 @@ from testbenches.arith.float_operands import corners, random_codes
 
 
 def packed(number_format: FloatFormat, terms: np.ndarray) -> np.ndarray:
-    """Rows of codes as rows of little-endian 32-bit words."""
+    """Convert rows of codes to rows of little-endian 32-bit words."""
     rows, count = terms.shape
     codes = terms.astype(f"<u{number_format.width // 8}")
     padding = -count * codes.itemsize % 4 // codes.itemsize
@@ -20,7 +20,7 @@ def packed(number_format: FloatFormat, terms: np.ndarray) -> np.ndarray:
 
 
 def hard_terms(number_format: FloatFormat, rows: int, count: int) -> np.ndarray:
-    """Random numbers of one size, which round at every level, and rows of corners."""
+    """Return numbers of similar magnitude, which round at every level, and corner cases."""
     generator = np.random.default_rng(count)
     near_one = number_format.one + generator.integers(-(1 << 13), 1 << 10, (rows, count))
     signs = generator.integers(0, 2, (rows, count)) * number_format.sign_mask
@@ -30,7 +30,7 @@ def hard_terms(number_format: FloatFormat, rows: int, count: int) -> np.ndarray:
 
 
 def operand(number_format: FloatFormat, terms: np.ndarray) -> np.ndarray:
-    """The terms as the bulk program takes them."""
+    """Return the terms in the format of the bulk program."""
     words = packed(number_format, terms)
     if terms.shape[1] * number_format.width > 64:
         return words

@@ -1,4 +1,4 @@
-"""FP8 E4M3: every code and every FP16 input, against ml_dtypes and against the sheet."""
+"""FP8 E4M3: every code and every FP16 input, against ml_dtypes and the specification."""
 
 import ml_dtypes
 import numpy as np
@@ -14,18 +14,18 @@ CODES = np.arange(1 << 8, dtype=np.uint8)
 
 
 def library_encode(bits: np.ndarray) -> np.ndarray:
-    """Encode by ml_dtypes, whose overflow is NaN."""
+    """Encode with ml_dtypes, whose overflow is NaN."""
     with np.errstate(all="ignore"):
         return bits.view(np.float16).astype(ml_dtypes.float8_e4m3fn).view(np.uint8)
 
 
-def test_encoder_model_is_ml_dtypes_where_overflow_is_nan() -> None:
-    """All FP16 inputs, signs of zeros and NaNs included."""
+def test_encoder_model_equals_ml_dtypes_if_overflow_is_nan() -> None:
+    """Test all FP16 inputs, including signs of zeros and NaNs."""
     assert np.array_equal(fp8_e4m3.encode(FP16, Overflow.NAN), library_encode(FP16))
 
 
 def test_saturation_changes_overflow_only() -> None:
-    """Infinities and numbers beyond 464 become 448, NaNs stay NaNs."""
+    """Infinities and numbers beyond 464 become 448; NaNs remain NaNs."""
     values = FP16.view(np.float16).astype(np.float64)
     beyond = np.abs(values) > 464
     saturated = fp8_e4m3.encode(FP16, Overflow.SATURATE)
@@ -34,8 +34,8 @@ def test_saturation_changes_overflow_only() -> None:
     assert set(saturated[beyond & (values < 0)]) == {0xFE}
 
 
-def test_decoder_model_is_ml_dtypes() -> None:
-    """All codes; NaN by its own rule."""
+def test_decoder_model_equals_ml_dtypes() -> None:
+    """Test all codes; NaN has its own rule."""
     decoded = fp8_e4m3.decode(CODES)
     number = CODES & 0x7F != 0x7F
     library = CODES.view(ml_dtypes.float8_e4m3fn).astype(np.float16).view(np.uint16)
@@ -43,8 +43,8 @@ def test_decoder_model_is_ml_dtypes() -> None:
     assert list(decoded[~number]) == [0x7E00, 0xFE00]
 
 
-def test_operand_is_the_sheets_formula() -> None:
-    """``value = +-sig * 2**(max(E, 1) - 10)`` for all 254 finite codes."""
+def test_operand_equals_the_formula() -> None:
+    """Test ``value = +-sig * 2**(max(E, 1) - 10)`` for all 254 finite codes."""
     significand, shift, nan = fp8_e4m3.operand(CODES)
     assert list(CODES[nan]) == [0x7F, 0xFF] and not significand[nan].any()
     values = significand * 2.0 ** (shift - 9)
@@ -54,7 +54,7 @@ def test_operand_is_the_sheets_formula() -> None:
 
 
 def test_rtl_equals_model_on_all_inputs() -> None:
-    """Encoders, decoder and operand decoder, with and without registers."""
+    """Test encoders, decoder and operand decoder, with and without registers."""
     encoders = {
         f"encode_{overflow.value}_{stages}": E4m3Encoder(overflow=overflow, stages=stages)
         for overflow in Overflow
@@ -80,14 +80,14 @@ def test_rtl_equals_model_on_all_inputs() -> None:
 
 
 def test_nearest_code_agrees_with_the_encoder() -> None:
-    """On all finite FP16 numbers the float quantiser is the bit-level encoder."""
+    """The float quantiser equals the bit-level encoder for all finite FP16 numbers."""
     finite = FP16[np.isfinite(FP16.view(np.float16))]
     nearest = fp8_e4m3.nearest_code(finite.view(np.float16))
     assert np.array_equal(nearest, fp8_e4m3.encode(finite))
 
 
 def test_quantiser_scales_each_vector_to_448() -> None:
-    """The largest magnitude becomes 448; a vector of zeros keeps the smallest scale."""
+    """The largest magnitude becomes 448; a vector of zeros has the minimum scale."""
     random = np.random.default_rng(3)
     values = random.normal(size=(64, 128)).astype(np.float32)
     values[7] = 0
@@ -96,13 +96,13 @@ def test_quantiser_scales_each_vector_to_448() -> None:
     largest = np.abs(values).max(axis=-1, keepdims=True)
     assert scales[7, 0] == np.float32(1e-6) and not codes[7].any()
     assert np.array_equal(np.delete((codes & 0x7F).max(axis=-1), 7), np.full(63, 0x7E))
-    # Half a step: 2**-4 of the number itself, or of the smallest normal.
+    # Half a step is 2**-4 of the number, or of the smallest normal number.
     bound = np.maximum(np.abs(values) * 2**-4, scales * 2**-10) * (1 + 1e-6)
     assert (np.abs(restored - values) <= bound).all()
     assert np.allclose(scales[largest > 0], (largest / 448)[largest > 0], rtol=1e-6)
 
 
-def test_overflow_must_be_named() -> None:
-    """Anything but an `Overflow` is a worded error."""
+def test_rejects_an_overflow_that_is_no_enum() -> None:
+    """The constructor accepts only members of `Overflow`."""
     with pytest.raises(ValueError, match=r"overflow must be one of .* not 'saturate'"):
         E4m3Encoder(overflow="saturate")  # pyright: ignore[reportArgumentType]

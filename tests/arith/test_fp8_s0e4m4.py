@@ -1,4 +1,4 @@
-"""FP8 S0E4M4: the sheet's table, all FP16 inputs against exact rationals, and a proof."""
+"""FP8 S0E4M4: the specified table, all FP16 inputs against exact rationals, and a proof."""
 
 from bisect import bisect_right
 from fractions import Fraction
@@ -19,7 +19,7 @@ ONE = 0x3C00
 
 
 def rational_encode(bits: int, round: Round) -> int:
-    """Choose between the two neighbouring codes by exact distances."""
+    """Select one of two adjacent codes by exact distances."""
     value = BINARY16.to_fraction(bits)
     below = bisect_right(VALUES, value) - 1
     if below == len(VALUES) - 1 or round is Round.TRUNC:
@@ -45,8 +45,8 @@ VALUES = [FP8_S0E4M4.to_fraction(code) for code in range(256)]
         (0xFF, Fraction(31, 16)),
     ],
 )
-def test_code_table_of_the_sheet(code: int, value: Fraction) -> None:
-    """By the format, by the decoder and by the operand decoder."""
+def test_specified_code_table(code: int, value: Fraction) -> None:
+    """Test the format, the decoder and the operand decoder."""
     assert FP8_S0E4M4.to_fraction(code) == value
     fp16 = int(fp8_s0e4m4.decode(np.array([code]))[0])
     assert BINARY16.to_fraction(fp16) == value
@@ -56,13 +56,13 @@ def test_code_table_of_the_sheet(code: int, value: Fraction) -> None:
 
 @pytest.mark.parametrize("round", Round)
 def test_encoder_model_is_exact_rounding(round: Round) -> None:
-    """All FP16 numbers in [0, 2)."""
+    """Test all FP16 numbers in [0, 2)."""
     expected = [rational_encode(bits, round) for bits in range(TWO)]
     assert np.array_equal(fp8_s0e4m4.encode(FP16[:TWO], round), expected)
 
 
 def test_half_up_and_rne_differ_on_120_of_15361() -> None:
-    """The ties in [0, 1] with an even code below."""
+    """They differ for the ties in [0, 1] with an even code below."""
     probabilities = FP16[: ONE + 1]
     assert len(probabilities) == 15361
     half_up = fp8_s0e4m4.encode(probabilities, Round.HALF_UP)
@@ -70,7 +70,7 @@ def test_half_up_and_rne_differ_on_120_of_15361() -> None:
 
 
 def test_outside_the_range() -> None:
-    """From 1.96875 on, infinities and NaNs: 0xFF; anything with a sign: 0."""
+    """Numbers from 1.96875 on, infinities and NaNs give 0xFF; negative numbers give 0."""
     for round in (Round.HALF_UP, Round.RNE):
         assert set(fp8_s0e4m4.encode(FP16[0x3FE0:0x8000], round)) == {0xFF}
     assert fp8_s0e4m4.encode(FP16[0x3FDF:0x3FE0])[0] == 0xFF
@@ -80,7 +80,7 @@ def test_outside_the_range() -> None:
 
 
 def test_rtl_equals_model_on_all_inputs() -> None:
-    """Three roundings, with and without a register, and the operand decoder."""
+    """Test three rounding rules, with and without a register, and the operand decoder."""
     encoders = {
         f"{round.name.lower()}_{stages}": (round, stages) for round in Round for stages in (0, 1)
     }
@@ -108,7 +108,7 @@ INCREMENT = {
 
 @pytest.mark.parametrize("round", Round)
 def test_encoder_is_proved(round: Round) -> None:
-    """Against the definition, for all inputs, before any simulator."""
+    """Compare with the definition for all inputs."""
     prove_equivalent(
         S0e4m4Encoder(round=round),
         f"""
@@ -124,7 +124,7 @@ def test_encoder_is_proved(round: Round) -> None:
     )
 
 
-def test_rounding_must_be_named() -> None:
-    """Anything but a `Round` is a worded error."""
+def test_rejects_a_rounding_that_is_no_enum() -> None:
+    """The constructor accepts only members of `Round`."""
     with pytest.raises(ValueError, match=r"round must be one of .* not 'rne'"):
         S0e4m4Encoder(round="rne")  # pyright: ignore[reportArgumentType]

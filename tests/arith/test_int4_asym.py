@@ -1,4 +1,4 @@
-"""INT4 with a zero point: the sheet's formula, its clipping, and the operand decoder."""
+"""INT4 with a zero point: the formula, its clipping, and the operand decoder."""
 
 import numpy as np
 import torch
@@ -23,15 +23,15 @@ def test_decoder_is_proved() -> None:
 
 
 def test_decoder_equals_model() -> None:
-    """All 256 pairs, through a register."""
+    """Test all 256 pairs, with a register."""
     code, zero = (grid.ravel() for grid in np.meshgrid(np.arange(16), np.arange(16)))
     rtl = run_steps(Int4AsymOperand(stages=1), {"code": code, "zero_point": zero})
     assert np.array_equal(rtl["result"], operand(code, zero))
     assert rtl["result"].min() == -15 and rtl["result"].max() == 15
 
 
-def test_quantiser_is_the_sheets_formula_in_torch() -> None:
-    """The authors' library rounds half to even as well."""
+def test_quantiser_equals_the_formula_in_torch() -> None:
+    """torch, which the authors use, also rounds half to even."""
     values = np.random.default_rng(5).normal(size=(200, 128)).astype(np.float32)
     values[0], values[1], values[2] = 0, np.abs(values[1]) + 3, -np.abs(values[2]) - 3
     x = torch.from_numpy(values)
@@ -47,7 +47,7 @@ def test_quantiser_is_the_sheets_formula_in_torch() -> None:
 
 
 def test_groups_of_one_sign_clip() -> None:
-    """With every value above zero the zero point is 0 and what lies above 15 steps is cut."""
+    """If all values are positive, the zero point is 0 and values above 15 steps are clipped."""
     quantised = quantise(np.linspace(3, 4, 128))
     assert quantised.zero_points[0] == 0 and set(quantised.codes) == {15}
     quantised = quantise(np.linspace(-4, -3, 128))
@@ -55,7 +55,7 @@ def test_groups_of_one_sign_clip() -> None:
 
 
 def test_error_is_half_a_step_where_nothing_clips() -> None:
-    """Rounding value and zero point apart costs at most a step in all."""
+    """Separate rounding of value and zero point causes an error of at most one step."""
     values = np.random.default_rng(6).uniform(-1, 1, (100, 64)).astype(np.float32)
     quantised = quantise(values)
     inner = (quantised.codes > 0) & (quantised.codes < 15)

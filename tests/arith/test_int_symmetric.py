@@ -8,7 +8,7 @@ from golden.arith.int_symmetric import quantise
 
 @pytest.mark.parametrize("bits", [8, 16])
 def test_range_and_error(bits: int) -> None:
-    """The largest magnitude becomes the largest integer; no error beyond half a step."""
+    """The largest magnitude becomes the largest integer; the error is at most half a step."""
     values = np.random.default_rng(bits).normal(size=(50, 64)).astype(np.float32)
     values[3] = 0
     integers, scales = quantise(values, bits=bits)
@@ -21,7 +21,7 @@ def test_range_and_error(bits: int) -> None:
     assert (error <= scales * (0.5 + 2.0**-8)).all()
 
 
-def test_ties_go_to_even() -> None:
+def test_ties_resolve_to_even() -> None:
     """With a largest magnitude of 127 the scale is 1."""
     integers, scales = quantise(np.array([127, 0.5, 1.5, 2.5, -0.5, -1.5]), axis=None)
     assert scales.item() == 1

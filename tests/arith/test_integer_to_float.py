@@ -1,4 +1,4 @@
-"""Integers as binary32 and back: models by fractions, Verilog against the models."""
+"""Integers to binary32 and back: models against fractions, Verilog against the models."""
 
 from fractions import Fraction
 
@@ -27,7 +27,7 @@ def test_integers_become_floats(width: int, stages: int) -> None:
     np.testing.assert_array_equal(got, expected.view(np.uint32))
 
 
-def test_the_model_of_floats_is_the_nearest() -> None:
+def test_float_model_returns_the_nearest() -> None:
     rng = np.random.default_rng(1)
     numbers, point = integers_of_all_sizes(48, COUNT, rng)[-2000:], 18
     got = integer_to_float(numbers, np.full(len(numbers), point)).view(np.uint32)
@@ -44,7 +44,7 @@ def test_floats_become_integers(stages: int) -> None:
     np.testing.assert_array_equal(got.astype(np.int64), expected & 0xFFFF)
 
 
-def test_the_model_of_integers_is_the_nearest() -> None:
+def test_integer_model_returns_the_nearest() -> None:
     numbers, point = floats_near_integers(COUNT, np.random.default_rng(9))
     pick = np.isfinite(numbers) & (np.abs(numbers) >= np.finfo(np.float32).tiny)
     for number, places, got in list(

@@ -11,7 +11,7 @@ from testbenches.arith.step import run_steps
 
 @pytest.mark.parametrize("width", [1, 2, 7, 8, 11, 24, 33])
 def test_proved(width: int) -> None:
-    """Against a loop from the lowest bit up: the last one that it meets is the highest."""
+    """Compare with a loop from the lowest bit up: the last one found is the highest."""
     bits = width.bit_length()
     prove_equivalent(
         LeadingZeros(width=width),
@@ -28,7 +28,7 @@ def test_proved(width: int) -> None:
 
 
 def test_model_and_pipeline() -> None:
-    """All 10-bit words against Python's `bit_length`; RTL with a rank and pauses."""
+    """Compare all 10-bit words with Python's `bit_length`; test the RTL with a stage and pauses."""
     words = np.arange(1 << 10)
     expected = [10 - int(word).bit_length() for word in words]
     assert list(leading_zeros(words, width=10)) == expected
@@ -38,6 +38,6 @@ def test_model_and_pipeline() -> None:
 
 
 def test_width_out_of_range() -> None:
-    """A worded error."""
+    """The constructor reports the range."""
     with pytest.raises(ValueError, match="width must be an integer from 1 to 128, not 0"):
         LeadingZeros(width=0)

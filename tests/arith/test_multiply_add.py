@@ -1,4 +1,4 @@
-"""The product that is added to: proved for small operands, compared with integers for wide ones."""
+"""Multiply-add: proof for small operands, comparison with integers for wide ones."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from testbenches.arith.step import run_steps
 
 @pytest.mark.parametrize("signs", ["sss", "sus", "uuu", "usu"])
 def test_proved(signs: str) -> None:
-    """Every operand of five and four bits, and an addend wider than the product."""
+    """Test all operands of five and four bits, with an addend wider than the product."""
     kinds = [signed if sign == "s" else unsigned for sign in signs]
     a, b, c = (kind(width) for kind, width in zip(kinds, (5, 4, 10), strict=True))
     zero = "1'b0"
@@ -34,7 +34,7 @@ def test_proved(signs: str) -> None:
     ("a_bits", "b_bits", "stages", "enable"), [(19, 16, 0, False), (26, 17, 1, True)]
 )
 def test_wide_operands(a_bits: int, b_bits: int, stages: int, enable: bool) -> None:
-    """The extremes, and some between."""
+    """Test extremes and random operands."""
     random = np.random.default_rng(a_bits)
     operands = {
         name: np.append(random.integers(low, high, 200), [low, low, high - 1, high - 1])
@@ -58,7 +58,7 @@ def test_wide_operands(a_bits: int, b_bits: int, stages: int, enable: bool) -> N
 
 
 def test_widths_out_of_range() -> None:
-    """Worded errors."""
+    """The constructor reports the ranges."""
     with pytest.raises(ValueError, match="bits of a must be an integer from 1 to 64, not 65"):
         MultiplyAdd(a=signed(65), b=signed(4))
     with pytest.raises(ValueError, match="width must be an integer from 1 to 128, not 0"):

@@ -1,4 +1,4 @@
-"""How `stages` and `enable` work, whatever the operator."""
+"""Common behaviour of `stages` and `enable` of all operators."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from hdl.arith.leading_zeros import LeadingZeros
 
 
 def test_a_paused_pipeline_holds_everything() -> None:
-    """While `enable` is 0 the result stays, whatever stands at the input."""
+    """While `enable` is 0 the result is constant, whatever the input."""
     unit = LeadingZeros(width=8, stages=2, enable=True)
     words = np.random.default_rng(2).integers(0, 256, 200)
     pauses = np.random.default_rng(3).integers(0, 2, 200)

@@ -1,4 +1,4 @@
-"""Every operator that units are made of, against its model at hard operands of all it takes."""
+"""Every operator that units use, against its model, with hard operands of its whole contract."""
 
 from hdl.arith.float_add import FloatAdd
 from hdl.arith.float_compare import FloatCompare, FloatExtreme
@@ -55,12 +55,12 @@ OPERATORS: dict[str, Operator] = {
 def test_operators_equal_their_models() -> None:
     assert {type(operator) for operator in OPERATORS.values()} == TRIALS.keys()
     trials = {name: trial(operator) for name, operator in OPERATORS.items()}
-    drawn = {name: one for name, one in trials.items() if one}
-    results = run_bank(OPERATORS, {name: one.operands for name, one in drawn.items()})
-    for name, one in drawn.items():
+    with_operands = {name: one for name, one in trials.items() if one}
+    results = run_bank(OPERATORS, {name: one.operands for name, one in with_operands.items()})
+    for name, one in with_operands.items():
         assert one.expected.keys() == results[name].keys()
         assert not one.difference(results[name]), name
 
 
-def test_an_operator_of_no_trial() -> None:
+def test_operator_without_a_trial_gives_none() -> None:
     assert trial(LeadingZeros(width=8)) is None

@@ -1,4 +1,4 @@
-"""The reciprocal: every mantissa against float64, and the circuit against the model."""
+"""Reciprocal: every mantissa against float64, and the RTL against the model."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ OPERANDS = np.concatenate(
 
 
 def test_error_bounds() -> None:
-    """All mantissas of 17 bits, and random wider ones."""
+    """Test all operands of 17 bits, and random wider ones."""
     mantissa, exponent = reciprocal(OPERANDS)
     error = mantissa * 2.0 ** (-15.0 - exponent) * OPERANDS - 1
     assert error.min() > -2.0e-4
@@ -22,7 +22,7 @@ def test_error_bounds() -> None:
 
 
 def test_product_with_the_normalised_operand_leaves_room_for_rounding() -> None:
-    """At most one unit below 1, for all normalised operands."""
+    """The product is at least one unit below 1, for all normalised operands."""
     operands = np.arange(1 << 15, 1 << 16)
     mantissa, _exponent = reciprocal(operands)
     assert np.all(mantissa <= 2.0**30 / operands - 1)

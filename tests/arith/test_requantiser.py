@@ -21,7 +21,7 @@ VALUES = st.one_of(
 
 
 def exact(value: int, scale: int, shift: int) -> int:
-    """Python rounds halves of fractions to even."""
+    """Return the result computed with fractions, which Python rounds half to even."""
     return max(-(1 << 15), min((1 << 15) - 1, round(Fraction(value * scale, 1 << shift))))
 
 
@@ -31,7 +31,7 @@ def test_model_is_the_rounded_fraction(value: int, scale: int, shift: int) -> No
 
 
 @given(st.integers(-(1 << 15), 1 << 15), st.integers(1, 30))
-def test_ties_go_to_even(half: int, shift: int) -> None:
+def test_ties_resolve_to_even(half: int, shift: int) -> None:
     value = (2 * half + 1) << shift - 1
     assert requantised(np.array(value), 1, shift) == exact(value, 1, shift)
 
@@ -44,13 +44,13 @@ def test_scale_and_shift_are_nearest(factor: float) -> None:
 
 
 @pytest.mark.parametrize("factor", [0.0, -1.0])
-def test_factors_must_be_positive(factor: float) -> None:
+def test_rejects_factors_that_are_not_positive(factor: float) -> None:
     with pytest.raises(ValueError, match="factor must be positive, not"):
         scale_and_shift(factor)
 
 
 @pytest.mark.parametrize("factor", [1e6, 1e-20])
-def test_factors_must_be_in_range(factor: float) -> None:
+def test_rejects_factors_out_of_range(factor: float) -> None:
     with pytest.raises(ValueError, match=r"factor must be 2\*\*-48 to 2\*\*16, not"):
         scale_and_shift(factor)
 
@@ -62,7 +62,7 @@ def test_factors_must_be_in_range(factor: float) -> None:
         ({"scale_width": 0}, "scale_width must be an integer from 1 to 16, not 0"),
     ],
 )
-def test_illegal_widths_are_worded(arguments: dict[str, Any], message: str) -> None:
+def test_rejects_illegal_widths(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Requantiser(**arguments)
 
@@ -77,7 +77,7 @@ def test_unit_equals_its_model(stages: int, target: Target) -> None:
     count = 400
     values = rng.integers(-(1 << 47), 1 << 47, count) >> rng.integers(0, 47, count)
     scales, shifts = rng.integers(0, 1 << 16, count), rng.integers(0, 64, count)
-    # A third of them are ties.
+    # A third of the products are ties.
     ties = rng.random(count) < 0.33
     shifts[ties] = rng.integers(1, 16, ties.sum())
     scales[ties] = 1

@@ -1,4 +1,4 @@
-"""Rounding shifts: proved for all inputs, and the model against exact rationals."""
+"""Rounding shifts: proof for all inputs, and the model against exact rationals."""
 
 from fractions import Fraction
 from math import floor
@@ -17,7 +17,7 @@ EXACT = {
     Rounding.FLOOR: floor,
 }
 
-# The operand in units of the result, times two, decides: `twice` is twice the remainder.
+# `twice` is twice the remainder, `unit` the divisor: their comparison decides.
 SPECIFIED = {
     Rounding.HALF_EVEN: "floor + ((twice > unit) || (twice == unit && floor[0]))",
     Rounding.HALF_UP: "floor + (twice >= unit)",
@@ -28,7 +28,7 @@ SPECIFIED = {
 def specification(
     width: int, signed: bool, result_width: int, rounding: Rounding, shift: str
 ) -> str:
-    """Write division with a remainder, in words wide enough for anything."""
+    """Return Verilog for a division with remainder, with sufficiently wide words."""
     keyword = "signed" if signed else ""
     port = "" if shift.isdigit() else "input [2:0] shift,"
     return f"""
@@ -49,7 +49,7 @@ def specification(
     ("signed", "shift"), [(True, 0), (True, 1), (True, 5), (False, 3), (True, 9)]
 )
 def test_constant_shift_is_proved(rounding: Rounding, signed: bool, shift: int) -> None:
-    """All operands of 9 bits."""
+    """Test all 9-bit operands."""
     unit = RoundingShift(width=9, shift=shift, rounding=rounding, signed_operand=signed)
     result_width = max(9 - shift, 1) + (rounding is not Rounding.FLOOR and shift > 0)
     prove_equivalent(unit, specification(9, signed, result_width, rounding, str(shift)))
@@ -58,14 +58,14 @@ def test_constant_shift_is_proved(rounding: Rounding, signed: bool, shift: int) 
 @pytest.mark.parametrize("rounding", Rounding)
 @pytest.mark.parametrize("signed", [False, True])
 def test_variable_shift_is_proved(rounding: Rounding, signed: bool) -> None:
-    """All operands of 6 bits and all shifts from 0 to 7, beyond the operand's width."""
+    """Test all 6-bit operands and all shifts from 0 to 7, which exceed the operand's width."""
     unit = VariableRoundingShift(width=6, largest_shift=7, rounding=rounding, signed_operand=signed)
     prove_equivalent(unit, specification(6, signed, 6, rounding, "shift"))
 
 
 @pytest.mark.parametrize("rounding", Rounding)
 def test_model_is_exact(rounding: Rounding) -> None:
-    """Integers and floats, all shifts."""
+    """Test integers and floats with all shifts."""
     values = np.arange(-200, 200)
     for shift in range(10):
         exact = [EXACT[rounding](Fraction(int(value), 1 << shift)) for value in values]
@@ -75,7 +75,7 @@ def test_model_is_exact(rounding: Rounding) -> None:
 
 @pytest.mark.parametrize("rounding", Rounding)
 def test_pipelined(rounding: Rounding) -> None:
-    """Both units, with ranks and pauses."""
+    """Test both units with stages and pauses."""
     random = np.random.default_rng(4)
     a, shift = random.integers(-(1 << 31), 1 << 31, 100), random.integers(0, 25, 100)
     unit = VariableRoundingShift(
@@ -87,8 +87,8 @@ def test_pipelined(rounding: Rounding) -> None:
     assert np.array_equal(constant["result"], rounded_right(a, 7, rounding))
 
 
-def test_illegal_parameters() -> None:
-    """Worded errors."""
+def test_rejects_illegal_parameters() -> None:
+    """The constructor reports the rules."""
     with pytest.raises(ValueError, match="shift must be an integer from 0 to 8, not 9"):
         RoundingShift(width=8, shift=9)
     with pytest.raises(ValueError, match=r"rounding must be one of .* not 'floor'"):

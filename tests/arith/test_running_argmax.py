@@ -1,4 +1,4 @@
-"""The running argmax gives the first of the largest values, over gaps and between clears."""
+"""Running argmax: ties resolve to the lowest index, with idle cycles and clears."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from hdl.arith.running_argmax import RunningArgmax
 
 @pytest.mark.parametrize("kind", ["any", "equal", "negative", "least"])
 @pytest.mark.parametrize("lanes", [1, 2, 8])
-def test_first_of_the_largest(lanes: int, kind: str) -> None:
+def test_ties_resolve_to_lowest_index(lanes: int, kind: str) -> None:
     rng = np.random.default_rng(lanes)
     unit = RunningArgmax(lanes=lanes, width=9, number_bits=7)
     low, high = {"any": (-256, 256), "equal": (-2, 1), "negative": (-256, -250)}.get(
@@ -28,7 +28,7 @@ def test_first_of_the_largest(lanes: int, kind: str) -> None:
                 context.set(unit.strobe, 1)
                 await context.tick()
                 context.set(unit.strobe, 0)
-                # What has no strobe is larger than all.
+                # Values without a strobe are larger than all others.
                 context.set(unit.values, [255] * lanes)
                 for _gap in range(rng.integers(0, 3)):
                     await context.tick()
@@ -57,6 +57,6 @@ def test_first_of_the_largest(lanes: int, kind: str) -> None:
         ({"lanes": 8, "number_bits": 2}, "number_bits must be an integer from 3 to 32, not 2"),
     ],
 )
-def test_bad_parameters_are_worded(change: dict[str, int], message: str) -> None:
+def test_rejects_illegal_parameters(change: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         RunningArgmax(**{"lanes": 2, "width": 8, "number_bits": 8} | change)

@@ -1,4 +1,4 @@
-"""Saturating addition: proved for all inputs, and its model against Python's integers."""
+"""Saturating addition: proof for all inputs, and its model against Python integers."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from testbenches.arith.step import run_steps
 @pytest.mark.parametrize("width", [1, 2, 8, 16])
 @pytest.mark.parametrize("signed", [False, True])
 def test_proved(width: int, signed: bool) -> None:
-    """Against comparisons of a wide sum."""
+    """Compare with comparisons of a wide sum."""
     keyword = "signed" if signed else ""
     low, high = (-(1 << (width - 1)), (1 << (width - 1)) - 1) if signed else (0, (1 << width) - 1)
     prove_equivalent(
@@ -32,7 +32,7 @@ def test_proved(width: int, signed: bool) -> None:
 
 @pytest.mark.parametrize("signed", [False, True])
 def test_model_and_pipeline(signed: bool) -> None:
-    """All pairs of 4-bit integers; RTL with two ranks and pauses."""
+    """Test all pairs of 4-bit integers; the RTL has two stages and pauses."""
     numbers = range(-8, 8) if signed else range(16)
     a, b = (grid.ravel() for grid in np.meshgrid(numbers, numbers))
     expected = [
@@ -48,13 +48,13 @@ def test_model_and_pipeline(signed: bool) -> None:
 
 
 def test_model_clamp() -> None:
-    """Both ends, signed and unsigned."""
+    """Test both limits, signed and unsigned."""
     values = np.array([-300, -129, -128, -1, 0, 127, 128, 255, 256])
     assert list(saturate(values, width=8)) == [-128, -128, -128, -1, 0, 127, 127, 127, 127]
     assert list(saturate(values, width=8, signed=False)) == [0, 0, 0, 0, 0, 127, 128, 255, 255]
 
 
 def test_stages_out_of_range() -> None:
-    """A worded error."""
+    """The constructor reports the range."""
     with pytest.raises(ValueError, match="stages must be an integer from 0 to 64, not -1"):
         SaturatingAdd(width=8, stages=-1)

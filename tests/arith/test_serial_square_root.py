@@ -1,4 +1,4 @@
-"""Serial square roots and products: every small operand, large ones, every kind of stall."""
+"""Serial square roots and products: all small operands, large ones, stalls."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from hdl.arith.serial_square_root import SerialSquareRoot
 def run_stream(
     unit: Any, source: Any, operands: list[Any], *, offer: float, take: float
 ) -> tuple[list[int], int]:
-    """Send operands under random stalls; return the answers and the cycles they took."""
+    """Send operands with random stalls; return the results and the number of cycles."""
     random = np.random.default_rng(9)
     answers: list[int] = []
     cycles = 0
@@ -27,7 +27,7 @@ def run_stream(
             context.set(source.valid, 1)
             await context.tick().until(source.ready)
             context.set(source.valid, 0)
-            # What is not valid must not be read.
+            # An invalid payload must not be read.
             context.set(source.payload, {"a": 0, "b": 0} if isinstance(operand, dict) else 0)
 
     async def receive(context: Any) -> None:
@@ -62,7 +62,7 @@ def test_every_small_root(width: int) -> None:
     operands = np.arange(1 << width)
     roots, cycles = run_stream(unit, unit.operand, operands.tolist(), offer=1, take=1)
     assert roots == square_root(operands).tolist()
-    # A root in (digits + 1) cycles, and one cycle before the first is accepted.
+    # One root per (digits + 1) cycles, plus one cycle before the first is accepted.
     assert cycles == len(operands) * ((width + 1) // 2 + 1) + 1
 
 
@@ -100,7 +100,7 @@ def test_products(a_width: int, b_width: int, overlap: bool, offer: float, take:
         assert cycles == len(operands) * (b_width + 1) + idle
 
 
-def test_widths_are_checked() -> None:
+def test_rejects_illegal_widths() -> None:
     with pytest.raises(ValueError, match="width must be an integer from 2 to 64, not 1"):
         SerialSquareRoot(width=1)
     with pytest.raises(ValueError, match="a_width must be an integer from 1 to 64, not 65"):

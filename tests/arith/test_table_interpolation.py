@@ -42,7 +42,7 @@ def test_rtl_equals_model_on_all_operands(breakpoints: tuple[int, ...]) -> None:
         assert np.array_equal(results[name]["result"], model & ((1 << width) - 1)), name
 
 
-def test_enable_holds_everything() -> None:
+def test_disabled_cycles_hold_all_registers() -> None:
     unit = TableInterpolation(breakpoints=MIXED, offset_bits=4, guard_bits=2, stages=2, enable=True)
     values = np.random.default_rng(1).integers(0, 8 << 4, 60)
     model = interpolate(values, MIXED, offset_bits=4, guard_bits=2)
@@ -66,7 +66,7 @@ def test_breakpoints_are_rounded_values() -> None:
         ({"guard_bits": 17}, "guard_bits must be an integer from 1 to 16, not 17"),
     ],
 )
-def test_illegal_parameters_are_worded(change: dict[str, object], message: str) -> None:
+def test_rejects_illegal_parameters(change: dict[str, object], message: str) -> None:
     arguments: dict = {"breakpoints": RISING, "offset_bits": 4, "guard_bits": 2} | change
     with pytest.raises(ValueError, match=message):
         TableInterpolation(**arguments)

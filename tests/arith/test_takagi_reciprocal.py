@@ -1,4 +1,4 @@
-"""LAD's reciprocal: the sheet's error figures, all inputs against exact values, and the RTL."""
+"""LAD's reciprocal: specified errors, all inputs against exact values, and the RTL."""
 
 from math import log2
 
@@ -16,18 +16,18 @@ FP16 = np.arange(1 << 16, dtype=np.uint16)
 INVERTIBLE = FP16[0x0101:0x7C00]
 
 
-@pytest.mark.parametrize(("bits", "sheet"), [(14, -13.4), (12, -11.2)])
-def test_relative_error_of_the_product_is_the_sheets(bits: int, sheet: float) -> None:
-    """64 entries from the middle of each segment's numbers."""
+@pytest.mark.parametrize(("bits", "specified"), [(14, -13.4), (12, -11.2)])
+def test_relative_error_of_the_product(bits: int, specified: float) -> None:
+    """Test the 64 entries, which are for the middle of each segment's numbers."""
     significand = np.arange(1024, 2048)
     product = approximate(significand, bits) / 2.0 ** (bits + 10)
     error = np.abs(product * significand / 1024 - 1).max()
-    assert round(log2(error), 1) == sheet
+    assert round(log2(error), 1) == specified
 
 
 @pytest.mark.parametrize(("bits", "bound"), [(14, 0.596), (12, 0.916)])
 def test_error_over_all_arguments(bits: int, bound: float) -> None:
-    """The bounds in the docstring are the measured maxima, against 80 bits."""
+    """The documented bounds are the measured maxima, relative to 80-bit values."""
     results = reciprocal(INVERTIBLE, entry_bits=bits)
     assert bound - 0.001 < largest_error(results, INVERTIBLE, lambda x: 1 / x) <= bound
     negative = reciprocal(INVERTIBLE | 0x8000, entry_bits=bits)
@@ -35,7 +35,7 @@ def test_error_over_all_arguments(bits: int, bound: float) -> None:
 
 
 def test_special_values() -> None:
-    """Both zeros, a subnormal beyond the range, both infinities, NaN; then without them."""
+    """Test zeros, a subnormal with infinite reciprocal, infinities, NaN; then without specials."""
     arguments = np.array([0, 0x8000, 0x0001, 0x7C00, 0xFC00, 0xFE01], np.uint16)
     assert reciprocal(arguments).tolist() == [0x7C00, 0xFC00, 0x7C00, 0, 0x8000, 0x7E00]
     saturated = reciprocal(arguments, saturate=True)

@@ -1,4 +1,4 @@
-"""Every operator has a user in the hardware, or says what it is there for instead."""
+"""Every operator is used by the hardware, or is listed as stand-alone."""
 
 import ast
 from pathlib import Path
@@ -10,7 +10,7 @@ from hdl.paths import ROOT
 HDL = ROOT / "hdl"
 ARITH = HDL / "arith"
 
-ALONE = {
+STAND_ALONE = {
     "E4m3Decoder",
     "E4m3Encoder",
     "Exp2Fixed",
@@ -18,17 +18,17 @@ ALONE = {
     "FloatFma",
     "FloatMixed",
 }
-"""Operators of no system: for a reader's own designs, and beside other people's in `docs/peers.md`.
+"""Operators that no system uses: for other designs, and for comparison in `docs/peers.md`.
 
-Nothing that a system relies on may depend on them.
+No unit of a system may depend on them.
 """
 
 Name = tuple[str, str]
-"""An operator or a function of `arith/`: its file's stem and its own name."""
+"""An operator or function of `arith/`: the stem of its file and its name."""
 
 
 class Source:
-    """A file of the hardware: what it defines of `arith/`, and what of it each part names."""
+    """A hardware file: its definitions in `arith/`, and the names of `arith/` that it uses."""
 
     def __init__(self, file: Path) -> None:
         self.stem, self.tree = file.stem, ast.parse(file.read_text())
@@ -50,7 +50,7 @@ class Source:
 
 
 def unused() -> set[str]:
-    """Return the operators that no hardware outside `arith/` needs, directly or through others."""
+    """Return the operators that no hardware outside `arith/` uses, directly or indirectly."""
     needs: dict[Name, set[Name]] = {}
     bases: dict[Name, set[str]] = {}
     functions: set[Name] = set()
@@ -68,7 +68,7 @@ def unused() -> set[str]:
     while more := set().union(*(needs[name] for name in used if name in needs)) - used:
         used |= more
     operators = {name for name, own in bases.items() if own & {"Operator", "Unit"}}
-    # An operator may be no more than a function of its file with ports, and that be used instead.
+    # An operator may only add ports to a function of its file that is used instead.
     wraps = {name for name in operators if any(f in used & functions for f in own_of(name, needs))}
     return {name for _stem, name in operators - used - wraps - {("operator", "Operator")}}
 
@@ -77,10 +77,10 @@ def own_of(name: Name, needs: dict[Name, set[Name]]) -> set[Name]:
     return {needed for needed in needs[name] if needed[0] == name[0]}
 
 
-def test_every_operator_has_a_user_or_a_purpose() -> None:
-    assert unused() == ALONE
+def test_every_operator_is_used_or_stand_alone() -> None:
+    assert unused() == STAND_ALONE
 
 
-@pytest.mark.parametrize("operator", sorted(ALONE))
-def test_pages_know_the_operators_of_no_system(operator: str) -> None:
+@pytest.mark.parametrize("operator", sorted(STAND_ALONE))
+def test_pages_describe_stand_alone_operators(operator: str) -> None:
     assert any(operator in page.read_text() for page in (ROOT / "docs" / "arith").glob("*.md"))

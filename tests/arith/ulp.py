@@ -1,4 +1,4 @@
-"""Distance of FP16 results from exact values, in units of the exact value's last place."""
+"""Error of FP16 results in units of the exact value's last place."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,9 +15,9 @@ def largest_error(results: np.ndarray, arguments: np.ndarray, exact: Callable[[A
     Parameters
     ----------
     results, arguments : numpy.ndarray
-        FP16 codes.
+        FP16 codes of results and arguments.
     exact : Callable
-        The function, evaluated with 80 bits.
+        The function to compare with, evaluated with 80 bits.
     """
     worst = mpmath.mpf(0)
     with mpmath.workprec(80):

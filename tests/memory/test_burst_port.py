@@ -1,4 +1,4 @@
-"""A design copies blocks through the burst ports, whatever the memory's pauses are."""
+"""A design copies blocks through the burst ports, with any pauses of the memory."""
 
 import random
 from fractions import Fraction
@@ -24,7 +24,7 @@ TASK = data.StructLayout({"source": 8, "target": 8, "length": range(10)})
 
 
 class Copier(Unit):
-    """Ask for a block and say where it goes; its words pass through."""
+    """Request a block to read and one to write; connect their words."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -46,7 +46,7 @@ class Copier(Unit):
 
 
 class Handle:
-    """A simulator's handle of one signal, and in one the object behind it."""
+    """Both cocotb's handle of a signal and the simulator object that it wraps."""
 
     def __init__(self, ctx: Any, signal: Any) -> None:
         self._ctx, self._signal = ctx, Value.cast(signal)
@@ -115,7 +115,7 @@ def copy(pattern: str, tasks: list[tuple[int, int, int]], **timing: Any) -> tupl
             cycles += 1
             assert cycles < 20_000, "stuck"
 
-    # The unit has no register, and so no clock, of its own.
+    # The unit has no register, so the clock domain is added here.
     top: Any = Module()
     top.domains.sync = ClockDomain("sync")
     top.submodules.unit = unit
@@ -128,7 +128,7 @@ def copy(pattern: str, tasks: list[tuple[int, int, int]], **timing: Any) -> tupl
 
 @pytest.mark.parametrize("pattern", list(PAUSES))
 def test_blocks_are_copied(pattern: str) -> None:
-    # Targets lie behind the sources: no block is read after it was written.
+    # Targets are above the sources: no block is read after it was written.
     rng = random.Random(pattern)
     tasks, target = [], 128
     while target + 9 <= 256:
@@ -152,13 +152,13 @@ def test_latency_and_bandwidth() -> None:
     assert third == full + 2 * 26
 
 
-def test_a_burst_without_words_is_refused() -> None:
+def test_rejects_a_burst_without_words() -> None:
     with pytest.raises(AssertionError, match="must have at least one word, at address 128"):
         copy("none", [(5, 128, 0)])
 
 
 @pytest.mark.parametrize("port", [BurstReadPort, BurstWritePort])
-def test_numbers_are_worded(port: Any) -> None:
+def test_rejects_numbers_out_of_range(port: Any) -> None:
     with pytest.raises(ValueError, match="address_bits must be an integer from 1 to 64, not 0"):
         port(address_bits=0, word_shape=8, longest=4)
     with pytest.raises(ValueError, match="longest must be an integer from 1 to 1048576, not 0"):

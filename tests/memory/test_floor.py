@@ -1,4 +1,4 @@
-"""Each part of the stream and the memory floor has tests of its own, and a row on its page."""
+"""Each part of `hdl/stream` and `hdl/memory` has tests, and a row on its page."""
 
 import ast
 from pathlib import Path
@@ -15,11 +15,11 @@ PARTS = [
     if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_")
 ]
 HELPERS = {"every"}
-"""What no page needs to name."""
+"""Names that need no entry on a page."""
 
 
 @pytest.mark.parametrize(("file", "name"), PARTS)
-def test_part_is_tried_and_described(file: Path, name: str) -> None:
+def test_part_is_tested_and_documented(file: Path, name: str) -> None:
     floor = file.parent.name
     tests = "".join(test.read_text() for test in (ROOT / "tests" / floor).glob("test_*.py"))
     assert name in tests

@@ -1,4 +1,4 @@
-"""The memory reads what was written, the old word on a collision, and writes parts of words."""
+"""The memory reads written words, the old word on a collision, and writes parts of words."""
 
 import random
 from typing import Any
@@ -27,7 +27,7 @@ def test_reads_and_writes(depth: int, width: int, granularity: int | None) -> No
             if shown is not None:
                 assert ctx.get(unit.read_data) == shown
                 compared += 1
-            # Whole words first: what was never written is not known.
+            # Write whole words first: unwritten words are undefined.
             enables = -1 if cycle < 20 * depth else rng.getrandbits(width // part)
             enables &= (1 << width // part) - 1
             to, word = rng.randrange(depth), rng.getrandbits(width)
@@ -61,7 +61,7 @@ def test_reads_and_writes(depth: int, width: int, granularity: int | None) -> No
         ({"granularity": 3}, "granularity must divide the width 8, not 3"),
     ],
 )
-def test_dimensions_are_worded(changed: dict[str, int], message: str) -> None:
+def test_rejects_dimensions_out_of_range(changed: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Memory(**{"depth": 4, "width": 8} | changed)
 

@@ -1,4 +1,4 @@
-"""The FIFO in a memory keeps the order of items, holds as many as it says, and never stalls."""
+"""The FIFO in a memory keeps the order of items, has its full depth, and runs at full rate."""
 
 import random
 
@@ -10,7 +10,7 @@ from testbenches.stream_trial import check_streams
 
 
 @pytest.mark.parametrize("depth", [2, 3, 5, 8])
-def test_items_leave_in_order(depth: int) -> None:
+def test_items_keep_their_order(depth: int) -> None:
     fifo = MemoryFifo(shape=8, depth=depth)
     rng = random.Random(depth)
     sent: list[int] = []
@@ -20,7 +20,7 @@ def test_items_leave_in_order(depth: int) -> None:
     async def bench(ctx) -> None:
         nonlocal most
         for cycle in range(900):
-            # Phases in which the consumer is slow, fast, and dead fill and empty the FIFO.
+            # Phases with a slow, a fast and a stalled consumer fill and empty the FIFO.
             offers, takes = rng.random() < 0.7, rng.random() < (0.2, 0.9, 0.0)[cycle // 50 % 3]
             item = rng.randrange(256)
             ctx.set(fifo.source.valid, offers)
@@ -43,7 +43,7 @@ def test_items_leave_in_order(depth: int) -> None:
 
 
 @pytest.mark.parametrize("depth", [2, 4])
-def test_one_item_a_cycle_passes_after_two(depth: int) -> None:
+def test_full_rate_with_a_latency_of_two_cycles(depth: int) -> None:
     fifo = MemoryFifo(shape=8, depth=depth)
     received: list[int] = []
 
@@ -66,12 +66,12 @@ def test_one_item_a_cycle_passes_after_two(depth: int) -> None:
 
 
 @pytest.mark.parametrize("depth", [2, 5])
-def test_order_stands_a_reset(depth: int) -> None:
+def test_order_is_kept_after_reset(depth: int) -> None:
     items = list(range(120))
     check_streams(MemoryFifo(shape=8, depth=depth), {"source": items}, {"sink": items})
 
 
 @pytest.mark.parametrize("depth", [1, (1 << 20) + 1, 2.5])
-def test_bad_depth_is_refused(depth: object) -> None:
+def test_rejects_illegal_depths(depth: object) -> None:
     with pytest.raises(ValueError, match="depth must be an integer from 2 to 1048576, not"):
         MemoryFifo(shape=8, depth=depth)  # pyright: ignore[reportArgumentType]

@@ -1,4 +1,4 @@
-"""The ping-pong buffer gives blocks in order, replays them, and takes in the next meanwhile."""
+"""The ping-pong buffer outputs blocks in order, replays them, and accepts the next one."""
 
 import random
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ def test_blocks_are_replayed() -> None:
     rounds = [rng.randint(1, 4) for _ in blocks]
     pairs = list(zip(blocks, rounds, strict=True))
     wanted = [word for block, times in pairs for word in block * times]
-    # A reader counts rounds; here it knows which of all words is a block's last wanted.
+    # Release each block at the last word of its last round.
     final = [place == len(b) * n - 1 for b, n in pairs for place in range(len(b) * n)]
     unit = PingPongBuffer(shape=8, depth=6, replays=True)
 
@@ -45,7 +45,7 @@ def test_blocks_are_replayed() -> None:
 
 @pytest.mark.parametrize("length", [2, 3, 8])
 def test_neither_side_pauses(length: int) -> None:
-    """Blocks come and go at a word a cycle: the second bank hides the first one's change."""
+    """Both sides transfer one word per cycle; the banks alternate without idle cycles."""
     unit = PingPongBuffer(shape=8, depth=8)
     words = [word for block in blocks_of([length] * 10) for word in block]
     offered, taken = [], []
@@ -59,7 +59,7 @@ def test_neither_side_pauses(length: int) -> None:
     assert offered[: len(words) + 2] == [0, 0, *[1] * len(words)]
 
 
-def test_next_block_comes_in_while_one_is_read() -> None:
+def test_next_block_is_written_while_one_is_read() -> None:
     unit = PingPongBuffer(shape=8, depth=4, replays=True)
     (one, two, three) = blocks_of([4, 4, 4])
     left = []
@@ -67,7 +67,7 @@ def test_next_block_comes_in_while_one_is_read() -> None:
     def watch(ctx: Any) -> None:
         left.append(ctx.get(unit.source.valid) and not ctx.get(unit.source.ready))
 
-    # Nothing is released: of three blocks two find room.
+    # Nothing is released: two of three blocks fit.
     with pytest.raises(AssertionError, match="stuck"):
         run_streams(
             unit, {"source": one + two + three}, {"sink": 40}, seed=0, pauses="none", cycle=watch
@@ -82,6 +82,6 @@ def test_next_block_comes_in_while_one_is_read() -> None:
         ({"replays": 2}, "replays must be one of False, True, not 2"),
     ],
 )
-def test_parameters_are_worded(changed: Any, message: str) -> None:
+def test_rejects_illegal_parameters(changed: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         PingPongBuffer(**({"shape": 8, "depth": 4} | changed))

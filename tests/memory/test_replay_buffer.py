@@ -1,4 +1,4 @@
-"""The replay buffer gives a vector's items again and again, and forgets it when told."""
+"""The replay buffer outputs a vector repeatedly until it is released."""
 
 import random
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from testbenches.stream_trial import Cycle, check_streams, run_streams
 
 
 def releasing(unit: ReplayBuffer, last: list[bool]) -> Cycle:
-    """Return what releases a vector: the reader knows which of all items it is at."""
+    """Return a hook that releases a vector at the marked items."""
 
     def release(ctx: Any, received: Mapping[str, list[int]]) -> None:
         taken = len(received["sink"])
@@ -37,8 +37,8 @@ def test_rounds_follow_each_other() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("follows", [False, True])
-def test_parts_come_in_any_order(seed: int, *, follows: bool) -> None:
-    """Each part goes to its place, and the first round waits for what is not there."""
+def test_parts_arrive_in_any_order(seed: int, *, follows: bool) -> None:
+    """Each part is stored at its place, and the first round waits for missing parts."""
     rng = random.Random(seed)
     unit = ReplayBuffer(shape=8, depth=6, parts=2, placed=True, follows=follows)
     source: list[int] = []
@@ -63,7 +63,7 @@ def test_parts_come_in_any_order(seed: int, *, follows: bool) -> None:
 
 @pytest.mark.parametrize("follows", [False, True])
 def test_first_round_follows(*, follows: bool) -> None:
-    """Items that come in order are offered before the last one is there, unless told to wait."""
+    """Items in order are output before the vector is complete, only if `follows`."""
     unit = ReplayBuffer(shape=8, depth=4, follows=follows)
     offered = []
 
@@ -77,8 +77,8 @@ def test_first_round_follows(*, follows: bool) -> None:
     assert offered.index(1) == (2 if follows else 5)
 
 
-def test_rounds_cost_no_cycle() -> None:
-    """Between the first item and the last of ten rounds, each cycle gives one."""
+def test_full_rate_across_rounds() -> None:
+    """From the first item of ten rounds to the last, every cycle transfers one."""
     unit = ReplayBuffer(shape=8, depth=4)
     gaps = []
 
@@ -91,6 +91,6 @@ def test_rounds_cost_no_cycle() -> None:
     assert not any(gaps[2:])
 
 
-def test_depth_is_worded() -> None:
+def test_rejects_an_illegal_depth() -> None:
     with pytest.raises(ValueError, match="depth must be an integer from 2 to 1048576, not 1"):
         ReplayBuffer(shape=8, depth=1)

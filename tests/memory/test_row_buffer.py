@@ -1,4 +1,4 @@
-"""The row buffer gives each slice with its row's result, in order, and never more than it holds."""
+"""The row buffer outputs each slice with its row's result, in order, within its capacity."""
 
 import random
 from collections import deque
@@ -13,7 +13,7 @@ from hdl.memory.row_buffer import RowBuffer, take_slices
 
 
 class TakenSlices(Elaboratable):
-    """A stream's slices in a row buffer; a row's result comes a cycle behind its last slice."""
+    """A stream into a row buffer; a row's result follows its last slice by one cycle."""
 
     def __init__(self) -> None:
         self.buffer = RowBuffer(data_shape=8, result_shape=5, depth=6, rows=2)
@@ -30,7 +30,7 @@ class TakenSlices(Elaboratable):
 
 
 def test_slices_are_taken_from_a_stream_while_there_is_room() -> None:
-    """What the stream handed over leaves in order, though it is stalled for want of room."""
+    """Slices keep their order although the stream is stalled when there is no room."""
     unit, rng = TakenSlices(), random.Random(3)
     given: list[int] = []
     left: list[int] = []
@@ -67,10 +67,10 @@ def test_slices_are_taken_from_a_stream_while_there_is_room() -> None:
 
 @pytest.mark.parametrize("tagged", [False, True])
 @pytest.mark.parametrize(("depth", "rows", "late"), [(6, 2, 0), (9, 3, 2), (16, 1, 3)])
-def test_slices_leave_with_their_rows_result(
+def test_slices_are_output_with_their_rows_result(
     depth: int, rows: int, late: int, *, tagged: bool
 ) -> None:
-    """A slice is written `late` cycles after it is taken, its row's result comes later still."""
+    """A slice is written `late` cycles after it is taken; its row's result arrives later."""
     unit = RowBuffer(
         data_shape=8, tag_shape=3 if tagged else None, result_shape=5, depth=depth, rows=rows
     )
@@ -121,7 +121,7 @@ def test_slices_leave_with_their_rows_result(
             moves = rng.random() < (0.9, 0.2)[cycle // 150 % 2]
             ctx.set(unit.enable, moves)
             if moves:
-                # The data of what was shown one enabled cycle before.
+                # The data of the slice whose tag was output one enabled cycle before.
                 if shown:
                     data.append(ctx.get(unit.data))
                 shown = bool(ctx.get(unit.valid))
@@ -151,6 +151,6 @@ def test_slices_leave_with_their_rows_result(
         ({"rows": 17}, "rows must be an integer from 1 to 16, not 17"),
     ],
 )
-def test_numbers_are_worded(changed: Any, message: str) -> None:
+def test_rejects_numbers_out_of_range(changed: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         RowBuffer(**{"data_shape": 8, "result_shape": 5, "depth": 6, "rows": 2} | changed)

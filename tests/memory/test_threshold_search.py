@@ -1,7 +1,7 @@
 """The threshold is the k-th largest of the candidates, for all values of a small memory.
 
-A search is finite and takes a known number of cycles, so that a bounded proof is a complete one. It
-is of the first search after reset; the simulations of its users have many in a row.
+A search takes a known number of cycles, so a bounded proof is complete. It covers the first search
+after reset; simulations of the units that use it run many in sequence.
 """
 
 from typing import Any
@@ -23,11 +23,11 @@ class SearchHarness(Elaboratable):
     Parameters
     ----------
     shape : Shape
-        Of a value.
+        Shape of a value.
     skipped : int
-        Upper bits that no value has, and that are not searched.
+        Number of upper bits that no value uses and the search skips.
     more : int
-        How many of the equal are claimed to be wanted beside those that are: 0 is the truth.
+        Error added to the expected number of ties; 0 is correct.
     """
 
     def __init__(self, shape: Shape, skipped: int = 0, more: int = 0) -> None:
@@ -35,7 +35,7 @@ class SearchHarness(Elaboratable):
 
     @property
     def depth(self) -> int:
-        """Cycles of the longest search, and what is asserted behind it."""
+        """Cycles of the longest search, plus one for the assertions after it."""
         return (WIDTH - self.skipped) * (WORDS + SEARCH_OVERHEAD) + 4
 
     def elaborate(self, platform: Any) -> Module:
@@ -90,7 +90,7 @@ class SearchHarness(Elaboratable):
     ("shape", "skipped"), [(signed(WIDTH), 0), (unsigned(WIDTH), 0), (unsigned(WIDTH), 1)]
 )
 def test_the_threshold_is_the_kth_largest(shape: Shape, skipped: int) -> None:
-    """Those above it and the ties make k, and there is at least one tie and enough of them."""
+    """Values above the threshold and ties add up to k; at least as many ties exist, and one."""
     harness = SearchHarness(shape, skipped)
     prove(harness, inputs=[], depth=harness.depth, induction=False)
 
@@ -102,7 +102,7 @@ def test_the_proof_reaches_the_end() -> None:
 
 
 class UpToHarness(Elaboratable):
-    """The bits of a word against the positions that they stand for."""
+    """The bits of a word against their positions."""
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
@@ -114,7 +114,7 @@ class UpToHarness(Elaboratable):
         return m
 
 
-def test_a_word_s_values_up_to_a_position() -> None:
+def test_mask_of_values_up_to_a_position() -> None:
     prove(UpToHarness(), inputs=[], depth=2, induction=False)
 
 
@@ -127,7 +127,7 @@ def test_a_word_s_values_up_to_a_position() -> None:
         ({"most": 65}, "most must be an integer from 1 to 64, not 65"),
     ],
 )
-def test_illegal_dimensions_are_worded(change: dict[str, Any], message: str) -> None:
+def test_rejects_illegal_dimensions(change: dict[str, Any], message: str) -> None:
     dimensions = {"shape": unsigned(8), "lanes": 4, "words": 16, "most": 8} | change
     with pytest.raises(ValueError, match=message):
         ThresholdSearch(**dimensions)

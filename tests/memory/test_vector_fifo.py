@@ -1,4 +1,4 @@
-"""The FIFO of vectors gives them back whole, whatever their lengths."""
+"""The FIFO of vectors outputs them complete, for any lengths."""
 
 import random
 
@@ -18,7 +18,7 @@ def packed(vectors: list[list[int]]) -> list[int]:
 
 
 @pytest.mark.parametrize(("longest", "vectors"), [(2, 1), (5, 1), (6, 3)])
-def test_vectors_come_back(longest: int, vectors: int) -> None:
+def test_vectors_keep_their_order(longest: int, vectors: int) -> None:
     rng = random.Random(longest)
     texts = [
         [rng.randrange(256) for _ in range(rng.choice([1, 2, rng.randint(1, longest), longest]))]
@@ -28,7 +28,7 @@ def test_vectors_come_back(longest: int, vectors: int) -> None:
     check_streams(unit, {"source": packed(texts)}, {"sink": packed(texts)})
 
 
-def test_nothing_leaves_before_its_last_item_has_come() -> None:
+def test_no_item_is_output_before_the_last_is_written() -> None:
     unit = VectorFifo(shape=8, longest=4, vectors=2)
     whole, part = [1, 2, 3], [7, 8]
     source = packed([whole]) + part
@@ -45,6 +45,6 @@ def test_nothing_leaves_before_its_last_item_has_come() -> None:
         ({"longest": 1 << 20, "vectors": 2}, "vectors must be an integer from 1 to 1, not 2"),
     ],
 )
-def test_illegal_dimensions_are_worded(change: dict[str, int], message: str) -> None:
+def test_rejects_illegal_dimensions(change: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         VectorFifo(shape=8, **{"longest": 4, "vectors": 2, **change})

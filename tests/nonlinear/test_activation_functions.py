@@ -18,7 +18,7 @@ INPUTS = np.arange(-(1 << 15), 1 << 15)
         ({"pieces": 100}, "pieces must be a power of two between 16 and 1024, not 100"),
     ],
 )
-def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
+def test_rejects_illegal_parameters(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ActivationFunctionsParameters(**change)
 
@@ -33,14 +33,14 @@ def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> 
     ],
 )
 def test_error_of_every_input(pieces: int, function: Function, bound: float) -> None:
-    """In output steps of 2**-10, over all 65,536 inputs."""
+    """Test all 65,536 inputs; errors are in output steps of 2**-10."""
     p = ActivationFunctionsParameters(pieces=pieces)
     got = activation(INPUTS, function.value, p)
     error = np.abs(got - 1024 * exact_activation(INPUTS / 1024, function))
     assert 0.5 < error.max() < bound
 
 
-def test_large_values_pass_or_vanish() -> None:
+def test_large_values_give_x_or_zero() -> None:
     p = ActivationFunctionsParameters()
     for function in Function:
         got = activation(INPUTS, function.value, p)

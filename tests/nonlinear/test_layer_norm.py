@@ -26,13 +26,13 @@ PRESETS = ["tiny", "smollm2", "paper"]
         ({"rows": 17}, "rows must be an integer from 1 to 16, not 17"),
     ],
 )
-def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
+def test_rejects_illegal_parameters(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         LayerNormParameters(**change)
 
 
 def check(states: Any, epsilon: Any, weights: Any, biases: Any, p: Any) -> None:
-    """Require the bound, and saturation beyond the range."""
+    """Require the error bound, and saturation beyond the range."""
     got = layer_norm(states, epsilon, weights, biases, p) / 2.0**OUTPUT.fraction_bits
     exact = exact_layer_norm(states, epsilon, weights, biases, p)
     clamped = np.clip(exact, float(OUTPUT.minimum), float(OUTPUT.maximum))
@@ -41,7 +41,7 @@ def check(states: Any, epsilon: Any, weights: Any, biases: Any, p: Any) -> None:
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_bound_on_random_rows(preset: str) -> None:
-    """All magnitudes of rows, with means near and far from zero, with epsilons large and small."""
+    """Test rows of all magnitudes, with small and large means and epsilons."""
     p = entry_named("layer_norm").parameters(preset)
     rng = np.random.default_rng(7)
     states = rng.integers(-(1 << 15), 1 << 15, (160, p.width)) >> rng.integers(0, 16, (160, 1))
@@ -64,7 +64,7 @@ def test_a_row_of_equal_elements_gives_the_biases() -> None:
 
 
 def test_the_deviation_of_a_row_is_exact() -> None:
-    """Elements a step apart around a far mean: floating point would lose what is squared."""
+    """Test elements one step apart around a large mean, where floating point loses precision."""
     p = entry_named("layer_norm").parameters("smollm2")
     states = 32000 + (np.arange(p.width)[np.newaxis] % 3)
     values = [Fraction(int(x)) for x in states[0]]
@@ -77,7 +77,7 @@ def test_the_deviation_of_a_row_is_exact() -> None:
 
 
 def test_real_hidden_states_are_near_float64() -> None:
-    """Every hidden state of three layers against the norm of the model's own numbers."""
+    """Compare every hidden state of three layers with the norm of the unquantised states."""
     trace = open_trace(text="prose", tokens=640, layers=(0, 14, 29))
     p = entry_named("layer_norm").parameters("smollm2")
     for layer in trace.layers:

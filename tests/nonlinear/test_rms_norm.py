@@ -25,13 +25,13 @@ PRESETS = ["tiny", "smollm2", "paper"]
         ({"rows": 17}, "rows must be an integer from 1 to 16, not 17"),
     ],
 )
-def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
+def test_rejects_illegal_parameters(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         RmsNormParameters(**change)
 
 
 def check(states: np.ndarray, epsilon: np.ndarray, weights: np.ndarray, p: Any) -> None:
-    """Require the bound, and saturation beyond the range."""
+    """Require the error bound, and saturation beyond the range."""
     got = rms_norm(states, epsilon, weights, p) / 2.0**OUTPUT.fraction_bits
     exact = exact_rms_norm(states, epsilon, weights, p)
     clamped = np.clip(exact, float(OUTPUT.minimum), float(OUTPUT.maximum))
@@ -40,7 +40,7 @@ def check(states: np.ndarray, epsilon: np.ndarray, weights: np.ndarray, p: Any) 
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_bound_on_random_rows(preset: str) -> None:
-    """All magnitudes of rows, from steps to full scale, with epsilons large and small."""
+    """Test rows of all magnitudes, with small and large epsilons."""
     p = entry_named("rms_norm").parameters(preset)
     rng = np.random.default_rng(7)
     states = rng.integers(-(1 << 15), 1 << 15, (160, p.width)) >> rng.integers(0, 16, (160, 1))
@@ -68,7 +68,7 @@ def test_zero_stays_zero() -> None:
 
 
 def test_real_hidden_states_are_near_float64() -> None:
-    """Every hidden state of three layers against the norm of the model's own numbers."""
+    """Compare every hidden state of three layers with the norm of the unquantised states."""
     trace = open_trace(text="prose", tokens=640, layers=(0, 14, 29))
     p = entry_named("rms_norm").parameters("smollm2")
     for layer in trace.layers:

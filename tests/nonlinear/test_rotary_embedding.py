@@ -23,13 +23,13 @@ from testbenches.nonlinear.tb_rotary_embedding import FORMAT
         ({"position_bits": 21}, "position_bits must be an integer from 1 to 20, not 21"),
     ],
 )
-def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
+def test_rejects_illegal_parameters(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         RotaryEmbeddingParameters(**change)
 
 
-def test_circle_at_every_place() -> None:
-    """All 65,536 places of a quarter turn."""
+def test_sine_and_cosine_at_every_angle() -> None:
+    """Test all 65,536 angles of a quarter turn."""
     places = np.arange(1 << 16)
     angles = places * np.pi / 2 / (1 << 16)
     for got, exact in zip(circle(places), (np.cos(angles), np.sin(angles)), strict=True):
@@ -42,13 +42,13 @@ def test_bound_at_every_position(preset: str) -> None:
     p = entry_named("rotary_embedding").parameters(preset)
     positions = np.arange(1 << p.position_bits)
     rng = np.random.default_rng(11)
-    # Short enough that no result saturates.
+    # Small enough that no result saturates.
     vectors = rng.integers(-23170, 23171, (len(positions), p.head_size))
     error = np.abs(rotate(vectors, positions, p) - exact_rotation(vectors, positions, p))
     assert np.all(error <= error_bound(vectors))
 
 
-def test_what_leaves_the_range_saturates() -> None:
+def test_results_out_of_range_saturate() -> None:
     p = RotaryEmbeddingParameters(lanes=2, head_size=2, position_bits=8)
     positions = np.arange(256)
     vectors = np.full((256, 2), -(1 << 15))
@@ -58,12 +58,12 @@ def test_what_leaves_the_range_saturates() -> None:
     assert got.min() == -(1 << 15) and got.max() == (1 << 15) - 1
 
 
-def test_pairs_are_halves_side_by_side() -> None:
+def test_pairs_become_adjacent() -> None:
     assert list(paired(np.arange(8))) == [0, 4, 1, 5, 2, 6, 3, 7]
 
 
 def test_real_queries_and_keys() -> None:
-    """From `q_before_rope` to `q` and from `k_before_rope` to `k`, all heads of three layers."""
+    """Rotate `q_before_rope` to `q` and `k_before_rope` to `k`, all heads of three layers."""
     trace = open_trace(text="prose", tokens=640, layers=(0, 14, 29))
     p = entry_named("rotary_embedding").parameters("smollm2")
     positions = np.arange(640)

@@ -28,13 +28,13 @@ scores = st.integers(-(1 << 15), (1 << 15) - 1)
         ({"rows": 0}, "rows must be an integer from 1 to 16, not 0"),
     ],
 )
-def test_illegal_parameters_are_worded(change: dict[str, Any], message: str) -> None:
+def test_rejects_illegal_parameters(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         SoftmaxParameters(**change)
 
 
-def test_four_pieces_join_and_stay_near_the_power() -> None:
-    """All 1024 fractions."""
+def test_four_segments_are_continuous_and_accurate() -> None:
+    """Test all 1024 fractions."""
     fractions = np.arange(1024)
     error = power(fractions) / 2.0 ** (15 + fractions / 1024) - 1
     assert -0.0015 < error.min() and error.max() < 0.0033
@@ -44,7 +44,7 @@ def test_four_pieces_join_and_stay_near_the_power() -> None:
 
 
 def plain_softmax(row: list[int], p: SoftmaxParameters) -> list[int]:
-    """Compute the sheet's recurrence for one row with Python's integers."""
+    """Compute the specified recurrence for one row with Python integers."""
     maximum, total, parts = -32, 0, []
     for start in range(0, len(row), p.lanes):
         part = row[start : start + p.lanes]
@@ -79,8 +79,8 @@ def test_model_is_the_recurrence(row: list[int]) -> None:
     assert not got[len(row) :].any()
 
 
-def test_every_single_score_is_all_but_one() -> None:
-    """All 65,536 rows of length 1: what is rounded never reaches 1."""
+def test_single_scores_give_the_largest_probability() -> None:
+    """Test all 65,536 rows of length 1: a rounded probability never reaches 1."""
     p = SoftmaxParameters(lanes=1, scores=2)
     got = softmax(np.arange(-(1 << 15), 1 << 15)[:, np.newaxis], np.ones((1 << 16, 1), bool), p)
     assert got.max() <= 65535
@@ -88,10 +88,10 @@ def test_every_single_score_is_all_but_one() -> None:
 
 
 def test_half_of_a_probability_has_15_bits() -> None:
-    """Against all sums below 2, and the greatest power that each can hold: 65534 at most.
+    """Test all sums below 2, with the largest power that each can contain: at most 65534.
 
     A power is at most 1 and part of its sum. Powers of earlier, smaller maxima are at most half of
-    a sum; so is 1 of sums from 2 on, and what is lost to rounding is less than that.
+    a sum, and so is 1 for sums of at least 2. The rounding loss is less than that.
     """
     total = np.arange(1 << 14, 1 << 16)
     power = np.minimum(total, 1 << 15)
@@ -114,7 +114,7 @@ def test_extremes_are_within_the_bound(preset: str) -> None:
 
 
 def test_the_bound_of_random_rows() -> None:
-    """Spreads from flat to peaked, at 2048 scores."""
+    """Test flat to peaked distributions of 2048 scores."""
     rng = np.random.default_rng(3)
     p = SoftmaxParameters(lanes=8)
     spreads = 2.0 ** rng.uniform(2, 14, (200, 1))
@@ -125,7 +125,7 @@ def test_the_bound_of_random_rows() -> None:
 
 
 def test_real_attention_is_near_float64() -> None:
-    """All queries of three layers of SmolLM2 against the model's own probabilities."""
+    """Compare all queries of three layers of SmolLM2 with the model's own probabilities."""
     trace = open_trace(text="prose", tokens=640, layers=(0, 14, 29))
     p = entry_named("softmax").parameters("smollm2")
     worst, means = 0.0, []

@@ -1,4 +1,4 @@
-"""A model's tables, computed from their definition, are those of the hardware."""
+"""The models' tables, computed from their definitions, equal those of the hardware."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The arbiter is fair, keeps each source's order, and packets in one piece."""
+"""The arbiter is fair, keeps each source's order, and does not split packets."""
 
 import random
 from itertools import pairwise
@@ -45,8 +45,8 @@ def test_order_and_packets(sources: int, pauses: str, *, packets: bool) -> None:
         assert all(one[0] == other[0] for one, other in inside if not one[1] >> 6)
 
 
-def test_turns_without_a_pause() -> None:
-    """Where all offer always, they are served in turns, an item each cycle."""
+def test_round_robin_without_pauses() -> None:
+    """If all sources are always valid, they are served in order, one item per cycle."""
     cycles = 0
 
     def count(ctx) -> None:
@@ -61,7 +61,7 @@ def test_turns_without_a_pause() -> None:
 
 
 class Fairness(Elaboratable):
-    """While one source's offer waits, no other hands over the sink twice."""
+    """While one source is valid but not served, no other source is served twice."""
 
     def __init__(self, *, packets: bool) -> None:
         self.packets = packets
@@ -71,7 +71,7 @@ class Fairness(Elaboratable):
         m.submodules.dut = dut = Arbiter(shape=1, sources=3, packets=self.packets)
         offered = Signal(3)
         for number, source in enumerate(dut.sources):
-            # An offer stands until it is taken.
+            # A valid item is held until its transfer.
             m.d.comb += source.valid.eq(offered[number] | AnySeq(1))
             m.d.comb += source.payload.as_value().eq(AnySeq(1 + self.packets))
             m.d.sync += offered[number].eq(source.valid & ~source.ready)
@@ -89,7 +89,7 @@ class Fairness(Elaboratable):
             m.d.comb += Assert(~(turn & before & offered[0]))
         with m.If(dut.sink.valid & dut.sink.ready):
             m.d.sync += inside.eq(~last)
-        # Who was served while the watched one waits is no longer before it in the order.
+        # A source served while the watched one waits is behind it in the order.
         granted, locked = dut.granted, dut.locked
         waits = (granted == 0) & locked
         m.d.comb += [
@@ -110,6 +110,6 @@ def test_fairness_is_proven(*, packets: bool) -> None:
 
 
 @pytest.mark.parametrize("sources", [1, 65])
-def test_number_is_worded(sources: int) -> None:
+def test_rejects_a_number_of_sources_out_of_range(sources: int) -> None:
     with pytest.raises(ValueError, match=f"sources must be an integer from 2 to 64, not {sources}"):
         Arbiter(shape=8, sources=sources)

@@ -1,4 +1,4 @@
-"""Links between streams hand over each item once, whatever the pauses."""
+"""Connections of streams transfer each item once, with any pauses."""
 
 from typing import Any
 
@@ -23,11 +23,11 @@ ITEMS = list(range(1, 60))
 
 
 class Link(Unit):
-    """A link between some sources and some sinks, each behind a FIFO of its own."""
+    """A connection of several sources and sinks, each sink with a FIFO."""
 
     def __init__(self, *, kind: str, sources: int = 1, sinks: int = 1) -> None:
         self.kind = kind
-        # A joined item has all parts, one above the other.
+        # A joined item contains the items of all sources.
         joined = stream.Signature(8 * sources)
         super().__init__(
             {
@@ -45,7 +45,7 @@ class Link(Unit):
         if self.kind == "buffered":
             connect_streams(m, buffered(m, "buffer", self.sources[0], depth=2), self.sinks[0])
             return m
-        # The sinks' ready must not depend on their valid: that of a FIFO does not.
+        # `ready` of a sink must not depend on its `valid`, which a FIFO ensures.
         fifos = [Fifo(shape=sink.payload.shape(), depth=2) for sink in self.sinks]
         for number, (fifo, sink) in enumerate(zip(fifos, self.sinks, strict=True)):
             m.submodules[f"fifo_{number}"] = fifo

@@ -1,4 +1,4 @@
-"""The FIFO passes items through without delay, keeps their order, and refuses a bad depth."""
+"""The FIFO passes items without delay, keeps their order, and rejects an illegal depth."""
 
 import random
 from typing import Any
@@ -13,17 +13,17 @@ from testbenches.stream_trial import check_streams
 
 
 @pytest.mark.parametrize("depth", [1, 2, 5])
-def test_items_leave_in_order_and_at_once(depth: int) -> None:
+def test_items_fall_through_in_order(depth: int) -> None:
     fifo = Fifo(shape=8, depth=depth)
     rng = random.Random(depth)
     sent: list[int] = []
     received: list[int] = []
-    at_once = 0
+    fell_through = 0
 
     async def bench(ctx) -> None:
-        nonlocal at_once
+        nonlocal fell_through
         for cycle in range(600):
-            # Phases in which the consumer is slow, fast, and dead fill and empty the FIFO.
+            # Phases with a slow, a fast and a stalled consumer fill and empty the FIFO.
             offers, takes = rng.random() < 0.6, rng.random() < (0.2, 0.9, 0.0)[cycle // 50 % 3]
             item = rng.randrange(256)
             ctx.set(fifo.source.valid, offers)
@@ -32,12 +32,12 @@ def test_items_leave_in_order_and_at_once(depth: int) -> None:
             waiting = len(sent) - len(received)
             assert ctx.get(fifo.waiting) == waiting
             assert ctx.get(fifo.source.ready) == (waiting < depth)
-            arrives = offers and waiting < depth
+            accepted = offers and waiting < depth
             assert ctx.get(fifo.sink.valid) == (waiting > 0 or offers)
-            if arrives:
+            if accepted:
                 sent.append(item)
             if takes and ctx.get(fifo.sink.valid):
-                at_once += waiting == 0
+                fell_through += waiting == 0
                 received.append(ctx.get(fifo.sink.payload))
             assert received == sent[: len(received)]
             await ctx.tick()
@@ -47,17 +47,17 @@ def test_items_leave_in_order_and_at_once(depth: int) -> None:
     simulator.add_testbench(bench)
     simulator.run()
     assert len(received) > 100
-    assert at_once > 10
+    assert fell_through > 10
 
 
 @pytest.mark.parametrize("depth", [1, 3])
-def test_order_stands_a_reset(depth: int) -> None:
+def test_order_is_kept_after_reset(depth: int) -> None:
     items = list(range(100))
     check_streams(Fifo(shape=8, depth=depth), {"source": items}, {"sink": items})
 
 
 class FifoHarness(Elaboratable):
-    """A FIFO and one item followed through it: what went in as the nth comes out as the nth."""
+    """A FIFO and a model queue, to prove that items keep their order."""
 
     def __init__(self, depth: int) -> None:
         self.depth = depth
@@ -75,7 +75,7 @@ class FifoHarness(Elaboratable):
             arrives.eq(fifo.source.valid & fifo.source.ready),
             leaves.eq(fifo.sink.valid & fifo.sink.ready),
         ]
-        # A model of the queue: item 0 leaves next.
+        # A model of the queue: item 0 is output next.
         items = [Signal(2, name=f"item_{i}") for i in range(self.depth)]
         count = Signal(range(self.depth + 1))
         m.d.sync += count.eq(count + arrives - leaves)
@@ -104,6 +104,6 @@ def test_fifo_keeps_order(depth: int) -> None:
 
 
 @pytest.mark.parametrize("depth", [0, 65, 1.5])
-def test_bad_depth_is_refused(depth: object) -> None:
+def test_rejects_illegal_depths(depth: object) -> None:
     with pytest.raises(ValueError, match="depth must be an integer from 1 to 64, not"):
         Fifo(shape=8, depth=depth)  # pyright: ignore[reportArgumentType]

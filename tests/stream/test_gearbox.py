@@ -1,4 +1,4 @@
-"""The gearbox packs packets anew, loses nothing, and keeps up with its narrower side."""
+"""The gearbox repacks packets, loses nothing, and keeps its narrower side busy."""
 
 import random
 
@@ -12,7 +12,7 @@ RATIOS = [(1, 1), (1, 4), (4, 1), (2, 3), (3, 2), (4, 6), (6, 4), (5, 7), (7, 5)
 
 
 def packed(items: list[int], width: int, *, last: bool) -> int:
-    """Return a transfer whose missing items are ones: what is not there holds anything."""
+    """Return a transfer whose unused items are ones: their values are undefined."""
     lanes = items + [(1 << BITS) - 1] * (width - len(items))
     words = sum(item << BITS * place for place, item in enumerate(lanes))
     count = len(items) if last else 0
@@ -20,13 +20,13 @@ def packed(items: list[int], width: int, *, last: bool) -> int:
 
 
 def transfers(packet: list[int], width: int, *, late: bool = False) -> list[list[int]]:
-    """Cut a packet into transfers; `late` if its end comes alone."""
+    """Cut a packet into transfers; with `late`, its end is a separate empty transfer."""
     parts = [packet[start : start + width] for start in range(0, len(packet), width)]
     return [*parts, []] if late or not parts else parts
 
 
 def unpacked(word: int, width: int) -> tuple[list[int], int]:
-    """Return the items that a transfer has, and whether it is the last."""
+    """Return the valid items of a transfer, and whether it is the last."""
     lanes = [word >> BITS * place & (1 << BITS) - 1 for place in range(width)]
     count = word >> BITS * width & (1 << width.bit_length()) - 1
     return lanes[:count], word >> BITS * width + width.bit_length()
@@ -34,7 +34,7 @@ def unpacked(word: int, width: int) -> tuple[list[int], int]:
 
 @pytest.mark.parametrize(("items_in", "items_out"), RATIOS)
 @pytest.mark.parametrize("seed", range(6))
-def test_packets_are_packed_anew(items_in: int, items_out: int, seed: int) -> None:
+def test_packets_are_repacked(items_in: int, items_out: int, seed: int) -> None:
     rng = random.Random(seed)
     sent, expected = [], []
     for _ in range(20):
@@ -62,8 +62,8 @@ def test_packets_are_packed_anew(items_in: int, items_out: int, seed: int) -> No
     assert packets == [*expected, []]
 
 
-def test_one_transfer_a_cycle_after_a_reset() -> None:
-    """With full transfers only, the words themselves are known: as a reset leaves them."""
+def test_repacks_full_transfers_after_reset() -> None:
+    """With full transfers only, the expected words are known exactly."""
     items = list(range(24))
     wide = transfers(items, 6)
     sent = [packed(part, 6, last=part is wide[-1]) for part in wide]
@@ -76,7 +76,7 @@ def test_one_transfer_a_cycle_after_a_reset() -> None:
 
 @pytest.mark.parametrize(("items_in", "items_out"), RATIOS)
 def test_narrower_side_never_pauses(items_in: int, items_out: int) -> None:
-    """Three packets of as many items as fill both sides: no cycle is lost, also between them."""
+    """Three packets whose length fills both sides lose no cycle, also between packets."""
     length = 2 * items_in * items_out
     sent = []
     for _ in range(3):
@@ -96,7 +96,7 @@ def test_narrower_side_never_pauses(items_in: int, items_out: int) -> None:
     assert cycles - 19 <= 3 * length // min(items_in, items_out) + fill + drain
 
 
-def test_numbers_are_worded() -> None:
+def test_rejects_widths_out_of_range() -> None:
     with pytest.raises(ValueError, match="items_in must be an integer from 1 to 256, not 0"):
         Gearbox(shape=8, items_in=0, items_out=1)
     with pytest.raises(ValueError, match="items_out must be an integer from 1 to 256, not 300"):

@@ -1,4 +1,4 @@
-"""The register slice loses nothing, costs one cycle, and no path leads through it."""
+"""The register slice loses nothing, delays by one cycle, and has no combinational path."""
 
 from amaranth.hdl import Elaboratable, Module, Signal
 
@@ -23,8 +23,8 @@ def test_full_rate_after_one_cycle() -> None:
     assert offered[:52] == [0, *[1] * 50, 0]
 
 
-def test_no_path_leads_through() -> None:
-    """In one cycle, the inputs of either side change nothing on the other."""
+def test_has_no_combinational_path() -> None:
+    """Within a cycle, the inputs of one side do not change the outputs of the other."""
     unit = RegisterSlice(shape=8)
     seen = set()
 
@@ -45,7 +45,7 @@ def test_no_path_leads_through() -> None:
 
 
 class Numbered(Elaboratable):
-    """Numbers go in, one more each time; what comes out is the next of them, and stays."""
+    """Consecutive numbers enter; the output must be consecutive and stable."""
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

@@ -1,4 +1,4 @@
-"""Groups come apart into items, and are made of items, whatever the pauses."""
+"""Serialiser and collector convert between groups and items, with any pauses."""
 
 import random
 
@@ -11,7 +11,7 @@ from testbenches.stream_trial import check_streams, run_streams
 
 
 def groups_and_items(width: int, count: int, *, tag_bits: int) -> tuple[list[int], list[int]]:
-    """Return random groups, packed, and the items that they are made of."""
+    """Return random packed groups, and their items."""
     rng = random.Random(f"{width} {count}")
     groups, items = [], []
     for _ in range(12):
@@ -26,7 +26,7 @@ def groups_and_items(width: int, count: int, *, tag_bits: int) -> tuple[list[int
 
 
 @pytest.mark.parametrize(("width", "count", "tag_bits"), [(1, 2, 0), (32, 3, 1), (7, 6, 3)])
-def test_groups_come_apart(width: int, count: int, tag_bits: int) -> None:
+def test_groups_become_items(width: int, count: int, tag_bits: int) -> None:
     groups, items = groups_and_items(width, count, tag_bits=tag_bits)
     unit = Serialiser(shape=width, items=count, tag_shape=tag_bits)
     check_streams(unit, {"groups": groups}, {"items": items})
@@ -47,8 +47,8 @@ def test_items_may_have_any_shape() -> None:
     check_streams(Collector(shape=pair, items=4), {"items": items}, {"groups": groups}, seeds=[1])
 
 
-def test_groups_cost_no_cycle() -> None:
-    """A group follows the one before without a pause: as many cycles as items, and one more."""
+def test_full_rate_across_groups() -> None:
+    """Groups follow each other without idle cycles: one cycle per item, plus one."""
     cycles = 0
 
     def count(ctx: object) -> None:
@@ -65,6 +65,6 @@ def test_groups_cost_no_cycle() -> None:
 
 
 @pytest.mark.parametrize("part", [Serialiser, Collector])
-def test_number_is_worded(part: type) -> None:
+def test_rejects_a_number_of_items_out_of_range(part: type) -> None:
     with pytest.raises(ValueError, match="items must be an integer from 2 to 4096, not 1"):
         part(shape=8, items=1)

@@ -1,4 +1,4 @@
-"""Each lane of a skew buffer is as many cycles late as its number and the step say."""
+"""Each lane of a skew buffer is delayed by its index times the step."""
 
 import random
 from typing import Any
@@ -10,7 +10,7 @@ from hdl.stream.skew_buffer import SkewBuffer
 
 
 @pytest.mark.parametrize(("lanes", "step"), [(2, 1), (4, 2), (3, 3)])
-def test_lanes_are_late_by_their_number(lanes: int, step: int) -> None:
+def test_lane_n_is_delayed_by_n_steps(lanes: int, step: int) -> None:
     unit = SkewBuffer(shape=5, lanes=lanes, step=step)
     rng = random.Random(lanes)
     vectors = [[rng.randrange(32) for _ in range(lanes)] for _ in range(40)]
@@ -37,6 +37,6 @@ def test_lanes_are_late_by_their_number(lanes: int, step: int) -> None:
         ({"step": 0}, "step must be an integer from 1 to 64, not 0"),
     ],
 )
-def test_numbers_are_worded(changed: dict[str, int], message: str) -> None:
+def test_rejects_numbers_out_of_range(changed: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         SkewBuffer(**{"shape": 8, "lanes": 4} | changed)

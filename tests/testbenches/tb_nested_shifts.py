@@ -1,4 +1,4 @@
-"""Every shift of every value, twice in a row."""
+"""Apply every pair of shifts to every value."""
 
 from itertools import product
 from typing import Any

@@ -1,4 +1,4 @@
-"""Testbench of a design that never gets on, and of one that never ends."""
+"""Testbench of a design without progress, and of one that never finishes."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Tests that apply to some runs only: each applies somewhere, and the others are listed."""
+"""Tests that apply to some runs only: each applies to a preset, and the others are listed."""
 
 from importlib import import_module
 from pathlib import Path
@@ -20,8 +20,8 @@ def test_every_test_applies_to_a_preset(entry: Entry) -> None:
             assert any(map(holds, runs)), f"{test} runs at no preset"
 
 
-def test_what_does_not_apply_is_listed() -> None:
-    """Intervals of two bits cannot be the paper's: the figure's test is none that passed."""
+def test_tests_that_do_not_apply_are_listed() -> None:
+    """Two-bit intervals cannot represent the paper's, so its test must not count as passed."""
     result = simulate(entry_named("refresh_controller"), "tiny", Request(seed=1))
     assert result.passed
     assert list(result.facts["not_applicable"]) == ["operations_against_uniform"]

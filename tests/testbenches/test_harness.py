@@ -1,4 +1,4 @@
-"""The C++ harness gives what cocotb gives: the same values in the same cycles."""
+"""The C++ harness equals cocotb: the same values in the same cycles."""
 
 import statistics
 from itertools import pairwise
@@ -25,7 +25,7 @@ from testbenches.veda.off_chip_memory import Lines
 from testbenches.waves import Samples
 
 UNKNOWN = 0xDEAD
-"""What stands where nothing was ever counted."""
+"""Value of counts that were never written."""
 
 
 def test_evictor_finds_cocotbs_victims_in_cocotbs_cycles() -> None:
@@ -34,7 +34,7 @@ def test_evictor_finds_cocotbs_victims_in_cocotbs_cycles() -> None:
     steps, _what = real_steps(p)
     table = tabulate((wave for step in steps for wave in step_wavefronts(step, p)), p)
     waves = len(table.headers)
-    # Lane i of the wave that is taken in cycle n is due in cycle n + i.
+    # Lane i of a wave that is accepted in cycle n is expected in cycle n + i.
     lanes = np.zeros((waves + p.rows, p.rows, table.lanes.shape[-1]), np.uint8)
     valid = np.zeros((waves + p.rows + 1, p.rows), np.int64)
     importance = np.zeros_like(valid)
@@ -60,7 +60,7 @@ def test_evictor_finds_cocotbs_victims_in_cocotbs_cycles() -> None:
 
 
 def test_sampled_waveforms_are_the_outputs_of_their_cycles(tmp_path: Path) -> None:
-    """Seven cycles of each twenty: what the dump has of an output is what was recorded then."""
+    """Compare the dump of seven in twenty cycles with the recorded outputs."""
     entry = entry_named("systolic_evictor")
     p = entry.parameters("tiny")
     steps = real_steps(p)[0]
@@ -92,7 +92,7 @@ def test_sampled_waveforms_are_the_outputs_of_their_cycles(tmp_path: Path) -> No
 
 
 def run_veda(work: DecodeWork, directory: Path, seed: int = 0) -> LongRun:
-    """Run VEDA's work from a memory in a file, and compare what comes of it."""
+    """Run VEDA with a memory in a file, and compare its results."""
     p = work.p
     lines = Lines(p)
     for layer, (keys, values, _counts) in work.loaded.items():
@@ -158,7 +158,7 @@ def run_veda(work: DecodeWork, directory: Path, seed: int = 0) -> LongRun:
 
 
 def counts_given(work: DecodeWork) -> np.ndarray:
-    """Return the votes that all steps are given, one behind the other."""
+    """Return the votes given to all steps, concatenated."""
     kept = {layer: counts.tolist() for layer, (_k, _v, counts) in work.loaded.items()}
     given: list[int] = []
     for layer, step in zip(work.layers, work.steps, strict=True):
@@ -169,7 +169,7 @@ def counts_given(work: DecodeWork) -> np.ndarray:
 
 
 def state_items(blocks: list[np.ndarray]) -> dict[str, object]:
-    """Return hidden states as items of their stream, the last of each block marked."""
+    """Return hidden states as items of their stream, with `last` at the end of each block."""
     codes = np.concatenate([np.zeros(0, np.uint16), *(block.reshape(-1) for block in blocks)])
     last = np.zeros(len(codes), np.int64)
     last[np.cumsum([block.size for block in blocks], dtype=np.int64) - 1] = 1
@@ -205,18 +205,18 @@ def test_harness_is_at_least_seven_tenths_as_fast_as_the_model_alone(tmp_path: P
     work = mixed_layers(np.random.default_rng(3), p, 8)
     harness = Harness.compiled(entry_named("veda"), p)
     rates = [run_veda(work, tmp_path).cycles_per_second / harness.bare(20_000) for _ in range(9)]
-    # Both are timed alternately; the middle one is not decided by what else the machine does.
+    # Measure both alternately; the median is robust against other load on the machine.
     assert statistics.median(rates) > 0.7, rates
 
 
-def test_run_that_does_not_get_on_says_who_waits() -> None:
+def test_stuck_run_reports_the_waiting_streams() -> None:
     entry = entry_named("systolic_evictor")
     harness = Harness.compiled(entry, entry.parameters("tiny"), Target.ASIC)
     with pytest.raises(UserError, match=r"no transfer for 500 cycles; .*victims gave 0 of 1"):
         harness.run({}, {"victims": 1}, timeout=500)
 
 
-def test_names_and_widths_that_are_not_the_units_are_refused() -> None:
+def test_rejects_unknown_names_and_wrong_widths() -> None:
     entry = entry_named("systolic_evictor")
     harness = Harness.compiled(entry, entry.parameters("tiny"), Target.ASIC)
     with pytest.raises(ValueError, match=r"inputs must be of \['wavefronts'\], not 'victims'"):

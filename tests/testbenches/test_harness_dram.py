@@ -1,4 +1,4 @@
-"""The harness' DRAM banks, against the model of the pseudo-channel that commands them."""
+"""The harness's DRAM banks against the model of the pseudo-channel that commands them."""
 
 from pathlib import Path
 
@@ -15,13 +15,13 @@ from testbenches.p3llm.pim.tb_pim_channel import QUIET, packed
 
 
 def by_position(memory: np.ndarray) -> np.ndarray:
-    """Return bytes by bank, row and column as a file has them: by position and unit."""
+    """Reorder bytes by bank, row and column to the order of a file: by position and unit."""
     by_side = memory.reshape(-1, 2, *memory.shape[1:])
     return by_side.transpose(2, 1, 3, 0, 4)
 
 
-def test_banks_open_read_and_write_as_the_model_does(tmp_path: Path) -> None:
-    """Drawn commands, of which some are illegal: results in their cycles, and all bytes."""
+def test_banks_open_read_and_write_as_the_model(tmp_path: Path) -> None:
+    """Run random commands, some illegal; compare results with their cycles, and all bytes."""
     entry = entry_named("pim_channel")
     p: PimChannelParameters = entry.parameters("tiny")
     slots, memory = drawn_trace(p, np.random.default_rng(3), 900, 0.9)
@@ -42,7 +42,7 @@ def test_banks_open_read_and_write_as_the_model_does(tmp_path: Path) -> None:
     }
     harness = Harness.compiled(entry, p)
     with harness.session([dram]) as session:
-        # Nothing is expected of streams: the run is what is behind it.
+        # No stream is expected to transfer: the run lasts as long as the trail.
         trail = len(slots) + QUIET
         run = session.run({}, {}, driven=driven, record=["result"], trail=trail)
     cycles = np.flatnonzero(run.outputs["result"][:, 0])

@@ -1,4 +1,4 @@
-"""The memory's rows, banks and refresh, on bursts whose times can be counted by hand."""
+"""Rows, banks and refresh of the memory, with bursts whose timing is computed by hand."""
 
 from testbenches.veda.hbm_timing import (
     BANKS,
@@ -15,23 +15,23 @@ from testbenches.veda.hbm_timing import (
 FAR = PRECHARGE + REFRESH
 
 
-def test_rows_in_other_banks_follow_without_a_gap() -> None:
+def test_rows_in_other_banks_follow_without_idle_cycles() -> None:
     start = FAR + 100
     times = HbmTiming().burst(0, BANKS * LINES_OF_A_ROW, start)
     first = start + ROW_TO_COLUMN + LATENCY
     assert times == list(range(first, first + len(times)))
 
 
-def test_a_bank_s_next_row_waits_for_its_cycle() -> None:
+def test_next_row_of_a_bank_waits_for_its_row_cycle() -> None:
     timing, start = HbmTiming(), FAR + 100
     (one,) = timing.burst(0, 1, start)
     (other,) = timing.burst(BANKS * LINES_OF_A_ROW, 1, start + 1)
     assert other - one == ROW_CYCLE
 
 
-def test_nothing_leaves_during_a_refresh() -> None:
+def test_no_data_during_a_refresh() -> None:
     times = HbmTiming().burst(0, 3 * REFRESH_INTERVAL, FAR)
     assert all(time % REFRESH_INTERVAL >= FAR for time in times)
-    # What a refresh costs: its own time, and the rows that it closes.
+    # A refresh takes its own time, plus the time to reopen the rows that it closes.
     span = times[-1] - times[0] + 1
     assert span - len(times) == 3 * (FAR + ROW_TO_COLUMN)

@@ -1,4 +1,4 @@
-"""A simulation that would never end is ended, and says where it was."""
+"""A simulation that never ends is terminated, with a report of its position."""
 
 import re
 from pathlib import Path
@@ -26,7 +26,7 @@ from testbenches.runner import (
 
 
 class Talker(Unit):
-    """Takes nothing while it is deaf, and sends even numbers for ever."""
+    """Accept no input while `deaf` is 1, and output even numbers without end."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -60,7 +60,7 @@ def run(home: Path, testbench: str) -> SimulationResult:
     )
 
 
-def test_a_stuck_design_is_told_from_one_without_end(tmp_path: Path) -> None:
+def test_stuck_design_differs_from_endless_design(tmp_path: Path) -> None:
     result = run(tmp_path, "tb_stuck")
     assert (result.tests, result.failures) == (2, 2)
     # The reset takes two cycles.
@@ -69,14 +69,14 @@ def test_a_stuck_design_is_told_from_one_without_end(tmp_path: Path) -> None:
     assert re.search(r'name="moves_without_end".*cycle \d{4,}: no end after 4 s', junit, re.S)
 
 
-def test_a_testbench_without_cycles_is_ended(tmp_path: Path) -> None:
+def test_testbench_without_cycles_is_terminated(tmp_path: Path) -> None:
     test = r"tb_spinning\.waits_without_a_cycle"
     where = r"Timeout[\s\S]*tb_spinning\.py\", line \d+ in waits_without_a_cycle"
     with pytest.raises(UserError, match=rf"no results in \S*{test}[\s\S]*{where}"):
         run(tmp_path, "tb_spinning")
 
 
-def test_time_by_preset() -> None:
+def test_time_limit_by_preset() -> None:
     entry = entry_named("kelle")
     assert time_limit(entry, "tiny", Request()) == TINY_SECONDS
     assert time_limit(entry_named("softmax"), "paper", Request()) == SECONDS

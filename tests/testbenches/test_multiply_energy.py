@@ -1,4 +1,4 @@
-"""Both elements compute what they are measured at."""
+"""Both elements compute the measured work correctly."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from testbenches.multiply_energy import (
 from testbenches.packing import to_integers
 
 
-def test_low_precision_sums_are_the_golden_ones(tmp_path: Path) -> None:
+def test_low_precision_sums_equal_the_model(tmp_path: Path) -> None:
     cycles = low_precision_cycles()
     expected, known = finished(PUMPS, cycles)
     _files, _waves, bits = low_precision().simulate(tmp_path)
@@ -29,14 +29,14 @@ def test_low_precision_sums_are_the_golden_ones(tmp_path: Path) -> None:
     assert np.array_equal(got[numbers], expected[numbers])
 
 
-def test_half_precision_sums_are_the_products(tmp_path: Path) -> None:
-    """Three interleaved sums of a token and output are together its dot product, to FP32."""
+def test_half_precision_sums_equal_the_products(tmp_path: Path) -> None:
+    """Three interleaved sums of a token and output add up to its dot product, in FP32."""
     element = half_precision()
     _files, _waves, bits = element.simulate(tmp_path)
     sums = np.array(to_integers(bits), np.uint32).view(np.float32).astype(np.float64)
     weights, inputs = (values.astype(np.float64) for values in half_precision_operands())
     exact = (weights @ inputs.T).reshape(-1)
-    # A weight's product is in a sum five cycles later: factors, product, three of the adder.
+    # A product enters a sum after five cycles: factors, product, three adder stages.
     ends = np.arange(1, OUTPUTS * PUMPS) * TERMS + 5 - 1
     found = sums[ends] + sums[ends - 1] + sums[ends - 2]
     largest = np.abs(weights).max() * np.abs(inputs).max()

@@ -1,4 +1,4 @@
-"""Mutants that nobody can tell from the original are proven equal, and no others."""
+"""Mutants are proven equivalent if and only if no input distinguishes them."""
 
 import re
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from testbenches.operator_mutant import found_by_trial, operators_among
 
 
 class Redundant(Unit):
-    """A register of ``a | (a & b)``, which is ``a``; its payload counts while it is valid."""
+    """A register of ``a | (a & b)``, which equals ``a``; its payload has a valid bit."""
 
     def __init__(self) -> None:
         super().__init__({"a": In(1), "b": In(1), "held": Out(stream.Signature(1))})
@@ -37,7 +37,7 @@ class Redundant(Unit):
 def only_mutant(
     unit: Unit, name: str, cell: str, mode: str, folder: Path
 ) -> tuple[str, Sequence[Port], str]:
-    """Write a design, and return what `compare` is told of the mutant at the one such cell."""
+    """Write a design, and return the result of `compare` for a mutant of its only such cell."""
     emission = Emission(top=unit, name=name)
     draw(emission, folder, count=1, seed=1)
     (place,) = re.findall(cell, (folder / "flat.il").read_text())
@@ -49,7 +49,7 @@ def only_mutant(
     ("kind", "mode", "equal"),
     [
         ("and", "const0", True),
-        # Without `a` the register is not valid, and its payload is nobody's business.
+        # Without `a` the register is not valid, and its payload is don't-care.
         ("and", "const1", True),
         ("or", "const1", True),
         ("or", "const0", False),
@@ -63,7 +63,7 @@ def test_equal_mutants_are_proven(
     mutant = only_mutant(Redundant(), "redundant", rf"cell \${kind} (\S+)", mode, tmp_path)
     proven, words = compare(*mutant, tmp_path, 1)
     assert proven is equal
-    # It is not proven again.
+    # The cached result is used the second time.
     monkeypatch.delattr(mutant_proof, "lower")
     again = compare(*mutant, tmp_path, 2)
     assert again == (proven, words)
@@ -71,7 +71,7 @@ def test_equal_mutants_are_proven(
 
 
 class Around(Unit):
-    """A `Redundant` whose payload is looked at whether it is valid or not."""
+    """A `Redundant` whose payload is used even while it is not valid."""
 
     def __init__(self) -> None:
         super().__init__({"a": In(1), "b": In(1), "held": Out(1)})
@@ -84,7 +84,7 @@ class Around(Unit):
 
 
 class Between(Around):
-    """An `Around` that shows what is valid."""
+    """An `Around` that outputs only valid payloads."""
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
@@ -95,7 +95,7 @@ class Between(Around):
 
 
 class Covered(Around):
-    """A `Between` in one more module."""
+    """A `Between` in an additional module."""
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
@@ -105,7 +105,7 @@ class Covered(Around):
 
 
 class Square(Unit):
-    """A square of 16 bits of its input, which has far more gates than all around it."""
+    """The square of 16 input bits, which has far more gates than the enclosing modules."""
 
     def __init__(self) -> None:
         super().__init__({"a": In(1), "odd": Out(1)})
@@ -118,8 +118,8 @@ class Square(Unit):
         return m
 
 
-class Beside(Around):
-    """A `Redundant` beside a part that takes what it shows."""
+class Adjacent(Around):
+    """A `Redundant` next to a submodule that uses its output."""
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
@@ -132,7 +132,7 @@ class Beside(Around):
 
 
 class Masked(Around):
-    """A `Redundant` beside a part that looks at its payload while that is valid."""
+    """A `Redundant` next to a submodule that uses its payload while it is valid."""
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
@@ -144,7 +144,7 @@ class Masked(Around):
 
 
 class Mask(Unit):
-    """What is valid."""
+    """The payload while it is valid."""
 
     def __init__(self) -> None:
         super().__init__({"payload": In(1), "valid": In(1), "held": Out(1)})
@@ -158,14 +158,14 @@ class Mask(Unit):
 @pytest.mark.parametrize(
     ("unit", "mode", "equal"),
     [
-        (Beside(), "const1", True),
-        (Beside(), "const0", False),
-        # A small part stays, which hides what it is given.
+        (Adjacent(), "const1", True),
+        (Adjacent(), "const0", False),
+        # A small submodule is kept, which masks its input.
         (Masked(), "const1", True),
         (Masked(), "const0", False),
     ],
 )
-def test_what_is_beside_a_mutant_is_cut_out(
+def test_other_submodules_are_removed(
     unit: Unit, mode: str, equal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mutant_proof, "BUILD", tmp_path)
@@ -179,14 +179,14 @@ def test_what_is_beside_a_mutant_is_cut_out(
     ("unit", "kind", "mode", "equal"),
     [
         (Around(), "and", "const0", True),
-        # What its own payload hides is no difference there, and one for the whole.
+        # An unused payload bit is no difference in the module, but one in the whole design.
         (Around(), "and", "const1", False),
-        # The module by itself shows a difference, the one around it does not.
+        # The module alone shows a difference; the enclosing module does not.
         (Covered(), "or", "const1", True),
         (Covered(), "or", "const0", False),
     ],
 )
-def test_modules_are_compared_by_themselves(
+def test_modules_are_compared_alone(
     unit: Unit, kind: str, mode: str, equal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mutant_proof, "BUILD", tmp_path)
@@ -195,7 +195,7 @@ def test_modules_are_compared_by_themselves(
     assert (proven, "of a module around it" in words) == (equal, equal), words
 
 
-def test_parts_with_testbenches_are_spared(tmp_path: Path) -> None:
+def test_parts_with_testbenches_are_excluded(tmp_path: Path) -> None:
     entry = entry_named("special_function_unit")
     emission = Emission(top=entry.unit(parameters=entry.parameters("tiny")), name=entry.top)
     drawn = draw(emission, tmp_path, count=40, seed=1)
@@ -203,14 +203,14 @@ def test_parts_with_testbenches_are_spared(tmp_path: Path) -> None:
     cells = [command.split("-cell ")[1].split()[0] for command in drawn]
     assert len(drawn) == 40
     assert all(f" {cell}\n" in flat for cell in cells)
-    # The layer norm has its own testbench and is most of the unit, and so have three others; what
-    # says of several lanes of the softmax where heads end has none.
+    # The layer norm, most of the unit, has its own testbench, and so have three other parts. The
+    # logic that marks the ends of heads for several softmax lanes has none.
     for spared in ("layernorm.", "activation.", "rotary.", "softmax.\\lane_0."):
         assert f"$flatten\\{spared}" in flat
         assert not any(cell.startswith(f"$flatten\\{spared}") for cell in cells)
 
 
-def test_a_score_leaves_equal_mutants_out() -> None:
+def test_score_excludes_equivalent_mutants() -> None:
     mutant: dict[str, Any] = {"number": 1, "change": "inv", "place": "", "source": ()}
     counts = {"killed": 3, "timed out": 1, "by its operator's trial": 2, "survived": 2, "equal": 1}
     outcomes = [Outcome(name) for name, count in counts.items() for _mutant in range(count)]
@@ -221,7 +221,7 @@ def test_a_score_leaves_equal_mutants_out() -> None:
 
 
 class Doubled(Unit):
-    """A sum of a number and itself: the adder's operands never differ."""
+    """The sum of a number and itself: the adder's operands are always equal."""
 
     def __init__(self) -> None:
         super().__init__({"a": In(16), "sum": Out(16)})
@@ -233,23 +233,23 @@ class Doubled(Unit):
         return m
 
 
-def test_an_operators_trial_finds_what_the_unit_never_shows(tmp_path: Path) -> None:
+def test_operator_trial_detects_mutants_that_the_unit_masks(tmp_path: Path) -> None:
     emission = Emission(top=Doubled(), name="doubled", sources=True)
     commands = draw(emission, tmp_path, count=200, seed=1)
     operators = operators_among(emission.modules)
     assert [kind for kind, *_configuration in operators.values()] == [FloatAdd]
-    # An alignment of operands that differ, which are none here.
+    # Alignment of different operands, which do not occur here.
     shifts = [command for command in commands if "float_shift.py" in command]
-    told = found_by_trial("doubled", shifts[0], tmp_path, 1, operators)
-    assert told.startswith("FloatAdd alone: result of a 0x")
+    outcome = found_by_trial("doubled", shifts[0], tmp_path, 1, operators)
+    assert outcome.startswith("FloatAdd alone: result of a 0x")
     assert found_by_trial("doubled", shifts[0], tmp_path, 1, {}) == ""
-    # What changes nothing is not found.
+    # An equivalent mutant is not detected.
     nothing = re.sub(r"-mode \S+", "-mode none", shifts[0])
     assert found_by_trial("doubled", nothing, tmp_path, 2, operators) == ""
 
 
 @pytest.mark.full
-def test_the_evictors_bench_finds_mutants() -> None:
+def test_testbench_of_the_evictor_detects_mutants() -> None:
     result = mutate(entry_named("systolic_evictor"), "tiny", count=8, seed=1)
     assert len(result.mutants) == 8
     assert result.found >= 6

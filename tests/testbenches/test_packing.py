@@ -1,4 +1,4 @@
-"""Packing agrees with Amaranth's own layout constants, and unpacking inverts it."""
+"""Packing equals Amaranth's own layout constants, and unpacking inverts it."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ lanes = st.fixed_dictionaries(
 
 
 @given(st.lists(st.lists(lanes, min_size=5, max_size=5), min_size=1, max_size=4))
-def test_packing_is_amaranths(rows: list[list[dict[str, int]]]) -> None:
+def test_packing_equals_amaranth(rows: list[list[dict[str, int]]]) -> None:
     arrays = {
         name: np.array([[lane[name] for lane in row] for row in rows])
         for name in ("score", "index", "flag")
@@ -33,11 +33,11 @@ def test_packing_is_amaranths(rows: list[list[dict[str, int]]]) -> None:
         assert np.array_equal(back[name], array)
 
 
-def test_values_out_of_range_are_refused() -> None:
+def test_rejects_values_out_of_range() -> None:
     with pytest.raises(ValueError, match=r"must be from -64 to 63, not 64"):
         pack(signed(7), np.array([0, 64]))
 
 
-def test_unknown_fields_are_refused() -> None:
+def test_rejects_unknown_fields() -> None:
     with pytest.raises(ValueError, match="fields must be"):
         pack(LANE, {"score": np.array([1])})

@@ -1,4 +1,4 @@
-"""What the simulators compute, where a compiler of Verilog is known to have been wrong."""
+"""Simulators compute correctly where a Verilog compiler had known errors."""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from testbenches.runner import Request, run_testbench
 
 
 class NestedShifts(Unit):
-    """Shifts a value twice, each by a bit: amounts that are too narrow for their sum."""
+    """Shift a value twice by one bit each: the sum of the amounts needs one more bit."""
 
     def __init__(self) -> None:
         amounts = {"first": In(1), "second": In(1)}
