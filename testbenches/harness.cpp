@@ -1,34 +1,34 @@
-// Run a verilated design with its streams on files, without an interpreter in between.
+// Run a verilated design with its streams connected to files, without an interpreter.
 //
-// PORTS names a generated header: PORT_LIST(X) lists the ports as X(name). A file holds one item
-// after the other in the type that Verilator gives the port: 1, 2, 4 or 8 octets, or 32-bit words.
+// PORTS names a generated header: PORT_LIST(X) lists the ports as X(name). A file contains consecutive
+// items in the type that Verilator uses for the port: 1, 2, 4 or 8 bytes, or 32-bit words.
 //
-// The one argument is a file of lines, each a role, names and numbers:
-//   settings RESET PATIENCE TRAIL SEED PROGRESS LIMIT
-//   source VALID READY PAYLOAD NAME FILE [FIRST OCTETS]         drive an input stream
+// The argument is a file of settings, with a role, names and numbers in each line:
+//   settings RESET TIMEOUT TRAIL SEED PROGRESS LIMIT
+//   source VALID READY PAYLOAD NAME FILE [FIRST BYTES]          drive an input stream
 //   sink VALID READY PAYLOAD NAME FILE EXPECTED     receive an output stream
-//   drive PORT FILE                                 set an input every cycle; its last item stays
-//   record PORT FILE                                write an output every cycle
-//   waves FILE CYCLES EACH                          dump so many cycles of each so many, from the first on
+//   drive PORT FILE                                 set an input in every cycle; hold its last item
+//   record PORT FILE                                write an output in every cycle
+//   waves FILE CYCLES EACH                          dump the first CYCLES cycles of every EACH cycles
 //   store VALID READY PAYLOAD VALID READY PAYLOAD NAME FILE     keep sequences of items by key
-//   step KEY GIVES TAKES                            the store's next step
-//   memory LATENCY BURSTS TRACE                     offer a memory behind the ports that follow
+//   step KEY GIVES TAKES                            the next step of the store
+//   memory LATENCY BURSTS TRACE                     connect a memory to the ports that follow
 //   file FILE FIRST WRITABLE                        its lines from one address on
 //   reads VALID READY PAYLOAD / words VALID READY PAYLOAD / writes VALID READY PAYLOAD
-//   channel BITS                                    what the banks that follow may move in a cycle
-//   bank LATENCY BURSTS OCTETS FILE WRITABLE        offer a memory of words behind the ports that follow
+//   channel BITS                                    bandwidth per cycle of the banks that follow
+//   bank LATENCY BURSTS BYTES FILE WRITABLE         connect a memory of words to the ports that follow
 //   read_port / write_port VALID READY PAYLOAD VALID READY PAYLOAD NAME ADDRESS LENGTH WORD [TRACE]
 //   row_reader VALID READY PAYLOAD VALID READY PAYLOAD ROWS LENGTH LATENCY LIMIT    answers to requests
-//   row_writer VALID READY PAYLOAD ROWS             keep rows
+//   row_writer VALID READY PAYLOAD ROWS             store rows
 //      ROWS: NAME FILE TILES LANES COUNT HEAD TILE PLACE, and a number of planes, each as FIRST EACH
-//      OCTETS WIDTH OFFSET; HEAD, TILE, PLACE and LENGTH are an offset and a width of the payload's bits
-//   dram COMMAND DATA UNITS OCTETS FILE FIELDS      offer DRAM banks, in FIELDS an offset and a width each
+//      BYTES WIDTH OFFSET; HEAD, TILE, PLACE and LENGTH are offset and width in bits of the payload
+//   dram COMMAND DATA UNITS BYTES FILE FIELDS       connect DRAM banks; FIELDS are pairs of offset and width
 //   layout CHANNELS LINE ADDRESS R_ADDRESSES R_BEATS BEATS W_ADDRESSES W_ENABLES W_WORDS   in bits
-// When all that is expected has come, a line on the standard output says when. Each line on the
-// standard input then names the settings of a further round, in which the design and its memories
-// go on from where they are.
-// A cycle is that of the cocotb bench: inputs change behind the falling edge, outputs are read just
-// before the rising one.
+// When all expected items have been received, the program reports the cycle on standard output. Each
+// line on standard input then names the settings of another round, in which the design and its
+// memories keep their state.
+// A cycle is defined as in the cocotb bench: inputs change after the falling edge, outputs are
+// sampled just before the rising edge.
 
 #include <chrono>
 #include <fstream>
@@ -49,7 +49,7 @@
 
 using Parts = std::vector<std::unique_ptr<Part>>;
 
-// Samples of a long run's waveform: the first cycles of each so many.
+// Waveform samples of a long run: the first cycles of each interval.
 struct Waves {
     std::string path;
     uint64_t cycles = 0, each = 1;
@@ -79,9 +79,9 @@ struct Waves {
 struct Run {
     Vtop& dut;
     Port clock;
-    uint64_t cycle = 0, reset = 0, patience = 0, trail = 0, seed = 0, limit = 0;
+    uint64_t cycle = 0, reset = 0, timeout = 0, trail = 0, seed = 0, limit = 0;
     double progress = 0;
-    // Of this round, and those that stay.
+    // Values of this round, followed by those of the whole run.
     Parts parts, memories;
     std::vector<std::unique_ptr<Bank>> banks;
     Channel* channel = nullptr;
@@ -90,7 +90,7 @@ struct Run {
     std::chrono::steady_clock::time_point started;
 
     Pauses pauses() {
-        // Neighbouring seeds of this generator begin alike; a multiplication parts them.
+        // Adjacent seeds of this generator give similar sequences; a multiplication separates them.
         return Pauses{seed ? seed += 0x9E3779B97F4A7C15u : 0};
     }
     double seconds() const {
@@ -119,7 +119,7 @@ struct Run {
         all([&](const Part& part) { yes = yes && part.done(); });
         return yes;
     }
-    std::string said(std::string (Part::*what)() const, const char* before) const {
+    std::string report(std::string (Part::*what)() const, const char* before) const {
         std::string text;
         all([&](const Part& part) {
             if (const auto own = (part.*what)(); !own.empty()) text += before + own;
@@ -156,8 +156,8 @@ void Run::add_stream(const std::string& role, std::istream& line) {
         part->s = stream(line);
         line >> part->name >> std::quoted(path);
         read.push_back(part->file = open(path, "rb"));
-        if (uint64_t first, octets; line >> first >> octets) {
-            part->left = octets;
+        if (uint64_t first, bytes; line >> first >> bytes) {
+            part->left = bytes;
             fseeko(part->file, first, SEEK_SET);
         }
         part->pauses = pauses();
@@ -240,7 +240,7 @@ void Run::add_bank(const std::string& role, std::istream& line) {
         bool writable;
         auto bank = std::make_unique<Bank>();
         bank->channel = channel;
-        line >> bank->latency >> bank->limit >> bank->octets >> std::quoted(path) >> writable;
+        line >> bank->latency >> bank->limit >> bank->bytes >> std::quoted(path) >> writable;
         bank->file = map_file(path, writable);
         banks.push_back(std::move(bank));
         return;
@@ -283,7 +283,7 @@ void Run::add_rows(const std::string& role, std::istream& line) {
         line >> planes;
         part.planes.resize(planes);
         for (auto& plane : part.planes)
-            line >> plane.first >> plane.each >> plane.octets >> plane.width >> plane.offset;
+            line >> plane.first >> plane.each >> plane.bytes >> plane.width >> plane.offset;
     };
     if (role == "row_reader") {
         auto part = std::make_unique<RowReader>(cycle);
@@ -303,7 +303,7 @@ void Run::add_rows(const std::string& role, std::istream& line) {
 void Run::add_dram(std::istream& line) {
     std::string command, data, path;
     auto part = std::make_unique<Dram>();
-    line >> command >> data >> part->units >> part->octets >> std::quoted(path);
+    line >> command >> data >> part->units >> part->bytes >> std::quoted(path);
     for (Dram::Field* field : {&part->activate, &part->row, &part->read, &part->write, &part->column,
                                &part->mask, &part->word})
         line >> field->offset >> field->width;
@@ -322,7 +322,7 @@ void Run::configure(const std::string& path) {
         std::istringstream line(text);
         line >> role;
         if (role == "settings")
-            line >> reset >> patience >> trail >> seed >> progress >> limit;
+            line >> reset >> timeout >> trail >> seed >> progress >> limit;
         else if (role == "memory" || role == "file" || role == "reads" || role == "words" ||
                  role == "writes" || role == "layout")
             add_memory(role, line);
@@ -350,19 +350,19 @@ void Run::round() {
             const double passed = seconds();
             if (progress > 0 && passed >= shown + progress) {
                 shown = passed;
-                std::cout << "at " << cycle << " " << passed << said(&Part::counts, "") << std::endl;
+                std::cout << "at " << cycle << " " << passed << report(&Part::counts, "") << std::endl;
             }
         }
-        if (!limit && cycle > moved_at + patience + 256 && moved() == last_moved)
-            refuse("cycle " + std::to_string(cycle) + ": no transfer for " + std::to_string(patience) +
-                   " cycles" + said(&Part::status, "; "));
+        if (!limit && cycle > moved_at + timeout + 256 && moved() == last_moved)
+            refuse("cycle " + std::to_string(cycle) + ": no transfer for " + std::to_string(timeout) +
+                   " cycles" + report(&Part::status, "; "));
     }
     const uint64_t ended = cycle - began;
-    // Nothing more may come: whoever reads the files counts.
+    // There must be no further items: the reader of the files counts them.
     for (uint64_t i = 0; i < trail; ++i) step();
     const double passed = seconds();
     close();
-    std::cout << "done " << ended << " " << cycle << " " << passed << said(&Part::counts, "") << std::endl;
+    std::cout << "done " << ended << " " << cycle << " " << passed << report(&Part::counts, "") << std::endl;
 }
 
 void Run::close() {

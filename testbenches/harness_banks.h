@@ -1,11 +1,11 @@
-// Memories of words in mapped files, behind the ports of hdl/memory/burst_port.py.
+// Memories of words in mapped files, with ports of hdl/memory/burst_port.py.
 
 #pragma once
 
 #include "harness_parts.h"
 
-// What banks share: so many bits a cycle, of all their ports together. A word that is wider than what
-// is there leaves a debt, until which is paid no port moves: so none waits for ever, and the mean is kept.
+// Bandwidth that banks share, in bits per cycle over all their ports. A word that exceeds the current
+// credit causes a debt, during which no port transfers: so no port starves, and the average is exact.
 struct Channel : Part {
     int64_t bits = 0, credit = 0;
     void drive() override { credit = std::min(credit + bits, bits); }
@@ -19,10 +19,10 @@ struct Bank {
         if (channel) channel->credit -= bits;
     }
     Mapped file;
-    size_t octets, latency, limit;
+    size_t bytes, latency, limit;
     uint8_t* at(uint64_t number) const {
-        if (number >= file.size / octets) refuse("the memory has no word " + std::to_string(number));
-        return file.lines + number * octets;
+        if (number >= file.size / bytes) refuse("the memory has no word " + std::to_string(number));
+        return file.lines + number * bytes;
     }
 };
 
@@ -30,12 +30,12 @@ struct BankPort : Part {
     const Bank& bank;
     const uint64_t& cycle;
     Stream requests, words;
-    // In bits; a request is an address and a length, a word is followed by the bit that ends a burst.
+    // Widths in bits. A request is an address and a length; a word is followed by the bit `last`.
     size_t address, length, width;
     Pauses word_pauses;
     uint64_t moved = 0;
 
-    BankPort(const Bank& behind, const uint64_t& now) : bank(behind), cycle(now) {}
+    BankPort(const Bank& memory, const uint64_t& now) : bank(memory), cycle(now) {}
     std::string counts() const override { return " " + name + "=" + std::to_string(moved); }
     std::pair<uint64_t, uint64_t> request() const {
         const uint8_t* bits = requests.payload.data;
@@ -47,7 +47,7 @@ struct ReadPort : BankPort {
     struct Burst {
         uint64_t due;
         size_t next;
-        Octets words;
+        Bytes words;
     };
     std::deque<Burst> bursts;
     bool offered = false;
@@ -62,7 +62,7 @@ struct ReadPort : BankPort {
             const Port& payload = words.payload;
             std::memset(payload.data, 0, payload.size);
             copy_bits(payload.data, 0, burst.words.data() + burst.next, 0, width);
-            burst.next += bank.octets;
+            burst.next += bank.bytes;
             if (burst.next == burst.words.size()) payload.data[width / 8] |= 1 << width % 8;
             offered = true;
         }
@@ -72,11 +72,11 @@ struct ReadPort : BankPort {
         if (requests.valid.high() && requests.ready.high()) {
             ++transfers;
             const auto [first, count] = request();
-            if (!count) refuse(name + " asks for no word");
+            if (!count) refuse(name + " requests a burst without words");
             bank.at(first + count - 1);
-            // As it is now: what is written later is not seen. Counted from the next cycle on.
+            // Copy the words now: later writes have no effect. The latency counts from the next cycle.
             const uint8_t* from = bank.at(first);
-            bursts.push_back({cycle + 1 + bank.latency, 0, Octets(from, from + count * bank.octets)});
+            bursts.push_back({cycle + 1 + bank.latency, 0, Bytes(from, from + count * bank.bytes)});
         }
         if (offered && words.ready.high()) {
             offered = false;
@@ -89,10 +89,10 @@ struct ReadPort : BankPort {
     }
 };
 
-// Words may come before their request.
+// Words may precede their request.
 struct WritePort : BankPort {
     std::deque<std::pair<uint64_t, bool>> addresses;
-    std::deque<Octets> waiting;
+    std::deque<Bytes> waiting;
     std::string trace;
     std::vector<uint64_t> traced;
     using BankPort::BankPort;
@@ -105,7 +105,7 @@ struct WritePort : BankPort {
         if (requests.valid.high() && requests.ready.high()) {
             ++transfers;
             const auto [first, count] = request();
-            if (!count) refuse(name + " asks for no word");
+            if (!count) refuse(name + " requests a burst without words");
             for (uint64_t n = 0; n < count; ++n) addresses.push_back({first + n, n + 1 == count});
         }
         if (words.valid.high() && words.ready.high()) {
@@ -116,7 +116,7 @@ struct WritePort : BankPort {
         }
         while (!addresses.empty() && !waiting.empty()) {
             const auto [number, last] = addresses.front();
-            if (field(waiting.front().data(), width, 1) != last) refuse(name + " ends a burst at another word");
+            if (field(waiting.front().data(), width, 1) != last) refuse(name + " sets `last` at a wrong word");
             copy_bits(bank.at(number), 0, waiting.front().data(), 0, width);
             traced.insert(traced.end(), {number, cycle});
             addresses.pop_front();

@@ -1,33 +1,33 @@
-// DRAM banks in a mapped file, behind the commands of hdl/p3llm/pim/pim_channel.py.
+// DRAM banks in a mapped file, driven by the commands of hdl/p3llm/pim/pim_channel.py.
 
 #pragma once
 
 #include "harness_parts.h"
 
-// A unit has two banks, whose rows alternate: a position is a column of every unit. Positions stand
-// in the file one behind the other, each unit by unit. What is read comes a cycle later.
+// A unit has two banks, whose rows alternate: a position is one column of every unit. The file contains
+// the positions in order, each unit by unit. Read data is output one cycle later.
 struct Dram : Part {
     struct Field {
         size_t offset, width;
     };
     Port told, data;
     Mapped file;
-    size_t units, octets;
+    size_t units, bytes;
     Field activate, row, read, write, column, mask, word;
     std::vector<uint64_t> rows;
-    Octets latest;
-    // Columns that were read of all units at once, those of single ones, and columns written.
+    Bytes latest;
+    // Numbers of columns read of all units at once, read of single units, and written.
     uint64_t together = 0, alone = 0, written = 0;
 
     void begin() {
         rows.assign(2 * units, 0);
-        latest.assign(units * octets, 0);
+        latest.assign(units * bytes, 0);
     }
     uint64_t say(const Field& which) const { return field(told.data, which.offset, which.width); }
     uint8_t* at(size_t bank, uint64_t number) const {
         const uint64_t position = ((rows[bank] * 2 + bank % 2) << column.width) + number;
-        const uint64_t place = (position * units + bank / 2) * octets;
-        return place + octets <= file.size ? file.lines + place : nullptr;
+        const uint64_t place = (position * units + bank / 2) * bytes;
+        return place + bytes <= file.size ? file.lines + place : nullptr;
     }
     void drive() override { std::memcpy(data.data, latest.data(), latest.size()); }
     void sample() override {
@@ -40,17 +40,17 @@ struct Dram : Part {
         for (size_t bank = 0; bank < rows.size(); ++bank) {
             uint8_t* place = at(bank, number);
             if (reads >> bank & 1) {
-                // Behind the file's end there is nothing: rows that nobody has written.
-                uint8_t* to = latest.data() + bank / 2 * octets;
-                if (place) std::memcpy(to, place, octets);
-                else std::memset(to, 0, octets);
+                // Rows beyond the end of the file were never written and read as zero.
+                uint8_t* to = latest.data() + bank / 2 * bytes;
+                if (place) std::memcpy(to, place, bytes);
+                else std::memset(to, 0, bytes);
             }
             if (writes >> bank & 1) {
                 if (!place) refuse("the banks have no column " + std::to_string(number) + " to write");
                 ++written;
-                for (size_t octet = 0; octet < octets; ++octet)
-                    if (field(told.data, mask.offset + octet, 1))
-                        copy_bits(place + octet, 0, told.data, word.offset + 8 * octet, 8);
+                for (size_t byte = 0; byte < bytes; ++byte)
+                    if (field(told.data, mask.offset + byte, 1))
+                        copy_bits(place + byte, 0, told.data, word.offset + 8 * byte, 8);
             }
             if (opens >> bank & 1) rows[bank] = opened;
         }

@@ -1,4 +1,4 @@
-// What stands at a verilated design's ports: streams from and to files, memories, stores.
+// Models at a verilated design's ports: streams connected to files, memories, stores.
 
 #pragma once
 
@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-using Octets = std::vector<uint8_t>;
+using Bytes = std::vector<uint8_t>;
 
 [[noreturn]] static void refuse(const std::string& what) {
     std::fprintf(stderr, "%s\n", what.c_str());
@@ -73,7 +73,7 @@ static void copy_bits(uint8_t* to, size_t to_bit, const uint8_t* from, size_t fr
     }
 }
 
-// Half of all cycles, or none.
+// Pauses in half of all cycles, or none.
 struct Pauses {
     uint64_t state = 0;
     bool next() {
@@ -105,7 +105,7 @@ struct Part {
     virtual bool done() const { return true; }
     virtual std::string status() const { return ""; }
     virtual std::string counts() const { return ""; }
-    // What a round leaves in files.
+    // Write the results of a round to files.
     virtual void save() {}
 };
 
@@ -113,7 +113,7 @@ struct Source : Part {
     Stream s;
     FILE* file;
     bool offered = false, ended = false;
-    // Octets that are this round's.
+    // Number of bytes that belong to this round.
     uint64_t left = UINT64_MAX;
 
     bool fetch() {
@@ -146,7 +146,7 @@ struct Sink : Part {
     uint64_t expected = 0;
     const uint64_t& cycle;
     bool accepts = false, held = false;
-    Octets offer;
+    Bytes offer;
 
     explicit Sink(const uint64_t& now) : cycle(now) {}
     void drive() override { s.ready.set(accepts = !pauses.next()); }
@@ -154,7 +154,7 @@ struct Sink : Part {
         const bool valid = s.valid.high();
         if (held && (!valid || std::memcmp(offer.data(), s.payload.data, s.payload.size)))
             refuse("cycle " + std::to_string(cycle) + ": stream " + name +
-                   " took back or changed an offer that nobody had accepted");
+                   " deasserted valid or changed the payload before the transfer");
         held = valid && !accepts;
         if (held) offer.assign(s.payload.data, s.payload.data + s.payload.size);
         if (!valid || !accepts) return;
@@ -171,7 +171,7 @@ struct Sink : Part {
 struct Driven : Part {
     Port p;
     FILE* file;
-    Octets next;
+    Bytes next;
     void drive() override {
         if (std::fread(next.data(), 1, p.size, file) == p.size) std::memcpy(p.data, next.data(), p.size);
     }
@@ -185,7 +185,7 @@ struct Recorded : Part {
     void sample() override { std::fwrite(p.data, 1, p.size, file); }
 };
 
-// A file in memory.
+// A mapped file.
 struct Mapped {
     uint8_t* lines;
     size_t size;
@@ -204,9 +204,9 @@ static Mapped map_file(const std::string& path, bool writable) {
     return {static_cast<uint8_t*>(mapped), static_cast<size_t>(status.st_size)};
 }
 
-// Lines in mapped files. A burst holds what all writes before it left.
+// Lines in mapped files. A burst reads all lines written before it.
 struct Memory : Part {
-    // Addresses from `first` on; those of a file that is only read hide those of the first file.
+    // Addresses from `first` on; read-only files take precedence over the first file.
     struct Region {
         uint64_t first, count;
         uint8_t* lines;
@@ -222,7 +222,7 @@ struct Memory : Part {
     struct Burst {
         uint64_t due;
         size_t next;
-        Octets beats;
+        Bytes beats;
     };
     std::deque<Burst> bursts;
     bool offered = false;
@@ -288,8 +288,8 @@ struct Memory : Part {
         ++transfers;
         const uint64_t length = field(payload, r_beats, beats);
         const size_t size = words.payload.size;
-        // Counted from the next cycle on.
-        Burst burst{cycle + 1 + latency, 0, Octets(length * size)};
+        // The latency counts from the next cycle.
+        Burst burst{cycle + 1 + latency, 0, Bytes(length * size)};
         for (size_t channel = 0; channel < channels; ++channel) {
             const uint64_t first = field(payload, r_addresses + channel * address, address);
             for (uint64_t beat = 0; beat < length; ++beat)
@@ -306,8 +306,8 @@ struct Memory : Part {
     }
 };
 
-// Sequences of items by key. Each step gives its key's sequence to a stream, zeros behind its end,
-// and keeps what another stream gives in its place. A step waits for those before it of its key.
+// Sequences of items by key. Each step sends its key's sequence to a stream, padded with zeros,
+// and replaces it by the items of another stream. A step waits for earlier steps of its key.
 struct Store : Part {
     struct Step {
         uint64_t key, gives, takes;
@@ -315,8 +315,8 @@ struct Store : Part {
     Stream given, taken;
     std::string file;
     std::vector<Step> steps;
-    std::map<uint64_t, std::vector<Octets>> kept;
-    std::vector<Octets> received;
+    std::map<uint64_t, std::vector<Bytes>> kept;
+    std::vector<Bytes> received;
     size_t giving = 0, place = 0, taking = 0;
     bool offered = false;
 
@@ -324,9 +324,9 @@ struct Store : Part {
         FILE* from = open(file, "rb");
         for (uint64_t head[2]; std::fread(head, sizeof head, 1, from) == 1;) {
             auto& items = kept[head[0]];
-            items.assign(head[1], Octets(given.payload.size));
+            items.assign(head[1], Bytes(given.payload.size));
             for (auto& item : items)
-                if (std::fread(item.data(), 1, item.size(), from) != item.size()) refuse(file + " is cut short");
+                if (std::fread(item.data(), 1, item.size(), from) != item.size()) refuse(file + " is incomplete");
         }
         std::fclose(from);
     }
@@ -363,7 +363,7 @@ struct Store : Part {
             if (++place == steps[giving].gives) ++giving, place = 0;
         }
         if (taken.valid.high() && taken.ready.high()) {
-            if (taking == steps.size()) refuse(name + " was given an item that no step takes");
+            if (taking == steps.size()) refuse(name + " output an item that no step expects");
             ++transfers;
             received.emplace_back(taken.payload.data, taken.payload.data + taken.payload.size);
             if (received.size() == steps[taking].takes) {

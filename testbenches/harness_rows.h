@@ -1,26 +1,26 @@
-// Elements by key and place in a mapped file, behind streams of requests and of writes.
+// Elements by key and index in a mapped file, with streams of requests and of writes.
 
 #pragma once
 
 #include "harness_parts.h"
 
-// Bits of a payload; none at all stand for zero.
+// Bits of a payload; an empty field is zero.
 struct Bits {
     size_t offset = 0, width = 0;
     uint64_t of(const Port& payload) const { return field(payload.data, offset, width); }
 };
 
 struct RowPort : Part {
-    // Elements of a key side by side, each of whole octets; where the first one stands in a payload.
+    // Adjacent elements of a key, each in whole bytes; offset of the first one in a payload.
     struct Plane {
-        uint64_t first, each, octets;
+        uint64_t first, each, bytes;
         size_t width, offset;
     };
     Mapped file;
     const uint64_t& cycle;
     Stream stream;
     Bits head, tile, place;
-    // Keys are heads of all tiles, which have them in turns. A place is that of `lanes` elements.
+    // A key is the head times the number of tiles plus the tile. A place is the index of `lanes` elements.
     uint64_t tiles = 1, lanes = 1, count = 1;
     std::vector<Plane> planes;
 
@@ -32,24 +32,24 @@ struct RowPort : Part {
     template <typename Copy>
     void each(uint64_t key, uint64_t place, const Copy& copy) const {
         for (const Plane& plane : planes) {
-            // The last group may have lanes that no element stands for.
+            // The last group may have lanes without an element.
             for (uint64_t lane = 0, element = place * lanes; lane < lanes && element < plane.each; ++lane, ++element) {
-                const uint64_t at = plane.first + (key * plane.each + element) * plane.octets;
-                if (at + plane.octets > file.size) refuse(name + " asks for key " + std::to_string(key) + ", which there is not");
+                const uint64_t at = plane.first + (key * plane.each + element) * plane.bytes;
+                if (at + plane.bytes > file.size) refuse(name + " requests key " + std::to_string(key) + ", which does not exist");
                 copy(file.lines + at, plane.offset + lane * plane.width, plane.width);
             }
         }
     }
 };
 
-// A request is answered with what stands there in its cycle; what is written then is not seen.
+// A request reads the elements in its cycle; writes of the same cycle have no effect on it.
 struct RowReader : RowPort {
     struct Answer {
         uint64_t due;
-        Octets payload;
+        Bytes payload;
     };
     Stream answers;
-    // Elements that a request asks for from the first one on; else it has a place, or all of `count`.
+    // A request reads elements from the first one on, those of a place, or all of `count`.
     Bits length;
     size_t latency = 0, limit = 0;
     Pauses answer_pauses;
@@ -72,11 +72,11 @@ struct RowReader : RowPort {
             const uint64_t first = place.of(stream.payload);
             const uint64_t number = length.width ? (length.of(stream.payload) + lanes - 1) / lanes : count;
             for (uint64_t i = 0; i < number; ++i) {
-                Octets payload(answers.payload.size);
+                Bytes payload(answers.payload.size);
                 each(key(), first + i, [&](const uint8_t* element, size_t offset, size_t width) {
                     copy_bits(payload.data(), offset, element, 0, width);
                 });
-                // Counted from the next cycle on.
+                // The latency counts from the next cycle.
                 waiting.push_back({cycle + 1 + latency, std::move(payload)});
             }
         }
@@ -90,7 +90,7 @@ struct RowReader : RowPort {
 };
 
 struct RowWriter : RowPort {
-    // Without places a key's elements come one after the other.
+    // Without places, a key's elements are accessed in order.
     std::map<uint64_t, uint64_t> next;
     using RowPort::RowPort;
 

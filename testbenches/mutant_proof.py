@@ -2,7 +2,7 @@
 
 Equivalent means that no sequence of inputs from a zeroed state causes a difference at the ports; a
 payload counts only while it is valid. Most equivalent mutants compute the same next state from the
-same state, which combinational equivalence checking proves in a second. The rest is given to
+same state, which combinational equivalence checking proves within 1 s. The rest is given to
 induction and property-directed reachability.
 
 These methods are first applied to the mutated module alone, with arbitrary inputs: it is small. If

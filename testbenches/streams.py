@@ -108,7 +108,7 @@ class Port:
 
     cocotb defers writes to a later phase of the same time step, for which the simulator evaluates
     the design again. A bench writes half a cycle before any sampling, and needs no phases. A port
-    that is written through this class must not be written otherwise. Icarus leaves registers
+    that is written through this class must not be written otherwise. In Icarus, registers remain
     undefined if clock and reset are written immediately, so its ports are written through cocotb.
 
     Accesses bypass cocotb's types, which take longer than the simulator itself.

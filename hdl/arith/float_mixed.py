@@ -120,8 +120,7 @@ class FloatMixed(Operator):
             Significands(raised, c.significand),
             NEVER if self.saturate else multiply_add_special(a, b, c),
         )
-        # The coarse shift leaves up to STEP - 1 leading zeros per factor; the sum has extra bits
-        # for them.
+        # Up to STEP - 1 leading zeros per factor remain; the sum has extra bits for them.
         result = rounded_sum(
             m,
             pipeline,

@@ -17,7 +17,7 @@ def shift_right(m: Module, value: Value, amount: Value, kept: int) -> tuple[Valu
             far.eq(amount[near:].any()),
             close.eq(value & ~far.replicate(len(value))),
         ]
-        # A shift by more than the value's width leaves only the sticky bit.
+        # After a shift by more than the value's width, only the sticky bit remains.
         lost.append(far & value.any())
         value = close
     for level in reversed(range(min(near, len(amount)))):

@@ -130,7 +130,7 @@ def compare(
     ahead = Signal()
     exponent = Signal(exponent_bits)
     m.d.comb += [
-        # One less than the difference: its sign alone tells whether the first exponent is larger.
+        # One less than the difference: its sign alone decides whether the first exponent is larger.
         distance.eq(first.exponent - second.exponent - 1),
         ahead.eq(~distance[-1] & ~Value.cast(first.zero)),
         exponent.eq(Mux(ahead, first.exponent, second.exponent)),

@@ -1,7 +1,7 @@
 """Rotary embedding: rotation of each pair of channels by the angle of its position.
 
-The angles are computed, not stored: a position times a constant of the pair, in turns, addresses a
-table of a quarter of the circle.
+The angles are computed, not stored: the product of the position and a constant of the pair, in
+units of a turn, addresses a table of a quarter of the circle.
 """
 
 from functools import cache

@@ -75,7 +75,7 @@ class Arbiter(Unit):
     def _next(self) -> Value:
         """Return the first valid source in the order that starts after the last granted one."""
         numbers = list(range(self.number))
-        # The lowest priority comes first: each Mux overrides the previous ones.
+        # Start with the lowest priority: each Mux overrides the previous ones.
         chosen: Value = self.granted
         for number in reversed(numbers):
             chosen = Mux(self.sources[number].valid, number, chosen)

@@ -1,8 +1,8 @@
-// Stream operands from files through a verilated operator and write its results to files.
+// Run operands from files through a verilated operator and write its results to files.
 //
 // PORTS names a generated header: TOP is the model's class, INPUTS(X) and OUTPUTS(X) list the ports,
-// CLOCKED and HAS_ENABLE say which control ports exist. A port's file holds one item a vector in the
-// type Verilator gives the port.
+// CLOCKED and HAS_ENABLE define which control ports exist. A port file contains one item per vector in
+// the type that Verilator uses for the port.
 //
 // Arguments: number of vectors, latency in enabled cycles, seed of the pauses (0: none), directory.
 
@@ -65,7 +65,7 @@ int main(int, char** argv) {
         }
         dut.enable = enabled;
 #endif
-        // In a paused cycle the operands of another vector stand at the inputs.
+        // In a disabled cycle the inputs hold the operands of another vector.
         const size_t in = enabled ? (cycle < vectors ? cycle : vectors - 1) : pauses % vectors;
 #define DRIVE(port) std::memcpy(&dut.port, &in_##port[in * sizeof(dut.port)], sizeof(dut.port));
         INPUTS(DRIVE)

@@ -1,4 +1,4 @@
-// Apply a SoftFloat function to arrays of operands; its structures of one word pass as that word.
+// Apply a SoftFloat function to arrays of operands; its structures of one word are passed as that word.
 
 #include <cstddef>
 #include <cstdint>

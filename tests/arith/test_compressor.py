@@ -36,7 +36,7 @@ class CompressorTotal(Unit):
 def test_proved(width: int, signed: bool) -> None:
     """The sum of the outputs is the sum of the operands; the lowest carry bit is 0.
 
-    The specification leaves the split of the sum open, so the proof compares the total.
+    The split of the sum is not specified, so the proof compares the total.
     """
     cast = "$signed" if signed else "$unsigned"
     operands = [f"{cast}(a[{i * width + width - 1}:{i * width}])" for i in range(4)]

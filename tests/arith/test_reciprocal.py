@@ -21,7 +21,7 @@ def test_error_bounds() -> None:
     assert error.max() < 0
 
 
-def test_product_with_the_normalised_operand_leaves_room_for_rounding() -> None:
+def test_product_with_the_normalised_operand_rounds_below_one() -> None:
     """The product is at least one unit below 1, for all normalised operands."""
     operands = np.arange(1 << 15, 1 << 16)
     mantissa, _exponent = reciprocal(operands)

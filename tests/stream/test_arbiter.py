@@ -89,7 +89,7 @@ class Fairness(Elaboratable):
             m.d.comb += Assert(~(turn & before & offered[0]))
         with m.If(dut.sink.valid & dut.sink.ready):
             m.d.sync += inside.eq(~last)
-        # A source served while the watched one waits is behind it in the order.
+        # A source served while the watched one waits is later in the order.
         granted, locked = dut.granted, dut.locked
         waits = (granted == 0) & locked
         m.d.comb += [
