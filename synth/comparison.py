@@ -1,61 +1,233 @@
-"""The systems side by side on one model: the table and the plot of `docs/comparison.md`.
+"""The comparison of the five systems on one model: table and plot of `docs/comparison.md`.
 
-``make report DOCS=1`` writes both anew from `docs/comparison.json`, in which each figure has the
-command that gave it; a test holds them to it.
+``make report DOCS=1`` writes both from `docs/comparison.json`, which holds each figure with the
+command that measured it. `checked` defines which figures may be compared: traffic is off-chip or at
+the DRAM banks, and a netlist has a clock only where the memory that it drives allows that clock.
 """
 
 import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from hdl.errors import UserError
 from hdl.paths import ROOT
-from synth.svg import KEPT, MUTED, OURS, THEIRS, svg
+from synth.svg import INK, KEPT, LINES, MUTED, OURS, SHEET, svg
 
 FIGURES = ROOT / "docs" / "comparison.json"
 PAGE = ROOT / "docs" / "comparison.md"
 PLOT = ROOT / "docs" / "comparison.svg"
-TITLE = "perplexity, cycles and octets a token of the systems that speak"
+TITLE = "SmolLM2-135M: perplexity and off-chip bytes per token, lower is better"
 
-ROWS = (
-    ("perplexity", "perplexity", "{:.2f}"),
-    ("with 128 of 256 tokens cached", "perplexity_128", "{:.2f}"),
-    ("cycles a token", "cycles", "{:,.0f}"),
-    ("of them the bound's", "bound", "{:,.0f}"),
-    ("octets a token off the chip", "octets", "{:,.0f}"),
-    ("the same with weights unpacked", "octets_unpacked", "{:,.0f}"),
-    ("multipliers", "multipliers", "{:,}"),
-    ("logic, NanGate 45 nm, um2", "area_um2", "{:,.0f}"),
-    ("its clock, MHz", "clock_mhz", "{:,.0f}"),
-    ("energy of it a token, mJ", "energy_mj", "{:.2f}"),
-    ("the same for speed, um2", "fastest_um2", "{:,.0f}"),
-    ("its clock, MHz", "fastest_mhz", "{:,.0f}"),
-    ("bits of memories, in no area", "memory_bits", "{:,.0f}"),
-)
-"""Of the table: what it is called, its key, and how it is shown."""
+OFF_CHIP, BANKS = "off-chip", "banks"
+"""Where a system's traffic is counted: across the chip's memory ports, or at the arrays of the DRAM
+banks, most of whose bytes never leave the memory."""
+NOT_OFF_CHIP = "not measured"
+"""What an off-chip row shows for a system whose traffic is counted at the banks."""
+NOT_AT_BANKS = "none"
+NO_LEGAL_CLOCK = "none legal"
 
-PANELS = (
-    ("perplexity", "perplexity", 1.0),
-    ("million cycles a token", "cycles", 1e6),
-    ("million octets a token", "octets", 1e6),
-)
-"""Of the plot: what is on the axis, its key, and its unit."""
+FIGURE_NAMES = {
+    "perplexity",
+    "perplexity_128",
+    "cycles",
+    "bound",
+    "bytes_per_token",
+    "bytes_unpacked",
+    "multipliers",
+    "area_um2",
+    "clock_mhz",
+    "energy_mj",
+    "fastest_um2",
+    "fastest_mhz",
+    "memory_bits",
+}
+MEMORY_NAMES = {"where", "port_bytes", "paper_bytes_per_cycle", "paper_memory", "clock_mhz"}
+
+System = Mapping[str, Any]
+Value = float | str | None
+"""A figure; a word that replaces it; or None, for which the system's own word is shown."""
 
 
 def kept() -> dict[str, Any]:
-    """Return what was measured."""
-    return json.loads(FIGURES.read_text())
+    """Return the measured figures.
+
+    Raises
+    ------
+    UserError
+        By `checked`.
+    """
+    return checked(json.loads(FIGURES.read_text()))
+
+
+def checked(data: dict[str, Any]) -> dict[str, Any]:
+    """Return the data if every system specifies where its traffic is counted.
+
+    Raises
+    ------
+    UserError
+        If a name is unknown, or if traffic has no place or an unknown one.
+    """
+    for key, system in data["systems"].items():
+        memory = system.get("memory", {})
+        for kind, names, legal in (
+            ("figures", system["figures"], FIGURE_NAMES),
+            ("memory", memory, MEMORY_NAMES),
+        ):
+            if unknown := sorted(set(names) - legal):
+                raise UserError(f"{key}: {kind} must not contain {unknown[0]!r}")
+        where = memory.get("where")
+        if "bytes_per_token" in system["figures"] and where not in (OFF_CHIP, BANKS):
+            raise UserError(f"{key}: memory.where must be {OFF_CHIP!r} or {BANKS!r}, not {where!r}")
+    return data
+
+
+def figure(system: System, name: str) -> Value:
+    """Return a figure, or None."""
+    return system["figures"].get(name)
+
+
+def counted(system: System, where: str, value: Value) -> Value:
+    """Return a figure of traffic in the row of its place, and a word in the other one."""
+    own = system.get("memory", {}).get("where")
+    if own is None or own == where:
+        return value
+    return NOT_AT_BANKS if where == BANKS else NOT_OFF_CHIP
+
+
+def bytes_per_cycle(system: System) -> Value:
+    """Return the measured bytes per token over the measured cycles per token."""
+    moved, cycles = figure(system, "bytes_per_token"), figure(system, "cycles")
+    if isinstance(moved, str) or isinstance(cycles, str) or moved is None or not cycles:
+        return None
+    return moved / cycles
+
+
+def bound_at_paper(system: System) -> Value:
+    """Return the cycles/token below which the paper's memory cannot move these bytes.
+
+    The larger one of the design's own bound and of the bytes over the paper's bandwidth.
+    """
+    bandwidth = system.get("memory", {}).get("paper_bytes_per_cycle")
+    if bandwidth is None:
+        return None
+    return max(system["figures"]["bound"], system["figures"]["bytes_per_token"] / bandwidth)
+
+
+def clock(system: System, name: str) -> Value:
+    """Return the clock in MHz at which a netlist may run.
+
+    Banks whose times are counted in cycles allow one clock only: faster ones violate minimum times,
+    slower ones the refresh interval. A netlist that does not reach it has no clock.
+    """
+    reached = figure(system, name)
+    only = system.get("memory", {}).get("clock_mhz")
+    if only is None or not isinstance(reached, int | float):
+        return reached
+    return only if reached >= only else NO_LEGAL_CLOCK
+
+
+def energy(system: System) -> Value:
+    """Return the energy of the area-optimised logic, if that netlist has a legal clock."""
+    if clock(system, "clock_mhz") == NO_LEGAL_CLOCK:
+        return NO_LEGAL_CLOCK
+    return figure(system, "energy_mj")
+
+
+def netlists(system: System) -> list[tuple[float, float]]:
+    """Return area in um2 and clock in MHz of each netlist that has a legal clock."""
+    found = []
+    for area, reached in (("area_um2", "clock_mhz"), ("fastest_um2", "fastest_mhz")):
+        own = clock(system, reached)
+        if isinstance(own, int | float):
+            found.append((system["figures"][area], float(own)))
+    return found
+
+
+def _plain(name: str) -> Callable[[System], Value]:
+    return lambda system: figure(system, name)
+
+
+def _memory(name: str, where: str) -> Callable[[System], Value]:
+    return lambda system: counted(system, where, system.get("memory", {}).get(name))
+
+
+def _traffic(name: str, where: str) -> Callable[[System], Value]:
+    return lambda system: counted(system, where, figure(system, name))
+
+
+def _rate(where: str) -> Callable[[System], Value]:
+    return lambda system: counted(system, where, bytes_per_cycle(system))
+
+
+ROWS: tuple[tuple[str, Callable[[System], Value], str], ...] = (
+    ("perplexity, 256 tokens cached", _plain("perplexity"), "{:.2f}"),
+    ("perplexity, at most 128 of 256 tokens cached", _plain("perplexity_128"), "{:.2f}"),
+    ("off-chip bytes/token", _traffic("bytes_per_token", OFF_CHIP), "{:,.0f}"),
+    ("off-chip bytes/token, weights unpacked", _traffic("bytes_unpacked", OFF_CHIP), "{:,.0f}"),
+    ("bytes/token at the DRAM banks (not off-chip)", _traffic("bytes_per_token", BANKS), "{:,.0f}"),
+    ("cycles/token (unlike ports: see bytes/cycle)", _plain("cycles"), "{:,.0f}"),
+    ("ideal cycles/token, by each design's own bound", _plain("bound"), "{:,.0f}"),
+    ("off-chip bytes/cycle, measured", _rate(OFF_CHIP), "{:,.0f}"),
+    ("off-chip bytes/cycle, widest port", _memory("port_bytes", OFF_CHIP), "{:,.0f}"),
+    (
+        "off-chip bytes/cycle, the paper's memory at the paper's clock",
+        _memory("paper_bytes_per_cycle", OFF_CHIP),
+        "{:,.0f}",
+    ),
+    (
+        "ideal cycles/token at the paper's bandwidth",
+        lambda system: counted(system, OFF_CHIP, bound_at_paper(system)),
+        "{:,.0f}",
+    ),
+    ("bytes/cycle at the DRAM banks, measured", _rate(BANKS), "{:,.0f}"),
+    ("bytes/cycle at the DRAM banks, at most", _memory("port_bytes", BANKS), "{:,.0f}"),
+    ("multipliers", _plain("multipliers"), "{:,}"),
+    (
+        "area-optimised logic, um2 (SRAM, eDRAM, DRAM, wires excluded)",
+        _plain("area_um2"),
+        "{:,.0f}",
+    ),
+    (
+        "its clock, MHz (wires excluded)",
+        lambda system: clock(system, "clock_mhz"),
+        "{:,.0f}",
+    ),
+    (
+        "energy of this logic only, mJ/token (SRAM, eDRAM, DRAM, wires, glitches excluded)",
+        energy,
+        "{:.2f}",
+    ),
+    (
+        "delay-optimised logic, um2 (SRAM, eDRAM, DRAM, wires excluded)",
+        _plain("fastest_um2"),
+        "{:,.0f}",
+    ),
+    (
+        "its clock, MHz (wires excluded)",
+        lambda system: clock(system, "fastest_mhz"),
+        "{:,.0f}",
+    ),
+    ("on-chip memory, bits (in no area or energy row)", _plain("memory_bits"), "{:,.0f}"),
+)
+"""The table: label, value of a system, format. A label specifies what its figures exclude."""
 
 
 def tables(data: dict[str, Any]) -> dict[str, str]:
     """Return the page's tables by their names, as Markdown."""
-    systems = data["systems"]
+    systems = checked(data)["systems"]
     lines = [["", *(system["name"] for system in systems.values())]]
     lines.append(["---"] * len(lines[0]))
-    for title, key, shown in ROWS:
-        values = (system["figures"].get(key, system["absent"]) for system in systems.values())
-        # Where there is no number, a word says why.
-        lines.append([title, *(v if isinstance(v, str) else shown.format(v) for v in values)])
+    for label, of, shown in ROWS:
+        cells = [label]
+        for system in systems.values():
+            value = of(system)
+            value = system["absent"] if value is None else value
+            cells.append(value if isinstance(value, str) else shown.format(value))
+        lines.append(cells)
     commands = [
         f"| {system['name']} | {what} | `{command}` |"
         for system in systems.values()
@@ -63,32 +235,120 @@ def tables(data: dict[str, Any]) -> dict[str, str]:
     ]
     return {
         "comparison": "\n".join("| " + " | ".join(cells) + " |" for cells in lines),
-        "commands": "\n".join(["| of | what | command |", "|---|---|---|", *commands]),
+        "commands": "\n".join(["| system | figure | command |", "|---|---|---|", *commands]),
     }
 
 
-def comparison_plot(data: dict[str, Any]) -> Figure:
-    """Return a panel for each figure, a bar for each system that has it."""
-    figure = Figure(figsize=(7.4, 2.3), layout="constrained")
-    colors = {"float32": MUTED, "veda": THEIRS, "meadow": OURS}
-    for axes, (title, key, unit) in zip(figure.subplots(1, len(PANELS)), PANELS, strict=True):
-        own = {
-            name: system["figures"][key] / unit
-            for name, system in data["systems"].items()
-            if key in system["figures"]
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """One axis of the plot, whose figures are all of one kind.
+
+    Parameters
+    ----------
+    label : str
+        Axis label with the unit and the direction.
+    series : tuple of (str, str)
+        Legend entry and name of each figure; the first series decides which systems have a row.
+    unit : float
+        Divisor of the figures.
+    shown : str
+        Format of the number at the end of a bar.
+    where : str
+        Place at which all figures are counted; empty for figures without a place.
+    """
+
+    label: str
+    series: tuple[tuple[str, str], ...]
+    unit: float = 1.0
+    shown: str = "{:.2f}"
+    where: str = ""
+
+    def systems(self, data: dict[str, Any]) -> dict[str, System]:
+        """Return the systems whose figures may share this axis."""
+        first = self.series[0][1]
+        return {
+            key: system
+            for key, system in data["systems"].items()
+            if isinstance(figure(system, first), int | float)
+            and self.where in ("", system.get("memory", {}).get("where"))
         }
-        places = range(len(own))
-        axes.barh(places, list(own.values()), color=[colors.get(name, KEPT) for name in own])
-        names = [data["systems"][name]["name"] for name in own]
-        axes.set_yticks(places, names, fontsize=8)
-        axes.invert_yaxis()
-        axes.set_xlabel(title, fontsize=8)
-        axes.tick_params(axis="x", labelsize=7)
-        axes.spines[["top", "right"]].set_visible(False)
-        for place, value in zip(places, own.values(), strict=True):
-            axes.text(value, place, f" {value:.3g}", va="center", fontsize=7)
-        axes.set_xlim(0, 1.25 * max(own.values(), default=1))
-    return figure
+
+    def note(self, data: dict[str, Any]) -> str:
+        """Return why a system that has the figure is not shown; empty if none is left out."""
+        here = self.systems(data)
+        return "\n".join(
+            f"{system['name']} is not shown: its bytes are\ncounted at the DRAM {BANKS}"
+            for key, system in data["systems"].items()
+            if key not in here and figure(system, self.series[0][1]) is not None
+        )
+
+
+PANELS = (
+    Panel(
+        label="perplexity (lower is better)",
+        series=(
+            ("256 tokens cached", "perplexity"),
+            ("at most 128 cached", "perplexity_128"),
+        ),
+    ),
+    Panel(
+        label="off-chip MB/token (lower is better)",
+        series=(
+            ("as transferred", "bytes_per_token"),
+            ("same run, weights unpacked", "bytes_unpacked"),
+        ),
+        unit=1e6,
+        shown="{:.1f}",
+        where=OFF_CHIP,
+    ),
+)
+"""The plot. Cycles, clocks and energies are in no panel: the systems' ports, clocks and excluded
+parts differ."""
+
+_FONT, _HEIGHT = 10, 0.4
+
+
+def comparison_plot(data: dict[str, Any]) -> Figure:
+    """Return a panel for each kind of figure, with a row for each system that has it."""
+    figure_ = Figure(figsize=(9.4, 4.4), layout="constrained")
+    for axes, panel in zip(figure_.subplots(1, len(PANELS)), PANELS, strict=True):
+        _draw(axes, panel, panel.systems(checked(data)), panel.note(data))
+    return figure_
+
+
+def _draw(axes: Axes, panel: Panel, systems: Mapping[str, System], note: str) -> None:
+    """Draw the bars of a panel, the value at the end of each bar, the legend and the note."""
+    series = tuple(zip(panel.series, (OURS, KEPT), strict=True))
+    values = [[figure(system, name) for (_, name), _ in series] for system in systems.values()]
+    longest = 0.0
+    for number, ((legend, _), color) in enumerate(series):
+        places, lengths = [], []
+        for row, own in enumerate(values):
+            value = own[number]
+            if isinstance(value, int | float):
+                # A row with one bar has it in the middle.
+                both = all(isinstance(one, int | float) for one in own)
+                places.append(row + (number - 0.5) * _HEIGHT * both)
+                lengths.append(value / panel.unit)
+        axes.barh(places, lengths, _HEIGHT, color=color, label=legend)
+        for place, length in zip(places, lengths, strict=True):
+            text = " " + panel.shown.format(length)
+            axes.text(length, place, text, va="center", fontsize=_FONT - 1, color=INK)
+            longest = max(longest, length)
+    axes.set_yticks(range(len(systems)), [own["name"] for own in systems.values()], fontsize=_FONT)
+    axes.set_ylim(len(systems) - 0.4 + 0.9 * bool(note), -0.6)
+    # The grid lines end at the note.
+    box = {"facecolor": SHEET, "edgecolor": "none", "pad": 2}
+    place = len(systems) + 0.05
+    axes.text(0, place, note, fontsize=_FONT - 1, color=MUTED, va="center", bbox=box)
+    axes.set_xlim(0, 1.25 * (longest or 1))
+    axes.set_xlabel(panel.label, fontsize=_FONT)
+    axes.tick_params(axis="x", labelsize=_FONT - 1, colors=MUTED)
+    axes.tick_params(axis="y", length=0)
+    axes.set_axisbelow(True)
+    axes.grid(axis="x", color=LINES, linewidth=0.8)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=_FONT - 1, loc="lower left", bbox_to_anchor=(0, 1))
 
 
 def drawing(data: dict[str, Any]) -> str:

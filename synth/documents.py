@@ -107,32 +107,37 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def _units(entries: Sequence[Any], measured: dict[str, Any]) -> str:
     """Return the tables of units: of the common floor, and of each paper."""
     titles = {paper.name: paper.title for paper in read_papers()}
-    spoken = comparison.kept()["systems"]
+    compared = comparison.kept()["systems"]
     tables = []
     for floor, units in groupby(entries, key=lambda entry: entry.paper):
         title = (
             f"[{titles[floor]}](docs/{floor}/README.md)" if floor in titles else "For all papers"
         )
-        tables.append(f"**{title}**\n\n{_units_of(units, measured, spoken)}")
+        tables.append(f"**{title}**\n\n{_units_of(units, measured, compared)}")
     return "\n\n".join(tables)
 
 
-def _units_of(entries: Iterable[Any], measured: dict[str, Any], spoken: dict[str, Any]) -> str:
-    """Return the table of some units; systems that are too large as they are, as they speak."""
+def _units_of(entries: Iterable[Any], measured: dict[str, Any], compared: dict[str, Any]) -> str:
+    """Return the table of some units; large systems have the figures of the comparison.
+
+    A system's netlist without a legal clock is in no cell (`synth.comparison.netlists`).
+    """
     rows = []
-    spread = "{:,.0f} to {:,.0f}".format
+
+    def spread(*values: float) -> str:
+        return " to ".join(f"{value:,.0f}" for value in values)
+
     for entry in entries:
         if entry.top in measured:
             figures = measured[entry.top]
             points = figures["points"][0], figures["points"][-1]
             area, clock = (spread(*(p[key] for p in points)) for key in ("area_um2", "fmax_mhz"))
             words = [area, clock, f"{figures['memory_bits']:,}"]
-        elif entry.top in spoken:
-            figures = spoken[entry.top]["figures"]
-            area = spread(figures["area_um2"], figures["fastest_um2"])
-            clock = spread(figures["clock_mhz"], figures["fastest_mhz"])
-            as_it_speaks = f"{area}, [as it speaks](docs/comparison.md)"
-            words = [as_it_speaks, clock, f"{figures['memory_bits']:,}"]
+        elif entry.top in compared:
+            system = compared[entry.top]
+            areas, clocks = zip(*comparison.netlists(system), strict=True)
+            area = f"{spread(*areas)}, [as compared](docs/comparison.md)"
+            words = [area, spread(*clocks), f"{system['figures']['memory_bits']:,}"]
         else:
             words = ["not measured", "", ""]
         name = f"[`{entry.top}`]({entry.files['docs']})"

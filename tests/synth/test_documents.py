@@ -152,9 +152,9 @@ def test_a_page_without_marks_is_refused() -> None:
     marks = "<!-- units: written by `make report DOCS=1` -->", "<!-- end of units -->"
     text = renewed(f"a\n{marks[0]}\nold\n{marks[1]}\nb\n", tables, "PAGE.md")
     assert text.startswith(f"a\n{marks[0]}\n**") and text.endswith(f"|\n{marks[1]}\nb\n")
-    # Without a measurement of its own a system has what it speaks with.
+    # Without a measurement of its own a system has the figures of the comparison.
     spoken = [entry for entry in CATALOG if entry.top in comparison.kept()["systems"]]
-    assert len(spoken) == 5 and text.count("as it speaks") == len(spoken)
+    assert len(spoken) == 5 and text.count("as compared") == len(spoken)
     assert "\nold\n" not in text
     assert text.count("not measured") == len(CATALOG) - len(spoken)
     # A table a paper, whose title leads to its page.

@@ -1,0 +1,175 @@
+"""The comparison: what may share a row, a panel and a clock; its figures against other sources."""
+
+import copy
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from amaranth.hdl import Shape
+
+from golden.study.kelle_cost import DRAM_GB_S, DRAM_W, SRAM_PJ_A_BYTE
+from hdl.catalog import entry_named
+from hdl.errors import UserError
+from hdl.p3llm.pim.bank_timing import BankTimingParameters
+from hdl.paths import ROOT
+from synth import comparison
+
+Rows = dict[tuple[str, str], str]
+
+
+def cells(data: dict[str, Any]) -> Rows:
+    """Return the cells of the table by label and system; a second row of a label has a 2."""
+    head, _, *lines = comparison.tables(data)["comparison"].splitlines()
+    names = [name.strip() for name in head.split("|")[2:-1]]
+    found: Rows = {}
+    for line in lines:
+        label, *values = (cell.strip() for cell in line.split("|")[1:-1])
+        label += " 2" if (label, names[0]) in found else ""
+        found |= {(label, name): value for name, value in zip(names, values, strict=True)}
+    return found
+
+
+@pytest.fixture
+def data() -> dict[str, Any]:
+    return copy.deepcopy(comparison.kept())
+
+
+def without_place(data: dict[str, Any]) -> None:
+    del data["systems"]["p3llm"]["memory"]["where"]
+
+
+def unknown_place(data: dict[str, Any]) -> None:
+    data["systems"]["lad"]["memory"]["where"] = "somewhere"
+
+
+def unknown_figure(data: dict[str, Any]) -> None:
+    data["systems"]["veda"]["figures"]["bytes"] = 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    (
+        (without_place, "p3llm: memory.where must be 'off-chip' or 'banks', not None"),
+        (unknown_place, "lad: memory.where must be 'off-chip' or 'banks', not 'somewhere'"),
+        (unknown_figure, "veda: figures must not contain 'bytes'"),
+    ),
+)
+def test_rejects_figures_whose_kind_is_unknown(
+    change: Callable[[dict[str, Any]], None], message: str, data: dict[str, Any]
+) -> None:
+    change(data)
+    for use in (comparison.tables, comparison.comparison_plot):
+        with pytest.raises(UserError, match=re.escape(message)):
+            use(data)
+
+
+def test_bytes_at_the_banks_are_in_no_off_chip_row(data: dict[str, Any]) -> None:
+    found = cells(data)
+    others = ("VEDA", "MEADOW", "Kelle", "LAD")
+    labels = {label for label, _ in found}
+    off_chip = {x for x in labels if x.startswith("off-chip") or x.endswith("paper's bandwidth")}
+    at_banks = {x for x in labels if "at the DRAM banks" in x}
+    assert (len(off_chip), len(at_banks)) == (6, 3)
+    for label in off_chip:
+        assert found[label, "P3-LLM"] == "not measured"
+        assert all(re.fullmatch(r"[\d,]+|not packed", found[label, name]) for name in others)
+    for label in at_banks:
+        assert re.fullmatch(r"[\d,]+", found[label, "P3-LLM"])
+        assert all(found[label, name] == "none" for name in others)
+    assert found["bytes/token at the DRAM banks (not off-chip)", "P3-LLM"] == "74,012,891"
+
+
+def test_panels_mix_no_places(data: dict[str, Any]) -> None:
+    for panel in comparison.PANELS:
+        systems = panel.systems(data)
+        if "bytes_per_token" in [name for _, name in panel.series]:
+            assert list(systems) == ["veda", "meadow", "kelle", "lad"]
+            assert panel.note(data) == (
+                "P3-LLM is not shown: its bytes are\ncounted at the DRAM banks"
+            )
+        else:
+            assert list(systems) == list(data["systems"]) and not panel.note(data)
+        assert panel.label.endswith("(lower is better)")
+    # Cycles and clocks have no panel: their conditions differ.
+    plotted = {name for panel in comparison.PANELS for _, name in panel.series}
+    assert not plotted & {"cycles", "bound", "clock_mhz", "fastest_mhz", "energy_mj"}
+
+
+def test_bytes_per_cycle_are_the_measured_ratio(data: dict[str, Any]) -> None:
+    """By figures that were measured from outside the project."""
+    found = cells(data)
+    measured = {"VEDA": "249", "MEADOW": "44", "Kelle": "123", "LAD": "706"}
+    for name, value in measured.items():
+        assert found["off-chip bytes/cycle, measured", name] == value
+    assert found["bytes/cycle at the DRAM banks, measured", "P3-LLM"] == "94"
+    bounds = {"Kelle": "2,102,887", "LAD": "1,097,056", "MEADOW": "6,767,546"}
+    for name, value in bounds.items():
+        assert found["ideal cycles/token at the paper's bandwidth", name] == value
+
+
+def test_a_clock_at_which_bank_times_are_illegal_is_in_no_cell(data: dict[str, Any]) -> None:
+    found = cells(data)
+    clocks = "its clock, MHz (wires excluded)"
+    assert found[clocks, "P3-LLM"] == "none legal"
+    assert found[clocks + " 2", "P3-LLM"] == "500"
+    (energy,) = {value for (label, name), value in found.items() if "energy of this" in label
+                 and name == "P3-LLM"}  # fmt: skip
+    assert energy == "none legal"
+    assert comparison.netlists(data["systems"]["p3llm"]) == [(1619466.254, 500.0)]
+    (line,) = [x for x in (ROOT / "README.md").read_text().splitlines() if x.startswith("| [`p3ll")]
+    assert line.endswith("| 1,619,466, [as compared](docs/comparison.md) | 500 | 1,002,552 |")
+    # Refreshes are due each 3.9 us in HBM2; columns of a bank group 4 ns apart.
+    times, clock = BankTimingParameters(), data["systems"]["p3llm"]["memory"]["clock_mhz"]
+    assert times.refi / clock == pytest.approx(3.9) and times.ccd / clock == pytest.approx(0.004)
+
+
+def test_labels_specify_what_is_excluded() -> None:
+    for label, _, _ in comparison.ROWS:
+        if re.search("um2|mJ", label):
+            assert "SRAM, eDRAM, DRAM, wires" in label and "excluded" in label
+        if "MHz" in label:
+            assert "wires excluded" in label
+        if "mJ" in label:
+            assert "logic only" in label
+
+
+def test_port_widths_are_those_of_the_parameters_that_ran() -> None:
+    """Bits of VEDA's lines, Kelle's beats, MEADOW's packets, the weights of LAD's vector units."""
+    dimensions: dict[str, Any] = {
+        top: entry_named(top).dimensions(preset, settings)
+        for top, preset, settings in (
+            ("veda", "smollm2_vocabulary", {}),
+            ("kelle", "smollm2", {"rows": "16", "bands": "8"}),
+            ("meadow", "smollm2", {"lanes": "1"}),
+            ("lad", "smollm2", {}),
+        )
+    }
+    dimensions = {
+        top: entry_named(top).parameters(given) if isinstance(given, str) else given
+        for top, given in dimensions.items()
+    }
+    tile = dimensions["lad"].tile
+    bits = {
+        "veda": Shape.cast(dimensions["veda"].beat_layout).width,
+        "kelle": Shape.cast(dimensions["kelle"].channel_layout).width,
+        "meadow": dimensions["meadow"].unpacker.unpacker.packet_bits,
+        "lad": tile.linear.units * tile.vector.head_size * 16,
+    }
+    systems = comparison.kept()["systems"]
+    assert {top: systems[top]["memory"]["port_bytes"] * 8 for top in bits} == bits
+
+
+def test_banks_give_at_most_a_column_of_all_units_in_two_cycles() -> None:
+    """Two cycles are tCCD_L; an element of a unit multiplies by four nibbles of a column."""
+    p = entry_named("p3llm").parameters("smollm2")
+    peak = comparison.kept()["systems"]["p3llm"]["memory"]["port_bytes"]
+    assert peak == p.units * p.elements * 4 * 4 / 8 / BankTimingParameters().ccd
+
+
+def test_excluded_energies_on_the_page_follow_from_the_cost_model(data: dict[str, Any]) -> None:
+    moved = data["systems"]["kelle"]["figures"]["bytes_per_token"]
+    dram = moved * DRAM_W / (DRAM_GB_S * 1e9) * 1e3
+    sram = moved * 2 * SRAM_PJ_A_BYTE * 1e-9
+    page = " ".join(comparison.PAGE.read_text().split())
+    assert f"take {dram:.1f} mJ in DRAM and {sram:.1f} mJ in SRAM" in page
