@@ -9,10 +9,10 @@ from golden.study.lad_fidelity import predictions, scheme, texts
 from golden.study.lad_locality import Source, locality, synthetic
 from golden.study.lad_machines import machines
 from golden.study.lad_measured import Laboratory
-from golden.study.lad_traffic import real as real_head
+from golden.study.lad_traffic import real as real_group
 from golden.study.lad_traffic import synthetic as synthetic_head
 from golden.study.lad_traffic import traffic_table
-from golden.study.lad_union import union_table
+from golden.study.lad_union import LAYERS, union_table
 from golden.study.outcome import Outcome
 from golden.study.subject import Subject
 from hdl.paths import BUILD
@@ -36,7 +36,8 @@ def study(subject: Subject, *, full: bool) -> Outcome:
     sources = [*real, made]
     locality_tables, locality_claims, locality_plot = locality(sources)
     machine_tables, machine_claims, machine_plots = machines(sources)
-    streams = traffic_table([real_head(640), synthetic_head(traced)])
+    decodings = [*(real_group(640, layer) for layer in LAYERS), synthetic_head(traced)]
+    streams = traffic_table(decodings)
     return Outcome(
         paper="lad",
         settings={
@@ -65,6 +66,7 @@ def _real(laboratory: Laboratory, intervals: int, traced: int) -> Source:
         trace=trace,
         lengths=lengths,
         head_size=SMOLLM2.head_size,
+        shared=SMOLLM2.heads // SMOLLM2.kv_heads,
     )
 
 

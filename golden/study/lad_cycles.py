@@ -51,12 +51,17 @@ class Pipeline:
         16-bit words of an element of A to F: 1 in FP16, 2 in FP32.
     score_ports : int
         Approximate scores that EAS.2 gathers in a cycle, both lanes together; not in the paper.
+    shared : int
+        Query heads of the model that share one key/value head. Full attention fetches keys and
+        values once per group, so that its words per query head are divided by this number. The
+        words of LAD are not: its stages fetch for each query head.
     """
 
     head_size: int = 128
     intervals: int = 5
     cache_words: int = 1
     score_ports: int = 32
+    shared: int = 1
 
     def __post_init__(self) -> None:
         """Check every rule."""
@@ -64,6 +69,7 @@ class Pipeline:
         require_range("intervals", self.intervals, 3, 16)
         require_range("cache_words", self.cache_words, 1, 2)
         require_range("score_ports", self.score_ports, 1, 256)
+        require_range("shared", self.shared, 1, 64)
 
     def formula(self, s: Sizes) -> dict[str, Numbers]:
         """Return Equation 7's four terms; where it says 128, the head's size stands."""
@@ -111,8 +117,15 @@ class Pipeline:
             "new key and value": np.full_like(s.length, 2 * d),
         }
 
-    def full_cache(self, s: Sizes) -> Numbers:
-        """Return the words of full attention: all keys and values, and the new ones' write."""
+    def full_attention(self, s: Sizes) -> Numbers:
+        """Return the words per query head and step of full attention with the model's groups.
+
+        It reads all keys and values and writes the new ones, once per key/value head.
+        """
+        return self.full_attention_per_head(s) / self.shared
+
+    def full_attention_per_head(self, s: Sizes) -> Numbers:
+        """Return the same for a machine that fetches keys and values for each query head."""
         return 2 * self.head_size * (s.length + 1)
 
     def fetch(self, s: Sizes, *, prefetch: bool) -> Numbers:
@@ -130,16 +143,19 @@ class Pipeline:
         return np.maximum.reduce([*stages, self.fetch(s, prefetch=prefetch)])
 
     def ideal(self, s: Sizes) -> Numbers:
-        """Return the cycles of full attention at the same throughput and bandwidth."""
+        """Return the cycles of grouped full attention at the same throughput and bandwidth."""
         products = 2 * s.length / VPUS
-        return np.maximum(products, self.full_cache(s) / WORDS_A_CYCLE)
+        return np.maximum(products, self.full_attention(s) / WORDS_A_CYCLE)
 
     def four_bits(self, s: Sizes) -> Numbers:
-        """Return those of keys and values in 4 bits, with a 16-bit scale and zero each."""
-        words = 2 * (self.head_size / 4 + 2) * (s.length + 1)
+        """Return the cycles with keys and values in 4 bits, a 16-bit scale and zero each."""
+        words = 2 * (self.head_size / 4 + 2) * (s.length + 1) / self.shared
         return np.maximum(2 * s.length / VPUS, words / WORDS_A_CYCLE)
 
     def heavy_hitters(self, s: Sizes, share: float = 0.2) -> Numbers:
-        """Return those of a cache of a share of the positions, with a score of each of them."""
+        """Return the cycles with a cache of a share of the positions, and a score of each.
+
+        Each query head has a cache of its own, as H2O's authors have it, and shares no words.
+        """
         words = 2 * self.head_size * (share * s.length + 1) + 2 * share * s.length
         return np.maximum(2 * share * s.length / VPUS, words / WORDS_A_CYCLE)

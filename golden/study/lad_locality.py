@@ -33,6 +33,8 @@ class Source:
         Where it is looked at.
     head_size : int
         d.
+    shared : int
+        Query heads that share one key/value head.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Source:
     trace: Trace
     lengths: tuple[int, ...]
     head_size: int
+    shared: int = 1
 
     def means(self, length: int) -> dict[str, float]:
         """Return the mean of each statistic over all heads and the steps up to a length."""

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from golden.arith.float_values import codes
 from golden.lad.lad_tile import LadTile, Step
@@ -16,14 +17,28 @@ MEASURED = 64
 """Steps of each head whose rows are shown: the last ones of a trace."""
 
 
-def group_steps(p: LadTileParameters, steps: int, layer: int, group: int) -> list[Step]:
-    """Return SmolLM2's decoding of the query heads of a key/value head, head after head."""
+def group_heads(
+    p: LadTileParameters, steps: int, layer: int, group: int
+) -> list[tuple[NDArray[np.uint16], NDArray[np.uint16], NDArray[np.uint16]]]:
+    """Return FP16 codes [steps, d] of queries, keys and values of a group's query heads.
+
+    The vectors are SmolLM2's over the prose text; queries are divided by the root of d.
+    """
     trace = open_trace(text="prose", tokens=max(steps, 640), layers=LAYERS)
     heads = [trace.attention_trace(layer, group * p.shared + one) for one in range(p.shared)]
-    tile = LadTile(parameters=replace(p, heads=p.shared))
     scale = np.sqrt(trace.head_size)
     return [
-        tile.step(number, codes(head.q[now] / scale), codes(head.k[now]), codes(head.v[now]))
+        (codes(head.q[:steps] / scale), codes(head.k[:steps]), codes(head.v[:steps]))
+        for head in heads
+    ]
+
+
+def group_steps(p: LadTileParameters, steps: int, layer: int, group: int) -> list[Step]:
+    """Return SmolLM2's decoding of the query heads of a key/value head, head after head."""
+    heads = group_heads(p, steps, layer, group)
+    tile = LadTile(parameters=replace(p, heads=p.shared))
+    return [
+        tile.step(number, *(vectors[now] for vectors in head))
         for now in range(steps)
         for number, head in enumerate(heads)
     ]

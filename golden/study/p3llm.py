@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from golden.study import p3llm_keys, p3llm_tables
+from golden.study import p3llm_grid, p3llm_keys, p3llm_tables
 from golden.study.comparisons import Comparison, compared, verdicts
 from golden.study.losses import perplexity_of
 from golden.study.outcome import Claim, Outcome, Plot, Table
@@ -31,11 +31,16 @@ def study(subject: Subject, *, full: bool) -> Outcome:
     passes = kept_passes(subject.model, subject.progress)
     windows = subject.windows
     few = windows if full else windows[:1, :OPERAND_TOKENS]
-    return outcome_of(passes, windows, few, p3llm_keys.key_errors(subject.model, subject.progress))
+    keys = p3llm_keys.key_errors(subject.model, subject.progress)
+    return outcome_of(passes, windows, few, keys, p3llm_grid.grid_results(passes, windows))
 
 
 def outcome_of(
-    passes: SchemePasses, windows: np.ndarray, few: np.ndarray, keys: p3llm_keys.KeyErrors
+    passes: SchemePasses,
+    windows: np.ndarray,
+    few: np.ndarray,
+    keys: p3llm_keys.KeyErrors,
+    grid: p3llm_grid.GridResults,
 ) -> Outcome:
     """Return the outcome over windows of text."""
     prompt = windows.shape[1] // 2
@@ -66,6 +71,7 @@ def outcome_of(
         _plain("Keys before and behind the rotary embedding", steps["baseline"], rope),
         _plain("Scales of values inside the probabilities", steps["baseline"], fused),
         p3llm_tables.published(steps),
+        p3llm_grid.table(grid),
         p3llm_tables.operands(single),
         _decoding_table(steps["baseline"][:, prompt:], later, prompt),
         p3llm_keys.table(keys),

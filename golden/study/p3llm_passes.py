@@ -47,13 +47,24 @@ class SchemePasses:
         Shows what is going on.
     store : TensorStore, optional
         Where finished passes are kept.
+    changed : str
+        What identifies a change of the model's own weights, part of the key of each pass; empty for
+        the weights of the file.
     """
 
-    def __init__(self, model: Any, progress: Progress, store: TensorStore | None = None) -> None:
+    def __init__(
+        self,
+        model: Any,
+        progress: Progress,
+        store: TensorStore | None = None,
+        *,
+        changed: str = "",
+    ) -> None:
         self.model = model
         self.progress = progress
         self.store = store
-        self._code = code()
+        self.changed = changed
+        self._code = code() + changed
         self._shifts: dict[str, Tensor] | None = None
         self._held: Losses = {}
 

@@ -46,7 +46,8 @@ LINEAR_THERE = {
     "W4, E4M3": ("5.24", "6.16"),
 }
 """Table III, the same models."""
-Layer = Callable[[Shape, int], float]
+Layer = Callable[[Shape, int, bool], float]
+"""Nanoseconds of a layer: of a shape, at a batch, with or without drains."""
 COLUMNS = ("perplexity", "over the baseline", "Llama-2-7B", "Llama-3.1-8B")
 
 
@@ -108,7 +109,12 @@ def published(steps: Losses) -> Table:
         title="Keys and values alone, and all (Table IV)",
         columns=("precision", *COLUMNS),
         rows=[(*row, *there[row[0]]) for row in rows_over(base, lanes)],
-        note="There: the change of perplexity on Wikitext-2 that the table's figures amount to.",
+        note=(
+            "There: the change of perplexity on Wikitext-2 that the table's figures amount to. The "
+            "weights differ: plain rounding here, while the authors' scripts "
+            "(scripts/awq/run_awq_save_4b_model.sh) apply AWQ before they round. The rows are not "
+            "the same method."
+        ),
     )
 
 
@@ -164,35 +170,51 @@ def speed() -> list[Table]:
 
 
 def speed_claims() -> list[Claim]:
-    """Return the speedups beside the paper's; 10 % is what so plain a model may be off."""
+    """Return the speedups next to the paper's; the model is plain, so that 10 % off still holds.
 
-    def near(what: str, paper: float, ours: float, also: str = "") -> Claim:
+    A verdict rests on the time with drains: the formats have group sums, and hardware reads them.
+    The figure without drains is shown, and decides nothing.
+    """
+
+    def near(what: str, paper: float, ours: float, without: float | None = None) -> Claim:
         close = abs(ours / paper - 1) <= 0.1
-        return Claim(
-            what=what, paper=f"{paper:g}", ours=f"{ours:.2f}{also}", holds="yes" if close else "no"
+        shown = f"{ours:.2f}" + (f"; without drains {without:.2f}" if without else "")
+        return Claim(what=what, paper=f"{paper:g}", ours=shown, holds="yes" if close else "no")
+
+    def over(what: str, paper: float, baseline: str) -> Claim:
+        with_drains, without = (mean_speedup(baseline, drains=drains) for drains in (True, False))
+        return near(what, paper, with_drains, without)
+
+    def steps(what: str, paper: float, slow: Layer, fast: Layer) -> Claim:
+        with_drains, without = (
+            sum(slow(shape, batch, drains) / fast(shape, batch, drains) for shape, batch in few)
+            / len(few)
+            for drains in (True, False)
         )
+        return near(what, paper, with_drains, without)
 
-    def mean(slow: Layer, fast: Layer) -> float:
-        ratios = [slow(shape, batch) / fast(shape, batch) for shape in SHAPES for batch in (2, 4)]
-        return sum(ratios) / len(ratios)
+    few = [(shape, batch) for shape in SHAPES for batch in (2, 4)]
 
-    def plain(shape: Shape, batch: int) -> float:
-        return p3llm_layer(shape, batch, pump=False, probabilities=False)
+    def hbm_pim(shape: Shape, batch: int, drains: bool) -> float:
+        return hbm_pim_layer(shape, batch)
 
-    def pumped(shape: Shape, batch: int) -> float:
-        return p3llm_layer(shape, batch, probabilities=False)
+    def plain(shape: Shape, batch: int, drains: bool) -> float:
+        return p3llm_layer(shape, batch, pump=False, probabilities=False, drains=drains)
 
-    def drained(baseline: str) -> str:
-        return f"; with drains {mean_speedup(baseline, drains=True):.2f}"
+    def pumped(shape: Shape, batch: int, drains: bool) -> float:
+        return p3llm_layer(shape, batch, probabilities=False, drains=drains)
+
+    def whole(shape: Shape, batch: int, drains: bool) -> float:
+        return p3llm_layer(shape, batch, drains=drains)
 
     return [
         near("peak over HBM-PIM", 8.0, peak_ratio()),
         near("PIM over normal bandwidth", 4.0, PIM_BANDWIDTH / NORMAL_BANDWIDTH),
-        near("mean speedup over HBM-PIM", 4.9, mean_speedup("HBM-PIM"), drained("HBM-PIM")),
-        near("mean speedup over the NPU", 7.8, mean_speedup("NPU"), drained("NPU")),
-        near("W4A8KV4 over HBM-PIM, batch 2 and 4", 3.3, mean(hbm_pim_layer, plain)),
-        near("throughput-enhanced unit over that", 1.6, mean(plain, pumped)),
-        near("8-bit probabilities over that", 1.2, mean(pumped, p3llm_layer)),
+        over("mean speedup over HBM-PIM", 4.9, "HBM-PIM"),
+        over("mean speedup over the NPU", 7.8, "NPU"),
+        steps("W4A8KV4 over HBM-PIM, batch 2 and 4", 3.3, hbm_pim, plain),
+        steps("throughput-enhanced unit over that", 1.6, plain, pumped),
+        steps("8-bit probabilities over that", 1.2, pumped, whole),
     ]
 
 

@@ -16,9 +16,19 @@ from golden.p3llm.tensor_formats import Probabilities, asymmetric, bitmod, e4m3,
 from golden.study import p3llm
 from golden.study.comparisons import Comparison, compared, verdicts
 from golden.study.outcome import write_outcome
+from golden.study.p3llm_grid import (
+    BLOCK,
+    dithered,
+    dithered_weights,
+    grid_results,
+    q4_1_steps,
+    relative_error,
+)
+from golden.study.p3llm_grid import table as grid_table
 from golden.study.p3llm_keys import key_errors
 from golden.study.p3llm_passes import SchemePasses, smooth_quant_shifts, window_losses
 from golden.study.p3llm_speed import drain_share, mean_speedup, peak_ratio
+from golden.study.p3llm_tables import published, speed_claims
 from hdl.arith.fp8_s0e4m4 import Round
 
 TOKENS = 80
@@ -126,11 +136,74 @@ def test_speeds_follow_from_the_paper_s_figures() -> None:
     assert mean_speedup("HBM-PIM") > mean_speedup("HBM-PIM", drains=True) > 1
 
 
+def test_speed_verdicts_rest_on_the_figures_with_drains() -> None:
+    """Reading group sums is work of the formats: a figure without it decides nothing."""
+    found = {claim.what: claim for claim in speed_claims()}
+    for baseline, paper, verdict in (("HBM-PIM", 4.9, "no"), ("the NPU", 7.8, "yes")):
+        claim = found[f"mean speedup over {baseline}"]
+        drained = mean_speedup(baseline.removeprefix("the "), drains=True)
+        assert claim.ours.startswith(f"{drained:.2f}; without drains")
+        assert (abs(drained / paper - 1) <= 0.1) == (verdict == "yes")
+        assert claim.holds == verdict
+    for claim in found.values():
+        first = float(claim.ours.split(";")[0])
+        close = abs(first / float(claim.paper) - 1) <= 0.1
+        assert claim.holds == ("yes" if close else "no")
+    # The two ratios of peaks have no drains.
+    assert sum("without drains" in claim.ours for claim in found.values()) == 5
+
+
+def test_table_iv_specifies_that_the_weights_differ() -> None:
+    lost = dict.fromkeys(("baseline", "+ key smoothing", "+ E4M3 activations"), np.ones((1, 66)))
+    note = published(lost).note
+    assert "plain rounding here" in note and "apply AWQ" in note
+
+
+def test_dithering_removes_the_files_grid_and_keeps_the_weights(network: Any) -> None:
+    """Weights of the file are codes 0 to 15 of a block's step; dithered ones are evenly spread."""
+    linear = open_trace(text="prose", tokens=640, layers=(14,)).linear(14, "q_proj")
+    weight = torch.tensor(linear.weight)
+
+    def codes_of(values: torch.Tensor) -> torch.Tensor:
+        low = weight.unflatten(-1, (-1, BLOCK)).amin(-1, keepdim=True)
+        return (values.unflatten(-1, (-1, BLOCK)) - low) / q4_1_steps(weight)
+
+    stored = codes_of(weight)
+    assert (stored - stored.round()).abs().max() < 0.01
+    assert set(stored.round().unique().tolist()) == set(range(16))
+    spread = dithered(weight, torch.Generator().manual_seed(1))
+    off = codes_of(spread) - stored
+    assert off.abs().max() <= 0.501 and off.mean().abs() < 0.002
+    assert float(off.var()) == pytest.approx(1 / 12, rel=0.02)
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    with dithered_weights(network):
+        name = "model.layers.0.mlp.up_proj.weight"
+        assert not torch.equal(network.state_dict()[name], before[name])
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+
+
+def test_relative_error_is_that_of_the_bit_exact_weights(network: Any, text: np.ndarray) -> None:
+    weight = open_trace(text="prose", tokens=640, layers=(14,)).linear(14, "q_proj").weight[:96]
+    golden = bitmod_fp4.quantise(weight, group_size=64)
+    steps, row = bitmod_fp4.quantise_scales(golden.scales)
+    half_units = bitmod_fp4.decode(golden.codes, golden.selects[..., np.newaxis])
+    values = half_units / 2 * (steps.astype(np.float32) * row)[..., np.newaxis]
+    off = values.reshape(weight.shape) - weight
+    expected = np.sqrt((off**2).sum() / (weight**2).sum())
+    assert relative_error(torch.tensor(weight), 64) == pytest.approx(expected, rel=1e-3)
+    passes = SchemePasses(network, lambda what, steps: lambda: None)
+    rows = grid_table(grid_results(passes, text, (32,))).rows
+    # Other weights are another model: both perplexities differ.
+    assert [row[:2] for row in rows] == [("as stored", "32"), ("dithered", "32")]
+    assert rows[0][3] != rows[1][3] and rows[0][4] != rows[1][4]
+
+
 def test_the_study_finishes(network: Any, text: np.ndarray, tmp_path: Path) -> None:
     passes = SchemePasses(network, lambda what, steps: lambda: None)
     passes._shifts = smooth_quant_shifts(network, text[1])
     keys = key_errors(network, passes.progress, {"one": text[0], "two": text[1]})
-    done = p3llm.outcome_of(passes, text, text[:1], keys)
+    grid = grid_results(passes, text, (32, 64))
+    done = p3llm.outcome_of(passes, text, text[:1], keys, grid)
     written = {file.name for file in write_outcome(done, tmp_path)}
     assert {"p3llm.md", "p3llm.json", "p3llm-keys.svg", "p3llm-roofline.svg"} <= written
     assert {claim.holds for claim in done.claims} <= {"yes", "no", "not measurable"}
