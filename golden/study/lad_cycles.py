@@ -72,7 +72,7 @@ class Pipeline:
         require_range("shared", self.shared, 1, 64)
 
     def formula(self, s: Sizes) -> dict[str, Numbers]:
-        """Return Equation 7's four terms; where it says 128, the head's size stands."""
+        """Return Equation 7's four terms, with the head's size in place of its 128."""
         d = self.head_size
         return {
             "EAS": (2 * s.centres + s.length / d + s.exact) / 2,
@@ -84,7 +84,7 @@ class Pipeline:
     def scheduled(self, s: Sizes) -> dict[str, Numbers]:
         """Return the stages' cycles with every ceiling of Algorithm 2 and a gather that exists.
 
-        EAS.2 runs beside the cosines of EAS.5, which need no scores. AC.2 and AC.4 take a cycle
+        EAS.2 and the cosines of EAS.5, which need no scores, overlap. AC.2 and AC.4 take one cycle
         each; a column of A takes as many cycles as groups of three of U.
         """
         d = self.head_size

@@ -33,7 +33,7 @@ def scheme(
     caches: torch.dtype | None = None,
     period: int | None = None,
 ) -> Scheme:
-    """Return a variant, with exact scores and exact caches unless it is told otherwise."""
+    """Return a variant, with exact scores and exact caches by default."""
     return Scheme(
         intervals=IntervalParameters(intervals=intervals, fit=fit),
         threshold=THRESHOLD if centres else None,

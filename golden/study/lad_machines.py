@@ -1,4 +1,4 @@
-"""Cycles and off-chip words of LAD's attention, on real and synthetic traces, beside others."""
+"""Cycles and off-chip words of LAD and of other machines, on real and synthetic traces."""
 
 from golden.study.lad_cycles import STAGES, Pipeline
 from golden.study.lad_locality import Source
@@ -67,7 +67,7 @@ def machines(sources: list[Source]) -> tuple[list[Table], list[Claim], list[Plot
             ),
             rows=stage_rows,
             note=(
-                "Equation 7 / with every ceiling, and EAS.2 gathering 32 scores a cycle beside "
+                "Equation 7 / with every ceiling, and EAS.2 gathering 32 scores a cycle during "
                 "EAS.5. Memory: all words at 256 bytes a cycle, a sixth of 1.5 TB/s at 1 GHz."
             ),
         ),

@@ -45,7 +45,7 @@ def outcome_of(
     """Return the outcome over windows of text."""
     prompt = windows.shape[1] // 2
     steps = passes.losses("Table VI", ABLATION, windows)
-    rope = passes.losses("keys before and behind RoPE", ROPE, windows)
+    rope = passes.losses("keys before and after RoPE", ROPE, windows)
     shares = passes.losses("Table II", PROBABILITIES, windows)
     fused = passes.losses("scales of values", SATURATION, windows)
     linear = passes.losses("Table III", LINEAR, windows)
@@ -68,7 +68,7 @@ def outcome_of(
         p3llm_tables.ablation(steps),
         p3llm_tables.probabilities(steps["baseline"], shares),
         p3llm_tables.linear(steps["baseline"], linear),
-        _plain("Keys before and behind the rotary embedding", steps["baseline"], rope),
+        _plain("Keys before and after the rotary embedding", steps["baseline"], rope),
         _plain("Scales of values inside the probabilities", steps["baseline"], fused),
         p3llm_tables.published(steps),
         p3llm_grid.table(grid),
@@ -259,5 +259,5 @@ def _decoding_table(baseline: np.ndarray, later: Losses, prompt: int) -> Table:
         title="Prefill and decoding",
         columns=("lane", "perplexity", "over the baseline"),
         rows=p3llm_tables.rows_over(baseline, later),
-        note=f"All of W4A8KV4P8, over the tokens behind a prompt of {prompt}.",
+        note=f"All of W4A8KV4P8, over the tokens after a prompt of {prompt}.",
     )

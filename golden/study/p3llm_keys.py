@@ -40,7 +40,7 @@ class KeyErrors:
 
 
 class _Watching(QuantisedAttention):
-    """Attention as it is, which keeps every layer's keys behind the rotary embedding."""
+    """Attention as it is, which keeps every layer's keys after the rotary embedding."""
 
     def __init__(self) -> None:
         super().__init__(Scheme())
@@ -107,7 +107,7 @@ def table(errors: KeyErrors) -> Table:
         title="Error of quantised keys",
         columns=("text", *WAYS),
         rows=[(text, *(f"{means[f'{text}, {way}']:.4f}" for way in WAYS)) for text in texts],
-        note="Mean absolute error over mean magnitude, mean over layers; keys behind RoPE.",
+        note="Mean absolute error over mean magnitude, mean over layers; keys after RoPE.",
     )
 
 

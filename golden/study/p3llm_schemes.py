@@ -82,7 +82,7 @@ OPERANDS: dict[str, Scheme] = {
 
 
 def decoding(prompt: int) -> dict[str, Scheme]:
-    """Return what decodes behind a prompt with its smoothing factors, and the same as prefill."""
+    """Return the schemes that decode after a prompt with its factors, and the same as prefill."""
     return {
         "prefill": PUBLISHED,
         "decode": replace(PUBLISHED, prompt=prompt),

@@ -1,4 +1,4 @@
-"""P3-LLM's published figures, and the tables that set ours beside them."""
+"""P3-LLM's published figures, and the tables that print the measured ones next to them."""
 
 from collections.abc import Callable
 

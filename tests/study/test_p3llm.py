@@ -30,6 +30,8 @@ from golden.study.p3llm_passes import SchemePasses, smooth_quant_shifts, window_
 from golden.study.p3llm_speed import drain_share, mean_speedup, peak_ratio
 from golden.study.p3llm_tables import published, speed_claims
 from hdl.arith.fp8_s0e4m4 import Round
+from hdl.catalog import entry_named
+from hdl.paths import ROOT
 
 TOKENS = 80
 
@@ -154,7 +156,8 @@ def test_speed_verdicts_rest_on_the_figures_with_drains() -> None:
 
 
 def test_table_iv_specifies_that_the_weights_differ() -> None:
-    lost = dict.fromkeys(("baseline", "+ key smoothing", "+ E4M3 activations"), np.ones((1, 66)))
+    names = ("baseline", "+ key smoothing", "+ E4M3 activations")
+    lost: dict[str, np.ndarray] = {name: np.ones((1, 66)) for name in names}
     note = published(lost).note
     assert "plain rounding here" in note and "apply AWQ" in note
 
@@ -207,3 +210,15 @@ def test_the_study_finishes(network: Any, text: np.ndarray, tmp_path: Path) -> N
     written = {file.name for file in write_outcome(done, tmp_path)}
     assert {"p3llm.md", "p3llm.json", "p3llm-keys.svg", "p3llm-roofline.svg"} <= written
     assert {claim.holds for claim in done.claims} <= {"yes", "no", "not measurable"}
+
+
+def test_the_map_of_the_paper_lists_what_is_not_built() -> None:
+    """Batches above 8 are refused in the page's words; the system finds no smoothing factors."""
+    page = (ROOT / "docs" / "p3llm" / "README.md").read_text()
+    with pytest.raises(ValueError, match="batch must be") as refused:
+        replace(entry_named("p3llm").parameters("smollm2"), batch=9)
+    assert f"**not built**: refused, `{refused.value}`" in page
+    system = ROOT / "hdl" / "p3llm"
+    files = [system / "p3llm.py", *system.glob("npu/*.py"), *system.glob("control/*.py")]
+    uses = [file.name for file in files if "OBSERVE" in file.read_text()]
+    assert uses == [] and "`OBSERVE`, which its own testbench uses" in page
