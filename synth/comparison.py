@@ -211,7 +211,7 @@ ROWS: tuple[tuple[str, Callable[[System], Value], str], ...] = (
         lambda system: clock(system, "fastest_mhz"),
         "{:,.0f}",
     ),
-    ("on-chip memory, bits (in no area or energy row)", _plain("memory_bits"), "{:,.0f}"),
+    ("on-chip memory, bits (excluded from area and energy)", _plain("memory_bits"), "{:,.0f}"),
 )
 """The table: label, value of a system, format. A label specifies what its figures exclude."""
 
@@ -317,7 +317,7 @@ def comparison_plot(data: dict[str, Any]) -> Figure:
 
 
 def _draw(axes: Axes, panel: Panel, systems: Mapping[str, System], note: str) -> None:
-    """Draw the bars of a panel, the value at the end of each bar, the legend and the note."""
+    """Plot the bars of a panel, the value at the end of each bar, the legend and the note."""
     series = tuple(zip(panel.series, (OURS, KEPT), strict=True))
     values = [[figure(system, name) for (_, name), _ in series] for system in systems.values()]
     longest = 0.0

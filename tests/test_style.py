@@ -117,6 +117,14 @@ PLAIN = (
     "docs/nonlinear/*.md",
     "docs/stream.md",
     "docs/memory.md",
+    "docs/comparison.md",
+    "docs/lad/study.md",
+    "docs/p3llm/README.md",
+    "docs/p3llm/study.md",
+    "golden/study/lad_traffic.py",
+    "golden/study/p3llm_grid.py",
+    "synth/comparison.py",
+    "tests/synth/test_comparison.py",
 )
 """Files in plain technical English, as patterns: add those of a folder when it is rewritten.
 
