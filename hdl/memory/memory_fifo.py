@@ -49,32 +49,32 @@ class MemoryFifo(Unit):
         m = Module()
         width = Shape.cast(self.shape).width
         m.submodules.ring = ring = Memory(depth=self.depth, width=width)
-        arrives, leaves = Signal(), Signal()
+        writes, reads = Signal(), Signal()
         wrap_bits = []
-        for address, moves in ((ring.write_address, arrives), (ring.read_address, leaves)):
+        for address, advances in ((ring.write_address, writes), (ring.read_address, reads)):
             # The wrap bit toggles with each wrap; the write pointer is at most one wrap ahead.
             pointer, wrap_bit = Signal.like(address), Signal()
             m.d.comb += address.eq(pointer)
-            with m.If(moves):
+            with m.If(advances):
                 m.d.sync += pointer.eq(pointer + 1)
                 with m.If(pointer == self.depth - 1):
                     m.d.sync += [pointer.eq(0), wrap_bit.eq(~wrap_bit)]
             wrap_bits.append(wrap_bit)
         # Equal pointers mean full if the write pointer is one wrap ahead, and empty otherwise.
-        meet, ahead, full = Signal(), Signal(), Signal()
+        equal, ahead, full = Signal(), Signal(), Signal()
         m.d.comb += [
-            meet.eq(ring.write_address == ring.read_address),
+            equal.eq(ring.write_address == ring.read_address),
             ahead.eq(wrap_bits[0] ^ wrap_bits[1]),
-            full.eq(meet & ahead),
+            full.eq(equal & ahead),
             self.source.ready.eq(~full),
-            arrives.eq(self.source.valid & self.source.ready),
-            leaves.eq((~meet | ahead) & (~self.sink.valid | self.sink.ready)),
-            ring.write_enable.eq(arrives),
+            writes.eq(self.source.valid & self.source.ready),
+            reads.eq((~equal | ahead) & (~self.sink.valid | self.sink.ready)),
+            ring.write_enable.eq(writes),
             ring.write_data.eq(Value.cast(self.source.payload)),
-            ring.read_enable.eq(leaves),
+            ring.read_enable.eq(reads),
             Value.cast(self.sink.payload).eq(ring.read_data),
         ]
         # The memory's output is the FIFO's output: it is stable until the next read.
-        with m.If(leaves | self.sink.ready):
-            m.d.sync += self.sink.valid.eq(leaves)
+        with m.If(reads | self.sink.ready):
+            m.d.sync += self.sink.valid.eq(reads)
         return m

@@ -85,15 +85,15 @@ class ReplayBuffer(Unit):
         # Number of parts written, and the next item to read.
         written, place = Signal(range(self.depth * self.parts + 1)), Signal(ceil_log2(self.depth))
         complete, in_order = Signal(), Signal(init=1)
-        arrives, leaves, released = Signal(), Signal(), Signal()
+        writes, reads, released = Signal(), Signal(), Signal()
         part_bits = ceil_log2(self.parts)
         # The parts of an item are stored at one address, in one bank each.
         to, whole = source.place if self.placed else written, written[part_bits:]
         m.d.comb += [
             self.source.ready.eq(~complete),
-            arrives.eq(self.source.valid & self.source.ready),
+            writes.eq(self.source.valid & self.source.ready),
             released.eq(sink.valid & sink.ready & self.release),
-            leaves.eq(
+            reads.eq(
                 # Read stored items: all of them, or in the first round those written in order.
                 (place != whole)
                 & (complete | (in_order & int(self.follows)))
@@ -105,24 +105,24 @@ class ReplayBuffer(Unit):
         for part, bank in enumerate(banks):
             m.submodules[f"bank_{part}"] = bank
             m.d.comb += [
-                bank.write_enable.eq(arrives & (to[:part_bits] == part)),
+                bank.write_enable.eq(writes & (to[:part_bits] == part)),
                 bank.write_address.eq(to[part_bits:]),
                 bank.write_data.eq(Value.cast(source["item"])),
-                bank.read_enable.eq(leaves),
+                bank.read_enable.eq(reads),
                 bank.read_address.eq(place),
             ]
         # A part written out of order may leave a gap, so the first round then waits for the last
         # part.
-        with m.If(arrives):
+        with m.If(writes):
             m.d.sync += [
                 written.eq(written + 1),
                 complete.eq(source.last),
                 in_order.eq(in_order & (to == written)),
             ]
         # The memory's output is the sink's payload: it is stable until the next read.
-        with m.If(leaves | sink.ready):
-            m.d.sync += sink.valid.eq(leaves)
-        with m.If(leaves):
+        with m.If(reads | sink.ready):
+            m.d.sync += sink.valid.eq(reads)
+        with m.If(reads):
             m.d.sync += place.eq(Mux(complete & (place + 1 == whole), 0, place + 1))
         # Clear the state when the last round has ended.
         with m.If(released):

@@ -57,30 +57,30 @@ class VectorFifo(Unit):
             shape=Shape.cast(range(self.longest)), depth=max(self.vectors, 2)
         )
         source, sink = self.source, self.sink
-        count, arrives = Signal(range(self.longest)), Signal()
+        count, writes = Signal(range(self.longest)), Signal()
         m.d.comb += [
             source.ready.eq(items.source.ready & (lengths.source.ready | ~source.payload.last)),
-            arrives.eq(source.valid & source.ready),
-            items.source.valid.eq(arrives),
+            writes.eq(source.valid & source.ready),
+            items.source.valid.eq(writes),
             items.source.payload.eq(Value.cast(source.payload.value)),
-            lengths.source.valid.eq(arrives & source.payload.last),
+            lengths.source.valid.eq(writes & source.payload.last),
             lengths.source.payload.eq(count),
         ]
-        with m.If(arrives):
+        with m.If(writes):
             m.d.sync += count.eq(Mux(source.payload.last, 0, count + 1))
 
         # A register marks the last item, except for the first item of a vector.
         left, first, ends = Signal(range(self.longest)), Signal(init=1), Signal()
-        leaves = sink.valid & sink.ready
+        reads = sink.valid & sink.ready
         m.d.comb += [
             sink.valid.eq(items.sink.valid & lengths.sink.valid),
             Value.cast(sink.payload.value).eq(items.sink.payload),
             sink.payload.last.eq(Mux(first, lengths.sink.payload == 0, ends)),
-            items.sink.ready.eq(leaves),
-            lengths.sink.ready.eq(leaves & sink.payload.last),
+            items.sink.ready.eq(reads),
+            lengths.sink.ready.eq(reads & sink.payload.last),
         ]
         remaining = Mux(first, lengths.sink.payload, left) - 1
-        with m.If(leaves):
+        with m.If(reads):
             m.d.sync += [
                 first.eq(sink.payload.last),
                 left.eq(remaining),

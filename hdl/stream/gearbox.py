@@ -78,14 +78,16 @@ class Gearbox(Unit):
             sink.payload.last.eq(final),
         ]
 
-        leaves = Signal()
+        transfers = Signal()
         remaining, level_below = Signal.like(held), Signal.like(level)
         m.d.comb += [
-            leaves.eq(sink.valid & sink.ready),
-            remaining.eq(Mux(leaves, held >> self.items_out * width, held)),
-            level_below.eq(level - Mux(leaves, sink.payload.count, 0)),
+            transfers.eq(sink.valid & sink.ready),
+            remaining.eq(Mux(transfers, held >> self.items_out * width, held)),
+            level_below.eq(level - Mux(transfers, sink.payload.count, 0)),
             # A packet waits until the previous one has been output completely.
-            source.ready.eq(Mux(closing, final & leaves, level_below <= capacity - self.items_in)),
+            source.ready.eq(
+                Mux(closing, final & transfers, level_below <= capacity - self.items_in)
+            ),
         ]
         m.d.sync += [held.eq(remaining), level.eq(level_below)]
         with m.If(source.valid & source.ready):
@@ -99,6 +101,6 @@ class Gearbox(Unit):
                         m.d.sync += held.eq(
                             Cat(remaining[: below * width], Value.cast(taken["items"]))
                         )
-        with m.Elif(leaves & final):
+        with m.Elif(transfers & final):
             m.d.sync += closing.eq(0)
         return m
