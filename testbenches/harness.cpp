@@ -307,7 +307,7 @@ void Run::add_dram(std::istream& line) {
     for (Dram::Field* field : {&part->activate, &part->row, &part->read, &part->write, &part->column,
                                &part->mask, &part->word})
         line >> field->offset >> field->width;
-    part->told = port(command);
+    part->command = port(command);
     part->data = port(data);
     part->file = map_file(path, true);
     part->begin();

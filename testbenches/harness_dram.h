@@ -10,7 +10,7 @@ struct Dram : Part {
     struct Field {
         size_t offset, width;
     };
-    Port told, data;
+    Port command, data;
     Mapped file;
     size_t units, bytes;
     Field activate, row, read, write, column, mask, word;
@@ -23,7 +23,7 @@ struct Dram : Part {
         rows.assign(2 * units, 0);
         latest.assign(units * bytes, 0);
     }
-    uint64_t say(const Field& which) const { return field(told.data, which.offset, which.width); }
+    uint64_t value_of(const Field& which) const { return field(command.data, which.offset, which.width); }
     uint8_t* at(size_t bank, uint64_t number) const {
         const uint64_t position = ((rows[bank] * 2 + bank % 2) << column.width) + number;
         const uint64_t place = (position * units + bank / 2) * bytes;
@@ -31,10 +31,10 @@ struct Dram : Part {
     }
     void drive() override { std::memcpy(data.data, latest.data(), latest.size()); }
     void sample() override {
-        const uint64_t opens = say(activate), reads = say(read), writes = say(write);
+        const uint64_t opens = value_of(activate), reads = value_of(read), writes = value_of(write);
         if (!(opens | reads | writes)) return;
         ++transfers;
-        const uint64_t number = say(column), opened = say(row);
+        const uint64_t number = value_of(column), opened = value_of(row);
         const size_t count = __builtin_popcountll(reads);
         (count == units ? together : alone) += count;
         for (size_t bank = 0; bank < rows.size(); ++bank) {
@@ -49,8 +49,8 @@ struct Dram : Part {
                 if (!place) refuse("the banks have no column " + std::to_string(number) + " to write");
                 ++written;
                 for (size_t byte = 0; byte < bytes; ++byte)
-                    if (field(told.data, mask.offset + byte, 1))
-                        copy_bits(place + byte, 0, told.data, word.offset + 8 * byte, 8);
+                    if (field(command.data, mask.offset + byte, 1))
+                        copy_bits(place + byte, 0, command.data, word.offset + 8 * byte, 8);
             }
             if (opens >> bank & 1) rows[bank] = opened;
         }

@@ -149,7 +149,7 @@ def mutate(
         form = quick_form(entry.top, preset)
         emission = Emission(top=unit, name=entry.top, sources=True, target=form)
         ports = emission.modules[-1].ports
-        commands = draw(emission, directory, count=count, seed=seed)
+        commands = random_mutations(emission, directory, count=count, seed=seed)
         sources = _all_in_one(entry.top, ports, commands, directory)
         prepare(entry, parameters)
         operators = operators_among(emission.modules)
@@ -240,7 +240,7 @@ def _decide(job: _Job, number: int, command: str, limit: float) -> Mutant:
     )
 
 
-def draw(emission: Emission, directory: Path, *, count: int, seed: int) -> list[str]:
+def random_mutations(emission: Emission, directory: Path, *, count: int, seed: int) -> list[str]:
     """Write the flat design, also as gates, and return commands that each apply one mutation.
 
     In a composed unit, parts that have testbenches of their own are excluded, unless nothing else

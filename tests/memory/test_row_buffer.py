@@ -113,9 +113,9 @@ def test_slices_are_output_with_their_rows_result(
                 ctx.set(unit.write.last, ends)
                 if tagged:
                     ctx.set(unit.write.tag, tag)
-            comes = bool(results) and results[0][0] <= cycle
-            ctx.set(unit.results.valid, comes)
-            if comes:
+            arrives = bool(results) and results[0][0] <= cycle
+            ctx.set(unit.results.valid, arrives)
+            if arrives:
                 assert ctx.get(unit.results.ready)
                 ctx.set(unit.results.payload, results.popleft()[1])
             moves = rng.random() < (0.9, 0.2)[cycle // 150 % 2]

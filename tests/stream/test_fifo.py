@@ -66,24 +66,24 @@ class FifoHarness(Elaboratable):
         m = Module()
         fifo = Fifo(shape=2, depth=self.depth)
         m.submodules.fifo = fifo
-        offered, arrives = AnySeq(1), Signal()
-        leaves = Signal()
+        offered, writes = AnySeq(1), Signal()
+        reads = Signal()
         m.d.comb += [
             fifo.source.valid.eq(offered),
             fifo.source.payload.eq(AnySeq(2)),
             fifo.sink.ready.eq(AnySeq(1)),
-            arrives.eq(fifo.source.valid & fifo.source.ready),
-            leaves.eq(fifo.sink.valid & fifo.sink.ready),
+            writes.eq(fifo.source.valid & fifo.source.ready),
+            reads.eq(fifo.sink.valid & fifo.sink.ready),
         ]
         # A model of the queue: item 0 is output next.
         items = [Signal(2, name=f"item_{i}") for i in range(self.depth)]
         count = Signal(range(self.depth + 1))
-        m.d.sync += count.eq(count + arrives - leaves)
+        m.d.sync += count.eq(count + writes - reads)
         after = [*items[1:], items[-1]]
         for i, (item, following) in enumerate(zip(items, after, strict=True)):
-            with m.If(leaves):
+            with m.If(reads):
                 m.d.sync += item.eq(following)
-            with m.If(arrives & (count - leaves == i)):
+            with m.If(writes & (count - reads == i)):
                 m.d.sync += item.eq(fifo.source.payload)
             m.d.comb += Assert((fifo.waiting <= i) | (fifo.entries[i] == item))
         m.d.comb += [

@@ -148,8 +148,8 @@ def run_veda(work: DecodeWork, directory: Path, seed: int = 0) -> LongRun:
     assert list(zip(evicted["layer"], evicted["slot"], strict=True)) == work.evictions
     votes = [count for step in work.steps for count in step.counts]
     assert unpack(16, run.outputs["counts_out"]).tolist() == votes
-    octets = memory.lines()
-    lines.lines = {n: int.from_bytes(line.tobytes(), "little") for n, line in enumerate(octets)}
+    stored = memory.lines()
+    lines.lines = {n: int.from_bytes(line.tobytes(), "little") for n, line in enumerate(stored)}
     for layer, model in work.models.items():
         for value, cache in ((False, model.keys), (True, model.values)):
             kept = lines.cached(layer=layer, value=value, length=model.length)

@@ -29,15 +29,15 @@ def test_banks_open_read_and_write_as_the_model(tmp_path: Path) -> None:
     model.run(slots)
     file = tmp_path / "banks"
     file.write_bytes(by_position(memory).tobytes())
-    octets = p.unit.column_bits // 8
-    dram = Dram(file=file, units=p.units, column_bytes=octets, layout=p.bank_command_layout)
+    column_bytes = p.unit.column_bits // 8
+    dram = Dram(file=file, units=p.units, column_bytes=column_bytes, layout=p.bank_command_layout)
     blanks = (
         ("row_command", p.row_command_layout, RowCommand(operation=RowOperation.ACTIVATE)),
         ("column_command", p.column_command_layout, ColumnCommand(operation=ColumnOperation.READ)),
     )
     quiet = [(None, None)] * QUIET
     driven = {
-        name: packed(layout, [slot[side] for slot in [*slots, *quiet]], blank, octets)
+        name: packed(layout, [slot[side] for slot in [*slots, *quiet]], blank, column_bytes)
         for side, (name, layout, blank) in enumerate(blanks)
     }
     harness = Harness.compiled(entry, p)
@@ -52,8 +52,8 @@ def test_banks_open_read_and_write_as_the_model(tmp_path: Path) -> None:
     bits = run.outputs["result"][cycles]
     assert np.array_equal(np.packbits(bits[:, 1:], axis=-1, bitorder="little"), words)
     assert np.array_equal(np.fromfile(file, np.uint8), by_position(model.memory).reshape(-1))
-    told = [{kind: len(banks) for kind, banks in one.items()} for one in model.told]
-    reads = [one.get("read", 0) for one in told]
+    commands = [{kind: len(banks) for kind, banks in one.items()} for one in model.told]
+    reads = [one.get("read", 0) for one in commands]
     assert run.counts["together"] == sum(count for count in reads if count == p.units)
     assert run.counts["alone"] == sum(count for count in reads if count != p.units)
-    assert run.counts["written"] == sum(one.get("write", 0) for one in told)
+    assert run.counts["written"] == sum(one.get("write", 0) for one in commands)

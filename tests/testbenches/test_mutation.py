@@ -16,7 +16,7 @@ from hdl.emit import Emission, Port
 from hdl.unit import Unit
 from testbenches import mutant_proof
 from testbenches.mutant_proof import compare
-from testbenches.mutation import Mutant, MutationResult, Outcome, draw, mutate
+from testbenches.mutation import Mutant, MutationResult, Outcome, mutate, random_mutations
 from testbenches.operator_mutant import found_by_trial, operators_among
 
 
@@ -39,7 +39,7 @@ def only_mutant(
 ) -> tuple[str, Sequence[Port], str]:
     """Write a design, and return the result of `compare` for a mutant of its only such cell."""
     emission = Emission(top=unit, name=name)
-    draw(emission, folder, count=1, seed=1)
+    random_mutations(emission, folder, count=1, seed=1)
     (place,) = re.findall(cell, (folder / "flat.il").read_text())
     command = f"mutate -mode {mode} -module {name} -cell {place} -port Y -portbit 0"
     return name, emission.modules[-1].ports, command
@@ -170,7 +170,7 @@ def test_other_submodules_are_removed(
 ) -> None:
     monkeypatch.setattr(mutant_proof, "BUILD", tmp_path)
     monkeypatch.setattr(mutant_proof, "LARGEST", 100)
-    mutant = only_mutant(unit, "beside", r"cell \$or (\S+inner\S+)", mode, tmp_path)
+    mutant = only_mutant(unit, "adjacent", r"cell \$or (\S+inner\S+)", mode, tmp_path)
     proven, words = compare(*mutant, tmp_path, 1)
     assert (proven, "of a module around it" in words) == (equal, equal), words
 
@@ -198,10 +198,10 @@ def test_modules_are_compared_alone(
 def test_parts_with_testbenches_are_excluded(tmp_path: Path) -> None:
     entry = entry_named("special_function_unit")
     emission = Emission(top=entry.unit(parameters=entry.parameters("tiny")), name=entry.top)
-    drawn = draw(emission, tmp_path, count=40, seed=1)
+    mutations = random_mutations(emission, tmp_path, count=40, seed=1)
     flat = (tmp_path / "flat.il").read_text()
-    cells = [command.split("-cell ")[1].split()[0] for command in drawn]
-    assert len(drawn) == 40
+    cells = [command.split("-cell ")[1].split()[0] for command in mutations]
+    assert len(mutations) == 40
     assert all(f" {cell}\n" in flat for cell in cells)
     # The layer norm, most of the unit, has its own testbench, and so have three other parts. The
     # logic that marks the ends of heads for several softmax lanes has none.
@@ -235,7 +235,7 @@ class Doubled(Unit):
 
 def test_operator_trial_detects_mutants_that_the_unit_masks(tmp_path: Path) -> None:
     emission = Emission(top=Doubled(), name="doubled", sources=True)
-    commands = draw(emission, tmp_path, count=200, seed=1)
+    commands = random_mutations(emission, tmp_path, count=200, seed=1)
     operators = operators_among(emission.modules)
     assert [kind for kind, *_configuration in operators.values()] == [FloatAdd]
     # Alignment of different operands, which do not occur here.
