@@ -1,6 +1,5 @@
 """A whole language model of the LLaMA kind, out of a GGUF or safetensors file."""
 
-import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from golden.llm import model as packaged
 from golden.llm.layers import LayerWeights, Reals
 from golden.llm.model import DataFileError, ModelShape
+from golden.llm.model_files import model_files
 from golden.llm.texts import text_named
 
 Singles = NDArray[np.float32]
@@ -52,9 +52,9 @@ class LanguageModel:
     Members
     -------
     file : Path
-        Where it comes from.
+        The model's file, or the index of its files.
     digest : str
-        SHA-256 of that file.
+        SHA-256 of all files that decide what the model computes, see `ModelFiles.digest`.
     shape : ModelShape
         Dimensions.
     stop : frozenset of int
@@ -130,17 +130,12 @@ def open_language_model(file: Path | None = None) -> LanguageModel:
     """
     if file is None:
         file = packaged.verified_gguf()
-    if file.is_dir():
-        file = file / "model.safetensors"
-    if not file.is_file():
-        raise DataFileError(f"the model file {file} does not exist")
-    readers = {".gguf": _open_gguf, ".safetensors": _open_safetensors}
-    if file.suffix not in readers:
-        raise DataFileError(f"a model file must end in .gguf or .safetensors, not {file.name!r}")
-    with file.open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    files = model_files(file)
+    file = files.named
+    if file not in files.weights:
+        raise DataFileError(f"{file} is the index of a split model, which cannot be read yet")
     try:
-        return readers[file.suffix](file, digest)
+        return (_open_gguf if files.gguf else _open_safetensors)(file, files.digest)
     except DataFileError:
         raise
     # What a damaged file makes its reader raise is not documented.

@@ -102,7 +102,7 @@ def test_damaged_files_are_refused(small: Path, tmp_path: Path) -> None:
         open_language_model(other)
     with pytest.raises(DataFileError, match="does not exist"):
         open_language_model(tmp_path / "nothing.gguf")
-    with pytest.raises(DataFileError, match=r"must end in \.gguf or \.safetensors, not"):
+    with pytest.raises(DataFileError, match=r"must end in \.gguf, \.safetensors or"):
         open_language_model(small / "config.json")
 
 
