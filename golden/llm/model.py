@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from golden.llm.model_files import DataFileError
+from golden.llm.model_files import DataFileError, ModelFiles, model_files
 from hdl import paths
 
 if TYPE_CHECKING:
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 GGUF_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
 GGUF_BYTES = 98_362_432
 GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+
+LLAMA3_RULES = ("llama-bpe", "llama3", "llama-v3")
+"""The names of Llama 3's rule for cutting text in a GGUF file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +119,7 @@ def texts_of(tokens: np.ndarray) -> list[str]:
 def load_model(file: Path | None = None) -> "LlamaForCausalLM":
     """Return a fresh float32 copy of the model on the CPU, ready for inference.
 
-    It is SmolLM2's, or that of another GGUF file or of the folder of a safetensors file.
+    It is SmolLM2's, or exactly that of the named files, see `model_files`.
 
     Attention is the eager implementation: scores, softmax and the weighted sum of values are
     separate float32 steps, which a fused kernel would reorder.
@@ -124,16 +127,30 @@ def load_model(file: Path | None = None) -> "LlamaForCausalLM":
     Raises
     ------
     DataFileError
-        The model file is missing or is not the published file.
+        The model file is missing or is not the published file, or `transformers` cannot load it.
     """
-    path = file or verified_gguf()
-    model = _transformers().AutoModelForCausalLM.from_pretrained(
-        path.parent,
-        local_files_only=True,
-        attn_implementation="eager",
-        dtype="float32",
-        **_file_options(path),
-    )
+    files = model_files(file or verified_gguf())
+    with files.alone() as folder:
+        try:
+            model, report = _transformers().AutoModelForCausalLM.from_pretrained(
+                folder,
+                local_files_only=True,
+                attn_implementation="eager",
+                dtype="float32",
+                output_loading_info=True,
+                **_file_options(files),
+            )
+        # What `transformers` raises for a model that it cannot load is not documented.
+        except Exception as error:
+            raise DataFileError(
+                f"transformers cannot load {files.named}: {_first_line(error)}"
+            ) from error
+    # Missing tensors are random numbers from here on.
+    for what in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+        if names := sorted(map(str, report[what])):
+            raise DataFileError(
+                f"transformers cannot load {files.named}: {what.replace('_', ' ')} {names[0]}"
+            )
     return model.eval()
 
 
@@ -157,34 +174,72 @@ def _tokenizer() -> Any:
 
 
 def tokenizer_of(path: Path) -> Any:
-    """Load the tokenizer of a GGUF file, or the one beside a safetensors file."""
-    tokenizer = _transformers().AutoTokenizer.from_pretrained(
-        path.parent, local_files_only=True, **_file_options(path)
-    )
-    if path.suffix == ".gguf" and _splits_digits(path):
-        # `transformers` keeps the merges of a GGUF file, but not how text is cut before them.
-        from tokenizers import pre_tokenizers
+    """Load the tokenizer of a GGUF file, or the one next to safetensors files.
 
+    Raises
+    ------
+    DataFileError
+        There is none, or `transformers` cannot load it as the model's users do.
+    """
+    files = model_files(path)
+    with files.alone() as folder:
+        try:
+            tokenizer = _transformers().AutoTokenizer.from_pretrained(
+                folder, local_files_only=True, **_file_options(files)
+            )
+        # What `transformers` raises for a tokenizer that it cannot load is not documented.
+        except Exception as error:
+            raise DataFileError(
+                f"transformers cannot load the tokenizer of {files.named}: {_first_line(error)}"
+            ) from error
+    if files.gguf:
+        _complete(tokenizer, files.named)
+    return tokenizer
+
+
+def _complete(tokenizer: Any, gguf_file: Path) -> None:
+    """Give a GGUF file's tokenizer what `transformers` does not take from the file.
+
+    It takes tokens, merges and Llama 3's pieces of text, but neither SmolLM's pieces nor what
+    llama.cpp does for Llama 3: words of the vocabulary are not split, and BOS is added unless the
+    file denies it.
+    """
+    from gguf import GGUFReader
+    from tokenizers import pre_tokenizers
+
+    reader = GGUFReader(gguf_file)
+    kind, rule, bos = (
+        None if (field := reader.get_field(f"tokenizer.ggml.{name}")) is None else field.contents()
+        for name in ("model", "pre", "add_bos_token")
+    )
+    if kind == "llama":
+        # The scores of the tokens decide, and text is not cut before them.
+        return
+    if rule == "smollm":
         tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
             [
                 pre_tokenizers.Digits(individual_digits=True),
                 pre_tokenizers.ByteLevel(add_prefix_space=False),
             ]
         )
-    return tokenizer
+    elif rule in LLAMA3_RULES:
+        tokenizer.backend_tokenizer.model.ignore_merges = True
+        tokenizer.add_bos_token = bos is None or bos
+    elif rule != "gpt-2":
+        raise DataFileError(
+            f"tokenizer.ggml.pre in {gguf_file} must be smollm, gpt-2 or one of "
+            f"{', '.join(LLAMA3_RULES)}, not {rule!r}"
+        )
 
 
-def _splits_digits(gguf_file: Path) -> bool:
-    """Whether a GGUF file names SmolLM's rule: each digit by itself, then GPT-2's pieces."""
-    from gguf import GGUFReader
-
-    field = GGUFReader(gguf_file).get_field("tokenizer.ggml.pre")
-    return field is not None and field.contents() == "smollm"
+def _first_line(error: Exception) -> str:
+    """Return the first line of an error's message."""
+    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
-def _file_options(path: Path) -> dict[str, str]:
-    """Return what names a GGUF file; a safetensors file is its folder's only one."""
-    return {"gguf_file": path.name} if path.suffix == ".gguf" else {}
+def _file_options(files: ModelFiles) -> dict[str, str]:
+    """Return what names a GGUF file in a folder; safetensors files have a standard name."""
+    return {"gguf_file": files.named.name} if files.gguf else {}
 
 
 def _transformers() -> Any:

@@ -1,0 +1,240 @@
+"""A model's `config.json` and `generation_config.json`: every key is understood, or refused."""
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from golden.llm.model import ModelShape
+from golden.llm.model_files import CONFIGURATION, GENERATION, DataFileError, ModelFiles
+
+DIMENSIONS = (
+    "num_hidden_layers",
+    "hidden_size",
+    "num_attention_heads",
+    "intermediate_size",
+    "vocab_size",
+    "max_position_embeddings",
+)
+"""Keys that every configuration sets to a positive integer."""
+
+OTHER_KEYS = (
+    "num_key_value_heads",
+    "head_dim",
+    "rms_norm_eps",
+    "rope_theta",
+    "rope_scaling",
+    "rope_parameters",
+    "tie_word_embeddings",
+    "eos_token_id",
+)
+"""Further keys that are read here."""
+
+FIXED: Mapping[str, Any] = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_act": "silu",
+    "attention_bias": False,
+    "mlp_bias": False,
+    "partial_rotary_factor": 1.0,
+    "rope_interleaved": False,
+    "is_llama_config": True,
+    "add_cross_attention": False,
+    "is_encoder_decoder": False,
+    "cross_attention_hidden_size": None,
+    "sliding_window": None,
+    "use_sliding_window": False,
+    "quantization_config": None,
+}
+"""Keys that the accelerators accept with one value only."""
+
+NEUTRAL = frozenset(
+    (
+        # Where the file comes from, and how its numbers are stored.
+        "_commit_hash _name_or_path transformers_version transformers.js_config "
+        "torch_dtype dtype unsloth_fixed unsloth_version "
+        # How a program computes the same mathematics.
+        "_attn_implementation _attn_implementation_autoset _flash_attn_2_enabled "
+        "attn_implementation pretraining_tp use_cache gradient_checkpointing torchscript "
+        "use_bfloat16 chunk_size_feed_forward output_attentions output_hidden_states "
+        "return_dict is_decoder "
+        # Training.
+        "initializer_range attention_dropout hidden_dropout neftune_noise_alpha "
+        # Tokens that the tokenizer adds, and labels of other tasks.
+        "bos_token_id pad_token_id unk_token_id sep_token_id decoder_start_token_id "
+        "id2label label2id problem_type task_specific_params finetuning_task prefix "
+        "tokenizer_class max_sequence_length "
+        # The choice of the next token, which is always the most probable one here.
+        "max_length min_length do_sample early_stopping num_beams num_beam_groups "
+        "diversity_penalty temperature top_k top_p typical_p repetition_penalty length_penalty "
+        "no_repeat_ngram_size encoder_no_repeat_ngram_size bad_words_ids num_return_sequences "
+        "output_scores return_dict_in_generate forced_bos_token_id forced_eos_token_id "
+        "remove_invalid_values exponential_decay_length_penalty suppress_tokens "
+        "begin_suppress_tokens"
+    ).split()
+)
+"""Keys that change none of the logits."""
+
+END_TOKEN = 2
+"""What a Llama configuration without `eos_token_id` ends a text with."""
+
+
+def read_object(file: Path) -> dict[str, Any]:
+    """Return the JSON object of a file.
+
+    Raises
+    ------
+    DataFileError
+        The file is not JSON, or not an object.
+    """
+    try:
+        found = json.loads(file.read_bytes())
+    except ValueError as error:
+        raise DataFileError(f"{file} cannot be read, and may be damaged: {error}") from error
+    if not isinstance(found, dict):
+        raise DataFileError(f"{file} must hold a JSON object, not {found!r}")
+    return found
+
+
+def require_understood(file: Path, config: Mapping[str, Any]) -> None:
+    """Refuse a configuration with a key or a value that is not implemented.
+
+    A key with the value null is not set.
+    """
+    for key, value in config.items():
+        if key in FIXED and value is not None and value != FIXED[key]:
+            raise DataFileError(f"{key} in {file} must be {FIXED[key]!r}, not {value!r}")
+        known = key in FIXED or key in NEUTRAL or key in DIMENSIONS or key in OTHER_KEYS
+        if not known and value is not None:
+            raise DataFileError(
+                f"{file} has {key} = {value!r}, which the accelerators do not implement"
+            )
+    if config.get("model_type") != FIXED["model_type"]:
+        raise DataFileError(f"model_type in {file} must be {FIXED['model_type']!r}, and is not set")
+
+
+def shape_of(file: Path, config: Mapping[str, Any]) -> ModelShape:
+    """Return the dimensions that a configuration sets."""
+    require_understood(file, config)
+    sizes = {key: count(file, key, config.get(key)) for key in DIMENSIONS}
+    heads, width = sizes["num_attention_heads"], sizes["hidden_size"]
+
+    def optional(key: str, default: int) -> int:
+        value = config.get(key)
+        return default if value is None else count(file, key, value)
+
+    return require_consistent(
+        file,
+        ModelShape(
+            layers=sizes["num_hidden_layers"],
+            width=width,
+            heads=heads,
+            kv_heads=optional("num_key_value_heads", heads),
+            head_size=optional("head_dim", width // heads),
+            feed_forward=sizes["intermediate_size"],
+            vocabulary=sizes["vocab_size"],
+            longest_context=sizes["max_position_embeddings"],
+            rope_base=_rope_base(file, config),
+            norm_epsilon=positive(file, "rms_norm_eps", config.get("rms_norm_eps")),
+        ),
+    )
+
+
+def _rope_base(file: Path, config: Mapping[str, Any]) -> float:
+    """Return the base of a rotary embedding that is not scaled, in the old and new spellings."""
+    bases = [config.get("rope_theta")]
+    for spelling in ("rope_scaling", "rope_parameters"):
+        found = config.get(spelling)
+        if found is None:
+            continue
+        fixed = {"rope_type": "default", "type": "default", "partial_rotary_factor": 1.0}
+        understood = isinstance(found, dict) and all(
+            value is None or key == "rope_theta" or fixed.get(key) == value
+            for key, value in found.items()
+        )
+        if not understood:
+            raise DataFileError(
+                f"{spelling} in {file} must have the rope_type 'default' and no other key but "
+                f"rope_theta, not {found!r}: the accelerators do not scale the rotary embedding"
+            )
+        bases.append(found.get("rope_theta"))
+    stated = {positive(file, "rope_theta", base) for base in bases if base is not None}
+    if len(stated) > 1:
+        raise DataFileError(f"rope_theta in {file} must have one value, not {sorted(stated)}")
+    return stated.pop() if stated else 10_000.0
+
+
+def require_consistent(file: Path, s: ModelShape) -> ModelShape:
+    """Return dimensions after checking that heads share keys evenly and can be rotated."""
+    if s.heads % s.kv_heads:
+        raise DataFileError(
+            f"the key/value heads in {file} must divide the {s.heads} heads, not {s.kv_heads}"
+        )
+    if s.head_size % 2:
+        raise DataFileError(
+            f"the head size in {file} must be even for a rotary embedding, not {s.head_size}"
+        )
+    return s
+
+
+def count(file: Path, key: str, value: Any) -> int:
+    """Return a positive integer of a file.
+
+    Raises
+    ------
+    DataFileError
+        It is missing, or something else.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise DataFileError(f"{key} in {file} must be a positive integer, not {value!r}")
+    return value
+
+
+def positive(file: Path, key: str, value: Any) -> float:
+    """Return a positive finite number of a file.
+
+    Raises
+    ------
+    DataFileError
+        It is missing, or something else.
+    """
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not 0 < value < math.inf:
+        raise DataFileError(f"{key} in {file} must be a positive number, not {value!r}")
+    return float(value)
+
+
+def end_tokens(file: Path, key: str, value: Any) -> frozenset[int]:
+    """Return the end tokens that a key lists: one, several, or none for null."""
+    tokens = value if isinstance(value, list) else [] if value is None else [value]
+    if not all(isinstance(token, int) and not isinstance(token, bool) for token in tokens):
+        raise DataFileError(f"{key} in {file} must be a token number or a list, not {value!r}")
+    return frozenset(token for token in tokens if token >= 0)
+
+
+def configured(files: ModelFiles) -> tuple[ModelShape, bool, frozenset[int]]:
+    """Return dimensions, whether the LM head is the embedding, and the end tokens.
+
+    `generation_config.json` decides the end tokens, and `config.json` if that has none, as in
+    `transformers`.
+
+    Raises
+    ------
+    DataFileError
+        A file is missing or damaged, or has a key or a value that is not implemented.
+    """
+    file = files.neighbour(CONFIGURATION)
+    if file is None:
+        raise DataFileError(f"{files.named} must have its {CONFIGURATION} in the same folder")
+    config = read_object(file)
+    shape = shape_of(file, config)
+    tied = config.get("tie_word_embeddings")
+    if tied not in (None, False, True):
+        raise DataFileError(f"tie_word_embeddings in {file} must be true or false, not {tied!r}")
+    stop = end_tokens(file, "eos_token_id", config.get("eos_token_id", END_TOKEN))
+    generation = files.neighbour(GENERATION)
+    if generation is not None:
+        listed = read_object(generation).get("eos_token_id")
+        stop = end_tokens(generation, "eos_token_id", listed) or stop
+    return shape, bool(tied), stop

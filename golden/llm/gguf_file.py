@@ -1,0 +1,181 @@
+"""A decoder in a GGUF file: every key of its metadata is understood, or refused."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from golden.llm.configuration import count, end_tokens, positive, require_consistent
+from golden.llm.model import ModelShape
+from golden.llm.model_files import DataFileError, ModelFiles
+from golden.llm.stored_tensors import Contents, Names, Singles, Stored, reader_of
+
+NAMES = Names(
+    whole={"embedding": "token_embd", "final_norm": "output_norm", "projection": "output"},
+    layer="blk.{}.",
+    parts={
+        "query": "attn_q",
+        "key": "attn_k",
+        "value": "attn_v",
+        "output": "attn_output",
+        "gate": "ffn_gate",
+        "up": "ffn_up",
+        "down": "ffn_down",
+        "input_norm": "attn_norm",
+        "feed_forward_norm": "ffn_norm",
+    },
+)
+FIXED: Mapping[str, tuple[Any, ...]] = {
+    "general.architecture": ("llama",),
+    "general.type": ("model",),
+    "llama.rope.scaling.type": ("none",),
+    "llama.rope.scaling.factor": (0.0, 1.0),
+    "llama.rope.scale_linear": (0.0, 1.0),
+    "llama.attention.causal": (True,),
+    "llama.expert_count": (0,),
+    "llama.expert_used_count": (0,),
+    "llama.tensor_data_layout": ("Meta AI original pth",),
+    "split.count": (0, 1),
+    "tokenizer.ggml.model": ("gpt2", "llama"),
+    "tokenizer.ggml.add_eos_token": (False,),
+    "tokenizer.ggml.add_sep_token": (False,),
+    "tokenizer.ggml.remove_extra_whitespaces": (False,),
+}
+"""Keys that are accepted with these values only; 0 is llama.cpp's word for no scaling."""
+
+READ = frozenset(
+    (
+        "llama.block_count llama.embedding_length llama.attention.head_count "
+        "llama.attention.head_count_kv llama.attention.key_length llama.attention.value_length "
+        "llama.feed_forward_length llama.context_length llama.rope.freq_base "
+        "llama.rope.dimension_count llama.attention.layer_norm_rms_epsilon llama.vocab_size "
+        "split.no split.tensors.count tokenizer.ggml.pre tokenizer.ggml.tokens "
+        "tokenizer.ggml.token_type tokenizer.ggml.scores tokenizer.ggml.merges "
+        "tokenizer.ggml.add_bos_token tokenizer.ggml.add_space_prefix"
+    ).split()
+)
+"""Keys that this module, `gguf` or the tokenizer reads."""
+
+NEUTRAL = ("GGUF.", "general.", "quantize.", "mradermacher.", "tokenizer.chat_template")
+"""Beginnings of keys that describe the file, and change no logits."""
+
+ENDS = ("eos", "eot", "eom")
+"""The tokens that end a text: end of sequence, of turn, of message."""
+
+
+def open_gguf(files: ModelFiles) -> Contents:
+    """Read a decoder's metadata and the header of its tensors.
+
+    Raises
+    ------
+    DataFileError
+        A part is missing, damaged, or not understood.
+    """
+    import gguf
+
+    file = files.named
+    reader = gguf.GGUFReader(file)
+    fields = {name: found.contents() for name, found in reader.fields.items()}
+    _require_understood(file, fields)
+    stored: dict[str, Stored] = {}
+    for tensor in reader.tensors:
+        stored[tensor.name] = Stored(
+            # GGUF lists the dimensions from the innermost to the outermost.
+            tuple(int(size) for size in reversed(tensor.shape)),
+            _reader(file, tensor, gguf.dequantize),
+        )
+    shape = _shape_of(file, fields)
+    return Contents(
+        shape=shape,
+        stop=frozenset().union(
+            *(
+                end_tokens(file, key, fields.get(key))
+                for key in (f"tokenizer.ggml.{name}_token_id" for name in ENDS)
+            )
+        ),
+        tensor=reader_of(file, shape, NAMES, stored, tied="output.weight" not in stored),
+    )
+
+
+def _reader(file: Path, tensor: Any, dequantize: Callable[..., Any]) -> Callable[[], Singles]:
+    """Return the function that reads a tensor, whose format is tried on one row now."""
+
+    def read(rows: slice = slice(None)) -> Singles:
+        return np.asarray(dequantize(tensor.data[rows], tensor.tensor_type), np.float32)
+
+    try:
+        read(slice(1))
+    except NotImplementedError as error:
+        raise DataFileError(
+            f"{tensor.name} in {file} has the format {tensor.tensor_type.name}, which is not read"
+        ) from error
+    return read
+
+
+def _require_understood(file: Path, fields: Mapping[str, Any]) -> None:
+    """Refuse a key or a value that is not implemented."""
+    if fields.get("split.count", 0) not in FIXED["split.count"]:
+        raise DataFileError(
+            f"{file} is a part of a split model, which must be merged into one file first "
+            "(llama-gguf-split --merge)"
+        )
+    for key, value in fields.items():
+        if key in FIXED:
+            if value not in FIXED[key]:
+                wanted = " or ".join(repr(own) for own in FIXED[key])
+                raise DataFileError(f"{key} in {file} must be {wanted}, not {value!r}")
+        elif not (key in READ or key.startswith(NEUTRAL) or _names_token(key)):
+            shown = f"a list of {len(value)}" if isinstance(value, list) else repr(value)
+            raise DataFileError(
+                f"{file} has {key} = {shown}, which the accelerators do not implement"
+            )
+    if "general.architecture" not in fields:
+        raise DataFileError(f"general.architecture in {file} must be 'llama', and is not set")
+
+
+def _names_token(key: str) -> bool:
+    """Whether a key gives the number of a special token, such as that of padding."""
+    return key.startswith("tokenizer.ggml.") and key.endswith("_token_id")
+
+
+def _shape_of(file: Path, fields: Mapping[str, Any]) -> ModelShape:
+    """Return the dimensions that the metadata sets."""
+
+    def size(name: str, default: int | None = None) -> int:
+        key = f"llama.{name}"
+        return count(file, key, fields.get(key, default))
+
+    def require(name: str, wanted: int) -> None:
+        if (found := size(name, wanted)) != wanted:
+            raise DataFileError(f"llama.{name} in {file} must be {wanted}, not {found}")
+
+    width, heads = size("embedding_length"), size("attention.head_count")
+    head_size = size("attention.key_length", width // heads)
+    for name in ("attention.value_length", "rope.dimension_count"):
+        require(name, head_size)
+    tokens = fields.get("tokenizer.ggml.tokens")
+    if not isinstance(tokens, list):
+        raise DataFileError(f"{file} must have a tokenizer in tokenizer.ggml.tokens, and has none")
+    require("vocab_size", len(tokens))
+    return require_consistent(
+        file,
+        ModelShape(
+            layers=size("block_count"),
+            width=width,
+            heads=heads,
+            kv_heads=size("attention.head_count_kv", heads),
+            head_size=head_size,
+            feed_forward=size("feed_forward_length"),
+            vocabulary=len(tokens),
+            longest_context=size("context_length"),
+            rope_base=positive(
+                file, "llama.rope.freq_base", fields.get("llama.rope.freq_base", 10_000.0)
+            ),
+            norm_epsilon=positive(
+                file,
+                "llama.attention.layer_norm_rms_epsilon",
+                fields.get("llama.attention.layer_norm_rms_epsilon"),
+            ),
+        ),
+    )
