@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib.util
+import json
 import os
 from dataclasses import dataclass
 from functools import cache
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from golden.llm.model_files import DataFileError, ModelFiles, model_files
+from golden.llm.model_files import TOKENIZER_SETTINGS, DataFileError, ModelFiles, model_files
 from hdl import paths
 
 if TYPE_CHECKING:
@@ -192,44 +193,55 @@ def tokenizer_of(path: Path) -> Any:
             raise DataFileError(
                 f"transformers cannot load the tokenizer of {files.named}: {_first_line(error)}"
             ) from error
-    if files.gguf:
-        _complete(tokenizer, files.named)
+    bos = _complete(tokenizer, files.named) if files.gguf else _stated_bos(files)
+    if bos and tokenizer.bos_token is None:
+        raise DataFileError(f"the tokenizer of {files.named} must have the BOS token that it adds")
+    adds = tokenizer("")["input_ids"][:1] == [tokenizer.bos_token_id]
+    if bos is not None and bos != adds:
+        tokenizer.add_bos_token = bos
     return tokenizer
 
 
-def _complete(tokenizer: Any, gguf_file: Path) -> None:
+def _stated_bos(files: ModelFiles) -> bool | None:
+    """Return what `add_bos_token` in the tokenizer's settings says, or None.
+
+    `transformers` 5 takes BOS from `tokenizer.json` alone, although the setting is what the
+    model's users had before, and what the converter to GGUF keeps.
+    """
+    settings = files.neighbour(TOKENIZER_SETTINGS)
+    return None if settings is None else json.loads(settings.read_bytes()).get("add_bos_token")
+
+
+def _complete(tokenizer: Any, gguf_file: Path) -> bool:
     """Give a GGUF file's tokenizer what `transformers` does not take from the file.
 
-    It takes tokens, merges and Llama 3's pieces of text, but neither SmolLM's pieces nor what
-    llama.cpp does for Llama 3: words of the vocabulary are not split, and BOS is added unless the
-    file denies it.
+    It takes tokens, merges and Llama 3's pieces of text, but neither SmolLM's pieces nor Llama 3's
+    words: the vocabulary's own are not split. Return whether prompts begin with BOS, by the file
+    or by the default of llama.cpp.
     """
-    from gguf import GGUFReader
     from tokenizers import pre_tokenizers
+    from transformers.integrations.gguf.reader import read_gguf_metadata
 
-    reader = GGUFReader(gguf_file)
+    fields, _ = read_gguf_metadata(str(gguf_file))
     kind, rule, bos = (
-        None if (field := reader.get_field(f"tokenizer.ggml.{name}")) is None else field.contents()
-        for name in ("model", "pre", "add_bos_token")
+        fields.get(f"tokenizer.ggml.{name}") for name in ("model", "pre", "add_bos_token")
     )
-    if kind == "llama":
-        # The scores of the tokens decide, and text is not cut before them.
-        return
-    if rule == "smollm":
+    # Without BPE's merges the scores of the tokens decide, and text is not cut before.
+    if kind == "gpt2" and rule == "smollm":
         tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
             [
                 pre_tokenizers.Digits(individual_digits=True),
                 pre_tokenizers.ByteLevel(add_prefix_space=False),
             ]
         )
-    elif rule in LLAMA3_RULES:
+    elif kind == "gpt2" and rule in LLAMA3_RULES:
         tokenizer.backend_tokenizer.model.ignore_merges = True
-        tokenizer.add_bos_token = bos is None or bos
-    elif rule != "gpt-2":
+    elif kind == "gpt2" and rule != "gpt-2":
         raise DataFileError(
             f"tokenizer.ggml.pre in {gguf_file} must be smollm, gpt-2 or one of "
             f"{', '.join(LLAMA3_RULES)}, not {rule!r}"
         )
+    return kind == "llama" or rule in LLAMA3_RULES if bos is None else bos
 
 
 def _first_line(error: Exception) -> str:

@@ -29,6 +29,7 @@ def test_tokens_of_numbers_are_numbers(small: Path) -> None:
 
 def test_gguf_gives_the_matrices_of_the_trace() -> None:
     model, trace = open_language_model(), open_tokens()
+    assert model.stop == {2}
     for number in LAYERS:
         ours = model.layer(number)
         sizes = entry_named("veda").parameters("smollm2")

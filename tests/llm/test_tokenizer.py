@@ -15,9 +15,14 @@ PIECES = {
 
 
 def test_digits_are_pieces() -> None:
-    tokenizer = model.tokenizer_of(model.verified_gguf())
+    tokenizer = model._tokenizer()
     numbers = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in PIECES]
     assert [tokenizer.convert_ids_to_tokens(row) for row in numbers] == list(PIECES.values())
+
+
+def test_prompts_begin_with_their_own_words() -> None:
+    prompt = model._tokenizer()("The capital of France is")
+    assert prompt["input_ids"] == [504, 3575, 282, 4649, 314]
 
 
 @pytest.mark.parametrize("name", TEXTS)
