@@ -104,14 +104,16 @@ def require_understood(file: Path, config: Mapping[str, Any]) -> None:
     """
     for key, value in config.items():
         if key in FIXED and value is not None and value != FIXED[key]:
-            raise DataFileError(f"{key} in {file} must be {FIXED[key]!r}, not {value!r}")
+            raise DataFileError(
+                f"{key} in {file} must be {json.dumps(FIXED[key])}, not {json.dumps(value)}"
+            )
         known = key in FIXED or key in NEUTRAL or key in DIMENSIONS or key in OTHER_KEYS
         if not known and value is not None:
             raise DataFileError(
-                f"{file} has {key} = {value!r}, which the accelerators do not implement"
+                f"{file} has {key} = {json.dumps(value)}, which the accelerators do not implement"
             )
     if config.get("model_type") != FIXED["model_type"]:
-        raise DataFileError(f"model_type in {file} must be {FIXED['model_type']!r}, and is not set")
+        raise DataFileError(f'model_type in {file} must be "llama", and is not set')
 
 
 def shape_of(file: Path, config: Mapping[str, Any]) -> ModelShape:
@@ -155,8 +157,9 @@ def _rope_base(file: Path, config: Mapping[str, Any]) -> float:
         )
         if not understood:
             raise DataFileError(
-                f"{spelling} in {file} must have the rope_type 'default' and no other key but "
-                f"rope_theta, not {found!r}: the accelerators do not scale the rotary embedding"
+                f'{spelling} in {file} must have the rope_type "default" and no other key but '
+                f"rope_theta, not {json.dumps(found)}: the accelerators do not scale the rotary "
+                "embedding"
             )
         bases.append(found.get("rope_theta"))
     stated = {positive(file, "rope_theta", base) for base in bases if base is not None}
@@ -209,7 +212,9 @@ def end_tokens(file: Path, key: str, value: Any) -> frozenset[int]:
     """Return the end tokens that a key lists: one, several, or none for null."""
     tokens = value if isinstance(value, list) else [] if value is None else [value]
     if not all(isinstance(token, int) and not isinstance(token, bool) for token in tokens):
-        raise DataFileError(f"{key} in {file} must be a token number or a list, not {value!r}")
+        raise DataFileError(
+            f"{key} in {file} must be a token number or a list, not {json.dumps(value)}"
+        )
     return frozenset(token for token in tokens if token >= 0)
 
 
@@ -231,7 +236,9 @@ def configured(files: ModelFiles) -> tuple[ModelShape, bool, frozenset[int]]:
     shape = shape_of(file, config)
     tied = config.get("tie_word_embeddings")
     if tied not in (None, False, True):
-        raise DataFileError(f"tie_word_embeddings in {file} must be true or false, not {tied!r}")
+        raise DataFileError(
+            f"tie_word_embeddings in {file} must be true or false, not {json.dumps(tied)}"
+        )
     stop = end_tokens(file, "eos_token_id", config.get("eos_token_id", END_TOKEN))
     generation = files.neighbour(GENERATION)
     if generation is not None:

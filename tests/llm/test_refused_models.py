@@ -51,10 +51,13 @@ SCALED = "the accelerators do not scale the rotary embedding"
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"model_type": "qwen2"}, "must be 'llama', not 'qwen2'"),
-        ({"model_type": None}, "must be 'llama', and is not set"),
-        ({"architectures": ["LlamaForSequenceClassification"]}, "must be ['LlamaForCausalLM'], n"),
-        ({"hidden_act": "gelu"}, "must be 'silu', not 'gelu'"),
+        ({"model_type": "qwen2"}, 'must be "llama", not "qwen2"'),
+        ({"model_type": None}, 'must be "llama", and is not set'),
+        (
+            {"architectures": ["LlamaForSequenceClassification"]},
+            'must be ["LlamaForCausalLM"], n',
+        ),
+        ({"hidden_act": "gelu"}, 'must be "silu", not "gelu"'),
         ({"rope_scaling": LINEAR}, SCALED),
         ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, SCALED),
         ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, SCALED),
@@ -69,11 +72,11 @@ SCALED = "the accelerators do not scale the rotary embedding"
         ({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}}, SCALED),
         ({"rope_theta": 5e5}, "rope_theta in"),
         ({"rope_theta": -1.0}, "must be a positive number, not -1.0"),
-        ({"rope_interleaved": True}, "must be False, not True"),
+        ({"rope_interleaved": True}, "must be false, not true"),
         ({"partial_rotary_factor": 0.5}, "must be 1.0, not 0.5"),
-        ({"sliding_window": 4096}, "must be None, not 4096"),
-        ({"attention_bias": True}, "must be False, not True"),
-        ({"mlp_bias": True}, "must be False, not True"),
+        ({"sliding_window": 4096}, "must be null, not 4096"),
+        ({"attention_bias": True}, "must be false, not true"),
+        ({"mlp_bias": True}, "must be false, not true"),
         ({"attention_multiplier": 0.1}, "has attention_multiplier = 0.1, which the accelerators"),
         ({"logits_scaling": 8.0}, "has logits_scaling = 8.0"),
         ({"residual_multiplier": 0.2}, "has residual_multiplier = 0.2"),
@@ -94,8 +97,8 @@ SCALED = "the accelerators do not scale the rotary embedding"
         ({"max_position_embeddings": None}, "must be a positive integer, not None"),
         ({"rms_norm_eps": None}, "must be a positive number, not None"),
         ({"tie_word_embeddings": True}, "with different values"),
-        ({"tie_word_embeddings": "yes"}, "must be true or false, not 'yes'"),
-        ({"eos_token_id": "2"}, "must be a token number or a list, not '2'"),
+        ({"tie_word_embeddings": "yes"}, 'must be true or false, not "yes"'),
+        ({"eos_token_id": "2"}, 'must be a token number or a list, not "2"'),
     ],
 )
 def test_configuration_that_is_not_implemented_is_refused(
@@ -177,7 +180,7 @@ BIASES = {"attention_bias": False, "attention_dropout": 0.0, "mlp_bias": False}
         published(
             "SmolLM-135M",
             "576 1536 30 9 3 2048 49152 0 0",
-            _name_or_path="/home/user/checkpoints",
+            _name_or_path="checkpoints/last",
             **BIASES,
             pretraining_tp=1,
             rms_norm_eps=1e-5,
