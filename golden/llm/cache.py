@@ -1,10 +1,9 @@
-"""Opening a trace: what `build/llm/` lacks is captured, the rest is read without torch."""
+"""Opening a trace: tensors that `build/llm/` does not hold are captured; torch only runs then."""
 
 import hashlib
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from golden.llm.store import TensorStore
 from golden.llm.texts import text_named
 from golden.llm.trace import Trace, group
 from hdl import paths
+from hdl.sources import code_digest
 
 
 def open_trace(
@@ -21,8 +21,8 @@ def open_trace(
 ) -> Trace:
     """Return the model's tensors over the first `tokens` tokens of a text.
 
-    What `build/llm/` does not hold yet, or holds damaged, is captured first in a single pass of
-    the model, which takes about half a minute.
+    Tensors that `build/llm/` does not hold, or holds damaged, are captured first in a single pass
+    of the model, which takes about half a minute.
 
     Parameters
     ----------
@@ -49,13 +49,13 @@ def open_trace(
             raise ValueError(f"layers must be between 0 and {SMOLLM2.layers - 1}, not {layer}")
     if not 1 <= tokens <= SMOLLM2.longest_context:
         raise ValueError(f"tokens must be between 1 and {SMOLLM2.longest_context}, not {tokens}")
-    # Cached tensors do not need the model file, but a damaged one should be noticed at once.
+    # Cached tensors do not need the model file; the check reports a damaged one early.
     model.find_gguf()
 
     folder = paths.BUILD / "llm"
     activations = TensorStore(folder / f"{text}-{tokens}-{_key(content, tokens)}")
     weights = TensorStore(folder / f"weights-{_key()}")
-    # Two processes that want the same tensors: the second waits and finds them captured.
+    # The second of two processes that open the same tensors waits, and reads the first one's files.
     with paths.locked(folder / "lock"):
         tokens_stored = activations.intact("tokens")
         activations_missing = [n for n in opened if not activations.intact(group(n))]
@@ -93,10 +93,9 @@ def _first_tokens(content: str, count: int) -> np.ndarray:
 
 
 def _key(*inputs: object) -> str:
-    """Hash everything that decides the captured numbers: model file, capture code, inputs."""
+    """Hash all that decides the captured numbers: model file, code, packages, and inputs."""
     digest = hashlib.sha256(model.GGUF_SHA256.encode())
-    for source in ("capture.py", "model.py"):
-        digest.update(Path(__file__).with_name(source).read_bytes())
+    digest.update(code_digest("golden.llm.capture", "golden.llm.model").encode())
     for value in inputs:
         digest.update(str(value).encode() + b"\0")
     return digest.hexdigest()[:16]
@@ -104,11 +103,11 @@ def _key(*inputs: object) -> str:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str], None]]:
-    """Show what is going on if standard error is a terminal."""
+    """Show the current step if standard error is a terminal."""
     if not sys.stderr.isatty():
         yield lambda message: None
         return
-    # Imported here because a process that only reads the cache never shows anything.
+    # A process that only reads the cache shows nothing and needs no import.
     from rich.console import Console
 
     with Console(stderr=True).status("") as status:

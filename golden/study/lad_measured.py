@@ -17,20 +17,10 @@ from golden.study.lad_generation import generate
 from golden.study.lad_rivals import HeavyHitters, Kv4
 from golden.study.losses import LOGITS
 from hdl.paths import locked
+from hdl.sources import code_digest
 
 Variant = Scheme | HeavyHitters | Kv4 | None
 """An attention; None is the model's own."""
-
-SOURCES = (
-    "lad_attention.py",
-    "lad_caches.py",
-    "lad_centres.py",
-    "lad_generation.py",
-    "lad_rivals.py",
-    "../lad/piecewise_linear_exp.py",
-    "../../hdl/lad/exp_intervals.py",
-)
-"""The code that decides what a pass gives."""
 
 Progress = Callable[[str, int], Callable[[], None]]
 
@@ -91,10 +81,7 @@ class Laboratory:
         self.model = model
         self._store = TensorStore(folder)
         self._progress = progress
-        digest = hashlib.sha256(told.encode())
-        for source in SOURCES:
-            digest.update((Path(__file__).parent / source).read_bytes())
-        self._told = digest.hexdigest()
+        self._told = f"{told} {code_digest(__name__, 'golden.llm.model')}"
 
     def predictions(self, what: str, variant: Variant, tokens: np.ndarray) -> Measured:
         """Predict each token of a text."""

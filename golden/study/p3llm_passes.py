@@ -3,14 +3,12 @@
 import hashlib
 from collections.abc import Callable, Mapping
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from golden import p3llm
 from golden.llm import text_named
 from golden.llm.model import GGUF_SHA256, load_tokens
 from golden.llm.store import TensorStore
@@ -18,22 +16,18 @@ from golden.p3llm.scheme import Scheme, linear_layers, quantised, rounded_weight
 from golden.study.losses import LOGITS
 from golden.study.subject import Progress
 from hdl.paths import BUILD, locked
+from hdl.sources import code_digest
 
 Schemes = Mapping[str, Scheme]
 Losses = dict[str, np.ndarray]
-SOURCES = ("scheme.py", "tensor_formats.py")
-"""The code of `golden.p3llm` that decides what a pass loses."""
 CALIBRATION_TOKENS = 1024
 MIGRATION = 0.5
 """SmoothQuant's alpha: how much of an activation's range goes to the weights."""
 
 
 def code() -> str:
-    """Return what stands for the model and for the code that measures it."""
-    digest = hashlib.sha256(GGUF_SHA256.encode())
-    for source in SOURCES:
-        digest.update(Path(p3llm.__path__[0], source).read_bytes())
-    return digest.hexdigest()
+    """Return the digest of the model's digest and of the code that measures it."""
+    return hashlib.sha256(f"{GGUF_SHA256} {code_digest(__name__)}".encode()).hexdigest()
 
 
 class SchemePasses:

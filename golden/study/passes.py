@@ -10,17 +10,15 @@ from golden.llm.store import TensorStore
 from golden.study.policies import Policy
 from golden.study.retention import FlipRates
 from hdl.paths import locked
+from hdl.sources import code_digest
 
-SOURCES = ("attention.py", "losses.py", "policies.py", "precision.py", "retention.py")
-"""The code that decides what a pass loses."""
+MODULES = ("golden.study.losses", "golden.study.precision", "golden.llm.model")
+"""Code that decides the losses of a pass, together with all that it imports."""
 
 
 def code_of(model: str) -> str:
-    """Return what stands for a model and for the code that measures it."""
-    digest = hashlib.sha256(model.encode())
-    for source in SOURCES:
-        digest.update(Path(__file__).with_name(source).read_bytes())
-    return digest.hexdigest()
+    """Return the digest of a model's digest and of the code that measures it."""
+    return hashlib.sha256(f"{model} {code_digest(*MODULES)}".encode()).hexdigest()
 
 
 class Passes:

@@ -42,6 +42,8 @@ class Job:
         Of a simulation.
     liberty, liberty_digest : str
         Path of a cell library, and the digest of its bytes; empty for the default.
+    packages : str
+        `Checkout.packages` that it is for.
     """
 
     top: str
@@ -52,6 +54,7 @@ class Job:
     seed: int | None = None
     liberty: str = ""
     liberty_digest: str = ""
+    packages: str = ""
 
     @property
     def key(self) -> str:

@@ -11,7 +11,7 @@ from systola.exploration.sweep import Points, Sweep
 
 def plan_jobs(sweep: Sweep, points: Points, library: tuple[str, str]) -> list[Job]:
     """Return a job a point and verb, and of simulations a job a seed."""
-    sources = this_checkout().sources
+    here = this_checkout()
     jobs: list[Job] = []
     for name, parameters in points.legal.items():
         for verb in sweep.verbs:
@@ -23,7 +23,8 @@ def plan_jobs(sweep: Sweep, points: Points, library: tuple[str, str]) -> list[Jo
                     point=name,
                     parameters=settings_text(parameters),
                     verb=verb,
-                    sources=sources,
+                    sources=here.sources,
+                    packages=here.packages,
                     seed=seed,
                     liberty=liberty,
                     liberty_digest=digest,

