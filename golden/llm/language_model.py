@@ -118,7 +118,10 @@ class LanguageModel:
 
     def text_of(self, tokens: list[int]) -> str:
         """Return the text that tokens stand for, special ones left out."""
-        return self._tokenizer.decode(tokens, skip_special_tokens=True)
+        # A cleaned-up text changes spaces of earlier tokens, which may have been printed already.
+        return self._tokenizer.decode(
+            tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
 
 
 def open_language_model(file: Path | None = None) -> LanguageModel:
