@@ -319,11 +319,14 @@ def exact_activation(values: Reals, function: Activation) -> Reals:
     return activation_functions.exact_activation(values, Function(function.value))
 
 
-def text_states(exact: ExactLayer, states: Reals, p: KelleParameters) -> Reals:
-    """Return the states of a text behind a layer in float64, each token attending to all before."""
+def text_states(exact: ExactLayer, states: Reals, p: KelleParameters) -> tuple[Reals, Reals]:
+    """Return the states of a text after the attention and after the layer, in float64.
+
+    Each token attends to all tokens before it.
+    """
     heads = _heads(exact, exact_norm(states, p), p)
     between = states + exact(Operation.OUTPUT, _text_attention(heads, p))
-    return between + _fed(exact_norm(between, p), exact, p)[-1]
+    return between, between + _fed(exact_norm(between, p), exact, p)[-1]
 
 
 def _text_attention(heads: tuple[Reals, Reals, Reals], p: KelleParameters) -> Reals:

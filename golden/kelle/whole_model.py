@@ -20,6 +20,7 @@ from golden.kelle.decoder_layer import (
     DecoderLayer,
     ExactLayer,
     Projection,
+    exact_norm,
     integers,
     matrices,
     quantised_layer,
@@ -29,7 +30,9 @@ from golden.kelle.eviction.prefill import Prefill, prefill
 from golden.kelle.kelle import Integers, KelleModel, Step, normalised
 from golden.kelle.low_bits import lost, narrowed, turned, turned_matrices
 from golden.llm.language_model import LanguageModel
-from golden.llm.layers import Reals, exact_layer, padded, rms_norm, rotary_angles
+from golden.llm.layers import EPSILON, Reals, exact_layer, padded, rms_norm, rotary_angles
+from golden.nonlinear.row_norm import finest_step
+from hdl.errors import UserError
 from hdl.kelle.operations import PROJECTIONS, Operation
 from hdl.kelle.parameters import KelleParameters
 
@@ -141,19 +144,35 @@ def integer_model(
     p: KelleParameters,
     report: Callable[[int], None] = lambda layer: None,
 ) -> IntegerModel:
-    """Bring a whole model to integers, its steps found on a text in float64."""
+    """Quantise a whole model to integers, with steps from a text that it processes in float64.
+
+    Raises
+    ------
+    UserError
+        If a normalised hidden state does not fit its format.
+    """
 
     def exact(number: int) -> ExactLayer:
         own = matrices(padded(model.layer(number), p.feed_forward), p)
         return ExactLayer(turned_matrices(own, p))
 
     states = [turned(model.embedding[list(tokens)].astype(np.float64), p)]
+    inner = []
     for number in range(model.shape.layers):
         report(number)
-        states.append(text_states(exact(number), states[-1], p))
-    # The first token is a prefill. A power of two: sums of steps have no error of their own.
-    largest = MARGIN * max(float(np.abs(part[1:]).max()) for part in states)
-    unit = 2.0 ** int(np.ceil(np.log2(largest / LIMIT)))
+        between, after = text_states(exact(number), states[-1], p)
+        inner.append(between)
+        states.append(after)
+    normalised = max(float(np.abs(exact_norm(part, p)).max()) for part in [*states, *inner])
+    if normalised > LIMIT * NORM_STEP:
+        raise UserError(
+            "the normalised hidden states of a model for Kelle must be at most "
+            f"{LIMIT * NORM_STEP:.2f}, not {normalised:.2f}"
+        )
+    # The first token is a prefill. The step is a power of two: the residual sums are exact.
+    largest = MARGIN * max(float(np.abs(part[1:]).max()) for part in [*states, *inner])
+    finest = finest_step(p.width, EPSILON)
+    unit = 2.0 ** int(np.ceil(np.log2(max(largest / LIMIT, finest))))
     layers = []
     for number in range(model.shape.layers):
         report(number)

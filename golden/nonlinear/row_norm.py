@@ -35,6 +35,19 @@ def quantise_states(states: NDArray[np.floating], epsilon: float) -> tuple[Integ
     return raw.astype(np.int64), np.minimum(units, (1 << EPSILON_BITS) - 1).astype(np.int64)
 
 
+def finest_step(width: int, epsilon: float) -> float:
+    """Return the smallest step of a hidden state for which `epsilon` has `EPSILON_BITS`.
+
+    Parameters
+    ----------
+    width
+        Elements of a hidden state.
+    epsilon
+        The number that the norm adds to the mean square.
+    """
+    return float(np.sqrt(width * epsilon / ((1 << EPSILON_BITS) - 1)))
+
+
 def quantise_weights(weights: NDArray[np.floating], p: RowNormParameters) -> Integers:
     """Quantise weights to 16 bits."""
     integer_bits = 16 - p.weight_fraction
