@@ -1,7 +1,8 @@
-"""The verb ``generate``: a language model speaks through an accelerator's Verilog."""
+"""The verb ``generate``: text generation by a language model in an accelerator's Verilog."""
 
 import contextlib
 import errno
+import os
 import shlex
 import time
 from importlib import import_module
@@ -9,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from hdl.errors import UserError, unknown
-from hdl.paths import BUILD
+from hdl.paths import BUILD, IN_CHECKOUT
 from systola import environment
 from systola.options import choose, console, parameters_option, path_shown, settings_option
 
@@ -26,28 +28,39 @@ SYSTEMS = {
     "lad": ("systola.generation.lad", "LadSystem"),
     "p3llm": ("systola.generation.p3llm", "P3llmSystem"),
 }
-"""Accelerators that speak: where their adapters are. Another one joins by a line here."""
+"""The accelerators that can generate text: module and class of each adapter."""
 
 BUDGET, RESERVED = 128, 32
 
 BARE_CYCLES = 50_000
-"""Of the model by itself, beside which a run's speed is told."""
+"""Cycles of the idle model, whose simulation speed is the reference for a run's."""
 
 
 @click.command()
 @click.option("--top", required=True, help=f"Accelerator: {', '.join(SYSTEMS)}.")
-@click.option("--prompt", required=True, help="Text that is continued.")
-@click.option("--tokens", type=int, default=16, help="Tokens to generate at most, 16 if absent.")
+@click.option("--prompt", required=True, help="Text to continue.")
+@click.option(
+    "--tokens",
+    type=int,
+    default=16,
+    help="Tokens to generate, 16 if absent; fewer if the text ends.",
+)
 @click.option("--budget", type=int, help=f"Tokens that a layer caches, {BUDGET} if absent.")
-@click.option("--reserved", type=int, help=f"First tokens, without a vote, {RESERVED} if absent.")
+@click.option(
+    "--reserved", type=int, help=f"First tokens that cast no votes, {RESERVED} if absent."
+)
 @click.option("--model", type=click.Path(path_type=Path), help="GGUF or safetensors file.")
-@click.option("--preset", help="Dimensions where the model does not decide.")
+@click.option("--preset", help="Dimensions that the model does not decide.")
 @parameters_option
 @settings_option
-@click.option("--check", type=bool, default=True, help="0 leaves the golden model out.")
-@click.option("--compare", type=bool, default=True, help="0 leaves `transformers` out.")
+@click.option("--check", type=bool, default=True, help="0 skips the golden model.")
+@click.option(
+    "--compare", type=bool, default=True, help="0 skips the comparison with `transformers`."
+)
 @click.option("--waves", type=bool, default=False, help="1 samples a waveform, for `make power`.")
+@click.pass_context
 def generate(
+    context: click.Context,
     top: str,
     prompt: str,
     tokens: int,
@@ -61,9 +74,10 @@ def generate(
     compare: bool,
     waves: bool,
 ) -> None:
-    """Let a language model speak through an accelerator's Verilog."""
+    """Generate text with a language model in an accelerator's Verilog."""
     if top not in SYSTEMS:
         raise UserError(unknown("TOP", top, SYSTEMS))
+    _require_text(prompt)
     if not prompt:
         raise UserError("PROMPT must hold at least one token, and is empty")
     if tokens < 1:
@@ -74,7 +88,7 @@ def generate(
         environment.check_host() + environment.check_packages()
     ):
         raise UserError(problem)
-    # These import torch and the simulator's parts, which takes seconds.
+    # These import torch and the simulator, which takes seconds.
     from golden.llm.model import DataFileError
     from systola.generation.run import Interrupted
     from systola.generation.system import Mismatch, Settings
@@ -84,7 +98,7 @@ def generate(
     system = getattr(import_module(module), name)
     if not system.budgets and (budget, reserved) != (None, None):
         raise UserError(
-            f"BUDGET and RESERVED are not for {top}, whose parameters say what a layer caches"
+            f"BUDGET and RESERVED are not for {top}, whose parameters set what a layer caches"
         )
     wanted = Settings(
         budget=BUDGET if budget is None else budget,
@@ -93,19 +107,51 @@ def generate(
         waves=waves,
     )
     try:
-        _generate(system, chosen, prompt, tokens, model, wanted, compare)
+        _generate(system, chosen, prompt, tokens, model, wanted, compare, _command(context))
     except (Interrupted, DataFileError) as error:
         raise UserError(str(error)) from error
     except Mismatch as error:
         raise UserError(f"the Verilog differs from the golden model: {error}") from error
     except KeyboardInterrupt:
-        raise UserError("interrupted before the run began: nothing is lost") from None
+        raise UserError(
+            "interrupted before the run started: there is nothing to continue"
+        ) from None
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         raise UserError(
-            f"the disk of {BUILD} is full; what was finished is kept, and the same command goes on"
+            f"the disk of {BUILD} or of the standard output is full; finished blocks are kept, "
+            "and the same command continues"
         ) from error
+
+
+def _require_text(prompt: str) -> None:
+    """Refuse a prompt that was not UTF-8 on the command line."""
+    # Python decodes such a byte to a surrogate, which no tokeniser accepts.
+    for place, character in enumerate(prompt):
+        if "\udc80" <= character <= "\udcff":
+            raise UserError(
+                f"PROMPT must be text in UTF-8, not {ord(character) - 0xDC00:#04x} after "
+                f"{place} characters"
+            )
+
+
+def _command(context: click.Context) -> str:
+    """Return the command line of this verb, with all options that were given, for a shell."""
+    words = ["make", "generate"] if IN_CHECKOUT else ["python", "-m", "systola", "generate"]
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        if context.get_parameter_source(name) is ParameterSource.DEFAULT:
+            continue
+        value = context.params[name]
+        value = str(int(value)) if isinstance(value, bool) else str(value)
+        option = parameter.opts[0]
+        if IN_CHECKOUT:
+            variable = option.removeprefix("--").replace("-", "_").upper()
+            words.append(f"{variable}={shlex.quote(value)}")
+        else:
+            words += [option, shlex.quote(value)]
+    return " ".join(words)
 
 
 def _generate(
@@ -116,8 +162,9 @@ def _generate(
     file: Path | None,
     settings: Any,
     compare: bool,
+    command: str,
 ) -> None:
-    """Prepare, run, and print what came of it."""
+    """Prepare and run, then print the table."""
     from golden.llm.language_model import open_language_model
     from systola.generation.run import Run, require_tokens
 
@@ -134,8 +181,8 @@ def _generate(
         system.prompt_blocks(len(text))
         system.prepare(status.update)
     about = {
-        "command": f"make generate TOP={chosen.top} PROMPT={shlex.quote(prompt)} TOKENS={tokens}",
-        "file": model.file.name,
+        "command": _shown(command),
+        "file": _shown(model.file.name),
         "text of the prompt": prompt,
     }
     run = Run(
@@ -147,136 +194,187 @@ def _generate(
         folder=folder,
         about=about,
     )
-    _speak(run, prompt)
-    theirs, alone = None, None
-    # The run is finished: who does not wait for what it is compared with has its table.
+    _print_text(run, prompt)
+    finished = _Finished(run)
+    # The run is finished: an interrupt ends the comparisons and keeps the table.
     with contextlib.suppress(KeyboardInterrupt):
-        if not system.samples:
-            # Sampling would write over the run's waveform, and is slower than either.
-            with console.status("running the model of the Verilog by itself"):
-                alone = system.harness.bare(BARE_CYCLES)
+        finished.measure_idle()
         if compare:
-            from systola.generation.continuation import reference
-
-            with console.status("asking transformers"):
-                theirs = reference(model, text, len(run.progress.tokens))
-    console.print(_summary(run, theirs, alone))
-    console.print(f"wrote {path_shown(run.checkpoint.record)}")
+            finished.compare()
+    console.print(finished.table())
+    for problem in finished.problems:
+        console.print(Text(problem))
+    console.print(f"wrote {path_shown(run.checkpoint.record)}", markup=False)
     if samples := system.samples:
-        console.print(f"wrote {path_shown(samples.file)}")
+        console.print(f"wrote {path_shown(samples.file)}", markup=False)
 
 
-def _speak(run: Any, prompt: str) -> None:
-    """Print the words as they are decided, and below them how far the next one is."""
+def _shown(text: str) -> str:
+    """Return a text without surrogates, which a path may contain and no file can store."""
+    return os.fsencode(text).decode(errors="replace")
+
+
+def _print_text(run: Any, prompt: str) -> None:
+    """Run; print the text as it is generated, and the progress of the current block."""
+    # Only a first run of the system imports it: it depends on torch.
+    from systola.generation.text_stream import TextStream, printable
+
+    stream = TextStream(run.continuation)
     if not console.is_terminal:
-        _speak_plainly(run, prompt)
+        _write(prompt)
+        run.go(lambda token: _write(stream.add(token)), lambda block, progress: None)
+        _write(stream.end() + "\n")
         return
-    shown = {"text": prompt, "line": "beginning"}
+    line = "starting"
     began = time.monotonic()
 
     def view() -> Group:
-        return Group(Text(shown["text"]), Text(shown["line"], style="dim"))
+        return Group(Text(printable(prompt + stream.shown)), Text(line, style="dim"))
 
     with Live(view(), console=console, refresh_per_second=8) as live:
 
-        def decided(_token: int) -> None:
-            shown["text"] = prompt + run.continuation(run.progress.tokens)
+        def decided(token: int) -> None:
+            stream.add(token)
             live.update(view())
 
-        def watch(block: Any, moving: Any) -> None:
-            shown["line"] = _line(run, block, moving, time.monotonic() - began)
+        def watch(block: Any, progress: Any) -> None:
+            nonlocal line
+            line = _progress_line(run, block, progress, time.monotonic() - began)
             live.update(view())
 
         run.go(decided, watch)
-        shown["text"] = prompt + run.continuation(run.progress.tokens)
-        shown["line"] = ""
+        stream.end()
+        line = ""
         live.update(view())
 
 
-def _speak_plainly(run: Any, prompt: str) -> None:
-    """Write the words to what is no terminal."""
-    out = console.file.write
-    out(prompt)
-    said = [""]
-
-    def decided(_token: int) -> None:
-        text = run.continuation(run.progress.tokens[: len(said)])
-        out(text.removeprefix(said[-1]))
-        said.append(text)
-        console.file.flush()
-
-    run.go(decided, lambda block, moving: None)
-    out("\n")
+def _write(text: str) -> None:
+    """Write a text to a standard output that is not a terminal, as it is."""
+    out = console.file
+    encoding = getattr(out, "encoding", None) or "utf-8"
+    out.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    out.flush()
 
 
-def _line(run: Any, block: Any, moving: Any, passed: float) -> str:
-    """Say how far a block is, and how long the rest may take."""
+def _progress_line(run: Any, block: Any, progress: Any, passed: float) -> str:
+    """Describe the progress of a block, and estimate the remaining time."""
     layers = run.model.shape.layers
-    rate = moving.cycles / moving.seconds if moving.seconds else 0.0
+    rate = progress.cycles / progress.seconds if progress.seconds else 0.0
     number = len(run.progress.tokens) + 1
-    where = f"layer {moving.layer + 1} of {layers}" if moving.layer < layers else "vocabulary"
+    where = f"layer {progress.layer + 1} of {layers}" if progress.layer < layers else "LM head"
     what = f"token {number} of {run.tokens}" if block.predict else "prompt"
     left = ""
-    if moving.share > 0:
-        own = moving.seconds / moving.share
-        rest = own * (1 - moving.share) + own / block.count * (run.tokens - number)
+    if progress.fraction > 0:
+        own = progress.seconds / progress.fraction
+        rest = own * (1 - progress.fraction) + own / block.count * (run.tokens - number)
         left = f", {rest:,.0f} s left"
-    return f"{what}, {where}: {moving.cycles:,} cycles, {rate:,.0f} a second{left}"
+    return f"{what}, {where}: {progress.cycles:,} cycles, {rate:,.0f} cycles/s{left}"
 
 
-def _summary(run: Any, theirs: list[int] | None, alone: float | None) -> Table:
-    """Return the table of a finished run.
+class _Finished:
+    """A finished run and its comparisons; a comparison that fails never hides the run's table.
 
-    `alone` are the cycles a second of the model by itself, at rest and behind no memory.
+    Members
+    -------
+    problems : list of str
+        A sentence for each comparison that failed.
     """
-    from systola.generation.continuation import parting
 
-    figures = run.progress.figures
-    steps = [f for f in figures if f["token"] is not None][1:] or figures[-1:]
-    cycles = sum(f["cycles"] for f in steps) / len(steps)
-    bound = sum(f["bound"] for f in steps) / len(steps)
-    octets = sum(f["octets_read"] + f["octets_written"] for f in steps) / len(steps)
-    seconds = sum(f["seconds"] for f in figures)
-    table = Table(
-        title=f"{run.about['file']} through {run.about['command'].split()[2]}", show_header=False
-    )
-    table.add_row(
-        "tokens", f"{len(run.prompt)} of the prompt, {len(run.progress.tokens)} generated"
-    )
-    table.add_row(
-        "cycles a token",
-        f"{cycles:,.0f}; {run.system.bound}: {bound:,.0f} ({bound / cycles:.1%})",
-    )
-    table.add_row("off-chip octets a token", f"{octets:,.0f}")
-    if unpacked := sum(f["octets_unpacked"] for f in steps) / len(steps):
-        table.add_row("with weights unpacked", f"{unpacked:,.0f}: {unpacked / octets:.2f} times")
-    if run.system.evicts:
-        table.add_row("evictions", f"{sum(len(f['evictions']) for f in figures):,}")
-    for what in steps[-1]["decided"]:
-        table.add_row(
-            f"{what} a token", f"{sum(f['decided'][what] for f in steps) / len(steps):,.1f}"
+    def __init__(self, run: Any) -> None:
+        self.run = run
+        self.problems: list[str] = []
+        self._idle: float | None = None
+        self._theirs: list[int] | None = None
+
+    def measure_idle(self) -> None:
+        """Measure the simulation speed of the Verilog with constant inputs, in cycles/s."""
+        if self.run.system.samples:
+            # This would overwrite the run's waveform.
+            return
+        with (
+            console.status("measuring the speed of the idle Verilog"),
+            self._survived("the Verilog"),
+        ):
+            self._idle = self.run.system.harness.bare(BARE_CYCLES)
+
+    def compare(self) -> None:
+        """Generate the same text with `transformers`."""
+        from systola.generation.continuation import reference
+
+        with console.status("running transformers"), self._survived("transformers"):
+            run = self.run
+            self._theirs = reference(run.model, run.prompt, len(run.progress.tokens))
+
+    @contextlib.contextmanager
+    def _survived(self, what: str) -> Any:
+        """Note an exception as a sentence."""
+        try:
+            yield
+        # What a library raises for a model that it cannot run is not documented.
+        except Exception as error:
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            self.problems.append(f"no comparison with {what}, which failed: {lines[0]}")
+
+    def table(self) -> Table:
+        """Return the table of the run."""
+        run = self.run
+        figures = run.progress.figures
+        # The first predicted token includes the prompt's work in some systems.
+        steps = [f for f in figures if f["token"] is not None][1:] or figures[-1:]
+
+        def mean(value: Any) -> float:
+            return sum(value(own) for own in steps) / len(steps)
+
+        cycles, bound = mean(lambda f: f["cycles"]), mean(lambda f: f["bound"])
+        moved = mean(lambda f: f["bytes_read"] + f["bytes_written"])
+        seconds = sum(f["seconds"] for f in figures)
+        rate = sum(f["cycles"] for f in figures) / seconds
+        rows = {
+            "tokens": f"{len(run.prompt)} of the prompt, {len(run.progress.tokens)} generated",
+            "cycles/token": f"{cycles:,.0f}",
+            "lower bound": f"{bound:,.0f} ({bound / cycles:.1%}): {run.system.bound}",
+            "off-chip bytes/token": f"{moved:,.0f}",
+        }
+        if unpacked := mean(lambda f: f["bytes_unpacked"]):
+            rows["with unpacked weights"] = f"{unpacked:,.0f} ({unpacked / moved:.2f} times)"
+        if run.system.evicts:
+            rows["evictions"] = f"{sum(len(f['evictions']) for f in figures):,}"
+        for what in steps[-1]["decided"]:
+            rows[f"{what}/token"] = f"{mean(lambda f, what=what: f['decided'][what]):,.1f}"
+        rows["simulation"] = (
+            f"{rate:,.0f} cycles/s, {mean(lambda f: f['seconds']):.1f} s/token, "
+            f"{seconds:,.0f} s in total"
         )
-    rate = sum(f["cycles"] for f in figures) / seconds
-    table.add_row(
-        "simulation",
-        f"{rate:,.0f} cycles a second, "
-        f"{sum(f['seconds'] for f in steps) / len(steps):.1f} s a token, {seconds:,.0f} s in all",
-    )
-    if alone:
-        table.add_row(
-            "the same by itself", f"{alone:,.0f} cycles a second: {rate / alone:.2f} of it"
-        )
-    if run.resumed:
-        table.add_row("interrupted", f"behind {run.resumed} tokens, and gone on from there")
-    if run.settings.check:
-        table.add_row("golden model", f"{run.system.compared} are equal")
-    if theirs is not None:
-        place = parting(run.progress.tokens, theirs)
-        same = "the same tokens" if place is None else f"parts at token {place + 1}"
-        table.add_row("transformers, float32", same)
-        if place is not None:
-            table.add_row("", run.continuation(theirs))
-    return table
+        if self._idle:
+            rows["idle simulation"] = (
+                f"{self._idle:,.0f} cycles/s; the run: {rate / self._idle:.2f}"
+            )
+        if run.resumed:
+            rows["resumed"] = f"after {run.resumed} processed tokens"
+        if run.settings.check:
+            rows["golden model"] = f"{run.system.compared} are equal"
+        rows |= self._comparison()
+        table = Table(title=Text(f"{run.about['file']} on {run.system.name}"), title_style="italic")
+        table.show_header = False
+        for name, value in rows.items():
+            # As `Text`, brackets of a generated text are no markup.
+            table.add_row(Text(name), Text(value))
+        return table
+
+    def _comparison(self) -> dict[str, str]:
+        """Return the rows about `transformers`."""
+        from systola.generation.continuation import first_difference_of
+        from systola.generation.text_stream import printable
+
+        if self._theirs is None:
+            return {}
+        place = first_difference_of(self.run.progress.tokens, self._theirs)
+        if place is None:
+            return {"transformers, float32": "the same tokens"}
+        return {
+            "transformers, float32": f"differs from token {place + 1}",
+            "its text": printable(self.run.continuation(self._theirs)),
+        }
 
 
 COMMANDS: tuple[click.Command, ...] = (generate,)

@@ -23,8 +23,8 @@ from hdl.nonlinear.row_norm import OUTPUT
 
 Reals = NDArray[np.float64]
 
-STATE_STEP = 2.0**-8
-"""A step of the hidden state: SmolLM2's reach 22,530, of tokens that the others attend to."""
+NORM_UNIT = float(OUTPUT.resolution) * (1 << NORM_DROP)
+"""Value of an INT8 step of a norm's output, for a weight of 1."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -168,6 +168,11 @@ def exact_activation(values: Reals, function: Activation) -> Reals:
     return values * np.vectorize(math.erfc)(-values / math.sqrt(2)) / 2
 
 
+def epsilon_of(p: MeadowParameters, step: float) -> int:
+    """Return the norms' epsilon as the hardware takes it, see `IntegerLayer.epsilon`."""
+    return round(p.hidden_size * EPSILON / step**2)
+
+
 def normalised(states: Reals) -> Reals:
     """Return rows over their root mean square."""
     return states / np.sqrt(np.mean(states**2, axis=-1, keepdims=True) + EPSILON)
@@ -229,8 +234,10 @@ def smoothed(
     )
 
 
-def integer_layer(layer: RealLayer, found: dict[str, Reals], p: MeadowParameters) -> IntegerLayer:
-    """Bring a layer to integers.
+def integer_layer(
+    layer: RealLayer, found: dict[str, Reals], p: MeadowParameters, step: float
+) -> IntegerLayer:
+    """Quantise a layer to integers.
 
     Parameters
     ----------
@@ -240,6 +247,8 @@ def integer_layer(layer: RealLayer, found: dict[str, Reals], p: MeadowParameters
         Its own `real_steps` of a text, by which the steps are chosen.
     p : MeadowParameters
         Dimensions.
+    step : float
+        Step of the hidden states.
     """
     steps = {
         name: float(np.abs(found[name]).max()) / 127 or 1.0
@@ -248,9 +257,9 @@ def integer_layer(layer: RealLayer, found: dict[str, Reals], p: MeadowParameters
     scale = _feed_forward_steps(steps, p)
     lifts, matrices, weight_steps = {}, {}, {}
     for name in ("output", "down"):
-        most = float(np.abs(found[name]).max()) / STATE_STEP / (1 << 15)
+        most = float(np.abs(found[name]).max()) / step / (1 << 15)
         lifts[name] = min(max(int(np.ceil(np.log2(most or 1))), 0), MOST_LIFT)
-        steps[name] = STATE_STEP * 2.0 ** lifts[name]
+        steps[name] = step * 2.0 ** lifts[name]
     for name, matrix in layer.matrices.items():
         matrices[name], weight_steps[name] = quantised(_tiles(matrix, p))
     inputs = dict.fromkeys(("query", "key", "value"), "input") | {"output": "attended"}
@@ -261,9 +270,8 @@ def integer_layer(layer: RealLayer, found: dict[str, Reals], p: MeadowParameters
     factors["attended"] = scale_and_shift(
         steps["value"] * 2.0**-p.probability_bits / steps["attended"]
     )
-    unit = float(OUTPUT.resolution) * (1 << NORM_DROP)
     norms = tuple(
-        quantise_weights(own * unit / steps[name], p.norm)
+        quantise_weights(own * NORM_UNIT / steps[name], p.norm)
         for own, name in zip(layer.norms, ("input", "middle"), strict=True)
     )
     biases = {}
@@ -276,7 +284,7 @@ def integer_layer(layer: RealLayer, found: dict[str, Reals], p: MeadowParameters
     return IntegerLayer(
         matrices=matrices,
         norms=(norms[0], norms[1]),
-        epsilon=round(p.hidden_size * EPSILON / STATE_STEP**2),
+        epsilon=epsilon_of(p, step),
         factors=factors,
         lifts=lifts,
         table=exponential_table(steps["score"]),
@@ -330,10 +338,25 @@ def quantised_layer(
     weights: LayerWeights | RealLayer,
     states: Reals,
     p: MeadowParameters,
+    step: float,
     *,
     exponent: float | None = 0.5,
 ) -> tuple[IntegerLayer, RealLayer]:
-    """Return a layer in integers, its steps by a text's hidden states, and what it stands for."""
+    """Return a layer in integers, with steps from a text's hidden states, and in float64.
+
+    Parameters
+    ----------
+    weights : LayerWeights or RealLayer
+        The layer.
+    states : numpy.ndarray
+        Hidden states [tokens, hidden_size] before it.
+    p : MeadowParameters
+        Dimensions.
+    step : float
+        Step of the hidden states.
+    exponent : float, optional
+        As of `smoothed`; None for no smoothing.
+    """
     positions = np.arange(len(states))
     none = np.zeros((p.kv_heads, 0, p.head_size))
     layer = weights if isinstance(weights, RealLayer) else real_layer(weights)
@@ -341,4 +364,4 @@ def quantised_layer(
     if exponent is not None:
         layer = smoothed(layer, found, p, exponent)
         found = real_steps(layer, states, positions, (none, none), p)
-    return integer_layer(layer, found, p), layer
+    return integer_layer(layer, found, p, step), layer

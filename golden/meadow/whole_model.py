@@ -7,12 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden.llm.language_model import LanguageModel
-from golden.llm.layers import EPSILON, padded
+from golden.llm.layers import padded
 from golden.meadow.attention_pipeline import exact_products
 from golden.meadow.layer_quantisation import (
-    STATE_STEP,
+    NORM_UNIT,
     IntegerLayer,
+    RealLayer,
     Reals,
+    epsilon_of,
     integer_layer,
     normalised,
     real_layer,
@@ -21,10 +23,15 @@ from golden.meadow.layer_quantisation import (
     smoothing_ratio,
 )
 from golden.meadow.meadow import norm, run_layer
+from golden.meadow.model_ranges import (
+    largest_state,
+    require_norm_range,
+    require_norm_weights,
+    state_step,
+)
 from golden.meadow.tile.requantisation import Integers, quantised
 from golden.nonlinear.row_norm import quantise_weights
-from hdl.meadow.parameters import NORM_DROP, MeadowParameters
-from hdl.nonlinear.row_norm import OUTPUT
+from hdl.meadow.parameters import MeadowParameters
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -80,35 +87,53 @@ class IntegerModel:
     layers : list[IntegerLayer]
         Its layers.
     vocabulary : IntegerVocabulary
-        What follows them.
+        Final norm and LM head.
+    step : float
+        Step of the hidden states, in all layers.
     """
 
     layers: list[IntegerLayer]
     vocabulary: IntegerVocabulary
+    step: float
+
+    def embedded(self, rows: NDArray[np.floating]) -> Integers:
+        """Return the hidden states of tokens before the first layer.
+
+        Parameters
+        ----------
+        rows : numpy.ndarray
+            Their rows of the embedding.
+        """
+        return np.rint(rows.astype(np.float64) / self.step).astype(np.int64)
 
 
-def integer_vocabulary(projection: Reals, states: Reals, p: MeadowParameters) -> IntegerVocabulary:
-    """Bring the projection to integers.
+def integer_vocabulary(
+    projection: Reals, states: Reals, p: MeadowParameters, step: float
+) -> IntegerVocabulary:
+    """Quantise the LM head to integers.
 
     Parameters
     ----------
     projection : numpy.ndarray
         Shape (hidden_size, tokens), the final norm's weights folded in.
     states : numpy.ndarray
-        Hidden states [tokens, hidden_size] behind the last layer, of a text.
+        Hidden states [tokens, hidden_size] after the last layer, of a text.
     p : MeadowParameters
         Dimensions.
+    step : float
+        Step of the hidden states.
     """
     inputs = normalised(states)
     ratio = smoothing_ratio(np.abs(inputs).max(0), np.abs(projection).max(1))
     matrix, weight_step = quantised(projection * ratio[:, np.newaxis])
-    step = float(np.abs(inputs / ratio).max()) / 127 or 1.0
-    unit = float(OUTPUT.resolution) * (1 << NORM_DROP)
+    input_step = float(np.abs(inputs / ratio).max()) / 127 or 1.0
+    weights = NORM_UNIT / input_step / ratio
+    require_norm_weights(weights, p)
     return IntegerVocabulary(
         matrix=matrix,
-        norm=quantise_weights(unit / step / ratio, p.norm),
-        epsilon=round(p.hidden_size * EPSILON / STATE_STEP**2),
-        step=step * weight_step,
+        norm=quantise_weights(weights, p.norm),
+        epsilon=epsilon_of(p, step),
+        step=input_step * weight_step,
     )
 
 
@@ -118,7 +143,7 @@ def integer_model(
     p: MeadowParameters,
     report: Callable[[int], None] = lambda layer: None,
 ) -> IntegerModel:
-    """Bring a whole model to integers, its steps found on a text that goes through it in float64.
+    """Quantise a whole model to integers, with steps from a text that it processes in float64.
 
     Parameters
     ----------
@@ -129,25 +154,35 @@ def integer_model(
     p : MeadowParameters
         Dimensions.
     report : Callable[[int], None]
-        Is told each layer as it begins.
+        Receives the number of each layer before it is quantised.
+
+    Raises
+    ------
+    UserError
+        If the weights of a norm do not fit their format.
     """
-    states = model.embedding[list(tokens)].astype(np.float64)
     none = np.zeros((p.kv_heads, 0, p.head_size))
-    text = np.arange(len(states)), (none, none), p
+    text = np.arange(len(tokens)), (none, none), p
+
+    def plain(number: int) -> RealLayer:
+        return real_layer(padded(model.layer(number), p.feed_forward_size))
+
+    states = [model.embedding[list(tokens)].astype(np.float64)]
+    largest = 0.0
+    for number in range(model.shape.layers):
+        found = real_steps(plain(number), states[-1], *text)
+        largest = max(largest, largest_state(found, states[-1]))
+        states.append(found["states"])
+    step = state_step(largest, p)
     layers = []
     for number in range(model.shape.layers):
         report(number)
-        plain = real_layer(padded(model.layer(number), p.feed_forward_size))
-        found = real_steps(plain, states, *text)
-        real = smoothed(plain, found, p)
-        layers.append(integer_layer(real, real_steps(real, states, *text), p))
-        states = found["states"]
-    return IntegerModel(layers, integer_vocabulary(model.projection(), states, p))
-
-
-def embedded(embedding: NDArray[np.floating], tokens: Sequence[int]) -> Integers:
-    """Return the hidden states that tokens begin with."""
-    return np.rint(embedding[list(tokens)].astype(np.float64) / STATE_STEP).astype(np.int64)
+        layer = plain(number)
+        real = smoothed(layer, real_steps(layer, states[number], *text), p)
+        layers.append(integer_layer(real, real_steps(real, states[number], *text), p, step))
+        require_norm_range(real, layers[-1].steps, p)
+    vocabulary = integer_vocabulary(model.projection(), states[-1], p, step)
+    return IntegerModel(layers, vocabulary, step)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""Perplexity of the golden whole models of the systems that speak, on windows of the same text.
+"""Perplexity of the golden whole models of all systems, on windows of the same text.
 
 ``python -m golden.study.spoken SYSTEM`` prints a JSON object: `float32` is the model itself, the
 others are the bit-exact models of what the Verilog computes.
@@ -26,7 +26,7 @@ from golden.llm.layers import rms_norm
 from golden.llm.model import ModelShape
 from golden.llm.texts import text_named
 from golden.meadow.whole_model import WholeModel as MeadowModel
-from golden.meadow.whole_model import embedded, integer_model, vocabulary_sums
+from golden.meadow.whole_model import integer_model, vocabulary_sums
 from golden.p3llm.whole_model import WholeModel as P3llmModel
 from golden.p3llm.whole_model import quantised_model
 from golden.veda.decoder_layer import folded
@@ -38,7 +38,7 @@ from hdl.lad.lad_parameters import LadParameters
 
 Logits = NDArray[np.floating[Any]]
 Reader = Callable[[list[int]], Logits]
-"""From a window's tokens to what each one predicts, shape (tokens, vocabulary)."""
+"""Computes the logits of a window's tokens, shape (tokens, vocabulary)."""
 
 
 def window_loss(logits: Logits, tokens: list[int]) -> float:
@@ -49,7 +49,7 @@ def window_loss(logits: Logits, tokens: list[int]) -> float:
 
 
 def float_reader(model: LanguageModel, budget: int) -> Reader:
-    """Return what `transformers` computes in float32 with a full cache."""
+    """Return a reader by `transformers`, in float32 with a full cache."""
     import torch
 
     from golden.llm.model import load_model
@@ -64,12 +64,12 @@ def float_reader(model: LanguageModel, budget: int) -> Reader:
 
 
 def meadow_reader(model: LanguageModel, budget: int) -> Reader:
-    """Return MEADOW's golden model: a window is one block, as a prompt's."""
+    """Return a reader by MEADOW's golden model: a window is one block of a prompt."""
     p = entry_named("meadow").parameters("smollm2")
     integers = integer_model(model, model.calibration(), p)
 
     def read(tokens: list[int]) -> Logits:
-        result = MeadowModel(p, integers).step(embedded(model.embedding, tokens))
+        result = MeadowModel(p, integers).step(integers.embedded(model.embedding[tokens]))
         sums = vocabulary_sums(integers.vocabulary, result.states[-1], p)
         return sums * integers.vocabulary.step
 
@@ -77,7 +77,7 @@ def meadow_reader(model: LanguageModel, budget: int) -> Reader:
 
 
 def veda_reader(model: LanguageModel, budget: int) -> Reader:
-    """Return VEDA's golden model, token by token, each of which evicts one behind the budget."""
+    """Return a reader by VEDA's golden model, which evicts a token per token above the budget."""
     p = entry_named("veda").parameters("smollm2_vocabulary")
     weights = [folded(model.layer(number)) for number in range(model.shape.layers)]
     vocabulary, embedding = codes(model.projection()), codes(model.embedding)
@@ -97,11 +97,11 @@ def veda_reader(model: LanguageModel, budget: int) -> Reader:
 
 
 def kelle_parameters(s: ModelShape, budget: int) -> KelleParameters:
-    """Return SmolLM2's preset with all layers and as many slots as the budget says."""
+    """Return SmolLM2's preset with all layers, and with as many slots as the budget."""
     return replace(
         entry_named("kelle").parameters("smollm2"),
         layers=s.layers,
-        # The most that a bank can have: none is addressed here.
+        # The maximum of a bank; the golden model does not address it.
         words=65536,
         slots=budget,
         window=budget // 2,
@@ -110,7 +110,7 @@ def kelle_parameters(s: ModelShape, budget: int) -> KelleParameters:
 
 
 def kelle_reader(model: LanguageModel, budget: int) -> Reader:
-    """Return Kelle's golden model: a prefill of the first token, in float64, and then decoding."""
+    """Return a reader by Kelle's golden model: a prefill of one token in float64, then decoding."""
     p = kelle_parameters(model.shape, budget)
     integers = kelle_integers(model, model.calibration(), p)
     golden, projection = KelleModel(p, integers), model.projection()
@@ -136,7 +136,7 @@ def lad_parameters(s: ModelShape) -> LadParameters:
 
 
 def lad_reader(model: LanguageModel, budget: int) -> Reader:
-    """Return LAD's golden model: all tokens of a window are decoded, one behind the other."""
+    """Return a reader by LAD's golden model, which decodes all tokens of a window."""
     p = lad_parameters(model.shape)
     golden, embedding = LadModel(p, HalfModel.of(model, p)), codes(model.embedding)
 
@@ -153,7 +153,7 @@ def lad_reader(model: LanguageModel, budget: int) -> Reader:
 
 
 def p3llm_reader(model: LanguageModel, budget: int) -> Reader:
-    """Return P3-LLM's golden model: a window is a block of decode steps."""
+    """Return a reader by P3-LLM's golden model: a window is a block of decode steps."""
     preset, s = entry_named("p3llm").parameters("smollm2"), model.shape
     p = replace(preset, layers=s.layers, vocabulary=s.vocabulary)
     golden = P3llmModel(p, quantised_model(model, model.calibration(), p))
@@ -178,7 +178,7 @@ READERS = {
 
 
 def measured(system: str, *, windows: int, context: int, budget: int) -> dict[str, Any]:
-    """Return a system's perplexity over the first windows of the news, and each window's loss."""
+    """Measure a system's perplexity on the first windows of the news, and each window's loss."""
     model = open_language_model()
     tokens = model.tokens_of(text_named("news"))
     read = READERS[system](model, budget)
@@ -200,7 +200,7 @@ def measured(system: str, *, windows: int, context: int, budget: int) -> dict[st
 
 
 def main() -> None:
-    """Print what was measured."""
+    """Print the measurements as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("system", choices=READERS)
     parser.add_argument("--windows", type=int, default=8)

@@ -1,4 +1,4 @@
-"""What an interrupted run goes on from: its words, its figures, and its system's state."""
+"""The checkpoint of a run: its tokens, its figures, and its system's state after a block."""
 
 import hashlib
 import io
@@ -15,12 +15,12 @@ State = dict[str, NDArray[Any]]
 
 
 class Checkpoint:
-    """A file that holds the last finished block whole, or not at all.
+    """A file that holds the last finished block completely, or does not exist.
 
     Parameters
     ----------
     folder : Path
-        The run's.
+        The run's folder.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -28,7 +28,7 @@ class Checkpoint:
         self.record = folder / "record.json"
 
     def save(self, progress: dict[str, Any], state: State) -> None:
-        """Keep a run's progress, which is JSON, and its system's state."""
+        """Write a run's progress, which must be JSON, and its system's state."""
         buffer = io.BytesIO()
         text = np.frombuffer(json.dumps(progress).encode(), np.uint8)
         np.savez(buffer, allow_pickle=False, progress=text, **state)
@@ -36,7 +36,7 @@ class Checkpoint:
         replace_bytes(self.file, hashlib.sha256(content).digest() + content)
 
     def load(self) -> tuple[dict[str, Any], State] | None:
-        """Return what was kept, or None if there is nothing, or it is damaged."""
+        """Return progress and state, or None if the file is absent or corrupted."""
         try:
             content = self.file.read_bytes()
         except FileNotFoundError:
@@ -48,9 +48,9 @@ class Checkpoint:
         return json.loads(state.pop("progress").tobytes()), state
 
     def forget(self) -> None:
-        """Let the next run begin anew."""
+        """Remove the file: the next run starts from the beginning."""
         self.file.unlink(missing_ok=True)
 
     def write_record(self, record: dict[str, Any]) -> None:
-        """Write what is needed to repeat the run, and what came of it."""
+        """Write the record: what repeats the run, and its results."""
         replace_text(self.record, json.dumps(record, indent=1, ensure_ascii=False) + "\n")

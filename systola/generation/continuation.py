@@ -1,10 +1,16 @@
-"""The same prompt's continuation by `transformers`, to hold a system's words against."""
+"""The continuation of the same prompt by `transformers`, for comparison with a system's tokens."""
 
 from golden.llm.language_model import LanguageModel
 
 
 def reference(model: LanguageModel, prompt: list[int], tokens: int) -> list[int]:
-    """Return the most probable tokens one after the other, in float32 with a full cache."""
+    """Return the most probable tokens, one after the other, in float32 with a full cache.
+
+    Raises
+    ------
+    Exception
+        Whatever `transformers` raises where it cannot load or run the model.
+    """
     import torch
 
     from golden.llm.model import load_model
@@ -21,8 +27,8 @@ def reference(model: LanguageModel, prompt: list[int], tokens: int) -> list[int]
     return found
 
 
-def parting(ours: list[int], theirs: list[int]) -> int | None:
-    """Return the place of the first token in which two texts differ, or None."""
+def first_difference_of(ours: list[int], theirs: list[int]) -> int | None:
+    """Return the index of the first token in which two texts differ, or None."""
     for place, (own, other) in enumerate(zip(ours, theirs, strict=False)):
         if own != other:
             return place

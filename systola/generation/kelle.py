@@ -1,4 +1,4 @@
-"""Kelle speaks: a prefill of one token, then whole layers token by token, and the vocabulary."""
+"""Text generation with Kelle: a prefill of one token, then decoding, and the LM head."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -24,8 +24,8 @@ from hdl.kelle.parameters import KelleParameters
 from systola.generation.model_memory import model_arrays
 from systola.generation.system import (
     Block,
+    BlockProgress,
     Mismatch,
-    Moving,
     Outcome,
     Settings,
     System,
@@ -36,15 +36,15 @@ from testbenches.kelle.speech import Speech
 
 
 class KelleSystem(System):
-    """Kelle with all layers of a model, whose caches are all in the KV eDRAM.
+    """Kelle with all layers of a model; the KV eDRAM holds all caches.
 
-    The first token of a text is a prefill, which comes from outside; every further one is decoded.
-    What is cached is in the accelerator alone: a run goes on by taking its text through once more.
+    The host computes the prefill of a text's first token; the accelerator decodes all further
+    tokens. Only the accelerator holds the caches: a resumed run decodes its text again.
     """
 
     top, name = "kelle", "Kelle"
     bound = "beats of weights, keys and values"
-    compared = "tokens, their sums, states behind all layers, slots and victims"
+    compared = "tokens, their sums, states after all layers, slots and victims"
     evicts = True
     budgets = False
 
@@ -70,7 +70,7 @@ class KelleSystem(System):
             base=int(s.rope_base),
             vocabulary=s.vocabulary,
         )
-        # A layer's slots and input vectors, as often as there are layers.
+        # Every layer needs its slots and input vectors.
         needed = s.layers * one.memory.edram.entries * one.memory.edram.entry_words
         words = max(p.words, 1 << ceil_log2(needed))
         return replace(one, layers=s.layers, words=words)
@@ -81,98 +81,107 @@ class KelleSystem(System):
         super().__init__(model, parameters, settings, folder)
         self.p: KelleParameters
         self.longest = min(1 << self.p.position_bits, model.shape.longest_context)
-        self.speech: Speech | None = None
+        self.host: Speech | None = None
         self.golden: WholeModel | None = None
         self.tokens: list[int] = []
 
     def prepare(self, report: Callable[[str], None]) -> None:
-        """Compile, and bring the model to integers."""
+        """Compile, and quantise the model to integers."""
         self.compile(report)
         tokens = self.model.calibration(self.longest)
-        file = self.folder / f"integers-{self.model.digest[:12]}.memory"
 
         def found() -> dict[str, NDArray[Any]]:
             def began(layer: int) -> None:
-                report(f"bringing layer {layer + 1} of {self.model.shape.layers} to integers")
+                report(f"quantising layer {layer + 1} of {self.model.shape.layers} to integers")
 
             return integer_model(self.model, tokens, self.p, began).arrays()
 
-        names = ("head_size", "heads", "queries", "feed_forward", "weight_bits", "activation_bits")
-        shape = {name: getattr(self.p, name) for name in names}
-        description = {"model": self.model.digest, "tokens": tokens, **shape}
-        self.integers = IntegerModel.of(model_arrays(file, description, found, report))
+        self.kept = self.model_file("integers", tokens=tokens)
+        self.integers = IntegerModel.of(model_arrays(self.kept, found, report))
         self.golden = WholeModel(self.p, self.integers)
 
     def begin(self, state: dict[str, NDArray[Any]] | None) -> None:
-        """Start the program; take the tokens of a checkpoint through it once more."""
-        self.speech = Speech(self.p, self.integers, self.harness)
-        self._open.callback(self.speech.close)
+        """Start the program; decode the tokens of a checkpoint again."""
+        self.host = Speech(self.p, self.integers, self.harness)
+        self._open.callback(self.host.close)
         self.tokens = []
         for token in state["tokens"].tolist() if state else []:
             self._take(token, predict=False)
 
     def prompt_blocks(self, tokens: int) -> list[Block]:
-        """Return token by token, of which the first one is a prefill."""
+        """Return blocks of one token, of which the first one is a prefill."""
         if tokens < 2:
             raise UserError(
                 "PROMPT must hold at least two tokens for Kelle: the first is a prefill"
             )
         return super().prompt_blocks(tokens)
 
-    def run(self, block: Block, tokens: list[int], watch: Callable[[Moving], None]) -> Outcome:
-        """Take a token through the Verilog, and through the golden model at the same time."""
-        assert self.speech is not None
+    def run(
+        self, block: Block, tokens: list[int], watch: Callable[[BlockProgress], None]
+    ) -> Outcome:
+        """Run a token through the Verilog, and through the golden model at the same time."""
+        assert self.host is not None
         self._take(tokens[0], predict=block.predict, watch=watch)
-        speech = self.speech
-        bound = sum(speech.bound if block.predict else speech.bound[:-1])
+        host = self.host
+        bound = sum(host.bound if block.predict else host.bound[:-1])
         return Outcome(
-            token=speech.prediction[0] if speech.prediction else None,
-            cycles=speech.cycles,
+            token=host.prediction[0] if host.prediction else None,
+            cycles=host.cycles,
             bound=bound if block.first else 0,
-            octets_read=speech.octets_read,
-            octets_written=speech.octets_written,
+            bytes_read=host.octets_read,
+            bytes_written=host.octets_written,
             evictions=[
                 (layer, placement.slot)
-                for layer, step in enumerate(speech.layers)
+                for layer, step in enumerate(host.layers)
                 for placement in step.placements
                 if placement.evicted >= 0
             ],
-            seconds=speech.seconds,
+            seconds=host.seconds,
         )
 
     def _take(
-        self, token: int, *, predict: bool, watch: Callable[[Moving], None] = lambda moving: None
+        self,
+        token: int,
+        *,
+        predict: bool,
+        watch: Callable[[BlockProgress], None] = lambda progress: None,
     ) -> None:
-        """Let the next token through."""
-        assert self.speech is not None and self.golden is not None
+        """Run the next token."""
+        assert self.host is not None and self.golden is not None
         position = len(self.tokens)
         self.tokens.append(token)
         if position == 0:
             prefills = self.golden.begin(first_states(self.model, token))
-            self.speech.begin(prefills, self.golden.layers)
+            self.host.begin(prefills, self.golden.layers)
             return
         state = self.integers.embedded(self.model.embedding[token], self.p)
         expected: Future[TokenResult] | None = None
         if self.settings.check:
             expected = self._pool.submit(self.golden.step, position, state, predict=predict)
-        ends = list(accumulate(self.speech.beats if predict else self.speech.beats[:-1]))
+        ends = list(accumulate(self.host.beats if predict else self.host.beats[:-1]))
 
         def moved(layer: int, progress: Moved, began: int) -> None:
             done = progress.counts["weights"] + (ends[layer - 1] if layer else 0)
-            share, cycles = min(1.0, done / ends[-1]), progress.cycle - began
-            watch(Moving(layer=layer, share=share, cycles=cycles, seconds=progress.seconds))
+            watch(
+                BlockProgress(
+                    layer=layer,
+                    fraction=min(1.0, done / ends[-1]),
+                    cycles=progress.cycle - began,
+                    seconds=progress.seconds,
+                )
+            )
 
-        self.speech.run(position, state, predict=predict, watch=moved)
+        self.host.run(position, state, predict=predict, watch=moved)
         if expected is not None:
             self._compare(expected.result())
 
     def _compare(self, expected: TokenResult) -> None:
-        """Compare what each layer made visible, then the prediction."""
-        assert self.speech is not None
-        for number, (own, step) in enumerate(zip(self.speech.layers, expected.steps, strict=True)):
+        """Compare the outputs of each layer, then the prediction."""
+        assert self.host is not None
+        for number, (own, step) in enumerate(zip(self.host.layers, expected.steps, strict=True)):
             for name, wanted, found in (
                 ("attention's input", step.normalised, own.normalised),
-                ("state behind it", step.output, own.output),
+                ("output state", step.output, own.output),
             ):
                 if difference := first_difference(wanted, found, ("element",)):
                     words, place = difference
@@ -184,13 +193,13 @@ class KelleSystem(System):
             ):
                 if wanted != found:
                     raise Mismatch(f"layer {number}, {name}: {found} instead of {wanted}")
-        if self.speech.prediction is not None and expected.sums is not None:
+        if self.host.prediction is not None and expected.sums is not None:
             wanted = expected.token, int(expected.sums.max())
-            if wanted != self.speech.prediction:
+            if wanted != self.host.prediction:
                 raise Mismatch(
-                    f"vocabulary, token and sum: {self.speech.prediction} instead of {wanted}"
+                    f"LM head, token and sum: {self.host.prediction} instead of {wanted}"
                 )
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Return the tokens that have gone through."""
+        """Return the tokens that have been processed."""
         return {"tokens": np.array(self.tokens, np.int64)}

@@ -1,10 +1,11 @@
-"""What a model becomes, in a file: written once, checksummed, written again when damaged."""
+"""Files that are computed from a model: written once, checksummed, and written again if stale."""
 
 import hashlib
 import io
 import json
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,39 +15,57 @@ from numpy.typing import NDArray
 from hdl.paths import locked, replace_text
 
 Piece = tuple[int, NDArray[np.uint8]]
-"""Where in the file lines stand, in octets, and what they are."""
+"""Offset in the file, in bytes, and content."""
 
 
-def model_memory(
-    file: Path,
-    description: dict[str, Any],
-    pieces: Callable[[], Iterable[Piece]],
-    report: Callable[[str], None],
-) -> None:
-    """Make sure that a file holds a model's lines.
-
-    What is between the pieces is a hole, which takes no space.
+@dataclass(frozen=True)
+class ModelFile:
+    """A file that is computed from a model.
 
     Parameters
     ----------
     file : Path
-        The file. Beside it stands a manifest with the description, the pieces' places and their
-        SHA-256.
-    description : dict[str, Any]
-        What the lines depend on.
-    pieces : Callable[[], Iterable[Piece]]
-        Computes them.
-    report : Callable[[str], None]
-        Is told what goes on.
+        The file. A manifest next to it holds the key, the places of the pieces and their SHA-256.
+    key : dict[str, Any]
+        All that decides the content, as JSON.
     """
-    manifest = file.with_suffix(".json")
+
+    file: Path
+    key: dict[str, Any]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the key."""
+        return hashlib.sha256(json.dumps(self.key, sort_keys=True).encode()).hexdigest()
+
+
+def model_memory(
+    kept: ModelFile, pieces: Callable[[], Iterable[Piece]], report: Callable[[str], None]
+) -> Path:
+    """Return a file that holds a model's memory image; write it if it is absent or stale.
+
+    The space between the pieces is a hole in a sparse file.
+
+    Parameters
+    ----------
+    kept : ModelFile
+        Place and key.
+    pieces : Callable[[], Iterable[Piece]]
+        Computes the content.
+    report : Callable[[str], None]
+        Receives a message at each step.
+    """
+    file, manifest = kept.file, kept.file.with_suffix(".json")
     file.parent.mkdir(parents=True, exist_ok=True)
+    # The manifest holds JSON: a tuple in the key reads back as a list.
+    key = json.loads(json.dumps(kept.key))
     with locked(file.with_suffix(".lock")):
         if file.exists() and manifest.exists():
             report(f"checking {file.name}")
-            if _intact(file, manifest, description):
-                return
-            report(f"{file.name} is damaged or of another model, and is written again")
+            problem = _problem(file, manifest, key)
+            if not problem:
+                return file
+            report(f"{file.name} {problem}, and is written again")
         else:
             report(f"writing {file.name}")
         new = file.with_suffix(".new")
@@ -63,22 +82,22 @@ def model_memory(
             new.replace(file)
         finally:
             new.unlink(missing_ok=True)
-        noted = {"of": description, "pieces": places, "sha256": digest.hexdigest()}
+        noted = {"of": key, "pieces": places, "sha256": digest.hexdigest()}
         replace_text(manifest, json.dumps(noted, indent=1) + "\n")
+    return file
 
 
 def model_arrays(
-    file: Path,
-    description: dict[str, Any],
+    kept: ModelFile,
     arrays: Callable[[], dict[str, NDArray[Any]]],
     report: Callable[[str], None],
 ) -> dict[str, NDArray[Any]]:
-    """Return a model's arrays by their names, from a file that `model_memory` keeps.
+    """Return a model's arrays by name, from a file of `model_memory`.
 
     Parameters
     ----------
     arrays : Callable[[], dict[str, numpy.ndarray]]
-        Computes them, if they are not there.
+        Computes them, if the file is absent or stale.
     """
 
     def pieces() -> Iterable[Piece]:
@@ -86,22 +105,23 @@ def model_arrays(
         np.savez(content, allow_pickle=False, **arrays())
         yield 0, np.frombuffer(content.getvalue(), np.uint8)
 
-    model_memory(file, description, pieces, report)
-    with np.load(file, allow_pickle=False) as kept:
-        return dict(kept)
+    with np.load(model_memory(kept, pieces, report), allow_pickle=False) as stored:
+        return dict(stored)
 
 
-def _intact(file: Path, manifest: Path, description: dict[str, Any]) -> bool:
-    """Return whether every octet of the pieces is the one that was written."""
+def _problem(file: Path, manifest: Path, key: dict[str, Any]) -> str:
+    """Return why a file cannot be used, or nothing if key and every byte are as expected."""
     try:
         noted = json.loads(manifest.read_text())
-        if noted["of"] != description:
-            return False
+        of = noted["of"]
+        if of != key:
+            changed = [name for name in key if of.get(name) != key[name]]
+            return f"has another {' and '.join(changed) or 'key'}"
         digest = hashlib.sha256()
         with file.open("rb") as stream:
-            for place, octets in noted["pieces"]:
+            for place, size in noted["pieces"]:
                 stream.seek(place)
-                digest.update(stream.read(octets))
-        return digest.hexdigest() == noted["sha256"]
-    except (ValueError, KeyError, TypeError):
-        return False
+                digest.update(stream.read(size))
+        return "" if digest.hexdigest() == noted["sha256"] else "is corrupted"
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return "is corrupted"

@@ -1,4 +1,4 @@
-"""P3-LLM speaks: layer by layer from the banks of a pseudo-channel, token by token."""
+"""Text generation with P3-LLM: decoding from the banks of one pseudo-channel."""
 
 import tempfile
 from collections.abc import Callable
@@ -19,8 +19,8 @@ from hdl.parameters import require
 from systola.generation.model_memory import model_arrays
 from systola.generation.system import (
     Block,
+    BlockProgress,
     Mismatch,
-    Moving,
     Outcome,
     Settings,
     System,
@@ -31,15 +31,15 @@ from testbenches.p3llm.speech import Speech
 
 
 class P3llmSystem(System):
-    """P3-LLM with all layers of a model and the vocabulary in one pseudo-channel.
+    """P3-LLM with all layers of a model and the LM head in one pseudo-channel.
 
-    There is no prefill: the prompt is decoded token by token. What a prefill would find, the
-    smoothing factors of the keys, comes from a text that is read before.
+    There is no prefill: the accelerator decodes the prompt token by token. A calibration text
+    gives the smoothing factors of the keys, which a prefill would compute.
     """
 
     top, name = "p3llm", "P3-LLM"
     bound = "columns that all units multiply, two cycles each"
-    compared = "tokens, their sums, states behind all layers, keys and values in the banks"
+    compared = "tokens, their sums, states after all layers, keys and values in the banks"
     evicts = False
     budgets = False
 
@@ -50,11 +50,11 @@ class P3llmSystem(System):
         s = model.shape
         cls.require_epsilon(s)
         cls.require_whole_base(s)
-        # One text is one request.
-        require(p.batch == 1, "batch must be 1 where a text is generated", p.batch)
+        # A text is one request.
+        require(p.batch == 1, "batch must be 1 for text generation", p.batch)
         require(
             p.pseudo_channels == 1,
-            "pseudo_channels must be 1 where a text is generated",
+            "pseudo_channels must be 1 for text generation",
             p.pseudo_channels,
         )
         return replace(
@@ -75,109 +75,110 @@ class P3llmSystem(System):
         super().__init__(model, parameters, settings, folder)
         self.p: P3llmParameters
         self.longest = min(self.p.capacity, model.shape.longest_context)
-        self.speech: Speech | None = None
+        self.host: Speech | None = None
         self.golden: WholeModel | None = None
         self.tokens: list[int] = []
 
     def prepare(self, report: Callable[[str], None]) -> None:
-        """Compile, and bring the model to the banks' formats."""
+        """Compile, and quantise the model to the banks' formats."""
         self.compile(report)
         tokens = self.model.calibration(self.longest)
-        file = self.folder / f"quantised-{self.model.digest[:12]}.memory"
 
         def found() -> dict[str, NDArray[Any]]:
             def began(layer: int) -> None:
                 layers = self.model.shape.layers
-                which = f"layer {layer + 1} of {layers}" if layer < layers else "the vocabulary"
-                report(f"bringing {which} to 4 bits")
+                which = f"layer {layer + 1} of {layers}" if layer < layers else "the LM head"
+                report(f"quantising {which} to 4 bits")
 
             return quantised_model(self.model, tokens, self.p, began).arrays()
 
-        description = {"model": self.model.digest, "tokens": tokens, "parameters": repr(self.p)}
-        self.quantised = QuantisedModel.of(model_arrays(file, description, found, report))
+        self.kept = self.model_file("quantised", tokens=tokens)
+        self.quantised = QuantisedModel.of(model_arrays(self.kept, found, report))
         if self.settings.check:
             self.golden = WholeModel(self.p, self.quantised)
 
     def begin(self, state: dict[str, NDArray[Any]] | None) -> None:
-        """Start the program on empty caches, or on those that a checkpoint holds."""
+        """Start the program on empty caches, or on the caches of a checkpoint."""
         scratch = self._open.enter_context(
             tempfile.TemporaryDirectory(dir=self.folder, prefix="memory-")
         )
-        self.speech = Speech(self.p, self.quantised, Path(scratch), self.harness)
-        self._open.callback(self.speech.close)
+        self.host = Speech(self.p, self.quantised, Path(scratch), self.harness)
+        self._open.callback(self.host.close)
         self.tokens = state["tokens"].tolist() if state else []
         if self.golden is not None:
             self.golden.begin()
         if state is None:
             return
-        self.speech.restore(state["cached"])
+        self.host.restore(state["cached"])
         if self.golden is not None:
             self.golden.step(self.model.embedding[self.tokens], predict=False)
 
-    def run(self, block: Block, tokens: list[int], watch: Callable[[Moving], None]) -> Outcome:
-        """Take a token through the Verilog, and through the golden model at the same time."""
-        assert self.speech is not None
-        speech, states = self.speech, self.model.embedding[tokens].astype(np.float32)
+    def run(
+        self, block: Block, tokens: list[int], watch: Callable[[BlockProgress], None]
+    ) -> Outcome:
+        """Run a token through the Verilog, and through the golden model at the same time."""
+        assert self.host is not None
+        host, states = self.host, self.model.embedding[tokens].astype(np.float32)
         expected: Future[BlockResult] | None = None
         if self.golden is not None:
             expected = self._pool.submit(self.golden.step, states, predict=block.predict)
-        bounds = speech.bound(block.first)
+        bounds = host.bound(block.first)
         ends = list(accumulate(bounds if block.predict else bounds[:-1]))
-        before = dict(speech.counts)
+        before = dict(host.counts)
 
         def moved(layer: int, progress: Moved, began: int) -> None:
             multiplied = progress.counts["together"] - before["together"]
             done = multiplied // self.p.units * self.p.channel.unit.pumps
             watch(
-                Moving(
+                BlockProgress(
                     layer=layer,
-                    share=min(1.0, done / ends[-1]),
+                    fraction=min(1.0, done / ends[-1]),
                     cycles=progress.cycle - began,
                     seconds=progress.seconds,
                 )
             )
 
-        speech.run(block.first, states[0], predict=block.predict, watch=moved)
+        host.run(block.first, states[0], predict=block.predict, watch=moved)
         if expected is not None:
             self._compare(expected.result())
         self.tokens += tokens
-        octets = 2 * self.p.elements
+        column = 2 * self.p.elements
         return Outcome(
-            token=speech.prediction[0] if speech.prediction else None,
-            cycles=speech.cycles,
+            token=host.prediction[0] if host.prediction else None,
+            cycles=host.cycles,
             bound=ends[-1],
-            octets_read=octets * (speech.columns["together"] + speech.columns["alone"]),
-            octets_written=octets * speech.columns["written"],
-            seconds=speech.seconds,
+            bytes_read=column * (host.columns["together"] + host.columns["alone"]),
+            bytes_written=column * host.columns["written"],
+            seconds=host.seconds,
         )
 
     def _compare(self, expected: BlockResult) -> None:
-        """Compare the state behind each layer, its keys and values, then the prediction."""
-        assert self.speech is not None and self.golden is not None
-        for number, own in enumerate(self.speech.layers):
+        """Compare the state after each layer, its keys and values, then the prediction."""
+        assert self.host is not None and self.golden is not None
+        for number, own in enumerate(self.host.layers):
             wanted, found = (
                 state.view(np.uint32) for state in (expected.states[number, -1], own.state)
             )
             if difference := first_difference(wanted, found, ("element",)):
                 words, place = difference
                 cycle = own.cycles[place[0] // self.p.lanes]
-                raise Mismatch(f"layer {number}, state behind it, {words}, in cycle {cycle}")
-        for number, cached in enumerate(self.speech.cached):
+                raise Mismatch(f"layer {number}, output state, {words}, in cycle {cycle}")
+        for number, cached in enumerate(self.host.cached):
             wanted = cache_image(self.p, self.golden.caches[number])
-            if difference := first_difference(wanted, cached, ("position", "unit", "octet")):
+            if difference := first_difference(wanted, cached, ("position", "unit", "byte")):
                 raise Mismatch(f"layer {number}, keys and values, {difference[0]}")
-        if self.speech.prediction is not None and expected.sums is not None:
+        if self.host.prediction is not None and expected.sums is not None:
             token = expected.token
             prediction = token, int(expected.sums[-1].view(np.uint32)[token])
-            if prediction != self.speech.prediction:
+            if prediction != self.host.prediction:
                 raise Mismatch(
-                    f"vocabulary, token and sum: {self.speech.prediction} instead of {prediction}"
+                    f"LM head, token and sum: {self.host.prediction} instead of {prediction}"
                 )
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Return the tokens that have gone through, and the bytes of keys and values."""
-        assert self.speech is not None
+        """Return the tokens that have been processed, and the bytes of keys and values."""
+        assert self.host is not None
         return {
             "tokens": np.array(self.tokens, np.int64),
-            "cached": np.stack(self.speech.cached),
+            "cached": np.stack(self.host.cached),
         }

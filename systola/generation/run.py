@@ -1,4 +1,4 @@
-"""A run: a prompt and its continuation through a system, kept after each block."""
+"""A run: a prompt and its continuation through a system, with a checkpoint after each block."""
 
 import hashlib
 import json
@@ -11,21 +11,21 @@ from typing import Any
 from golden.llm.language_model import LanguageModel
 from hdl.errors import UserError
 from systola.generation.checkpoint import Checkpoint
-from systola.generation.system import Block, Moving, Outcome, Settings, System
+from systola.generation.system import Block, BlockProgress, Outcome, Settings, System
 
 
 @dataclass(kw_only=True)
 class Progress:
-    """What a run has done so far.
+    """The results of a run so far.
 
     Parameters
     ----------
     tokens : list[int]
-        Those that were decided.
+        Generated tokens.
     done : int
-        Tokens of prompt and continuation that have gone through the layers.
+        Number of processed tokens of prompt and continuation.
     figures : list[dict[str, Any]]
-        Of each block its `Outcome`, and what it was.
+        First token, number of tokens and `Outcome` of each block.
     """
 
     tokens: list[int] = field(default_factory=list)
@@ -34,12 +34,12 @@ class Progress:
 
 
 class Interrupted(Exception):
-    """A run was interrupted; it goes on where its words say."""
+    """A run was interrupted; the message specifies where the next one continues."""
 
 
 @dataclass(kw_only=True, eq=False)
 class Run:
-    """A prompt, how many tokens shall follow, and the system that finds them.
+    """A prompt, the number of tokens to generate, and the system that generates them.
 
     Parameters
     ----------
@@ -50,13 +50,13 @@ class Run:
     prompt : list[int]
         The prompt's tokens.
     tokens : int
-        Tokens to generate at most; fewer if the text ends.
+        Number of tokens to generate; fewer if the text ends.
     settings : Settings
-        Of the system.
+        The system's options.
     folder : Path
-        Of the system's results; the run has one of its own in it.
+        Folder of the system's results; the run's own folder is a subfolder.
     about : dict[str, Any]
-        What the record says besides.
+        Further entries of the record.
     """
 
     system: System
@@ -70,9 +70,8 @@ class Run:
     resumed: int = 0
 
     def __post_init__(self) -> None:
-        """Name the run by all that its words depend on, and find what is left of it."""
+        """Name the run's folder by a hash of all that decides the generated tokens."""
         self.identity = {
-            "model": self.model.digest,
             "prompt": self.prompt,
             "settings": asdict(self.settings),
             **self.system.identity,
@@ -85,14 +84,14 @@ class Run:
     def go(
         self,
         decided: Callable[[int], None],
-        watch: Callable[[Block, Moving], None],
+        watch: Callable[[Block, BlockProgress], None],
     ) -> None:
-        """Generate; each token is told as soon as it is decided.
+        """Generate text; call `decided` with each token as soon as it is known.
 
         Raises
         ------
         Interrupted
-            By Ctrl-C, with what is kept.
+            By Ctrl-C; the message reports the progress that the checkpoint holds.
         Mismatch
             If the Verilog differs from the golden model.
         """
@@ -110,27 +109,31 @@ class Run:
             for block in self._blocks():
                 self._take(block, decided, watch)
         except KeyboardInterrupt:
-            raise Interrupted(self._kept_words()) from None
+            raise Interrupted(self._interruption()) from None
         finally:
             self.system.end()
         self._record(finished=True)
         self.checkpoint.forget()
 
     def _blocks(self) -> Any:
-        """Return the blocks that are still to be done, as long as they are wanted."""
+        """Yield the remaining blocks, until the text ends or has its length."""
         prompt = self.system.prompt_blocks(len(self.prompt))
         yield from (block for block in prompt if block.first >= self.progress.done)
         while not self.ended:
             yield self.system.next_block(self.progress.done)
 
     def continuation(self, tokens: list[int]) -> str:
-        """Return what tokens add to the prompt's text; some belong to the word before."""
+        """Return the text that tokens add to the prompt's; decode both together.
+
+        A token's text can depend on the token before it: some tokenisers drop the space of a first
+        word.
+        """
         before = self.model.text_of(self.prompt)
         return self.model.text_of(self.prompt + tokens)[len(before) :]
 
     @property
     def ended(self) -> bool:
-        """Whether no further token is wanted."""
+        """Whether the text has its length or has ended."""
         tokens = self.progress.tokens
         return len(tokens) >= self.tokens or bool(tokens and tokens[-1] in self.model.stop)
 
@@ -138,12 +141,12 @@ class Run:
         self,
         block: Block,
         decided: Callable[[int], None],
-        watch: Callable[[Block, Moving], None],
+        watch: Callable[[Block, BlockProgress], None],
     ) -> None:
-        """Run a block, and keep what came of it before anyone hears of it."""
+        """Run a block; write the checkpoint before `decided` is called."""
         text = self.prompt + self.progress.tokens
         tokens = text[block.first : block.first + block.count]
-        outcome = self.system.run(block, tokens, lambda moving: watch(block, moving))
+        outcome = self.system.run(block, tokens, lambda moved: watch(block, moved))
         progress = self.progress
         progress.done = block.first + block.count
         progress.figures.append(_figures(block, outcome))
@@ -155,7 +158,7 @@ class Run:
             decided(outcome.token)
 
     def _record(self, *, finished: bool = False) -> None:
-        """Write what repeats the run, and what came of it."""
+        """Write the record."""
         self.checkpoint.write_record(
             {
                 **self.about,
@@ -169,23 +172,23 @@ class Run:
             }
         )
 
-    def _kept_words(self) -> str:
-        done, words = self.progress.done, len(self.progress.tokens)
+    def _interruption(self) -> str:
+        done, generated = self.progress.done, len(self.progress.tokens)
         if not done:
-            return "interrupted before the first block was done: nothing is kept, and nothing lost"
+            return "interrupted before the end of the first block: there is nothing to continue"
         return (
-            f"interrupted; {done} tokens have gone through the layers and {words} are decided: the "
-            "same command goes on from there"
+            f"interrupted after {done} processed and {generated} generated tokens; the same "
+            "command continues from there"
         )
 
 
 def _figures(block: Block, outcome: Outcome) -> dict[str, Any]:
-    """Return what the record says of a block."""
+    """Return a block's entry in the record."""
     return {"first": block.first, "count": block.count, **asdict(outcome)}
 
 
 def require_tokens(prompt: list[int], tokens: int, longest: int) -> None:
-    """Refuse a prompt that is empty, and a text that is longer than the context.
+    """Refuse an empty prompt, and a text longer than the context.
 
     Raises
     ------

@@ -1,37 +1,43 @@
-"""What a system must do to speak: the one interface between the verb and the accelerators."""
+"""The interface between the verb ``generate`` and the accelerators: one adapter per accelerator."""
 
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from golden.arith.float_values import codes, values
 from golden.llm.language_model import LanguageModel
 from golden.llm.layers import EPSILON
 from golden.llm.model import ModelShape
 from hdl.catalog import entry_named
 from hdl.errors import UserError
+from hdl.sources import code_digest
+from systola.generation.model_memory import ModelFile
 from testbenches.harness import Harness
 from testbenches.waves import Samples
+
+NOT_FOLLOWED = ("hdl.catalog",)
+"""Modules outside a code digest: the parameters and the compiled program cover their effect."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What a run is asked for.
+    """The options of a run.
 
     Parameters
     ----------
     budget : int
-        Tokens that a layer caches while text is generated.
+        Tokens that a layer caches during text generation.
     reserved : int
-        The first tokens of a text, which cast no votes.
+        Number of first tokens that cast no votes.
     check : bool
-        Whether the golden model computes the same beside.
+        Whether the golden model computes the same blocks for comparison.
     waves : bool
         Whether the waveform is sampled.
     """
@@ -49,11 +55,11 @@ class Block:
     Parameters
     ----------
     first, count : int
-        The position of the first one, and how many they are.
+        Position of the first token, and number of tokens.
     predict : bool
-        Whether the token that follows the last one is wanted.
+        Whether the system computes the token that follows the last one.
     plan : Any
-        What else the system knows of it.
+        The system's own description of the block.
     """
 
     first: int
@@ -63,55 +69,55 @@ class Block:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Moving:
-    """How far a block is.
+class BlockProgress:
+    """The progress of a block.
 
     Parameters
     ----------
     layer : int
-        The layer that is worked on, from 0 on; as many as there are layers for the vocabulary.
-    share : float
-        Of the block's work that is done.
+        Current layer, from 0; the number of layers during the LM head.
+    fraction : float
+        Completed fraction of the block's work, 0 to 1.
     cycles : int
-        Since the block's begin.
+        Cycles since the start of the block.
     seconds : float
-        On the wall, of these cycles.
+        Wall-clock time spent simulating these cycles.
     """
 
     layer: int
-    share: float
+    fraction: float
     cycles: int
     seconds: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What a block gave.
+    """The result of a block.
 
     Parameters
     ----------
     token : int or None
-        What follows, if the block predicts.
+        The next token, if the block predicts.
     cycles, bound : int
-        Cycles of the simulation, and what the system's own bound says of them.
-    octets_read, octets_written : int
-        Of the memory outside.
-    octets_unpacked : int
-        What would cross the memory's ports if packed weights were not packed; 0 without such.
+        Simulated cycles, and the system's lower bound for them.
+    bytes_read, bytes_written : int
+        Off-chip traffic.
+    bytes_unpacked : int
+        Off-chip traffic if packed weights were not packed; 0 for systems without packed weights.
     evictions : list[tuple[int, int]]
         Layer and slot of each victim.
     decided : dict[str, int]
-        What else the design's mechanisms decided, in words and how often.
+        Other decisions of the design's mechanisms, with their counts.
     seconds : float
-        Of the simulation, on the wall.
+        Wall-clock time of the simulation.
     """
 
     token: int | None
     cycles: int
     bound: int
-    octets_read: int
-    octets_written: int
-    octets_unpacked: int = 0
+    bytes_read: int
+    bytes_written: int
+    bytes_unpacked: int = 0
     evictions: list[tuple[int, int]] = field(default_factory=list)
     decided: dict[str, int] = field(default_factory=dict)
     seconds: float
@@ -120,30 +126,36 @@ class Outcome:
 class System(ABC):
     """An accelerator with a model's weights in its memory.
 
-    Blocks are taken one behind the other; `state` between two of them is all that a later process
-    needs to go on.
+    The caller runs blocks sequentially. Between two blocks, `state` returns all that a later
+    process needs to continue.
     """
 
     top: str
-    """The accelerator's unit, as the catalog has it."""
+    """Name of the accelerator's unit in the catalog."""
 
     name: str
-    """The accelerator's, as a sentence has it."""
+    """Name of the accelerator in messages."""
 
     bound: str
     """What `Outcome.bound` counts, in a few words."""
 
     compared: str
-    """What is equal when the golden model has computed the same."""
+    """What the comparison with the golden model covers."""
 
     evicts: bool
-    """Whether a budget of cached tokens can be kept."""
+    """Whether the system evicts cached tokens."""
 
     budgets: bool = True
-    """Whether `BUDGET` and `RESERVED` choose it; otherwise the parameters do."""
+    """Whether `BUDGET` and `RESERVED` set the number of cached tokens, not the parameters."""
 
     harness: Harness
-    """The compiled program, when it is prepared."""
+    """The compiled program, after `prepare`."""
+
+    kept: ModelFile
+    """The file that holds the model in the accelerator's form, after `prepare`."""
+
+    longest: int
+    """The longest context, in tokens, of the model in the accelerator."""
 
     @classmethod
     @abstractmethod
@@ -158,7 +170,7 @@ class System(ABC):
 
     @classmethod
     def require_epsilon(cls, shape: ModelShape) -> None:
-        """Refuse a model whose norms add something else than the accelerators' do."""
+        """Refuse a model whose norms add another epsilon than the accelerators do."""
         if abs(shape.norm_epsilon - EPSILON) > 1e-9:
             raise UserError(
                 f"the norms of a model for {cls.name} must add {EPSILON} to the mean square, not "
@@ -167,64 +179,94 @@ class System(ABC):
 
     @staticmethod
     def require_whole_base(shape: ModelShape) -> None:
-        """Refuse a model whose angles cannot be generated from an integer."""
+        """Refuse a rotary embedding whose base is not an integer, as the angle generators need."""
         if shape.rope_base != int(shape.rope_base):
             raise UserError(f"the base of a rotary embedding must be whole, not {shape.rope_base}")
 
     def __init__(
         self, model: LanguageModel, parameters: Any, settings: Settings, folder: Path
     ) -> None:
-        """Make ready what can be refused; nothing is compiled or written."""
+        """Check all that can be refused; compile and write nothing."""
         self.p = parameters
         self.model, self.settings, self.folder = model, settings, folder
         self._pool = ThreadPoolExecutor(1)
         self._open = contextlib.ExitStack()
 
+    def model_file(self, kind: str, **depends: Any) -> ModelFile:
+        """Return the place and the key of a file that is computed from the model.
+
+        Parameters
+        ----------
+        kind
+            First part of the file's name.
+        depends
+            What decides the content besides the model, the parameters, the longest context and the
+            code, such as the calibration text.
+        """
+        key = {
+            "model": self.model.digest,
+            "shape": asdict(self.model.shape),
+            "parameters": repr(self.p),
+            "longest": self.longest,
+            "code": code_digest(type(self).__module__, without=NOT_FOLLOWED),
+            **depends,
+        }
+        return ModelFile(self.folder / f"{kind}-{self.model.digest[:12]}.memory", key)
+
     @property
     def identity(self) -> dict[str, Any]:
-        """What a run's result depends on, beside model, prompt and settings."""
-        return {"parameters": repr(self.p), "program": self.harness.name}
+        """All that decides a run's result, besides prompt and settings."""
+        modules = (type(self).__module__, "systola.generation.run")
+        return {
+            "model": self.model.digest,
+            "parameters": repr(self.p),
+            "program": self.harness.name,
+            "image": self.kept.digest,
+            "code": code_digest(*modules, without=NOT_FOLLOWED),
+        }
 
     @property
     def samples(self) -> Samples | None:
-        """What is sampled of the waveform, if anything."""
+        """The sampled waveform, if the settings ask for one."""
         return Samples(self.folder / "waves.vcd") if self.settings.waves else None
 
     def compile(self, report: Callable[[str], None]) -> None:
-        """Compile the Verilog, unless that is done, into `harness`."""
+        """Compile the Verilog into `harness`, or take the cached program."""
         report(f"compiling {self.name}'s Verilog; the first time takes minutes")
         self.harness = Harness.compiled(entry_named(self.top), self.p, waves=self.samples)
 
     @abstractmethod
     def prepare(self, report: Callable[[str], None]) -> None:
-        """Compile the Verilog and write the model's memory, unless both are there."""
+        """Compile the Verilog and compute the model's memory, or take the cached files."""
 
     @abstractmethod
     def begin(self, state: dict[str, NDArray[Any]] | None) -> None:
         """Start the simulation, from an empty cache or from a state."""
 
     def prompt_blocks(self, tokens: int) -> list[Block]:
-        """Return how a prompt of so many tokens is read: one by one, of which the last predicts.
+        """Return the blocks of a prompt: one token each, of which the last one predicts.
 
         Raises
         ------
         UserError
-            If the accelerator cannot begin with so few.
+            If the accelerator cannot process a prompt of that length.
         """
         return [Block(first=first, count=1, predict=first == tokens - 1) for first in range(tokens)]
 
     def next_block(self, position: int) -> Block:
-        """Return the block of the generated token at a position: a token by itself."""
+        """Return the block of the generated token at a position."""
         return Block(first=position, count=1, predict=True)
 
     @abstractmethod
-    def run(self, block: Block, tokens: list[int], watch: Callable[[Moving], None]) -> Outcome:
-        """Take a block's tokens through the model.
+    def run(
+        self, block: Block, tokens: list[int], watch: Callable[[BlockProgress], None]
+    ) -> Outcome:
+        """Run a block's tokens through the model.
 
         Raises
         ------
         Mismatch
-            If the Verilog does not give what the golden model gives.
+            If the Verilog and the golden model differ.
         """
 
     @abstractmethod
@@ -238,13 +280,46 @@ class System(ABC):
 
 
 class Mismatch(Exception):
-    """The Verilog gives something else than the golden model; its words say what, and where."""
+    """The Verilog differs from the golden model; the message gives the value and its place."""
+
+
+def require_finite(system: str, states: NDArray[np.floating]) -> None:
+    """Refuse a model whose hidden states exceed the range of the system's FP16.
+
+    Parameters
+    ----------
+    system
+        Name of the accelerator.
+    states
+        Hidden states after each layer, shape (layers, ...).
+    """
+    for layer, state in enumerate(states):
+        if not np.isfinite(state).all():
+            raise UserError(
+                f"the hidden states of a model for {system} must fit FP16, up to 65504; those "
+                f"after layer {layer} do not"
+            )
+
+
+def half_codes(system: str, name: str, matrix: NDArray[np.floating]) -> NDArray[np.uint16]:
+    """Return a matrix as FP16 codes.
+
+    Raises
+    ------
+    UserError
+        If an element exceeds the format's range.
+    """
+    with np.errstate(over="ignore"):
+        found = codes(matrix)
+    if not np.isfinite(values(found)).all():
+        raise UserError(f"the matrices of a model for {system} must fit FP16; {name} does not")
+    return found
 
 
 def first_difference(
     expected: NDArray[Any], found: NDArray[Any], names: tuple[str, ...]
 ) -> tuple[str, tuple[int, ...]] | None:
-    """Return the first element that differs, in words and by its place, or None."""
+    """Return the first element that differs, in words and by its indices, or None."""
     if expected.shape != found.shape:
         return f"shape {found.shape} instead of {expected.shape}", (0,) * expected.ndim
     places = np.argwhere(expected != found)

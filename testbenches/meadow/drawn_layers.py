@@ -6,7 +6,6 @@ import numpy as np
 
 from golden.llm.layers import LayerWeights
 from golden.meadow.layer_quantisation import (
-    STATE_STEP,
     IntegerLayer,
     RealLayer,
     Reals,
@@ -19,6 +18,9 @@ from golden.meadow.whole_model import IntegerVocabulary, integer_vocabulary
 from hdl.arith.shapes import extremes
 from hdl.meadow.attention_parameters import BIAS
 from hdl.meadow.parameters import MOST_LIFT, STATE, MeadowParameters
+
+STATE_STEP = 2.0**-8
+"""Step of the hidden states in testbenches, the one that SmolLM2's calibration gives."""
 
 
 def of_kind(weights: LayerWeights, p: MeadowParameters, rng: np.random.Generator) -> RealLayer:
@@ -79,7 +81,7 @@ def random_layers(
     layers = []
     for number in range(count):
         real = of_kind(drawn_weights(p, rng, 1.5 if spread else 3), p, rng)
-        layer = quantised_layer(real, states[: p.tokens], p)[0]
+        layer = quantised_layer(real, states[: p.tokens], p, STATE_STEP)[0]
         # The second one's counts beside rows of all 24 bits, too; results are lifted anyhow.
         epsilon = (7, (1 << 32) - 3)[number % 2]
         lifts = {name: int(rng.integers(1, MOST_LIFT + 1)) for name in layer.lifts}
@@ -107,7 +109,7 @@ def random_vocabulary(
     if alike:
         twins, places = np.full(p.vocabulary, twins[0]), np.arange(p.vocabulary)
     projection[:, places] = projection[:, twins]
-    vocabulary = integer_vocabulary(projection, states, p)
+    vocabulary = integer_vocabulary(projection, states, p, STATE_STEP)
     if p.layer_norm:
         vocabulary = replace(vocabulary, norm_bias=rng.integers(-8192, 8192, p.hidden_size))
     if p.biases:

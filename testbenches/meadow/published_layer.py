@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from golden.meadow.layer_quantisation import STATE_STEP, quantised_layer
+from golden.meadow.layer_quantisation import quantised_layer
 from hdl.catalog import entry_named
 from hdl.meadow.parameters import MeadowParameters
 from testbenches.harness import Harness
-from testbenches.meadow.drawn_layers import drawn_weights, of_kind
+from testbenches.meadow.drawn_layers import STATE_STEP, drawn_weights, of_kind
 from testbenches.meadow.layer_program import LayerProgram
 from testbenches.meadow.long_program import run_program
 
@@ -25,7 +25,8 @@ def program_of(p: MeadowParameters, tokens: int) -> tuple[LayerProgram, list[int
     """Return a prefill of some tokens and a decode step, and the work of both in cycles."""
     rng = np.random.default_rng(125)
     states = rng.normal(0, 3, (tokens + 1, p.hidden_size))
-    layer = quantised_layer(of_kind(drawn_weights(p, rng, FREEDOM), p, rng), states, p)[0]
+    real = of_kind(drawn_weights(p, rng, FREEDOM), p, rng)
+    layer = quantised_layer(real, states, p, STATE_STEP)[0]
     raw = np.rint(states / STATE_STEP).astype(np.int64)
     program, work = LayerProgram(p, [layer], skip=True), [0]
     for block in (raw[:tokens], raw[tokens:]):

@@ -8,14 +8,14 @@ import numpy as np
 
 from golden.llm import open_trace
 from golden.llm.layers import real_weights
-from golden.meadow.layer_quantisation import STATE_STEP, IntegerLayer, quantised_layer
+from golden.meadow.layer_quantisation import IntegerLayer, quantised_layer
 from golden.meadow.packing.weight_packer import Level
 from golden.meadow.tile.requantisation import Integers
 from hdl.meadow.parameters import MeadowParameters
 from testbenches.applicable import Run, only_if
 from testbenches.bench import catalog_parameters, record_fact
 from testbenches.meadow.accelerator import Accelerator
-from testbenches.meadow.drawn_layers import of_kind, random_layers, random_vocabulary
+from testbenches.meadow.drawn_layers import STATE_STEP, of_kind, random_layers, random_vocabulary
 from testbenches.meadow.layer_program import LayerProgram
 from testbenches.streams import PAUSES, read
 
@@ -42,7 +42,7 @@ def real_layers(p: MeadowParameters, layers: tuple[int, ...]) -> tuple[list[Inte
         states = trace.hidden(layer)[0][: max(p.tokens, 64), elements].astype(np.float64)
         rng = np.random.default_rng(layer)
         real = of_kind(real_weights(p, trace, layer), p, rng)
-        found.append(quantised_layer(real, states, p)[0])
+        found.append(quantised_layer(real, states, p, STATE_STEP)[0])
     states = trace.hidden(layers[0])[0][:, elements].astype(np.float64)
     return found, np.rint(states / STATE_STEP).astype(np.int64)
 

@@ -1,9 +1,9 @@
-"""A small model of random numbers speaks through VEDA's Verilog, and what may go wrong does."""
+"""Text generation by a small random model in VEDA's Verilog, and its errors."""
 
 import json
 import zlib
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 from golden.llm.language_model import LanguageModel
 from golden.llm.model import ModelShape
 from hdl.catalog import entry_named
+from hdl.errors import UserError
 from hdl.veda.encodings import Space
 from systola.generation.run import Interrupted, Run
 from systola.generation.system import Mismatch, Settings, System
@@ -105,19 +106,19 @@ def prepared(folder: Path, model: LanguageModel, tokens: int, prompt: list[int] 
     return running(VedaSystem(model, parameters, SETTINGS, folder), prompt, tokens)
 
 
-def spoken(run: Run) -> list[int]:
-    told: list[int] = []
-    run.go(told.append, lambda block, moving: None)
-    assert told == run.progress.tokens
-    return told
+def generated(run: Run) -> list[int]:
+    tokens: list[int] = []
+    run.go(tokens.append, lambda block, progress: None)
+    assert tokens == run.progress.tokens
+    return tokens
 
 
-def test_verilog_speaks_as_the_golden_model_does(tmp_path: Path) -> None:
+def test_tokens_equal_those_of_the_golden_model(tmp_path: Path) -> None:
     """Layers, votes, victims and vocabulary are compared in every block, by the run itself."""
     run = prepared(tmp_path, random_model(), 8)
     # What a killed process left.
     (tmp_path / "cache-999999999.memory").touch()
-    tokens = spoken(run)
+    tokens = generated(run)
     assert len(tokens) == 8 and len(set(tokens)) > 2
     # From the token on that fills the budget, each layer evicts one a token.
     evicted = [len(figures["evictions"]) for figures in run.progress.figures]
@@ -135,7 +136,7 @@ def interrupted(
     blocks: int,
     before: Callable[..., None] = lambda *arguments: None,
 ) -> None:
-    """Interrupt a run in the block behind so many; it says how to go on."""
+    """Interrupt a run in the block after so many; the message says how to continue."""
     own, done = run.system.run, []
 
     def interrupting(*arguments: Any) -> Any:
@@ -146,14 +147,14 @@ def interrupted(
         return own(*arguments)
 
     monkeypatch.setattr(run.system, "run", interrupting)
-    with pytest.raises(Interrupted, match="the same command goes on from there"):
-        spoken(run)
+    with pytest.raises(Interrupted, match="the same command continues from there"):
+        generated(run)
 
 
 def test_long_prompt_is_trimmed_to_the_budget(tmp_path: Path) -> None:
     prompt = [int(token) for token in np.random.default_rng(1).integers(0, 45, 12)]
     run = prepared(tmp_path, random_model(), 3, prompt)
-    spoken(run)
+    generated(run)
     last = next(figures for figures in run.progress.figures if figures["token"] is not None)
     assert len(last["evictions"]) == (12 + 1 - SETTINGS.budget) * SHAPE.layers
 
@@ -161,55 +162,88 @@ def test_long_prompt_is_trimmed_to_the_budget(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "blocks", [pytest.param(1, marks=pytest.mark.full), 3, pytest.param(6, marks=pytest.mark.full)]
 )
-def test_interrupted_run_goes_on_as_if_nothing_had_been(
+def test_resumed_run_generates_the_same_tokens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blocks: int
 ) -> None:
-    whole = spoken(prepared(tmp_path / "whole", random_model(), 7))
+    whole = generated(prepared(tmp_path / "whole", random_model(), 7))
     folder = tmp_path / "interrupted"
     run = prepared(folder, random_model(), 7)
     system: Any = run.system
 
     def written(block: Any, tokens: list[int], watch: Any) -> None:
         """In the middle of a block: the accelerator has written, and the host not yet taken."""
-        system.speech.run(block.plan, system.embedding[tokens])
+        system.host.run(block.plan, system.embedding[tokens])
 
     interrupted(run, monkeypatch, blocks, written)
     again = prepared(folder, random_model(), 7)
-    assert spoken(again) == whole
+    assert generated(again) == whole
     assert again.resumed == run.progress.done > 0
 
 
-def test_damaged_checkpoint_begins_anew(tmp_path: Path) -> None:
+def test_corrupted_checkpoint_starts_from_the_beginning(tmp_path: Path) -> None:
     run = prepared(tmp_path, random_model(), 2)
     run.checkpoint.file.write_bytes(b"0" * 100)
-    spoken(run)
+    generated(run)
     assert run.resumed == 0
 
 
-def test_damaged_lines_are_written_again(tmp_path: Path) -> None:
-    said: list[str] = []
+def test_writes_corrupted_lines_again(tmp_path: Path) -> None:
+    messages: list[str] = []
     system: Any = prepared(tmp_path, random_model(), 1).system
     lines = system.lines
     whole = lines.read_bytes()
-    system.prepare(said.append)
-    assert "checking" in said[-1]
+    system.prepare(messages.append)
+    assert "checking" in messages[-1]
     lines.write_bytes(whole[:-8] + bytes(8))
-    system.prepare(said.append)
-    assert "is damaged or of another model, and is written again" in said[-1]
+    system.prepare(messages.append)
+    assert "is corrupted, and is written again" in messages[-1]
     assert lines.read_bytes() == whole
 
 
-def test_a_wrong_weight_is_named(tmp_path: Path) -> None:
-    """One bit of the second layer's keys in memory: layer, element and cycle are said."""
+def test_reports_layer_and_cycle_of_a_corrupted_weight(tmp_path: Path) -> None:
+    """One bit of the second layer's keys in memory."""
     run = prepared(tmp_path, random_model(), 1)
     system: Any = run.system
     p = system.p
     place = address(p, Space.WEIGHTS, layer=1) - fixed_space(p)
     with system.lines.open("r+b") as file:
         file.seek(place * octets_of_line(p) + 1)
-        octet = file.read(1)[0]
+        byte = file.read(1)[0]
         file.seek(-1, 1)
-        file.write(bytes([octet ^ 0x40]))
+        file.write(bytes([byte ^ 0x40]))
     words = r"layer 1, keys, KV head 0, slot 0, element \d: .* written in cycle \d+"
     with pytest.raises(Mismatch, match=words):
-        spoken(run)
+        generated(run)
+
+
+def larger(model: RandomModel, name: str, factor: float) -> RandomModel:
+    """Return a model with a larger tensor."""
+    own = model.tensor
+
+    def tensor(layer: int | None, which: str) -> Any:
+        return own(layer, which) * np.float32(factor if which == name else 1)
+
+    return replace(model, tensor=tensor)
+
+
+def test_rejects_hidden_states_beyond_fp16(tmp_path: Path) -> None:
+    """All matrices fit FP16, and the second layer's output does not."""
+    run = prepared(tmp_path, larger(larger(random_model(), "down", 1e4), "up", 100), 1)
+    with pytest.raises(UserError, match="must fit FP16, up to 65504; those after layer"):
+        generated(run)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("embedding", "the embedding does not"),
+        ("projection", "the LM head does not"),
+        ("gate", "gate does not"),
+    ],
+)
+def test_rejects_matrices_beyond_fp16(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, words: str
+) -> None:
+    monkeypatch.setattr(VedaSystem, "compile", lambda self, report: None)
+    with pytest.raises(UserError, match=f"the matrices of a model for VEDA must fit FP16; {words}"):
+        prepared(tmp_path, larger(random_model(), name, 1e6), 1)

@@ -1,4 +1,4 @@
-"""A small model of random numbers speaks through Kelle's Verilog, and what may go wrong does."""
+"""Text generation by a small random model in Kelle's Verilog, and its errors."""
 
 import json
 from dataclasses import replace
@@ -18,10 +18,10 @@ from systola.generation.system import Mismatch, Settings
 from testbenches.kelle.speech import Speech
 from tests.generation.test_generate import (
     WordModel,
+    generated,
     interrupted,
     random_model,
     running,
-    spoken,
 )
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
@@ -47,10 +47,10 @@ def prepared(
     return running(KelleSystem(model, parameters, settings, folder), prompt, tokens)
 
 
-def test_verilog_speaks_as_the_golden_model_does(tmp_path: Path) -> None:
-    """States behind each layer, slots, victims, popular tokens, predictions, by the run itself."""
+def test_tokens_equal_those_of_the_golden_model(tmp_path: Path) -> None:
+    """States after each layer, slots, victims, popular tokens, predictions, by the run itself."""
     run = prepared(tmp_path, 12)
-    tokens = spoken(run)
+    tokens = generated(run)
     assert len(tokens) == 12 and len(set(tokens)) > 2
     # Eight slots a head: from the ninth token on every head of every layer evicts one.
     evicted = [len(figures["evictions"]) for figures in run.progress.figures]
@@ -67,7 +67,7 @@ def test_verilog_speaks_as_the_golden_model_does(tmp_path: Path) -> None:
 def test_sampled_waveform_is_left_beside_the_run(tmp_path: Path) -> None:
     """Twenty cycles of each twenty thousand, in the folder of the system's runs."""
     run = prepared(tmp_path, 2, settings=replace(SETTINGS, waves=True))
-    assert len(spoken(run)) == 2
+    assert len(generated(run)) == 2
     samples = run.system.samples
     assert samples is not None and samples.file.parent == tmp_path
     waves = read_waveforms(samples.file, "kelle")
@@ -76,30 +76,30 @@ def test_sampled_waveform_is_left_beside_the_run(tmp_path: Path) -> None:
     assert any(waves.transitions(wave) for wave in waves.nets.values())
 
 
-def test_fewer_bits_speak_as_the_golden_model_does(tmp_path: Path) -> None:
-    assert len(spoken(prepared(tmp_path, 3, preset="tiny_w4a8"))) == 3
+def test_tokens_of_w4a8_equal_those_of_the_golden_model(tmp_path: Path) -> None:
+    assert len(generated(prepared(tmp_path, 3, preset="tiny_w4a8"))) == 3
 
 
 def test_interrupted_run_takes_its_text_through_once_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = spoken(prepared(tmp_path, 8))
+    whole = generated(prepared(tmp_path, 8))
     folder = tmp_path / "interrupted"
     run = prepared(folder, 8)
     interrupted(run, monkeypatch, 10)
     again = prepared(folder, 8)
-    assert spoken(again) == whole
+    assert generated(again) == whole
     assert again.resumed == 10
 
 
 @pytest.mark.parametrize(
     ("part", "words"),
     [
-        (0, r"layer 0, attention's input|layer 0, state behind it, element \d+: .* in cycle \d+"),
-        (-1, r"vocabulary, token and sum"),
+        (0, r"layer 0, attention's input|layer 0, output state, element \d+: .* in cycle \d+"),
+        (-1, r"LM head, token and sum"),
     ],
 )
-def test_a_wrong_weight_is_named(
+def test_reports_layer_and_cycle_of_a_corrupted_weight(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: int, words: str
 ) -> None:
     """A bit of each weight of the first layer, or of the vocabulary."""
@@ -107,13 +107,13 @@ def test_a_wrong_weight_is_named(
     system: Any = run.system
     begin = system.begin
 
-    def spoilt(state: Any) -> None:
+    def corrupted(state: Any) -> None:
         begin(state)
-        system.speech._beats[part][:] ^= 0x40
+        system.host._beats[part][:] ^= 0x40
 
-    monkeypatch.setattr(system, "begin", spoilt)
+    monkeypatch.setattr(system, "begin", corrupted)
     with pytest.raises(Mismatch, match=words):
-        spoken(run)
+        generated(run)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A small model of random numbers speaks through LAD's Verilog, and what may go wrong does."""
+"""Text generation by a small random model in LAD's Verilog, and its errors."""
 
 import json
 from dataclasses import replace
@@ -23,10 +23,10 @@ from testbenches.lad.weight_octets import file_items
 from tests.generation.test_generate import (
     PROMPT,
     RandomModel,
+    generated,
     interrupted,
     random_model,
     running,
-    spoken,
 )
 
 SETTINGS = Settings(budget=128, reserved=32)
@@ -51,10 +51,10 @@ def test_parameters_are_those_of_the_unit_test() -> None:
     assert LadSystem.fitted(small_model(), TINY) == TINY
 
 
-def test_verilog_speaks_as_the_golden_model_does(tmp_path: Path) -> None:
-    """States behind each layer, rows of all heads, payloads, predictions, by the run itself."""
+def test_tokens_equal_those_of_the_golden_model(tmp_path: Path) -> None:
+    """States after each layer, rows of all heads, payloads, predictions, by the run itself."""
     run = prepared(tmp_path, 14)
-    tokens = spoken(run)
+    tokens = generated(run)
     assert len(tokens) == 14 and len(set(tokens)) > 2
     last = run.progress.figures[-1]["decided"]
     # Positions have left the latest ones: they are in the caches, and not all are corrected.
@@ -66,15 +66,15 @@ def test_verilog_speaks_as_the_golden_model_does(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("rows-*"))
 
 
-def test_interrupted_run_goes_on_as_if_nothing_had_been(
+def test_resumed_run_generates_the_same_tokens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = spoken(prepared(tmp_path, 8))
+    whole = generated(prepared(tmp_path, 8))
     folder = tmp_path / "interrupted"
     run = prepared(folder, 8)
     interrupted(run, monkeypatch, 9)
     again = prepared(folder, 8)
-    assert spoken(again) == whole
+    assert generated(again) == whole
     assert again.resumed == 9
 
 
@@ -83,20 +83,20 @@ def flip(run: Run, place: int) -> None:
     system: Any = run.system
     with system.weights.open("r+b") as file:
         file.seek(place)
-        octet = file.read(1)[0]
+        byte = file.read(1)[0]
         file.seek(place)
-        file.write(bytes([octet ^ 0x40]))
+        file.write(bytes([byte ^ 0x40]))
 
 
-def test_a_wrong_weight_is_named(tmp_path: Path) -> None:
+def test_reports_layer_and_cycle_of_a_corrupted_weight(tmp_path: Path) -> None:
     """In the second layer, and in the vocabulary, where the sum says it."""
     run = prepared(tmp_path, 1)
     system: Any = run.system
     layer = file_items(system.weights, system.p)[1]
     flip(run, layer.first + 1)
-    words = r"state behind layer 1, sample 0, element \d: .* in cycle \d+"
+    words = r"state after layer 1, sample 0, element \d: .* in cycle \d+"
     with pytest.raises(Mismatch, match=words):
-        spoken(run)
+        generated(run)
 
 
 def test_wrong_rows_of_a_head_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,13 +105,13 @@ def test_wrong_rows_of_a_head_are_named(tmp_path: Path, monkeypatch: pytest.Monk
     system: Any = run.system
     own = system._compare
 
-    def spoilt(expected: Any) -> None:
+    def corrupted(expected: Any) -> None:
         system.rows.octets("modes", "r+")[5, 0] ^= 1
         own(expected)
 
-    monkeypatch.setattr(system, "_compare", spoilt)
+    monkeypatch.setattr(system, "_compare", corrupted)
     with pytest.raises(Mismatch, match=r"layer 1, head-sample 5, modes at \(0,\)"):
-        spoken(run)
+        generated(run)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A small model of random numbers speaks through MEADOW's Verilog, and what may go wrong does."""
+"""Text generation by a small random model in MEADOW's Verilog, and its errors."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from golden.llm.language_model import LanguageModel
-from golden.meadow.whole_model import embedded
 from hdl.catalog import entry_named
 from systola.generation.meadow import MeadowSystem
 from systola.generation.run import Run
@@ -16,10 +15,10 @@ from systola.generation.system import Mismatch, Settings
 from testbenches.meadow.speech import Speech
 from tests.generation.test_generate import (
     WordModel,
+    generated,
     interrupted,
     random_model,
     running,
-    spoken,
 )
 
 SETTINGS = Settings(budget=128, reserved=32)
@@ -39,68 +38,70 @@ def prepared(
     return running(MeadowSystem(model, parameters, SETTINGS, folder), prompt, tokens)
 
 
-def test_verilog_speaks_as_the_golden_model_does(tmp_path: Path) -> None:
+def test_tokens_equal_those_of_the_golden_model(tmp_path: Path) -> None:
     """A prompt's block, then tokens up to the context; all is compared by the run itself."""
     run = prepared(tmp_path, 8)
-    tokens = spoken(run)
+    tokens = generated(run)
     assert len(tokens) == 8 and len(set(tokens)) > 2
     for figures in run.progress.figures:
         assert 0 < figures["bound"] < figures["cycles"]
-        assert figures["octets_unpacked"] > 0
+        assert figures["bytes_unpacked"] > 0
     record = json.loads(run.checkpoint.record.read_text())
     assert record["finished"] and record["generated"] == tokens
     assert not list(tmp_path.glob("memory-*"))
 
 
-def test_interrupted_run_goes_on_as_if_nothing_had_been(
+def test_resumed_run_generates_the_same_tokens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = spoken(prepared(tmp_path, 6))
+    whole = generated(prepared(tmp_path, 6))
     folder = tmp_path / "interrupted"
     run = prepared(folder, 6)
     interrupted(run, monkeypatch, 3)
     again = prepared(folder, 6)
-    assert spoken(again) == whole
+    assert generated(again) == whole
     assert again.resumed == len(PROMPT) + 2
 
 
-def test_damaged_model_is_packed_again(tmp_path: Path) -> None:
-    said: list[str] = []
+def test_writes_a_corrupted_packed_model_again(tmp_path: Path) -> None:
+    messages: list[str] = []
     system: Any = prepared(tmp_path, 1).system
-    (file,) = tmp_path.glob("packed-*.model")
+    (file,) = tmp_path.glob("packed-*.memory")
     whole = file.read_bytes()
-    system.prepare(said.append)
-    assert said[-1].startswith("checking")
+    system.prepare(messages.append)
+    assert messages[-1].startswith("checking")
     file.write_bytes(whole[:-9] + b"?" + whole[-8:])
-    system.prepare(said.append)
-    assert any("is damaged, and is written again" in words for words in said)
+    system.prepare(messages.append)
+    assert any("is corrupted, and is written again" in words for words in messages)
     assert file.read_bytes() == whole
 
 
 @pytest.mark.parametrize(
-    ("memory", "octet", "words"),
+    ("memory", "byte", "words"),
     [
         ("packets", 1, r"layer 0, keys, KV head \d, token \d, element \d: .* written in cycle \d+"),
-        ("vectors", 4, r"(layer \d, (keys|values)|vocabulary, token and sum)"),
+        ("vectors", 4, r"(layer \d, (keys|values)|LM head, token and sum)"),
     ],
 )
-def test_a_wrong_octet_is_named(tmp_path: Path, memory: str, octet: int, words: str) -> None:
+def test_reports_the_place_of_a_corrupted_byte(
+    tmp_path: Path, memory: str, byte: int, words: str
+) -> None:
     """Of the first layer's key matrix, or of the final norm's weights."""
     run = prepared(tmp_path, 1)
     system: Any = run.system
     places = {"packets": system.packed.layers[0].matrices["key"]["packets"]}
     places["vectors"] = system.packed.vocabulary.norm
     place = places[memory]
-    system.packed.images[memory][place, octet] ^= 0x40
+    system.packed.images[memory][place, byte] ^= 0x40
     with pytest.raises(Mismatch, match=words):
-        spoken(run)
+        generated(run)
 
 
 def test_long_prompt_comes_in_blocks(tmp_path: Path) -> None:
-    """Of at most 14 tokens; behind those before the last nothing is predicted."""
+    """Of at most 14 tokens; only the last block predicts."""
     prompt = np.random.default_rng(1).integers(0, 45, 15).tolist()
     run = prepared(tmp_path, 1, prompt)
-    spoken(run)
+    generated(run)
     assert [figures["count"] for figures in run.progress.figures] == [14, 1]
     assert [figures["token"] is None for figures in run.progress.figures] == [True, False]
 
@@ -112,7 +113,7 @@ def test_pauses_at_every_port_change_nothing(tmp_path: Path, seed: int) -> None:
     speech = Speech(system.p, system.packed, tmp_path, system.harness, seed)
     try:
         for tokens, predict in ((PROMPT, False), ([7, 7], True), ([40], True)):
-            states = embedded(system.model.embedding, tokens)
+            states = system.packed.integers.embedded(system.model.embedding[tokens])
             run = speech.run(states, predict=predict)
             expected = system.golden.step(states)
             assert run.cycle > 1.2 * sum(speech.writer.ideal)

@@ -1,4 +1,4 @@
-"""A small model of random numbers speaks through P3-LLM's Verilog, and what may go wrong does."""
+"""Text generation by a small random model in P3-LLM's Verilog, and its errors."""
 
 import json
 from pathlib import Path
@@ -14,10 +14,10 @@ from systola.generation.system import Mismatch, Settings
 from testbenches.p3llm.speech import Speech
 from tests.generation.test_generate import (
     WordModel,
+    generated,
     interrupted,
     random_model,
     running,
-    spoken,
 )
 from tests.p3llm.test_whole_model import SHAPE
 
@@ -39,18 +39,18 @@ def prepared(folder: Path, tokens: int, preset: str = "tiny") -> Run:
     return running(P3llmSystem(model, parameters, SETTINGS, folder), PROMPT, tokens)
 
 
-def test_verilog_speaks_as_the_golden_model_does(
+def test_tokens_equal_those_of_the_golden_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """States, keys and values in every step, by the run itself; then the same, interrupted."""
     run = prepared(tmp_path, 6)
-    tokens = spoken(run)
+    tokens = generated(run)
     assert len(tokens) == 6 and len(set(tokens)) > 2
     system: Any = run.system
     # A token's cycles are those of the columns that all units multiply, and what cannot hide.
     for figures in run.progress.figures:
         assert 0 < figures["bound"] < figures["cycles"]
-    columns, units = system.speech.counts["together"], system.p.units
+    columns, units = system.host.counts["together"], system.p.units
     bounds = [figures["bound"] // 2 for figures in run.progress.figures]
     # Beside what is multiplied, columns of zero points and special values go to all units.
     assert sum(bounds) < columns // units < 1.3 * sum(bounds)
@@ -61,25 +61,25 @@ def test_verilog_speaks_as_the_golden_model_does(
     run = prepared(folder, 6)
     interrupted(run, monkeypatch, 7)
     again = prepared(folder, 6)
-    assert spoken(again) == tokens
+    assert generated(again) == tokens
     assert again.resumed == 7
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("preset", ["tiny_residual", "tiny_pre_rope"])
-def test_an_option_speaks(tmp_path: Path, preset: str) -> None:
+def test_tokens_of_an_option_equal_those_of_the_golden_model(tmp_path: Path, preset: str) -> None:
     """From the first token on, which attends to itself alone; compared in every step."""
-    assert len(spoken(prepared(tmp_path, 6, preset))) == 6
+    assert len(generated(prepared(tmp_path, 6, preset))) == 6
 
 
 @pytest.mark.parametrize(
     ("place", "words"),
     [
-        (lambda p: p.matrices["qkv"].base + 20, r"layer 0, state behind it, element \d+: .* cycle"),
-        (lambda p: 2 * p.layer_positions + 200, r"vocabulary, token and sum"),
+        (lambda p: p.matrices["qkv"].base + 20, r"layer 0, output state, element \d+: .* cycle"),
+        (lambda p: 2 * p.layer_positions + 200, r"LM head, token and sum"),
     ],
 )
-def test_a_wrong_weight_is_named(
+def test_reports_layer_and_cycle_of_a_corrupted_weight(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: Any, words: str
 ) -> None:
     """Columns of the first layer's first matrix, and of the vocabulary."""
@@ -87,14 +87,14 @@ def test_a_wrong_weight_is_named(
     system: Any = run.system
     begin = system.begin
 
-    def spoilt(state: Any) -> None:
+    def corrupted(state: Any) -> None:
         begin(state)
         first = place(system.p)
-        system.speech._image[first : first + 40] ^= 0x44
+        system.host._image[first : first + 40] ^= 0x44
 
-    monkeypatch.setattr(system, "begin", spoilt)
+    monkeypatch.setattr(system, "begin", corrupted)
     with pytest.raises(Mismatch, match=words):
-        spoken(run)
+        generated(run)
 
 
 @pytest.mark.parametrize(
@@ -111,13 +111,13 @@ def test_dimensions_that_p3llm_has_not_are_refused(changes: dict[str, Any], mess
         P3llmSystem.fitted(small_model(**changes), entry_named("p3llm").parameters("tiny"))
 
 
-def test_a_batch_does_not_speak() -> None:
-    with pytest.raises(ValueError, match="batch must be 1 where a text is generated, not 3"):
+def test_rejects_a_batch() -> None:
+    with pytest.raises(ValueError, match="batch must be 1 for text generation, not 3"):
         P3llmSystem.fitted(small_model(), entry_named("p3llm").parameters("tiny_batch"))
 
 
-def test_several_pseudo_channels_do_not_speak() -> None:
-    with pytest.raises(ValueError, match="pseudo_channels must be 1 where a text is generated"):
+def test_rejects_several_pseudo_channels() -> None:
+    with pytest.raises(ValueError, match="pseudo_channels must be 1 for text generation"):
         P3llmSystem.fitted(small_model(), entry_named("p3llm").parameters("tiny_channels"))
 
 

@@ -21,7 +21,7 @@ STORY = "Once upon a time, there was"
 
 
 @pytest.mark.full
-def test_smollm2_speaks_through_veda(tmp_path: Path) -> None:
+def test_smollm2_generates_on_veda(tmp_path: Path) -> None:
     """Thirty-two tokens, of which the last ones each evict a token in every layer."""
     model = open_language_model()
     parameters = VedaSystem.fitted(model, entry_named("veda").parameters("smollm2"))
@@ -36,7 +36,7 @@ def test_smollm2_speaks_through_veda(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_smollm2_speaks_through_meadow(tmp_path: Path) -> None:
+def test_smollm2_generates_on_meadow(tmp_path: Path) -> None:
     """Thirty-two tokens, by one lane of the twelve: each token is one lane's."""
     model = open_language_model()
     parameters = MeadowSystem.fitted(model, entry_named("meadow").parameters("smollm2"))
@@ -50,7 +50,7 @@ def test_smollm2_speaks_through_meadow(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_smollm2_speaks_through_kelle(tmp_path: Path) -> None:
+def test_smollm2_generates_on_kelle(tmp_path: Path) -> None:
     """Thirty-two tokens on a quarter of the array, of which the last ones evict in every head."""
     model = open_language_model()
     preset = replace(entry_named("kelle").parameters("smollm2"), rows=16, bands=8)
@@ -65,7 +65,7 @@ def test_smollm2_speaks_through_kelle(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_smollm2_speaks_through_lad(tmp_path: Path) -> None:
+def test_smollm2_generates_on_lad(tmp_path: Path) -> None:
     """Thirty-two tokens, of which the last ones leave positions to the intermediate caches."""
     model = open_language_model()
     parameters = LadSystem.fitted(model, entry_named("lad").parameters("smollm2"))
@@ -79,7 +79,7 @@ def test_smollm2_speaks_through_lad(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_smollm2_speaks_through_p3llm(tmp_path: Path) -> None:
+def test_smollm2_generates_on_p3llm(tmp_path: Path) -> None:
     """Thirty-two tokens from 4-bit weights, keys and values in the banks."""
     model = open_language_model()
     parameters = P3llmSystem.fitted(model, entry_named("p3llm").parameters("smollm2"))

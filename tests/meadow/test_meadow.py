@@ -9,7 +9,6 @@ import pytest
 from golden.llm import Trace, open_trace
 from golden.llm.layers import LayerWeights, exact_layer, real_weights, rotary_angles
 from golden.meadow.layer_quantisation import (
-    STATE_STEP,
     quantised_layer,
     real_layer,
     real_steps,
@@ -19,6 +18,7 @@ from golden.meadow.meadow import activated, added, narrowed, norm, run_layer
 from hdl.meadow.parameters import MeadowParameters
 from hdl.meadow.tile.element_parameters import ElementParameters
 from hdl.nonlinear.activation_functions import Activation
+from testbenches.meadow.drawn_layers import STATE_STEP
 
 P = MeadowParameters()
 LAYERS = (0, 14, 29)
@@ -102,7 +102,7 @@ def test_integers_are_near_float64(
     states = np.rint(before / STATE_STEP).astype(np.int64)
     errors = []
     for exponent in (0.5, None):
-        integers, real = quantised_layer(weights, before, P, exponent=exponent)
+        integers, real = quantised_layer(weights, before, P, STATE_STEP, exponent=exponent)
         exact = real_steps(real, before, np.arange(TOKENS), (NONE, NONE), P)["states"]
         got = run_layer(integers, states, NO_CACHE, P).states * STATE_STEP
         errors.append(size_of(got - exact) / size_of(exact - before))
@@ -112,7 +112,7 @@ def test_integers_are_near_float64(
 
 def test_a_decode_step_is_the_last_token_of_a_prefill(trace: Trace) -> None:
     weights, before, _behind = part_of(trace, 14)
-    integers, _real = quantised_layer(weights, before, P)
+    integers, _real = quantised_layer(weights, before, P, STATE_STEP)
     states = np.rint(before / STATE_STEP).astype(np.int64)
     whole = run_layer(integers, states, NO_CACHE, P)
     first = run_layer(integers, states[:-1], NO_CACHE, P)

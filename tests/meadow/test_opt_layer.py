@@ -13,7 +13,6 @@ from transformers import OPTConfig
 
 from golden.llm.layers import LayerWeights
 from golden.meadow.layer_quantisation import (
-    STATE_STEP,
     RealLayer,
     quantised_layer,
     real_steps,
@@ -23,7 +22,7 @@ from golden.meadow.meadow import norm, run_layer
 from hdl.catalog import entry_named
 from hdl.meadow.parameters import MeadowParameters
 from hdl.nonlinear.activation_functions import Activation
-from testbenches.meadow.drawn_layers import drawn_weights, of_kind
+from testbenches.meadow.drawn_layers import STATE_STEP, drawn_weights, of_kind
 from tests.llm.opt_layer import drawn_layer, numbers
 
 P: MeadowParameters = entry_named("meadow").parameters("paper")
@@ -122,7 +121,7 @@ def test_integers_are_near_opts_own(
 ) -> None:
     """What INT8 costs, over what the layer adds to the states; biases that are lost are found."""
     p = replace(P, activation=activation)
-    integers, plain = quantised_layer(real(layer), states, p)
+    integers, plain = quantised_layer(real(layer), states, p, STATE_STEP)
     exact = real_steps(plain, states, POSITIONS, (NONE, NONE), p)["states"]
     raw = np.rint(states / STATE_STEP).astype(np.int64)
     got = run_layer(integers, raw, NO_CACHE, p).states * STATE_STEP
