@@ -1,10 +1,19 @@
-"""`python -m systola`: the verbs behind the Makefile."""
+"""`python -m systola`: the command line; the Makefile and the script `systola` call it too."""
 
 import signal
+from collections.abc import Sequence
 
 
-def start() -> None:
-    """Run the command line; an installation's `systola` calls this."""
+def start(arguments: Sequence[str] | None = None, program: str | None = None) -> None:
+    """Run the command line.
+
+    Parameters
+    ----------
+    arguments : Sequence[str], optional
+        A verb and its options; by default the arguments of the process.
+    program : str, optional
+        Command that messages name; by default the one that started the process.
+    """
     # While modules are imported, Ctrl-C ends the process at once and without a traceback.
     interrupt = signal.getsignal(signal.SIGINT)
     if interrupt is signal.default_int_handler:
@@ -22,7 +31,7 @@ def start() -> None:
     signal.signal(signal.SIGINT, interrupt)
     end_children_too()
     try:
-        main()
+        main(arguments, prog_name=program)
     except Terminated as end:
         sys.exit(end.status)
 
