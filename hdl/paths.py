@@ -1,10 +1,12 @@
-"""Where things are: the checkout, and the directory that everything built goes into."""
+"""The checkout, the build directory, and how files in them are written."""
 
 import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from hdl.errors import UserError
 
 ROOT = Path(__file__).resolve().parent.parent
 """The checkout, or the folder that an installation put the packages into."""
@@ -14,10 +16,33 @@ IN_CHECKOUT = (ROOT / "pyproject.toml").is_file()
 
 BUILD_VARIABLE = "SYSTOLA_BUILD"
 
-BUILD = Path(
-    os.environ.get(BUILD_VARIABLE, (ROOT if IN_CHECKOUT else Path.cwd()) / "build")
+
+def expanded(path: Path | str, name: str) -> Path:
+    """Return a path of the user with the home directory in place of `~`.
+
+    Parameters
+    ----------
+    path : Path or str
+        The path.
+    name : str
+        Name of the variable that holds it, for the message.
+
+    Raises
+    ------
+    UserError
+        If `~` names a user who does not exist.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise UserError(f"{name} must name a user that exists, not '{path}'") from error
+
+
+BUILD = expanded(
+    os.environ.get(BUILD_VARIABLE) or (ROOT if IN_CHECKOUT else Path.cwd()) / "build",
+    BUILD_VARIABLE,
 ).resolve()
-"""The only directory that a verb writes to, beside what the user names."""
+"""The only directory that a verb writes to, except for those that the user names."""
 
 
 @contextmanager
@@ -30,12 +55,12 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def replace_text(file: Path, text: str) -> None:
-    """Write a file under another name and rename it: nobody sees half of it."""
+    """Write a file under another name and rename it, so that no reader sees a part of it."""
     replace_bytes(file, text.encode())
 
 
 def replace_bytes(file: Path, data: bytes) -> None:
-    """Write a file as `replace_text` does; what is interrupted leaves nothing behind."""
+    """Write a file as `replace_text` does; an interrupted call leaves the old file unchanged."""
     file.parent.mkdir(parents=True, exist_ok=True)
     new = file.with_name(f".{file.name}.{os.getpid()}.new")
     try:

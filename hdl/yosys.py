@@ -1,10 +1,19 @@
 """Run Yosys passes in a child process, so that no state or message leaks into the caller."""
 
+import os
+import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
+
+from hdl.errors import UserError
+
+SPARE_BYTES = 1 << 16
+"""Free space that must remain after a tool has run. Yosys ignores errors when it writes a file, so
+that a full disk would leave a part of a netlist and the status of success."""
 
 _CHILD = """
 import sys
@@ -40,6 +49,8 @@ def run_yosys(passes: Iterable[str], *, directory: Path, log: Path | None = None
     ------
     YosysError
         If a pass fails.
+    UserError
+        If a signal ends Yosys, or the disk is full.
     """
     command = [sys.executable, "-c", _CHILD]
     code, output = _run(command, passes, directory, log)
@@ -78,9 +89,22 @@ def _run(
         check=False,
     )
     output = child.stdout + child.stderr
+    _require_space(directory)
+    if child.returncode < 0:
+        name = signal.Signals(-child.returncode).name
+        raise UserError(f"Yosys must run to its end; signal {name} ended it in {directory}")
     if log is not None:
         log.write_text(output)
     return child.returncode, output
+
+
+def _require_space(directory: Path) -> None:
+    """Refuse a folder whose disk is full, because the files in it may be incomplete."""
+    try:
+        with tempfile.TemporaryFile(dir=directory) as file:
+            os.posix_fallocate(file.fileno(), 0, SPARE_BYTES)
+    except OSError as error:
+        raise UserError(f"{directory} must be writable: {error.strerror}") from error
 
 
 def _tail(output: str) -> str:

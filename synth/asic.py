@@ -16,6 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from hdl.errors import UserError
+from hdl.paths import replace_text
 from hdl.yosys import YosysError, run_yosys
 from synth.buffer_trees import buffer_trees
 from synth.buffering import buffer_modules
@@ -150,7 +151,7 @@ def map_to_cells(
         top=design.top,
         design=design.form,
         name=name,
-        liberty=_quoted(library.path),
+        liberty=str(library.path),
         recipe=f"{recipe}.script",
         dont_use=" ".join(f"-dont_use {cell}" for cell in library.dont_use),
         memories="\n".join(
@@ -174,12 +175,13 @@ def map_to_cells(
         "netlist.ys",
         top=design.top,
         name=name,
-        liberty=_quoted(library.path),
+        liberty=str(library.path),
         constants="" if library.ties else _map_constants(CONSTANTS),
     )
     run_yosys(passes, directory=directory)
     for netlist in (directory / f"{name}.v", directory / f"{name}.sta.v"):
-        netlist.write_text(re.sub(r"\b(wire|input|output) signed\b", r"\1", netlist.read_text()))
+        text = re.sub(r"\b(wire|input|output) signed\b", r"\1", netlist.read_text())
+        replace_text(netlist, text)
     statistics = json.loads((directory / f"{name}.stat.json").read_text())
     modules, memories, counts = count_cells(statistics, design.top, library, design.memories)
     return Netlist(
@@ -297,8 +299,3 @@ def _submodule(memory: Memory) -> str:
 def _escaped(path: str) -> str:
     """Spell ``module/cell`` as a selection."""
     return path.replace("[", "\\[").replace("]", "\\]")
-
-
-def _quoted(path: Path) -> str:
-    """Quote a path for Yosys."""
-    return f'"{path}"' if " " in str(path) else str(path)

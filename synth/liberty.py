@@ -1,10 +1,8 @@
-"""Cell libraries: find one, check it, and know what the flow has to know about its cells.
+"""Cell libraries: names, areas, pins, functions and flip-flops of the cells in liberty files.
 
-Only what decides the flow is read from a liberty file: names, areas, pins, functions, flip-flops.
-The tables are left to Yosys, ABC and OpenSTA.
+The flow decides by these. Yosys, ABC and OpenSTA read the tables of delays and power.
 """
 
-import gzip
 import hashlib
 import re
 from dataclasses import dataclass, field
@@ -12,13 +10,14 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 
 from hdl.errors import UserError
-from hdl.paths import BUILD
 from synth.debian import osu018
 from synth.functions import logic_function, names
+from synth.liberty_files import collect_liberty, liberty_paths, library_head, without_comments
 
 GENERIC = Path(__file__).with_name("generic.lib")
 ENABLE_LIMIT = 1.6
-"""An enable flip-flop larger than this many plain ones loses to a plain one and a multiplexer."""
+"""Largest area of an enable flip-flop, in plain ones, that the flow uses; a plain one and a
+multiplexer are smaller than a larger one."""
 
 _TOKEN = re.compile(
     r"""(?P<group>[A-Za-z_]\w*)\s*\(\s*(?P<argument>[^(){};]*?)\s*\)\s*\{"""
@@ -40,9 +39,9 @@ class Pin:
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One cell: its area in the library's unit, its pins, and what kind of state it holds.
+    """One cell: its area in the library's unit, its pins, and the kind of its state.
 
-    `state_names` are the state's and its inverse's in the functions of a flip-flop's outputs.
+    `state_names` are the names of the state and its inverse in the functions of the outputs.
     """
 
     name: str
@@ -65,12 +64,12 @@ class Cell:
 
     @property
     def is_gate(self) -> bool:
-        """Whether outputs follow from inputs at once: no state, no constant."""
+        """Whether the outputs are functions of the inputs: no state, no constant."""
         return not self.state and bool(self.inputs)
 
     @cached_property
     def truth_table(self) -> int | None:
-        """What the only output is, bit i for input value i; None for all other cells."""
+        """Value of the only output, bit i for input value i; None for all other cells."""
         if self.state or len(self.outputs) != 1:
             return None
         return _truth(self.outputs[0].function, [pin.name for pin in self.inputs])
@@ -78,24 +77,24 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class Library:
-    """A liberty file on disk, uncompressed, and what the flow needs to know of it.
+    """A cell library: a liberty file in the build directory, and its cells.
 
     Parameters
     ----------
     path : Path
-        The uncompressed file.
+        The file, not compressed, at a path without spaces or quotes.
     name : str
-        Name of the library group.
+        Name of the library group, fit for a folder's name.
     corner : str
         Process, voltage and temperature as far as the file states them.
     origin : str
-        Where the file comes from, as a phrase for a report.
+        Source of the file, as a phrase for a report.
     digest : str
         First twelve digits of the SHA-256 of the text.
     capacitance_unit_ff : float
         The library's unit of capacitance in femtofarad.
     timed : bool
-        False if the delays in the file mean nothing, as in the generic estimate.
+        Whether the file has delays; the generic estimate has none.
     cells : dict[str, Cell]
         Every cell by name.
     """
@@ -139,10 +138,10 @@ class Library:
 
     @property
     def dont_use(self) -> list[str]:
-        """Cells that the flow keeps away from, with globs where a family is meant.
+        """Cells that the flow does not use.
 
-        These are the cells the library itself marks, cells for power domains and probes, and
-        flip-flops with an enable where a plain one with a multiplexer in front is smaller.
+        These are the cells that the library marks, cells for power domains and probes, and
+        flip-flops with an enable where a plain one and a multiplexer are smaller.
         """
         names = [cell.name for cell in self.cells.values() if cell.dont_use]
         names += [name for name in self.cells if re.search(r"lpflow|probe", name)]
@@ -163,63 +162,49 @@ class Library:
         return min(cells, key=lambda cell: (cell.area, cell.name), default=None)
 
 
-def find_library(path: Path | str | None = None) -> Library:
+def find_library(given: Path | str | None = None) -> Library:
     """Return the cell library to use.
 
     Without a path: Debian's OSU018 if it is installed, else the same package fetched without root,
-    else a generic estimate in NAND2 equivalents that knows areas but no delays.
+    else a generic estimate in NAND2 equivalents, which has areas and no delays.
 
     Parameters
     ----------
-    path : Path or str, optional
-        A liberty file, ``.lib`` or ``.lib.gz``.
+    given : Path or str, optional
+        A liberty file, ``.lib`` or ``.lib.gz``; in a text a colon separates several.
 
     Raises
     ------
     UserError
-        If the file is not there or is not liberty.
+        If a file does not exist, is not liberty, or contradicts another.
     """
-    if path:
-        path = Path(path).expanduser().resolve()
-        return read_library(path, origin=f"given as LIBERTY={path.name}")
+    if given:
+        files = liberty_paths(given)
+        origin = f"given as LIBERTY={':'.join(file.name for file in files)}"
+        return read_library(*files, origin=origin)
     if cells := osu018():
         return read_library(cells, origin="Debian package qflow-tech-osu018")
     return read_library(GENERIC, origin="generic estimate in NAND2 equivalents, no cell library")
 
 
-def read_library(path: Path, *, origin: str) -> Library:
-    """Read a liberty file; one that is compressed is unpacked under ``build/``.
+def read_library(*files: Path, origin: str) -> Library:
+    """Read the liberty files of one library; `Library.path` is a copy in the build directory.
 
     Raises
     ------
     UserError
-        If the file is not there or is not liberty.
+        If a file does not exist, is not liberty, or contradicts another.
     """
-    if not path.is_file():
-        raise UserError(f"LIBERTY must be a file that exists, not '{path}'")
-    data = path.read_bytes()
-    if data[:2] == b"\x1f\x8b":
-        try:
-            data = gzip.decompress(data)
-        except (OSError, EOFError) as error:
-            raise UserError(f"LIBERTY must be a whole gzip file, not '{path}': {error}") from error
-        unpacked = BUILD / "liberty" / hashlib.sha256(data).hexdigest()[:12]
-        path = unpacked / path.name.removesuffix(".gz")
-        if not path.exists():
-            unpacked.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
-    digest = hashlib.sha256(data).hexdigest()[:12]
-    return _parse(path, data.decode("latin-1"), origin, digest)
+    copy, text = collect_liberty(files)
+    return _parse(copy, text, ":".join(map(str, files)), origin, GENERIC not in files)
 
 
 @lru_cache(maxsize=8)
-def _parse(path: Path, text: str, origin: str, digest: str) -> Library:
-    """Read the groups of a liberty text that this module has a use for."""
-    text = re.sub(r"/\*.*?\*/", " ", text, flags=re.S)
-    text = re.sub(r"//[^\n]*|\\\n", "", text)
-    head = re.match(r"\s*library\s*\(\s*\"?([^)\"]*?)\"?\s*\)\s*\{", text)
-    if not head:
-        raise UserError(f"LIBERTY must be a liberty file that opens with 'library (', not '{path}'")
+def _parse(path: Path, text: str, given: str, origin: str, timed: bool) -> Library:
+    """Read those groups of a liberty text that the flow uses; messages name the file as `given`."""
+    digest = hashlib.sha256(text.encode("latin-1")).hexdigest()[:12]
+    text = without_comments(text)
+    head = library_head(text, Path(given))
     library: dict[str, str] = {}
     cells: dict[str, Cell] = {}
     stack: list[tuple[str, str, dict[str, str]]] = [("library", head[1], library)]
@@ -244,23 +229,26 @@ def _parse(path: Path, text: str, origin: str, digest: str) -> Library:
             elif group == "ff":
                 cell["next_state"] = attributes.get("next_state", "")
             elif group == "cell":
+                if argument in cells:
+                    raise UserError(f"LIBERTY must define cell {argument} once, not '{given}'")
                 cells[argument] = _cell(argument, cell, pins)
             elif group == "operating_conditions" and "voltage" in attributes:
                 library.setdefault("conditions", argument)
     if stack:
-        raise UserError(f"LIBERTY must be a whole file, not '{path}': a group is not closed")
+        raise UserError(f"LIBERTY must be a whole file, not '{given}': a group is not closed")
     if not cells:
-        raise UserError(f"LIBERTY must be a liberty file with cells, not '{path}'")
+        raise UserError(f"LIBERTY must be a liberty file with cells, not '{given}'")
     unit = re.search(r"capacitive_load_unit\s*\(\s*([\d.]+)\s*,\s*\"?(\w+)\"?\s*\)", text)
     scale = {"ff": 1.0, "pf": 1000.0}.get(unit[2].lower(), 1.0) if unit else 1000.0
     return Library(
         path=path,
-        name=head[1],
+        # Folders of results have this name.
+        name=re.sub(r"[^\w.+-]", "_", head[1]).lstrip(".") or "unnamed",
         corner=_corner(library),
         origin=origin,
         digest=digest,
         capacitance_unit_ff=(float(unit[1]) if unit else 1.0) * scale,
-        timed=path != GENERIC,
+        timed=timed,
         cells=cells,
     )
 
@@ -290,7 +278,7 @@ def _cell(name: str, attributes: dict[str, str], pins: list[Pin]) -> Cell:
 
 
 def _corner(library: dict[str, str]) -> str:
-    """Write the corner as the file states it."""
+    """Return the corner that the file states."""
     words = [library.get("default_operating_conditions") or library.get("conditions", "")]
     if "nom_voltage" in library:
         words.append(f"{float(library['nom_voltage']):g} V")
@@ -300,13 +288,13 @@ def _corner(library: dict[str, str]) -> str:
 
 
 def _computes(cell: Cell, function: str) -> bool:
-    """Tell whether a cell without state has one output and computes a function of A, B, ..."""
+    """Return whether a cell without state has one output and computes a function of A, B, ..."""
     wanted = _truth(function, list("AB"[: len(cell.inputs)]))
     return wanted is not None and wanted == cell.truth_table
 
 
 def _has_enable(cell: Cell) -> bool:
-    """Tell whether a flip-flop's next state depends on its own output."""
+    """Return whether a flip-flop's next state depends on its own output."""
     return bool(set(cell.state_names) & set(names(cell.next_state)))
 
 

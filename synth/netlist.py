@@ -1,7 +1,8 @@
-"""Simulate the netlist: the mapped design and models of the library's cells, as Verilog sources."""
+"""Verilog sources that simulate a netlist: the mapped design and models of the library's cells."""
 
 from pathlib import Path
 
+from hdl.paths import replace_text
 from hdl.yosys import run_yosys
 from synth.asic import elaborate, map_to_cells
 from synth.liberty import Library
@@ -9,18 +10,18 @@ from synth.mapped_design import Netlist
 
 
 def netlist_sources(netlist: Netlist, directory: Path) -> list[Path]:
-    """Write what simulates in place of the RTL and return the sources.
+    """Write the sources that simulate in place of the RTL, and return their paths.
 
-    The cell models are made from the functions in the liberty file, for the cells that the netlist
-    uses. Delays are not simulated. Flip-flops start unknown and become known by reset, as the
-    RTL's do; memories are behavioural modules inside the netlist.
+    Yosys derives the cell models from the functions in the liberty file, for the cells that the
+    netlist uses. Models have no delays. Flip-flops are unknown until reset, as in the RTL;
+    memories are behavioural modules of the netlist.
 
     Parameters
     ----------
     netlist : Netlist
         A netlist mapped with any library.
     directory : Path
-        Where the two files go.
+        Folder of the two files.
 
     Returns
     -------
@@ -28,18 +29,22 @@ def netlist_sources(netlist: Netlist, directory: Path) -> list[Path]:
         ``cells.v`` and the netlist, which has the design's own top module.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    cells = directory / "cells.v"
+    cells, new = directory / "cells.v", directory / ".cells.v.new"
     used = sorted(netlist.cell_counts)
     passes = [
         f'read_liberty -overwrite -ignore_miss_func -ignore_miss_dir "{netlist.library.path}"',
         "proc",
         "opt_clean",
         f"select {' '.join(used)}" if used else "select -none",
-        f"write_verilog -noattr -selected {cells.name}",
+        f"write_verilog -noattr -selected {new.name}",
     ]
-    run_yosys(passes, directory=directory)
+    try:
+        run_yosys(passes, directory=directory)
+        new.replace(cells)
+    finally:
+        new.unlink(missing_ok=True)
     design = directory / f"{netlist.top}.v"
-    design.write_text(netlist.verilog.read_text())
+    replace_text(design, netlist.verilog.read_text())
     return [cells, design]
 
 
@@ -57,9 +62,9 @@ def mapped_sources(
     library : Library
         The cells.
     directory : Path
-        Where the mapper's files and the sources go.
+        Folder of the mapper's files and of the sources.
     flatten : bool
-        Whether to dissolve the modules first; a large design is mapped much faster without.
+        Whether to flatten the modules first; mapping of a large design is much faster without.
 
     Raises
     ------

@@ -123,6 +123,8 @@ def measure_design(
     if not library.timed:
         period_ps = None
     work = directory / "synth" / library.name
+    # It describes the netlists next to it, which change from here on.
+    (work / "synth.json").unlink(missing_ok=True)
     progress("mapping each module")
     hierarchical = elaborate(verilog, top, work, flatten=False)
     hierarchy = map_to_cells(hierarchical, library)

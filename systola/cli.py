@@ -1,21 +1,24 @@
-"""The command line: one command a verb, each ending with a table and the path of what it wrote."""
+"""The command line: one command per verb, which prints a table and the paths of written files."""
 
+import errno
+import os
 import shutil
 import subprocess
 import sys
+import textwrap
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.table import Table
-from rich.text import Text
 
 from hdl.errors import UserError
 from hdl.paths import BUILD, ROOT
 from hdl.target import find_target
 from systola import environment
-from systola.explore import COMMANDS as EXPLORING
-from systola.generate import COMMANDS as SPEAKING
+from systola.explore import COMMANDS as EXPLORATION
+from systola.generate import COMMANDS as GENERATION
 from systola.mutation import COMMANDS as MUTATION
 from systola.options import (
     Chosen,
@@ -35,18 +38,40 @@ from systola.regression import COMMANDS as REGRESSION
 from systola.study import COMMANDS as STUDIES
 from systola.synthesis import COMMANDS as SYNTHESIS
 
+REFUSALS = {
+    getattr(errno, name)
+    for name in "ENOSPC EDQUOT EFBIG EROFS EACCES EPERM EIO ENOTDIR EMFILE ENFILE ENOMEM".split()
+}
+"""Errors of the operating system that a user can mend: no space, no permission, no resources."""
+
 
 class _Verbs(click.Group):
-    """Commands in the order in which a newcomer meets them; user errors end with status 2."""
+    """Commands in the order in which a newcomer needs them; user errors end with status 2."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            return super().invoke(ctx)
+            result = super().invoke(ctx)
+            # An error of the last write must end the verb, not the interpreter.
+            sys.stdout.flush()
         except (UserError, ValueError) as error:
             raise click.UsageError(str(error)) from error
+        return result
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        try:
+            return super().main(*args, **options)
+        except OSError as error:
+            if error.errno not in REFUSALS:
+                raise
+            place = error.filename or f"standard output and the files in {BUILD}"
+            click.echo(f"Error: {place} must be writable: {error.strerror}", err=True)
+            with suppress(OSError, ValueError):
+                # The interpreter would write the rest of the buffer again, and report the error.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(2)
 
 
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
@@ -63,16 +88,23 @@ def main() -> None:
 @preset_option
 @parameters_option
 @settings_option
-def list_units(top: str | None, preset: str | None, parameters: Path | None, settings: str) -> None:
+@click.option("--all", "all_", type=bool, default=False, help="1 adds meanings and all presets.")
+def list_units(
+    top: str | None, preset: str | None, parameters: Path | None, settings: str, all_: bool
+) -> None:
     """List the units, their papers and presets, or the parameters of one unit."""
     from hdl.catalog import CATALOG
 
     if top:
-        _list_parameters(choose(top, preset, parameters, settings))
+        _list_parameters(choose(top, preset, parameters, settings), all_)
         return
-    if preset or parameters or settings:
+    if preset or parameters or settings or all_:
         raise UserError("TOP must name the unit whose parameters are listed")
-    table = Table("TOP", "paper", "what it does", "presets")
+    table = Table(box=None, pad_edge=False)
+    # A name must be whole, because the next command needs it.
+    table.add_column("TOP", no_wrap=True)
+    for title in ("paper", "what it does", "presets"):
+        table.add_column(title)
     for entry in CATALOG:
         table.add_row(entry.top, entry.paper, entry.summary, " ".join(entry.presets))
     console.print(table)
@@ -80,13 +112,13 @@ def list_units(top: str | None, preset: str | None, parameters: Path | None, set
 
 @main.command()
 @unit_options
-@click.option("--seed", type=click.IntRange(0, 2**31 - 1), help="Repeats a run; drawn if absent.")
+@click.option("--seed", type=click.IntRange(0, 2**31 - 1), help="Repeats a run; random if absent.")
 @click.option("--waves", type=bool, default=False, help="1 keeps a waveform and a GTKWave view.")
 @click.option("--coverage", type=bool, default=False, help="1 measures line and toggle coverage.")
 @click.option("--sim", default="verilator", help="verilator or icarus (four-state).")
 @click.option("--full", type=bool, default=False, help="1 runs the testbench's long version.")
 @click.option("--netlist", type=bool, default=False, help="1 simulates the synthesised netlist.")
-@click.option("--liberty", default=None, help="Cell library for NETLIST=1, .lib or .lib.gz.")
+@click.option("--liberty", default=None, help="Cell library for NETLIST=1, as for synth.")
 @click.option("--only", default=None, help="A regular expression that names tests to run.")
 @target_option
 def sim(
@@ -131,7 +163,7 @@ def sim(
         table.add_row("cycles", share)
     for name, value in result.facts.items():
         table.add_row(name.replace("_", " "), str(value))
-    rate = f"{result.seconds} s, {result.sim_cycles_per_second:,.0f} cycles a second"
+    rate = f"{result.seconds} s, {result.sim_cycles_per_second:,.0f} cycles/s"
     table.add_row("simulation", f"{result.simulator}, seed {result.seed}, {rate}")
     console.print(table)
     for file in result.outputs:
@@ -161,7 +193,7 @@ def verilog(unit: Chosen, out: Path | None, target: str, sources: bool) -> None:
     console.print(f"wrote {path_shown(emitted.file_list)}")
 
 
-for command in (*SYNTHESIS, *MUTATION, *STUDIES, *SPEAKING, *PACKING, *EXPLORING, *REGRESSION):
+for command in (*SYNTHESIS, *MUTATION, *STUDIES, *GENERATION, *PACKING, *EXPLORATION, *REGRESSION):
     main.add_command(command)
 
 
@@ -229,22 +261,33 @@ def show_help(ctx: click.Context) -> None:
     console.print(ctx.parent.get_help(), highlight=False)
 
 
-def _list_parameters(unit: Chosen) -> None:
-    """Print what each parameter means, its unit, its legal values, and those that it has."""
+def _list_parameters(unit: Chosen, all_: bool) -> None:
+    """Print a line for each parameter: name, value, legal values and unit.
+
+    Parameters
+    ----------
+    unit : Chosen
+        The unit, and the dimensions whose values are printed.
+    all_ : bool
+        Whether to print the meaning of each parameter too, and its values in the presets.
+    """
     from hdl.parameter_list import descriptions
 
-    columns = dict(unit.entry.presets)
-    if unit.preset not in columns:
-        columns["chosen"] = unit.parameters
-    table = Table("parameter", "what it is", "values", title=f"parameters of {unit.top}")
-    for parameter in descriptions(type(unit.parameters)):
-        # A value once, with all presets that have it: a column each would not fit a screen.
-        names: dict[str, list[str]] = {}
-        for name, parameters in columns.items():
-            names.setdefault(parameter.value(parameters), []).append(name)
-        values = [f"{value}: {', '.join(found)}" for value, found in names.items() if value]
+    presets = unit.entry.presets
+    # A part has no value of its own, only a meaning; its parameters follow.
+    described = list(descriptions(type(unit.parameters)))
+    known = [each for each in described if all_ or each.value(unit.parameters)]
+    values = [parameter.value(unit.parameters) for parameter in known]
+    widths = [max(map(len, column)) for column in ([each.path for each in known], values)]
+    print(f"{unit.top} at {unit.preset}; presets: {' '.join(presets)}", "", sep="\n")
+    for parameter, value in zip(known, values, strict=True):
         legal = f"{parameter.legal} {parameter.unit}".strip()
-        meaning = "\n".join(part for part in (parameter.meaning, legal) if part)
-        table.add_row(Text(parameter.path), Text(meaning), Text("\n".join(values)))
-        table.add_section()
-    console.print(table)
+        print(f"{parameter.path:{widths[0]}}  {value:{widths[1]}}  {legal}".rstrip())
+        if all_:
+            groups: dict[str, list[str]] = {}
+            for name, parameters in presets.items():
+                groups.setdefault(parameter.value(parameters), []).append(name)
+            own = "; ".join(f"{each}: {' '.join(names)}" for each, names in groups.items() if each)
+            for text in filter(None, (parameter.meaning, own)):
+                print(textwrap.fill(text, 79, initial_indent="    ", subsequent_indent="    "))
+            print()

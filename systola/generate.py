@@ -19,7 +19,14 @@ from rich.text import Text
 from hdl.errors import UserError, unknown
 from hdl.paths import BUILD, IN_CHECKOUT
 from systola import environment
-from systola.options import choose, console, parameters_option, path_shown, settings_option
+from systola.options import (
+    UserPath,
+    choose,
+    console,
+    parameters_option,
+    path_shown,
+    settings_option,
+)
 
 SYSTEMS = {
     "veda": ("systola.generation.veda", "VedaSystem"),
@@ -49,7 +56,7 @@ BARE_CYCLES = 50_000
 @click.option(
     "--reserved", type=int, help=f"First tokens that cast no votes, {RESERVED} if absent."
 )
-@click.option("--model", type=click.Path(path_type=Path), help="GGUF or safetensors file.")
+@click.option("--model", type=UserPath(), help="GGUF or safetensors file.")
 @click.option("--preset", help="Dimensions that the model does not decide.")
 @parameters_option
 @settings_option

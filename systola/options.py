@@ -1,4 +1,4 @@
-"""What several verbs share: the console, options, and the unit that they choose."""
+"""The console, the options of several verbs, and the unit that these options choose."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,42 +11,49 @@ from rich.console import Console
 
 from hdl.errors import UserError
 from hdl.output_folder import MANIFEST, require_replaceable
-from hdl.paths import BUILD, IN_CHECKOUT, ROOT, replace_text
+from hdl.paths import BUILD, IN_CHECKOUT, ROOT, expanded, replace_text
 
 console = Console(soft_wrap=True)
 
 PARAMETERS_FILE = "parameters.toml"
-"""What the parameters of a run are that is no preset's, in its folder: it does for PARAMETERS."""
+"""File in the folder of a run without a preset: its parameters, as the option PARAMETERS takes."""
+
+
+class UserPath(click.ParamType):
+    """A path, with the home directory in place of `~`."""
+
+    name = "path"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """Return the path; an empty one is refused."""
+        variable = (param.name if param and param.name else self.name).upper()
+        if not value:
+            raise UserError(f"{variable} must name a file or a folder, not ''")
+        return expanded(value, variable)
+
+
+class _OutputFolder(UserPath):
+    """A folder that a verb may write; refused before any work."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """Return the folder's path."""
+        folder = super().convert(value, param, ctx)
+        require_replaceable(folder)
+        return folder
+
 
 preset_option = click.option(
     "--preset", help="Dimensions; `smollm2` where the unit has it, else its first."
 )
 parameters_option = click.option(
-    "--parameters", type=click.Path(path_type=Path), help="TOML file with changes to the preset."
+    "--parameters", type=UserPath(), help="TOML file with changes to the preset."
 )
 settings_option = click.option(
     "--set", "settings", default="", help="More changes: lanes=16 array.rows=8."
 )
 target_option = click.option(
-    "--target", default="asic", help="asic, or fpga: sums and products are left to its tools."
+    "--target", default="asic", help="asic, or fpga: its tools build adders and multipliers."
 )
-
-
-class _OutputFolder(click.ParamType):
-    """A folder that a verb may write; refused before any work."""
-
-    name = "folder"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """Return the folder's path, with the home directory in the place of `~`."""
-        if not value:
-            raise UserError("OUT must name a folder, not ''")
-        try:
-            folder = Path(value).expanduser()
-        except RuntimeError as error:
-            raise UserError(f"OUT must name a user that exists, not {value!r}") from error
-        require_replaceable(folder)
-        return folder
 
 
 def out_option(default: str) -> Callable[[Any], Any]:
@@ -54,8 +61,8 @@ def out_option(default: str) -> Callable[[Any], Any]:
     return click.option(
         "--out",
         type=_OutputFolder(),
-        help=f"Folder, {default} if absent. It must be new, empty, or written by a verb before; of "
-        f"what is in it, only the unchanged files that its {MANIFEST} lists are replaced.",
+        help=f"Folder, {default} if absent. It must be new, empty, or written by a verb before, "
+        f"which replaces only unchanged files that {MANIFEST} in the folder lists.",
     )
 
 
@@ -68,7 +75,7 @@ class Chosen:
     entry : hdl.entry.Entry
         The unit.
     dimensions : str or parameter object
-        A preset's name, or what the settings make of it; see `hdl.entry.Entry.named`.
+        A preset's name, or the preset with the settings applied; see `hdl.entry.Entry.named`.
     """
 
     entry: Any
@@ -147,7 +154,7 @@ def path_shown(path: Path) -> Path:
 
 
 def require_checkout(verb: str) -> None:
-    """Refuse a verb that works on the sources, or on a folder that is the project's alone.
+    """Refuse a verb that needs the sources, or a folder of the checkout.
 
     Raises
     ------

