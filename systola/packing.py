@@ -1,15 +1,17 @@
-"""The verbs ``pack`` and ``unpack``: a model's weights in MEADOW's packets."""
+"""The verbs ``pack`` and ``unpack``: weights of a model in MEADOW's packets."""
 
 from pathlib import Path
 from typing import Any
 
 import click
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from hdl.errors import UserError, unknown
 from hdl.output_folder import output_folder
-from systola.options import console, out_option, path_shown
+from systola.options import UserPath, console, out_option, path_shown
 
 PACKED, UNPACKED = "weights.packed", "weights.safetensors"
 """Names of the files that the verbs write."""
@@ -21,20 +23,20 @@ LEVELS = ("naive", "packet", "reindexed", "classes", "raw")
 @out_option("build/packed")
 @click.option(
     "--model",
-    type=click.Path(path_type=Path),
+    type=UserPath(),
     help="A .gguf, .safetensors or .npy file; SmolLM2 if absent.",
 )
 @click.option("--level", default="classes", help="naive, packet, reindexed, classes or raw.")
-@click.option("--chunk", type=int, default=2, help="Weights of a chunk: 1, 2 or 4.")
+@click.option("--chunk", type=int, default=2, help="Weights per chunk: 1, 2 or 4.")
 @click.option("--packet-bits", type=int, default=128, help="64, 128, 256, 512 or 1024.")
-@click.option("--scale", default="tensor", help="Of a GGUF's integers, one a tensor or a channel.")
+@click.option("--scale", default="tensor", help="Scales of rounded weights: tensor, channel.")
 def pack(
     out: Path | None, model: Path | None, level: str, chunk: int, packet_bits: int, scale: str
 ) -> None:
     """Pack a model's weights: unique chunks, IDs, packets (MEADOW)."""
     from golden.llm.model import find_gguf
     from golden.meadow.packing.chunks import CHUNKS
-    from golden.meadow.packing.model_file import SCALES, open_model
+    from golden.meadow.packing.model_file import SCALES, Unusable, open_model
     from golden.meadow.packing.packed_file import Item, write_packed
     from golden.meadow.packing.weight_packer import Level, pack_matrix
     from hdl.meadow.wilu.packet_format import PACKETS
@@ -46,33 +48,44 @@ def pack(
     require_choice("CHUNK", chunk, CHUNKS)
     require_choice("PACKET_BITS", packet_bits, PACKETS)
     require_choice("SCALE", scale, SCALES)
-    opened = open_model((model or find_gguf()).expanduser(), scale)
+    opened = open_model(model or find_gguf(), scale)
     folder = out or BUILD / "packed"
     items: dict[str, Item] = {}
+    unusable: dict[str, str] = {}
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as bars:
         task = bars.add_task("packing", total=len(opened.names))
-        for name, weights, scales in opened.matrices():
-            bars.update(task, description=f"packing {name}")
+        for name, read in opened.matrices():
+            bars.update(task, description=escape(f"packing {name}"), advance=1)
+            if isinstance(read, Unusable):
+                unusable[name] = read.reason
+                continue
             packed = pack_matrix(
-                weights, Level[level.upper()], chunk=chunk, packet_bits=packet_bits
+                read[0], Level[level.upper()], chunk=chunk, packet_bits=packet_bits
             )
-            items[name] = Item(packed, scales)
-            bars.advance(task)
+            items[name] = Item(packed, read[1])
+    if not items:
+        name, reason = next(iter(unusable.items()))
+        raise UserError(f"MODEL must have a matrix that can be packed; {name!r}: {reason}")
     with output_folder(folder) as scratch:
         write_packed(scratch / PACKED, items)
     _print_sizes(items)
     console.print(f"origin: {opened.origin}")
     if opened.left_out:
-        console.print(f"left out, as they are no matrices: {len(opened.left_out)} tensors")
+        console.print(f"left out, because they are no matrices: {len(opened.left_out)} tensors")
+    if unusable:
+        reasons = Table("matrix that is left out", "reason")
+        for name, reason in unusable.items():
+            reasons.add_row(Text(name), Text(reason))
+        console.print(reasons)
     console.print(f"wrote {path_shown(folder / PACKED)}")
 
 
 @click.command()
 @out_option("build/unpacked")
-@click.option("--model", type=click.Path(path_type=Path), required=True, help="What pack wrote.")
+@click.option("--model", type=UserPath(), required=True, help="Folder or file of pack.")
 def unpack(out: Path | None, model: Path) -> None:
-    """Return packed weights to integers, in a safetensors file."""
+    """Write the integers of packed weights to a safetensors file."""
     import numpy as np
     from safetensors.numpy import save_file
 
@@ -81,8 +94,7 @@ def unpack(out: Path | None, model: Path) -> None:
     from golden.meadow.packing.weight_packer import unpack_matrix
     from hdl.paths import BUILD
 
-    file = model.expanduser()
-    file = file / PACKED if file.is_dir() else file
+    file = model / PACKED if model.is_dir() else model
     if not file.is_file():
         raise UserError(f"MODEL must be a file that exists, not {file}")
     folder = out or BUILD / "unpacked"
@@ -98,10 +110,10 @@ def unpack(out: Path | None, model: Path) -> None:
 
 
 def _print_sizes(items: dict[str, Any]) -> None:
-    """Print weights, packets and unique matrices of all, and how many stayed raw."""
+    """Print the bytes of weights, packets and unique matrices, and the number of raw matrices."""
     from golden.meadow.packing.weight_packer import Level
 
-    table = Table("matrices", "of them raw", "weights, bytes", "packets", "unique", "bits a weight")
+    table = Table("matrices", "raw", "weights, bytes", "packets", "unique", "bits/weight")
     matrices = [item.matrix for item in items.values()]
     raw, packets = sum(m.raw_bytes for m in matrices), sum(m.packet_bytes for m in matrices)
     unique = sum(m.unique.size for m in matrices)

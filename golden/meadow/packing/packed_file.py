@@ -14,6 +14,7 @@ from golden.meadow.packing.chunks import CHUNKS
 from golden.meadow.packing.packets import Words
 from golden.meadow.packing.weight_packer import Level, PackedMatrix
 from hdl.meadow.wilu.packet_format import CLASS_BITS, LONGEST_ID, MODES, PACKETS, PacketKind
+from hdl.parameters import require
 
 MAGIC = b"MEADOWPK"
 VERSION = 1
@@ -28,23 +29,35 @@ Scales = NDArray[np.float32]
 
 
 class DamagedFile(ValueError):
-    """A file that `write_packed` did not make, or not as it is."""
+    """A file that `write_packed` did not write, or that was changed since."""
 
 
 @dataclass(frozen=True, eq=False)
 class Item:
-    """A packed matrix of a model, and what its integers mean.
+    """A packed matrix of a model, and the scales of its integers.
 
     Members
     -------
     matrix : PackedMatrix
         The integers.
     scales : numpy.ndarray
-        float32; one for all, or one a row, that the integers are multiplied by; or none.
+        Factors of the integers, float32 [1], [rows] or [0].
+
+    Raises
+    ------
+    ValueError
+        If there is another number of scales.
     """
 
     matrix: PackedMatrix
     scales: Scales
+
+    def __post_init__(self) -> None:
+        """Check the number of scales."""
+        rows = self.matrix.shape[0]
+        counts = (0, 1, rows)
+        rule = f"scales must be a vector of 0, 1 or {rows} numbers"
+        require(self.scales.ndim == 1 and len(self.scales) in counts, rule, self.scales.shape)
 
 
 def write_packed(file: Path, items: Mapping[str, Item]) -> None:
@@ -122,7 +135,7 @@ def read_packed(data: bytes) -> dict[str, Item]:
     items: dict[str, Item] = {}
     for said in described:
         name = said.get("name") if isinstance(said, dict) else None
-        if not isinstance(name, str) or not name or name in items:
+        if not isinstance(name, str) or name in items:
             raise DamagedFile(f"a matrix must have a name of its own, not {name!r}")
         items[name] = reader.item(said)
     return items

@@ -1,14 +1,18 @@
 """`make pack` and `make unpack`: files of all kinds, and what is refused."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from click.testing import CliRunner, Result
 from safetensors.numpy import load_file, save_file
+from safetensors.torch import save_file as save_torch
 
-from golden.meadow.packing.model_file import open_model
+from golden.meadow.packing.model_file import Unusable, open_model, quantised
 from systola.cli import main
 
 
@@ -45,6 +49,140 @@ def test_a_model_comes_back(tmp_path: Path, level: str) -> None:
     assert again.exit_code == 0, again.output
 
 
+REAL = torch.randn(200, 300, generator=torch.Generator().manual_seed(1))
+KINDS = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
+FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
+
+
+@pytest.mark.parametrize("scale", ["tensor", "channel"])
+def test_real_weights_of_safetensors_are_rounded(tmp_path: Path, scale: str) -> None:
+    tensors = {str(kind): REAL.to(kind) for kind in (*KINDS, *FP8)}
+    save_torch(tensors, tmp_path / "m.safetensors")
+    back = packed_and_unpacked(tmp_path, "--scale", scale)
+    for name, weights in tensors.items():
+        true = weights.double().numpy()
+        largest = np.abs(true).max(None if scale == "tensor" else 1, keepdims=True)
+        step = back[name + ".scales"].reshape(-1, 1).astype(np.float64)
+        np.testing.assert_allclose(step, largest / 127, rtol=1e-6)
+        # To nearest. Quotient and scale each have an error of 2**-24, of up to 127 steps.
+        bound = 0.5 + 2 * 127 * 2.0**-24
+        assert (np.abs(back[name] * step - true) <= bound * step).all()
+
+
+@pytest.mark.parametrize("suffix", ["weight_scale", "weight_scale_inv"])
+@pytest.mark.parametrize("shape", [(), (1,), (200,), (200, 1), (2, 3)])
+def test_fp8_weights_are_multiplied_by_their_scales(
+    tmp_path: Path, suffix: str, shape: tuple[int, ...]
+) -> None:
+    weights = REAL.to(torch.float8_e4m3fn)
+    factors = torch.rand(shape, generator=torch.Generator().manual_seed(2)) + 0.5
+    save_torch({"a.weight": weights, f"a.{suffix}": factors}, tmp_path / "m.safetensors")
+    back = packed_and_unpacked(tmp_path, "--scale", "channel")
+    assert set(back) == {"a.weight", "a.weight.scales"}
+    each = factors.double().numpy()
+    if shape == (2, 3):
+        each = np.kron(each, np.ones((128, 128)))[:200, :300]
+    elif shape:
+        each = each.reshape(-1, 1)
+    true = weights.double().numpy() * each
+    step = back["a.weight.scales"].reshape(-1, 1)
+    assert np.abs(back["a.weight"] * step - true).max() <= 0.501 * step.max()
+
+
+def test_int8_weights_keep_their_integers_and_scales(tmp_path: Path) -> None:
+    integers = np.random.default_rng(3).integers(-128, 128, (6, 9)).astype(np.int8)
+    rows = torch.arange(1.0, 7.0)
+    tensors = {
+        "a.weight": torch.tensor(integers),
+        "a.SCB": rows * 127,
+        "b.weight": torch.tensor(integers),
+        "b.weight_scale": rows.reshape(6, 1).bfloat16(),
+        "c.weight": torch.tensor(integers),
+        "c.weight.scales": torch.tensor([0.5]),
+    }
+    save_torch(tensors, tmp_path / "m.safetensors")
+    back = packed_and_unpacked(tmp_path)
+    assert set(back) == {f"{name}.weight{end}" for name in "abc" for end in ("", ".scales")}
+    for name in "abc":
+        assert np.array_equal(back[f"{name}.weight"], integers)
+    assert back["a.weight.scales"].tolist() == back["b.weight.scales"].tolist() == rows.tolist()
+    assert back["c.weight.scales"].tolist() == [0.5]
+
+
+def test_an_unusable_matrix_is_listed_and_the_others_are_packed(tmp_path: Path) -> None:
+    tensors = {
+        "good": matrix(4, 6),
+        "": matrix(2, 2),
+        "wide": np.array([[195, 205]], np.int32),
+        "empty": np.zeros((0, 4), np.int8),
+        "infinite": np.full((2, 2), np.inf, np.float32),
+        "five": matrix(4, 6),
+        "five.scales": np.ones(5, np.float32),
+        "own": matrix(4, 6),
+        "own.scales": matrix(4, 6, np.float32),
+        "w": matrix(4, 6, np.float32),
+        "w.scales": matrix(4, 6, np.float32),
+    }
+    save_file(tensors, tmp_path / "m.safetensors")
+    back = packed_and_unpacked(tmp_path, reasons=REASONS)
+    matrices = {name for name in back if not name.endswith(".scales") or name == "own.scales"}
+    assert matrices == {"good", "", "own", "own.scales", "w"}
+    assert all(np.array_equal(back[name], tensors[name]) for name in ("good", "", "own"))
+
+
+REASONS = {
+    "wide": "weights must be from -128 to 127, not (195, 205)",
+    "empty": "a matrix must have rows and columns, not (0, 4)",
+    "infinite": "weights must be finite, not infinite or not a number",
+    "five": "scales must be 1 or 4, a factor for each row, not 5",
+    "w.scales": "its name must not be that of scales or metadata",
+}
+
+
+def test_a_matrix_whose_scales_have_the_name_of_another_is_unusable(tmp_path: Path) -> None:
+    """In a GGUF the order of names is free."""
+    gguf = pytest.importorskip("gguf")
+    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama")
+    for name in ("w.scales", "w", "__metadata__"):
+        writer.add_tensor(name, matrix(8, 64, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    read = dict(open_model(tmp_path / "m.gguf", "tensor").matrices())
+    assert [name for name, item in read.items() if isinstance(item, Unusable)] == [
+        "w",
+        "__metadata__",
+    ]
+    back = packed_and_unpacked(tmp_path, file="m.gguf")
+    assert set(back) == {"w.scales", "w.scales.scales"}
+
+
+def test_subnormal_weights_have_a_scale_above_zero() -> None:
+    integers, scales = quantised(np.full((1, 2), 1e-45, np.float32), "tensor")
+    assert scales[0] > 0
+    assert (integers * scales).tolist() == [[np.float32(1e-45)] * 2]
+
+
+def packed_and_unpacked(
+    folder: Path,
+    *options: str,
+    file: str = "m.safetensors",
+    reasons: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """Return the tensors that `unpack` writes of a model that `pack` wrote."""
+    out = folder / "out"
+    packed = run("pack", "--out", out, "--model", folder / file, *options)
+    assert packed.exit_code == 0, packed.output
+    assert ("reason" in packed.output) == (bool(reasons) or file.endswith("gguf"))
+    words = " ".join(packed.output.replace("\u2502", " ").split())
+    for name, reason in reasons.items():
+        assert f" {name} {reason}" in words
+    again = run("unpack", "--out", folder / "back", "--model", out)
+    assert again.exit_code == 0, again.output
+    return load_file(folder / "back" / "weights.safetensors")
+
+
 def test_npy_is_one_matrix(tmp_path: Path) -> None:
     np.save(tmp_path / "m.npy", matrix(9, 9))
     assert run("pack", "--out", tmp_path / "o", "--model", tmp_path / "m.npy").exit_code == 0
@@ -62,7 +200,9 @@ def test_real_weights_of_a_gguf_are_rounded(tmp_path: Path) -> None:
     writer.close()
     for scale, scales in (("tensor", 1), ("channel", 8)):
         model = open_model(tmp_path / "m.gguf", scale)
-        ((_name, integers, found),) = model.matrices()
+        ((_name, read),) = model.matrices()
+        assert not isinstance(read, Unusable)
+        integers, found = read
         assert found.shape == (scales,) and model.left_out == ["norm"]
         assert np.abs(integers * found.reshape(-1, 1) - weights).max() <= found.max() * 0.501
 
@@ -70,7 +210,9 @@ def test_real_weights_of_a_gguf_are_rounded(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "array", "message"),
     [
-        ("x.npy", matrix(3, 3, np.float32), "a matrix must have integers, not 'float32'"),
+        ("x.npy", matrix(3, 3, np.complex64), "integers or real numbers, not 'complex64'"),
+        ("x.npy", np.array([[np.inf]]), "weights must be finite"),
+        ("x.npy", np.array([[1e300]]), "weights must be finite"),
         ("x.npy", np.array([[200]]), "weights must be from -128 to 127, not (200, 200)"),
         ("x.npy", np.zeros((2, 2, 2), int), "a matrix must have rows and columns, not (2, 2, 2)"),
         ("x.npy", np.zeros((0, 4), int), "a matrix must have rows and columns, not (0, 4)"),

@@ -62,6 +62,13 @@ def test_a_file_gives_back_what_was_written(content: bytes) -> None:
     assert read["NAIVE"].scales.tolist() == [0] and not len(read["RAW"].scales)
 
 
+@pytest.mark.parametrize("shape", [(2,), (8,), (7, 1)])
+def test_a_wrong_number_of_scales_is_refused(shape: tuple[int, ...]) -> None:
+    packed = pack_matrix(matrices()["RAW"], Level.RAW)
+    with pytest.raises(ValueError, match="scales must be a vector of 0, 1 or 7 numbers"):
+        Item(packed, np.ones(shape, np.float32))
+
+
 def test_equal_matrices_make_equal_files(content: bytes, tmp_path: Path) -> None:
     write_packed(tmp_path / "again", read_packed(content))
     assert (tmp_path / "again").read_bytes() == content
