@@ -16,7 +16,9 @@ SPARE_BYTES = 1 << 16
 that a full disk would leave a part of a netlist and the status of success."""
 
 _CHILD = """
-import sys
+import signal, sys
+# Python ignores this signal, and Yosys the error that a write returns instead.
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
 from pyosys import libyosys
 design = libyosys.Design()
 for line in sys.stdin.read().splitlines():
@@ -50,7 +52,7 @@ def run_yosys(passes: Iterable[str], *, directory: Path, log: Path | None = None
     YosysError
         If a pass fails.
     UserError
-        If a signal ends Yosys, or the disk is full.
+        If a signal ends the tool, as at a limit of file sizes, or the disk is full.
     """
     command = [sys.executable, "-c", _CHILD]
     code, output = _run(command, passes, directory, log)
@@ -92,7 +94,7 @@ def _run(
     _require_space(directory)
     if child.returncode < 0:
         name = signal.Signals(-child.returncode).name
-        raise UserError(f"Yosys must run to its end; signal {name} ended it in {directory}")
+        raise UserError(f"the tool must run to its end; signal {name} ended it in {directory}")
     if log is not None:
         log.write_text(output)
     return child.returncode, output

@@ -1,8 +1,8 @@
-"""Debian packages that the flows use, for a user who may not be root.
+"""Debian packages that the flows use; a user without root can have them.
 
-An installed package is used where it is. Otherwise the package is fetched with ``apt-get download``
-and unpacked under ``build/debian/``, which needs neither root nor a change to the system. Set-up
-fetches all of them once: ``python -m synth.debian``.
+The flows use an installed package. Otherwise they fetch the package with ``apt-get download`` and
+unpack it under ``build/debian/``, which needs neither root nor a change to the system. Set-up
+fetches all packages once: ``python -m synth.debian``.
 """
 
 import getpass
@@ -10,10 +10,12 @@ import os
 import platform
 import shutil
 import subprocess
+import tempfile
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hdl.errors import UserError
 from hdl.paths import BUILD, locked
 
 SYSTEM = Path("/")
@@ -52,14 +54,14 @@ class Program:
 
 
 def debian_package(name: str, *, provides: str, fetch: bool = True) -> Path | None:
-    """Return the directory under which a package's files are, or None if it cannot be had.
+    """Return the directory that contains a package's files, or None if apt does not provide it.
 
     Parameters
     ----------
     name : str
         The package.
     provides : str
-        A file of the package, relative to the root of the file system, that proves it is there.
+        A file of the package, relative to the root of the file system.
     fetch : bool
         Whether to ask apt for a package that is not installed.
     """
@@ -71,22 +73,39 @@ def debian_package(name: str, *, provides: str, fetch: bool = True) -> Path | No
         return None
     with locked(UNPACKED / ".lock"):
         if not (unpacked / provides).exists():
-            unpacked.mkdir(parents=True, exist_ok=True)
-            _download(name, unpacked)
-            for archive in unpacked.glob("*.deb"):
-                unpack = ["dpkg-deb", "-x", archive, unpacked]
-                subprocess.run(unpack, capture_output=True, check=False)
-                archive.unlink()
+            with tempfile.TemporaryDirectory(dir=UNPACKED, prefix=".unpack-") as scratch:
+                _unpack(name, Path(scratch), unpacked)
     return unpacked if (unpacked / provides).exists() else None
 
 
+def _unpack(name: str, scratch: Path, unpacked: Path) -> None:
+    """Fetch a package, and rename the folder of its files when they are complete.
+
+    Raises
+    ------
+    UserError
+        If dpkg-deb fails, as on a full disk.
+    """
+    _download(name, scratch)
+    files = scratch / "files"
+    for archive in scratch.glob("*.deb"):
+        child = subprocess.run(
+            ["dpkg-deb", "-x", archive, files], capture_output=True, text=True, check=False
+        )
+        if child.returncode != 0:
+            reason = (child.stderr.strip().splitlines() or ["no message"])[-1]
+            raise UserError(f"Debian's package {name} must be unpacked in {unpacked}: {reason}")
+        shutil.rmtree(unpacked, ignore_errors=True)
+        files.rename(unpacked)
+
+
 def _download(name: str, directory: Path) -> None:
-    """Fetch a package; where the machine's lists of packages are empty or old, with own lists."""
+    """Fetch a package; if the machine's lists of packages are empty or old, with own lists."""
     lists, cache = UNPACKED / "lists", UNPACKED / "cache"
     for folder in (lists / "partial", cache / "archives" / "partial"):
         folder.mkdir(parents=True, exist_ok=True)
     own = ["-o", f"Dir::State::Lists={lists}", "-o", f"Dir::Cache={cache}"]
-    # Without root there is no user whom apt could become.
+    # Without root, apt cannot change to its own user.
     own += ["-o", f"APT::Sandbox::User={getpass.getuser()}"]
     for command in (
         ["apt-get", "download", "-qq", name],
@@ -120,8 +139,8 @@ def opensta(*, fetch: bool = True) -> Program | None:
 def icarus(*, fetch: bool = True) -> tuple[Program, Program] | None:
     """Return Icarus Verilog's compiler and runtime, or None if they cannot be had.
 
-    An unpacked compiler has to be told where its parts are: ``IVERILOG_HOME`` in the environment
-    is that directory, for the option ``-B``.
+    An unpacked compiler needs the directory of its parts: ``IVERILOG_HOME`` in the environment,
+    for the option ``-B``.
     """
     compiler, runtime = shutil.which("iverilog"), shutil.which("vvp")
     if compiler and runtime:
@@ -144,7 +163,7 @@ def osu018(*, fetch: bool = True) -> Path | None:
 
 
 def missing(*, fetch: bool = False) -> dict[str, str]:
-    """Return what is not there, and what cannot be done without it."""
+    """Return the missing programs and libraries, and what needs each."""
     found = {
         "Icarus Verilog": (icarus(fetch=fetch), "simulation in four states, SIM=icarus"),
         "OpenSTA": (opensta(fetch=fetch), "timing and power"),
@@ -158,4 +177,4 @@ def missing(*, fetch: bool = False) -> dict[str, str]:
 
 if __name__ == "__main__":
     for name, without in missing(fetch=True).items():
-        print(f"{name} cannot be had by apt; without it there is no: {without}")
+        print(f"{name} is not available by apt; needed for: {without}")

@@ -9,7 +9,7 @@ import gzip
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hdl.errors import UserError
@@ -156,9 +156,9 @@ def _merged(files: Sequence[Path], texts: Sequence[str]) -> str:
             if first == file:
                 parts.append(statement.text)
             elif found != content and template:
-                renamed[statement.argument] = f"{statement.argument}_{number}"
-                new = statement.text.replace(statement.argument, renamed[statement.argument], 1)
-                parts.append(new)
+                old = statement.argument.strip('"')
+                renamed[old] = f"{old}_{number}"
+                parts.append(replace(statement, argument=renamed[old]).text)
             elif found != content and statement.name not in REMARKS:
                 raise UserError(
                     f"LIBERTY must be files that agree: {' '.join(found.split()[:8])} in {first} "
@@ -172,7 +172,7 @@ def _identity(statement: _Statement) -> tuple[str, str]:
     """Return what two statements have in common if they define the same thing."""
     if statement.is_group:
         if statement.name in ONCE or statement.name.endswith("_template"):
-            return statement.name, statement.argument
+            return statement.name, statement.argument.strip('"')
         return statement.name, statement.text
     if statement.argument.startswith(" (") and statement.name != "capacitive_load_unit":
         # Such as `voltage_map (VDD, 1.1)` and `define (name, group, type)`.

