@@ -56,6 +56,7 @@ def write_program(file: Path, *lines: str) -> Path:
     return file
 
 
+@pytest.mark.full
 def test_verilator_of_the_system_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A script that records its calls and starts the wheel's program; no wheel can be found."""
     root = simulators.verilator_root()
@@ -74,6 +75,24 @@ def test_verilator_of_the_system_is_used(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(simulators, "version", without_wheel)
     result = simulate(entry_named("refresh_controller"), "tiny", Request(seed=1))
     assert result.passed and "--top-module" in calls.read_text()
+
+
+def test_verilator_of_the_system_is_called_without_a_wheel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = write_program(
+        tmp_path / "verilator",
+        f'echo "$@" >> {tmp_path}/calls',
+        '[ "$1" = --version ] && echo "Verilator 5.048 2026-01-01 rev v5.048"',
+    )
+    monkeypatch.setenv("VERILATOR", str(program))
+    monkeypatch.setattr(simulators, "find_spec", lambda _: None)
+    monkeypatch.setattr(simulators, "version", without_wheel)
+    with pytest.raises(UserError, match="verilator refused the design"):
+        simulate(entry_named("refresh_controller"), "tiny", Request(seed=1))
+    version, *design = (tmp_path / "calls").read_text().splitlines()
+    assert version == "--version"
+    assert any("--top-module refresh_controller" in line for line in design)
 
 
 def without_wheel(package: str) -> str:
