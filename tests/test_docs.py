@@ -1,4 +1,4 @@
-"""The pages name only what is there."""
+"""Pages name only what exists, and docstrings no figure that a page's table may contradict."""
 
 import re
 from pathlib import Path
@@ -10,6 +10,43 @@ from hdl.paths import ROOT
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
+FOLDERS = {"constraints", "docs", "golden", "hdl", "synth", "systola", "testbenches", "tests"}
+"""Folders of the repository; what begins with one of them is a path."""
+
+SOURCES = {".py", ".toml", ".cpp", ".h"}
+"""Suffixes of files that only the repository has, so that a name with one of them is a path."""
+
+WRITTEN = {"parameters.toml"}
+"""What a verb writes below `build/` under such a name."""
+
+PAPERS = sorted({entry.paper for entry in CATALOG} - {"nonlinear"})
+
+
+def paths_in(text: str) -> set[str]:
+    """Return what a page names as a path, in code spans and in blocks of code."""
+    blocks = re.findall(r"^```.*?^```", text, re.M | re.S)
+    rest = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
+    words = re.findall(r"`([^`\s]+)`", rest)
+    words += [word for block in blocks for word in re.findall(r"[\w./*<>-]+", block)]
+    return {
+        word
+        for word in words
+        if re.fullmatch(r"[\w./*<>-]+", word)
+        and (Path(word).suffix in SOURCES or ("/" in word and word.split("/")[0] in FOLDERS))
+    }
+
+
+def exists(path: str) -> bool:
+    """Tell whether the repository has a path; ``<name>`` is any name, ``...`` any folders."""
+    pattern = re.sub(r"<\w+>", "*", path.rstrip("/")).replace("...", "**")
+    return next(ROOT.glob(pattern), None) is not None
+
+
+def modules_in(text: str) -> set[str]:
+    """Return the modules that a page runs as ``python -m``, of the repository's packages."""
+    names = re.findall(r"python -m ([\w.]+)", text)
+    return {name for name in names if name.split(".")[0] in FOLDERS}
+
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_link_leads_somewhere(page: Path) -> None:
@@ -17,12 +54,34 @@ def test_every_link_leads_somewhere(page: Path) -> None:
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
-@pytest.mark.parametrize("paper", sorted({entry.paper for entry in CATALOG} - {"nonlinear"}))
-def test_the_way_from_the_paper_leads_to_files(paper: str) -> None:
-    text = (ROOT / "docs" / paper / "README.md").read_text()
-    named = re.findall(r"`([\w/*]+\.py)`", text)
-    assert named
-    for name in named:
-        assert list(ROOT.glob(name)) if "/" in name else list((ROOT / "hdl").rglob(name)), name
-    stems = {Path(name).stem for name in named}
-    assert {entry.top for entry in CATALOG if entry.paper == paper} <= stems
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_path_in_a_page_exists(page: Path) -> None:
+    text = page.read_text()
+    assert [path for path in sorted(paths_in(text) - WRITTEN) if not exists(path)] == []
+    files = {f"{name.replace('.', '/')}{end}" for name in modules_in(text) for end in ("", ".py")}
+    assert len([file for file in files if exists(file)]) == len(modules_in(text))
+
+
+def test_paths_are_found_in_spans_and_blocks() -> None:
+    text = "`a.py` `hdl/x` `a / b` `width/2` `sim.json`\n```\nmake x  b.toml, hdl/y.py\n```\n"
+    assert paths_in(text) == {"a.py", "hdl/x", "b.toml", "hdl/y.py"}
+    assert (
+        not exists("kelle.py") and exists("hdl/<paper>/catalog.py") and exists("hdl/.../kelle.py")
+    )
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_the_papers_page_names_every_unit(paper: str) -> None:
+    named = paths_in((ROOT / "docs" / paper / "README.md").read_text())
+    units = {str(entry.files["hdl"]) for entry in CATALOG if entry.paper == paper}
+    assert sorted(units - named) == []
+
+
+def test_no_docstring_claims_a_clock() -> None:
+    """Tables of the pages have the clocks that were measured; a docstring would contradict them."""
+    claims = {
+        str(file.relative_to(ROOT)): found
+        for file in sorted((ROOT / "hdl").rglob("*.py"))
+        if (found := re.findall(r"reach\w*\s+[\d.,]+\s+[MG]Hz", file.read_text()))
+    }
+    assert claims == {}

@@ -22,7 +22,9 @@ from hdl.unit import Unit
 
 @parameter_object
 class ActivePositionModuleParameters(Parameters):
-    """Dimensions of an active position module; the default stages reach 1 GHz in 45 nm.
+    """Dimensions and pipeline stages of an active position module.
+
+    `docs/lad/apid/active_position_module.md` lists the clock that the default stages reach.
 
     Parameters
     ----------

@@ -24,7 +24,9 @@ CENTRE_BITS = 16
 
 @parameter_object
 class AttentionScoreModuleParameters(Parameters):
-    """Dimensions of an attention score module; the default stages reach 1 GHz in 45 nm.
+    """Dimensions and pipeline stages of an attention score module.
+
+    `docs/lad/eas/attention_score_module.md` lists the clock that the default stages reach.
 
     Parameters
     ----------

@@ -21,7 +21,9 @@ from hdl.unit import Unit
 
 @parameter_object
 class LinearModuleParameters(Parameters):
-    """Dimensions of linear layers; the default stages reach 1 GHz in 45 nm.
+    """Dimensions and pipeline stages of linear layers.
+
+    `docs/lad/linear/linear_module.md` lists the clock that the default stages reach.
 
     Parameters
     ----------

@@ -37,7 +37,9 @@ class Function(enum.Enum, shape=3):
 
 @parameter_object
 class SpecialFunctionModuleParameters(Parameters):
-    """Dimensions of a special function module; the default stages reach 1 GHz in 45 nm.
+    """Dimensions and pipeline stages of a special function module.
+
+    `docs/lad/sfm/special_function_module.md` lists the clock that the default stages reach.
 
     Parameters
     ----------

@@ -34,7 +34,9 @@ class Operation(enum.Enum, shape=unsigned(2)):
 
 @parameter_object
 class VectorProcessingUnitParameters(Parameters):
-    """Dimensions of a vector processing unit; the default stages reach 1 GHz in 45 nm.
+    """Dimensions and pipeline stages of a vector processing unit.
+
+    `docs/lad/vpu/vector_processing_unit.md` lists the clock that the default stages reach.
 
     Parameters
     ----------

@@ -34,7 +34,9 @@ OPERATORS = shared_operators(
 
 @parameter_object
 class ElementSerialActivationParameters(Parameters):
-    """Pipeline stages of an element-serial activation; the defaults reach 1 GHz in 45 nm.
+    """Pipeline stages of an element-serial activation.
+
+    `docs/veda/functions/element_serial_activation.md` lists the clock that the defaults reach.
 
     Parameters
     ----------

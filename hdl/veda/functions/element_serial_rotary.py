@@ -26,7 +26,9 @@ OPERATORS = shared_operators(add=BINARY, multiply=LONGER_PRODUCT, last_multiply=
 
 @parameter_object
 class ElementSerialRotaryParameters(Parameters):
-    """Pipeline stages of an element-serial rotary embedding; the defaults reach 1 GHz in 45 nm.
+    """Pipeline stages of an element-serial rotary embedding.
+
+    `docs/veda/functions/element_serial_rotary.md` lists the clock that the defaults reach.
 
     Parameters
     ----------
