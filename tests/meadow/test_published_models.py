@@ -1,0 +1,66 @@
+"""What the page says of the published models and the preset `paper` is what the parameters do."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from hdl.catalog import entry_named
+from hdl.meadow.parameters import MeadowParameters
+from hdl.paths import ROOT
+
+PAGE = (ROOT / "docs" / "meadow" / "meadow.md").read_text()
+PAPER: MeadowParameters = entry_named("meadow").parameters("paper")
+MODELS = {
+    "OPT-1.3B": (2048, 8192, 32, 32),
+    "SmolLM2-1.7B": (2048, 8192, 32, 32),
+    "TinyLlama-1.1B": (2048, 5632, 32, 4),
+}
+"""Hidden size, size between the feed-forward matrices, heads, key/value heads."""
+
+SHOWN = {
+    "chunks must be an integer from 1 to 32, not": "{} chunks",
+    r"hidden_size must be a multiple of slices \* head_size = \d+, not": "{:,} is no multiple",
+    "heads must be an integer from 1 to 64, not": "{} tiles",
+}
+"""How the page's table spells a refusal."""
+
+
+def refusal(model: str, slices: int) -> str:
+    """Return why a model is refused, as the page has it."""
+    hidden, inner, heads, kv_heads = MODELS[model]
+    with pytest.raises(ValueError) as refused:
+        replace(
+            PAPER,
+            hidden_size=hidden,
+            feed_forward_size=inner,
+            heads=heads,
+            kv_heads=kv_heads,
+            slices=slices,
+        )
+    for rule, spelled in SHOWN.items():
+        if found := re.fullmatch(rf"{rule} (\d+)", str(refused.value)):
+            return spelled.format(int(found[1]))
+    raise AssertionError(refused.value)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_page_gives_the_rule_that_refuses_a_model_at_every_slicing(model: str) -> None:
+    (row,) = (line for line in PAGE.splitlines() if line.startswith(f"| {model}"))
+    two, odd, even = (cell.strip() for cell in row.split("|")[3:6])
+    assert {refusal(model, 2)} == {two}
+    assert {refusal(model, slices) for slices in (3, 5, 6, 7)} == {odd}
+    assert {refusal(model, slices) for slices in (4, 8)} == {even}
+
+
+def test_page_gives_the_tokens_of_a_block_that_the_memory_holds() -> None:
+    assert (PAPER.token_words, PAPER.most_tokens) == (72, 455)
+    assert replace(PAPER, words=65_536).most_tokens == PAPER.tokens == 512
+    assert "the activation memory holds 455" in PAGE
+    assert "32,768 / 72 = 455 tokens" in PAGE
+
+
+def test_page_calls_the_unpackers_rate_a_choice_of_the_project() -> None:
+    assert PAPER.unpacker_items == 16
+    assert "weights at the preset's 16 weights/cycle" in PAGE
+    assert "published unpacker" not in PAGE
