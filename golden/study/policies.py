@@ -20,6 +20,8 @@ SINKS = 10
 STREAMING_SINKS = 4
 SCORE_BITS, SCORE_FRACTION, SCORE_SHIFT = 16, 10, 2
 """Kelle's scores, and the bits that one loses before it is added, in all presets of the model."""
+EXPORTED_BITS = 4
+"""What Kelle's refresh controllers see of an importance."""
 
 
 class Source(Enum):
@@ -37,6 +39,13 @@ class Unit(Enum):
     QUERY_HEAD = "query head"
     KV_HEAD = "key/value head"
     LAYER = "layer"
+
+
+class Split(Enum):
+    """Which half of the cached tokens is refreshed as high scores."""
+
+    HEAD = "a head's tokens above the median of its importances"
+    HISTOGRAM = "the first half of a layer's tokens, of all heads, by four bits, as the accelerator"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,11 +68,14 @@ class ScorePolicy:
         last of them has been seen. 0 evicts as soon as the cache is full.
     unit : Unit
         Who evicts together.
+    split : Split
+        Which tokens are high scores where bits are refreshed; `HISTOGRAM` needs the accelerator's
+        integers.
 
     Raises
     ------
     ValueError
-        If no slot would be left to evict.
+        If no slot would be left to evict, or the split needs another source.
     """
 
     budget: int
@@ -72,6 +84,7 @@ class ScorePolicy:
     source: Source
     prefill: int = 0
     unit: Unit = Unit.KV_HEAD
+    split: Split = Split.HEAD
 
     def __post_init__(self) -> None:
         """Check every rule."""
@@ -81,6 +94,9 @@ class ScorePolicy:
         require_choice("source", self.source, list(Source))
         require_range("prefill", self.prefill, 0, LONGEST)
         require_choice("unit", self.unit, list(Unit))
+        require_choice("split", self.split, list(Split))
+        integers = self.split is Split.HEAD or self.source is Source.INTEGER
+        require(integers, "split by a histogram needs the source INTEGER", self.source)
         least = self.sinks + self.window + 1
         require(self.budget >= least, f"budget must be at least {least}", self.budget)
 
@@ -100,7 +116,7 @@ def h2o(budget: int, unit: Unit = Unit.KV_HEAD) -> ScorePolicy:
     return ScorePolicy(budget=budget, sinks=0, window=budget // 2, source=Source.PROB, unit=unit)
 
 
-def aerp(budget: int, source: Source, prefill: int = 0) -> ScorePolicy:
+def aerp(budget: int, source: Source, prefill: int = 0, split: Split = Split.HEAD) -> ScorePolicy:
     """Keep as Kelle does: ten sinks, a recent half, and the most important others."""
     return ScorePolicy(
         budget=budget,
@@ -108,6 +124,7 @@ def aerp(budget: int, source: Source, prefill: int = 0) -> ScorePolicy:
         window=budget // 2,
         source=source,
         prefill=prefill,
+        split=split,
     )
 
 
@@ -225,6 +242,9 @@ class ScoreReplay:
         self._none = each([policy.source is Source.NONE for policy in policies])
         self._positions = torch.arange(tokens)
         self.importance = torch.zeros(len(policies), kv_heads, tokens, dtype=dtype)
+        self._histograms = [lane for lane, p in enumerate(policies) if p.split is Split.HISTOGRAM]
+        self._exported = torch.zeros(len(policies), kv_heads, tokens, dtype=dtype)
+        self._largest = torch.zeros(len(policies), kv_heads, 1, dtype=dtype)
 
     def step(self, now: int, alive: Tensor, raw: Tensor, prob: Tensor) -> None:
         """Add scores to importance; evict the least important unprotected token."""
@@ -234,6 +254,8 @@ class ScoreReplay:
             given = torch.where(self._integer, accelerator_scores(raw).sum(2), given)
         given = given.masked_fill_(~alive, 0).masked_fill_(self._none, 0)
         importance += self._together(given)
+        if self._histograms:
+            self._export(now, alive)
         for lane, policy in enumerate(self._policies):
             if now + 1 == policy.prefill > policy.budget:
                 _keep_best(policy, importance[lane], alive[lane])
@@ -258,10 +280,20 @@ class ScoreReplay:
                 together[lane] = given[lane]
         return together
 
+    def _export(self, now: int, alive: Tensor) -> None:
+        """Give the refresh controllers the importances, by the largest ones of earlier steps."""
+        importance = self.importance[..., : now + 1]
+        self._exported[..., : now + 1] = exported(importance, self._largest)
+        folded = torch.where(importance < 0, -importance - 1, importance).masked_fill(~alive, 0)
+        self._largest = torch.maximum(self._largest, folded.amax(-1, keepdim=True))
+
     def important(self, alive: Tensor) -> Tensor:
-        """Split at the median of importance."""
+        """Split as each lane's policy says; the last of the tokens is the one that arrives."""
         importance = self.importance[..., : alive.shape[-1]].masked_fill(~alive, torch.nan)
-        return importance > importance.nanmedian(-1, keepdim=True).values
+        high = importance > importance.nanmedian(-1, keepdim=True).values
+        for lane in self._histograms:
+            high[lane] = _first_half(self._exported[lane, :, : alive.shape[-1]], alive[lane])
+        return high
 
 
 def accelerator_scores(raw: Tensor) -> Tensor:
@@ -269,6 +301,27 @@ def accelerator_scores(raw: Tensor) -> Tensor:
     scores = (raw * (math.log2(math.e) * (1 << SCORE_FRACTION))).round()
     limit = 1 << SCORE_BITS - 1
     return (scores.clamp(-limit, limit - 1) / (1 << SCORE_SHIFT)).floor()
+
+
+def exported(importance: Tensor, largest: Tensor) -> Tensor:
+    """Return the upper bits of integers as offset binary, scaled by the largest magnitude so far.
+
+    `golden.kelle.eviction.slot_table.export_score` on tensors.
+    """
+    shift = (torch.frexp(largest).exponent + 1 - EXPORTED_BITS).clamp(min=0)
+    top = 1 << EXPORTED_BITS
+    return (torch.ldexp(importance, -shift).floor() + top // 2).clamp(0, top - 1)
+
+
+def _first_half(scores: Tensor, alive: Tensor) -> Tensor:
+    """Return the better half of stored tokens [heads, tokens]; of equal scores the first ones."""
+    stored = alive.clone()
+    # The arriving token's key and value are not stored yet.
+    stored[:, -1] = False
+    ranked = scores.masked_fill(~stored, -1).flatten().sort(descending=True, stable=True).indices
+    high = torch.zeros(alive.numel(), dtype=torch.bool)
+    high[ranked[: (int(stored.sum()) + 1) // 2]] = True
+    return high.view_as(alive)
 
 
 def _keep_best(policy: ScorePolicy, importance: Tensor, alive: Tensor) -> None:

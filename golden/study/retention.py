@@ -1,8 +1,10 @@
 """Bit errors of an embedded DRAM in cached keys and values (Kelle, Sections 4.2 and 7.1).
 
-A word holds two's complement integers of 16 bits, with a scale a layer as the accelerator has, a
-head or a channel, or FP16. Each stored bit is wrong independently, with a probability that depends
-on its half of the word and on whether its token is among the more important half of its head's.
+A word holds two's complement integers of 16 bits, with one scale per layer (as the accelerator),
+per head or per channel, or FP16. Each stored bit is wrong independently, with a probability that
+depends on its half of the word and on whether its token is among the high scores. Which tokens are
+high scores is `golden.study.policies.Split`: the paper's half of each head, or the accelerator's
+one histogram of all heads.
 """
 
 from collections.abc import Sequence

@@ -1,10 +1,13 @@
-"""Who is in the high-score group of a real decode, and what refreshing by it saves.
+"""Which tokens of a real decode are in the high-score group, and what refreshing by it saves.
 
-`python -m golden.kelle.edram.score_groups [PRESET]`. The refresh controllers see few bits of an
-importance; here the same tokens are ranked by the exact sums of their scores.
+`python -m golden.kelle.edram.score_groups [PRESET]`. The refresh controllers compare a few bits of
+the importances of all heads in one histogram. Two other rankings of the same tokens are compared
+with that group: exact sums of the scores over all heads of a layer, and exact sums head by head, as
+the study of bit errors (`golden.study.retention`) splits them.
 """
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -23,12 +26,35 @@ from hdl.kelle.parameters import KelleParameters
 
 Flags = NDArray[np.bool_]
 LAYERS = (0, 14, 29)
+"""Layers of the table of savings."""
+ALL_LAYERS = tuple(range(30))
+SCORE_BITS = 4
+"""What the accelerator exports of an importance."""
 STEPS = 128
 TICKS = {"msb": (1, 4), "lsb": (15, 20)}
 """The paper's intervals of high and low scores, in ticks of 0.36 ms."""
 
 UNIFORM_TICKS = Fraction(45, 360)
 """45 us, in which every cell keeps its bit."""
+
+
+@dataclass(frozen=True, eq=False)
+class Decode:
+    """The slots of one layer after each step of a decode.
+
+    Parameters
+    ----------
+    exact : numpy.ndarray
+        int64 [steps, heads, slots], sums of all scores that a token was given, never truncated.
+    coarse : numpy.ndarray
+        int64 [steps, heads, slots], what the refresh controllers see of the importances.
+    stored : numpy.ndarray
+        bool [steps, heads, slots], whether key and value are stored, not recomputed.
+    """
+
+    exact: NDArray[np.int64]
+    coarse: NDArray[np.int64]
+    stored: Flags
 
 
 @dataclass(frozen=True)
@@ -54,30 +80,55 @@ def saving(share: float) -> float:
     return float(1 / UNIFORM_TICKS) * len(rates) / sum(rates)
 
 
-def groups(p: KelleParameters, layer: int, score_bits: int, steps: int = STEPS) -> Groups:
-    """Decode behind a prefill of 9/8 of the budget, and look at the slots after each step."""
-    trace = open_trace(text="prose", tokens=640, layers=(layer,))
+def decode(
+    p: KelleParameters, layer: int, score_bits: int, steps: int = STEPS, layers: Sequence[int] = ()
+) -> Decode:
+    """Decode after a prefill of 9/8 of the budget, and record the slots after each step.
+
+    Parameters
+    ----------
+    p : KelleParameters
+        Dimensions.
+    layer : int
+        The layer of SmolLM2.
+    score_bits : int
+        Bits that are exported of an importance.
+    steps : int
+        Decode steps.
+    layers : Sequence[int]
+        Layers whose tensors are captured together; `layer` alone by default.
+    """
+    trace = open_trace(text="prose", tokens=640, layers=tuple(layers) or (layer,))
     model = KelleModel(p, real_layer(trace, layer, p))
     first = p.slots + p.slots // 8
     prefill(model, first)
-    # What all queries up to a step have given each token: exact, and by another way.
+    # The sums that all queries up to a step have given each token: not the model's own arithmetic.
     sums = [scores.sum(axis=0).cumsum(axis=0) for scores in head_scores(model, first + steps)]
-    inputs, found = model.layer.quantised.copy(), []
-    for now in range(first, first + steps):
+    inputs = model.layer.quantised.copy()
+    exact, coarse, stored = (np.zeros((steps, p.heads, p.slots), np.int64) for _ in range(3))
+    for row, now in enumerate(range(first, first + steps)):
         step = model.step(now, model.layer.quantised_states[now])
         inputs[now] = step.normalised
         if step.store:
             model.inputs[step.store[1]] = inputs[step.store[0]]
-        exact, coarse, stored = [], [], []
-        for head, total in zip(model.eviction.heads, sums, strict=True):
-            importance = total[now, head.positions].astype(np.float64)
-            # Heads are comparable by their largest magnitude, which is what the hardware sees.
-            exact.append(importance / np.abs(importance).max())
-            bits, source = head.bits, p.eviction.evictor.source
-            coarse.append(export_score(head.importance, bits, source, score_bits))
-            stored.append(head.recomputed == KEPT)
-        found.append(_shares(*(np.concatenate(column) for column in (exact, coarse, stored))))
-    return Groups(*np.mean(found, axis=0))
+        for number, (head, total) in enumerate(zip(model.eviction.heads, sums, strict=True)):
+            source = p.eviction.evictor.source
+            exact[row, number] = total[now, head.positions]
+            coarse[row, number] = export_score(head.importance, head.bits, source, score_bits)
+            stored[row, number] = head.recomputed == KEPT
+    return Decode(exact, coarse, stored.astype(bool))
+
+
+def groups(p: KelleParameters, layer: int, score_bits: int, steps: int = STEPS) -> Groups:
+    """Decode, and compare the group by few bits with that by exact sums over all heads."""
+    found = decode(p, layer, score_bits, steps)
+    # Heads are comparable by their largest magnitude, which is what the hardware sees.
+    scaled = found.exact / np.abs(found.exact).max(axis=2, keepdims=True)
+    shares = [
+        _shares(*(part[row].reshape(-1) for part in (scaled, found.coarse, found.stored)))
+        for row in range(steps)
+    ]
+    return Groups(*np.mean(shares, axis=0))
 
 
 def _shares(exact: NDArray[np.float64], coarse: NDArray[np.int64], stored: Flags) -> list[float]:
@@ -92,8 +143,46 @@ def _shares(exact: NDArray[np.float64], coarse: NDArray[np.int64], stored: Flags
     ]
 
 
+def head_agreement(exact: NDArray[np.int64], high: Flags, stored: Flags) -> NDArray[np.float64]:
+    """Return, for each head, the share of its own better half that is in a high-score group.
+
+    Parameters
+    ----------
+    exact, high, stored : numpy.ndarray
+        [steps, heads, slots]: exact sums, the group, and the entries that count.
+
+    Returns
+    -------
+    numpy.ndarray
+        float64 [heads], means over the steps; 0.5 is what a random group of half of them gives.
+    """
+    steps, heads, _slots = exact.shape
+    shares = np.zeros((steps, heads))
+    for row, head in np.ndindex(steps, heads):
+        truth = high_scores(exact[row, head].astype(np.float64), stored[row, head])
+        shares[row, head] = np.count_nonzero(truth & high[row, head]) / np.count_nonzero(truth)
+    return shares.mean(axis=0)
+
+
+def head_share(high: Flags, stored: Flags) -> NDArray[np.float64]:
+    """Return, for each head, the share of its tokens that are in the group, [heads], step by step.
+
+    A head of which nearly all tokens or nearly none are in the group is not split at all.
+    """
+    return ((high & stored).sum(axis=2) / stored.sum(axis=2)).mean(axis=0)
+
+
+def pooled_high(coarse: NDArray[np.int64], stored: Flags) -> Flags:
+    """Return the high-score group of each step, of all its entries in one histogram."""
+    high = np.zeros_like(stored)
+    for row in range(len(coarse)):
+        flat = high_scores(coarse[row].reshape(-1), stored[row].reshape(-1))
+        high[row] = flat.reshape(stored[row].shape)
+    return high
+
+
 def main(preset: str) -> None:
-    """Print a row a layer and width of scores."""
+    """Print a row a layer and width of scores, then the agreement head by head."""
     p = entry_named("kelle").parameters(preset)
     print("| layer | bits | at the median or above | saving | by rank | saving | exact half |")
     print("|---|---|---|---|---|---|---|")
@@ -106,6 +195,47 @@ def main(preset: str) -> None:
                 f" | {after:.1f} | {g.agreement:.0%} |",
                 flush=True,
             )
+    _print_heads(p)
+
+
+def _print_heads(p: KelleParameters) -> None:
+    """Print how the accelerator's group agrees with the better half of each head."""
+    found = [decode(p, layer, SCORE_BITS, layers=ALL_LAYERS) for layer in ALL_LAYERS]
+    everything = Decode(
+        *(
+            np.concatenate([getattr(one, name) for one in found], axis=1)
+            for name in ("exact", "coarse", "stored")
+        )
+    )
+    heads = everything.exact.shape[1]
+    spans = {"one a head": 1, "one a layer": p.heads, f"one for {len(ALL_LAYERS)} layers": heads}
+    columns = ("below 10 %", "10 to 50 %", "50 to 90 %", "90 % and more", "lowest", "mean")
+    columns += ("under 10 % of all tokens high", "over 90 % of all tokens high")
+    print("\n| histograms | " + " | ".join(columns) + " |\n|---" + "|---" * len(columns) + "|")
+    agreements = {}
+    for title, span in spans.items():
+        high = np.concatenate(
+            [
+                pooled_high(
+                    everything.coarse[:, first : first + span],
+                    everything.stored[:, first : first + span],
+                )
+                for first in range(0, heads, span)
+            ],
+            axis=1,
+        )
+        shares = head_agreement(everything.exact, high, everything.stored)
+        agreements[title] = shares
+        counts, _edges = np.histogram(shares, [0, 0.1, 0.5, 0.9, 1.0 + 1e-9])
+        cells = [*map(str, counts), f"{shares.min():.0%}", f"{shares.mean():.0%}"]
+        share = head_share(high, everything.stored)
+        cells += [str(np.count_nonzero(share < 0.1)), str(np.count_nonzero(share > 0.9))]
+        print(f"| {title} | " + " | ".join(cells) + " |", flush=True)
+    print("\n| layer | " + " | ".join(spans) + " |\n|---" + "|---" * len(spans) + "|")
+    for layer in ALL_LAYERS:
+        mine = slice(layer * p.heads, (layer + 1) * p.heads)
+        cells = [", ".join(f"{100 * s:.0f}" for s in found[mine]) for found in agreements.values()]
+        print(f"| {layer} | " + " | ".join(cells) + " |", flush=True)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,14 @@ from golden.kelle.edram.refresh_controller import (
     median_threshold,
     uniform_operations,
 )
-from golden.kelle.edram.score_groups import groups, saving
+from golden.kelle.edram.score_groups import (
+    decode,
+    groups,
+    head_agreement,
+    head_share,
+    pooled_high,
+    saving,
+)
 from hdl.catalog import entry_named
 from hdl.kelle.edram.refresh_walker import RefreshParameters, RefreshSettings
 from testbenches.formal import MemoryRegisters, ProofError, prove
@@ -147,3 +154,28 @@ def test_injected_flips_have_the_given_rates() -> None:
         for group, tokens in enumerate((hst, ~hst)):
             share = bits[tokens][..., which].mean()
             assert share == pytest.approx(rates[half, group], abs=0.002)
+
+
+def test_one_histogram_does_not_hold_the_better_half_of_each_head() -> None:
+    """The page's claim, measured on real scores: heads of one layer are split by their means."""
+    found = decode(entry_named("kelle").parameters("smollm2"), 29, 4, steps=12)
+    high = pooled_high(found.coarse, found.stored)
+    np.testing.assert_allclose(head_share(high, found.stored).mean(), 0.5, atol=0.01)
+    assert head_agreement(found.exact, high, found.stored).min() < 0.5
+    alone = np.concatenate(
+        [
+            pooled_high(found.coarse[:, head : head + 1], found.stored[:, head : head + 1])
+            for head in range(found.stored.shape[1])
+        ],
+        axis=1,
+    )
+    np.testing.assert_allclose(head_share(alone, found.stored), 0.5, atol=0.01)
+
+
+def test_agreement_is_that_of_a_heads_own_half() -> None:
+    exact = np.array([[[4, 3, 2, 1, 0], [-4, -3, -2, -1, -9]]])
+    stored = np.array([[[True] * 4 + [False]] * 2])
+    high = pooled_high(exact, stored)
+    assert high[0].tolist() == [[True] * 4 + [False], [False] * 5]
+    assert head_agreement(exact, high, stored).tolist() == [1, 0]
+    assert head_share(high, stored).tolist() == [1, 0]
