@@ -1,12 +1,14 @@
 """The figures that README and `docs/` show, written into the pages from `docs/figures.json`.
 
 ``make report DOCS=1`` takes into that file what the build directory has and writes each table of
-the pages anew; a test holds the tables to the file.
+the pages anew. A row whose figures were measured on other Verilog than the present one, by
+`docs/digests.json`, gets a mark and its table a legend. Tests compare the pages with both files.
 """
 
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from typing import Any
 from hdl.errors import UserError
 from hdl.paths import ROOT, replace_text
 from synth import comparison
+from synth.digests import MARK, Digests, form_of, is_old, kept_digests
 from synth.figures import DEVICES, FIGURES, LIBRARIES, Figures, kept_figures, merged
 from synth.operators import Costs, beside, operators_of_pages, short_name
 from synth.papers import read_papers
@@ -37,12 +40,23 @@ _MUTANTS = (
 )
 
 
-def pages(catalog: Iterable[Any], figures: Figures) -> dict[Path, dict[str, str]]:
-    """Return every page's tables by their names, as Markdown, units in the catalog's order."""
+def pages(catalog: Iterable[Any], figures: Figures, digests: Digests) -> dict[Path, dict[str, str]]:
+    """Return every page's tables by their names, as Markdown, units in the catalog's order.
+
+    Parameters
+    ----------
+    catalog : Iterable[hdl.entry.Entry]
+        The units.
+    figures : Figures
+        What was measured of them.
+    digests : Digests
+        The digests of their present Verilog, by which rows are marked.
+    """
     entries = list(catalog)
     docs, costs = ROOT / "docs", figures["operators"].get("costs", {})
+    shown = _Figures(figures, digests)
     return {
-        ROOT / "README.md": {"units": _units(entries, figures["nangate45"])},
+        ROOT / "README.md": {"units": _units(entries, shown)},
         docs / "peers.md": {"peers": _peers(costs)},
         comparison.PAGE: comparison.tables(comparison.kept()),
         **{
@@ -50,15 +64,33 @@ def pages(catalog: Iterable[Any], figures: Figures) -> dict[Path, dict[str, str]
             for page, units in operators_of_pages().items()
         },
         docs / "synthesis.md": {
-            **{name: _by_unit(entries, figures[name], _AREA, _area) for name in LIBRARIES},
-            **{name: _by_unit(entries, figures[name], _DEVICE, _device) for name in DEVICES},
-            "netlists": _by_unit(entries, figures["netlists"], _RUN, _run),
+            **{name: _by_unit(entries, shown, name, _AREA, _area) for name in LIBRARIES},
+            **{name: _by_unit(entries, shown, name, _DEVICE, _device) for name in DEVICES},
+            "netlists": _by_unit(entries, shown, "netlists", _RUN, _run),
         },
         docs / "simulation.md": {
-            "mutants": _by_unit(entries, figures["mutants"], _MUTANTS, _mutants)
+            "mutants": _by_unit(entries, shown, "mutants", _MUTANTS, _mutants)
         },
-        **{ROOT / entry.files["docs"]: _of_unit(entry.top, figures) for entry in entries},
+        **{ROOT / entry.files["docs"]: _of_unit(entry.top, shown) for entry in entries},
     }
+
+
+@dataclass(frozen=True)
+class _Figures:
+    """Figures, and which of them are of other Verilog than the present one."""
+
+    figures: Figures
+    digests: Digests
+
+    def __getitem__(self, table: str) -> dict[str, Any]:
+        """Return the figures of a table by unit."""
+        return self.figures[table]
+
+    def marked(self, title: str, table: str, top: str) -> str:
+        """Return the title of a row, with a mark if the figures of a unit are old."""
+        own = self.figures[table][top]
+        old = is_old(top, form_of(table, own), own["verilog_digest"], self.digests)
+        return f"{title} {MARK}" if old else title
 
 
 def renewed(text: str, tables: dict[str, str], page: str) -> str:
@@ -87,7 +119,7 @@ def write_documents(
     figures = merged(kept_figures(), results, operators)
     texts = {
         page: renewed(page.read_text(), tables, page.name)
-        for page, tables in pages(catalog, figures).items()
+        for page, tables in pages(catalog, figures, kept_digests()).items()
     }
     groups = beside(figures["operators"].get("costs", {}))
     plot = svg(all_peers_plot(groups), "Area and delay of circuits that do the same work")
@@ -99,12 +131,15 @@ def write_documents(
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table."""
+    """Return a Markdown table, and a legend if some of its rows have a mark."""
     head, *body = (f"| {' | '.join(line)} |" for line in (columns, *rows))
-    return "\n".join([head, "|---" * len(columns) + "|", *body])
+    table = "\n".join([head, "|---" * len(columns) + "|", *body])
+    old = sum(MARK in line for line in body)
+    legend = f"{MARK} The unit's Verilog has changed since this was measured: {old} of {len(body)}"
+    return f"{table}\n\n{legend} {'row' if len(body) == 1 else 'rows'}." if old else table
 
 
-def _units(entries: Sequence[Any], measured: dict[str, Any]) -> str:
+def _units(entries: Sequence[Any], shown: _Figures) -> str:
     """Return the tables of units: of the common floor, and of each paper."""
     titles = {paper.name: paper.title for paper in read_papers()}
     compared = comparison.kept()["systems"]
@@ -113,16 +148,16 @@ def _units(entries: Sequence[Any], measured: dict[str, Any]) -> str:
         title = (
             f"[{titles[floor]}](docs/{floor}/README.md)" if floor in titles else "For all papers"
         )
-        tables.append(f"**{title}**\n\n{_units_of(units, measured, compared)}")
+        tables.append(f"**{title}**\n\n{_units_of(units, shown, compared)}")
     return "\n\n".join(tables)
 
 
-def _units_of(entries: Iterable[Any], measured: dict[str, Any], compared: dict[str, Any]) -> str:
+def _units_of(entries: Iterable[Any], shown: _Figures, compared: dict[str, Any]) -> str:
     """Return the table of some units; large systems have the figures of the comparison.
 
     A system's netlist without a legal clock is in no cell (`synth.comparison.netlists`).
     """
-    rows = []
+    rows, measured = [], shown["nangate45"]
 
     def spread(*values: float) -> str:
         return " to ".join(f"{value:,.0f}" for value in values)
@@ -132,7 +167,8 @@ def _units_of(entries: Iterable[Any], measured: dict[str, Any], compared: dict[s
             figures = measured[entry.top]
             points = figures["points"][0], figures["points"][-1]
             area, clock = (spread(*(p[key] for p in points)) for key in ("area_um2", "fmax_mhz"))
-            words = [area, clock, f"{figures['memory_bits']:,}"]
+            words = [shown.marked(area, "nangate45", entry.top), clock]
+            words.append(f"{figures['memory_bits']:,}")
         elif entry.top in compared:
             system = compared[entry.top]
             areas, clocks = zip(*comparison.netlists(system), strict=True)
@@ -148,13 +184,16 @@ def _units_of(entries: Iterable[Any], measured: dict[str, Any], compared: dict[s
 
 def _by_unit(
     entries: Sequence[Any],
-    measured: dict[str, Any],
+    shown: _Figures,
+    table: str,
     columns: Sequence[str],
     cells: Callable[[dict[str, Any]], list[str]],
 ) -> str:
     """Return a table with a row for each unit that was measured."""
-    tops = (entry.top for entry in entries if entry.top in measured)
-    return _table(["unit", *columns], ([f"`{top}`", *cells(measured[top])] for top in tops))
+    measured = shown[table]
+    tops = [entry.top for entry in entries if entry.top in measured]
+    rows = ([shown.marked(f"`{top}`", table, top), *cells(measured[top])] for top in tops)
+    return _table(["unit", *columns], rows)
 
 
 def _area(figures: dict[str, Any]) -> list[str]:
@@ -177,27 +216,27 @@ def _device(figures: dict[str, Any]) -> list[str]:
     return [*counts, f"{figures['fmax_mhz']:,.0f}" if figures["fmax_mhz"] else "-"]
 
 
-def _of_unit(top: str, figures: Figures) -> dict[str, str]:
+def _of_unit(top: str, shown: _Figures) -> dict[str, str]:
     """Return the tables of one unit's page; that of mutants where some were simulated."""
-    tables = {"cost": _cost(top, figures)}
-    if mutants := figures["mutants"].get(top):
+    tables = {"cost": _cost(top, shown)}
+    if mutants := shown["mutants"].get(top):
         drawn = f"PRESET={mutants['preset']} COUNT={_all(mutants)} SEED={mutants['seed']}"
-        row = [f"`make mutate TOP={top} {drawn}`", *_mutants(mutants)]
-        tables["mutants"] = _table(["command", *_MUTANTS], [row])
+        command = shown.marked(f"`make mutate TOP={top} {drawn}`", "mutants", top)
+        tables["mutants"] = _table(["command", *_MUTANTS], [[command, *_mutants(mutants)]])
     return tables
 
 
-def _cost(top: str, figures: Figures) -> str:
+def _cost(top: str, shown: _Figures) -> str:
     """Return the tables of one unit's page: in each library, and on each device."""
     areas = [
-        [figures[name][top]["liberty"], *_area(figures[name][top])]
+        [shown.marked(own["liberty"], name, top), *_area(own)]
         for name in LIBRARIES
-        if top in figures[name]
+        if (own := shown[name].get(top))
     ]
     devices = [
-        [figures[name][top]["title"], *_device(figures[name][top])]
+        [shown.marked(own["title"], name, top), *_device(own)]
         for name in DEVICES
-        if top in figures[name]
+        if (own := shown[name].get(top))
     ]
     tables = [_table(["library", *_AREA], areas)] if areas else []
     tables += [_table(["device", *_DEVICE], devices)] if devices else []

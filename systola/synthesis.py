@@ -1,4 +1,4 @@
-"""The verbs ``synth``, ``power``, ``fpga``, ``export`` and ``report`` of the command line."""
+"""The verbs ``synth``, ``power``, ``fpga``, ``export``, ``report`` and ``digests``."""
 
 from pathlib import Path
 from typing import Any
@@ -221,7 +221,25 @@ def operators(liberty: str) -> None:
     _wrote(BUILD / OPERATORS)
 
 
-COMMANDS: tuple[click.Command, ...] = (synth, power, fpga, export, operators, report)
+@click.command()
+@click.option("--top", help="One unit; all if absent.")
+def digests(top: str | None) -> None:
+    """Renew docs/digests.json: which Verilog each unit has now, by which pages mark old figures."""
+    from hdl.catalog import CATALOG, entry_named
+    from synth.digests import DIGESTS, renew
+    from synth.figures import kept_figures
+
+    with console.status("comparing sources") as status:
+        entries = [entry_named(top)] if top else CATALOG
+        changed = renew(entries, kept_figures(), lambda words: status.update(f"emitting {words}"))
+    table = Table("Verilog that changed", title="digests")
+    for name in changed:
+        table.add_row(name)
+    console.print(table if changed else "no unit's Verilog has changed")
+    _wrote(DIGESTS)
+
+
+COMMANDS: tuple[click.Command, ...] = (synth, power, fpga, export, operators, report, digests)
 """What `systola.cli` adds to its own verbs."""
 
 
