@@ -1,8 +1,8 @@
 """Debian packages that the flows use; a user without root can have them.
 
 The flows use an installed package. Otherwise they fetch the package with ``apt-get download`` and
-unpack it under ``build/debian/``, which needs neither root nor a change to the system. Set-up
-fetches all packages once: ``python -m synth.debian``.
+unpack it under ``build/debian/``, which needs neither root nor a change to the system: when a verb
+first needs it, or by ``make setup``.
 """
 
 import getpass
@@ -173,8 +173,3 @@ def missing(*, fetch: bool = False) -> dict[str, str]:
         ),
     }
     return {name: without for name, (there, without) in found.items() if there is None}
-
-
-if __name__ == "__main__":
-    for name, without in missing(fetch=True).items():
-        print(f"{name} is not available by apt; needed for: {without}")

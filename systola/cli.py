@@ -13,8 +13,8 @@ from typing import Any
 import click
 from rich.table import Table
 
-from hdl.errors import UserError
-from hdl.paths import BUILD, ROOT
+from hdl.errors import UserError, unknown
+from hdl.paths import BUILD, IN_CHECKOUT, ROOT
 from hdl.target import find_target
 from systola import environment
 from systola.explore import COMMANDS as EXPLORATION
@@ -134,10 +134,7 @@ def sim(
     target: str,
 ) -> None:
     """Simulate a unit's Verilog on real tensors against its golden model."""
-    if problem := environment.first_problem(
-        environment.check_host() + environment.check_packages()
-    ):
-        raise UserError(problem)
+    environment.require_ready(*environment.SIMULATION)
     from testbenches.runner import Request, simulate
 
     request = Request(
@@ -200,9 +197,10 @@ for command in (*SYNTHESIS, *MUTATION, *STUDIES, *GENERATION, *PACKING, *EXPLORA
 @main.command()
 def lint() -> None:
     """Check style, types, and the emitted Verilog of every unit."""
+    require_checkout("lint")
+    environment.require(*environment.GROUPS)
     from testbenches.lint import lint_verilog
 
-    require_checkout("lint")
     bin_directory = Path(sys.executable).parent
     results = {
         "ruff check": subprocess.call([bin_directory / "ruff", "check"], cwd=ROOT),
@@ -221,6 +219,7 @@ def lint() -> None:
 def format_sources() -> None:
     """Format the Python sources and sort their imports."""
     require_checkout("format")
+    environment.require("dev")
     ruff = Path(sys.executable).parent / "ruff"
     subprocess.check_call([ruff, "check", "--select", "I", "--fix"], cwd=ROOT)
     subprocess.check_call([ruff, "format"], cwd=ROOT)
@@ -229,7 +228,15 @@ def format_sources() -> None:
 @main.command()
 @click.option("--all", "all_", type=bool, default=False, help="1 prints every package.")
 def doctor(all_: bool) -> None:
-    """Print the tools and what differs: found, wanted, and what to do about it."""
+    """Print the groups of packages, the tools, and what differs: found, wanted, what to do."""
+    if IN_CHECKOUT:
+        groups = Table("group", "packages", "MB", "state")
+        for name in environment.GROUPS:
+            lock = environment.lock_named(name)
+            there = environment.is_complete(lock, environment.VENV)
+            state = "installed" if there else "installed when a verb needs it"
+            groups.add_row(name, lock.title, str(lock.megabytes), state)
+        console.print(groups)
     checks = environment.check_host() + environment.check_packages()
     shown = [check for check in checks if all_ or check.matters]
     table = Table()
@@ -243,6 +250,22 @@ def doctor(all_: bool) -> None:
         console.print(f"{rest} more are ok; ALL=1 prints them")
     if problem := environment.first_problem(checks):
         raise UserError(problem)
+
+
+@main.command()
+@click.option("--groups", default=" ".join(environment.GROUPS), help="Some groups, not all.")
+def setup(groups: str) -> None:
+    """Install all packages now, and again what is damaged; no verb needs a network then."""
+    require_checkout("setup")
+    names = groups.split()
+    for name in names:
+        if name not in environment.GROUPS:
+            raise UserError(unknown("GROUPS", name, environment.GROUPS))
+    environment.set_up(*names, verify=True)
+    from synth.debian import missing
+
+    for name, without in missing(fetch=True).items():
+        console.print(f"{name} is not available by apt; without it there is no: {without}")
 
 
 @main.command()

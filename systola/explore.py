@@ -2,7 +2,8 @@
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -12,6 +13,7 @@ from rich.table import Table
 
 from hdl.errors import UserError
 from hdl.paths import BUILD, expanded, replace_text
+from systola import environment
 from systola.options import console, path_shown
 
 HOME = BUILD / "explore"
@@ -58,9 +60,17 @@ def explore(
     else:
         grid = parse_sweep(sweep)
         sweeps = [Sweep(name=top, top=top, preset=preset, verbs=verbs, grid=grid, seeds=seeds)]
+    environment.require("explore", "synth", *_groups(each.verbs for each in sweeps))
     library = _library(liberty) if any("synth" in each.verbs for each in sweeps) else ("", "")
     for each in sweeps:
         _explore(each, library, scheduler, workers)
+
+
+def _groups(verbs: Iterable[Sequence[str]]) -> tuple[str, ...]:
+    """Return the groups of packages that the jobs of sweeps need."""
+    measured = {verb for each in verbs for verb in each}
+    simulation = environment.SIMULATION if "sim" in measured else ()
+    return (*simulation, *(["fpga"] if "fpga" in measured else []))
 
 
 def _explore(

@@ -7,6 +7,7 @@ import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from systola import environment
 from systola.options import choose, console, parameters_option, path_shown, settings_option
 
 
@@ -27,6 +28,7 @@ def mutate(
 ) -> None:
     """Change a unit's Verilog at random, and count what its testbench finds."""
     unit = choose(top, preset, parameters, settings)
+    environment.require(*environment.SIMULATION)
     from testbenches.mutation import Outcome
     from testbenches.mutation import mutate as simulate_mutants
 

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from hdl.errors import UserError, unknown
 from hdl.output_folder import output_folder
+from systola import environment
 from systola.options import UserPath, console, out_option, path_shown
 
 PACKED, UNPACKED = "weights.packed", "weights.safetensors"
@@ -34,6 +35,7 @@ def pack(
     out: Path | None, model: Path | None, level: str, chunk: int, packet_bits: int, scale: str
 ) -> None:
     """Pack a model's weights: unique chunks, IDs, packets (MEADOW)."""
+    environment.require("model", *([] if model else ["data"]))
     from golden.llm.model import find_gguf
     from golden.meadow.packing.chunks import CHUNKS
     from golden.meadow.packing.model_file import SCALES, Unusable, open_model
@@ -86,6 +88,7 @@ def pack(
 @click.option("--model", type=UserPath(), required=True, help="Folder or file of pack.")
 def unpack(out: Path | None, model: Path) -> None:
     """Write the integers of packed weights to a safetensors file."""
+    environment.require("model")
     import numpy as np
     from safetensors.numpy import save_file
 

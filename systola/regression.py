@@ -10,6 +10,7 @@ import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from hdl.paths import BUILD, ROOT, replace_text
+from systola import environment
 from systola.options import UserPath, console, path_shown, require_checkout
 
 
@@ -20,10 +21,11 @@ from systola.options import UserPath, console, path_shown, require_checkout
 @click.option("--scheduler", help="Address of a Dask scheduler whose workers share the tests.")
 def test(full: bool, only: Path | None, keyword: str | None, scheduler: str | None) -> None:
     """Run the tests: models, arithmetic, emission, proofs, and every unit's simulation."""
+    require_checkout("test")
+    environment.require(*environment.GROUPS)
     from synth.debian import missing
 
     missing(fetch=True)
-    require_checkout("test")
     marked = [] if full else ["-m", "not full"]
     selected = [*(["-k", keyword] if keyword else []), *([str(only)] if only else [])]
     if scheduler:

