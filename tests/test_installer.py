@@ -1,16 +1,19 @@
 """Set-up of ``.venv``: what is installed when, and what is left where it fails."""
 
+import fcntl
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
 
 import pytest
 
+from hdl.paths import ROOT
 from systola import environment, installer
 from systola.environment import Lock, is_complete
 from systola.installer import Environment, InstallationError
@@ -148,6 +151,15 @@ def test_an_interrupted_package_is_installed_again(scene: Scene, damage: str) ->
     assert (scene.site / "alpha.py").read_text() == "VERSION = '1.0'\n"
 
 
+def test_a_package_with_another_size_is_installed_again(scene: Scene) -> None:
+    scene.wheel("alpha")
+    scene.environment.install(["base"])
+    (scene.environment.folder / "groups" / "base").unlink()
+    (scene.site / "alpha.py").write_text("VERS")
+    scene.environment.install(["base"])
+    assert (scene.site / "alpha.py").read_text() == "VERSION = '1.0'\n"
+
+
 def test_damage_in_a_complete_group_is_repaired_on_request(scene: Scene) -> None:
     scene.wheel("alpha")
     scene.environment.install(["base"])
@@ -215,21 +227,32 @@ def test_two_processes_install_one_after_the_other(scene: Scene) -> None:
 
 
 def test_an_installer_that_outlives_its_process_keeps_the_lock(scene: Scene) -> None:
-    folder = scene.environment.folder
+    folder = scene.folder
     folder.mkdir()
-    with scene.environment._locked():
-        child = subprocess.Popen(
-            [sys.executable, "-c", "input()"],
-            stdin=subprocess.PIPE,
-            pass_fds=scene.environment.inherited,
-        )
-    waiting = threading.Thread(target=lambda: Environment(folder)._locked().__enter__())
-    waiting.start()
-    waiting.join(0.5)
-    assert waiting.is_alive()
-    child.communicate(b"\n")
-    waiting.join(20)
-    assert not waiting.is_alive()
+    os.mkfifo(folder / "end")
+    code = (
+        "from pathlib import Path\n"
+        "from systola.installer import Environment\n"
+        f"environment = Environment(Path({str(folder)!r}))\n"
+        "with environment._locked():\n"
+        "    environment._run(['sh', '-c', 'touch started; read line < end'])\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT) as process:
+        wait_for((folder / "started").exists)
+        process.kill()
+    with (folder / "set-up.lock").open("w") as file:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        (folder / "end").write_text("\n")
+        fcntl.flock(file, fcntl.LOCK_EX)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    for _ in range(600):
+        if condition():
+            return
+        time.sleep(0.05)
+    raise AssertionError("waited for half a minute")
 
 
 def test_torch_with_cuda_is_refused_where_the_cpu_build_cannot_be_had(

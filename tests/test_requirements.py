@@ -123,3 +123,11 @@ def test_closure_follows_extras_and_markers() -> None:
     found = locks.closure([Requirement("amaranth")])
     assert {"amaranth", "jschon", "jinja2", "pyvcd"} <= found
     assert "importlib-resources" not in found
+
+
+def test_packages_of_data_are_no_requirement() -> None:
+    """They would bring a compiler of language models and scipy."""
+    data = {name for name, _ in lock_named(DATA).packages}
+    assert not data & declared("base", *EXTRAS)
+    locked = {name for group in GROUPS for name, _ in lock_named(group).packages}
+    assert not {"llama-cpp-python", "scipy"} & locked
