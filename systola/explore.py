@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 

@@ -35,8 +35,8 @@ def test(full: bool, only: Path | None, keyword: str | None, scheduler: str | No
     workers = ["-n", "auto", "--maxschedchunk", "1"]
     command = [sys.executable, "-m", "pytest", *workers, *marked, *selected]
     # Options in the environment could select a subset, whose success would look like that of all.
-    environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
-    sys.exit(subprocess.call(command, cwd=ROOT, env=environment))
+    variables = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
+    sys.exit(subprocess.call(command, cwd=ROOT, env=variables))
 
 
 def _spread(selection: Sequence[str], scheduler: str) -> None:
