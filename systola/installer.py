@@ -224,7 +224,7 @@ class Environment:
         needed = SPACE * lock.megabytes
         if free < needed:
             raise InstallationError(
-                f"{lock.name} needs {needed:,.0f} MB in {self.folder}, which has {free:,.0f} MB"
+                f"{lock.name} needs {needed:,.0f} MB in {self.folder}: {free:,.0f} MB are free"
             )
 
     def _run(self, command: Sequence[str], cwd: Path | None = None) -> "_Finished":
