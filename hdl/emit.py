@@ -20,6 +20,7 @@ from hdl import __version__
 from hdl.output_folder import output_folder
 from hdl.paths import ROOT
 from hdl.plain_names import name_plainly, port_name
+from hdl.processes import settle
 from hdl.rtlil import Module, read_modules
 from hdl.target import Target, writing_for
 from hdl.tidy import drop_unread, forget_contents, name_fields, share_operators
@@ -33,14 +34,6 @@ LINE_LENGTH = 100
 _FIRST_NUMBER = "autoidx 1000000000"
 """Yosys writes cells in the order of their names, and numbers those that it makes. With as many
 digits in every number the order is that of the making, whichever modules came before."""
-
-
-_CONSTANT_BITS = re.compile(
-    r"^  always @\*\n(?P<line>    (?P<name>\w+)\[[\d:]+\] = \d+'h\w+;\n)", re.M
-)
-_BLOCK = re.compile(
-    r"^  always @\* begin\n    if \(_start_\) begin end\n(?P<body>.*?)^  end\n", re.M | re.S
-)
 
 
 @dataclass(frozen=True)
@@ -68,6 +61,30 @@ class Port:
 
 
 @dataclass(frozen=True)
+class Storage:
+    """A memory of an emitted module.
+
+    Parameters
+    ----------
+    name : str
+        Its name in the Verilog, after that of its module: ``module.memory``.
+    width : int
+        Bits of a word.
+    depth : int
+        Words.
+    """
+
+    name: str
+    width: int
+    depth: int
+
+    @property
+    def bits(self) -> int:
+        """All of its bits."""
+        return self.width * self.depth
+
+
+@dataclass(frozen=True)
 class EmittedModule:
     """One Verilog file: its module's name, its unit's identity, its ports, its RTLIL.
 
@@ -87,6 +104,19 @@ class EmittedModule:
     def configuration(self) -> tuple[tuple[str, Any], ...]:
         """The unit's constructor arguments."""
         return self.identity[1:]
+
+    @property
+    def memories(self) -> tuple[Storage, ...]:
+        """Its memories, without those of the units in it."""
+        found, part = list[Storage](), self.name
+        for line in re.findall(r"^ *(?:module|memory) .*$", self.rtlil, re.M):
+            word, *options, name = line.split()
+            if word == "module":
+                part = name[1:]
+            else:
+                width, depth = (int(options[options.index(one) + 1]) for one in ("width", "size"))
+                found.append(Storage(f"{part}.{name[1:]}", width, depth))
+        return tuple(found)
 
 
 _emitted: dict[tuple[Any, ...], EmittedModule] = {}
@@ -203,6 +233,7 @@ class Emission:
             forget_contents(module)
             share_operators(module)
             name_fields(module, outputs)
+            settle(module)
             drop_unread(module, outputs)
         for module in modules:
             own = {"__".join(port.path): port.name for port in ports}
@@ -307,28 +338,10 @@ def _finish(text: str) -> str:
     text = re.sub(r"^(?:  \(\*.*\*\)\n)?  (?:wire|reg) \[-1:0\].*\n", "", text, flags=re.M)
     # This register lets blocks that read nothing but constants run once.
     text = re.sub(r"\\\$auto\$verilog_backend\S+ ?", "_start_", text)
-    text = _constants_joined(text)
     text = re.sub(r"(?<='h)0+(?=[0-9a-f])", "", text)
     # Connections come last, and in no order.
     text = re.sub(r"(?:^  assign .*\n)+(?=endmodule$)", _sorted_lines, text, flags=re.M)
     return "".join(_broken(line) for line in text.splitlines(keepends=True))
-
-
-def _constants_joined(text: str) -> str:
-    """Give bits of a variable that no condition drives to the block that drives its others.
-
-    Alone they would wait for ever: nothing that such a block reads changes.
-    """
-    for constant in _CONSTANT_BITS.finditer(text):
-        name, line = constant["name"], constant["line"]
-        drives = re.compile(rf"^ +[^=\n]*\b{re.escape(name)}\b[^=\n]* = ", re.M)
-        blocks = (one for one in _BLOCK.finditer(text) if drives.search(one["body"]))
-        block = next(blocks, None)
-        if block is None:
-            continue
-        text = text[: block.start("body")] + line + text[block.start("body") :]
-        text = text.replace(constant[0], "", 1)
-    return text
 
 
 def _sorted_lines(match: re.Match[str]) -> str:

@@ -7,8 +7,12 @@ that are a wire, a slice of one, a constant, or a flat concatenation of these.
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import count
+from typing import NamedTuple, Self
 
 _NAME = re.compile(r"(?<!\S)[\\$]\S+")
+_SLICE = re.compile(r"(?P<name>[\\$]\S+)(?: \[(?P<high>\d+)(?::(?P<low>\d+))?\])?")
+_CHUNK = re.compile(rf"(?P<width>\d+)'(?P<value>[01xz-]*)|{_SLICE.pattern}")
 _SIGNAL = re.compile(r"\{.*?\}(?!\S)|\S+(?: \[[\d:]+\])?")
 
 
@@ -20,6 +24,86 @@ class Wire:
     direction: str = ""
     position: int = 0
     attributes: list[str] = field(default_factory=list)
+
+
+class Slice(NamedTuple):
+    """Neighbouring bits of a wire or of a constant.
+
+    `source` is the wire's name, or the constant's bits with the highest first.
+    """
+
+    source: str
+    low: int
+    width: int
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether the bits are those of a constant."""
+        return not self.source.startswith(("\\", "$"))
+
+    @property
+    def _high(self) -> int:
+        return self.low + self.width
+
+    def __str__(self) -> str:
+        """Spell the bits as RTLIL."""
+        if self.is_constant:
+            end = len(self.source)
+            return f"{self.width}'{self.source[end - self._high : end - self.low]}"
+        place = f"{self._high - 1}:{self.low}" if self.width > 1 else f"{self.low}"
+        return f"{self.source} [{place}]"
+
+
+@dataclass(frozen=True)
+class Signal:
+    """Bits in a row: slices of wires and constants, the lowest first."""
+
+    slices: tuple[Slice, ...]
+
+    @classmethod
+    def of(cls, name: str, low: int, high: int) -> Self:
+        """Return the bits of a wire from `low` up to but without `high`."""
+        return cls((Slice(name, low, high - low),))
+
+    @classmethod
+    def read(cls, text: str, wires: Mapping[str, "Wire"]) -> Self:
+        """Return the signal that a text spells.
+
+        Raises
+        ------
+        ValueError
+            If a part of the text is neither a wire, a slice of one, nor a binary constant.
+        """
+        slices, position = list[Slice](), 0
+        inner = text.removeprefix("{").removesuffix("}").strip() if text[:1] == "{" else text
+        while position < len(inner):
+            chunk = _CHUNK.match(inner, position)
+            if chunk is None:
+                raise ValueError(f"a signal must be wires, slices and binary constants, not {text}")
+            if chunk["name"] is None:
+                slices.append(Slice(chunk["value"], 0, int(chunk["width"])))
+            elif chunk["high"] is None:
+                slices.append(Slice(chunk["name"], 0, wires[chunk["name"]].width))
+            else:
+                low = int(chunk["low"] or chunk["high"])
+                slices.append(Slice(chunk["name"], low, int(chunk["high"]) - low + 1))
+            position = chunk.end() + 1
+        return cls(tuple(one for one in slices[::-1] if one.width))
+
+    def part(self, low: int, high: int) -> "Signal":
+        """Return the bits from `low` up to but without `high`."""
+        parts, position = list[Slice](), 0
+        for source, first, width in self.slices:
+            start, stop = max(low, position), min(high, position + width)
+            if start < stop:
+                parts.append(Slice(source, first + start - position, stop - start))
+            position += width
+        return Signal(tuple(parts))
+
+    def __str__(self) -> str:
+        """Spell the signal as RTLIL."""
+        words = [str(one) for one in self.slices[::-1]]
+        return words[0] if len(words) == 1 else f"{{ {' '.join(words)} }}"
 
 
 @dataclass
@@ -88,6 +172,33 @@ class Module:
             (substituted(left, names), substituted(right, names))
             for left, right in self.connections
         ]
+
+    def fields(self) -> dict[str, dict[tuple[int, int], str]]:
+        """Return the wires that read a field of a struct, by the struct's wire and the bits.
+
+        The bits are the number of the field's first and that after its last.
+        """
+        fields: dict[str, dict[tuple[int, int], str]] = {}
+        for left, right in self.connections:
+            match = _SLICE.fullmatch(right)
+            if (
+                match
+                and match["high"]
+                and left.startswith((f"{match['name']}.", f"{match['name']}["))
+            ):
+                bits = int(match["low"] or match["high"]), int(match["high"]) + 1
+                fields.setdefault(match["name"], {}).setdefault(bits, left)
+        return fields
+
+    def connect(self, left: Signal, right: Signal) -> None:
+        """Let one signal drive another."""
+        self.connections.append((str(left), str(right)))
+
+    def free_name(self, name: str) -> str:
+        """Return the name, or the first that a number makes free."""
+        if name not in self.wires:
+            return name
+        return next(free for i in count(1) if (free := f"{name}${i}") not in self.wires)
 
     def __str__(self) -> str:
         """Write the module."""

@@ -7,7 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 
-from hdl.rtlil import Cell, Module, Process, bits, names_in, substituted
+from hdl.rtlil import Cell, Module, Process, Signal, bits, names_in, substituted
 
 _SLICE = re.compile(r"[\\$]\S+ \[[\d:]+\]")
 
@@ -75,11 +75,11 @@ def _function(cell: Cell, copied: Mapping[str, str]) -> tuple[str, ...]:
 
 def name_fields(module: Module, outputs: Outputs) -> None:
     """Read a struct's field by the field's name instead of by its bits."""
-    fields = {}
-    for left, right in module.connections:
-        base = right.partition(" ")[0]
-        if left.startswith((f"{base}.", f"{base}[")) and _SLICE.fullmatch(right):
-            fields.setdefault(right, bits(left, module.wires[left].width))
+    fields = {
+        str(Signal.of(name, *place)): bits(field, module.wires[field].width)
+        for name, places in module.fields().items()
+        for place, field in places.items()
+    }
 
     def by_name(signal: str) -> str:
         return _SLICE.sub(lambda match: fields.get(match[0], match[0]), signal)
@@ -91,7 +91,7 @@ def name_fields(module: Module, outputs: Outputs) -> None:
                 cell.connections[port] = by_name(signal)
     for process in module.processes:
         for line in process.lines:
-            left, right = line.sides
+            _left, right = line.sides
             line.text = line.text.removesuffix(right) + by_name(right)
 
 

@@ -18,6 +18,7 @@ from hdl.emitted import emit_unit
 from hdl.paths import ROOT
 from hdl.plain_names import is_plain
 from hdl.unit import Unit
+from testbenches.lint import faulty_blocks
 from tests.cases import CASES, PORTS
 
 TINY = [(entry, "tiny") for entry in CATALOG]
@@ -78,6 +79,7 @@ def check_texts(cases: list, tmp_path: Path) -> None:
             assert not re.search(r"\binitial\b", text), where
             assert "\\" not in text, f"{where} has an escaped name"
             assert "src" not in text, where
+            assert not faulty_blocks(text), where
             words = [line.strip(" /").split() for line in text.splitlines() if len(line) > LENGTH]
             assert all(len(line) == 1 for line in words), f"{where} has long lines"
             if file.stem not in tops:
@@ -185,13 +187,14 @@ def test_an_expression_is_written_once(tmp_path: Path) -> None:
     assert re.findall(r"posedge clk\)\n +(\w+) <=", text) == ["later", "kept"]
 
 
-def test_a_block_that_reads_only_constants_is_none(tmp_path: Path) -> None:
-    """Such a block never runs in four states, and what it drives stays unknown."""
+def test_constants_are_connected_beside_what_a_condition_decides(tmp_path: Path) -> None:
+    """In a block they would wait for a change of what it reads."""
     file, *_rest = write_verilog(Emission(top=Partly(), name="partly"), tmp_path / "rtl")
     text = file.read_text()
     (block,) = re.findall(r"  always @\* begin\n.*?\n  end\n", text, re.S)
-    assert "fields[5:4] = 2'h0;" in block and "if (choose)" in block
-    assert not re.search(r"always @\*\n .* = \d+'h", text)
+    assert "if (choose)" in block and "fields[" not in block
+    connections = {"fields[3:0] = fields_driven", "fields[5:4] = 2'h0", "fields[9:6] = value"}
+    assert set(re.findall(r"^  assign (.*);$", text, re.M)) == connections
 
 
 PLAIN = """
