@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from hdl.digest import verilog_digest
-from hdl.emit import Emission, EmittedModule, Port, write_verilog
+from hdl.emit import Emission, EmittedModule, Port, Storage, write_verilog
 from hdl.entry import Entry
 from hdl.paths import BUILD
 from hdl.target import Target
+from hdl.verilog_names import require_module_name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +36,11 @@ class EmittedFiles:
         return self.modules[-1].ports
 
     @property
+    def memories(self) -> tuple[Storage, ...]:
+        """The memories of all modules; a module that is used twice has them twice."""
+        return tuple(memory for module in self.modules for memory in module.memories)
+
+    @property
     def digest(self) -> str:
         """What the files describe, see `hdl.digest.verilog_digest`."""
         return verilog_digest(self.verilog)
@@ -47,6 +53,7 @@ def emit_unit(
     *,
     sources: bool = False,
     directory: Path | None = None,
+    name: str | None = None,
 ) -> EmittedFiles:
     """Write a unit's Verilog into a folder that one process at a time writes.
 
@@ -63,19 +70,26 @@ def emit_unit(
     sources : bool
         Whether it names the lines of Python that it comes from.
     directory : Path, optional
-        Where to; by default ``build/<top>/<preset>/rtl``, with ``_fpga`` and ``_sources`` appended
-        where these are asked for.
+        Where to; by default ``build/<top>/<preset>/rtl``, with ``_fpga``, ``_sources`` and the name
+        appended where these are asked for.
+    name : str, optional
+        Name of the top module; the unit's by default.
 
     Raises
     ------
     UserError
         If there is no such preset.
+    ValueError
+        If the name is none in Verilog, or that of another module of the design.
     """
-    folder = f"{target.folder}{'_sources' * sources}"
+    name = entry.top if name is None else name
+    require_module_name(name)
+    ending = "" if name == entry.top else f"_{name}"
+    folder = f"{target.folder}{'_sources' * sources}{ending}"
     preset, parameters = entry.named(dimensions)
     directory = directory or BUILD / entry.top / preset / folder
     unit = entry.unit(parameters=parameters)
-    emission = Emission(top=unit, name=entry.top, target=target, sources=sources)
+    emission = Emission(top=unit, name=name, target=target, sources=sources)
     *verilog, file_list = write_verilog(emission, directory)
     return EmittedFiles(
         modules=tuple(emission.modules), verilog=tuple(verilog), file_list=file_list

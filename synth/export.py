@@ -2,9 +2,11 @@
 
 Each export has the Verilog in ``rtl/``, the flow's own files, and a README with the one command
 that runs it. Nothing in it points outside the directory.
+
+Exports of several units go into one design: their tops have different names, and files of one name
+have one text if they are written for one target.
 """
 
-import os
 import shutil
 import textwrap
 from collections.abc import Callable, Sequence
@@ -12,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hdl import __version__
-from hdl.emit import Port
+from hdl.emit import Port, Storage
 from hdl.errors import UserError
 from hdl.output_folder import output_folder
 from hdl.paths import ROOT
@@ -25,10 +27,10 @@ from synth.timing import write_sdc
 TEMPLATES = Path(__file__).with_name("templates")
 DEFAULT_PERIOD_PS = 5000.0
 DEFAULT_PART = "xczu9eg-ffvb1156-2-e"
-LOAD_PF = 0.01
+LOAD_FF = 10.0
 
-HERE = "<here>"
-"""Stands for the project's directory in the command of its README."""
+ORFS_MEMORY_BITS = 4096
+"""What a memory may have in OpenROAD-flow-scripts: `SYNTH_MEMORY_MAX_BITS`, by default."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +47,10 @@ class Design:
         Its files, each before those that use it.
     ports : Sequence[Port]
         The top's ports.
+    memories : tuple[Storage, ...]
+        Its memories.
+    target : Target
+        What the Verilog is for.
     period_ps : float
         Clock period.
     """
@@ -53,6 +59,8 @@ class Design:
     summary: str
     verilog: tuple[Path, ...]
     ports: Sequence[Port]
+    memories: tuple[Storage, ...] = ()
+    target: Target = Target.ASIC
     period_ps: float = DEFAULT_PERIOD_PS
 
     def __post_init__(self) -> None:
@@ -124,9 +132,8 @@ def write_export(design: Design, for_: str, directory: Path) -> list[Path]:
         for path in design.verilog:
             if path.suffix == ".v":
                 shutil.copyfile(path, rtl / path.name)
-        command, checked = EXPORTS[for_](design, new)
-        command = command.replace(HERE, _here(directory))
-        (new / "README.md").write_text(_readme(design, for_, command, checked))
+        command, remarks = EXPORTS[for_](design, new)
+        (new / "README.md").write_text(_readme(design, for_, command, remarks))
         names = sorted(path.relative_to(new) for path in new.rglob("*") if path.is_file())
     names.sort(key=lambda name: name.name == "README.md")
     return [directory / name for name in names]
@@ -135,10 +142,43 @@ def write_export(design: Design, for_: str, directory: Path) -> list[Path]:
 def _orfs(design: Design, directory: Path) -> tuple[str, str]:
     """Write a project of OpenROAD-flow-scripts."""
     verilog = " ".join(f"$(here)/rtl/{name}" for name in design.files)
-    _fill("orfs.mk", directory / "config.mk", top=design.top, verilog=verilog)
+    _fill(
+        "orfs.mk",
+        directory / "config.mk",
+        top=design.top,
+        verilog=verilog,
+        period_ps=f"{design.period_ps:g}",
+    )
     _sdc(design, directory)
-    command = f"make -C <OpenROAD-flow-scripts>/flow DESIGN_CONFIG={HERE}/config.mk"
-    return command, "The file list and the constraints are checked; the flow itself was not run."
+    command = 'make -C <OpenROAD-flow-scripts>/flow DESIGN_CONFIG="$PWD/config.mk"'
+    checked = "The file list and the constraints are checked; the flow itself was not run."
+    return command, f"{checked}\n\n{_memory_limit(design)}".strip()
+
+
+def large_memories(design: Design, for_: str) -> list[Storage]:
+    """Return the memories at which a flow stops, the largest first."""
+    if for_ != "orfs":
+        return []
+    large = [memory for memory in design.memories if memory.bits > ORFS_MEMORY_BITS]
+    return sorted(large, key=lambda memory: -memory.bits)
+
+
+def _memory_limit(design: Design) -> str:
+    """Describe what the flow does with the memories above its limit; nothing if there are none."""
+    large = large_memories(design, "orfs")
+    if not large:
+        return ""
+    rows = "\n".join(
+        f"| `{memory.name}` | {memory.width} | {memory.depth} | {memory.bits} |" for memory in large
+    )
+    return f"""\
+**The flow stops at these memories.** Each has more than {ORFS_MEMORY_BITS:,} bits, the limit of
+`SYNTH_MEMORY_MAX_BITS`. This export has no SRAM macros that would replace them. With a higher
+`SYNTH_MEMORY_MAX_BITS` the flow builds them from flip-flops.
+
+| memory | bits per word | words | bits |
+|---|---|---|---|
+{rows}"""
 
 
 def _librelane(design: Design, directory: Path) -> tuple[str, str]:
@@ -152,8 +192,10 @@ def _librelane(design: Design, directory: Path) -> tuple[str, str]:
         period_ns=f"{design.period_ps / 1000:g}",
     )
     _sdc(design, directory)
-    command = f"librelane {HERE}/config.yaml"
-    return command, "The YAML and its file list are checked; the flow itself was not run."
+    checked = "The YAML and its file list are checked; the flow itself was not run."
+    bits = sum(memory.bits for memory in design.memories)
+    built = "The flow builds memories from flip-flops: {:,} bits in a copy of each module."
+    return "librelane config.yaml", f"{checked} {built.format(bits) if bits else ''}".strip()
 
 
 def _vivado(design: Design, directory: Path) -> tuple[str, str]:
@@ -178,7 +220,7 @@ def _vivado(design: Design, directory: Path) -> tuple[str, str]:
     lines = text.replace("{period_ns}", f"{design.period_ps / 1000:g}").splitlines(keepends=True)
     kept = [line for line in lines if design.has_reset or "rst" not in line]
     (directory / f"{design.top}.xdc").write_text("".join(kept))
-    command = f"vivado -mode batch -source {HERE}/synth.tcl -tclargs {DEFAULT_PART}"
+    command = f"vivado -mode batch -source synth.tcl -tclargs {DEFAULT_PART}"
     return command, (
         "The scripts parse as Tcl and their file lists are checked; Vivado itself was not run. "
         "`package.tcl` in place of `synth.tcl` packages the unit as an IP core."
@@ -186,27 +228,26 @@ def _vivado(design: Design, directory: Path) -> tuple[str, str]:
 
 
 def _fusesoc(design: Design, directory: Path) -> tuple[str, str]:
-    """Write a FuseSoC core, CAPI2."""
-    files = design.files
+    """Write FuseSoC cores, CAPI2: one a module, so that two designs share those that both have."""
+    *parts, top = (name.removesuffix(".v") for name in design.files)
+    files = [f"{top}.v"]
     targets = {"default": design.top, "lint": design.top}
     if design.has_streams:
         wrapper = f"{design.top}_axis"
         (directory / "rtl" / f"{wrapper}.v").write_text(write_wrapper(design.top, design.ports))
         files = [*files, f"{wrapper}.v"]
         targets["axis"] = wrapper
-    lines = [
-        "CAPI=2:",
-        f"name: systola:llm:{design.top}:{__version__}",
-        f"description: {_yaml_string(design.summary)}",
-        "filesets:",
-        "  rtl:",
-        "    files:",
-        *(f"      - rtl/{name}" for name in files),
-        "    file_type: verilogSource",
-        "targets:",
-    ]
-    for target, top in targets.items():
-        lines += [f"  {target}:", "    filesets: [rtl]", f"    toplevel: {top}"]
+    names = [_core_name(design, part) for part in parts]
+    for part, name in zip(parts, names, strict=True):
+        lines = _core(name, f"{part}, a module of Systola", [f"rtl/{part}.v"])
+        lines += ["targets:", "  default:", "    filesets: [rtl]"]
+        (directory / f"{part}.core").write_text("\n".join(lines) + "\n")
+    lines = _core(
+        _core_name(design, design.top), design.summary, [f"rtl/{name}" for name in files], names
+    )
+    lines += ["targets:"]
+    for target, toplevel in targets.items():
+        lines += [f"  {target}:", "    filesets: [rtl]", f"    toplevel: {toplevel}"]
         if target == "lint":
             lines += [
                 "    default_tool: verilator",
@@ -216,8 +257,30 @@ def _fusesoc(design: Design, directory: Path) -> tuple[str, str]:
                 '        verilator_options: ["-Wno-fatal"]',
             ]
     (directory / f"{design.top}.core").write_text("\n".join(lines) + "\n")
-    command = f"fusesoc --cores-root {HERE} run --target=lint systola:llm:{design.top}"
-    return command, "FuseSoC reads the core and its file list; the lint target needs Verilator."
+    command = f"fusesoc --cores-root . run --target=lint {_core_name(design, design.top)}"
+    return command, "FuseSoC reads the cores and their files; the lint target needs Verilator."
+
+
+def _core_name(design: Design, module: str) -> str:
+    """Name a module's core; modules of one name differ between targets."""
+    library = "llm" if design.target is Target.ASIC else f"llm_{design.target}"
+    return f"systola:{library}:{module}:{__version__}"
+
+
+def _core(name: str, summary: str, files: Sequence[str], needs: Sequence[str] = ()) -> list[str]:
+    """Return the lines of a core up to its targets."""
+    return [
+        "CAPI=2:",
+        f"name: {name}",
+        f"description: {_yaml_string(summary)}",
+        "filesets:",
+        "  rtl:",
+        "    files:",
+        *(f"      - {file}" for file in files),
+        "    file_type: verilogSource",
+        *(["    depend:"] if needs else []),
+        *(f'      - "{need}"' for need in needs),
+    ]
 
 
 EXPORTS: dict[str, Callable[[Design, Path], tuple[str, str]]] = {
@@ -241,21 +304,14 @@ def _fill(template: str, path: Path, **values: str) -> None:
 
 
 def _sdc(design: Design, directory: Path) -> None:
-    """Write the constraints in nanoseconds and picofarads."""
+    """Write the constraints."""
     write_sdc(
         directory / f"{design.top}.sdc",
         {port.name for port in design.ports},
-        period=design.period_ps / 1000,
-        time_unit="ns",
+        period_ps=design.period_ps,
         external=EXTERNAL,
-        load=LOAD_PF,
+        load_ff=LOAD_FF,
     )
-
-
-def _here(directory: Path) -> str:
-    """Name the directory as a user in the checkout would."""
-    inside = directory.resolve().is_relative_to(ROOT)
-    return os.path.relpath(directory, ROOT) if inside else directory.name
 
 
 def _yaml_string(text: str) -> str:
@@ -263,7 +319,18 @@ def _yaml_string(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _readme(design: Design, for_: str, command: str, checked: str) -> str:
+def _readme(design: Design, for_: str, command: str, remarks: str) -> str:
     """Write the README of an export."""
-    paragraph = "\n".join(textwrap.wrap(checked, 100))
-    return f"# {design.top} for {for_}\n\n{design.summary}\n\n```\n{command}\n```\n\n{paragraph}\n"
+    paragraphs = [
+        f"# {design.top} for {for_}",
+        design.summary,
+        f"In this folder, run:\n\n```\n{command}\n```",
+        *(
+            paragraph if "\n" in paragraph else "\n".join(textwrap.wrap(paragraph, 100))
+            for paragraph in remarks.split("\n\n")
+        ),
+        f"""\
+The Verilog is written for {design.target}. Files in `rtl/` of several such exports that have one
+name are the same module: a design that uses these exports lists it once.""",
+    ]
+    return "\n\n".join(paragraphs) + "\n"

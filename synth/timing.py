@@ -187,21 +187,28 @@ def analyse(
 
 
 def write_sdc(
-    path: Path,
-    ports: set[str],
-    *,
-    period: float,
-    time_unit: str,
-    external: float,
-    load: float,
+    path: Path, ports: set[str], *, period_ps: float, external: float, load_ff: float
 ) -> None:
-    """Write the constraints of a design from ``constraints/systola.sdc``."""
+    """Write the constraints of a design from ``constraints/systola.sdc``.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    ports : set[str]
+        Names of the design's ports.
+    period_ps : float
+        Clock period.
+    external : float
+        Part of the period that lies outside each port.
+    load_ff : float
+        Load of each output. The file has the same meaning with libraries of any units.
+    """
     text = (ROOT / "constraints" / "systola.sdc").read_text()
     values = {
-        "time_unit": time_unit,
-        "period": f"{period:g}",
+        "period": f"{period_ps:g}",
         "external": f"{external:g}",
-        "load": f"{load:g}",
+        "load": f"{load_ff:g}",
         "clock_port": "[get_ports clk]" if "clk" in ports else "",
         "has_reset": "1" if "rst" in ports else "0",
     }
@@ -294,10 +301,9 @@ def _run(
     write_sdc(
         directory / f"{stem}.sdc",
         names.ports,
-        period=period_ps,
-        time_unit="ps",
+        period_ps=period_ps,
         external=external,
-        load=10.0,
+        load_ff=10.0,
     )
     words, commands = _set_pins(activity) if activity else _CARRIED
     result, sections = _measure(program, netlist, libraries, kinds, commands)

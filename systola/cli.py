@@ -24,6 +24,7 @@ from systola.options import (
     Chosen,
     choose,
     console,
+    name_option,
     out_option,
     parameters_option,
     path_shown,
@@ -176,12 +177,13 @@ def sim(
 @out_option("build/<top>/<preset>/rtl")
 @target_option
 @click.option("--sources", type=bool, default=False, help="1 names the lines of Python.")
-def verilog(unit: Chosen, out: Path | None, target: str, sources: bool) -> None:
+@name_option("TOP")
+def verilog(unit: Chosen, out: Path | None, target: str, sources: bool, name: str | None) -> None:
     """Write a unit's Verilog-2005 and its file list."""
     from hdl.emitted import emit_unit
 
     emitted = emit_unit(
-        unit.entry, unit.dimensions, find_target(target), sources=sources, directory=out
+        unit.entry, unit.dimensions, find_target(target), sources=sources, directory=out, name=name
     )
     table = Table("module", "lines", title=unit.title)
     for module, file in zip(emitted.modules, emitted.verilog, strict=True):

@@ -66,6 +66,24 @@ def out_option(default: str) -> Callable[[Any], Any]:
     )
 
 
+def name_option(default: str) -> Callable[[Any], Any]:
+    """Return the option `--name` of a verb that names the top module `default` without it."""
+
+    def checked(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
+        from hdl.verilog_names import require_module_name
+
+        try:
+            if value is not None:
+                require_module_name(value)
+        except ValueError as error:
+            raise UserError(f"NAME must name a module: {error}") from error
+        return value
+
+    return click.option(
+        "--name", callback=checked, help=f"Name of the top module, {default} if absent."
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Chosen:
     """The unit and the dimensions that a verb works on.
@@ -90,6 +108,11 @@ class Chosen:
     def preset(self) -> str:
         """Name of the dimensions, and of the folder of their results."""
         return self.entry.named(self.dimensions)[0]
+
+    @property
+    def configured_name(self) -> str:
+        """Name of a module that no other unit or dimensions have."""
+        return f"{self.top}_{self.preset}" if isinstance(self.dimensions, str) else self.preset
 
     @property
     def parameters(self) -> Any:

@@ -9,7 +9,15 @@ from rich.table import Table
 from hdl.paths import BUILD
 from hdl.target import Target, find_target
 from systola import environment
-from systola.options import Chosen, UserPath, console, out_option, path_shown, unit_options
+from systola.options import (
+    Chosen,
+    UserPath,
+    console,
+    name_option,
+    out_option,
+    path_shown,
+    unit_options,
+)
 
 OPERATORS = "operators.json"
 """File in the build directory to which `operators` writes its measurements."""
@@ -141,27 +149,40 @@ def fpga(unit: Chosen, device: str, seed: int) -> None:
 @period_option
 @out_option("build/<top>/<preset>/export/<for>")
 @click.option("--target", default=None, help="asic or fpga; fpga for Vivado, else asic.")
+@name_option("<top>_<preset>")
 def export(
     unit: Chosen,
     for_: str,
     period: float | None,
     out: Path | None,
     target: str | None,
+    name: str | None,
 ) -> None:
     """Write a unit as a project of another flow."""
     from hdl.emitted import emit_unit
     from synth.asic import check_period
-    from synth.export import DEFAULT_PERIOD_PS, TARGETS, Design, check_flow, write_export
+    from synth.export import (
+        DEFAULT_PERIOD_PS,
+        TARGETS,
+        Design,
+        check_flow,
+        large_memories,
+        write_export,
+    )
 
     check_period(period)
     check_flow(for_)
     wanted = find_target(target) if target else TARGETS.get(for_, Target.ASIC)
-    emitted = emit_unit(unit.entry, unit.dimensions, wanted)
+    # Two configurations of a unit may meet in one design.
+    name = name or unit.configured_name
+    emitted = emit_unit(unit.entry, unit.dimensions, wanted, name=name)
     design = Design(
-        top=unit.top,
+        top=name,
         summary=unit.entry.summary,
         verilog=emitted.verilog,
         ports=emitted.ports,
+        memories=emitted.memories,
+        target=wanted,
         period_ps=DEFAULT_PERIOD_PS if period is None else period,
     )
     written = write_export(design, for_, out or unit.home / "export" / for_)
@@ -169,6 +190,11 @@ def export(
     for path in written:
         table.add_row(str(path.relative_to(written[-1].parent)), str(path.stat().st_size))
     console.print(table)
+    if large := large_memories(design, for_):
+        table = Table("memory at which the flow stops", "bits")
+        for memory in large:
+            table.add_row(memory.name, str(memory.bits))
+        console.print(table)
     _wrote(written[-1])
 
 

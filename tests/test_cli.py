@@ -26,6 +26,8 @@ def run(*arguments: str) -> Result:
     [
         (["sim", "--top", "systolic_evictr"], "did you mean 'systolic_evictor'"),
         (["verilog", "--top", "x"], "TOP must be one of"),
+        (["verilog", "--top", "softmax", "--name", "a-b"], "must be letters, digits and _"),
+        (["verilog", "--top", "softmax", "--name", "logic"], "must be no keyword"),
         (["sim", "--top", "systolic_evictor", "--preset", "tinny"], "did you mean 'tiny'"),
         (["sim", "--top", "systolic_evictor", "--waves", "perhaps"], "not a valid boolean"),
         (["sim", "--top", "systolic_evictor", "--seed", "-1"], "not in the range"),

@@ -35,12 +35,46 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         (("fpga", "--top", TOP, "--device", "stratix"), "DEVICE must be one of"),
         (("export", "--top", TOP, "--for", "quartus"), "FOR must be one of"),
         (("export", "--top", TOP, "--for", "orfs", "--period", "0"), "PERIOD must be"),
+        (("export", "--top", TOP, "--for", "orfs", "--name", "3d"), "NAME must name a module"),
+        (("export", "--top", TOP, "--for", "orfs", "--name", ""), "NAME must name a module"),
     ],
 )
 def test_what_cannot_be_done_is_told_in_a_sentence(run, arguments, message: str) -> None:
     result = run(*arguments)
     assert isinstance(result.exception, UserError)
     assert message in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        ((), "refresh_controller_tiny"),
+        (("--name", "mine"), "mine"),
+    ],
+)
+def test_an_export_is_named_by_its_configuration_or_by_name(
+    run, arguments: tuple[str, ...], name: str, tmp_path: Path
+) -> None:
+    unit = ("--top", "refresh_controller", "--preset", "tiny", "--for", "fusesoc")
+    result = run("export", *unit, "--out", str(tmp_path / "out"), *arguments)
+    assert result.exception is None, result.output
+    core = (tmp_path / "out" / f"{name}.core").read_text()
+    assert f"toplevel: {name}\n" in core and f"systola:llm:{name}:" in core
+    assert f"module {name}(" in (tmp_path / "out" / "rtl" / f"{name}.v").read_text()
+
+
+def test_memories_at_which_orfs_stops_are_printed(run, tmp_path: Path) -> None:
+    result = run("export", "--top", "kv_edram", "--preset", "smollm2", "--for", "orfs",
+                 "--out", str(tmp_path / "out"))  # fmt: skip
+    assert result.exception is None, result.output
+    assert "memory at which the flow stops" in result.output
+    rows = [line for line in (tmp_path / "out" / "README.md").read_text().splitlines()
+            if line.startswith("| `")]  # fmt: skip
+    assert rows
+    for row in rows:
+        _, memory, width, depth, bits, _ = (word.strip(" `") for word in row.split("|"))
+        assert int(width) * int(depth) == int(bits) > 4096
+        assert memory in result.output and bits in result.output
 
 
 def test_a_report_needs_no_measurement(run, tmp_path: Path) -> None:
