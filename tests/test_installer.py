@@ -66,7 +66,9 @@ class Scene:
             f"{folder}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
             f"{folder}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         }
-        record = "".join(f"{file},,\n" for file in (*files, f"{folder}/RECORD"))
+        # pip keeps the sizes of the record, uv computes them.
+        rows = [f"{file},,{len(text)}\n" for file, text in files.items()]
+        record = "".join([*rows, f"{folder}/RECORD,,\n"])
         with ZipFile(self.wheels / f"{name}-{version}-py3-none-any.whl", "w") as archive:
             for file, text in (files | {f"{folder}/RECORD": record}).items():
                 archive.writestr(file, text)
