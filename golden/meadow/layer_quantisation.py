@@ -183,6 +183,31 @@ def smoothing_ratio(inputs: Reals, weights: Reals, exponent: float = 0.5) -> Rea
     return np.maximum(inputs, 1e-5) ** exponent / np.maximum(weights, 1e-5) ** (1 - exponent)
 
 
+def fitting_ratio(ratio: Reals, inputs: Reals, own: Reals, p: MeadowParameters) -> Reals:
+    """Return smoothing ratios, raised where a norm's weights would exceed their 16 bits.
+
+    Parameters
+    ----------
+    ratio : numpy.ndarray
+        `smoothing_ratio` of a norm's outputs.
+    inputs : numpy.ndarray
+        The largest output of each channel before smoothing.
+    own : numpy.ndarray
+        The norm's weights before smoothing.
+    p : MeadowParameters
+        Format of the weights.
+    """
+    most = ((1 << 15) - 1) / (1 << p.weight_fraction)
+    # A raised ratio can lower the step of all channels, which raises further ones.
+    for _round in range(100):
+        step = float((inputs / ratio).max()) / 127 or 1.0
+        least = (1 + 1e-9) * np.abs(own) * NORM_UNIT / (step * most)
+        if (ratio >= least).all():
+            break
+        ratio = np.maximum(ratio, least)
+    return ratio
+
+
 def smoothed(
     layer: RealLayer, found: dict[str, Reals], p: MeadowParameters, exponent: float = 0.5
 ) -> RealLayer:
@@ -209,8 +234,15 @@ def smoothed(
         return np.max([np.abs(one).reshape(len(one), -1).max(1) for one in matrices], axis=0)
 
     wide = [name for name in ("gate", "up") if name in w]
-    first = ratio(np.abs(found["input"]).max(0), largest(w["query"], w["key"], w["value"]))
-    second = ratio(np.abs(found["middle"]).max(0), largest(*(w[name] for name in wide)))
+    first, second = (
+        fitting_ratio(ratio(inputs, weights), inputs, own, p)
+        for inputs, weights, own in zip(
+            (np.abs(found[name]).max(0) for name in ("input", "middle")),
+            (largest(*(w[name] for name in names)) for names in (("query", "key", "value"), wide)),
+            layer.norms,
+            strict=True,
+        )
+    )
     # Query heads that share a value cannot be scaled apart.
     heads = [np.abs(found["attended"]).max(1), np.abs(w["output"]).max(2)]
     heads = [one.reshape(len(one) // members, members, -1).max(1) for one in heads]

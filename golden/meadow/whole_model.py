@@ -15,6 +15,7 @@ from golden.meadow.layer_quantisation import (
     RealLayer,
     Reals,
     epsilon_of,
+    fitting_ratio,
     integer_layer,
     normalised,
     real_layer,
@@ -124,7 +125,9 @@ def integer_vocabulary(
         Step of the hidden states.
     """
     inputs = normalised(states)
-    ratio = smoothing_ratio(np.abs(inputs).max(0), np.abs(projection).max(1))
+    largest = np.abs(inputs).max(0)
+    ratio = smoothing_ratio(largest, np.abs(projection).max(1))
+    ratio = fitting_ratio(ratio, largest, np.ones(len(ratio)), p)
     matrix, weight_step = quantised(projection * ratio[:, np.newaxis])
     input_step = float(np.abs(inputs / ratio).max()) / 127 or 1.0
     weights = NORM_UNIT / input_step / ratio

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from golden.meadow import whole_model
+from golden.meadow.layer_quantisation import NORM_UNIT, fitting_ratio
 from golden.meadow.model_ranges import MARGIN, require_norm_weights, state_step
 from golden.meadow.whole_model import WholeModel, integer_model
 from hdl.catalog import entry_named
@@ -88,3 +89,22 @@ def test_whole_model_checks_its_norms(monkeypatch: pytest.MonkeyPatch, place: st
     monkeypatch.setattr(whole_model, place, refusing)
     with pytest.raises(UserError, match="refused"):
         integer_model(model, TOKENS, p)
+
+
+def test_smoothing_keeps_norm_weights_in_their_format() -> None:
+    """Where the text leaves channels small, whose weights alone would exceed 16 bits."""
+    inputs = np.array([1.0, 0.01, 3.0, 1e-4])
+    ratio, own = np.sqrt(inputs), np.ones(4)
+    step = (inputs / ratio).max() / 127
+    with pytest.raises(UserError, match="norm weights"):
+        require_norm_weights(own * NORM_UNIT / (ratio * step), SMOLLM2)
+    raised = fitting_ratio(ratio, inputs, own, SMOLLM2)
+    assert raised[2] == ratio[2] and raised[3] > ratio[3]
+    step = (inputs / raised).max() / 127
+    require_norm_weights(own * NORM_UNIT / (raised * step), SMOLLM2)
+
+
+def test_smoothing_that_fits_is_unchanged() -> None:
+    inputs = np.array([1.0, 0.9, 3.0])
+    ratio = np.sqrt(inputs)
+    assert fitting_ratio(ratio, inputs, np.ones(3), SMOLLM2) is ratio
