@@ -1,4 +1,4 @@
-"""The figures that README and `docs/` show, written into the pages from `docs/figures.json`.
+"""The figures that `docs/` shows, written into the pages from `docs/figures.json`.
 
 ``make report DOCS=1`` takes into that file what the build directory has and writes each table of
 the pages anew. A row whose figures were measured on other Verilog than the present one, by
@@ -56,7 +56,7 @@ def pages(catalog: Iterable[Any], figures: Figures, digests: Digests) -> dict[Pa
     docs, costs = ROOT / "docs", figures["operators"].get("costs", {})
     shown = _Figures(figures, digests)
     return {
-        ROOT / "README.md": {"units": _units(entries, shown)},
+        docs / "units.md": {"units": _units(entries, shown)},
         docs / "peers.md": {"peers": _peers(costs)},
         comparison.PAGE: comparison.tables(comparison.kept()),
         **{
@@ -145,9 +145,7 @@ def _units(entries: Sequence[Any], shown: _Figures) -> str:
     compared = comparison.kept()["systems"]
     tables = []
     for floor, units in groupby(entries, key=lambda entry: entry.paper):
-        title = (
-            f"[{titles[floor]}](docs/{floor}/README.md)" if floor in titles else "For all papers"
-        )
+        title = f"[{titles[floor]}]({floor}/README.md)" if floor in titles else "For all papers"
         tables.append(f"**{title}**\n\n{_units_of(units, shown, compared)}")
     return "\n\n".join(tables)
 
@@ -172,11 +170,12 @@ def _units_of(entries: Iterable[Any], shown: _Figures, compared: dict[str, Any])
         elif entry.top in compared:
             system = compared[entry.top]
             areas, clocks = zip(*comparison.netlists(system), strict=True)
-            area = f"{spread(*areas)}, [as compared](docs/comparison.md)"
+            area = f"{spread(*areas)}, [as compared](comparison.md)"
             words = [area, spread(*clocks), f"{system['figures']['memory_bits']:,}"]
         else:
             words = ["not measured", "", ""]
-        name = f"[`{entry.top}`]({entry.files['docs']})"
+        page = entry.files["docs"].relative_to("docs")
+        name = f"[`{entry.top}`]({page})"
         rows.append([name, entry.summary, entry.latency, entry.throughput, *words])
     columns = ["unit", "what it does", "latency", "throughput", "um2", "MHz", "memory bits"]
     return _table(columns, rows)

@@ -129,6 +129,13 @@ PLAIN = (
     "golden/study/p3llm_grid.py",
     "synth/comparison.py",
     "tests/synth/test_comparison.py",
+    "README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "docs/README.md",
+    "docs/setup.md",
+    "docs/units.md",
+    "docs/verbs.md",
 )
 """Files in plain technical English, as patterns: add those of a folder when it is rewritten.
 

@@ -150,7 +150,7 @@ def test_what_is_built_comes_before_what_is_kept() -> None:
 
 
 def test_a_page_without_marks_is_refused() -> None:
-    tables = pages(CATALOG, merged({}, [], NO_OPERATORS), DIGESTS)[ROOT / "README.md"]
+    tables = pages(CATALOG, merged({}, [], NO_OPERATORS), DIGESTS)[ROOT / "docs" / "units.md"]
     with pytest.raises(UserError, match=r"PAGE\.md must have a line '<!-- units"):
         renewed("no marks", tables, "PAGE.md")
     marks = "<!-- units: written by `make report DOCS=1` -->", "<!-- end of units -->"
@@ -162,7 +162,7 @@ def test_a_page_without_marks_is_refused() -> None:
     assert "\nold\n" not in text
     assert text.count("not measured") == len(CATALOG) - len(spoken)
     # A table a paper, whose title leads to its page.
-    shown = re.findall(r"^\*\*\[.*\]\(docs/(\w+)/README\.md\)\*\*$", text, flags=re.M)
+    shown = re.findall(r"^\*\*\[.*\]\((\w+)/README\.md\)\*\*$", text, flags=re.M)
     assert shown == list(dict.fromkeys(e.paper for e in CATALOG if e.paper != "nonlinear"))
 
 
