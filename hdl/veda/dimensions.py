@@ -1,4 +1,4 @@
-"""Dimensions of VEDA's accelerator, and what follows from them."""
+"""Dimensions of VEDA's accelerator, and values derived from them."""
 
 from dataclasses import field
 from typing import Annotated
@@ -18,45 +18,46 @@ from hdl.veda.voting.voting_engine import VotingEngineParameters
 class VedaDimensions(Parameters):
     """Dimensions of the accelerator.
 
-    A head is as wide as the array, or as wide as a plane: then each plane has a head of its own.
-    `lanes` heads are worked on at a time, in lock-step.
+    A head is as wide as the array, or as wide as a plane; in the latter case each plane processes a
+    different head. `lanes` heads are processed at a time, in lock-step.
 
     Parameters
     ----------
     array : FlexiblePeArrayParameters
         Dimensions of an array.
     copies : int
-        Arrays, each on other heads.
+        Number of arrays, each of which processes different heads.
     head_size : int
         Elements of a query: an array's width, or a plane's.
     heads : int
         Query heads of a layer.
     kv_heads : int
-        Heads of keys and values; divides `heads`.
+        Key/value heads of a layer; divides `heads`.
     layers : int
         Layers in the slot table.
     capacity : int
-        Tokens that a layer can cache.
+        Slots of a layer: maximum number of cached tokens.
     group : int
-        Heads a lane whose scores are computed before their values are read.
+        Heads per lane whose scores are computed before their values are read.
     hidden_size : int
         Elements of the hidden state, a multiple of `copies`.
     feed_forward_size : int
-        Elements between the feed-forward layer's matrices: a multiple of all arrays' width. A
-        narrower layer is padded with columns of zeros.
+        Elements of the feed-forward layer's intermediate vector: a multiple of all arrays' width.
+        Pad a narrower layer with columns of zeros.
     positions : int
-        Positions that have angles.
+        Positions that have rotary angles.
     vocabulary : int
-        Tokens that the model knows, for which the final norm and the projection stand behind the
-        last layer; with 0 the states leave.
+        Tokens of the model's vocabulary: the final norm and the LM head follow the last layer. With
+        0 there is no LM head, and the hidden states are output.
     block : int
-        Tokens of a prompt that go through a layer together, each line of its matrices being fetched
-        once for all of them, at most `capacity`. With 1 there is no weight buffer.
+        Maximum number of tokens of a prompt that pass through a layer together, so that each line
+        of its matrices is fetched once for all of them; at most `capacity`. With 1 there is no
+        weight buffer.
 
     Raises
     ------
     ValueError
-        If a rule above is broken, with the rule and the value.
+        If a value is outside its range; the message states rule and value.
     """
 
     array: FlexiblePeArrayParameters = field(default_factory=FlexiblePeArrayParameters)
@@ -74,7 +75,7 @@ class VedaDimensions(Parameters):
     block: Annotated[int, Range(1, 64, "tokens")] = 1
 
     def __post_init__(self) -> None:
-        """Check every rule."""
+        """Check rules that involve several fields."""
         super().__post_init__()
         widths = (self.array.width, self.array.plane_width)
         require(
@@ -100,7 +101,7 @@ class VedaDimensions(Parameters):
         require(self.vocabulary != 1, "vocabulary must be 0 or at least 2", self.vocabulary)
         rule = f"block must be at most capacity = {self.capacity}"
         require(self.block <= self.capacity, rule, self.block)
-        # What the buffers hold must fit into memories.
+        # The contents of the buffers must fit into memories.
         for what, words in (
             ("elements of a block's hidden states", self.state_elements),
             ("lines of a block's weights", self.segment_lines if self.block > 1 else 0),
@@ -120,38 +121,38 @@ class VedaDimensions(Parameters):
 
     @property
     def gated_rows(self) -> int:
-        """Rows of gates and ups."""
+        """Rows of `gate_proj` and `up_proj` together."""
         return 2 * self.feed_forward_size // self.row
 
     @property
     def attended_slices(self) -> int:
-        """Vectors of an array's width that the heads' outputs are."""
+        """Vectors of an array's width that hold the heads' outputs of a token."""
         return self.rounds * self.copies
 
     @property
     def activated_slices(self) -> int:
-        """Vectors of an array's width between the feed-forward layer's matrices."""
+        """Vectors of an array's width that hold the intermediate vector of a token."""
         return self.feed_forward_size // self.array.width
 
     @property
     def slices(self) -> int:
-        """Vectors of an array's width that a block's matrices of inner products meet, at most."""
+        """Maximum number of array-wide vectors for a block's matrices of inner products."""
         # A memory has at least two words.
         return max(2, self.block * max(self.attended_slices, self.activated_slices))
 
     @property
     def queries(self) -> int:
-        """Turns of a block's queries, at most."""
+        """Maximum number of entries for a block's queries: one per token and head round."""
         return max(2, self.block * self.rounds)
 
     @property
     def sums(self) -> int:
-        """Elements of the hidden state that an array makes."""
+        """Elements of the hidden state that one array computes."""
         return self.hidden_size // self.copies
 
     @property
     def beats(self) -> dict[PassKind, int]:
-        """Lines a channel of a layer's matrices, in the order of the program."""
+        """Lines per channel of each matrix of a layer, in the order of execution."""
         return {
             PassKind.QUERY_KEY_VALUE: self.projected_rows * self.hidden_size,
             PassKind.OUTPUT_PROJECTION: self.attended_slices * self.sums,
@@ -161,17 +162,17 @@ class VedaDimensions(Parameters):
 
     @property
     def vocabulary_rows(self) -> int:
-        """Rows of the vocabulary's sums, the last of which may be filled with zeros."""
+        """Rows of logits, the last of which may be padded with zeros."""
         return -(-self.vocabulary // self.row)
 
     @property
     def vocabulary_beats(self) -> int:
-        """Lines a channel of the vocabulary's projection."""
+        """Lines per channel of the LM head."""
         return self.vocabulary_rows * self.hidden_size
 
     @property
     def segment_lines(self) -> int:
-        """Lines a channel that a token needs before the next token uses them again, at most."""
+        """Maximum number of lines per channel in a segment, see `WeightBuffer`."""
         # A row of outer products, or a block of as many outputs as there are partial sums.
         slices = max(self.attended_slices, self.activated_slices)
         return max(self.hidden_size, slices * min(self.array.partial_sums, self.sums))
@@ -183,54 +184,55 @@ class VedaDimensions(Parameters):
 
     @property
     def token_shape(self) -> range:
-        """Shape of a token's number in its block."""
+        """Shape of a token's index in its block."""
         return range(max(self.block, 2))
 
     @property
     def functions(self) -> SpecialFunctionUnitParameters:
         """Dimensions of the special function unit.
 
-        Its divider is a pipelined one: the down projection waits for the last row of gates and ups.
+        Its divider is pipelined, because the down projection waits for the last row of the
+        activation.
         """
         return SpecialFunctionUnitParameters(
             lanes=self.lanes,
             capacity=self.capacity,
             heads=self.group,
             width=self.hidden_size,
-            # The next vector takes the places that one leaves when it is normalised; only its last
-            # element waits. It halves the buffer; a prompt at `tiny` takes 3 % more cycles.
+            # The next vector overwrites elements as they are normalised; only its last element
+            # waits. This halves the buffer; a prompt at `tiny` takes 3 % more cycles.
             vectors=1,
             divide_digits=0,
         )
 
     @property
     def norm(self) -> ElementSerialLayernormParameters:
-        """Dimensions of the RMSNorm before the projections, and before gate and up."""
+        """Dimensions of the RMSNorm before the attention's and the SwiGLU's projections."""
         return self.functions.layernorm
 
     @property
     def split(self) -> bool:
-        """Whether each plane has a head of its own."""
+        """Whether each plane processes a different head."""
         return self.head_size < self.array.width
 
     @property
     def array_lanes(self) -> int:
-        """Heads that one array works on at a time."""
+        """Heads that one array processes at a time."""
         return self.array.planes if self.split else 1
 
     @property
     def lanes(self) -> int:
-        """Heads that all arrays work on at a time."""
+        """Heads that all arrays process at a time."""
         return self.copies * self.array_lanes
 
     @property
     def channels(self) -> int:
-        """Memory channels: one a plane."""
+        """Memory channels: one per plane."""
         return self.copies * self.array.planes
 
     @property
     def rounds(self) -> int:
-        """Times that `lanes` heads are taken, until all have been taken."""
+        """Head rounds: steps of `lanes` heads in which all query heads are processed."""
         return -(-self.heads // self.lanes)
 
     @property
@@ -255,16 +257,16 @@ class VedaDimensions(Parameters):
             threshold=VoteThresholdParameters(capacity=self.capacity),
             heads=self.heads,
             lanes=self.lanes,
-            # Which tokens vote is in the instructions.
+            # The instructions specify which tokens vote.
             reserved=0,
         )
 
     def lane(self, head_round: int, channel: int) -> int:
-        """Return the number of a channel's head in a round, which may be one too many."""
+        """Return the head index of a channel in a round; it may exceed the last head."""
         return head_round * self.lanes + channel // self.lines
 
     def kv_head(self, head_round: int, channel: int) -> int:
-        """Return whose keys a channel reads in a round; a lane without a head takes the last's."""
-        # What it makes of them is never used, but their address must be a legal one.
+        """Return the key/value head of a channel in a round; idle lanes use the last head's."""
+        # The result of an idle lane is not used, but its address must be legal.
         head = min(self.lane(head_round, channel), self.heads - 1)
         return head // (self.heads // self.kv_heads)

@@ -1,52 +1,52 @@
-"""What VEDA's instructions, passes, rows and memory lines can be."""
+"""Encodings of VEDA's instructions, passes, rows and memory lines."""
 
 from amaranth.lib import enum
 
 
 class SlotState(enum.Enum, shape=2):
-    """Where the next token of a layer goes."""
+    """Slot assignment of the next token of a layer."""
 
     APPEND = 0
-    """Behind the tokens that there are."""
+    """The first free slot."""
 
     WAITING = 1
-    """Not known before the votes are counted."""
+    """Not known until the votes are counted."""
 
     VICTIM = 2
-    """Into the victim's slot."""
+    """The victim's slot."""
 
     TRIMMED = 3
-    """Nowhere: what several victims leave behind must be loaded."""
+    """None: after several victims the remaining tokens must be loaded again."""
 
 
 class Operation(enum.Enum, shape=1):
-    """What an instruction requests."""
+    """Operation of an instruction."""
 
     ATTENTION = 0
-    """Attention alone: keys, values and queries come from outside, outputs go there."""
+    """Attention alone: keys, values and queries are inputs, the heads' outputs are outputs."""
 
     LAYER = 1
-    """A whole decoder layer: the hidden state stays inside."""
+    """A whole decoder layer: the hidden state is held inside."""
 
 
 class Leave(enum.Enum, shape=2):
-    """What becomes of the hidden states behind a layer."""
+    """Use of the hidden states after a layer."""
 
     STAY = 0
-    """The next layer takes them."""
+    """Input of the next layer."""
 
     OUT = 1
-    """They leave the accelerator."""
+    """Output of the accelerator."""
 
     PREDICT = 2
-    """They meet the final norm and the vocabulary; the token with the largest sum leaves."""
+    """Input of the final norm and the LM head; the argmax of the logits is output."""
 
 
 class PassKind(enum.Enum, shape=3):
-    """What a burst is, and so what it is multiplied by and where the products go."""
+    """Content of a burst, which selects its second operand and the destination of the products."""
 
     SCORES = 0
-    """Keys, with a query: inner products, into the softmax."""
+    """Keys, with a query: inner products, input of the softmax."""
 
     OUTPUTS = 1
     """Values, with probabilities: outer products, which are the heads' outputs."""
@@ -55,42 +55,42 @@ class PassKind(enum.Enum, shape=3):
     """Cosines and sines of a position; nothing is multiplied."""
 
     QUERY_KEY_VALUE = 3
-    """Weights, with the normalised state: outer products, into the rotary embedding."""
+    """Weights, with the normalised state: outer products, of which keys and queries are rotated."""
 
     OUTPUT_PROJECTION = 4
     """Weights, with the heads' outputs: inner products, added to the state."""
 
     GATE_UP = 5
-    """Weights, with the normalised state: outer products, into the activation."""
+    """`gate_proj` and `up_proj`, with the normalised state: outer products, activated next."""
 
     DOWN = 6
     """Weights, with the activated elements: inner products, added to the state."""
 
     VOCABULARY = 7
-    """Weights, with the normalised state: outer products, of which the largest is looked for."""
+    """LM head, with the normalised state: outer products, input of the argmax."""
 
 
 class RowKind(enum.Enum, shape=3):
-    """Where a row of sums goes."""
+    """Kind of a row of sums, which selects its destination."""
 
     OUTPUT = 0
-    """Heads' outputs that leave the accelerator."""
+    """Heads' outputs that are outputs of the accelerator."""
 
     ATTENDED = 1
-    """Heads' outputs that meet the output projection."""
+    """Heads' outputs that are input of the output projection."""
 
     PROJECTED = 2
     """Keys, values or queries."""
 
     GATED = 3
-    """Gates and ups, in turn."""
+    """Interleaved outputs of `gate_proj` and `up_proj`."""
 
     LOGITS = 4
-    """Sums of the vocabulary's tokens."""
+    """Logits."""
 
 
 class Space(enum.Enum, shape=2):
-    """What a memory line holds."""
+    """Content of a memory line."""
 
     CACHE = 0
     WEIGHTS = 1

@@ -1,4 +1,4 @@
-"""What the streams of VEDA's accelerator carry."""
+"""Parameters of VEDA's accelerator, and the payloads of its streams."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ from hdl.veda.encodings import Operation, PassKind, RowKind, SlotState, Space
 class VedaParameters(VedaDimensions):
     """Dimensions of the accelerator, and the payloads of its streams.
 
-    They also drive its golden model and its testbench.
+    The hardware, the golden model and the testbench share them.
 
     Parameters
     ----------
@@ -23,17 +23,17 @@ class VedaParameters(VedaDimensions):
 
     @property
     def slot_bits(self) -> int:
-        """Bits of a slot."""
+        """Bits of a slot's index."""
         return ceil_log2(self.capacity)
 
     @property
     def layer_bits(self) -> int:
-        """Bits of a layer's number."""
+        """Bits of a layer's index."""
         return ceil_log2(self.layers)
 
     @property
     def cache_line(self) -> data.StructLayout:
-        """Place of a line of keys or values: nothing is added to form it."""
+        """Address of a line of keys or values; the fields are concatenated."""
         return data.StructLayout(
             {
                 "slot": self.slot_bits,
@@ -45,21 +45,21 @@ class VedaParameters(VedaDimensions):
 
     @property
     def weight_line(self) -> data.StructLayout:
-        """Place of a line of weights: a layer's matrices one behind the other, for a channel."""
+        """Address of a line of weights: a layer's matrices are contiguous in each channel."""
         return data.StructLayout(
             {"line": ceil_log2(sum(self.beats.values())), "channel": ceil_log2(self.channels)}
         )
 
     @property
     def angle_line(self) -> data.StructLayout:
-        """Place of a line of angles: cosine and sine of each pair of a head's elements."""
+        """Address of a line of angles: cosine and sine of each pair of a head's elements."""
         return data.StructLayout(
             {"position": ceil_log2(self.positions), "part": ceil_log2(self.lines)}
         )
 
     @property
     def vocabulary_line(self) -> data.StructLayout:
-        """Place of a line of the vocabulary's projection, in `line` and `layer` together."""
+        """Address of a line of the LM head, in `line` and `layer` together."""
         return data.StructLayout(
             {
                 "line": ceil_log2(max(self.vocabulary_beats, 1)),
@@ -69,8 +69,8 @@ class VedaParameters(VedaDimensions):
 
     @property
     def address_layout(self) -> data.StructLayout:
-        """Address of a line; what its `line` means depends on the space."""
-        # A union: the widest place decides.
+        """Address of a line; `space` selects the meaning of `line`."""
+        # A union: the widest address determines the width.
         places = (self.cache_line, self.weight_line, self.angle_line)
         widths = [place.size for place in places]
         return data.StructLayout(
@@ -83,7 +83,7 @@ class VedaParameters(VedaDimensions):
 
     @property
     def addresses_layout(self) -> data.ArrayLayout:
-        """One line's address for each channel."""
+        """The address of one line for each channel."""
         return data.ArrayLayout(self.address_layout, self.channels)
 
     @property
@@ -93,7 +93,7 @@ class VedaParameters(VedaDimensions):
 
     @property
     def burst_shape(self) -> range:
-        """Shape of a number of lines that are fetched together."""
+        """Shape of the number of lines of a burst."""
         return range(max(self.capacity, self.vocabulary_beats, *self.beats.values()) + 1)
 
     @property
@@ -103,12 +103,12 @@ class VedaParameters(VedaDimensions):
 
     @property
     def leave_bits(self) -> int:
-        """Bits of `Leave`; without a vocabulary there is nothing to predict."""
+        """Bits of `Leave`; without a vocabulary `PREDICT` does not exist."""
         return 2 if self.vocabulary else 1
 
     @property
     def instruction_layout(self) -> data.StructLayout:
-        """A block of tokens in one layer."""
+        """An instruction: a block of tokens in one layer, see `Scheduler`."""
         return data.StructLayout(
             {
                 "operation": Operation,
@@ -125,24 +125,24 @@ class VedaParameters(VedaDimensions):
 
     @property
     def instruction_errors_layout(self) -> data.StructLayout:
-        """What instructions should not have asked for."""
+        """Errors of instructions, see `Scheduler`."""
         return data.StructLayout({"block": 1, "position": 1, "trimmed": 1})
 
     @property
     def errors_layout(self) -> data.StructLayout:
-        """What instructions and hidden states have done against the rules."""
+        """Errors of instructions and of entering hidden states, see `Veda`."""
         return data.StructLayout({**dict(self.instruction_errors_layout.members), "states": 1})
 
     @property
     def entry_layout(self) -> data.StructLayout:
-        """What the slot table knows of a layer."""
+        """Entry of a layer in the slot table."""
         return data.StructLayout(
             {"length": self.length_shape, "slot": self.slot_bits, "state": SlotState}
         )
 
     @property
     def task_layout(self) -> data.StructLayout:
-        """An instruction, with its first token's slot and the number of cached tokens with it."""
+        """An instruction, with its first token's slot and cached tokens including it."""
         return data.StructLayout(
             {
                 "operation": Operation,
@@ -159,7 +159,7 @@ class VedaParameters(VedaDimensions):
 
     @property
     def read_layout(self) -> data.StructLayout:
-        """A burst: `beats` lines of each channel from the addresses on."""
+        """A burst: `beats` lines of each channel, starting at the addresses."""
         return data.StructLayout({"addresses": self.addresses_layout, "beats": self.burst_shape})
 
     @property
@@ -175,10 +175,10 @@ class VedaParameters(VedaDimensions):
 
     @property
     def pass_layout(self) -> data.StructLayout:
-        """What becomes of a burst; `operation` and `leave` say where its results go.
+        """The computation for a burst; `operation` and `leave` select its results' destination.
 
-        `beats` are its lines, however many tokens of its block meet each of them. `final` is the
-        block's last pass of scores, and so is what follows its attention.
+        `beats` is the number of its lines, independent of the number of tokens that use each of
+        them. `final` marks the block's last pass of scores and all passes after its attention.
         """
         return data.StructLayout(
             {
@@ -194,7 +194,7 @@ class VedaParameters(VedaDimensions):
 
     @property
     def row_layout(self) -> data.StructLayout:
-        """A row of sums, with what it is, and the last token of its block."""
+        """A row of sums, its kind, and the last token of its block."""
         return data.StructLayout(
             {"values": self.beat_layout, "kind": RowKind, "last_token": self.token_shape}
         )
@@ -212,7 +212,7 @@ class VedaParameters(VedaDimensions):
 
     @property
     def query_layout(self) -> data.StructLayout:
-        """A query a lane, its place among its block's, and whether it is the block's last."""
+        """A query per lane, its place in its block, and whether it is the block's last."""
         return data.StructLayout(
             {"item": self.beat_layout, "place": ceil_log2(self.queries), "last": 1}
         )
@@ -240,7 +240,7 @@ class VedaParameters(VedaDimensions):
 
     @property
     def eviction_layout(self) -> data.StructLayout:
-        """Who leaves a layer."""
+        """Layer and slot of a victim."""
         return data.StructLayout({"layer": self.layer_bits, "slot": self.slot_bits})
 
     @property
@@ -250,7 +250,7 @@ class VedaParameters(VedaDimensions):
 
     @property
     def prediction_layout(self) -> data.StructLayout:
-        """The token with the largest sum, and that sum."""
+        """The argmax of the logits, and its logit before rounding."""
         return data.StructLayout(
             {"token": ceil_log2(self.vocabulary), "sum": self.array.sum_format.layout}
         )

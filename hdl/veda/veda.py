@@ -1,7 +1,7 @@
-"""VEDA: decoder layers over a cache that votes its least important tokens out.
+"""VEDA: decoder layers with a KV cache whose least important tokens are evicted by voting.
 
-Sections 4 and 5 and Figure 7 of the paper: the arrays, the special functions, the voting engine and
-the scheduler between them, and the streams to the memory outside.
+Sections IV and V and Figure 7 of the paper: the arrays, the special function unit, the voting
+engine and the scheduler, and the streams to off-chip memory.
 """
 
 from typing import Any
@@ -27,91 +27,92 @@ from hdl.veda.parameters import VedaParameters
 from hdl.veda.voting.voting_engine import VotingEngine
 
 VECTORS_UNDER_WAY = 4
-"""Vectors that the norm has begun to take and not yet given."""
+"""Vectors in flight in the norm: accepted, and not yet output."""
 
 
 class Veda(Unit):
-    """Decode steps of whole layers: norms, matrices, attention, votes, eviction.
+    """Execute decode steps and prompts by layers: norms, matrices, attention, votes, eviction.
 
-    The hidden state goes through a layer an element at a time. Before each norm stands a matrix of
-    inner products, whose results come one by one: they are added to the state, and their squares
-    summed, as they come. Behind each norm stands a matrix of outer products, which takes the
-    normalised elements one by one. So the attention's scores are inner products and its outputs are
-    outer ones, and no matrix, key or value is ever transposed.
+    The hidden state passes through a layer serially, one element at a time. Each norm is preceded
+    by a matrix of inner products: its results are added to the state as they are computed, and
+    their squares are accumulated. Each norm is followed by a matrix of outer products, which uses
+    the normalised elements one by one. Accordingly the attention's scores are inner products and
+    its outputs are outer products, and no matrix, key or value is ever transposed.
 
-    For each instruction the accelerator writes a token's keys and values into the token's slot,
-    multiplies the queries of all heads by the keys of all cached tokens, takes the softmax while
-    that goes on, and sums the values weighted by it, while the voting engine counts the votes. An
-    instruction of attention alone is given keys, values and queries; one of a layer makes them of
-    the hidden state, and adds to it what its other matrices make of the heads' outputs.
+    For each instruction the accelerator writes a token's keys and values into the token's slot and
+    multiplies the queries of all heads by the keys of all cached tokens. The softmax proceeds in
+    parallel. Then it accumulates the values weighted by the probabilities, while the voting engine
+    counts the votes. An instruction of attention alone takes keys, values and queries as inputs. An
+    instruction of a whole layer computes them from the hidden state, and adds the results of the
+    layer's other matrices to the hidden state.
 
-    A prompt goes through a layer in blocks of tokens: each line of a matrix is fetched once for all
-    of a block's tokens, and waits for them in the weight buffer. Every token attends to those
-    before it and itself, so that the causal mask's half of the work is never done.
+    A prompt passes through a layer in blocks of tokens: each line of a matrix is fetched once for
+    all tokens of a block and held in the weight buffer. Every token attends to itself and to
+    earlier tokens only, so the work that a causal mask would discard is never done.
 
     **Latency** of an attention about ``2 * length * rounds + rounds * (fold + 1) + groups * drain +
-    60`` cycles, `length` being the cached tokens, `rounds` the heads a lane; of a layer that, all
-    lines of its matrices, ``fold + 1`` for each row of results, and about 190 for each of its two
-    norms. **Throughput** one beat of every memory channel a cycle; the layers' ends overlap. Voting
-    costs no cycle.
+    60`` cycles, where `length` is the number of cached tokens and `rounds` the number of heads per
+    lane. A layer adds all lines of its matrices, ``fold + 1`` cycles for each row of results, and
+    about 190 cycles for each of its two norms. **Throughput** one beat of every memory channel per
+    cycle; the ends of layers overlap. Voting takes no cycles.
 
-    **Numerics** those of `FlexiblePeArray`, `SpecialFunctionUnit`, `ResidualStream` and
-    `VotingEngine`: whatever leaves a unit is FP16, sums are FP29. The weights of the norms and ``1
-    / sqrt(head_size)`` belong into the matrices.
+    **Numerics** as in `FlexiblePeArray`, `SpecialFunctionUnit`, `ResidualStream` and
+    `VotingEngine`: all outputs of units are FP16, sums are FP29. The matrices must include the
+    weights of the norms and ``1 / sqrt(head_size)``.
 
     Parameters
     ----------
     parameters : VedaParameters
-        Dimensions.
+        Dimensions of the accelerator.
 
     Members
     -------
     weights : In(struct)
-        Those of the votes' thresholds, as in `VoteThreshold`.
+        Weights a and b of the voting threshold, as in `VoteThreshold`.
     instructions : In(stream)
-        As in `Scheduler`. A layer's first instruction must `load` its length.
+        As in `Scheduler`. A layer's first instruction must have `load`.
     vectors : In(stream)
-        For each instruction of attention alone: the token's keys, its values, its queries, a head a
-        lane in each beat, each beat for all tokens of a block; lanes behind the last head are zero.
+        For each instruction of attention alone: the token's keys, its values, its queries, one head
+        per lane in each beat, each beat for all tokens of a block. Lanes without a head are zero.
     states_in : In(stream)
-        Hidden states for the first instruction of a layer, and for each that follows one with
-        `leave`, an element at a time, as many as the instruction has tokens; `last` with the last
-        element of all.
+        Hidden states for the first instruction of a whole layer, and for each that follows one with
+        `leave`: one element per transfer, for as many tokens as the instruction has; `last` marks
+        the last element of the last token.
     outputs : Out(stream)
-        For each token of attention alone `rounds` beats: a head's output a lane.
+        For each token of attention alone, `rounds` beats: one head's output per lane.
     states_out : Out(stream)
-        For each instruction of a layer with `leave` the hidden states behind it; `last` with each
-        one's last element.
+        For each instruction of a layer with `leave`: the hidden states after that layer; `last`
+        marks each state's last element.
     predictions : Out(stream)
-        With a vocabulary: for each token of an instruction that predicts, the `token` that follows
-        it, and its unrounded `sum`.
+        With a vocabulary, for each token of an instruction that predicts: the next `token`, and its
+        unrounded logit `sum`.
     reads : Out(stream)
-        Bursts to fetch: for each channel the address of the first line; `beats` lines follow, one
-        behind the other. A burst must see the writes taken before it.
+        Bursts to fetch: for each channel the address of the first line; `beats` consecutive lines
+        follow. Memory must apply earlier writes before it serves a burst.
     words : In(stream)
-        What the bursts fetch: a line of each channel.
+        The lines of the bursts, one for each channel.
     writes : Out(stream)
         Keys and values: an address, an enable and a line for each channel.
     counts_in, counts_out : In, Out(stream)
-        The votes of a layer, as in `VotingEngine`.
+        The vote counts of a layer, as in `VotingEngine`.
     evictions : Out(stream)
         `layer` and `slot` of each victim.
     flags : Out(struct)
-        `nan`, `infinite`: a head had no softmax, until `clear_flags`.
+        `nan`, `infinite`: a head had no softmax. Held until `clear_flags`.
     undefined : Out(1)
-        A hidden state had no norm, until `clear_flags`.
+        A hidden state had no norm. Held until `clear_flags`.
     clear_flags : In(1)
         As in `ElementSerialSoftmax`.
     overflow : Out(1)
-        A token came when all slots were taken, and took the last one. Until reset.
+        A token arrived when all slots were in use, and was assigned the last one. Held until reset.
     errors : Out(struct)
-        `block`, `position`, `trimmed`: as in `Scheduler`. `states`: the `last` of `states_in` did
-        not come with the last element of a block. Until reset.
+        `block`, `position`, `trimmed`: as in `Scheduler`. `states`: `last` of `states_in` did not
+        mark the last element of a block. Held until reset.
 
     Raises
     ------
     ValueError
-        By `VedaParameters`.
+        If `parameters` are illegal, see `VedaDimensions`.
     """
 
     def __init__(self, *, parameters: VedaParameters) -> None:
@@ -140,7 +141,7 @@ class Veda(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Connect."""
+        """Connect the parts."""
         m = Module()
         p = self.parameters
         m.submodules.scheduler = scheduler = Scheduler(parameters=p)
@@ -172,7 +173,8 @@ class Veda(Unit):
             (results.operands, functions.operands),
             (functions.activated, results.activated),
             (results.outputs, self.outputs),
-            # Whether one of them waits must not decide in the same cycle whether the others move.
+            # Registers: the ready of one consumer must not decide in the same cycle whether others
+            # move.
             (buffered(m, "probabilities", functions.probabilities, depth=2), feeder.probabilities),
             (buffered(m, "votes", feeder.votes, depth=2), voting.probabilities),
         ):
@@ -182,7 +184,7 @@ class Veda(Unit):
         m.d.comb += [
             self.errors.states.eq(residual.misplaced),
             voting.weights.eq(self.weights),
-            # A matrix of sums is done when its last sum is in the state, and only then.
+            # A pass of sums ends when its last sum has been added to the state, and not earlier.
             feeder.finished.eq(residual.finished),
             residual.leave.eq(feeder.leave),
             residual.predict.eq(feeder.predict),
@@ -198,7 +200,7 @@ class Veda(Unit):
         return m
 
     def _words(self, m: Module, feeder: OperandFeeder) -> Any:
-        """Return memory's lines, behind the weight buffer if a block's tokens share them."""
+        """Return the memory's lines, through the weight buffer if a block's tokens share them."""
         if self.parameters.block == 1:
             return self.words
         m.submodules.weights = weights = WeightBuffer(parameters=self.parameters)
@@ -207,10 +209,10 @@ class Veda(Unit):
         return weights.sink
 
     def _hold_queries(self, m: Module, source: Any, feeder: OperandFeeder) -> None:
-        """Hold all queries of a block until their passes, those of an array in its own memory."""
+        """Hold all queries of a block until their passes; each array has its own memory."""
         p, sink = self.parameters, feeder.queries
-        # They come head by head and are read token by token, each once: so they are placed, and
-        # nothing is read before the last is there.
+        # Queries arrive head by head and are read token by token, once each. They are written to
+        # assigned places, and the first read waits for the last write.
         waiting = []
         for copy in range(p.copies):
             queries = ReplayBuffer(
@@ -232,7 +234,7 @@ class Veda(Unit):
         ]
 
     def _hold_slices(self, m: Module, source: Any, feeder: OperandFeeder) -> None:
-        """Hold the vectors that a matrix of inner products meets; all its outputs replay them."""
+        """Hold the vectors for matrices of inner products; all outputs of a matrix replay them."""
         p = self.parameters
         m.submodules.slices = slices = ReplayBuffer(
             shape=p.array.vector_layout, depth=p.slices, parts=2, placed=True
@@ -244,15 +246,15 @@ class Veda(Unit):
     def _normalise(
         self, m: Module, elements: Any, functions: SpecialFunctionUnit, feeder: OperandFeeder
     ) -> None:
-        """Give the norm its vectors, and hold the results, which all of a matrix's rows replay."""
+        """Connect the norm, and hold its results, which all rows of a matrix replay."""
         m.submodules.states = states = ReplayBuffer(
             shape=BINARY16.layout, depth=self.parameters.state_elements
         )
         connect_streams(m, states.sink, feeder.elements)
-        # The norm knows vectors, not blocks: whether a vector is its block's last waits here.
+        # The norm processes vectors, not blocks: the mark of a block's last vector waits here.
         depth = min(VECTORS_UNDER_WAY, self.parameters.block)
         m.submodules.finals = finals = Fifo(shape=1, depth=depth)
-        # A last element enters both or neither.
+        # The last element of a vector enters both or neither.
         source, sink, normalised = functions.elements, functions.normalised, states.source
         room = finals.source.ready | ~elements.payload.last
         m.d.comb += [
@@ -271,12 +273,12 @@ class Veda(Unit):
         ]
 
     def _predict(self, m: Module, arrays: list[FlexiblePeArray], results: LinearResults) -> None:
-        """Look for the largest of the vocabulary's sums."""
+        """Connect the argmax over the logits."""
         m.submodules.argmax = argmax = SerialArgmax(parameters=self.parameters)
         connect_streams(m, results.logits, argmax.rows)
         connect_streams(m, argmax.predictions, self.predictions)
         m.d.comb += [
-            # In lock-step, as all that the arrays do.
+            # All arrays operate in lock-step: the first one's `row_ends` is that of all.
             argmax.row_ends.eq(arrays[0].row_ends),
             Value.cast(argmax.row_sums).eq(Cat(Value.cast(a.row_sums) for a in arrays)),
         ]
@@ -289,14 +291,14 @@ class Veda(Unit):
         residual: ResidualStream,
         results: LinearResults,
     ) -> None:
-        """Feed the arrays, and lead what they make to where it is used."""
+        """Connect the arrays' inputs, and route their results to the consumers."""
         p = self.parameters
         unrounded = p.vocabulary > 0
         arrays = [FlexiblePeArray(parameters=p.array, unrounded=unrounded) for _ in range(p.copies)]
         if unrounded:
             self._predict(m, arrays, results)
         scores, sums, rows = functions.scores, residual.sums, results.rows
-        # In lock-step: the arrays are given the same beat, and their results are taken together.
+        # In lock-step: all arrays accept the same beat, and their results are transferred together.
         for copy, array in enumerate(arrays):
             m.submodules[f"array_{copy}"] = array
             connect_streams(m, feeder.operands[copy], array.operands)
@@ -308,7 +310,7 @@ class Veda(Unit):
             for lane in range(p.array_lanes):
                 score = scores.payload[copy * p.array_lanes + lane]
                 m.d.comb += score.eq(array.dot_products.payload[lane])
-        # The arrays hold scores or sums, never both: what the feeder works on says which they are.
+        # The arrays process scores or sums, never both: the feeder's current pass decides which.
         ready = (feeder.summing & sums.ready) | (~feeder.summing & scores.ready)
         dots = join_handshake(m, [array.dot_products for array in arrays], ready)
         m.d.comb += [

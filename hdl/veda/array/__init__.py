@@ -1,1 +1,1 @@
-"""VEDA's flexible array."""
+"""VEDA's flexible-product PE array."""

@@ -1,4 +1,4 @@
-"""What VEDA's array, its sequencer, its model and its testbench have in common."""
+"""Dimensions and stream layouts of VEDA's processing element (PE) array, Section IV, Figure 5."""
 
 from typing import Annotated
 
@@ -9,42 +9,43 @@ from hdl.parameters import Named, Parameters, PowerOfTwo, Range, parameter_objec
 from hdl.veda.array.processing_element import require_element
 
 SUM_FORMATS = NAMED_FORMATS | {"fp29": FP29}
-"""The formats of sums that have a name."""
+"""Sum formats that can be selected by name."""
 
 
 class ArrayMode(enum.Enum, shape=1):
-    """Which product a beat belongs to."""
+    """The product that a beat computes: Figure 5's inner or outer product."""
 
     INNER = 0
-    """A dot product with the stationary vector."""
+    """Inner product: a dot product with the stationary vector."""
 
     OUTER = 1
-    """A scalar times a row, added to the row's sums."""
+    """Outer product: a scalar times a row of weights, accumulated over beats."""
 
 
 @parameter_object
 class FlexiblePeArrayParameters(Parameters):
-    """Dimensions of the array; they also drive its golden model and its testbench.
+    """Dimensions of the array; the hardware, the golden model and the testbench share them.
 
     Parameters
     ----------
     rows, columns : int
-        Elements of a plane, down and across.
+        Processing elements (PEs) of a plane, vertically and horizontally.
     planes : int
-        Planes of elements.
+        Planes of PEs.
     sum_format : FloatFormat
-        Of products and sums: FP16, or a format in which all products are exact and normal.
+        Format of products and sums: FP16, or a format in which all FP16 products are exact and
+        normal.
     multiply_stages : int
         Register stages of a multiplier.
     add_stages : int
-        Register stages of an adder, and partial sums interleaved in it.
+        Register stages of an adder; equal to the number of partial sums interleaved in it.
     partial_sums : int
-        Dot products of more than `width` elements that may be under way.
+        Maximum number of dot products longer than `width` that are in flight.
 
     Raises
     ------
     ValueError
-        If a rule above is broken, with the rule and the value.
+        If a value is outside its range; the message states rule and value.
     """
 
     rows: Annotated[int, PowerOfTwo(2, 16, "rows")] = 8
@@ -56,23 +57,23 @@ class FlexiblePeArrayParameters(Parameters):
     partial_sums: Annotated[int, PowerOfTwo(2, 1024, "sums")] = 32
 
     def __post_init__(self) -> None:
-        """Check every rule."""
+        """Check rules that involve several fields."""
         super().__post_init__()
         require_element(self.sum_format, self.multiply_stages, self.add_stages)
 
     @property
     def plane_width(self) -> int:
-        """Elements of a plane."""
+        """PEs of a plane."""
         return self.rows * self.columns
 
     @property
     def width(self) -> int:
-        """Elements of the array, and of a vector."""
+        """PEs of the array, and elements of a vector."""
         return self.plane_width * self.planes
 
     @property
     def levels(self) -> int:
-        """Adders on the way of an inner product: the plane's tree and the one behind it."""
+        """Adders in series in an inner product: the plane's tree, then the planes' adder."""
         return self.plane_width.bit_length()
 
     @property
@@ -82,41 +83,42 @@ class FlexiblePeArrayParameters(Parameters):
 
     @property
     def dot_latency(self) -> int:
-        """Cycles from a beat to its dot product on the stream."""
-        # The tree, the accumulator behind it, and the rounder's register.
+        """Cycles from a beat to its dot product at the output stream."""
+        # The tree, the accumulator of slices, and the rounder's register.
         return self.tree_latency + self.add_stages + 1
 
     @property
     def dot_depth(self) -> int:
-        """Dot products that may be under way: a whole pipeline, so that one enters each cycle."""
+        """Maximum number of dot products in flight: a full pipeline, for one new beat per cycle."""
         return self.dot_latency + 2
 
     @property
     def drain(self) -> int:
-        """Cycles that an outer product waits behind an inner one, until the tree is empty."""
+        """Cycles that an outer product waits after an inner one, until the tree is empty."""
         return self.add_stages * (self.levels - 1)
 
     @property
     def fold(self) -> int:
-        """Cycles behind a row's last element in which the array joins partial sums."""
-        # All partial sums but one are added to the one before, each when that sum has come out.
+        """Cycles after a row's last beat in which the array adds up interleaved partial sums."""
+        # Each of the other partial sums is added to the previous one as soon as that sum is
+        # complete.
         return self.add_stages * (self.add_stages - 1)
 
     @property
     def row_latency(self) -> int:
-        """Cycles from a row's last element to its results on the stream."""
-        # The product, its own sum, the fold, and the rounder's register.
+        """Cycles from a row's last beat to its results at the output stream."""
+        # The product, its addition, the fold, and the rounder's register.
         return self.multiply_stages + self.add_stages**2 + 1
 
     @property
     def header_layout(self) -> data.StructLayout:
-        """A beat without its numbers."""
+        """Control fields of a beat."""
         flags = {"split": 1, "load_vector": 1, "first": 1, "last": 1}
         return data.StructLayout({"mode": ArrayMode, **flags})
 
     @property
     def operand_layout(self) -> data.StructLayout:
-        """A beat."""
+        """A beat: control fields, scalars and weights."""
         half = BINARY16.layout
         numbers = {
             "scalars": data.ArrayLayout(half, self.planes),
@@ -131,5 +133,5 @@ class FlexiblePeArrayParameters(Parameters):
 
     @property
     def dot_layout(self) -> data.ArrayLayout:
-        """Dot products: one a plane."""
+        """Dot products, one per plane."""
         return data.ArrayLayout(BINARY16.layout, self.planes)

@@ -1,7 +1,7 @@
-"""When VEDA's array takes a beat, and what its elements do with it.
+"""Flow control and element control of VEDA's PE array.
 
-Nothing in the array waits: the sequencer alone decides whether a beat may enter, so that what has
-entered finds its adders free, its partial sums in place, and room for its result.
+The array's datapath has no stalls. The sequencer alone decides whether a beat may enter: only when
+the adders are free, the partial sums are in place, and there is room for the result.
 """
 
 from typing import Any
@@ -16,42 +16,43 @@ from hdl.veda.array.array_parameters import ArrayMode, FlexiblePeArrayParameters
 from hdl.veda.array.processing_element import ElementMode
 
 TILE_LAYOUT = data.StructLayout({"valid": 1, "split": 1, "first": 1, "last": 1})
-"""What accompanies an inner product on its way through the tree."""
+"""Control bits that accompany an inner product through the tree."""
 
 
 class ArraySequencer(Unit):
-    """Let beats in, and control the elements.
+    """Accept beats and control the processing elements (PEs).
 
-    An outer product's element is let in when its partial sum comes round: with A adder stages,
-    element i of a row meets partial sum ``i mod A``, whatever the pauses. Behind a row's last
-    element the array folds the partial sums, the oldest first, for ``A * (A - 1)`` cycles.
+    A beat of an outer product enters when its partial sum is at the adder's output: with A adder
+    stages, beat i of a row is added to partial sum ``i mod A``, for any pattern of idle cycles.
+    After a row's last beat the array folds the partial sums, oldest first, for ``A * (A - 1)``
+    cycles.
 
-    **Latency** 0 cycles from a beat to `load` and `tile`; ``multiply_stages - 1`` to
-    `mode`, `valid` and `fold`. **Throughput** one beat a cycle.
+    **Latency** 0 cycles from a beat to `load` and `tile`; ``multiply_stages - 1`` to `mode`,
+    `valid` and `fold`. **Throughput** one beat per cycle.
 
     Parameters
     ----------
     parameters : FlexiblePeArrayParameters
-        Dimensions.
+        Dimensions of the array.
 
     Members
     -------
     beats : In(stream)
-        The headers of the operands.
+        Control fields of the operands.
     vector_valid, vector_ready : In(1), Out(1)
-        The handshake of the vectors.
+        Handshake of the stationary vectors.
     scored : In(1)
-        A dot product leaves.
+        A dot product is transferred at the array's output.
     results_valid, results_ready : Out(1), In(1)
-        The handshake of the rows.
+        Handshake of the rows of results.
     load : Out(1)
-        A scalar or an element of a vector becomes the elements' other factor.
+        The PEs load their second factor: a scalar or an element of the vector.
     mode, valid, fold : Out
-        To all elements.
+        Control of all PEs, see `ProcessingElement`.
     capture : Out(1)
-        The elements' sums are a finished row.
+        The PEs' sums are a complete row in this cycle.
     tile : Out(TILE_LAYOUT)
-        An inner product enters.
+        Control bits of an inner product that enters in this cycle.
     """
 
     def __init__(self, *, parameters: FlexiblePeArrayParameters) -> None:
@@ -74,7 +75,7 @@ class ArraySequencer(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Decide, and count what is under way."""
+        """Decide which beat enters, and track rows and dot products in flight."""
         m = Module()
         beat = self.beats.payload
         inner, scalar, dot = Signal(), Signal(), Signal()
@@ -97,24 +98,25 @@ class ArraySequencer(Unit):
         return m
 
     def _row(self, m: Module, scalar: Signal, dot: Signal) -> tuple[Value, Value]:
-        """Follow a row from its first element to its results.
+        """Track a row from its first beat to its results.
 
         Returns
         -------
         tuple[Value, Value]
-            Whether an outer product's element may enter, and whether no row is under way in the
-            elements.
+            Whether a beat of an outer product may enter, and whether no row is in flight in the
+            PEs.
         """
         p = self.parameters
         beat, stages = self.beats.payload, p.add_stages
-        # Behind an inner product the tree's sums are still to leave the adders.
+        # After an inner product the sums of the tree still occupy the adders.
         draining = Signal(range(p.drain + 1))
         with m.If(dot):
             m.d.sync += draining.eq(p.drain)
         with m.Elif(draining != 0):
             m.d.sync += draining.eq(draining - 1)
 
-        # Cycles by which the next element's partial sum is away, and those since the first element.
+        # Cycles until the next beat's partial sum is at the adder's output; cycles since the first
+        # beat.
         open_row = Signal()
         away, age = Signal(range(stages)), Signal(range(stages + 1), init=stages)
         with m.If(scalar):
@@ -125,7 +127,7 @@ class ArraySequencer(Unit):
         fresh = starts | (age != stages)
         m.d.sync += age.eq(Mux(starts, 1, age + (age != stages)))
 
-        # Cycles since the last element, until the results stand.
+        # Cycles since the last beat, until the results are valid.
         ended = Signal(range(p.row_latency + 1))
         with m.If(scalar & beat.last):
             m.d.sync += ended.eq(1)
@@ -141,23 +143,24 @@ class ArraySequencer(Unit):
             m.d.sync += self.results_valid.eq(0)
 
         self._control(m, scalar, dot, fresh=fresh, ended=ended)
-        # A row may begin while the one before it waits to be taken, but not end.
+        # A row may begin, but not end, while the previous row's results are not yet accepted.
         finishes = ~beat.last | ((ended == 0) & ~self.results_valid)
         in_time = beat.first | (open_row & (away == 0))
         return (draining == 0) & folded & in_time & finishes, ~open_row & folded
 
     def _control(self, m: Module, scalar: Value, dot: Value, *, fresh: Value, ended: Value) -> None:
-        """Control the adders, in step with the factors of the element that has entered."""
+        """Control the adders, aligned with the factors of the accepted beat."""
         p = self.parameters
-        # The partial sum behind the one that leaves comes next: it enters the product register, and
-        # so does each sum of two.
+        # The partial sum after the one at the adder's output follows a cycle later. It is loaded
+        # into the product register, as is each sum of two.
         joins = Cat(
             ended == 2 + number * (p.add_stages + 1) for number in range(p.add_stages - 1)
         ).any()
         outer, mode, was_fresh = Signal(), Signal(ElementMode), Signal()
         m.d.sync += [outer.eq(scalar | (outer & ~dot)), was_fresh.eq(fresh)]
-        # Between the elements of a row the partial sums circle (DISABLE). While an adder holds
-        # nothing of this row yet, what leaves it is forgotten (CLEAR), also without an element.
+        # Between the beats of a row the partial sums circulate (DISABLE). While the adder's stages
+        # still contain sums of an earlier row, its output is discarded (CLEAR), with or without a
+        # beat.
         m.d.comb += mode.eq(ElementMode.DISABLE)
         with m.If(dot | (~outer & ~scalar)):
             m.d.comb += mode.eq(ElementMode.TRANSMIT)
@@ -176,11 +179,11 @@ class ArraySequencer(Unit):
         leaves, returns = Signal(), Signal()
         m.d.comb += [leaves.eq(dot & ~beat.last), returns.eq(dot & ~beat.first)]
 
-        # Credits: a dot product enters only when the output has a place for it.
+        # Credits: a dot product enters only when the output FIFO has a free entry for it.
         promised = Signal(range(p.dot_depth + 1))
         m.d.sync += promised.eq(promised + (dot & beat.last) - self.scored)
 
-        # Partial sums that are under way or in the memory, and those that can be read from it.
+        # Partial sums in flight or in the memory, and those that can be read from the memory.
         circling = Signal(range(p.partial_sums + 1))
         m.d.sync += circling.eq(circling + leaves - returns)
         waiting = Signal(range(p.partial_sums + 1))

@@ -1,6 +1,6 @@
-"""VEDA's flexible-product array: the same elements form inner and outer products.
+"""VEDA's flexible-product PE array: the same elements compute inner and outer products.
 
-Section 4 and Figures 5 and 6 of the paper.
+Section IV and Figures 5 and 6 of the paper.
 """
 
 from typing import Any
@@ -20,67 +20,68 @@ from hdl.veda.array.sum_rounder import SumRounder
 
 
 class FlexiblePeArray(Unit):
-    """Multiply a stationary vector by rows, or scalars by rows, on the same elements.
+    """Multiply rows by a stationary vector or by scalars, on the same processing elements (PEs).
 
-    Element p of the array is element ``p mod plane_width`` of plane ``p // plane_width``, in the
-    order of the rows. What a beat does follows from its mode.
+    PE p of the array is PE ``p mod plane_width`` of plane ``p // plane_width``, in row-major order.
+    The `mode` of a beat selects its product.
 
-    INNER: the dot product of the stationary vector and the beat's `weights` leaves at
-    `dot_products`. `load_vector` takes a `vector` together with the beat. With `split` each plane
-    makes a dot product of its own. Where a dot product is longer than the array is wide, `first`
-    and `last` mark its first and last slice: a block of up to `partial_sums` dot products comes
-    slice by slice, each slice for the whole block in one order. Otherwise both are 1. Unused lanes
-    are zero.
+    INNER: the dot product of the stationary vector and the beat's `weights` is output at
+    `dot_products`. `load_vector` loads a `vector` together with the beat. With `split` each plane
+    computes a dot product of its own. A dot product longer than the array is computed in slices:
+    `first` and `last` mark its first and last slice. Up to `partial_sums` dot products form a
+    block; slice n of all of them, in a fixed order, precedes slice n + 1. For other dot products
+    `first` and `last` are both 1. Unused lanes are zero.
 
-    OUTER: element p of plane n adds ``scalars[n] * weights[p]``; `first` starts a row of sums, with
-    `last` it ends and leaves at `results`. Nothing else may come between the two. A scalar also
-    becomes the stationary vector of its plane.
+    OUTER: PE p of plane n adds ``scalars[n] * weights[p]``. `first` starts a row of sums; with
+    `last` the row ends and is output at `results`. No inner product may enter between the two. A
+    scalar also becomes the stationary vector of its plane.
 
     **Order of additions.** In a plane's row ((1 + 2) + (3 + 4)) + ((5 + 6) + (7 + 8)), the same
-    over the rows, then the planes. In an outer product element i is added to partial sum ``i mod
-    add_stages``, of which the oldest two are added first, then the next; a partial sum without
-    an element is -0. A long dot product adds its slices in the order of their coming.
+    tree over the rows, then the planes. In an outer product beat i is added to partial sum ``i mod
+    add_stages``; the oldest two partial sums are added first, then the next one to their sum. A
+    partial sum without a beat is -0. A long dot product adds its slices in their order of arrival.
 
     **Latency** `dot_latency` cycles from a beat to its dot product; `row_latency` from a row's last
-    beat to its results. **Throughput** one beat a cycle. Behind a row's last beat `fold` cycles
-    pass, and between an inner product and an outer one `drain`. A pause between the beats of a row
-    lasts until the partial sum comes round, up to ``add_stages - 1`` cycles more. A dot product's
-    slices are ``add_stages + 2`` cycles apart at least. Beats wait for room, never inside.
+    beat to its results. **Throughput** one beat per cycle. The array accepts no beat for `fold`
+    cycles after a row's last beat, nor for `drain` cycles between an inner and an outer product. An
+    idle cycle within a row delays the next beat until its partial sum is at the adder's output, by
+    up to ``add_stages - 1`` further cycles. The slices of a dot product are at least ``add_stages +
+    2`` cycles apart. Beats wait for room at the input, never inside the array.
 
-    **Numerics** FP16 products exact and sums rounded in `sum_format`, FP29 by default, as in
-    `ProcessingElement`; results rounded to FP16 once more, to nearest, ties to even. With FP29,
-    ``|error| <= (levels + 1 + slices) * 2**-22 * sum(|products|)`` before that rounding for a dot
-    product, and with ``elements / add_stages + add_stages`` in the bracket for a row.
+    **Numerics** FP16 products are exact and sums are rounded in `sum_format`, FP29 by default, as
+    in `ProcessingElement`; results are rounded once more to FP16, to nearest, ties to even. With
+    FP29, ``|error| <= (levels + 1 + slices) * 2**-22 * sum(|products|)`` before that rounding for a
+    dot product; for a row the bracket is ``elements / add_stages + add_stages``.
 
     Parameters
     ----------
     parameters : FlexiblePeArrayParameters
-        Dimensions.
+        Dimensions of the array.
     unrounded : bool
-        Whether a row's sums are also given as they are.
+        Add the outputs `row_ends` and `row_sums`: a row's sums before they are rounded to FP16.
 
     Members
     -------
     operands : In(stream)
-        `mode`, `split`, `load_vector`, `first`, `last`, `scalars` (planes x FP16), `weights`
-        (width x FP16).
+        A beat: `mode`, `split`, `load_vector`, `first`, `last`, `scalars` (planes x FP16),
+        `weights` (width x FP16).
     vector : In(stream)
-        width x FP16.
+        Stationary vector, width x FP16; transferred with a beat that has `load_vector`.
     dot_products : Out(stream)
-        planes x FP16: with `split` that of each plane. Without, the first is the dot product; the
-        others are what their planes have of it.
+        Planes x FP16. With `split`, one dot product per plane. Without, the first is the dot
+        product; the others are the partial dot products of their planes.
     results : Out(stream)
-        width x FP16.
+        A row, width x FP16.
     row_ends : Out(1)
-        With `unrounded`: in this cycle alone, `row_sums` are the sums of which the next one's
-        `results` are made.
+        With `unrounded`: `row_sums` are valid in this cycle; `results` presents the same row,
+        rounded, in the next cycle.
     row_sums : Out(array)
-        width x `sum_format`.
+        With `unrounded`: sums of a row, width x `sum_format`.
 
     Raises
     ------
     ValueError
-        By `FlexiblePeArrayParameters`.
+        If `parameters` are illegal, see `FlexiblePeArrayParameters`.
     """
 
     def __init__(self, *, parameters: FlexiblePeArrayParameters, unrounded: bool = False) -> None:
@@ -98,7 +99,7 @@ class FlexiblePeArray(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Place the sequencer, the elements, the tree's links and what stands behind it."""
+        """Connect the sequencer, the PEs, the adder tree, the accumulators and the rounders."""
         m = Module()
         p = self.parameters
         m.submodules.sequencer = sequencer = ArraySequencer(parameters=p)
@@ -117,15 +118,15 @@ class FlexiblePeArray(Unit):
         tiles = self._delayed(m, sequencer.tile)
         for plane in elements:
             self._link_plane(m, plane)
-        # The planes' sums enter the last adder `add_stages` cycles before the whole sum leaves it:
-        # that beat's own `split` says whether they are added.
+        # The planes' sums enter the last adder `add_stages` cycles before its result: the `split`
+        # of the same beat, at that stage, decides whether they are added.
         sums = self._link_planes(m, elements, tiles[p.tree_latency - p.add_stages].split)
         self._join(m, sums, tiles[p.tree_latency - 1])
         self._round(m, elements, sequencer.capture)
         return m
 
     def _elements(self, m: Module, sequencer: ArraySequencer) -> list[list[ProcessingElement]]:
-        """Place the elements, plane by plane in the order of the rows."""
+        """Instantiate the PEs, plane by plane, in row-major order."""
         p = self.parameters
         beat = self.operands.payload
         planes = []
@@ -156,14 +157,14 @@ class FlexiblePeArray(Unit):
         return planes
 
     def _link_plane(self, m: Module, plane: list[ProcessingElement]) -> None:
-        """Link a plane's elements to a tree.
+        """Connect a plane's PEs as an adder tree.
 
-        Numbered from 1, an odd element adds its neighbour's product to its own, and element k,
-        where ``2**level`` is the largest power of two that divides it, the sums of elements ``k -
-        2**level / 2`` and ``k + 2**level / 2``. So the last element of a row but the last is a node
-        above the rows, and the last of all has no part in it.
+        Numbered from 1, an odd PE adds its neighbour's product to its own. PE k, where ``2**level``
+        is the largest power of two that divides k, adds the sums of PEs ``k - 2**level / 2`` and
+        ``k + 2**level / 2``. The last PE of every row but the last is therefore a node of the tree
+        above the rows; the last PE of the plane is not part of the tree.
         """
-        # The level is the number's trailing zeros; its lowest one is `number & -number`.
+        # The level is the number's trailing zeros; its lowest set bit is `number & -number`.
         for number in range(1, len(plane)):
             element = plane[number - 1]
             reach = (number & -number) // 2
@@ -178,12 +179,13 @@ class FlexiblePeArray(Unit):
     def _link_planes(
         self, m: Module, elements: list[list[ProcessingElement]], split: Value
     ) -> list[Value]:
-        """Let the first plane's last element add the planes, the others' pass theirs on."""
+        """Add the planes in plane 0's last PE; the other last PEs output their own plane's sum."""
         p = self.parameters
         nothing = Const(1 << (p.sum_format.width - 1), p.sum_format.width)
         sums = []
         for n, plane in enumerate(elements):
-            # The middle element is the root of its plane's tree; the last one was left over.
+            # The middle PE is the root of its plane's tree; the last PE is the one that the tree
+            # does not use.
             middle, last = plane[p.plane_width // 2 - 1], plane[-1]
             other: Value = nothing
             if n == 0 and p.planes == 2:
@@ -196,8 +198,8 @@ class FlexiblePeArray(Unit):
         return sums
 
     def _delayed(self, m: Module, tile: Any) -> list[Any]:
-        """Return what accompanies an inner product, by the cycles since it entered."""
-        # A shift register beside the tree: nothing in the tree itself knows whose sum it is.
+        """Return the control bits of an inner product, indexed by the cycles since it entered."""
+        # A shift register in parallel with the tree: the tree itself carries no control bits.
         delayed = [tile]
         for cycle in range(1, self.parameters.tree_latency):
             behind = Signal(TILE_LAYOUT, name=f"tile_{cycle}")
@@ -206,7 +208,7 @@ class FlexiblePeArray(Unit):
         return delayed
 
     def _join(self, m: Module, sums: list[Value], tile: Any) -> None:
-        """Join slices, round, and keep dot products until they are taken."""
+        """Accumulate slices, round, and store dot products until they are transferred."""
         p = self.parameters
         m.submodules.waiting = waiting = Fifo(shape=p.dot_layout, depth=p.dot_depth)
         done = Signal()
@@ -226,7 +228,7 @@ class FlexiblePeArray(Unit):
                 waiting.source.payload[n].eq(rounder.result),
             ]
             if n == 0:
-                # All planes' dot products are done in the same cycle.
+                # The dot products of all planes complete in the same cycle.
                 m.d.sync += done.eq(accumulator.done)
         m.d.comb += [
             waiting.source.valid.eq(done),
@@ -234,7 +236,7 @@ class FlexiblePeArray(Unit):
         connect_streams(m, waiting.sink, self.dot_products)
 
     def _round(self, m: Module, elements: list[list[ProcessingElement]], capture: Value) -> None:
-        """Round a row's sums into registers, where they stay until they are taken."""
+        """Round a row's sums into registers, which hold them until they are transferred."""
         lanes = [element for plane in elements for element in plane]
         if self.unrounded:
             m.d.comb += self.row_ends.eq(capture)
@@ -243,7 +245,7 @@ class FlexiblePeArray(Unit):
             m.submodules[f"result_{lane}"] = rounder
             if self.unrounded:
                 m.d.comb += self.row_sums[lane].eq(element.sum)
-            # The rounder's own stage is the output register: it moves only with a finished row.
+            # The rounder's stage is the output register: it is loaded only with a complete row.
             m.d.comb += [
                 rounder.enable.eq(capture),
                 rounder.a.eq(element.sum),

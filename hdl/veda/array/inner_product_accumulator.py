@@ -1,6 +1,6 @@
-"""Sums of dot products that are longer than VEDA's array is wide.
+"""Accumulator of dot products that are longer than VEDA's array is wide.
 
-The paper's array multiplies a slice of a long vector at a time; behind the tree one adder joins the
+The array multiplies one slice of a long vector per beat; one adder after the tree accumulates the
 slices.
 """
 
@@ -21,20 +21,21 @@ from hdl.veda.array.processing_element import chosen, require_element
 
 
 class InnerProductAccumulator(Unit):
-    """Add a sum to the one that came as many sums ago as there are dot products under way.
+    """Add the slices of dot products, several of which are interleaved.
 
-    A dot product's first slice enters as it is; what is not its last slice waits in a memory, the
-    oldest first, for the slice that follows. Whoever offers a slice has made sure that the slice
-    before it is `add_stages` + 2 cycles ago at least, and that no more than `partial_sums` wait.
+    The first slice of a dot product passes unchanged. The sum after any slice but the last is
+    written to a memory, which is read in order of age when the next slice arrives. The source
+    guarantees that the slices of a dot product are at least `add_stages` + 2 cycles apart, and that
+    the memory holds at most `partial_sums` sums.
 
-    **Latency** `add_stages` cycles from `slice_sum` to `total`. **Throughput** one slice a cycle.
-    **Numerics** one rounding a slice after the first, to nearest, ties to even; the order of the
-    slices is the order of the additions.
+    **Latency** `add_stages` cycles from `slice_sum` to `total`. **Throughput** one slice per cycle.
+    **Numerics** one rounding for each slice after the first, to nearest, ties to even; slices are
+    added in their order of arrival.
 
     Parameters
     ----------
     sum_format : FloatFormat
-        As in `ProcessingElement`.
+        Format of the sums, as in `ProcessingElement`.
     add_stages : int
         Pipeline stages of the adder, 2 to 4.
     partial_sums : int
@@ -43,13 +44,13 @@ class InnerProductAccumulator(Unit):
     Members
     -------
     valid, first, last : In(1)
-        A slice comes in the next cycle, and which.
+        A slice arrives in the next cycle; it is the first or the last of its dot product.
     slice_sum : In(sum_format)
-        The slice announced in the cycle before.
+        The slice announced in the previous cycle.
     done : Out(1)
-        `total` is a finished dot product.
+        `total` is a complete dot product in this cycle.
     total : Out(sum_format)
-        The sum so far.
+        Sum of the slices so far.
 
     Raises
     ------
@@ -75,17 +76,18 @@ class InnerProductAccumulator(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Read a partial sum, add, and write it back or hand it over."""
+        """Read a partial sum, add the slice, and write the sum back or output it."""
         m = Module()
         m.submodules.waiting = waiting = Memory(
             depth=self.partial_sums, width=self.sum_format.width
         )
         adder_class = FloatNormalAdd if holds_products(BINARY16, self.sum_format) else FloatAdd
-        # Without subnormal operands the adder is smaller, and sums of exact products have none.
+        # Sums of exact products are never subnormal, so an adder without subnormal operands
+        # suffices.
         adder = adder_class(number_format=self.sum_format, stages=self.add_stages)
         m.submodules.adder = adder
 
-        # A first slice meets -0, which changes no sum: it needs no path around the adder.
+        # A first slice is added to -0, which changes no value: no bypass of the adder is needed.
         returns = Signal()
         m.d.comb += [
             waiting.read_enable.eq(self.valid & ~self.first),
@@ -94,13 +96,13 @@ class InnerProductAccumulator(Unit):
             self.total.eq(adder.result),
         ]
         m.d.sync += returns.eq(waiting.read_enable)
-        # The partial sums come back in the order in which they left: the memory is a ring whose two
-        # addresses only count. The sequencer knows how full it is.
+        # Partial sums are read in the order in which they were written: the memory is a ring whose
+        # two addresses only count. The sequencer tracks its fill level.
         with m.If(waiting.read_enable):
             m.d.sync += waiting.read_address.eq(waiting.read_address + 1)
 
         ends = Cat(self.valid & ~self.last, self.valid & self.last)
-        # A slice is announced a cycle before it comes, then takes the adder's stages.
+        # A slice is announced one cycle before it arrives; the adder's stages follow.
         ends = delay_line(m, ends, self.add_stages + 1, name="ends", reset=True)[-1]
         m.d.comb += [
             waiting.write_enable.eq(ends[0]),

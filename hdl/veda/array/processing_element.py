@@ -1,7 +1,7 @@
-"""VEDA's processing elements: a multiplier, an adder, and what the adder may be given.
+"""VEDA's processing elements (PEs): a multiplier, an adder, and the multiplexers of its operands.
 
-Section 4 and Figure 5 (a) of the paper. The adder is a pipeline, so an element holds as many
-interleaved partial sums as the adder has stages: what leaves it is what enters it next.
+Section IV and Figure 5 (a) of the paper. The adder is pipelined, so a PE holds as many interleaved
+partial sums as the adder has stages: the adder's output is its next operand.
 """
 
 from dataclasses import fields
@@ -23,77 +23,79 @@ from hdl.unit import Unit
 
 
 class ElementMode(enum.Enum, shape=2):
-    """What an element does with the partial sum that leaves its adder."""
+    """The paper's 2-bit control of a PE: the adder's operand for the partial sum at its output."""
 
     DISABLE = 0
-    """Hold it."""
+    """Hold the partial sum."""
 
     CLEAR = 1
-    """Forget it: the product starts a new partial sum, or nothing does if it is not valid."""
+    """Discard the partial sum; a valid product starts a new one."""
 
     LOCAL = 2
-    """Add the product to it."""
+    """Add the product to the partial sum."""
 
     TRANSMIT = 3
-    """Add what other elements transmit; the partial sum is forgotten."""
+    """Add the sums that other PEs transmit; discard the partial sum."""
 
 
 class ElementType(enum.Enum):
-    """Which operands of an element's adder may be foreign."""
+    """The paper's PE types: the adder operands that may be transmitted by other PEs."""
 
     A = "a"
-    """The second: the adder always takes the element's own product."""
+    """The second operand; the first is always the PE's own product."""
 
     B = "b"
-    """Both."""
+    """Both operands."""
 
 
 class ProcessingElement(Unit):
-    """Multiply two FP16 numbers and add the product to a partial sum, or add what others transmit.
+    """Multiply two FP16 numbers and add the product to a partial sum, or add transmitted sums.
 
-    The adder takes the product register and, by `mode`, one of: what leaves it (DISABLE, LOCAL),
-    the neutral element -0 (CLEAR), `transmitted` (TRANSMIT). Type B takes in TRANSMIT
-    `transmitted_product` instead of its own product, which it still emits. Without `valid` the
-    product register takes -0, with `fold` the sum that leaves the adder: in the next cycle it meets
-    the one behind it, and so the interleaved partial sums become one.
+    The adder's first operand is the product register. `mode` selects the second operand: the
+    adder's output (DISABLE, LOCAL), the neutral element -0 (CLEAR), or `transmitted` (TRANSMIT). In
+    TRANSMIT, a type-B PE replaces its own product by `transmitted_product`; it still outputs its
+    product. Without `valid` the product register loads -0. With `fold` it loads the adder's output,
+    which is added in the next cycle to the partial sum that follows it: this reduces the
+    interleaved partial sums to one.
 
     **Latency** `multiply_stages` cycles from the weight to `product`, `add_stages` more to `sum`.
-    **Throughput** one multiply-add a cycle. **Numerics** with a `sum_format` that holds every
-    product of two FP16 numbers exactly, as FP29 and FP32 do, one rounding a sum and none a product;
-    with FP16 one rounding each. To nearest, ties to even; subnormals, infinities and NaNs by IEEE
-    754, every NaN being the quiet NaN of sign 0.
+    **Throughput** one multiply-add per cycle. **Numerics** with a `sum_format` that represents
+    every product of two FP16 numbers exactly, such as FP29 and FP32, one rounding per sum and none
+    per product; with FP16 one rounding for each. To nearest, ties to even; subnormals, infinities
+    and NaNs follow IEEE 754, and every NaN is the quiet NaN of sign 0.
 
     Parameters
     ----------
     element_type : ElementType
-        Which operands of the adder may be foreign.
+        Adder operands that may be transmitted by other PEs.
     sum_format : FloatFormat
-        Of products and sums: FP16, or a format in which products are exact and normal.
+        Format of products and sums: FP16, or a format in which FP16 products are exact and normal.
     multiply_stages : int
-        2: factors and product; 3: a stage more behind the multiplication.
+        2: registers of the factors and of the product; 3: one more stage after the multiplication.
     add_stages : int
         Pipeline stages of the adder, and interleaved partial sums, 2 to 4.
 
     Members
     -------
     weight : In(FP16)
-        A new factor each cycle.
+        First factor, new in each cycle.
     scalar, vector : In(FP16)
-        What the other factor may become.
+        Candidates for the second factor.
     load : In(1)
-        The other factor is replaced, else it stays.
+        Load the second factor; otherwise it is held.
     broadcast : In(1)
-        What it is replaced by: `scalar`, else `vector`. Unlike `load` it may not come late.
+        The second factor to load: `scalar` if 1, `vector` if 0. Off the critical path, unlike
+        `load`.
     mode : In(ElementMode)
-        For the weight of ``multiply_stages - 1`` cycles ago.
+        Mode for the weight of ``multiply_stages - 1`` cycles ago.
     valid, fold : In(1)
-        With `mode`: the product register takes the product, or the sum.
+        With `mode`: the product register loads the product, or the sum.
     transmitted : In(sum_format)
-        In the cycle behind `mode`: the adder's second operand.
+        The adder's second operand, in the cycle after `mode`.
     transmitted_product : In(sum_format)
-        The same for the first operand; only of type B.
+        The adder's first operand, in the cycle after `mode`; type B only.
     product, sum : Out(sum_format)
-        The product register; what leaves the adder.
+        The product register; the adder's output.
 
     Raises
     ------
@@ -135,14 +137,15 @@ class ProcessingElement(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Place the factors, the product register and the adder with its choices."""
+        """Connect the factors, the product register, and the adder with its multiplexers."""
         m = Module()
         adder_class = FloatNormalAdd if holds_products(BINARY16, self.sum_format) else FloatAdd
         adder = adder_class(number_format=self.sum_format, stages=self.add_stages)
         m.submodules.adder = adder
         total = Value.cast(adder.result)
 
-        # What the adder takes is decided a cycle ahead: the choice hangs on registers.
+        # The adder's operands are selected one cycle ahead, so that the multiplexers start at
+        # registers.
         taken = self.valid & (self.mode != ElementMode.DISABLE)
         product = Signal(len(total), reset_less=True)
         clears, transmits = Signal(reset_less=True), Signal(reset_less=True)
@@ -151,7 +154,7 @@ class ProcessingElement(Unit):
             clears.eq(self.mode == ElementMode.CLEAR),
             transmits.eq(self.mode == ElementMode.TRANSMIT),
         ]
-        # Type B: a node of the tree that adds two sums of others.
+        # Type B: a node of the tree that adds the sums of two other PEs.
         first: Value = product
         if self.element_type is ElementType.B:
             first = Mux(transmits, self.transmitted_product, product)
@@ -166,8 +169,8 @@ class ProcessingElement(Unit):
         return m
 
     def _product(self, m: Module) -> Value:
-        """Keep the factors, and return their product in the format of the sums."""
-        # The factors are unpacked before their registers: only the multiplication is behind them.
+        """Register the factors and return their product in the format of the sums."""
+        # The factors are unpacked before their registers: only the multiplication follows them.
         operand = Mux(self.broadcast, self.scalar.as_value(), self.vector.as_value())
         other = _kept(m, "other", factor(m, BINARY16, operand), self.load)
         weight = _kept(m, "weight", factor(m, BINARY16, self.weight), Const(1, 1))
@@ -187,7 +190,7 @@ class ProcessingElement(Unit):
 
 
 def require_element(sum_format: FloatFormat, multiply_stages: int, add_stages: int) -> None:
-    """Check what all elements of an array share.
+    """Check the parameters that all PEs of an array share.
 
     Raises
     ------
@@ -205,12 +208,12 @@ def require_element(sum_format: FloatFormat, multiply_stages: int, add_stages: i
 
 
 def chosen(*choices: tuple[Value, Value]) -> Value:
-    """Return the value whose condition is true, or -0, which changes no sum, if none is.
+    """Return the value whose condition is true; if none is, return -0, which changes no sum.
 
-    No two conditions may be true at once.
+    At most one condition may be true.
     """
     width = len(choices[0][1])
-    # Masks and an or: -0 is only the sign bit, so that "none of them" costs one gate.
+    # AND-OR selection: -0 is the sign bit alone, so the default costs one gate.
     masked = [value & condition.replicate(width) for condition, value in choices]
     joined = reduce(or_, masked)
     nothing = ~reduce(or_, (condition for condition, _value in choices))

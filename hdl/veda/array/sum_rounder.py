@@ -1,4 +1,4 @@
-"""How sums leave VEDA's array: rounded to FP16."""
+"""Rounding of the sums of VEDA's array to FP16."""
 
 from amaranth.hdl import Cat, Module, Value
 from amaranth.lib.wiring import In, Out
@@ -9,33 +9,35 @@ from hdl.arith.operator import Operator
 from hdl.veda.array.processing_element import require_element
 
 SPARE = 2
-"""Mantissa bits more than FP16's that a number rounded to odd needs before it is rounded again."""
+"""Mantissa bits beyond FP16's that a number rounded to odd needs before the final rounding."""
 
 
 class SumRounder(Operator):
-    """A sum as the nearest FP16 number.
+    """Round a sum to the nearest FP16 number.
 
-    The sum is first rounded to odd: the mantissa bits that FP16 could never keep become one bit,
-    which is all that the rounding must know of them. So the shift of subnormal results is narrow.
+    The sum is first rounded to odd: all mantissa bits that FP16 cannot represent are combined into
+    one sticky bit, which is sufficient for correct rounding. This narrows the shifter of subnormal
+    results.
 
-    **Latency** `stages` cycles. **Throughput** one sum a cycle. **Numerics** round to nearest, ties
-    to even; subnormals out; beyond 65504 infinity; every NaN is the quiet NaN of sign 0.
+    **Latency** `stages` cycles. **Throughput** one sum per cycle. **Numerics** to nearest, ties to
+    even; results may be subnormal; magnitudes that round beyond 65504 become infinity; every NaN is
+    the quiet NaN of sign 0.
 
     Parameters
     ----------
     sum_format : FloatFormat
-        As in `ProcessingElement`.
+        Format of the sums, as in `ProcessingElement`.
     stages : int
         Pipeline stages.
     enable : bool
-        Whether the stages move only while the input `enable` is 1.
+        Add the input `enable`; the stages load only while it is 1.
 
     Members
     -------
     a : In(sum_format.layout)
         The sum.
     result : Out(FP16)
-        The number.
+        The rounded number.
 
     Raises
     ------
@@ -55,12 +57,12 @@ class SumRounder(Operator):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Join the low bits, convert."""
+        """Combine the low mantissa bits, then convert."""
         m = Module()
         pipeline = self.pipeline(m, cuts=1)
         code = Value.cast(self.a)
         if self.sum_format != BINARY16:
-            # The bits below are joined by an or: whether any is 1 is all that the rounding needs.
+            # Rounding needs only whether any of these bits is 1.
             mantissa_bits = BINARY16.mantissa_bits + SPARE
             joined = self.sum_format.mantissa_bits - mantissa_bits + 1
             odd = FloatFormat(

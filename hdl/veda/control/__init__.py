@@ -1,1 +1,1 @@
-"""What orders VEDA's work: layers, passes, operands, and results."""
+"""VEDA's control: scheduler, layer sequencer, operand feeder and routes of results."""

@@ -1,4 +1,4 @@
-"""The program of a decoder layer: which matrices come before the attention, and which behind it."""
+"""The sequence of matrices of a decoder layer: some precede its attention, the others follow it."""
 
 from typing import Any
 
@@ -16,27 +16,28 @@ PREDICTING = (*BEHIND, PassKind.VOCABULARY)
 
 
 class LayerSequencer(Unit):
-    """Order the weights of a layer's matrices, each as one burst.
+    """Issue the weights of a layer's matrices, each as one burst.
 
-    A layer's matrices stand one behind the other, in the order in which the arrays use their lines:
-    an address is a constant, and a burst a matrix. The vocabulary follows a layer whose states
-    predict.
+    A layer's matrices are stored back to back, in the order in which the arrays use their lines:
+    every address is a constant, and each matrix is one burst. The LM head follows a layer that has
+    `leave` equal to `Leave.PREDICT`.
 
-    **Latency** 0 cycles. **Throughput** one burst a cycle.
+    **Latency** 0 cycles. **Throughput** one burst per cycle.
 
     Parameters
     ----------
     parameters : VedaParameters
-        Dimensions.
+        Dimensions of the accelerator.
 
     Members
     -------
     halves : In(stream)
-        A task's matrices: those `behind` its attention, or those before it.
+        A task and which of its matrices to issue: those after its attention if `behind` is 1,
+        otherwise those before it. Transferred with the last burst.
     reads : Out(stream)
-        Their bursts.
+        Bursts of weights or rotary angles.
     passes : Out(stream)
-        What becomes of them.
+        What the arrays compute with each burst; transferred together with it.
     """
 
     def __init__(self, *, parameters: VedaParameters) -> None:
@@ -51,14 +52,14 @@ class LayerSequencer(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Go through a half's matrices."""
+        """Step through the matrices of one half of a layer."""
         m = Module()
         p = self.parameters
         half, task = self.halves.payload, self.halves.payload.task
         burst, header = self.reads.payload, self.passes.payload
         predicts = task.leave == Leave.PREDICT.value
         last_behind = Mux(predicts, len(PREDICTING) - 1, len(BEHIND) - 1)
-        # A burst and its pass go out together.
+        # A burst and its pass are transferred in the same cycle.
         behind = PREDICTING if p.vocabulary else BEHIND
         step = Signal(range(max(len(BEFORE), len(behind))))
         ends, moves = Signal(), Signal()
@@ -74,7 +75,7 @@ class LayerSequencer(Unit):
         ]
         with m.If(moves):
             m.d.sync += step.eq(Mux(ends, 0, step + 1))
-        # Where a matrix begins is known when the hardware is built: matrices stand in this order.
+        # The first line of a matrix is known at elaboration: matrices are stored in this order.
         line = 0
         with m.Switch(half.behind):
             for half_number, kinds in enumerate((BEFORE, behind)):
@@ -87,12 +88,12 @@ class LayerSequencer(Unit):
         return m
 
     def _address(self, m: Module, kind: PassKind, line: int) -> None:
-        """Fill in a burst."""
+        """Assign the addresses and the length of a burst."""
         p = self.parameters
         task, burst = self.halves.payload.task, self.reads.payload
         for channel in range(p.channels):
             address = burst.addresses[channel]
-            # Of weights each channel has lines of its own; angles are alike for all heads.
+            # Each channel has its own lines of weights; rotary angles are the same for all heads.
             if kind == PassKind.ANGLES:
                 part = Const(channel % p.lines, p.angle_line["part"].width)
                 m.d.comb += [

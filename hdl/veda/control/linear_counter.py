@@ -1,4 +1,4 @@
-"""Where in its matrix a beat of weights stands."""
+"""Position of a beat of weights within its matrix."""
 
 from typing import Any
 
@@ -10,43 +10,45 @@ from hdl.veda.parameters import VedaParameters
 
 
 class LinearCounter(Unit):
-    """Count the beats of matrices, whose weights come in the order in which they are used.
+    """Count the beats of matrices, whose weights arrive in the order in which they are used.
 
-    Of an outer product a beat is a row of weights for one element of the state; after a beat for
-    each element a row of results is complete, and the next row's weights follow.
+    In an outer product a beat is a row of weights for one element of the state. After one beat per
+    element a row of results is complete, and the weights of the next row follow.
 
-    Of an inner product a beat is a slice of one output's weights for each array. As many outputs as
-    the array has partial sums form a block: first all of its outputs' first slices come, then all
-    second ones, and so on. The last block may be smaller.
+    In an inner product a beat is a slice of one output's weights for each array. As many outputs as
+    the array has partial sums form a block of outputs: first the first slices of all its outputs
+    arrive, then all second slices, and so on. The last block may be smaller.
 
-    The lines of a row, or of a block, are a segment: each token of a block of tokens meets them
-    before the next segment's come.
+    The lines of a row, or of a block of outputs, are a segment: every token of a block of tokens
+    uses them before the lines of the next segment are used.
 
     **Latency** 0 cycles.
 
     Parameters
     ----------
     parameters : VedaParameters
-        Dimensions.
+        Dimensions of the accelerator.
 
     Members
     -------
     moves : In(1)
-        The beat is taken.
+        The beat is transferred.
     inner : In(1)
-        Whether the matrix makes inner products.
+        The matrix computes inner products; otherwise outer products.
     feed_forward : In(1)
-        Whether its inner products are as long as the feed-forward layer is wide.
+        The inner products are as long as the intermediate vector (down projection).
     last_token : In
-        Number of the last token that meets each line, from 0 on.
+        Index of the block's last token, which uses each line last; the first index is 0.
     first, last : Out(1)
-        As in `FlexiblePeArray`.
+        Mark a dot product's first and last slice, or a row's first and last beat, as in
+        `FlexiblePeArray`.
     load : Out(1)
-        The beat comes with a slice of the vector.
+        The beat is accompanied by a slice of the vector.
     release : Out(1)
-        No slice is wanted after this beat's.
+        The vector's slices are not needed after this beat.
     hold, replay : Out(1)
-        As in `WeightBuffer`.
+        The line is needed by a later token; the next beat starts the segment again, as in
+        `WeightBuffer`.
     """
 
     def __init__(self, *, parameters: VedaParameters) -> None:
@@ -67,15 +69,15 @@ class LinearCounter(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Count elements, or outputs within slices, within tokens, and these within blocks."""
+        """Count elements, or outputs within slices, within tokens, within blocks of outputs."""
         m = Module()
         p = self.parameters
         block = p.array.partial_sums
         most = max(p.attended_slices, p.activated_slices)
         element = Signal(range(p.hidden_size))
         output, part = Signal(range(block)), Signal(range(most))
-        # Outputs of this block and those behind it: so the last block, which may be smaller, is
-        # recognised by a comparison.
+        # Outputs of this block and of the blocks after it: one comparison identifies the last
+        # block, which may be smaller.
         left = Signal(range(p.sums + 1), init=p.sums)
         row_ends, part_ends, block_ends, final = Signal(), Signal(), Signal(), Signal()
         token, segment_ends = Signal(p.token_shape), Signal()
@@ -94,7 +96,7 @@ class LinearCounter(Unit):
             self.hold.eq(token != self.last_token),
             self.replay.eq(segment_ends & self.hold),
         ]
-        # From the innermost loop to the outermost: a segment's lines, tokens, segments.
+        # Loops from innermost to outermost: lines of a segment, tokens, segments.
         with m.If(self.moves & segment_ends):
             m.d.sync += token.eq(Mux(self.hold, token + 1, 0))
         with m.If(self.moves & ~self.inner):

@@ -1,4 +1,4 @@
-"""VEDA's rows of sums on their way: to the rotary embedding, the activation, or the next matrix."""
+"""Routes of VEDA's rows of results: rotary embedding, activation, scheduler, or next matrix."""
 
 from typing import Any
 
@@ -17,39 +17,42 @@ from hdl.veda.parameters import VedaParameters
 
 
 class LinearResults(Unit):
-    """Pass each row on to where its kind belongs.
+    """Route each row of results by its kind.
 
-    Keys and queries come with the elements that rotate together as neighbours: they leave pair by
-    pair for the rotary embedding, and come back as rows; values pass by, in their turn. Gates and
-    ups are neighbours too: they leave for the activation, and come back as vectors for the next
-    matrix. So are the heads' outputs, an array's row after the other.
+    Rows of keys and queries store the two elements of a rotary pair next to each other. They are
+    sent to the rotary embedding one pair per transfer and collected into rows again; rows of values
+    bypass it, in order. Rows of the SwiGLU's `gate_proj` and `up_proj` are interleaved likewise:
+    their pairs are sent to the activation, and its results are collected into vectors for the down
+    projection. The heads' outputs become vectors for the output projection, one array's row after
+    the other.
 
-    Of a block of tokens each row of a matrix comes for one token after the other, but the heads'
-    outputs for one head after the other.
+    For a block of tokens, each row of a matrix arrives for one token after the other; the heads'
+    outputs of one token arrive before those of the next.
 
-    **Latency** 0 cycles for values and outputs; for rows with pairs ``row + 2`` cycles and that of
-    the function. **Throughput** an element a cycle of keys and queries, two of gates and ups.
+    **Latency** 0 cycles for values and outputs; for rows with pairs ``row + 2`` cycles plus the
+    latency of the function. **Throughput** one element per cycle of keys and queries, two of
+    `gate_proj` and `up_proj`.
 
     Parameters
     ----------
     parameters : VedaParameters
-        Dimensions.
+        Dimensions of the accelerator.
 
     Members
     -------
     rows : In(stream)
-        The arrays' rows, each kind in the order of the program: keys, values, queries.
+        Rows of results of the arrays; those of a projection in the order keys, values, queries.
     angles : In(stream)
-        Those of a block's positions, before its rows. All heads are rotated alike.
+        Rotary angles of the positions of a block, before its rows. All heads use the same angles.
     outputs : Out(stream)
-        Heads' outputs that leave the accelerator.
+        Heads' outputs that are output of the accelerator (attention alone).
     projections : Out(stream)
-        Keys, values and queries, as in `Scheduler`.
+        Rows of keys, values and queries, as in `Scheduler`.
     logits : Out(stream)
-        With a vocabulary: a row of its sums is at the arrays' outputs, of a block of as many
-        tokens.
+        With an LM head: a row of logits is at the arrays' outputs. The payload is the last token of
+        its block.
     slices : Out(stream)
-        Halves of vectors for the arrays, and where in a block's vectors they belong.
+        Half vectors for the arrays, with their place among the block's vectors.
     pairs, rotated : Out, In(stream)
         To and from the rotary embedding.
     operands, activated : Out, In(stream)
@@ -76,7 +79,7 @@ class LinearResults(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Count the rows of each kind, and route."""
+        """Count the rows of each kind, and route them."""
         m = Module()
         p = self.parameters
         pair = data.StructLayout({"x": BINARY16.layout, "y": BINARY16.layout})
@@ -93,7 +96,7 @@ class LinearResults(Unit):
             attends.eq(row.kind == RowKind.ATTENDED),
             gated.eq(row.kind == RowKind.GATED),
             Value.cast(paired.payload["items"]).eq(Value.cast(row.values)),
-            # The tag goes with each pair: to the activation, else to the rotary embedding.
+            # The tag accompanies each pair: 1 selects the activation, 0 the rotary embedding.
             paired.payload.tag.eq(gated),
             paired.payload.last.eq(ends & token_ends & gated),
             self.outputs.payload.eq(row.values),
@@ -102,7 +105,8 @@ class LinearResults(Unit):
             rotated.ready.eq(self.projections.ready),
         ]
         self._route(m, paired, index=index, ends=ends, rotating=rotating, split=split)
-        # A matrix's rows come token by token each, a token's heads one behind the other.
+        # A matrix's rows arrive token by token for each row; the heads' outputs, head by head for
+        # each token.
         counted = (row.kind != RowKind.OUTPUT) & (row.kind != RowKind.LOGITS)
         moves = rows.valid & rows.ready & counted
         with m.If(moves & (attends | token_ends)):
@@ -114,7 +118,7 @@ class LinearResults(Unit):
     def _route(
         self, m: Module, paired: Any, *, index: Value, ends: Signal, rotating: Value, split: Value
     ) -> None:
-        """Lead a row to where its kind belongs; find whether it is its kind's last."""
+        """Route a row by its kind; assign `ends` if it is the last row of its kind."""
         p, rows, row = self.parameters, self.rows, self.rows.payload
         is_value = Signal()
         with m.Switch(row.kind):
@@ -132,7 +136,7 @@ class LinearResults(Unit):
                     ]
             with m.Case(RowKind.ATTENDED):
                 m.d.comb += [rows.ready.eq(split), ends.eq(index == p.rounds - 1)]
-            # Keys, values, queries: only the values in the middle keep their elements as they are.
+            # Rows are keys, values, queries in this order; only values are not rotated.
             with m.Case(RowKind.PROJECTED):
                 m.d.comb += [
                     ends.eq(index == p.projected_rows - 1),
@@ -142,7 +146,7 @@ class LinearResults(Unit):
                 ]
                 with m.If(is_value):
                     m.d.comb += rows.ready.eq(~rotating & self.projections.ready)
-                # Values follow the keys, which are still being rotated.
+                # Values follow the keys, and must not overtake keys that are still being rotated.
                 with m.If(is_value & ~rotating):
                     m.d.comb += [
                         self.projections.valid.eq(rows.valid),
@@ -156,10 +160,16 @@ class LinearResults(Unit):
                 ]
 
     def _rotate(self, m: Module, pairs: Any, rows: Any) -> tuple[Any, Value]:
-        """Give each pair its angle or its function; return the rows that come back, if any."""
+        """Send each pair to its function, with its angle if it rotates.
+
+        Returns
+        -------
+        tuple[Any, Value]
+            The stream of rotated rows, and whether any row is in flight.
+        """
         p = self.parameters
-        # Pairs come every other cycle at most: the cycle between two rows costs nothing, and the
-        # shared operators' ready ends here.
+        # Pairs arrive at most every other cycle, so a collector without overlap loses no
+        # throughput. It also cuts the path of `ready` of the shared operators.
         m.submodules.rotated_rows = collected = Collector(shape=32, items=p.row // 2, overlap=False)
         tagged, pair = pairs.payload, pairs.payload.item
         angles = Signal(p.angle_layout, reset_less=True)
@@ -180,7 +190,8 @@ class LinearResults(Unit):
             collected.items.payload.item.eq(Cat(returned.x, returned.y)),
             self.rotated.ready.eq(collected.items.ready),
         ]
-        # Rows in the serialiser, in the rotary embedding, and collected: none may be overtaken.
+        # Rows in the serialiser, in the rotary embedding and in the collector: values must not
+        # overtake.
         under_way = Signal(range(4))
         enters = rows.valid & rows.ready & ~rows.payload.tag
         leaves = collected.groups.valid & collected.groups.ready
@@ -188,7 +199,7 @@ class LinearResults(Unit):
         return collected.groups, under_way != 0
 
     def _angles(self, m: Module, angles: Any) -> Value:
-        """Give each row its token's angles, which go round in it; return whether they are there."""
+        """Select each row's angles and rotate them pair by pair; return whether they are valid."""
         p = self.parameters
         m.submodules.sets = sets = ReplayBuffer(
             shape=p.angle_layout, depth=max(2, p.block), follows=False
@@ -211,13 +222,14 @@ class LinearResults(Unit):
             loads.eq(sets.sink.valid & sets.sink.ready),
         ]
         with m.If(rotates):
-            # A row has whole heads: the angles, turned round pair by pair, stand as before when
-            # the next head begins.
+            # A row has an integer number of heads: when the next head begins, the angles have been
+            # rotated back to their initial order.
             m.d.sync += [
                 Value.cast(angles).eq(Value.cast(angles).rotate_right(32)),
                 place.eq(Mux(ends, 0, place + 1)),
             ]
-        # The next row's angles, the next token's, are read while this row's last pair leaves.
+        # The next row's angles, of the next token, are read while the last pair of this row is
+        # sent.
         with m.If(loads | ends):
             m.d.sync += [angles.eq(sets.sink.payload), known.eq(loads)]
         with m.If(loads):
@@ -231,7 +243,7 @@ class LinearResults(Unit):
         return known
 
     def _slices(self, m: Module, ends: Value) -> Value:
-        """Collect activated elements, split the heads' outputs; return whether the row is split."""
+        """Collect activated elements, split heads' outputs; return whether the row is consumed."""
         p = self.parameters
         m.submodules.activated = activated = Collector(
             shape=16, items=p.array.width // 2, overlap=False
@@ -243,11 +255,11 @@ class LinearResults(Unit):
             self.activated.ready.eq(activated.items.ready),
         ]
         slices, row = self.slices, self.rows.payload
-        # The rows are gone when their elements come back from the activation.
+        # The row is no longer at the input when its elements return from the activation.
         last_token = Signal(p.token_shape)
         with m.If(self.rows.valid & (row.kind == RowKind.GATED)):
             m.d.sync += last_token.eq(row.last_token)
-        # Where the next half belongs.
+        # Place of the next half vector.
         place, part = Signal(slices.payload.place.shape()), Signal(range(2 * p.copies))
         final = part == 2 * p.copies - 1
         attended = self.rows.valid & (row.kind == RowKind.ATTENDED)
@@ -257,7 +269,7 @@ class LinearResults(Unit):
             slices.payload.place.eq(place),
             activated.groups.ready.eq(slices.ready),
         ]
-        # The heads' outputs come when all activated elements are used.
+        # The heads' outputs arrive only after all activated elements have been used.
         with m.If(attended):
             halves = data.ArrayLayout(p.array.vector_layout.size // 2, 2 * p.copies)
             m.d.comb += [
@@ -277,11 +289,11 @@ class LinearResults(Unit):
         return slices.ready & final
 
     def _place_activated(self, m: Module, place: Signal, last_token: Value, moves: Value) -> Signal:
-        """Place the halves of activated vectors, which come a row of each token at a time.
+        """Compute the place of halves of activated vectors, which arrive row by row, by token.
 
-        A token's vectors stand one behind the other, so the next token's half is a whole token's
-        vectors further on; behind the block's last token it is the first token's next row. Returns
-        where the first token's row begins.
+        A token's vectors are stored contiguously. The next token's half is therefore one token's
+        vectors further on; after the block's last token, the first token's next row follows.
+        Returns the place of the first token's row.
         """
         p = self.parameters
         copy, first = Signal(range(p.copies)), Signal(range(2 * p.activated_slices))

@@ -1,4 +1,4 @@
-"""VEDA's operand feeder: memory's beats meet what they are multiplied by, and enter the arrays."""
+"""VEDA's operand feeder: combines memory beats with their operands and feeds them to the arrays."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,18 +18,18 @@ from hdl.veda.parameters import VedaParameters
 
 @dataclass(frozen=True, kw_only=True)
 class _Beat:
-    """What a beat is.
+    """Classification of the beat at the head of the burst.
 
     Parameters
     ----------
     scores, outputs, angles : Value
-        It belongs to a pass of that kind.
+        The pass computes scores or attention outputs, or loads rotary angles.
     rows, sums : Value
-        It belongs to a matrix whose results are rows, or sums for the state.
+        The beat belongs to a matrix whose results are rows, or sums that are added to the state.
     inner : Value
-        It is an inner product, else an outer one, or angles.
+        It is part of an inner product; otherwise of an outer one, or it carries angles.
     begins, ends, spent : Value
-        It is its pass's first or last; or there was a last one before it.
+        It is the pass's first or last beat; or all beats of the pass have been used.
     load, first, last : Value
         As in `FlexiblePeArray`.
     """
@@ -49,67 +49,69 @@ class _Beat:
 
 
 class OperandFeeder(Unit):
-    """Give each beat of a burst to all arrays, with what it is multiplied by.
+    """Send each beat of a burst to all arrays, together with its second operand.
 
     A pass of scores takes a query with its first beat. A pass of outputs takes a probability with
-    each beat; the voting engine gets the same probability at the same time. The matrices of a layer
-    take an element of the state with each beat, or a slice of a vector with the first beat for it.
+    each beat, which is also sent to the voting engine in the same cycle. A pass of a layer's matrix
+    takes an element of the state with each beat (outer products), or a slice of a vector with the
+    first beat that needs it (inner products).
 
-    All tokens of a block meet the lines of a matrix's segment before the next segment's come.
+    All tokens of a block use the lines of a segment before those of the next segment arrive.
 
-    A matrix of inner products is done when its last sum is added to the state: so the arrays never
-    have scores and such sums in them at once.
+    A matrix of inner products is complete when its last sum has been added to the state. The arrays
+    therefore never process scores and such sums at the same time.
 
-    **Latency** 0 cycles. **Throughput** one beat a cycle, also from pass to pass.
+    **Latency** 0 cycles. **Throughput** one beat per cycle, also from pass to pass.
 
     Parameters
     ----------
     parameters : VedaParameters
-        Dimensions.
+        Dimensions of the accelerator.
 
     Members
     -------
     passes : In(stream)
-        What each burst is.
+        The computation for each burst.
     words : In(stream)
-        The bursts.
+        The lines of the bursts.
     hold, replay : Out(1)
-        What becomes of their lines, as in `WeightBuffer`.
+        Treatment of the line in the weight buffer, as in `WeightBuffer`.
     queries : In(stream)
-        One query a lane for each pass of scores.
+        One query per lane for each pass of scores.
     release_queries : Out(1)
-        The block needs no other.
+        The block needs no further query.
     probabilities : In(stream)
-        One probability a lane for each beat of a pass of outputs.
+        One probability per lane for each beat of a pass of outputs.
     elements : In(stream)
-        The normalised state, replayed until it is released.
+        The normalised state, replayed until `release_elements`.
     release_elements : Out(1)
-        It is needed no more.
+        The state's elements are not needed after this one.
     slices : In(stream)
-        The vector of a matrix of inner products, an array's width at a time, replayed likewise.
+        The vector of a matrix of inner products, in slices of the array's width, replayed until
+        `release_slices`.
     release_slices : Out(1)
-        It is needed no more.
+        The vector's slices are not needed after this one.
     finished : In(1)
-        The matrix's last sum is added.
+        The matrix's last sum has been added to the state.
     operands : Out(stream).array(copies)
-        To each array.
+        Beats for each array.
     vectors : Out(stream).array(copies)
-        The queries, or the slice, to each array.
+        For each array: a query, or a slice of the vector.
     angles : Out(stream)
-        The angles of a block's positions.
+        Rotary angles of a block's positions.
     lengths : Out(stream)
-        The number of scores of a pass, when it begins.
+        Number of scores of a pass; transferred with its first beat.
     votes : Out(stream)
-        The probabilities of passes that vote.
+        Probabilities of the passes that vote.
     summing : Out(1)
-        Dot products are sums for the state, which leaves with them if `leave`, or ends in the
-        vocabulary if `predict`; else scores.
+        Dot products are sums for the state; otherwise scores.
     leave, predict : Out(1)
-        As above; the state goes to the vocabulary's norm and makes way.
+        Valid with `summing`: the state is output after these sums, or is moved to the final norm
+        and the LM head.
     row_kind : Out(RowKind)
-        What the arrays' rows are.
+        Kind of the arrays' rows of results.
     row_last_token : Out
-        The last token of the block that they belong to.
+        Last token of the block that the rows belong to.
     """
 
     def __init__(self, *, parameters: VedaParameters) -> None:
@@ -143,7 +145,7 @@ class OperandFeeder(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Count the beats of a pass; let one through when all that it needs is there."""
+        """Count the beats of a pass; transfer a beat when all its operands are valid."""
         m = Module()
         header, moves = self.passes.payload, Signal()
         beat = self._classify(m, header, moves)
@@ -154,11 +156,12 @@ class OperandFeeder(Unit):
             m.d.comb += needs.eq(self.probabilities.valid)
         with m.Else():
             m.d.comb += needs.eq(self.elements.valid | beat.inner | beat.angles)
-        # Of an inner product the pass stays at the front when its beats are spent.
+        # A pass of inner products remains at the head of the stream after its last beat, until its
+        # last sum has been added.
         offered = self.passes.valid & self.words.valid & needs & ~beat.spent
         self._move(m, beat, header, offered, moves)
         self._form_operands(m, beat)
-        # A row ends only when the row before is taken: one register suffices.
+        # A row ends only after the previous row has been transferred: one register is sufficient.
         with m.If(moves & ~beat.inner & ~beat.angles & beat.last):
             m.d.sync += [
                 self.row_kind.eq(self._row_kind(m, header)),
@@ -167,18 +170,18 @@ class OperandFeeder(Unit):
         return m
 
     def _classify(self, m: Module, header: Any, moves: Value) -> _Beat:
-        """Count the beats of a pass; return what the beat is that comes next."""
+        """Count the beats of a pass; return the classification of the next beat."""
         p = self.parameters
         m.submodules.counter = counter = LinearCounter(parameters=p)
         index = Signal(p.burst_shape)
-        # A pass of attention ends with its beats; `spent` is one whose sums are still on their way.
+        # An attention pass ends with its last beat. `spent` marks a pass whose sums are in flight.
         begins, ends, spent = Signal(), Signal(), Signal()
         m.d.comb += [
             begins.eq(index == 0),
             ends.eq((index + 1 == header.beats) & ~self.hold),
             spent.eq(index == header.beats),
         ]
-        # A line counts when the last of its tokens has met it.
+        # A line is counted when the last token of the block has used it.
         with m.If(self.passes.valid & self.passes.ready):
             m.d.sync += index.eq(0)
         with m.Elif(moves & ~self.hold):
@@ -193,8 +196,8 @@ class OperandFeeder(Unit):
         rows = Cat(header.kind == kind for kind in made_of_rows).any()
         sums = (header.kind == PassKind.OUTPUT_PROJECTION) | (header.kind == PassKind.DOWN)
         inner, load, first, last = Signal(), Signal(), Signal(), Signal()
-        # In the attention a score is whole in one beat and an output ends with the pass; within a
-        # matrix the counter knows.
+        # In attention a score takes one beat, and an output ends with its pass; within a matrix the
+        # counter decides.
         m.d.comb += [
             inner.eq(scores | sums),
             load.eq(Mux(sums, counter.load, scores & begins)),
@@ -229,7 +232,7 @@ class OperandFeeder(Unit):
         )
 
     def _move(self, m: Module, beat: _Beat, header: Any, offered: Value, moves: Signal) -> None:
-        """Take a beat and what it needs, together, when everyone who is given of it is ready."""
+        """Transfer a beat and its operands together, when all consumers are ready."""
         p = self.parameters
         first_head = Value.cast(self.words.payload)[: p.angle_layout.size]
         opens, votes = beat.scores & beat.begins, beat.outputs & header.vote
@@ -238,7 +241,7 @@ class OperandFeeder(Unit):
         ready = fork_handshake(m, operates, list(self.operands))
         m.d.comb += [
             moves.eq(Mux(beat.angles, offered & self.angles.ready, operates & ready)),
-            # A matrix of sums ends outside the arrays, when its last sum is added.
+            # A pass of sums ends outside the arrays, when its last sum is added to the state.
             self.passes.ready.eq(Mux(beat.sums, self.finished, moves & beat.ends)),
             self.words.ready.eq(moves),
             self.queries.ready.eq(moves & opens),
@@ -255,7 +258,7 @@ class OperandFeeder(Unit):
         ]
 
     def _form_operands(self, m: Module, beat: _Beat) -> None:
-        """Put a beat's weights and what they meet together, for each array."""
+        """Combine a beat's weights with its second operand, for each array."""
         p = self.parameters
         for copy in range(p.copies):
             operand, vector = self.operands[copy].payload, self.vectors[copy]
@@ -267,7 +270,7 @@ class OperandFeeder(Unit):
                 operand.last.eq(beat.last),
                 operand.weights.eq(self.words.payload[copy]),
                 vector.payload.eq(Mux(beat.sums, self.slices.payload, self.queries.payload[copy])),
-                # Offered ahead of the weights: the array takes both together.
+                # Valid independently of the weights: the array accepts both in the same cycle.
                 vector.valid.eq(
                     self.passes.valid
                     & beat.load
@@ -284,8 +287,8 @@ class OperandFeeder(Unit):
                 )
 
     def _row_kind(self, m: Module, header: Any) -> Any:
-        """Return what becomes of the rows of a pass."""
-        # Of a value's pass the instruction says whether its outputs leave or stay.
+        """Return the kind of the rows of a pass."""
+        # For a pass of values, the operation decides whether the outputs are output or kept.
         kind = Signal(RowKind)
         with m.Switch(header.kind):
             with m.Case(PassKind.QUERY_KEY_VALUE):

@@ -1,4 +1,4 @@
-"""VEDA's hidden states: an element after the other, to which the layers' results are added."""
+"""VEDA's hidden states (residual stream), to which the layers' results are added serially."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -20,21 +20,21 @@ ADD_STAGES = 2
 """Pipeline stages of the adder."""
 
 OFFERED = 2
-"""Elements that may wait at the output: as many as it takes to read one a cycle."""
+"""Entries of the output FIFO: the minimum for one element per cycle."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Total:
-    """An element with its sum added, as it leaves the adder.
+    """An updated element at the adder's output.
 
     Parameters
     ----------
     valid : Value
-        There is one.
+        The adder outputs an element in this cycle.
     last : Value
-        It is its matrix's last.
+        It is the last element of its matrix.
     address, value : Value
-        Where it belongs, and its FP16 code.
+        Its address in the memory, and its FP16 code.
     """
 
     valid: Value
@@ -44,44 +44,49 @@ class _Total:
 
 
 class ResidualStream(Unit):
-    """Add the serial results of a matrix to the hidden states, which thereby enter the next norm.
+    """Add the serial results of a matrix to the hidden states, and stream them to the next norm.
 
-    The states of a block of tokens stand in a memory. They are written in rounds: in the first they
-    enter from outside; in each of the others every element is replaced by its sum with a matrix's
-    result. What is written is read again in its order, for the norm or to leave, while the round
-    still goes on as far as all elements up to there are written. After reset states enter, and
-    again behind those that leave: as many as the block has tokens, whatever `last` says.
+    The states of a block of tokens are held in a memory, which is written in rounds. In the first
+    round the states enter from outside. In every other round each element is replaced by its sum
+    with a result of a matrix. The elements are read in the order of their addresses, for the norm
+    or for output, as soon as they and all elements before them are written; the round need not be
+    complete. After reset, and after states have been output, new states enter: as many as the block
+    has tokens, regardless of `last`.
 
-    **Latency** 5 cycles from a sum to its element. **Throughput** one element a cycle; the arrays'
-    sums of a beat follow each other. The next round begins when all elements have been read.
+    **Latency** 5 cycles from a sum to its element. **Throughput** one element per cycle; the sums
+    of all arrays in a beat are added sequentially. The next round begins after all elements have
+    been read.
 
     **Numerics** one addition in FP16, rounded to nearest, ties to even.
 
     Parameters
     ----------
     parameters : VedaParameters
-        Dimensions.
+        Dimensions of the accelerator.
 
     Members
     -------
     blocks : In(stream)
-        The last token of each block whose states enter.
+        Index of the last token of each block whose states enter.
     states_in : In(stream)
-        Elements of the states of a block that enters; `last` with the last of all.
+        Elements of the states of a block that enters; `last` marks the block's last element.
     sums : In(stream)
-        One sum of each array: output ``i`` of the matrix is array ``i mod copies``'s. As many
-        outputs as an array has partial sums come for one token after the other, then the next.
+        One sum of each array: output ``i`` of the matrix is the sum of array ``i mod copies``. For
+        each block of outputs (as many as an array has partial sums) the sums of one token precede
+        those of the next.
     leave, predict : In(1)
-        The sums are the last that the states meet: they leave, or go to the norm for the last time.
-        Constant for all sums of a matrix.
+        The sums are the last ones added to these states: the states are output, or sent to the
+        final norm. Constant for all sums of a matrix.
     finished : Out(1)
-        A matrix's last sum is taken.
+        The last sum of a matrix is transferred.
     elements : Out(stream)
-        To the norm: `value` in FP16, `last` with a state's last, `final` with the block's last.
+        To the norm: `value` in FP16, `last` with a state's last element, `final` with the block's
+        last.
     states_out : Out(stream)
-        States that leave, and the `last` element of each.
+        Output states; `last` marks the last element of each.
     misplaced : Out(1)
-        `last` did not come with the last element of a block, or with another one. Until reset.
+        `last` of `states_in` was absent from a block's last element, or present at another element.
+        Held until reset.
     """
 
     def __init__(self, *, parameters: VedaParameters) -> None:
@@ -102,14 +107,15 @@ class ResidualStream(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Write what enters or what is summed; read behind it."""
+        """Write entering or updated elements, and read those that are complete."""
         m = Module()
         p = self.parameters
         m.submodules.states = states = Memory(depth=p.state_elements, width=16)
-        # Of the round: what it is, whether all is written, and whether the last sum is taken.
+        # State of the round: its kind, whether all elements are written, whether the last sum is
+        # taken.
         entering, leaving, complete, summed = Signal(init=1), Signal(), Signal(), Signal()
         closing = Signal()
-        # Elements of the block, known once it has entered, and those written from the first one on.
+        # Elements of the block, known once it has entered; length of the prefix written so far.
         size, prefix = Signal(range(p.state_elements + 1)), Signal(range(p.state_elements + 1))
         reads = Signal()
         address, last = self._address(m, reads, size)
@@ -128,8 +134,8 @@ class ResidualStream(Unit):
                 Mux(entering, self.states_in.payload.value.as_value(), total.value)
             ),
         ]
-        # Sums come in blocks of outputs, token by token: the prefix stops in front of the first
-        # element that is still missing.
+        # Sums arrive per block of outputs, token by token: the prefix ends at the first element
+        # that is not yet written.
         with m.If(states.write_enable & (states.write_address == prefix)):
             m.d.sync += prefix.eq(prefix + 1)
         with m.If(enters & enters_last):
@@ -139,8 +145,8 @@ class ResidualStream(Unit):
         with m.If(total.valid & total.last):
             m.d.sync += complete.eq(1)
 
-        # What is read next, if it is written, and if the output has room for it. The memory has
-        # one read port: sums have priority, since the arrays wait for them.
+        # Read the next element if it is written and the output has room. The memory has one read
+        # port; sums have priority, because the arrays wait for them.
         element, ends, leaves, gives = Signal(range(p.state_elements)), Signal(), Signal(), Signal()
         room = self._give(m, gives, element, ends, leaves, states.read_data)
         m.d.comb += [
@@ -160,7 +166,7 @@ class ResidualStream(Unit):
         return m
 
     def _enter(self, m: Module, accepts: Value) -> Value:
-        """Take a block's states in; return whether the element is their last."""
+        """Accept a block's states; return whether the element is the block's last."""
         p = self.parameters
         blocks = buffered(m, "blocks_ahead", self.blocks, depth=1)
         place, token = Signal(range(p.hidden_size)), Signal(p.token_shape)
@@ -182,9 +188,10 @@ class ResidualStream(Unit):
     def _add(
         self, m: Module, read: Value, *, reads: Signal, accepts: Value, beside: tuple[Value, Value]
     ) -> _Total:
-        """Take the arrays' sums one after the other, and add each to its element.
+        """Take the arrays' sums sequentially and add each to its element.
 
-        `beside` is whether the sum is its matrix's last, and its element's address.
+        `beside` carries two values in parallel with the adder: whether the sum is the last of its
+        matrix, and the address of its element.
         """
         p = self.parameters
         m.submodules.add = add = FloatAdd(stages=ADD_STAGES)
@@ -196,7 +203,8 @@ class ResidualStream(Unit):
         ]
         with m.If(reads):
             m.d.sync += copy.eq(Mux(last_copy, 0, copy + 1))
-        # The state's element comes from the memory a cycle later, and so does its sum.
+        # The state's element is read from the memory with one cycle of latency; delay its sum
+        # equally.
         addend = Signal(16, reset_less=True)
         m.d.sync += addend.eq(Array(Value.cast(part) for part in self.sums.payload)[copy])
         m.d.comb += [Value.cast(add.a).eq(addend), Value.cast(add.b).eq(read)]
@@ -208,17 +216,17 @@ class ResidualStream(Unit):
         )
 
     def _address(self, m: Module, moves: Value, size: Value) -> tuple[Value, Value]:
-        """Return which element the next sum belongs to, and whether it is a matrix's last."""
+        """Return the address for the next sum, and whether the sum is its matrix's last."""
         p = self.parameters
         most = min(p.array.partial_sums * p.copies, p.hidden_size)
-        # The first element of the token's state, the first of the outputs' block in it, and those
-        # between.
+        # First address of the token's state, first output of the block of outputs, offset in the
+        # block.
         state, block, offset = (
             Signal(range(p.state_elements)),
             Signal(range(p.hidden_size)),
             Signal(range(most)),
         )
-        # Counted up, not multiplied: block by block of outputs, in each block token by token.
+        # Incremented, not multiplied: block by block of outputs, in each block token by token.
         index, address = Signal(range(p.hidden_size)), Signal(range(p.state_elements))
         closes, block_ends, token_ends = Signal(), Signal(), Signal()
         m.d.comb += [
@@ -239,14 +247,14 @@ class ResidualStream(Unit):
     def _give(
         self, m: Module, moves: Value, element: Value, ends: Value, leaves: Value, read: Value
     ) -> Value:
-        """Offer what is read, in the cycle behind; return whether there is room for more."""
+        """Output each element a cycle after its read; return whether there is room for another."""
         p = self.parameters
         marks = data.StructLayout({"last": 1, "final": 1, "leaves": 1})
         offered = data.StructLayout({"value": BINARY16.layout, "marks": marks})
         m.submodules.offers = offers = Fifo(shape=offered, depth=OFFERED)
         place, coming, mark = Signal(range(p.hidden_size)), Signal(), Signal(marks, reset_less=True)
         last = place == p.hidden_size - 1
-        # The marks wait for the memory's word, which comes in the next cycle.
+        # The marks are registered in parallel with the memory's read.
         m.d.sync += [
             coming.eq(moves),
             mark.last.eq(last),
@@ -270,5 +278,5 @@ class ResidualStream(Unit):
             outside.payload.last.eq(given.marks.last),
             sink.ready.eq(Mux(given.marks.leaves, outside.ready, inside.ready)),
         ]
-        # One more may be on its way out of the memory.
+        # One more element may be in flight from the memory.
         return offers.waiting + coming < OFFERED

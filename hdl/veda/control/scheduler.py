@@ -1,7 +1,7 @@
-"""VEDA's scheduler: which heads come when, and where each token's keys and values stand.
+"""VEDA's scheduler: the order of heads, and the addresses of each token's keys and values.
 
-Sections 4.2 and 5 of the paper. It goes through a layer's heads, orders the bursts of memory and
-says what the arrays do with each; numbers only pass through.
+Sections IV and V of the paper. The scheduler steps through a layer's heads, issues the memory
+bursts, and specifies what the arrays compute with each. It passes data through unchanged.
 """
 
 from dataclasses import dataclass
@@ -21,22 +21,22 @@ from hdl.veda.encodings import Operation, PassKind, Space
 from hdl.veda.parameters import VedaParameters
 
 PASSES_AHEAD = 4
-"""Passes that are ordered before the arrays come to them."""
+"""Passes that may be issued before the arrays start them."""
 
 STEPS_AHEAD = 4
-"""Steps that wait for the voting engine at most."""
+"""Maximum number of steps queued for the voting engine."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Block:
-    """A task, and the token of its block that is worked on.
+    """A task, and the token of its block that is being processed.
 
     Parameters
     ----------
     task : Any
         The task, in a register.
     token, slot, length : Signal
-        The token's number in the block, its slot, and the tokens that are cached with it.
+        The token's index in the block, its slot, and the number of cached tokens including it.
     capacity : int
         Slots of a layer.
     """
@@ -59,15 +59,15 @@ class _Block:
 
     @property
     def later_slot(self) -> Value:
-        """The next token's slot: behind the first, which may have a victim's, the first free one.
+        """The first free slot, for the next token; only a block's first token reuses a victim's.
 
-        What has no slot takes the last.
+        A token without a free slot overwrites the last slot.
         """
         return Mux(self.length == self.capacity, self.capacity - 1, self.length)
 
     @property
     def later_length(self) -> Value:
-        """The tokens that are cached with the next one."""
+        """The number of cached tokens including the next one."""
         return Mux(self.length == self.capacity, self.length, self.length + 1)
 
 
@@ -78,11 +78,11 @@ class _Queries:
     Parameters
     ----------
     pending : Signal
-        Queries are still to come.
+        Queries have yet to arrive.
     source : Any
-        Whether they come from the projections, and the number of the last token that has one.
+        Whether the projections are their source, and the index of the last token of their block.
     offered : Signal
-        A key, a value or a query is there.
+        A key, a value or a query is valid.
     """
 
     pending: Signal
@@ -91,70 +91,69 @@ class _Queries:
 
 
 class Scheduler(Unit):
-    """Turn the way of a token, or of a block of them, through a layer into bursts and passes.
+    """Sequence a token, or a block of tokens, through a layer as bursts and passes.
 
-    A layer's first matrix gives a token's keys, values and queries, unless the instruction is
-    of attention alone and they come from outside. Keys and values are written into the token's
-    slot; then, for each group of heads, come a pass a head for the scores (inner products), and a
-    pass a head for the outputs (outer products). While the scores of a group's later heads are
-    computed, the softmax of its first heads ends, and while its outputs are, the votes are counted:
-    neither costs a cycle. The layer's other matrices follow.
+    A layer's first matrix computes a token's keys, values and queries, unless the instruction is
+    for attention alone and they are inputs. Keys and values are written into the token's slot.
+    Then, for each group of heads, one pass per head computes the scores (inner products), and one
+    pass per head the outputs (outer products). The softmax of the group's first heads completes
+    while the scores of its later heads are computed, and the votes are counted while its outputs
+    are computed: neither takes extra cycles. The layer's other matrices follow.
 
-    A block of tokens goes through each matrix together. Its keys and values are all written before
-    its attention begins, which each token has by itself, with no token behind it: what a causal
-    mask would hide is never read.
+    A block of tokens passes through each matrix together. All its keys and values are written
+    before its attention begins. Attention is computed per token, over the cached tokens up to and
+    including itself: what a causal mask would hide is never read.
 
-    **Latency** 2 cycles from an instruction to its first write; a burst goes out 2 cycles behind
-    the last write, or behind the last burst of the block's token before. **Throughput** one write,
-    one pass a cycle; an instruction waits while its layer's victim is not known.
+    **Latency** 2 cycles from an instruction to its first write. A burst is issued 2 cycles after
+    the last write, or after the last burst of the block's previous token. **Throughput** one write
+    and one pass per cycle. An instruction waits until its layer's victim is known.
 
     Parameters
     ----------
     parameters : VedaParameters
-        Dimensions.
+        Dimensions of the accelerator.
 
     Members
     -------
     instructions : In(stream)
-        `operation`; `layer`; with `load`, `length` tokens are in the cache before this one, else
-        what there was; `vote`: the token votes; `evictions`: victims to find, of which one alone
-        gives its slot to the layer's next token. Of a layer also the token's `position` in its
-        text, and `leave`: the hidden state leaves behind this layer. `last_token` is 0 for one
-        token; a block has ``last_token + 1`` consecutive ones, of which the last finds the victims.
+        A task for a block of ``last_token + 1`` consecutive tokens (0: one token) in `layer`.
+        `operation`: a whole layer, or attention alone. With `load`, the cache holds `length` tokens
+        before this one; otherwise the number continues. `vote`: the tokens vote. `evictions`:
+        number of victims, found at the block's last token; only a single victim's slot is reused by
+        the layer's next token. For a whole layer also the first token's `position` in its text, and
+        `leave`: what happens to the hidden states after this layer.
     vectors : In(stream)
-        For each instruction of attention alone the token's keys, its values, then its queries, a
-        head a lane in each beat; of a block each beat for all tokens before the next.
+        For each instruction of attention alone: keys, then values, then queries, one head per lane
+        in each beat; for a block, each beat arrives for all tokens before the next beat.
     projections : In(stream)
-        The same for each instruction of a layer.
+        The same, computed by the arrays, for each instruction of a whole layer.
     writes : Out(stream)
-        Keys and values.
+        Keys and values, with their addresses.
     queries : Out(stream)
-        The queries, one beat for each pass of scores, and which pass it is.
+        Queries, one beat for each pass of scores, with the pass's place in the block.
     reads : Out(stream)
-        Bursts of keys, values, weights or angles. A burst must see what was written before it was
-        ordered.
+        Bursts of keys, values, weights or angles. A burst must return all earlier writes.
     passes : Out(stream)
-        What the arrays do with each burst.
+        The arrays' computation for each burst.
     steps : Out(stream)
-        What the voting engine does with each token.
+        The voting engine's work for each token.
     victims : In(stream)
-        What the voting engine finds.
+        Victims that the voting engine found.
     evictions : Out(stream)
-        The slots of those found, with their layers.
+        Layer and slot of each victim that was found.
     blocks : Out(stream)
-        The last token of each block of a layer whose hidden states come from outside.
+        Index of the last token of each block whose hidden states are inputs.
     overflow : Out(1)
-        A token without a slot is offered: it takes the last slot. Until reset.
+        A token without a free slot was accepted and assigned the last slot. Held until reset.
     errors : Out(struct)
-        Until reset. `block`: an instruction had more tokens than a block; those beyond are left
-        out. `position`: a token's position has no angles; it is turned by something else.
-        `trimmed`: a layer was used again without a load behind several victims; its tokens are
-        appended to those that there were.
+        Held until reset. `block`: an instruction had more tokens than a block; the excess tokens
+        are ignored. `position`: a token's position has no rotary angles; its rotation is wrong.
+        `trimmed`: a layer was used without `load` after several victims; its tokens are appended.
 
     Raises
     ------
     ValueError
-        By `VedaParameters`.
+        If `parameters` are illegal, see `VedaParameters`.
     """
 
     def __init__(self, *, parameters: VedaParameters) -> None:
@@ -179,7 +178,7 @@ class Scheduler(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Look up, write, issue."""
+        """Look up the slot, write keys and values, issue passes."""
         m = Module()
         p = self.parameters
         m.submodules.table = table = SlotTable(parameters=p)
@@ -192,7 +191,7 @@ class Scheduler(Unit):
             (table.blocks, self.blocks),
         ):
             connect_streams(m, source, sink)
-        # Both decide a lot in the cycle in which they are seen; whether a pass is taken comes late.
+        # Registered: the payloads have long paths, and the ready of the passes arrives late.
         m.submodules.pass_registers = registers = RegisterSlice(shape=p.pass_layout)
         connect_streams(m, passes.sink, registers.source)
         connect_streams(m, registers.sink, self.passes)
@@ -211,10 +210,10 @@ class Scheduler(Unit):
             step.length.eq(block.length),
             step.vote.eq(block.task.vote),
             step.new_slot.eq(block.slot),
-            # The block's last token finds the victims, when all its votes are counted.
+            # The block's last token finds the victims, when all votes of the block are counted.
             step.evictions.eq(Mux(block.token_ends, block.task.evictions, 0)),
         ]
-        # Keys, values and queries come through one port each way, one behind the other.
+        # Keys, values and queries arrive sequentially at one port, and leave through one port each.
         queries = self._forward(m, block)
         m.submodules.matrices = matrices = LayerSequencer(parameters=p)
         m.d.comb += matrices.halves.payload.task.eq(block.task)
@@ -223,7 +222,7 @@ class Scheduler(Unit):
             with m.State("BEFORE"):
                 self._order_half(m, matrices, passes.source, behind=0, after="WRITE")
             self._write_tokens(m, block, queries)
-            # Before a token's probabilities can come, the voting engine knows what they are for.
+            # The voting engine receives a token's step before the token's probabilities can arrive.
             with m.State("STEP"):
                 m.d.comb += steps.source.valid.eq(1)
                 with m.If(steps.source.ready):
@@ -234,10 +233,9 @@ class Scheduler(Unit):
         return m
 
     def _forward(self, m: Module, block: _Block) -> _Queries:
-        """Lead keys and values to the writes, and what follows them to the queries.
+        """Route keys and values to the writes, and the queries that follow them to `queries`.
 
-        The queries go on while the next task is looked up, so they have a record of their own of
-        where they come from.
+        They still arrive while the next task is looked up: a separate record holds their source.
         """
         p = self.parameters
         queries = _Queries(
@@ -258,7 +256,7 @@ class Scheduler(Unit):
             ),
         ]
         written = self.writes.valid & self.writes.ready
-        # Whose word it is does not depend on who offers: the instruction decides.
+        # The instruction selects the source, not the `valid` of the sources.
         for stream_in, chosen in ((self.vectors, ~projected), (self.projections, projected)):
             taken = Mux(queries.pending, self.queries.ready, written)
             m.d.comb += stream_in.ready.eq(chosen & taken)
@@ -271,7 +269,7 @@ class Scheduler(Unit):
         task = tasks.payload
         with m.State("LOOKUP"):
             m.d.comb += tasks.ready.eq(1)
-            # Loaded in every cycle: what stands here without a task is not used.
+            # Loaded in every cycle: without a valid task the values are not used.
             m.d.sync += [
                 block.task.eq(task),
                 block.token.eq(0),
@@ -284,7 +282,7 @@ class Scheduler(Unit):
                     m.next = "BEFORE"
 
     def _write_tokens(self, m: Module, block: _Block, queries: _Queries) -> None:
-        """WRITE: each beat of keys, then of values, goes to all tokens' slots in turn."""
+        """WRITE: write each beat of keys, then of values, for all tokens in order."""
         task, token_ends = block.task, block.token_ends
         with m.State("WRITE"):
             m.d.comb += self.writes.valid.eq(queries.offered & ~queries.pending)
@@ -303,9 +301,9 @@ class Scheduler(Unit):
                 m.next = "STEP"
 
     def _attend(self, m: Module, block: _Block, passes: Any) -> None:
-        """ISSUE: a token's attention; behind it the next token's step, or the block's end."""
+        """ISSUE: a token's attention, followed by the next token's step or the block's end."""
         with m.State("ISSUE"):
-            # A burst and its pass go out together.
+            # A burst and its pass are transferred in the same cycle.
             m.d.comb += [
                 self.reads.valid.eq(passes.ready),
                 passes.valid.eq(self.reads.ready),
@@ -325,7 +323,7 @@ class Scheduler(Unit):
     def _order_half(
         self, m: Module, matrices: LayerSequencer, passes: Any, *, behind: int, after: str
     ) -> None:
-        """BEFORE, BEHIND: let the bursts of a layer's matrices and their passes out."""
+        """`BEFORE`, `BEHIND`: issue bursts and passes of the matrices before or after attention."""
         m.d.comb += [matrices.halves.valid.eq(1), matrices.halves.payload.behind.eq(behind)]
         connect_streams(m, matrices.reads, self.reads)
         connect_streams(m, matrices.passes, passes)
@@ -333,9 +331,9 @@ class Scheduler(Unit):
             m.next = after
 
     def _place_query(self, m: Module, last_token: Value) -> Value:
-        """Say where a query belongs: they come round by round, and are read token by token."""
+        """Assign each query its place: they arrive round by round, and are read token by token."""
         p, query = self.parameters, self.queries.payload
-        # A place is token * rounds + head_round, counted up rather than multiplied.
+        # A place is token * rounds + head_round, incremented rather than multiplied.
         token, place = Signal(p.token_shape), Signal(query.place.shape())
         head_round = Signal(range(p.rounds))
         token_ends, ends = token == last_token, head_round == p.rounds - 1
@@ -349,11 +347,11 @@ class Scheduler(Unit):
         return moves & query.last
 
     def _write(self, m: Module, task: Any, slot: Value, token_ends: Value) -> Value:
-        """Address the tokens' keys, then their values; return whether the last of them leaves."""
+        """Address the tokens' keys, then values; return whether the last one is transferred."""
         p = self.parameters
         head_round, value = Signal(range(p.kv_rounds)), Signal()
         payload = self.writes.payload
-        # A lane behind the last head has no slot of its own and writes nothing.
+        # A lane without a head in the last round writes nothing.
         for channel in range(p.channels):
             heads = [p.lane(head_round, channel) for head_round in range(p.kv_rounds)]
             kv_head = Value.cast(Array(head % p.kv_heads for head in heads)[head_round])
@@ -369,10 +367,10 @@ class Scheduler(Unit):
         return moves & ends & value
 
     def _issue(self, m: Module, block: _Block, header: Any) -> Value:
-        """Go through a token's groups; return whether the last pass leaves."""
+        """Step through a token's groups; return whether the last pass is transferred."""
         p, task, length = self.parameters, block.task, block.length
         head_round, first = Signal(range(p.rounds)), Signal(range(p.rounds))
-        # A group's scores first, then its outputs: by then its first softmax has ended.
+        # A group's scores precede its outputs, by which time its first softmax is complete.
         outer = Signal()
         last = head_round == p.rounds - 1
         burst = self.reads.payload
@@ -385,7 +383,8 @@ class Scheduler(Unit):
             header.last_token.eq(task.last_token),
             header.final.eq(last & ~outer & block.token_ends),
         ]
-        # Whose keys a channel reads in each round is a constant: heads may share them.
+        # The key/value head that a channel reads in each round is a constant; query heads may share
+        # it.
         for channel in range(p.channels):
             heads = [p.kv_head(head_round, channel) for head_round in range(p.rounds)]
             kv_head = Value.cast(Array(heads)[head_round])
@@ -394,7 +393,8 @@ class Scheduler(Unit):
         moves = self.reads.valid & self.reads.ready
         fills_group = Array(number % p.group == p.group - 1 for number in range(p.rounds))
         closes = fills_group[head_round] | last
-        # From a group's last scores back to its first head, from its outputs to the next group.
+        # After a group's last scores return to its first head; after its last outputs, go to the
+        # next group.
         with m.If(moves):
             m.d.sync += head_round.eq(head_round + 1)
             with m.If(closes & ~outer):
@@ -410,7 +410,7 @@ class Scheduler(Unit):
     ) -> list[Any]:
         """Fill in the address of a line of keys or values."""
         p = self.parameters
-        # The fields stand side by side: no address is ever added up.
+        # The fields are concatenated: no address is computed by addition.
         part = Const(channel % p.lines, p.cache_line["part"].width)
         kv_head_bits = kv_head[: p.cache_line["kv_head"].width]
         return [

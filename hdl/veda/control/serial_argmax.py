@@ -1,4 +1,4 @@
-"""The token that VEDA predicts: the largest of the vocabulary's sums, one after the other."""
+"""Argmax over the logits, one logit per cycle: the token that VEDA predicts."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,14 +15,15 @@ from hdl.veda.parameters import VedaParameters
 
 @dataclass(frozen=True, kw_only=True)
 class _Place:
-    """Where in the vocabulary a sum stands, and for which token of the block.
+    """Position of a logit in the vocabulary, and its token of the block.
 
     Parameters
     ----------
     first, lane, token : Signal
-        The row's first token of the vocabulary, the sum in the row, the token of the block.
+        First vocabulary index of the row, index of the logit in the row, index of the token in the
+        block.
     row_ends, lane_ends, token_ends : Value
-        It is the last one.
+        The row, the lane or the token is the last one.
     """
 
     first: Signal
@@ -34,34 +35,34 @@ class _Place:
 
 
 class SerialArgmax(Unit):
-    """Find the token with the largest sum, before rounding makes several sums equal.
+    """Compute the argmax of the logits before rounding, which could make several of them equal.
 
-    The arrays show a row's sums in one cycle; they are taken there, and compared one by one while
-    the next row is computed. Of a block of tokens each row comes for one token after the other:
-    what each has found so far waits in a memory.
+    The arrays present a row of sums in one cycle. They are captured and compared serially while the
+    next row is computed. For a block of tokens each row arrives for one token after the other; a
+    memory holds the running maximum of each token.
 
     **Latency** ``row + 3`` cycles from a row's sums to its end, one more to the prediction.
-    **Throughput** a row in as many; the arrays need ``hidden_size`` for the next one, and wait if
-    that is less.
+    **Throughput** one row in as many cycles. The arrays take ``hidden_size`` cycles per row, and
+    wait if that is less.
 
-    **Numerics** exact comparisons in the format of the sums. Of equal sums the first one's token is
-    taken. A NaN is below all numbers; of nothing but NaNs the first token is taken, with a NaN.
+    **Numerics** exact comparisons in the format of the sums. Ties resolve to the lowest index. A
+    NaN is below all numbers; if all logits are NaN, the result is token 0 with a NaN.
 
     Parameters
     ----------
     parameters : VedaParameters
-        Dimensions, with a vocabulary.
+        Dimensions of the accelerator, with a vocabulary.
 
     Members
     -------
     row_ends : In(1)
-        `row_sums` are those of a row.
+        `row_sums` are valid in this cycle.
     row_sums : In(array)
-        The sums of all arrays, one token's each.
+        Sums of all arrays, one logit each.
     rows : In(stream)
-        The row whose sums came last is one of the vocabulary's; the last token of its block.
+        The latest sums are a row of logits; the payload is the last token of its block.
     predictions : Out(stream)
-        For each token of a block, in order, the `token` that follows it, and its `sum`.
+        For each token of a block, in order: the predicted next `token`, and its logit `sum`.
     """
 
     def __init__(self, *, parameters: VedaParameters) -> None:
@@ -76,7 +77,7 @@ class SerialArgmax(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Fetch what the token has found so far, compare, put it back."""
+        """Read the token's running maximum, compare a row of logits, write it back."""
         m = Module()
         p = self.parameters
         place = self._place(m)
@@ -84,14 +85,14 @@ class SerialArgmax(Unit):
         m.submodules.found = found = Memory(depth=max(2, p.block), width=width)
         best = Signal(p.prediction_layout, reset_less=True)
         sums = Signal(p.row_sums_layout, reset_less=True)
-        # Sums leave at the low end; those of a row of another kind are never looked at.
+        # Logits are shifted out at the low end; rows of other kinds are loaded but not used.
         shifts, better = Signal(), self._better(m, sums[0], best.sum)
         sum_bits = p.array.sum_format.width
         with m.If(self.row_ends):
             m.d.sync += sums.eq(self.row_sums)
         with m.Elif(shifts):
             m.d.sync += Value.cast(sums).eq(Value.cast(sums) >> sum_bits)
-        # Behind the last token the row is filled with zeros.
+        # After the vocabulary's last token the row is padded with zeros.
         number = Signal(range(p.vocabulary_rows * p.row))
         exists = number < p.vocabulary
         m.d.comb += [
@@ -130,7 +131,7 @@ class SerialArgmax(Unit):
         return m
 
     def _place(self, m: Module) -> _Place:
-        """Return the registers that say where a sum stands."""
+        """Return the registers of the position of a logit."""
         p = self.parameters
         last_row = (p.vocabulary_rows - 1) * p.row
         first = Signal(range(last_row + 1))
@@ -145,7 +146,7 @@ class SerialArgmax(Unit):
         )
 
     def _move(self, m: Module, place: _Place, shifts: Value) -> None:
-        """Go from sum to sum, and behind a row to the next token's, or to the next row."""
+        """Advance from logit to logit, then to the next token's row, then to the next row."""
         with m.If(shifts):
             m.d.sync += place.lane.eq(Mux(place.lane_ends, 0, place.lane + 1))
         with m.If(self.rows.valid & self.rows.ready):
@@ -155,7 +156,7 @@ class SerialArgmax(Unit):
                 m.d.sync += place.first.eq(Mux(place.row_ends, 0, place.first + row))
 
     def _better(self, m: Module, candidate: Any, best: Any) -> Value:
-        """Return whether a sum is larger than the best, or the first that is a number."""
+        """Return whether a logit is larger than the maximum so far, or is the first number."""
         sum_format = self.parameters.array.sum_format
         m.submodules.compare = compare = FloatCompare(number_format=sum_format)
         m.d.comb += [compare.a.eq(best), compare.b.eq(candidate)]

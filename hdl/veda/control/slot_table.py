@@ -1,4 +1,4 @@
-"""VEDA's slot table: where the next token of each layer goes."""
+"""VEDA's slot table: assigns the next token of each layer to a slot of its cache."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,19 +13,19 @@ from hdl.veda.encodings import Operation, SlotState
 from hdl.veda.parameters import VedaParameters
 
 EVICTIONS_UNDER_WAY = 4
-"""Layers whose victims may be searched for at a time."""
+"""Maximum number of layers with a victim search in flight."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _After:
-    """A layer behind an instruction.
+    """State of a layer after an instruction.
 
     Parameters
     ----------
     length : Value
-        Its cached tokens.
+        Number of its cached tokens.
     overflows : Value
-        A token had no slot.
+        A token had no free slot.
     """
 
     length: Value
@@ -34,56 +34,57 @@ class _After:
 
 @dataclass(frozen=True, kw_only=True)
 class _Searches:
-    """The searches for victims that are under way.
+    """The victim searches in flight.
 
     Parameters
     ----------
     room, valid : Value
-        There is room for one more, and there is one.
+        There is room for another search; there is at least one.
     oldest : Any
-        The one whose victims come next: its layer, the tokens cached there, how many victims, and
-        whether another text has begun there since.
-    leaves : Signal
-        Its last victim is taken.
+        The search whose victims arrive next: its layer, the number of tokens cached there, the
+        number of victims, and whether a new text has begun in that layer since.
+    completes : Signal
+        Its last victim is accepted.
     """
 
     room: Value
     valid: Value
     oldest: Any
-    leaves: Signal
+    completes: Signal
 
 
 class SlotTable(Unit):
-    """Give each arriving token its slot, and note each layer's victim for the token after it.
+    """Assign each arriving token a slot, and record each layer's victim for the next token.
 
-    A layer's tokens fill its slots from 0 on; once a victim is known, the next token takes its slot
-    instead, and the number of cached tokens stays. An instruction whose layer still waits for its
-    victim waits too, unless it loads: a text that begins has no part in the victims of the one
-    before, which are named all the same but leave their slots to nobody. Several victims at a time,
-    at the end of a prefill, are only passed on: whoever moves the tokens that are left loads the
-    layer anew.
+    A layer's tokens fill its slots from 0 on. Once a victim is known, the next token reuses its
+    slot, and the number of cached tokens does not change. An instruction waits while its layer's
+    victim is not known, unless it loads: a new text ignores victims of the previous one, which are
+    still reported but whose slots are not reused. Several victims at once, at the end of prefill,
+    are only reported: after the software has moved the remaining tokens, it must load the layer
+    again.
 
     **Latency** 1 cycle from an instruction to its task. **Throughput** one instruction in 2 cycles.
 
     Parameters
     ----------
     parameters : VedaParameters
-        Dimensions.
+        Dimensions of the accelerator.
 
     Members
     -------
     instructions : In(stream)
-        As in `Scheduler`. The tokens behind the first of a block fill slots.
+        As in `Scheduler`. The tokens after a block's first one fill free slots.
     tasks : Out(stream)
-        The instruction with its first token's `slot`, and its `length`, this token included.
+        The instruction, with its first token's `slot` and its `length`, this token included.
     victims : In(stream)
         From the voting engine, as many for each instruction as it evicts.
     evictions : Out(stream)
-        The slots of those found, with their layers, in the order of the instructions.
+        Layer and slot of each victim that was found, in the order of the instructions.
     blocks : Out(stream)
-        The last token of each block of a layer whose hidden states come from outside.
+        Index of the last token of each block whose hidden states are inputs.
     overflow : Out(1)
-        A token came when all slots were taken: it took the last. Stays until reset.
+        A token arrived when all slots were in use, and was assigned the last slot. Held until
+        reset.
     errors : Out(struct)
         As in `Scheduler`.
     """
@@ -103,14 +104,14 @@ class SlotTable(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Read the layer's entry until it waits for nothing, then write what follows from it."""
+        """Read the layer's entry until its victim is known, then write the updated entry."""
         m = Module()
         p = self.parameters
         m.submodules.entries = entries = Memory(depth=p.layers, width=p.entry_layout.size)
         instruction = self.instructions.payload
 
-        # The entry is read in every cycle: one that waits for its victim is seen as soon as the
-        # victim is written.
+        # The entry is read in every cycle, so a waiting instruction sees its victim as soon as it
+        # is written.
         response_valid, entry = Signal(), Signal(p.entry_layout)
         m.d.comb += [
             entries.read_enable.eq(1),
@@ -140,9 +141,10 @@ class SlotTable(Unit):
         return m
 
     def _enter(self, m: Module, taken: Value, offered: Value) -> Value:
-        """Announce the hidden states that come from outside; return whether that is possible."""
+        """Announce hidden states that are inputs; return whether the instruction may proceed."""
         instruction = self.instructions.payload
-        # The first layer's do, and those of each layer behind one whose states have left.
+        # The states of the first layer are inputs, and those of every layer after one that output
+        # them.
         outside = Signal(init=1)
         layer = instruction.operation == Operation.LAYER
         with m.If(taken & layer):
@@ -155,7 +157,7 @@ class SlotTable(Unit):
         return self.blocks.ready | ~needed
 
     def _check(self, m: Module, taken: Value, entry: Any) -> None:
-        """Note what an instruction should not have asked for."""
+        """Set the error flags for illegal instructions."""
         p, instruction = self.parameters, self.instructions.payload
         beyond = instruction.position + self.tasks.payload.last_token >= p.positions
         layer = instruction.operation == Operation.LAYER
@@ -168,7 +170,7 @@ class SlotTable(Unit):
                 m.d.sync += self.errors[name].eq(1)
 
     def _searches(self, m: Module, taken: Value, length: Value) -> _Searches:
-        """Queue the searches that are under way; a text that begins disowns those of its layer."""
+        """Queue the searches in flight; a new text disowns the pending searches of its layer."""
         p, instruction = self.parameters, self.instructions.payload
         layout = data.StructLayout(
             {
@@ -192,7 +194,7 @@ class SlotTable(Unit):
             for search in queue:
                 with m.If(search.layer == instruction.layer):
                     m.d.sync += search.disowned.eq(1)
-        # Behind the others: the search of the instruction that loads is its own.
+        # Assigned after the others: a loading instruction's own search is not disowned.
         with m.If(arrives):
             m.d.sync += [
                 newest.eq(newest + 1),
@@ -207,11 +209,11 @@ class SlotTable(Unit):
             room=waiting != EVICTIONS_UNDER_WAY,
             valid=waiting != 0,
             oldest=queue[oldest],
-            leaves=leaves,
+            completes=leaves,
         )
 
     def _fill_in(self, m: Module, entry: Any) -> _After:
-        """Give the task its slot and its length; return what the layer will have behind it."""
+        """Assign the task's slot and length; return the layer's state after it."""
         p = self.parameters
         instruction, task = self.instructions.payload, self.tasks.payload
         full, takes_victim, overflows = Signal(), Signal(), Signal()
@@ -219,8 +221,8 @@ class SlotTable(Unit):
         m.d.comb += [
             takes_victim.eq(entry.state == SlotState.VICTIM),
             full.eq(~takes_victim & (entry.length >= p.capacity)),
-            # A victim's slot adds nothing to the length; the block's later tokens do.
-            # Nothing behind the table has room for more.
+            # A victim's slot does not increase the length; the block's later tokens do. The units
+            # downstream have no room for more tokens than a block.
             task.last_token.eq(
                 Mux(instruction.last_token >= p.block, p.block - 1, instruction.last_token)
             ),
@@ -241,9 +243,9 @@ class SlotTable(Unit):
     def _write(
         self, m: Module, entries: Memory, searches: _Searches, taken: Value, after: Value
     ) -> None:
-        """Write the entry that an instruction leaves, or the one that its victim does.
+        """Write the entry after an instruction, or after its victim is found.
 
-        A victim waits for the one cycle in which an instruction writes.
+        An instruction's write has priority: a victim waits for that cycle.
         """
         p = self.parameters
         search, instruction, victim = (
@@ -267,8 +269,8 @@ class SlotTable(Unit):
             self.victims.ready.eq(searches.valid & ~taken & (~evictions.valid | evictions.ready)),
             named.eq(self.victims.valid & self.victims.ready),
             last.eq(count + 1 == search.evictions),
-            searches.leaves.eq(named & last),
-            # Of several victims none is written: the layer is loaded anew behind them.
+            searches.completes.eq(named & last),
+            # Of several victims none is written: the layer is loaded again after them.
             entries.write_enable.eq(taken | (named & (search.evictions == 1) & ~search.disowned)),
             entries.write_data.eq(new),
             entries.write_address.eq(search.layer),

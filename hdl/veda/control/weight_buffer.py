@@ -1,4 +1,4 @@
-"""VEDA's weight buffer: what a block of tokens needs of a matrix comes from memory once."""
+"""VEDA's weight buffer: reuses the weights of a matrix for all tokens of a block."""
 
 from typing import Any
 
@@ -13,29 +13,29 @@ from hdl.veda.parameters import VedaParameters
 
 
 class WeightBuffer(Unit):
-    """A FIFO of memory's lines whose reader may go back to the oldest that it holds.
+    """A FIFO of memory lines whose reader can return to the oldest line held.
 
-    A segment of a matrix is what a token needs before the next token can use the same lines: those
-    of a row of results, or of a block of outputs. For all tokens but the last, lines are held and
-    read again; meanwhile the next ones come in, as far as there is room.
+    A segment of a matrix is the set of lines that a token needs before the next token can use the
+    same lines: those of a row of results, or of a block of outputs. For all tokens but the last,
+    lines are held and read again. Meanwhile the next lines are written, as far as there is room.
 
-    **Latency** 2 cycles. **Throughput** one line a cycle, also when the reader goes back.
+    **Latency** 2 cycles. **Throughput** one line per cycle, also when the reader returns.
 
     Parameters
     ----------
     parameters : VedaParameters
-        Dimensions; a segment has `segment_lines` at most.
+        Dimensions of the accelerator; a segment has at most `segment_lines` lines.
 
     Members
     -------
     source : In(stream)
         A line of each channel.
     sink : Out(stream)
-        The same, from the memory's output.
+        The same lines, from the memory's output.
     hold : In(1)
-        The line that is handed over is needed again.
+        The line that is transferred is needed again.
     replay : In(1)
-        Behind it comes the oldest line held; only with `hold`.
+        The oldest line held follows the line that is transferred; only with `hold`.
     """
 
     def __init__(self, *, parameters: VedaParameters) -> None:
@@ -55,7 +55,7 @@ class WeightBuffer(Unit):
         p, sink = self.parameters, self.sink
         depth = p.segment_lines
 
-        # Not a power of two: a pointer returns to zero by comparison.
+        # The depth is not a power of two: pointers wrap around by comparison.
         def pointer(name: str, moves: Value, value: Value | None = None) -> Signal:
             register = Signal(ceil_log2(depth), name=name)
             now = register if value is None else value
@@ -68,8 +68,8 @@ class WeightBuffer(Unit):
         written = pointer("written", arrives)
         oldest = pointer("oldest", frees)
         place = pointer("place", leaves, read_from)
-        # Lines that have not left for the last time, and those behind the one at the output: to go
-        # back makes the second count equal to the first.
+        # Lines not yet read for the last time, and lines after the one at the output. Returning to
+        # the oldest line makes the second count equal to the first.
         held, ahead = Signal(range(depth + 1)), Signal(range(depth + 1))
         handed_over = sink.valid & sink.ready
         m.d.comb += [
@@ -86,7 +86,7 @@ class WeightBuffer(Unit):
         ]
         with m.If(leaves | sink.ready):
             m.d.sync += sink.valid.eq(leaves)
-        # One set of pointers for the memories of all arrays: they move in lock-step.
+        # The memories of all arrays operate in lock-step and share one set of pointers.
         for copy in range(p.copies):
             lines = Memory(depth=depth, width=p.array.vector_layout.size)
             m.submodules[f"lines_{copy}"] = lines

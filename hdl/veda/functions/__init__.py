@@ -1,1 +1,1 @@
-"""VEDA's element-serial functions."""
+"""VEDA's element-serial nonlinear functions."""

@@ -1,4 +1,4 @@
-"""Mean and reciprocal standard deviation from a vector's sums, one digit a cycle."""
+"""Mean and reciprocal standard deviation of a vector, from its sums, one digit per cycle."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -21,25 +21,25 @@ ROOT_DIGITS = 16
 """Digits of a square root, the leading one included."""
 
 QUOTIENT_DIGITS = 15
-"""Digits of its reciprocal, the one of weight 1 included."""
+"""Digits of its reciprocal, including the one of weight 1."""
 
 
 @dataclass(frozen=True)
 class _Registers:
-    """What all steps work on, one after the other.
+    """Registers that all steps use, one step at a time.
 
     Parameters
     ----------
     number : Signal
-        What is divided, squared, or rooted, and what becomes of it.
+        The operand that is divided, squared or rooted, and then the result.
     divisor : Signal
-        The number of elements, then the root of what dividing by it gives.
+        The number of elements; then the root of the variance.
     remainder : Signal
-        Of the division or of the root.
+        Partial remainder of the division or of the root.
     steps : Signal
-        Digits still to come, this one included.
+        Digits that remain, this one included.
     pairs : Signal
-        Pairs of zeros taken away before the root.
+        Pairs of leading zeros removed before the root.
     other : Signal
         First the vector's sum, then the mean of its squares.
     negative : Signal
@@ -60,7 +60,7 @@ class _Registers:
         return self.steps == 1
 
     def load(self, numerator: Value) -> list[Any]:
-        """Return what begins a division: the numerator at the top, a step for each of its bits."""
+        """Return the assignments that start a division: numerator at the top, one step per bit."""
         zeros = Const(0, len(self.number) - len(numerator))
         return [
             self.number.eq(Cat(zeros, numerator)),
@@ -70,28 +70,28 @@ class _Registers:
 
 
 class DeviationReciprocal(Unit):
-    """``mean = sum / n`` and ``scale = 1 / sqrt(squares / n - mean**2 + 1e-5)``.
+    """Compute ``mean = sum / n`` and ``scale = 1 / sqrt(squares / n - mean**2 + 1e-5)``.
 
-    Once a vector, so every step is serial: dividing by n, squaring the mean, taking the root and
-    its reciprocal all work on one or two registers.
+    Runs once per vector, so every step is serial: the divisions by n, the square of the mean, the
+    root and its reciprocal share the same few registers.
 
-    **Latency** and time for a vector: `cycles` at most.
+    **Latency** and interval: at most `cycles` per vector.
 
-    **Numerics** the mean is divided with 24 fraction bits, downwards in magnitude, and rounded to
-    FP16; the mean of squares has 28 fraction bits, downwards; the variance is at least 0. The root
-    has 16 digits, and the reciprocal of it 14 fraction bits before it is rounded to FP16.
+    **Numerics** the mean has 24 fraction bits, truncated toward zero, and is rounded to FP16. The
+    mean of squares has 28 fraction bits, truncated. The variance is at least 0. The root has 16
+    digits, and its reciprocal 14 fraction bits before it is rounded to FP16.
 
     Parameters
     ----------
     parameters : ElementSerialLayernormParameters
-        Dimensions.
+        Dimensions of the layernorm.
 
     Members
     -------
     strobe, sums : In
-        A complete vector's sums.
+        The sums of a complete vector, valid with `strobe`.
     strobe_out, scale, undefined : Out
-        The outcome, for one cycle; the scale of an undefined vector is a NaN.
+        The result, valid with `strobe_out`; the scale of an undefined vector is a NaN.
     """
 
     def __init__(self, *, parameters: ElementSerialLayernormParameters) -> None:
@@ -105,7 +105,7 @@ class DeviationReciprocal(Unit):
                 "undefined": Out(1),
             }
         )
-        # The mean's square is built in the register that the squares are divided in.
+        # The square of the mean is computed in the register in which the squares were divided.
         self.width = parameters.square_sum_width
         if not parameters.rms:
             self.width = max(self.width, 2 * parameters.mean_width + 2)
@@ -113,7 +113,7 @@ class DeviationReciprocal(Unit):
 
     @staticmethod
     def cycles(parameters: ElementSerialLayernormParameters) -> int:
-        """Return the cycles from the sums of a vector to its scale, at most."""
+        """Return the maximum number of cycles from the sums of a vector to its scale."""
         p = parameters
         pairs = DeviationReciprocal(parameters=p).width // 2
         leading = (EPSILON.bit_length() + 1) // 2
@@ -127,7 +127,7 @@ class DeviationReciprocal(Unit):
         work = self._registers()
         undefined = Signal(reset_less=True)
         dividend = Signal()
-        # One row of a restoring division serves all three: by n, and one by the root.
+        # All three divisions share one row of restoring division: two by n, and one by the root.
         rest, digit = restoring_step(work.remainder[: len(work.divisor)], dividend, work.divisor)
         divide = [work.number.eq(Cat(digit, work.number)), work.remainder.eq(rest)]
         m.d.comb += [self.undefined.eq(undefined), dividend.eq(work.number[-1])]
@@ -146,7 +146,7 @@ class DeviationReciprocal(Unit):
                             work.negative.eq(self.sums.sum[-1]),
                         ]
                     m.next = "DIVIDE"
-            # The dividend leaves at the top while the quotient enters at the bottom.
+            # Dividend bits shift out at the top while quotient bits shift in at the bottom.
             with m.State("DIVIDE"):
                 m.d.sync += divide
                 with m.If(work.done):
@@ -154,7 +154,7 @@ class DeviationReciprocal(Unit):
             if not p.rms:
                 self._mean(m, work, divide)
             self._root(m, work)
-            # The root stands in the divisor: its reciprocal is one more division.
+            # The divisor register holds the root: its reciprocal is one more division.
             with m.State("RECIPROCAL"):
                 m.d.comb += dividend.eq(0)
                 m.d.sync += divide
@@ -169,7 +169,7 @@ class DeviationReciprocal(Unit):
         return m
 
     def _registers(self) -> _Registers:
-        """Return the registers that all steps work on."""
+        """Return the registers that all steps use."""
         p = self.parameters
         divisor_width = max(p.count_width, ROOT_DIGITS)
         return _Registers(
@@ -185,7 +185,7 @@ class DeviationReciprocal(Unit):
         )
 
     def _root(self, m: Module, work: _Registers) -> None:
-        """Add epsilon, and take the root of what begins with a pair that is not zero."""
+        """Add epsilon, remove leading pairs of zeros, and take the root."""
         epsilon = Const(EPSILON, self.width)
         with m.State("ADD_EPSILON"):
             m.d.sync += [
@@ -193,15 +193,15 @@ class DeviationReciprocal(Unit):
                 work.pairs.eq(0),
             ]
             m.next = "NORMALISE"
-        # A root's digit is worth a pair of its operand's: shifting by pairs keeps the root's
-        # mantissa, and the number of pairs becomes its exponent.
+        # One digit of the root corresponds to a pair of its operand's: shifting by pairs keeps the
+        # root's mantissa, and the number of pairs becomes its exponent.
         with m.State("NORMALISE"):
             m.d.sync += [work.remainder.eq(0), work.divisor.eq(0), work.steps.eq(ROOT_DIGITS)]
             with m.If(work.number[-2:].any()):
                 m.next = "ROOT"
             with m.Else():
                 m.d.sync += [work.number.eq(work.number << 2), work.pairs.eq(work.pairs + 1)]
-        # The digits gather in the divisor, where the reciprocal needs them.
+        # The digits are collected in the divisor register, where the reciprocal needs them.
         with m.State("ROOT"):
             root = work.divisor[:ROOT_DIGITS]
             left, one = root_step(work.remainder[: ROOT_DIGITS + 1], work.number[-2:], root)
@@ -211,7 +211,7 @@ class DeviationReciprocal(Unit):
                 work.remainder.eq(left),
             ]
             with m.If(work.done):
-                # One, as the reciprocal's first row sees it: doubled.
+                # The dividend one, doubled for the first row of the division.
                 m.d.sync += [
                     work.remainder.eq(1 << ROOT_DIGITS - 2),
                     work.steps.eq(QUOTIENT_DIGITS),
@@ -224,7 +224,7 @@ class DeviationReciprocal(Unit):
         average = Signal(width, reset_less=True)
         exponent = Signal(5, reset_less=True)
         guard, sticky = Signal(reset_less=True), Signal(reset_less=True)
-        # The mean of squares waits in `other` while the sum is divided in its place.
+        # `other` holds the mean of squares while the sum is divided in its place.
         with m.State("EXCHANGE"):
             complement = work.other ^ work.negative.replicate(len(work.other))
             magnitude = incremented(m, complement, work.negative)
@@ -247,21 +247,21 @@ class DeviationReciprocal(Unit):
             ]
             m.next = "SQUARE"
         with m.State("SQUARE"):
-            # The multiplier leaves at the bottom while the product enters above it.
+            # The multiplier shifts out at the bottom while the product shifts in above it.
             addend = average & work.number[0].replicate(width)
             upper = prefix_sum(m, work.number[width : 2 * width], addend)
             m.d.sync += work.number.eq(Cat(work.number[1:width], upper))
             with m.If(work.done):
                 m.next = "SUBTRACT"
         with m.State("SUBTRACT"):
-            # a - b is the complement of ~a + b, which has a carry where it is negative.
+            # a - b is the complement of ~a + b, which has a carry if a - b is negative.
             square = work.number[2 * SUM_FRACTION - SQUARE_FRACTION : 2 * width]
             wide = Cat(~work.other, Const(-1, len(square)))[: len(square)]
             difference = prefix_sum(m, wide, square)
             variance = ~difference[: 32 + SQUARE_FRACTION]
             m.d.sync += work.number.eq(variance & ~difference[-1].replicate(len(variance)))
             m.next = "ROUND_MEAN"
-        # One place a cycle is fast enough here, and a shifter less.
+        # Shifting by one place per cycle is fast enough here and needs no shifter.
         with m.State("ROUND_MEAN"):
             with m.If(average[11:].any()):
                 m.d.sync += [
@@ -272,7 +272,7 @@ class DeviationReciprocal(Unit):
                 ]
             with m.Else():
                 m.next = "ADD_EPSILON"
-        # A carry out of the mantissa raises the exponent, as the code is one number.
+        # A carry out of the mantissa increments the exponent, because the code is one integer.
         up = guard & (sticky | average[0])
         code = (Cat(Const(0, 10), exponent) + average[:11] + up)[:15]
         m.d.comb += Value.cast(self.scale.mean).eq(Cat(code, work.negative))
@@ -280,17 +280,17 @@ class DeviationReciprocal(Unit):
     def _rounded(self, m: Module, work: _Registers) -> Value:
         """Return the reciprocal of the root as an FP16 code.
 
-        The root is that of a number with two bits above the point, of which so many pairs of zeros
-        have been taken away.
+        The root's operand has two bits above the point after `pairs` pairs of leading zeros have
+        been removed from it.
         """
         quotient, inexact = work.number[:QUOTIENT_DIGITS], work.remainder[:ROOT_DIGITS].any()
         above = Signal(range(-64, 64))
         m.d.comb += above.eq(work.pairs + SQUARE_FRACTION - self.width // 2)
-        # A large deviation has a subnormal reciprocal: it moves down before it is rounded.
+        # A large deviation has a subnormal reciprocal, which is shifted right before it is rounded.
         subnormal = above[-1]
         shifted = Cat(Const(0, 8), quotient) >> Mux(subnormal, -above, 0)[:3]
         kept, guard = shifted[11:], shifted[10]
         up = guard & (kept[0] | shifted[:10].any() | inexact)
-        # The leading one adds one to the exponent code of a normal number.
+        # The leading one increments the exponent code of a normal number.
         code = Mux(subnormal, 0, above)[:5]
         return (Cat(Const(0, 10), code) + kept + up)[:16]

@@ -1,4 +1,4 @@
-"""The gated activation of a feed-forward layer, one element a cycle: SiLU(gate) * up."""
+"""The SwiGLU activation of a feed-forward layer, one element per cycle: SiLU(gate) * up."""
 
 from typing import Annotated, Any
 
@@ -29,7 +29,7 @@ from hdl.veda.functions.shared_operator import (
 OPERATORS = shared_operators(
     exp=UNARY, add=BINARY, multiply=LONGER_PRODUCT, divide=QUOTIENT, last_multiply=BINARY
 )
-"""The operators of an activation."""
+"""Operators that an activation uses."""
 
 
 @parameter_object
@@ -45,7 +45,8 @@ class ElementSerialActivationParameters(Parameters):
     step_stages : int
         Register stages of the adder and the multiplier between exponential and division.
     divide_digits : int
-        Digits of a quotient a cycle; 0 for a pipelined divider, a quotient a cycle.
+        Quotient digits per cycle of a serial divider; 0 selects a pipelined divider with one
+        quotient per cycle.
     divide_stages : int
         Register stages of the pipelined divider.
     multiply_stages : int
@@ -54,7 +55,7 @@ class ElementSerialActivationParameters(Parameters):
     Raises
     ------
     ValueError
-        If a rule above is broken, with the rule and the value.
+        If a value is outside its range; the message states rule and value.
     """
 
     exp_stages: Annotated[int, Range(2, 7, "stages")] = 5
@@ -76,14 +77,14 @@ class ElementSerialActivationParameters(Parameters):
 
     @property
     def divider(self) -> Unit:
-        """A divider of these dimensions; the divisor, 1 + e, is from 1 to 2, or a NaN."""
+        """A divider with these parameters; its divisor 1 + e is from 1 to 2, or a NaN."""
         if self.divide_digits:
             return SerialFloatDivide(digits=self.divide_digits, divisor_from_one=True)
         return FloatDivide(stages=self.divide_stages, divisor_from_one=True, enable=True)
 
     @property
     def operands_layout(self) -> data.StructLayout:
-        """An element of both halves of the feed-forward layer, FP16."""
+        """An element of the outputs of `gate_proj` and `up_proj`, FP16."""
         fp16 = BINARY16.layout
         return data.StructLayout({"gate": fp16, "up": fp16, "last": 1})
 
@@ -94,41 +95,41 @@ class ElementSerialActivationParameters(Parameters):
 
 
 class ElementSerialActivation(Unit):
-    """``gate / (1 + exp(-gate)) * up`` of FP16 elements that come one a cycle.
+    """Compute ``gate / (1 + exp(-gate)) * up`` of FP16 elements, one per cycle.
 
-    Only ``e = exp(-abs(gate))`` is needed, which is at most 1: a gate below zero is multiplied by e
+    Only ``e = exp(-abs(gate))`` is computed, which is at most 1: a negative gate is multiplied by e
     before it is divided by ``1 + e``.
 
-    **Latency** `stages` cycles (the parameters'), when the divider is pipelined. **Throughput** one
-    element in `interval` cycles: in each, or as the serial divider allows.
+    **Latency** `stages` cycles (of the parameters) with a pipelined divider. **Throughput** one
+    element in `interval` cycles: 1, or the time of the serial divider.
 
-    **Numerics** every operator rounds to FP16: e by `FloatExp`, the other four to nearest, ties to
-    even, subnormals included. To the exact result q the error is at most
-    ``2**-8 * abs(q) + 2**-24 * (1 + abs(up) * (1 + abs(gate)))``, as long as q is below 65504.
+    **Numerics** every operator rounds to FP16: e as `FloatExp`, the other four to nearest, ties to
+    even, subnormals included. The error relative to the exact result q is at most ``2**-8 * abs(q)
+    + 2**-24 * (1 + abs(up) * (1 + abs(gate)))``, as long as q is below 65504.
 
-    **Special values** by IEEE 754: beyond 65504 infinity; a NaN, or a gate of -inf, gives the quiet
-    NaN.
+    **Special values** follow IEEE 754: infinity above 65504; a NaN, or a gate of -inf, gives the
+    quiet NaN.
 
     Parameters
     ----------
     parameters : ElementSerialActivationParameters
         Pipeline stages.
     shared : bool
-        Whether the operators stand outside, where other functions use them too.
+        Use operators outside the unit, which other functions share; adds `operators`.
 
     Members
     -------
     operands : In(stream)
-        `gate` and `up` in FP16, and `last`, which is passed on.
+        `gate` and `up` in FP16, and `last`, which is passed through.
     activated : Out(stream)
         `value` in FP16, `last`.
     operators : Out(OPERATORS)
-        The operators; only with `shared`. No element is taken unless they are granted.
+        With `shared`: the operators. No element is accepted unless they are granted.
 
     Raises
     ------
     ValueError
-        By `ElementSerialActivationParameters`.
+        If `parameters` are illegal, see `ElementSerialActivationParameters`.
     """
 
     def __init__(
@@ -145,7 +146,7 @@ class ElementSerialActivation(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Chain the operators; everything waits together."""
+        """Chain the operators; the whole pipeline stalls together."""
         m = Module()
         p = self.parameters
         operands, output = self.operands.payload, self.activated
@@ -154,7 +155,7 @@ class ElementSerialActivation(Unit):
         multiply = operators.last_multiply
         move, takes = Signal(), Signal()
         valid = Signal(p.stages)
-        # In a serial divider's first stage; a pipelined one is never busy.
+        # The first stage of a serial divider; a pipelined divider is never busy.
         dividing = valid[p.exp_stages + p.step_stages]
         m.d.comb += [
             move.eq((~output.valid | output.ready) & ~(dividing & divide.busy)),
@@ -162,20 +163,20 @@ class ElementSerialActivation(Unit):
             takes.eq(self.operands.valid & self.operands.ready),
             output.valid.eq(valid[-1]),
         ]
-        # The last stage may be emptied while the others wait for a quotient.
+        # The last stage can be emptied while the others wait for a quotient.
         with m.If(output.ready):
             m.d.sync += valid[-1].eq(0)
         with m.If(move):
             m.d.sync += valid.eq(Cat(takes, valid))
 
-        # What the later operators need waits in memories, cheaper than a register a stage; each
-        # holds what is in the pipeline in front of its reader.
+        # Values for later operators wait in memories, which cost less than a register per stage.
+        # Each memory holds what is in the pipeline upstream of its reader.
         gate = self._wait(
             m, "gates", Value.cast(operands.gate), takes, valid[p.exp_stages - 1] & move
         )
         ups = Cat(Value.cast(operands.up), operands.last)
         up = self._wait(m, "ups", ups, takes, valid[-1 - p.multiply_stages] & move)
-        # The mark came out with its element, which still has the last multiplier before it.
+        # The mark is read together with its element, which the last multiplier still delays.
         last = delay_line(m, up[16], p.multiply_stages, name="last", enable=move)[-1]
 
         # SiLU is gate / (1 + exp(-gate)). With e = exp(-abs(gate)), which cannot overflow, that is
@@ -201,7 +202,7 @@ class ElementSerialActivation(Unit):
         return m
 
     def _private_operators(self, m: Module) -> Any:
-        """Return operators of the unit itself."""
+        """Return operators of the unit's own."""
         p = self.parameters
         return private_operators(
             m,
@@ -214,7 +215,7 @@ class ElementSerialActivation(Unit):
         )
 
     def _wait(self, m: Module, name: str, value: Value, comes: Value, leaves: Value) -> Value:
-        """Return a value again when it is needed; whoever writes has made sure of the room."""
+        """Delay a value in a FIFO until it is used; the writer guarantees that there is room."""
         depth = 1 << self.parameters.stages.bit_length()
         fifo = MemoryFifo(shape=len(value), depth=depth)
         m.submodules[name] = fifo

@@ -1,4 +1,4 @@
-"""VEDA's element-serial layernorm: elements in, normalised elements out, one a cycle each."""
+"""VEDA's element-serial layernorm or RMSNorm: one element in and out per cycle, Section V."""
 
 from typing import Any
 
@@ -29,22 +29,22 @@ from hdl.veda.functions.shared_operator import (
 
 
 def layernorm_operators(parameters: ElementSerialLayernormParameters) -> Signature:
-    """Return the operators of a layernorm: RMSNorm needs no subtractor."""
+    """Return the signature of a layernorm's operators: RMSNorm needs no subtractor."""
     subtractor = {} if parameters.rms else {"add": BINARY}
     return shared_operators(multiply=LONGER_PRODUCT, last_multiply=EXACT_PRODUCT, **subtractor)
 
 
 class SignificandProduct(Unit):
-    """The integer product of two significands: of a multiplier, what a square needs.
+    """Multiply two significands as integers: the part of a multiplier that a square needs.
 
-    **Latency** 0 cycles. **Throughput** one product a cycle. **Numerics** exact.
+    **Latency** 0 cycles. **Throughput** one product per cycle. **Numerics** exact.
 
     Members
     -------
     enable : In(1)
-        As every shared operator has it; nothing moves here.
+        Unused; for a uniform interface of shared operators.
     a, b : In(FP16)
-        Two numbers below 2**-13, of which the codes are the significands.
+        Two numbers below 2**-13, whose codes equal their significands.
     product : Out(22)
         The product of the two codes.
     """
@@ -54,7 +54,7 @@ class SignificandProduct(Unit):
         super().__init__({"enable": In(1), "a": In(fp16), "b": In(fp16), "product": Out(22)})
 
     def elaborate(self, platform: Any) -> Module:
-        """Multiply."""
+        """Multiply the codes."""
         m = Module()
         a, b = (Value.cast(code)[: BINARY16.significand_bits] for code in (self.a, self.b))
         m.d.comb += self.product.eq(product(m, a, b))
@@ -62,55 +62,54 @@ class SignificandProduct(Unit):
 
 
 class ElementSerialLayernorm(Unit):
-    """``(x - mean) / sigma`` of vectors of FP16 elements that come one a cycle; or RMSNorm.
+    """Normalise vectors of FP16 elements: ``(x - mean) / sigma``, or RMSNorm.
 
-    The elements are summed while they go to the buffer (the reduction); when a vector is complete,
-    its mean and the reciprocal of its deviation are computed digit by digit; then its elements are
-    read again and normalised, while the next vector is reduced. The weight of the norm belongs into
-    the next matrix.
+    The elements are accumulated while they are written to the buffer (the paper's reduction). When
+    a vector is complete, its mean and the reciprocal of its deviation are computed digit by digit.
+    Then its elements are read and normalised, while the next vector is reduced. The next matrix
+    must include the weight of the norm.
 
-    **Latency** from a vector's last element to its first result ``cycles + subtract_stages +
-    multiply_stages + 9`` at most, ``cycles`` as of `DeviationReciprocal` (the subtractor is there
-    without `rms` only). **Throughput** one element and one result a cycle, also from vector to
-    vector; a vector of fewer elements takes ``cycles + 7``.
+    **Latency** at most ``cycles + subtract_stages + multiply_stages + 9`` from a vector's last
+    element to its first result, where ``cycles`` is that of `DeviationReciprocal` (the subtractor
+    exists only without `rms`). **Throughput** one element and one result per cycle, also from
+    vector to vector; a vector with fewer elements takes ``cycles + 7``.
 
-    **Numerics** the sum of elements is exact, that of squares drops what is below 2**-28 of each;
-    ``variance = max(0, squares / n - mean**2)``, ``scale = 1 / sqrt(variance + 1e-5)`` rounded to
-    FP16, to nearest but for its 14th bit; with `rms`, the mean is 0. The mean is rounded to FP16,
-    the difference from it once more, and so is the product. To the exact result q the error is at
-    most ``2**-9 * abs(q) + 2**-24``; without `rms` plus ``(2**-10 * abs(mean) + 2**-23) * scale``,
-    and what a variance wrong by ``2**-22 * abs(mean)`` makes.
+    **Numerics** the sum of elements is exact; each square is truncated below 2**-28. ``variance =
+    max(0, squares / n - mean**2)``, ``scale = 1 / sqrt(variance + 1e-5)`` is rounded to FP16, to
+    nearest except for its 14th bit; with `rms`, the mean is 0. The mean, its difference from the
+    element and the product are each rounded to FP16. The error relative to the exact result q is at
+    most ``2**-9 * abs(q) + 2**-24``; without `rms` add ``(2**-10 * abs(mean) + 2**-23) * scale``,
+    and the effect of an error of ``2**-22 * abs(mean)`` in the variance.
 
-    **Special values** a vector with an infinity or a NaN gives the quiet NaN for all its elements,
-    and the flag is set.
+    **Special values** a vector with an infinity or a NaN yields the quiet NaN for all its elements,
+    and sets `undefined`.
 
     Parameters
     ----------
     parameters : ElementSerialLayernormParameters
-        Dimensions.
+        Dimensions of the layernorm.
     shared : bool
-        Whether the operators stand outside, where other functions use them too.
+        Use operators outside the unit, which other functions share; adds `operators`.
 
     Members
     -------
     elements : In(stream)
         `value` in FP16, `last` with a vector's last element. A vector has at most `capacity`
-        elements. Its last one waits while another's scale is computed, or `vectors` vectors are not
-        yet normalised.
+        elements. Its last element waits while another vector's scale is computed, or while
+        `vectors` complete vectors are not yet normalised.
     normalised : Out(stream)
         `value` in FP16, in the order of the elements; `last`.
     undefined : Out(1)
-        A vector had an infinity or a NaN. It stays.
+        A vector had an infinity or a NaN. Held until `clear_undefined`.
     clear_undefined : In(1)
-        It falls, unless a vector raises it in the same cycle.
+        Clears `undefined`, unless a vector sets it in the same cycle.
     operators : Out(layernorm_operators(parameters))
-        The operators; only with `shared`. No element is reduced or normalised unless they are
-        granted.
+        With `shared`: the operators. No element is reduced or normalised unless they are granted.
 
     Raises
     ------
     ValueError
-        By `ElementSerialLayernormParameters`.
+        If `parameters` are illegal, see `ElementSerialLayernormParameters`.
     """
 
     def __init__(
@@ -140,8 +139,8 @@ class ElementSerialLayernorm(Unit):
         )
         m.submodules.scales = scales = MemoryFifo(shape=p.scale_layout, depth=max(p.vectors, 2))
 
-        # Complete vectors that are not yet normalised; one of them may be under way to its scale.
-        # Only a vector's last element waits for them: what comes before it disturbs nobody.
+        # Complete vectors that are not yet normalised; the scale of at most one of them is being
+        # computed. Only a vector's last element waits for that.
         complete = Signal(range(p.vectors + 1))
         reducing = Signal()
         element = self.elements.payload
@@ -154,7 +153,7 @@ class ElementSerialLayernorm(Unit):
             m.d.sync += reducing.eq(0)
         with m.If(ends):
             m.d.sync += reducing.eq(1)
-        # Sticky, and set by preference: a clear in the same cycle loses no vector.
+        # Sticky, and set has priority: a clear in the same cycle loses no vector.
         spoilt = deviation.strobe_out & deviation.undefined
         m.d.sync += [
             complete.eq(complete + ends - used),
@@ -180,13 +179,14 @@ class ElementSerialLayernorm(Unit):
         m.d.comb += [
             operators.request.eq(reduces | (buffer.sink.valid & scales.sink.valid)),
             operators.end.eq(ends | used),
-            # An element is squared in the cycle behind its own, before operators change hands.
+            # An element is squared in the cycle after it arrives, before the owner of the operators
+            # changes.
             operators.busy.eq(moving),
         ]
         return m
 
     def _private_operators(self, m: Module) -> Any:
-        """Return operators of the unit itself."""
+        """Return operators of the unit's own."""
         p = self.parameters
         operators: dict[str, Any] = {
             "multiply": FloatMultiply(extra_bits=EXTRA_BITS, stages=p.multiply_stages, enable=True),
@@ -197,9 +197,9 @@ class ElementSerialLayernorm(Unit):
         return private_operators(m, layernorm_operators(p), **operators)
 
     def _normalise(self, m: Module, operators: Any, elements: Any, scales: Any) -> Value:
-        """Subtract the mean and multiply; everything waits together.
+        """Subtract the mean and multiply; the whole pipeline stalls together.
 
-        Returns whether anything is there.
+        Returns whether any stage is occupied.
         """
         p = self.parameters
         output = self.normalised
@@ -208,13 +208,13 @@ class ElementSerialLayernorm(Unit):
             move.eq(~output.valid | output.ready),
             accept.eq(move & operators.grant),
             operators.enable.eq(move),
-            # A scale serves all elements of its vector, and is taken with the last of them.
+            # A scale serves all elements of its vector, and is transferred with the last of them.
             elements.ready.eq(scales.valid & accept),
             scales.ready.eq(elements.valid & elements.payload.last & accept),
         ]
         stages = p.multiply_stages + (0 if p.rms else p.subtract_stages)
-        # A register before the operators cuts the path from the buffer's memory; these bits stand
-        # beside it and beside the operators' stages.
+        # A register upstream of the operators cuts the path from the buffer's memory; these bits
+        # are delayed in parallel with it and with the operators' stages.
         valid, last = Signal(1 + stages), Signal(1 + stages, reset_less=True)
         difference, scale = Signal(BINARY16.layout, reset_less=True), Signal(16, reset_less=True)
         with m.If(move):
@@ -226,7 +226,7 @@ class ElementSerialLayernorm(Unit):
             ]
         if not p.rms:
             mean = Signal(BINARY16.layout, reset_less=True)
-            # x - mean is x + (-mean): a subtractor is an adder with a sign bit inverted.
+            # x - mean is x + (-mean): a subtractor is an adder with one sign bit inverted.
             m.d.comb += [
                 operators.add.a.eq(difference),
                 operators.add.b.eq(mean),
@@ -235,7 +235,7 @@ class ElementSerialLayernorm(Unit):
             with m.If(move):
                 m.d.sync += mean.eq(scales.payload.mean)
             difference = operators.add.result
-            # The scale waits beside the subtractor.
+            # The scale is delayed in parallel with the subtractor.
             scale = delay_line(m, scale, p.subtract_stages, name="scale", enable=move)[-1]
         m.d.comb += [
             operators.multiply.a.eq(difference),

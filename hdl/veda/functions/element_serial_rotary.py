@@ -1,4 +1,4 @@
-"""The rotary embedding of queries and keys, two elements in two cycles."""
+"""The rotary embedding of queries and keys, one pair of elements in two cycles."""
 
 from typing import Annotated, Any
 
@@ -21,7 +21,7 @@ from hdl.veda.functions.shared_operator import (
 )
 
 OPERATORS = shared_operators(add=BINARY, multiply=LONGER_PRODUCT, last_multiply=BINARY)
-"""The operators of a rotary embedding."""
+"""Operators that a rotary embedding uses."""
 
 
 @parameter_object
@@ -40,7 +40,7 @@ class ElementSerialRotaryParameters(Parameters):
     Raises
     ------
     ValueError
-        If a rule above is broken, with the rule and the value.
+        If a value is outside its range; the message states rule and value.
     """
 
     multiply_stages: Annotated[int, Range(1, 4, "stages")] = 2
@@ -53,48 +53,48 @@ class ElementSerialRotaryParameters(Parameters):
 
     @property
     def pair_layout(self) -> data.StructLayout:
-        """Two elements that rotate together, and their angle, FP16."""
+        """Two elements that are rotated together, and their angle, FP16."""
         fp16 = BINARY16.layout
         return data.StructLayout({"x": fp16, "y": fp16, "cosine": fp16, "sine": fp16, "last": 1})
 
     @property
     def rotated_layout(self) -> data.StructLayout:
-        """The two elements rotated, FP16."""
+        """The two rotated elements, FP16."""
         return data.StructLayout({"x": BINARY16.layout, "y": BINARY16.layout, "last": 1})
 
 
 class ElementSerialRotary(Unit):
-    """``x * cosine - y * sine`` and ``x * sine + y * cosine`` of pairs of FP16 elements.
+    """Compute ``x * cosine - y * sine`` and ``x * sine + y * cosine`` of pairs of FP16 elements.
 
-    Two multipliers and one adder make one of the two elements a cycle.
+    Two multipliers and one adder compute one of the two elements per cycle.
 
-    **Latency** ``stages + 1`` cycles from the first cycle that offers a pair. **Throughput**
-    one element a cycle: a pair is taken in the second cycle of its two.
+    **Latency** ``stages + 1`` cycles from the first cycle that offers a pair. **Throughput** one
+    element per cycle: a pair is accepted in the second of its two cycles.
 
     **Numerics** both products and their sum are rounded to FP16, to nearest, ties to even,
     subnormals included. The error of x is at most ``2**-10 * (abs(x * cosine) + abs(y * sine)) +
-    2**-23``, that of y likewise. Special values by IEEE 754.
+    2**-23``, and that of y likewise. Special values follow IEEE 754.
 
     Parameters
     ----------
     parameters : ElementSerialRotaryParameters
         Pipeline stages.
     shared : bool
-        Whether the operators stand outside, where other functions use them too.
+        Use operators outside the unit, which other functions share; adds `operators`.
 
     Members
     -------
     pairs : In(stream)
-        `x`, `y`, `cosine`, `sine` in FP16, and `last`, which is passed on.
+        `x`, `y`, `cosine`, `sine` in FP16, and `last`, which is passed through.
     rotated : Out(stream)
         `x`, `y` in FP16, `last`.
     operators : Out(OPERATORS)
-        The operators; only with `shared`. No pair begins unless they are granted.
+        With `shared`: the operators. No pair begins unless they are granted.
 
     Raises
     ------
     ValueError
-        By `ElementSerialRotaryParameters`.
+        If `parameters` are illegal, see `ElementSerialRotaryParameters`.
     """
 
     def __init__(self, *, parameters: ElementSerialRotaryParameters, shared: bool = False) -> None:
@@ -109,7 +109,7 @@ class ElementSerialRotary(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Make x in a pair's first cycle and y in its second; everything waits together."""
+        """Compute x in a pair's first cycle and y in its second; the pipeline stalls together."""
         m = Module()
         p = self.parameters
         pair, output = self.pairs.payload, self.rotated
@@ -125,7 +125,7 @@ class ElementSerialRotary(Unit):
                 ),
                 last_multiply=FloatMultiply(stages=p.multiply_stages, enable=True),
             )
-        # The pair stands at the input for two cycles: x is made in the first, y in the second.
+        # The pair is held at the input for two cycles: x is computed in the first, y in the second.
         move, second = Signal(), Signal()
         begins = self.pairs.valid & operators.grant
         m.d.comb += [
@@ -136,9 +136,11 @@ class ElementSerialRotary(Unit):
             m.d.sync += second.eq(~second)
 
         add, left, right = operators.add, operators.multiply, operators.last_multiply
-        # x leaves the adder a cycle before y and waits for it, so that the pair leaves as one.
+        # The adder outputs x one cycle before y; a register delays x so that both are output
+        # together.
         first_x, is_y, is_last = Signal(BINARY16.layout, reset_less=True), Signal(), Signal()
-        # Beside the operators: whether it is an element, whether y, and whether the last.
+        # In parallel with the operators: whether a stage holds an element, whether it is y, and the
+        # last.
         valid, marks = Signal(p.stages), [Signal(p.stages, reset_less=True) for _ in range(2)]
         with m.If(move):
             m.d.sync += [
@@ -158,7 +160,7 @@ class ElementSerialRotary(Unit):
             right.b.eq(Mux(second, pair.cosine, pair.sine)),
             add.a.eq(left.result),
             add.b.eq(right.result),
-            # x subtracts its second product: the one subtraction costs a sign bit, no subtractor.
+            # x subtracts its second product: inverting one sign bit replaces a subtractor.
             add.b.sign.eq(right.result.sign ^ ~marks[0][p.multiply_stages - 1]),
             is_y.eq(marks[0][-1]),
             is_last.eq(marks[1][-1]),

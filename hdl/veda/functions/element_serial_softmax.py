@@ -1,4 +1,4 @@
-"""VEDA's element-serial softmax: scores in, probabilities out, one a cycle each (Section V)."""
+"""VEDA's element-serial softmax: one score in and one probability out per cycle (Section V)."""
 
 from typing import Any
 
@@ -16,32 +16,33 @@ from hdl.veda.functions.softmax_parameters import ElementSerialSoftmaxParameters
 
 
 class ElementSerialSoftmax(Unit):
-    """Softmax to the base 2 of heads of FP16 scores that come one a cycle.
+    """Softmax to the base 2 of heads of FP16 scores, one per cycle.
 
-    With ``log2(e)`` in what the scores are made of, the softmax to the base e. Each score's
-    exponential is taken once, added to its head's sum, and stored; when a head is complete and its
-    sum known, the exponentials are read again and normalised, while the next heads are reduced.
+    If the scores include the factor ``log2(e)``, it is the softmax to the base e. Each score's
+    exponential is computed once, added to its head's sum, and stored. When a head is complete and
+    its sum is known, the exponentials are read and normalised, while the next heads are reduced.
 
-    **Latency** from a head's last score to its first probability ``exp_stages + binades +
-    multiply_stages + 22`` cycles, with ``binades = ceil(log2(capacity))``. **Throughput** one score
-    and one probability a cycle, also from head to head; a head of fewer than ``binades + 16``
-    scores takes as many cycles as that.
+    **Latency** ``exp_stages + binades + multiply_stages + 22`` cycles from a head's last score to
+    its first probability, with ``binades = ceil(log2(capacity))``. **Throughput** one score and one
+    probability per cycle, also from head to head; a head with fewer than ``binades + 16`` scores
+    takes ``binades + 16`` cycles.
 
-    **Numerics** ``2**x = 2**w * (1 + f)`` by `FloatExp2`; m is the largest w so far, and
-    ``d' = d * 2**(m - m') + 2**x / 2**m'``. A stored exponential has ten mantissa bits, and its
-    distance from m; a sum has 24 fraction bits and drops what is below them; its reciprocal has 14,
-    rounded to odd; s' is rounded to nearest, ties to even, subnormals included. To the exact
-    softmax q of the same scores, ``abs(s' - q) <= q * 2**-8 + 2**-24``, however large they are.
+    **Numerics** ``2**x = 2**w * (1 + f)`` as in `FloatExp2`; m is the largest w so far, and ``d' =
+    d * 2**(m - m') + 2**x / 2**m'``. A stored exponential has ten mantissa bits and its distance
+    from m. A sum has 24 fraction bits and is truncated below them. Its reciprocal has 14 fraction
+    bits, rounded to odd; s' is rounded to nearest, ties to even, subnormals included. Relative to
+    the exact softmax q of the same scores, ``abs(s' - q) <= q * 2**-8 + 2**-24`` for scores of any
+    magnitude.
 
     **Special values** a score of -inf has the probability 0. A head with a NaN, with +inf, or with
-    nothing but -inf has no softmax: all its probabilities are the quiet NaN, and a flag is set.
+    only -inf has no softmax: all its probabilities are the quiet NaN, and a flag is set.
 
     Parameters
     ----------
     parameters : ElementSerialSoftmaxParameters
-        Dimensions.
+        Dimensions of the softmax.
     shared : bool
-        Whether the operators of the normalisation stand outside.
+        Use operators outside the unit for the normalisation; adds `operators`.
 
     Members
     -------
@@ -51,16 +52,16 @@ class ElementSerialSoftmax(Unit):
     probabilities : Out(stream)
         `value` in FP16, in the order of the scores; `last`.
     flags : Out(struct)
-        `nan`: a head had a NaN. `infinite`: a head had no finite maximum. They stay.
+        `nan`: a head had a NaN. `infinite`: a head had no finite maximum. Held until `clear_flags`.
     clear_flags : In(1)
-        Both flags fall, unless a head raises them in the same cycle.
+        Clears both flags, unless a head sets them in the same cycle.
     operators : Out(OPERATORS)
-        The operators of the normalisation; only with `shared`.
+        With `shared`: the operators of the normalisation.
 
     Raises
     ------
     ValueError
-        By `ElementSerialSoftmaxParameters`.
+        If `parameters` are illegal, see `ElementSerialSoftmaxParameters`.
     """
 
     def __init__(self, *, parameters: ElementSerialSoftmaxParameters, shared: bool = False) -> None:
@@ -77,7 +78,7 @@ class ElementSerialSoftmax(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Connect the two halves through the buffer of exponentials."""
+        """Connect reduction and normalisation through the buffer of exponentials."""
         m = Module()
         p = self.parameters
         m.submodules.reduction = reduction = ReductionUnit(parameters=p)
@@ -86,7 +87,7 @@ class ElementSerialSoftmax(Unit):
         )
         if self.shared:
             connect(m, normalization.operators, flipped(self.operators))
-        # Exponentials wait: their sum is not known before the head's last one.
+        # Exponentials are buffered: their sum is not known before the head's last one.
         m.submodules.buffer = buffer = VectorFifo(
             shape=p.exponential_layout, longest=p.capacity, vectors=p.heads
         )
@@ -95,8 +96,8 @@ class ElementSerialSoftmax(Unit):
             shape=p.reciprocal_layout, depth=max(p.heads, 2)
         )
 
-        # Room is counted where scores enter, for exponentials and for complete heads alike, so that
-        # nothing in the reduction waits and its strobes need no ready.
+        # Room is counted where scores enter, both for exponentials and for complete heads, so the
+        # reduction never stalls and its strobes need no ready.
         depth = p.capacity * p.heads
         held, complete = Signal(range(depth + 1)), Signal(range(p.heads + 1))
         score = self.scores.payload

@@ -1,4 +1,4 @@
-"""Sum and sum of squares of a vector of FP16 numbers, one a cycle, in fixed point."""
+"""Sum and sum of squares of a vector of FP16 numbers, one per cycle, in fixed point."""
 
 from typing import Any
 
@@ -14,32 +14,33 @@ from hdl.veda.functions.layernorm_parameters import (
 )
 
 DROPPED = 2 * SUM_FRACTION - SQUARE_FRACTION
-"""Bits of an exact square below the last one kept."""
+"""Bits of an exact square below the least significant bit kept."""
 
 
 class ElementSums(Unit):
-    """Add elements and their squares.
+    """Accumulate elements and their squares.
 
-    No floating-point adder takes a term in every cycle at 1 GHz; a wide integer does.
+    Integer accumulation: no floating-point adder accepts a dependent term in every cycle at 1 GHz.
 
-    **Latency** 4 cycles from a vector's last element to its sums. **Throughput** one element a
+    **Latency** 4 cycles from a vector's last element to its sums. **Throughput** one element per
     cycle.
 
-    **Numerics** the sum is exact; a square drops what is below 2**-28, and the squares add exactly.
+    **Numerics** the sum is exact; each square is truncated below 2**-28, and squares are added
+    exactly.
 
     Parameters
     ----------
     parameters : ElementSerialLayernormParameters
-        Dimensions.
+        Dimensions of the layernorm.
 
     Members
     -------
     strobe, element : In
-        An element and the end of its vector.
+        An element and its vector's end, valid with `strobe`.
     significand, square : Out, In
-        What is squared in the cycle behind an element's, and its square in the same cycle.
+        The significand to square, in the cycle after its element, and its square in the same cycle.
     strobe_out, sums : Out
-        A vector's sums, for one cycle. An infinity or a NaN makes the vector `undefined`.
+        A vector's sums, valid with `strobe_out`. An infinity or a NaN makes the vector `undefined`.
     """
 
     def __init__(self, *, parameters: ElementSerialLayernormParameters) -> None:
@@ -56,15 +57,15 @@ class ElementSums(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Square, align, accumulate; a pipeline stage for each."""
+        """Square, align, accumulate; one pipeline stage for each."""
         m = Module()
         p = self.parameters
 
-        # Stage 1: the element. Its significand goes out to the multiplier and comes back squared.
+        # Stage 1: the element. The multiplier outside squares its significand in the same cycle.
         strobe, element = Signal(), Signal(p.element_layout, reset_less=True)
         m.d.sync += [strobe.eq(self.strobe), element.eq(self.element)]
 
-        # Where there is no element, zero is added.
+        # Without a valid element, zero is added.
         value = element.value
         normal = value.exponent.any()
         square = Signal(22, reset_less=True)
@@ -73,7 +74,7 @@ class ElementSums(Unit):
         special = Signal(reset_less=True)
         m.d.comb += self.significand.eq(Cat(value.mantissa, normal))
 
-        # Stage 2: the square, and by how much twice it is to be shifted.
+        # Stage 2: the square; the left shift is twice `shift`.
         m.d.sync += [
             squared.eq(strobe),
             last.eq(element.last & strobe),
@@ -82,7 +83,7 @@ class ElementSums(Unit):
             special.eq(value.exponent.all() & strobe),
         ]
 
-        # Stage 3: of an exact square, which has 48 fraction bits, this is what is kept.
+        # Stage 3: the bits kept of an exact square, which has 48 fraction bits.
         kept = Signal(32 + SQUARE_FRACTION, reset_less=True)
         aligned, ends, spoils = Signal(), Signal(), Signal(reset_less=True)
         m.d.sync += [
@@ -92,9 +93,9 @@ class ElementSums(Unit):
             kept.eq((square << Cat(Const(0, 1), shift)) >> DROPPED),
         ]
 
-        # Stage 4: the sums, which stand for one cycle. A vector's first term does not clear a
-        # register in a cycle of its own: it masks what is added to. So what comes before a vector,
-        # as after a reset, is dropped.
+        # Stage 4: the sums, valid for one cycle. A vector's first term masks the previous sum, so
+        # no cycle is spent on clearing it; any terms before a vector, as after reset, are
+        # discarded.
         begins = Signal(init=1)
         continues = ~begins
         squares = Signal(p.square_sum_width, reset_less=True)
@@ -120,7 +121,7 @@ class ElementSums(Unit):
     def _sum(
         self, m: Module, *, strobe: Value, sign: Value, shift: Value, continues: Value
     ) -> None:
-        """Add up the elements themselves, in step with their squares."""
+        """Accumulate the elements themselves, in parallel with their squares."""
         width = self.parameters.sum_width
         significand, is_negative = Signal(11, reset_less=True), Signal(reset_less=True)
         term, negative = Signal(width, reset_less=True), Signal(reset_less=True)
@@ -128,8 +129,8 @@ class ElementSums(Unit):
         m.d.sync += [
             significand.eq(self.significand & strobe.replicate(11)),
             is_negative.eq(sign),
-            # The complement is one too small: below, `negative` is a digit under both operands,
-            # whose carry into the lowest bit makes up for it.
+            # The complement is too small by one. Both operands have `negative` as an extra lowest
+            # bit, whose carry into the sum adds the one.
             term.eq((significand << shift) ^ is_negative.replicate(width)),
             negative.eq(is_negative),
         ]

@@ -1,4 +1,4 @@
-"""The sum of a head's exponentials, which follows their maximum by shifts, and its reciprocal."""
+"""The sum of a head's exponentials, rescaled by shifts as the maximum rises; its reciprocal."""
 
 from typing import Any
 
@@ -20,37 +20,37 @@ from hdl.veda.functions.softmax_parameters import (
 
 
 class ExponentialSum(Unit):
-    """Add exponentials in units of the largest power of two so far; divide one by their sum.
+    """Accumulate exponentials in units of the largest power of two so far; compute the reciprocal.
 
-    Where the power of two rises by r, ``d' = (d >> r) + term``, and ``d' = d + term`` elsewhere:
-    one shift and one addition a cycle, and no product.
+    If the power of two rises by r, ``d' = (d >> r) + term``; otherwise ``d' = d + term``: one shift
+    and one addition per cycle, without a multiplication.
 
     **Latency** ``division_cycles + 3`` from a head's last exponential to `strobe_out`.
-    **Throughput** one exponential a cycle. The user keeps the ends of heads `division_cycles` + 1
-    cycles apart.
+    **Throughput** one exponential per cycle. The source keeps the ends of heads at least
+    `division_cycles` + 1 cycles apart.
 
-    **Numerics** the sum has `SUM_FRACTION` fraction bits; what a term or a shifted sum has below
-    them is dropped. The reciprocal of the sum's leading `DIVISOR_BITS` bits is truncated to
+    **Numerics** the sum has `SUM_FRACTION` fraction bits; terms and shifted sums are truncated
+    below them. The reciprocal of the sum's leading `DIVISOR_BITS` bits is truncated to
     `RECIPROCAL_FRACTION` bits and rounded to odd.
 
     Parameters
     ----------
     parameters : ElementSerialSoftmaxParameters
-        Dimensions.
+        Dimensions of the softmax.
 
     Members
     -------
     strobe : In(1)
-        An exponential is there.
+        `exponential` is valid.
     exponential : In(struct)
-        Its mantissa, its distance from the largest power of two so far, and whether it rises above
-        it; a head's first rises by `FAR`.
+        Its mantissa, its distance from the largest power of two so far, and whether it is above
+        that. A head's first exponential rises by `FAR`.
     last, undefined : In(1)
-        It is its head's last; and then, whether the head has no softmax.
+        It is its head's last; and, valid with it, whether the head has no softmax.
     strobe_out : Out(1)
-        A head's reciprocal is there.
+        `reciprocal` is valid.
     reciprocal : Out(struct)
-        The reciprocal, for the cycle of the strobe.
+        The reciprocal of a head's sum.
     """
 
     def __init__(self, *, parameters: ElementSerialSoftmaxParameters) -> None:
@@ -71,9 +71,9 @@ class ExponentialSum(Unit):
         m = Module()
         p = self.parameters
 
-        # Stage 1: the exponential at its distance; what rises stands at the largest place.
+        # Stage 1: align the exponential by its distance; one that rises is at the highest position.
         code = self.exponential
-        # The leading one stands on top, in front of the fraction.
+        # The leading one is the top bit, followed by the fraction.
         spare = SUM_FRACTION - BINARY16.mantissa_bits
         significand = Cat(Const(0, spare), code.mantissa, Const(1, 1))
         falls, rises = self.strobe & ~code.rises, self.strobe & code.rises
@@ -88,13 +88,13 @@ class ExponentialSum(Unit):
             undefined.eq(self.undefined),
         ]
 
-        # Stage 2: the sum. What was added before is worth less by as much as the power rises.
+        # Stage 2: the sum. The previous sum is shifted right by the rise of the power of two.
         total = Signal(p.sum_width, reset_less=True)
         kept = Signal(p.sum_width)
         m.d.comb += kept.eq((total >> rise) & ~rise.all().replicate(p.sum_width))
         m.d.sync += total.eq(prefix_sum(m, kept, Cat(term, Const(0, p.binades)))[: p.sum_width])
 
-        # How far the power of two has risen since the head began.
+        # Total rise of the power of two since the head began.
         risen = Signal(p.scale_shape.width - 1)
         complete, spoilt = Signal(), Signal(reset_less=True)
         m.d.sync += [
@@ -106,7 +106,7 @@ class ExponentialSum(Unit):
         return m
 
     def _divide(self, m: Module, begins: Value, total: Value, risen: Value, spoilt: Value) -> None:
-        """Bring a sum's highest one to the top, then each cycle a digit of its reciprocal."""
+        """Shift the leading one of a sum to the top, then compute a reciprocal digit per cycle."""
         p = self.parameters
         digits = RECIPROCAL_FRACTION + 1
         left = Signal(range(p.division_cycles + 1))
@@ -115,13 +115,14 @@ class ExponentialSum(Unit):
         remainder = Signal(DIVISOR_BITS, reset_less=True)
         quotient = Signal(digits, reset_less=True)
         held = Signal(p.sum_width, reset_less=True)
-        # The steps count down `left`: `binades` of them shift, the others divide.
+        # `left` counts the steps down: the first `binades` of them shift, the others divide.
         normalises = left > digits
         rest, digit = restoring_step(remainder, Const(0, 1), held[-DIVISOR_BITS:])
         with m.If(begins):
             m.d.sync += [
                 held.eq(total),
-                # A reciprocal at the largest sum, and as far down as the power has to rise again.
+                # Scale for the maximum sum, lowered by the rise of the power of two within the
+                # head.
                 scale.eq(ONE - 1 - p.binades - risen),
                 undefined.eq(spoilt),
                 left.eq(p.division_cycles),
@@ -132,14 +133,14 @@ class ExponentialSum(Unit):
             with m.If(left.any()):
                 m.d.sync += left.eq(left - 1)
         with m.If(normalises):
-            # One, as the first row sees it: doubled.
+            # The dividend one, doubled for the first row of the division.
             m.d.sync += remainder.eq(1 << DIVISOR_BITS - 2)
         with m.Elif(left.any()):
             m.d.sync += [remainder.eq(rest), quotient.eq(Cat(digit, quotient))]
         m.d.sync += self.strobe_out.eq(left == 1)
         m.d.comb += [
-            # The reciprocal of a power of two is one, in front of zeros: its exponent is one more.
-            # The last digit is the rounding to odd, so that the next rounding is the only one.
+            # The reciprocal of a power of two is one, followed by zeros: its exponent is higher by
+            # one. The last digit is rounded to odd, so that the multiplier's rounding is correct.
             self.reciprocal.mantissa.eq(Cat(quotient[0] | remainder.any(), quotient[1:-2])),
             self.reciprocal.scale.eq(scale + quotient[-1]),
             self.reciprocal.undefined.eq(undefined),

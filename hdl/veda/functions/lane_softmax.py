@@ -1,4 +1,4 @@
-"""A softmax for each of VEDA's lanes, which work on different heads in lock-step."""
+"""One softmax for each of VEDA's lanes, which process different heads in lock-step."""
 
 from typing import Any
 
@@ -14,23 +14,23 @@ from hdl.veda.functions.normalization_unit import OPERATORS
 from hdl.veda.functions.softmax_parameters import ElementSerialSoftmaxParameters
 
 HEADS_UNDER_WAY = 4
-"""Heads whose length is known before their last score has come."""
+"""Heads whose length may be known before their last score arrives."""
 
 
 class LaneSoftmax(Unit):
-    """Mark where heads end, and turn the scores of all lanes into probabilities.
+    """Mark the ends of heads, and convert the scores of all lanes to probabilities.
 
-    **Latency** and **throughput** those of `ElementSerialSoftmax`; the slowest lane counts.
-    **Numerics** as there.
+    **Latency**, **throughput** and **numerics** as in `ElementSerialSoftmax`; the slowest lane
+    determines the first two.
 
     Parameters
     ----------
     parameters : ElementSerialSoftmaxParameters
-        Dimensions of a lane.
+        Dimensions of a lane's softmax.
     lanes : int
         Heads in lock-step, 1 or more.
     shared : bool
-        Whether the operators of the first lane's normalisation stand outside.
+        Use operators outside the unit for the first lane's normalisation; adds `operators`.
 
     Members
     -------
@@ -41,11 +41,11 @@ class LaneSoftmax(Unit):
     probabilities : Out(stream)
         One probability for each lane, and `last` with a head's last.
     flags : Out(struct)
-        Those of all lanes.
+        Flags of all lanes, combined by OR.
     clear_flags : In(1)
         As in `ElementSerialSoftmax`.
     operators : Out(OPERATORS)
-        The operators; only with `shared`.
+        With `shared`: the operators.
     """
 
     def __init__(
@@ -66,20 +66,20 @@ class LaneSoftmax(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Count, fork, join."""
+        """Count scores, fork them to the lanes, join the probabilities."""
         m = Module()
         p = self.parameters
         lanes = [
             ElementSerialSoftmax(parameters=p, shared=self.shared and lane == 0)
             for lane in range(self.lanes)
         ]
-        # The other lanes' normalisations have no counterpart that could use their operators.
+        # Only the first lane's normalisation shares its operators; the other lanes have their own.
         if self.shared:
             connect(m, lanes[0].operators, flipped(self.operators))
         m.submodules.heads = heads = Fifo(shape=p.length_shape, depth=HEADS_UNDER_WAY)
         connect_streams(m, self.lengths, heads.source)
 
-        # The arrays' scores have no end of a head: the length that came ahead marks it.
+        # The arrays' scores carry no end mark: the head's length, which arrives earlier, gives it.
         count = Signal(p.length_shape)
         last, moves = Signal(), Signal()
         offered = self.scores.valid & heads.sink.valid
@@ -93,14 +93,14 @@ class LaneSoftmax(Unit):
         with m.If(moves):
             m.d.sync += count.eq(Mux(last, 0, count + 1))
 
-        # In lock-step: a score enters all lanes or none, a probability leaves all or none.
+        # In lock-step: a score enters all lanes or none, and so does a probability at the output.
         results = [lane.probabilities for lane in lanes]
         valid = join_handshake(m, results, self.probabilities.ready)
         m.d.comb += [
             self.probabilities.valid.eq(valid),
             self.probabilities.payload.last.eq(results[0].payload.last),
         ]
-        # A flag of any lane is a flag.
+        # A flag of any lane sets the common flag.
         flags = 0
         for index, lane in enumerate(lanes):
             m.submodules[f"lane_{index}"] = lane

@@ -1,4 +1,4 @@
-"""Dimensions of the element-serial layernorm, which all of its parts share."""
+"""Dimensions of the element-serial layernorm, shared by all of its parts."""
 
 from typing import Annotated
 
@@ -20,23 +20,23 @@ EPSILON = round(1e-5 * 2**SQUARE_FRACTION)
 
 @parameter_object
 class ElementSerialLayernormParameters(Parameters):
-    """Dimensions of an element-serial layernorm; they also drive its model and its testbench.
+    """Dimensions of an element-serial layernorm, its golden model and its testbench.
 
     Parameters
     ----------
     capacity : int
-        Elements of a vector at most.
+        Maximum number of elements of a vector.
     rms : bool
-        Whether the mean is left alone: RMSNorm instead of layernorm.
+        RMSNorm instead of layernorm: no mean is subtracted.
     vectors : int
         Vectors that the buffer holds.
     subtract_stages, multiply_stages : int
-        Pipeline stages of the two operators behind the buffer.
+        Pipeline stages of the two operators downstream of the buffer.
 
     Raises
     ------
     ValueError
-        If a rule above is broken, with the rule and the value.
+        If a value is outside its range; the message states rule and value.
     """
 
     capacity: Annotated[int, Range(2, 65536, "elements")] = 4096
@@ -52,12 +52,12 @@ class ElementSerialLayernormParameters(Parameters):
 
     @property
     def mean_width(self) -> int:
-        """Bits of a mean's magnitude: as many as of the largest FP16 number."""
+        """Bits of a mean's magnitude: as many as of the largest FP16 number in units of 2**-24."""
         return 16 + SUM_FRACTION + 1
 
     @property
     def sum_width(self) -> int:
-        """Bits of a sum of elements, with its sign."""
+        """Bits of a sum of elements, including its sign."""
         return self.mean_width + ceil_log2(self.capacity) + 1
 
     @property
@@ -72,7 +72,7 @@ class ElementSerialLayernormParameters(Parameters):
 
     @property
     def sums_layout(self) -> data.StructLayout:
-        """What the reduction knows of a complete vector."""
+        """Result of the reduction of a complete vector."""
         return data.StructLayout(
             {"squares": self.square_sum_width, "count": self.count_width, "undefined": 1}
             | ({} if self.rms else {"sum": self.sum_width})
@@ -80,7 +80,7 @@ class ElementSerialLayernormParameters(Parameters):
 
     @property
     def scale_layout(self) -> data.StructLayout:
-        """What the normalisation needs of a vector: ``1 / sigma``, and the mean."""
+        """Constants of a vector's normalisation: ``1 / sigma``, and the mean."""
         return data.StructLayout(
             {"scale": BINARY16.layout} | ({} if self.rms else {"mean": BINARY16.layout})
         )

@@ -1,8 +1,9 @@
-"""The normalisation unit: probabilities from stored exponentials, one a cycle.
+"""The normalisation unit: probabilities from stored exponentials, one per cycle.
 
-The normalisation of the paper's Figure 6: ``exp(x - m)`` over the sum of exponentials. The sum is
-known before a head's first exponential leaves the buffer, so its reciprocal takes the divider's
-place; and what the maximum rose after an exponential was stored is a power of two.
+The normalisation of the paper's Figure 6: ``exp(x - m)`` divided by the sum of exponentials. The
+sum is known before a head's first exponential is read from the buffer, so a multiplication by its
+reciprocal replaces the division. Any rise of the maximum after an exponential was stored is a power
+of two.
 """
 
 from typing import Any
@@ -27,34 +28,34 @@ from hdl.veda.functions.softmax_parameters import (
 )
 
 OPERATORS = shared_operators(multiply=LONGER_PRODUCT)
-"""The operators of a normalisation."""
+"""Operators that a normalisation uses."""
 
 
 class NormalizationUnit(Unit):
-    """Turn a head's exponentials into probabilities.
+    """Convert a head's exponentials to probabilities.
 
-    **Latency** ``1 + multiply_stages`` cycles. **Throughput** one exponential a cycle. Everything
-    waits together.
+    **Latency** ``1 + multiply_stages`` cycles. **Throughput** one exponential per cycle. The whole
+    pipeline stalls together.
 
     **Numerics** as in `ElementSerialSoftmax`.
 
     Parameters
     ----------
     parameters : ElementSerialSoftmaxParameters
-        Dimensions.
+        Dimensions of the softmax.
     shared : bool
-        Whether the operators stand outside, where other functions use them too.
+        Use operators outside the unit, which other functions share; adds `operators`.
 
     Members
     -------
     exponentials : In(stream)
         Exponentials, and the end of a head.
     reciprocals : In(stream)
-        What each head's become probabilities by; taken with its last exponential.
+        Each head's reciprocal and scale; transferred with its last exponential.
     probabilities : Out(stream)
-        Probabilities and the end of a head.
+        Probabilities, and the end of a head.
     operators : Out(OPERATORS)
-        The operators; only with `shared`. No exponential is taken unless they are granted.
+        With `shared`: the operators. No exponential is accepted unless they are granted.
     """
 
     def __init__(self, *, parameters: ElementSerialSoftmaxParameters, shared: bool = False) -> None:
@@ -71,7 +72,7 @@ class NormalizationUnit(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Place the exponentials, multiply."""
+        """Scale the exponentials, multiply by the reciprocal."""
         m = Module()
         p = self.parameters
         operators = self.operators if self.shared else self._private_operators(m)
@@ -86,12 +87,12 @@ class NormalizationUnit(Unit):
         ]
         code = self._placed(m, begins & move)
 
-        # What a product is made of, in registers: a number without its sign, and the reciprocal.
+        # The factors, registered: a number without its sign, and the reciprocal.
         magnitude = Signal(BINARY16.width - 1, reset_less=True)
         mantissa = Signal(len(reciprocal.mantissa), reset_less=True)
         undefined = Signal(reset_less=True)
         stages = 1 + p.multiply_stages
-        # What accompanies an exponential beside the operators, a bit a stage.
+        # Control bits in parallel with the operators, one bit per stage.
         valid, last = Signal(stages), Signal(stages, reset_less=True)
         with m.If(move):
             m.d.sync += [
@@ -106,7 +107,7 @@ class NormalizationUnit(Unit):
             operators.busy.eq(valid.any()),
             operators.enable.eq(move),
             Value.cast(operators.multiply.a).eq(magnitude),
-            # A head without a softmax is multiplied by a NaN.
+            # The probabilities of a head without a softmax are multiplied by a NaN.
             operators.multiply.b.mantissa.eq(mantissa | undefined),
             operators.multiply.b.exponent.eq(RECIPROCAL_EXPONENT | undefined.replicate(5)),
             output.valid.eq(valid[-1]),
@@ -116,9 +117,9 @@ class NormalizationUnit(Unit):
         return m
 
     def _placed(self, m: Module, takes: Value) -> Value:
-        """Return an exponential's code, in which its head's later rises and its sum are counted.
+        """Return an exponential's code, scaled by its head's later rises and by its head's sum.
 
-        The exponent code rises as the largest power of two did when the exponentials came.
+        The exponent code increases when the largest power of two did as the exponentials arrived.
         """
         payload = self.exponentials.payload
         exponential = payload.value
@@ -126,7 +127,7 @@ class NormalizationUnit(Unit):
         first, before = Signal(init=1), Signal(shape, reset_less=True)
         here, placed = Signal(shape), Signal(shape)
         falls = ~exponential.rises
-        # Up by the distance, or down: its complement, and a one that comes in below.
+        # Add the distance, or subtract it: its complement, and a carry in at the extra lowest bit.
         distance = exponential.distance ^ falls.replicate(len(exponential.distance))
         signs = falls.replicate(len(here) - len(distance))
         total = prefix_sum(m, Cat(Const(1, 1), here), Cat(falls, distance, signs))
@@ -142,7 +143,7 @@ class NormalizationUnit(Unit):
         return code & lives.replicate(len(code))
 
     def _private_operators(self, m: Module) -> Any:
-        """Return operators of the unit itself."""
+        """Return operators of the unit's own."""
         stages = self.parameters.multiply_stages
         multiply = FloatMultiply(extra_bits=EXTRA_BITS, stages=stages, enable=True)
         return private_operators(m, OPERATORS, multiply=multiply)

@@ -1,8 +1,8 @@
-"""The reduction unit: a head's exponentials and the reciprocal of their sum, one score a cycle.
+"""The reduction unit: a head's exponentials and the reciprocal of their sum, one score per cycle.
 
-The reduction of the paper's Figure 6. Scores are in units of powers of two, so the integer part of
-a maximum is enough to subtract: what is left in the exponentials is a mantissa and a distance, and
-a sum follows a larger maximum by a shift.
+The reduction of the paper's Figure 6. Exponentials have the base 2, so only the integer part of the
+maximum is subtracted. An exponential is then a mantissa and a distance, and a shift rescales the
+sum to a larger maximum.
 """
 
 from typing import Any
@@ -23,31 +23,32 @@ from hdl.veda.functions.softmax_parameters import (
 
 
 class ReductionUnit(Unit):
-    """Give the exponentials of heads of scores, and the reciprocal of each head's sum.
+    """Compute the exponentials of heads of scores, and the reciprocal of each head's sum.
 
     **Latency** `exponential_cycles` from a score to its exponential; ``exp_stages + 4 +
-    division_cycles`` from a head's last score to the reciprocal. **Throughput** one score a cycle;
-    a head takes at least `division_cycles` + 1. Nothing inside waits.
+    division_cycles`` from a head's last score to the reciprocal. **Throughput** one score per
+    cycle; a head takes at least `division_cycles` + 1. There are no stalls inside.
 
     **Numerics** as in `ElementSerialSoftmax`.
 
     Parameters
     ----------
     parameters : ElementSerialSoftmaxParameters
-        Dimensions.
+        Dimensions of the softmax.
 
     Members
     -------
     scores : In(stream)
-        Scores and the end of a head.
+        Scores, and the end of a head.
     exponential_strobe, exponential, exponential_last : Out
-        A score's exponential, and the end of a head, for one cycle; the user has room.
+        A score's exponential, and the end of a head, valid with the strobe. The consumer must have
+        room.
     reciprocal_strobe, reciprocal : Out
-        What a head's exponentials become probabilities by, for one cycle; the user has room.
+        A head's reciprocal and scale, valid with the strobe. The consumer must have room.
     flags : Out(struct)
-        What has happened since reset or `clear_flags`.
+        Events since reset or `clear_flags`: a head with a NaN, a head without a finite maximum.
     clear_flags : In(1)
-        Forget it.
+        Clears `flags`.
     """
 
     def __init__(self, *, parameters: ElementSerialSoftmaxParameters) -> None:
@@ -66,11 +67,11 @@ class ReductionUnit(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Take scores, find their exponentials' distances, add."""
+        """Accept scores, compute the distances of their exponentials, accumulate."""
         m = Module()
         p = self.parameters
         m.submodules.total = total = ExponentialSum(parameters=p)
-        # Only a head's last score waits, for the division of the head before.
+        # Only a head's last score waits, for the division of the previous head.
         busy = Signal(range(p.division_cycles + 1))
         score, take = self.scores.payload, Signal()
         m.d.comb += [
@@ -85,7 +86,7 @@ class ReductionUnit(Unit):
         nothing, undefined = self._judge(m, take)
         m.submodules.exp = exp = FloatExp2(stages=p.exp_stages)
         m.d.comb += exp.a.eq(score.value)
-        # What accompanies a score through the exponential unit.
+        # Control bits in parallel with the exponential unit.
         strobe = delay_line(m, take, p.exp_stages, name="strobe", reset=True)[-1]
         marks = Cat(nothing, score.last, undefined)
         nothing, last, undefined = delay_line(m, marks, p.exp_stages, name="marks")[-1]
@@ -113,7 +114,7 @@ class ReductionUnit(Unit):
         return m
 
     def _judge(self, m: Module, take: Value) -> tuple[Value, Value]:
-        """Return whether a score is no number, and whether its head so far has no softmax."""
+        """Return whether a score is not a number, and whether its head so far has no softmax."""
         score = self.scores.payload
         # A head needs a finite score, and neither a NaN nor +inf.
         nan_before, infinite_before = Signal(reset_less=True), Signal(reset_less=True)
@@ -134,7 +135,7 @@ class ReductionUnit(Unit):
                 infinite_before.eq(infinite),
                 number_before.eq(numbers),
             ]
-        # Sticky, and set by preference: a clear in the same cycle loses no head.
+        # Sticky, and set has priority: a clear in the same cycle loses no head.
         ends = take & score.last
         m.d.sync += [
             self.flags.nan.eq((self.flags.nan & ~self.clear_flags) | (ends & nans)),
@@ -149,8 +150,8 @@ class ReductionUnit(Unit):
     ) -> tuple[Value, Value]:
         """Return, a cycle later, a power's distance from the largest so far, and if it is above."""
         largest, empty = Signal(signed(WHOLE_BITS), reset_less=True), Signal(init=1)
-        # One sum serves both: `whole - largest - 1` is not negative where the power rises, and its
-        # complement is `largest - whole`, the distance, where it does not.
+        # One sum serves both cases: `whole - largest - 1` is not negative if the power rises, and
+        # its complement is `largest - whole`, the distance, otherwise.
         width = WHOLE_BITS + 1
         step = prefix_sum(m, _extended(whole, width), _extended(~largest, width))[:width]
         rises = ~nothing & (empty | ~step[-1])
@@ -160,7 +161,7 @@ class ReductionUnit(Unit):
             m.d.sync += largest.eq(whole)
         known, rises_known = Signal(width, reset_less=True), Signal(reset_less=True)
         apart = Signal(reset_less=True)
-        # A head's first number rises above all that came before, which was nothing.
+        # A head's first number rises above nothing: its distance is `FAR`.
         m.d.sync += [known.eq(step), rises_known.eq(rises), apart.eq(empty | nothing)]
 
         gap = known ^ (~rises_known).replicate(width)
@@ -172,5 +173,5 @@ class ReductionUnit(Unit):
 
 
 def _extended(value: Value, width: int) -> Value:
-    """Return a signed value with more bits of its sign."""
+    """Return a signed value, sign-extended to `width` bits."""
     return Cat(value, value[-1].replicate(width - len(value)))

@@ -1,8 +1,8 @@
 """Operators that several functions share, or that a function has to itself.
 
-Functions that never work at the same time need their operators once. Each of them is written
-against the ports of operators that stand elsewhere, behind an arbiter: it requests them, and uses
-them while it has the grant. A function by itself has private operators, and the grant always.
+Functions that never operate at the same time need their operators once. Each function is designed
+for operators outside it, shared through an arbiter: it requests them, and uses them while they are
+granted. A stand-alone function has private operators, which are always granted.
 """
 
 from typing import Any
@@ -24,26 +24,27 @@ UNARY = Signature({"a": Out(_FP16), "result": In(_FP16)})
 BINARY = Signature({"a": Out(_FP16), "b": Out(_FP16), "result": In(_FP16)})
 LONGER_PRODUCT = Signature({"a": Out(_FP16), "b": Out(LONGER), "result": In(_FP16)})
 QUOTIENT = Signature({"a": Out(_FP16), "b": Out(_FP16), "result": In(_FP16), "busy": In(1)})
-"""A quotient; while a serial divider is busy, its pipeline must not move."""
+"""A quotient; while a serial divider is busy, its pipeline must not advance."""
 
 EXACT_PRODUCT = Signature({"a": Out(_FP16), "b": Out(_FP16), "product": In(22)})
-"""The product of two significands in the same cycle: what is inside a multiplier."""
+"""The product of two significands in the same cycle: the integer part of a multiplier."""
 
 
 def shared_operators(**operators: Signature) -> Signature:
-    """Return the signature of operators that stand elsewhere, and of their arbitration.
+    """Return the signature of operators outside a function, including arbitration.
 
     Parameters
     ----------
     **operators : Signature
-        Each operator's operands and result.
+        Operands and result of each operator.
 
     Returns
     -------
     Signature
-        These, and `request`: there is something to begin; `grant`: it may; `end`: something
-        begins, behind which the arbiter may grant another; `busy`: something is in the operators,
-        which stay the function's until it is not; `enable`: their pipelines move.
+        The operators, and: `request`: the function can begin an item; `grant`: it may; `end`: it
+        begins an item after which the arbiter may grant another function; `busy`: items are in the
+        operators, which remain the function's until they are output; `enable`: the operators'
+        pipelines advance.
     """
     arbitration = {name: Out(1) for name in ("request", "end", "busy", "enable")}
     arbitration["grant"] = In(1)
@@ -58,7 +59,7 @@ def private_operators(m: Module, signature: Signature, **operators: Any) -> Any:
         m.submodules[name] = operator
         ports = getattr(shared, name)
         m.d.comb += operator.enable.eq(shared.enable)
-        # A divider has a `busy` when it is serial, and none when it is pipelined.
+        # A serial divider has an output `busy`; a pipelined one has none.
         link_results(m, operator, ports)
         for operand, port in ports.signature.members.items():
             if port.flow is Out:
@@ -67,7 +68,7 @@ def private_operators(m: Module, signature: Signature, **operators: Any) -> Any:
 
 
 def link_results(m: Module, operator: Any, ports: Any) -> None:
-    """Give a function an operator's results; what an operator lacks is 0."""
+    """Connect an operator's results to a function; results that the operator lacks are 0."""
     for result, port in ports.signature.members.items():
         if port.flow is In and result in operator.signature.members:
             m.d.comb += getattr(ports, result).eq(getattr(operator, result))
@@ -75,5 +76,5 @@ def link_results(m: Module, operator: Any, ports: Any) -> None:
 
 def from_fp16(code: Any) -> Any:
     """Return a number as a multiplier's longer operand."""
-    # The mantissa is the lower end of a code: zeros below it change no number.
+    # The mantissa is at the low end of a code: zeros appended below it do not change the number.
     return Cat(Const(0, EXTRA_BITS), Value.cast(code))

@@ -1,4 +1,4 @@
-"""Dimensions of the element-serial softmax, which all of its parts share."""
+"""Dimensions of the element-serial softmax, shared by all of its parts."""
 
 from typing import Annotated
 
@@ -17,10 +17,10 @@ DISTANCE_BITS = 5
 """Bits of a distance of powers of two."""
 
 FAR = (1 << DISTANCE_BITS) - 1
-"""A distance of as many powers of two or more: nothing is left of the smaller exponential."""
+"""A distance of at least this many powers of two: the smaller exponential contributes nothing."""
 
 DIVISOR_BITS = 16
-"""Leading bits of a sum that its reciprocal is taken of."""
+"""Leading bits of a sum that are used for its reciprocal."""
 
 RECIPROCAL_FRACTION = 14
 """Digits of a reciprocal after its first, which is 1 if the sum is a power of two."""
@@ -34,12 +34,12 @@ ONE = 2 * BINARY16.bias - RECIPROCAL_EXPONENT
 
 @parameter_object
 class ElementSerialSoftmaxParameters(Parameters):
-    """Dimensions of an element-serial softmax; they also drive its golden model and testbench.
+    """Dimensions of an element-serial softmax, its golden model and its testbench.
 
     Parameters
     ----------
     capacity : int
-        Scores of a head at most.
+        Maximum number of scores of a head.
     heads : int
         Heads of exponentials that the buffer holds.
     exp_stages, multiply_stages : int
@@ -48,7 +48,7 @@ class ElementSerialSoftmaxParameters(Parameters):
     Raises
     ------
     ValueError
-        If a rule above is broken, with the rule and the value.
+        If a value is outside its range; the message states rule and value.
     """
 
     capacity: Annotated[int, Range(2, 16384, "scores")] = 4096
@@ -59,7 +59,7 @@ class ElementSerialSoftmaxParameters(Parameters):
     @property
     def sum_width(self) -> int:
         """Bits of a sum of exponentials, each below 2."""
-        # The maximum's exponential is below 2, and there are `capacity` of them at most.
+        # The maximum's exponential is below 2, and there are at most `capacity` exponentials.
         return self.binades + 1 + SUM_FRACTION
 
     @property
@@ -81,7 +81,8 @@ class ElementSerialSoftmaxParameters(Parameters):
     def exponential_layout(self) -> data.StructLayout:
         """An exponential: its mantissa, and its distance from the largest power of two so far.
 
-        Where it `rises` above that, the distance is how far; of `FAR` it is as much or more.
+        If it `rises` above that, the distance is the amount of the rise; `FAR` means that distance
+        or more.
         """
         return data.StructLayout(
             {"mantissa": BINARY16.mantissa_bits, "distance": DISTANCE_BITS, "rises": 1}
@@ -102,15 +103,16 @@ class ElementSerialSoftmaxParameters(Parameters):
 
     @property
     def scale_shape(self) -> Shape:
-        """Shape of an exponent code that all powers of two of a head have been taken from."""
-        # They rise by no more than from the smallest FP16 number to the largest, or by `FAR` each.
+        """Shape of an exponent code from which all powers of two of a head have been subtracted."""
+        # They rise by at most the range from the smallest FP16 number to the largest, or by `FAR`
+        # each.
         return signed(min(WHOLE_BITS, (FAR * self.capacity).bit_length()) + 1)
 
     @property
     def reciprocal_layout(self) -> data.StructLayout:
-        """What a head's exponentials become probabilities by.
+        """The scale factor of a head's exponentials.
 
-        `mantissa`: of the reciprocal of their sum, with `RECIPROCAL_FRACTION` digits. `scale`: the
+        `mantissa`: of the reciprocal of their sum, with `RECIPROCAL_FRACTION` digits. `scale`:
         exponent code of the product of the head's first exponential, before it rises. `undefined`:
         the head has no softmax.
         """
@@ -120,5 +122,5 @@ class ElementSerialSoftmaxParameters(Parameters):
 
     @property
     def flags_layout(self) -> data.StructLayout:
-        """Why a head had no softmax: a NaN among its scores, or no finite maximum."""
+        """Reason why a head had no softmax: a NaN among its scores, or no finite maximum."""
         return data.StructLayout({"nan": 1, "infinite": 1})

@@ -1,4 +1,4 @@
-"""VEDA's special function unit: every nonlinear function of a layer on the same operators."""
+"""VEDA's special function unit (SFU): every nonlinear function of a layer on shared operators."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -32,16 +32,16 @@ from hdl.veda.functions.softmax_parameters import ElementSerialSoftmaxParameters
 
 @parameter_object
 class SpecialFunctionUnitParameters(Parameters):
-    """Dimensions of a special function unit; they also drive its golden model and testbench.
+    """Dimensions of a special function unit, its golden model and its testbench.
 
     Parameters
     ----------
     lanes : int
-        Heads in lock-step. Each lane has a softmax; the first one's shares its operators.
+        Heads in lock-step. Each lane has a softmax; only the first lane's shares its operators.
     capacity, heads : int
         As in `ElementSerialSoftmaxParameters`.
     width : int
-        Elements of a vector to normalise at most.
+        Maximum number of elements of a vector to normalise.
     rms : bool
         RMSNorm instead of layernorm.
     vectors : int
@@ -56,7 +56,7 @@ class SpecialFunctionUnitParameters(Parameters):
     Raises
     ------
     ValueError
-        If a rule above is broken, with the rule and the value.
+        If a value is outside its range; the message states rule and value.
     """
 
     lanes: Annotated[int, Range(1, 16, "heads")] = 1
@@ -76,7 +76,7 @@ class SpecialFunctionUnitParameters(Parameters):
         return ElementSerialSoftmaxParameters(
             capacity=self.capacity,
             heads=self.heads,
-            # The softmax's exponentials have no multiplication, and three stages at most.
+            # The softmax's exponentials contain no multiplication, and have at most three stages.
             exp_stages=min(self.exp_stages, 3),
             multiply_stages=self.step_stages,
         )
@@ -112,29 +112,30 @@ class SpecialFunctionUnitParameters(Parameters):
 
 
 class SpecialFunctionUnit(Unit):
-    """Softmax, layernorm, gated activation and rotary embedding, which share their operators.
+    """Compute softmax, layernorm, SwiGLU activation and rotary embedding on shared operators.
 
     One exponential unit, one adder, two multipliers and one divider serve the normalisation of the
     first lane's softmax, the norm, the activation and the rotary embedding. They belong to one
-    function at a time, which keeps them until it has nothing to begin, or another waits at the end
-    of a vector (whatever ends with `last`: elements that are reduced or normalised, operands,
-    pairs). When nothing is under way any more, the next one that waits gets them, in turn. Heads
-    follow each other without a break. A softmax's reduction has operators of its own, so scores
-    never wait for another function, and neither does what is serial in a norm.
+    function at a time. The function keeps them until it has nothing to begin, or until an item with
+    `last` begins (an element that is reduced or normalised, an operand, a pair) while another
+    function waits. When no item is in flight in the operators, the next waiting function is
+    granted, in round-robin order. Heads follow each other without a break. A softmax's reduction
+    has operators of its own, so scores never wait for another function; nor do the serial steps of
+    a norm.
 
-    A function that comes second waits; nothing else happens to it. What leaves the unit has to be
-    taken without waiting for another of its outputs, or both would wait for ever.
+    A function without a grant waits, without other effects. The consumer of each output must accept
+    it without waiting for another output of the unit; otherwise both wait forever.
 
-    **Latency** that of each function's own unit, and of two cycles when the operators change hands.
-    **Throughput** that of each function's own unit while it has the operators.
+    **Latency** as each function's own unit, plus two cycles when the operators' owner changes.
+    **Throughput** as each function's own unit while it owns the operators.
 
-    **Numerics** those of `ElementSerialSoftmax`, `ElementSerialLayernorm`,
-    `ElementSerialActivation` and `ElementSerialRotary`, bit for bit.
+    **Numerics** bit-exact as `ElementSerialSoftmax`, `ElementSerialLayernorm`,
+    `ElementSerialActivation` and `ElementSerialRotary`.
 
     Parameters
     ----------
     parameters : SpecialFunctionUnitParameters
-        Dimensions.
+        Dimensions of the unit.
 
     Members
     -------
@@ -149,16 +150,16 @@ class SpecialFunctionUnit(Unit):
     pairs, rotated : In, Out(stream)
         As in `ElementSerialRotary`.
     flags : Out(struct)
-        Of all lanes' softmax: `nan`, `infinite`. They stay until `clear_flags`.
+        Of all lanes' softmax: `nan`, `infinite`. Held until `clear_flags`.
     undefined : Out(1)
-        A vector had an infinity or a NaN. It stays until `clear_flags`.
+        A vector had an infinity or a NaN. Held until `clear_flags`.
     clear_flags : In(1)
-        All flags fall, unless they are raised in the same cycle.
+        Clears all flags, unless they are set in the same cycle.
 
     Raises
     ------
     ValueError
-        By `SpecialFunctionUnitParameters`.
+        If `parameters` are illegal, see `SpecialFunctionUnitParameters`.
     """
 
     def __init__(self, *, parameters: SpecialFunctionUnitParameters) -> None:
@@ -214,23 +215,24 @@ class SpecialFunctionUnit(Unit):
             self.undefined.eq(layernorm.undefined),
         ]
 
-        # Their order is the arbiter's: behind the softmax the norm is the next to be granted.
+        # The order is that of the arbiter: the norm is granted next after the softmax.
         requesters = [unit.operators for unit in (softmax, layernorm, activation, rotary)]
         self._share(m, requesters, self._arbitrate(m, requesters))
         return m
 
     def _arbitrate(self, m: Module, requesters: Sequence[Any]) -> Signal:
-        """Grant round robin; return whose the operators are, one bit for each function."""
-        # One-hot. After reset the first function owns what nobody has requested yet.
+        """Grant in round-robin order; return the owner of the operators, one bit per function."""
+        # One-hot. After reset the first function owns the operators without a request.
         owner, leaving = Signal(len(requesters), init=1), Signal()
         requests, busy, ends = (
             Cat(getattr(requester, name) for requester in requesters)
             for name in ("request", "busy", "end")
         )
-        # An owner that leaves begins nothing more, but what is in the operators has to come out.
+        # An owner that is being replaced begins nothing more, but its items in flight must
+        # complete.
         keeps = (owner & (busy | (requests & ~leaving.replicate(len(requesters))))).any()
-        # An owner with something to begin in every cycle would starve the others: behind a
-        # vector's end it leaves if anybody waits.
+        # An owner that begins an item in every cycle would starve the others: after the end of a
+        # vector it is replaced if another function waits.
         with m.If((owner & ends).any()):
             m.d.sync += leaving.eq((requests & ~owner).any())
         with m.Elif(~keeps):
@@ -238,7 +240,8 @@ class SpecialFunctionUnit(Unit):
         for index, requester in enumerate(requesters):
             m.d.comb += requester.grant.eq(owner[index] & ~leaving)
             with m.If(owner[index] & ~keeps):
-                # The nearest of those behind it is assigned last.
+                # Later assignments take precedence: the nearest function in round-robin order is
+                # assigned last.
                 for distance in reversed(range(1, len(requesters))):
                     other = (index + distance) % len(requesters)
                     with m.If(requests[other]):
@@ -246,7 +249,7 @@ class SpecialFunctionUnit(Unit):
         return owner
 
     def _share(self, m: Module, requesters: Sequence[Any], owner: Signal) -> None:
-        """Give each operator its owner's operands, and everybody its result."""
+        """Connect each operator's operands to its owner, and its results to all functions."""
         p = self.parameters
         steps: dict[str, Any] = {"stages": p.step_stages, "enable": True}
         operators: dict[str, Any] = {
@@ -256,7 +259,7 @@ class SpecialFunctionUnit(Unit):
             "divide": p.activation.divider,
             "last_multiply": FloatMultiply(exact=True, **steps),
         }
-        # All pipelines move together, as their owner does.
+        # All pipelines advance together, as the owner enables them.
         enable = Signal()
         m.d.comb += enable.eq((owner & Cat(requester.enable for requester in requesters)).any())
         for name, operator in operators.items():
@@ -267,12 +270,12 @@ class SpecialFunctionUnit(Unit):
                 for requester, owns in zip(requesters, owner, strict=True)
                 if name in requester.signature.members
             ]
-            # A result goes to all of them: only the owner has anything in its pipeline.
+            # Results are connected to all functions: only the owner has items in the pipelines.
             for ports, _owns in users:
                 link_results(m, operator, ports)
             for operand in ("a", "b"):
                 if operand in operator.signature.members:
                     codes = [(owns, Value.cast(getattr(ports, operand))) for ports, owns in users]
-                    # The owner is one-hot: masks need no priority.
+                    # The owner is one-hot: AND-OR selection needs no priority.
                     chosen = reduce(or_, [Mux(owns, code, 0) for owns, code in codes])
                     m.d.comb += Value.cast(getattr(operator, operand)).eq(chosen)

@@ -1,4 +1,4 @@
-"""Dimensions of VEDA's voting threshold, and what its streams carry."""
+"""Dimensions of VEDA's voting threshold, and payloads of its streams."""
 
 from typing import Annotated
 
@@ -21,7 +21,7 @@ WEIGHT_BITS = 13
 """Bits of the weights a and b."""
 
 LARGEST_MEAN = 6144
-"""The largest weight of the mean, 1.5: no threshold is rounded to 2."""
+"""The largest weight of the mean, 1.5: no threshold rounds to 2."""
 
 WEIGHT_FRACTION = 12
 """Fraction bits of the weights a and b."""
@@ -35,24 +35,24 @@ STAGES = 5
 
 @parameter_object
 class VoteThresholdParameters(Parameters):
-    """Dimensions of a threshold unit; they also drive its golden model and its testbench.
+    """Dimensions of a threshold unit, its golden model and its testbench.
 
     Parameters
     ----------
     capacity : int
-        Elements of a head at most.
+        Maximum number of elements of a head.
 
     Raises
     ------
     ValueError
-        If a rule above is broken, with the rule and the value.
+        If a value is outside its range; the message states rule and value.
     """
 
     capacity: Annotated[int, Range(4, 4096, "tokens")] = 4096
 
     @property
     def slot_bits(self) -> int:
-        """Bits of an element's number."""
+        """Bits of an element's index."""
         return ceil_log2(self.capacity)
 
     @property
@@ -67,7 +67,7 @@ class VoteThresholdParameters(Parameters):
 
     @property
     def root_bits(self) -> int:
-        """Bits of its root."""
+        """Bits of the root of l * Q - 1."""
         return (self.excess_bits + 1) // 2
 
     @property
@@ -77,7 +77,7 @@ class VoteThresholdParameters(Parameters):
 
     @property
     def interval(self) -> int:
-        """Cycles from a head's threshold to the next one at least."""
+        """Minimum number of cycles from a head's threshold to the next one."""
         steps = (self.length_bits, self.root_bits, WEIGHT_BITS, self.quotient_bits)
         return max(steps) + 1
 
@@ -99,7 +99,7 @@ class VoteThresholdParameters(Parameters):
 
     @property
     def outcome_layout(self) -> data.StructLayout:
-        """What a head's votes follow from."""
+        """Threshold of a head, which determines its votes."""
         return data.StructLayout(
             {"threshold": PROBABILITY_BITS, "fallback": 1, "lowest": self.slot_bits}
         )

@@ -1,4 +1,4 @@
-"""Who votes against whom: probabilities wait for their head's threshold, then meet it."""
+"""The voting comparator of Figure 7: a FIFO delays probabilities until their threshold is known."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,26 +17,27 @@ from hdl.veda.voting.voting_parameters import VotingEngineParameters
 
 
 class VoteComparator(Unit):
-    """Turn the probabilities of all heads into votes against each slot.
+    """Convert the probabilities of all heads to votes against each slot.
 
-    **Latency** of a head's first vote `threshold.latency + 1` cycles from the head's last
-    probability. **Throughput** one probability a lane and cycle, from head to head; the FIFO holds
-    a whole head and what arrives before its threshold is known.
+    **Latency** `threshold.latency + 1` cycles from a head's last probability to its first vote.
+    **Throughput** one probability per lane and cycle, from head to head; the FIFO holds a whole
+    head and the elements that arrive before its threshold is known.
 
-    **Numerics** a vote for each lane whose probability is strictly below its threshold or, where
-    that is negative, whose probability is the first smallest of its head.
+    **Numerics** one vote for each lane whose probability is strictly below its threshold. If the
+    threshold is negative, the only vote is against the head's lowest probability; ties resolve to
+    the lowest slot.
 
     Parameters
     ----------
     parameters : VotingEngineParameters
-        Dimensions.
+        Dimensions of the voting engine.
 
     Members
     -------
     weights, probabilities
         As in `VotingEngine`.
     votes : Out(stream)
-        Lanes that vote against slot 0, 1, ... of each round of heads.
+        Number of lanes that vote against slot 0, 1, ... for each round of heads.
     """
 
     def __init__(self, *, parameters: VotingEngineParameters) -> None:
@@ -50,10 +51,10 @@ class VoteComparator(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Give each element to the FIFO and to the thresholds; join them again."""
+        """Fork each element to the FIFO and the threshold units; join them for the comparison."""
         m = Module()
         p = self.parameters
-        # Behind its head's last element alone is a threshold known: the whole head waits for it.
+        # A threshold is known only after its head's last element: the FIFO holds a whole head.
         m.submodules.waiting = waiting = MemoryFifo(shape=p.waiting_layout, depth=p.fifo_depth)
         thresholds = [VoteThreshold(parameters=p.threshold) for _ in range(p.lanes)]
         beat = self.probabilities.payload
@@ -73,20 +74,21 @@ class VoteComparator(Unit):
                     Value.cast(beat.values[lane])[:PROBABILITY_BITS]
                 ),
             ]
-            # A head's outcome stands for as long as the head leaves; the threshold's own register
-            # meanwhile holds the next head's.
+            # The buffer holds a head's outcome while the head's elements are compared; meanwhile
+            # the threshold unit's own register holds the next head's outcome.
             outcomes.append(buffered(m, f"outcome_{lane}", threshold.outcomes, depth=1))
         self._compare(m, waiting.sink, outcomes)
         return m
 
     def _compare(self, m: Module, element: Any, outcomes: Sequence[Any]) -> None:
-        """Let each element of a head meet its lane's outcome, and register the votes."""
+        """Compare each element of a head with its lane's threshold, and register the votes."""
         p = self.parameters
         moves, ends = Signal(), Signal()
         slot, head_round = Signal(p.slot_bits), Signal(range(p.rounds))
         last_round = head_round == p.rounds - 1
         m.d.comb += [
-            # The lanes' heads are equally long, but a threshold may come later in one of them.
+            # The heads of all lanes have equal lengths, but their thresholds may arrive in
+            # different cycles.
             moves.eq(
                 element.valid
                 & every([outcome.valid for outcome in outcomes])
@@ -98,7 +100,8 @@ class VoteComparator(Unit):
         votes = []
         for lane, outcome in enumerate(outcomes):
             vote = Signal(name=f"vote_{lane}")
-            # Codes of numbers from 0 up compare like the numbers: no floating-point comparator.
+            # Codes of non-negative numbers compare like the numbers: no floating-point comparator
+            # is needed.
             below = element.payload.values[lane] < outcome.payload.threshold
             against = Mux(outcome.payload.fallback, slot == outcome.payload.lowest, below)
             m.d.comb += outcome.ready.eq(ends)

@@ -1,4 +1,4 @@
-"""The votes of a layer added up, and the slots with the most of them."""
+"""Accumulated votes of a layer, and its victims: the slots with the most votes, Figure 7."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -17,25 +17,25 @@ from hdl.unit import Unit
 from hdl.veda.voting.voting_parameters import VotingEngineParameters
 
 SHORT = 4
-"""Slots below which a pass would read counts that the pass before has not written yet."""
+"""Minimum number of slots for which a pass does not overtake the writes of the previous pass."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Pass:
-    """What a pass over the slots is for, and which round of heads it counts.
+    """The current pass over the slots.
 
     Parameters
     ----------
     counting, selecting : Value
-        It adds votes, or takes several victims out of the counts.
+        The pass adds votes, or selects several victims.
     first_round, last_round : Value
-        The heads whose votes are counted are a layer's first or last.
+        The pass counts the votes of a layer's first or last round of heads.
     begins_search, searches : Value
-        No pass: the threshold's search is to begin, or goes on.
+        Between passes: the search for the threshold starts, or is in progress.
     surplus : Value
-        No pass: victims are wanted that are not there.
+        Between passes: more victims were requested than there are candidates.
     left : Signal
-        Victims that are still to be named.
+        Victims that have yet to be reported.
     """
 
     counting: Value
@@ -49,24 +49,25 @@ class _Pass:
 
 
 class VoteCounter(Unit):
-    """Go over a layer's slots, once for each round of heads: add, compare, send.
+    """Add up votes: pass over a layer's slots once for each round of heads.
 
-    One victim is the largest count of the last of these passes. Of several the smallest is found
-    first, as a threshold, many counts at a time; then one more pass takes out what is above it, and
-    of those equal to it the first.
+    A single victim is the slot with the largest count in the last of these passes. For several
+    victims, a search over many counts at a time first finds the smallest victim count, the
+    threshold. One more pass then selects the slots above the threshold, and as many of those equal
+    to it as needed, in slot order.
 
-    **Latency** a count leaves 2 cycles after its votes came, a victim 3 cycles after the last of
-    them. Several victims, and the counts that are left, leave in one pass over the slots behind
-    ``bits * (length / search_lanes + 3) + 6`` cycles, with the bits of the largest count.
-    **Throughput** one slot a cycle, from pass to pass and from step to step; a pass over fewer than
-    4 slots waits for the pass before.
+    **Latency** a count is output 2 cycles after its votes arrive, a victim 3 cycles after the last
+    of them. Several victims, and the remaining counts, are output in one pass over the slots, which
+    begins after ``bits * (length / search_lanes + 3) + 6`` cycles; ``bits`` is the width of the
+    largest count. **Throughput** one slot per cycle, from pass to pass and from step to step; a
+    pass over fewer than 4 slots waits for the previous pass.
 
     **Numerics** unsigned counts, saturated.
 
     Parameters
     ----------
     parameters : VotingEngineParameters
-        Dimensions.
+        Dimensions of the voting engine.
 
     Members
     -------
@@ -98,8 +99,8 @@ class VoteCounter(Unit):
                 "selects": 1,
             }
         )
-        # The slot that is read, added up, compared, and whether they move; here, where a proof can
-        # name them.
+        # The slot in each stage (read, add, compare) and the common enable; attributes, so that
+        # proofs can use them.
         self.advance = Signal()
         self.items = [Signal(item, name=f"item_{stage}", reset_less=True) for stage in range(3)]
         self.valid = [Signal(name=f"valid_{stage}") for stage in range(3)]
@@ -107,7 +108,7 @@ class VoteCounter(Unit):
         self.best = Signal(p.victim_layout, reset_less=True)
 
     def elaborate(self, platform: Any) -> Module:
-        """Walk over the slots; read, add and write, compare."""
+        """Pass over the slots in three stages: read, add, then compare and write."""
         m = Module()
         p = self.parameters
         m.submodules.counts = counts = Memory(
@@ -121,7 +122,7 @@ class VoteCounter(Unit):
         )
         m.submodules.named = named = RegisterSlice(shape=p.victim_layout)
         connect_streams(m, named.sink, self.victims)
-        # Three stages: read a slot's count, add to it, compare and write it. They move together.
+        # Three stages: read a slot's count, add to it, compare and write it. They advance together.
         advance = self.advance
         now = self._walk(m, advance, search.done)
         item, adding, compared = self.items
@@ -132,8 +133,9 @@ class VoteCounter(Unit):
                     self.valid[stage].eq(self.valid[stage - 1]),
                 ]
 
-        # In a layer's first round the counts come from outside, from then on from the memory. The
-        # token's own slot starts at zero, whatever the evicted token before it had.
+        # In a layer's first round the counts are read from the input, in later rounds from the
+        # memory. The count of the token's own slot starts at zero, whatever the evicted token's
+        # count was.
         brought = Signal(p.count_bits, reset_less=True)
         added = Signal(p.votes_shape, reset_less=True)
         step, lane_bits = self.layers.payload, ceil_log2(p.search_lanes)
@@ -147,7 +149,8 @@ class VoteCounter(Unit):
         total, _saturated = saturate(count + added, Shape(p.count_bits))
         writes = self.valid[2] & advance
         m.d.comb += [
-            # The search has the memory to itself: all counts are written, and nobody reads one.
+            # The search uses the memory exclusively: all counts have been written, and none is
+            # read.
             counts.read_enable.eq(Mux(now.searches, search.read_enable, advance)),
             counts.read_address.eq(Mux(now.searches, search.read_address, item.slot[lane_bits:])),
             counts.write_enable.eq(writes << compared.slot[:lane_bits]),
@@ -161,7 +164,7 @@ class VoteCounter(Unit):
         return m
 
     def _walk(self, m: Module, advance: Signal, found: Value) -> _Pass:
-        """Decide which slot is read, and what for; `found` says that there is a threshold."""
+        """Select the slot to read and its flags; `found` signals that the threshold is known."""
         p = self.parameters
         step, item = self.layers.payload, self.items[0]
         slot, ends, settled = Signal(p.slot_bits), Signal(), Signal()
@@ -175,7 +178,8 @@ class VoteCounter(Unit):
             item.last.eq(slot + 1 == step.length),
             item.fresh.eq(now.counting & now.first_round),
             item.searches.eq(counts_last & (step.evictions == 1)),
-            # Several victims first: which counts are left is known behind the threshold's search.
+            # With several victims the remaining counts are known only after the search for the
+            # threshold.
             item.sends.eq((counts_last & ~(step.evictions > 1)) | now.selecting),
             item.selects.eq(now.selecting),
         ]
@@ -187,7 +191,8 @@ class VoteCounter(Unit):
             self.valid[0].eq(
                 read & (self.votes.valid | ~takes_votes) & (self.counts_in.valid | ~takes_count)
             ),
-            # A join of those that the slot needs: each is taken only when the other is there.
+            # A join of the inputs that the slot needs: each is transferred only when the other is
+            # valid.
             self.votes.ready.eq(read & takes_votes & (self.counts_in.valid | ~takes_count)),
             self.counts_in.ready.eq(read & takes_count & (self.votes.valid | ~takes_votes)),
         ]
@@ -200,7 +205,7 @@ class VoteCounter(Unit):
         return now
 
     def _sequence(self, m: Module, ends: Value, settled: Value, found: Value) -> _Pass:
-        """Follow the passes of a step; `ends` is a pass's last slot."""
+        """Sequence the passes of a step; `ends` is a pass's last slot."""
         p, step = self.parameters, self.layers.payload
         head_round = Signal(range(p.rounds))
         left = Signal(p.threshold.length_bits)
@@ -218,7 +223,7 @@ class VoteCounter(Unit):
                     ]
                     with m.If(last_round & (step.evictions > 1)):
                         m.next = "SETTLE"
-            # All counts have to be in the memory before they are searched.
+            # All counts must be in the memory before they are searched.
             with m.State("SETTLE"):
                 m.d.comb += begins_search.eq(settled)
                 with m.If(settled):
@@ -227,12 +232,12 @@ class VoteCounter(Unit):
                 m.d.comb += searches.eq(1)
                 with m.If(found):
                     m.next = "SELECT"
-            # Name the victims, and send the counts that are left.
+            # Report the victims, and output the remaining counts.
             with m.State("SELECT"):
                 m.d.comb += selecting.eq(1)
                 with m.If(ends):
                     m.next = "REST"
-            # More victims may be wanted than there are candidates.
+            # More victims may have been requested than there are candidates.
             with m.State("REST"):
                 m.d.comb += surplus.eq(settled & left.any())
                 with m.If(settled & ~left.any()):
@@ -249,14 +254,14 @@ class VoteCounter(Unit):
         )
 
     def _find_threshold(self, m: Module, search: ThresholdSearch, now: _Pass, word: Value) -> None:
-        """Search the counts of all candidates from the highest bit that any of them has."""
+        """Search the counts of all candidates by bit, from the highest bit set in any of them."""
         p, step = self.parameters, self.layers.payload
         last = Signal(p.slot_bits)
         inside = up_to(last, search.read_address, p.search_lanes)
         if p.protect_sink and p.reserved:
             shielded = Const(min(p.reserved, p.capacity) - 1, p.slot_bits)
             inside &= ~up_to(shielded, search.read_address, p.search_lanes)
-        # The bits that any count of the layer has, then all those below its highest.
+        # The bits set in any count of the layer, then all bits below the highest of them.
         seen = Signal(p.count_bits, reset_less=True)
         below = seen
         for distance in (1, 2, 4, 8):
@@ -276,17 +281,17 @@ class VoteCounter(Unit):
     def _name(
         self, m: Module, advance: Signal, search: ThresholdSearch, now: _Pass, named: Any
     ) -> None:
-        """Compare the new counts, send them, name the victims."""
+        """Compare the new counts, output them, report the victims."""
         p = self.parameters
         item, valid, best = self.items[2], self.valid[2], self.best
         eligible = Signal()
         m.d.comb += eligible.eq(item.slot >= p.reserved if p.protect_sink and p.reserved else 1)
 
         after = Signal(p.victim_layout)
-        # The best so far belongs to this pass: at its first slot there is none.
+        # The maximum so far belongs to this pass: at its first slot there is none.
         none = item.first | ~best.found
         m.d.comb += [after.eq(best), after.found.eq(~none)]
-        # Strictly more: among equals the lowest slot stays.
+        # Strict comparison: ties resolve to the lowest slot.
         with m.If(eligible & (none | (self.total > best.votes))):
             m.d.comb += [
                 after.slot.eq(item.slot),
@@ -296,7 +301,7 @@ class VoteCounter(Unit):
         with m.If(valid & advance):
             m.d.sync += best.eq(after)
 
-        # Of several victims those above the threshold, and the first of those equal to it.
+        # With several victims: the slots above the threshold, and the first of those equal to it.
         ties, equal, selected = Signal.like(search.ties, reset_less=True), Signal(), Signal()
         m.d.comb += [
             equal.eq((self.total == search.threshold) & ties.any()),
@@ -305,10 +310,10 @@ class VoteCounter(Unit):
         names, sends, passes = Signal(), Signal(), Signal()
         m.d.comb += [
             names.eq(valid & ((item.searches & item.last) | selected)),
-            # What is a victim is not sent: the reader packs the counts that are left.
+            # Counts of victims are not output: the reader packs the remaining counts.
             sends.eq(valid & item.sends & ~selected),
-            # The last count leaves together with the victim: a victim that nobody takes stops the
-            # walk.
+            # The last count is output together with the victim: a victim that is not accepted
+            # stalls the pass.
             passes.eq(~names | named.ready),
             self.counts_out.valid.eq(sends & passes),
             self.counts_out.payload.eq(self.total),
@@ -326,7 +331,7 @@ class VoteCounter(Unit):
             m.d.comb += named.payload.found.eq(0)
         with m.If(named.ready & ((valid & advance & selected) | now.surplus)):
             m.d.sync += now.left.eq(now.left - 1)
-        # The threshold stands when the first slot is read.
+        # The threshold is known when the first slot is read.
         with m.If(now.selecting & self.items[0].first):
             m.d.sync += ties.eq(search.ties)
         with m.Elif(valid & advance & selected & equal):

@@ -1,8 +1,8 @@
-"""The threshold below which a token votes against another: mean less deviation, element by element.
+"""The voting threshold: weighted mean minus weighted deviation, computed element by element.
 
 Figure 3, line 3, and Section V of the paper. With Q the sum of squares of a head's l probabilities,
-whose sum is 1, the threshold a / l - b * sqrt(Q / l - 1 / l**2) is (a - b * sqrt(l * Q - 1)) / l:
-a product, a root, a product and a quotient, each of which may take as long as a head arrives.
+whose sum is 1, the threshold a / l - b * sqrt(Q / l - 1 / l**2) equals (a - b * sqrt(l * Q - 1)) /
+l: a product, a root, a product and a quotient. Each may take as long as the arrival of a head.
 """
 
 from dataclasses import dataclass
@@ -44,11 +44,11 @@ class _Element:
     value : Signal
         Its code, without the bits that are always zero.
     undefined : Signal
-        It is no probability: 2 or more, or a NaN.
+        It is not a probability: 2 or more, or a NaN.
     position : Signal
-        Its number in its head.
+        Its index in its head.
     valid, first, last : list[Signal]
-        Whether there is an element, and whether it is its head's first or last, a bit a stage.
+        Whether there is an element, and whether it is its head's first or last; one bit per stage.
     """
 
     value: Signal
@@ -60,43 +60,44 @@ class _Element:
 
 
 class VoteThreshold(Unit):
-    """Threshold and least probable element of each head, while its elements pass.
+    """Compute each head's threshold and least probable element as its elements arrive.
 
-    **Latency** of an outcome `parameters.latency` cycles from the head's last element: 84 at
-    capacity 4096. **Throughput** one element a cycle; a head of fewer than `parameters.interval`
-    elements (27) keeps the next one waiting.
+    **Latency** `parameters.latency` cycles from a head's last element to its outcome: 84 at
+    capacity
+    4096. **Throughput** one element per cycle; a head of fewer than `parameters.interval` elements
+          (27) delays the next one.
 
-    **Numerics** probabilities are FP16 codes from 0 up to 2, without their signs. A head with any
-    other code, such as a NaN, is no distribution: its threshold is zero, without a fallback, so
-    that it casts no vote. Each square is cut to a multiple of 2**-40; their sum Q stops at
-    2 - 2**-40. With e = floor(l * Q) - 1 in units of 2**-28, at least 0, and r = floor(sqrt(e)) in
-    units of 2**-14, the threshold is floor(a - b * r), in units of 2**-25, divided by l and rounded
-    to FP16, ties to even. For the sum of probabilities being 1 the deviation is off by no more than
-    l * 2**-28 / sqrt(e) + 2**-14 before the division. The fallback is for a - b * r < 0, before any
-    rounding of the threshold: a threshold of zero is no fallback, and nobody is below it. A mean
-    weight above 1.5 counts as 1.5.
+    **Numerics** probabilities are FP16 codes from 0 up to, but not including, 2, without their
+    signs. A head with any other code, such as a NaN, is not a distribution: its threshold is zero,
+    without a fallback, so that it casts no vote. Each square is truncated to a multiple of 2**-40;
+    their sum Q saturates at 2 - 2**-40. With e = floor(l * Q) - 1 in units of 2**-28, at least 0,
+    and r = floor(sqrt(e)) in units of 2**-14, the threshold is floor(a - b * r), in units of
+    2**-25, divided by l and rounded to FP16, ties to even. If the sum of probabilities is 1, the
+    error of the deviation is at most l * 2**-28 / sqrt(e) + 2**-14 before the division. The
+    fallback applies for a - b * r < 0, before any rounding of the threshold: a threshold of zero is
+    not a fallback, and no probability is below it. A mean weight above 1.5 counts as 1.5.
 
     Parameters
     ----------
     parameters : VoteThresholdParameters
-        Dimensions.
+        Dimensions of the threshold unit.
 
     Members
     -------
     weights : In(struct)
         `mean` and `deviation`, the paper's a and b in units of 2**-12: 4096 and 819 for 1 and 0.2.
-        They may change while no head is under way.
+        They may change only while no head is in flight.
     probabilities : In(stream)
         A head's elements; `last` ends it.
     outcomes : Out(stream)
-        For each head `threshold` (FP16 without its upper two bits; 0 with a fallback, and of a head
-        that is no distribution), `fallback` (it would be negative), and `lowest`: the number of the
-        smallest element, the first among equals.
+        For each head `threshold` (FP16 without its upper two bits; 0 with a fallback, and for a
+        head that is not a distribution), `fallback` (the threshold would be negative), and
+        `lowest`: the index of the smallest element; ties resolve to the lowest index.
 
     Raises
     ------
     ValueError
-        By `VoteThresholdParameters`.
+        If `parameters` are illegal, see `VoteThresholdParameters`.
     """
 
     def __init__(self, *, parameters: VoteThresholdParameters) -> None:
@@ -110,11 +111,12 @@ class VoteThreshold(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Sum up the squares; then one serial unit after the other, each on a head of its own."""
+        """Accumulate the squares, then use a chain of serial units, each on a different head."""
         m = Module()
         p = self.parameters
-        # The shortest of the four: it can afford a cycle between two heads, and so whether a root
-        # is taken does not decide, through all units and lanes, whether a probability is.
+        # The shortest of the four units can afford one idle cycle between two heads. This cuts the
+        # path from the root's ready, through all units and lanes, to the ready of the
+        # probabilities.
         m.submodules.product = product = SerialMultiplier(
             a_width=SQUARE_FRACTION + 1, b_width=p.length_bits, overlap=False
         )
@@ -123,13 +125,15 @@ class VoteThreshold(Unit):
         m.submodules.quotient = quotient = IterativeDivider(
             dividend_width=p.quotient_bits, divisor_width=p.length_bits
         )
-        # A head in each unit before the divider, and one that comes while another goes: there is
-        # always room. Of the smallest elements, those in the divider and before the sum as well.
+        # One head in each unit before the divider, and one that arrives while another departs:
+        # there is always room. The smallest elements also wait for heads in the divider and before
+        # the sum.
         m.submodules.lengths = lengths = Fifo(shape=unsigned(p.length_bits), depth=4)
         low = data.StructLayout({"slot": p.slot_bits, "undefined": 1})
         m.submodules.lows = lows = Fifo(shape=low, depth=6)
 
-        # From here on a head a unit: each takes no longer than a head of `interval` elements comes.
+        # From here on each unit processes one head, in no more time than `interval` elements
+        # arrive.
         self._accumulate(m, lows.source, product.operands)
         m.d.comb += [
             lengths.source.valid.eq(product.operands.valid & product.operands.ready),
@@ -162,7 +166,7 @@ class VoteThreshold(Unit):
             divides.eq(quotient.operands.valid & quotient.operands.ready),
             lengths.sink.ready.eq(divides),
         ]
-        # The sign waits beside the divider, which holds one head at a time.
+        # The sign is held in parallel with the divider, which holds one head at a time.
         divided_is_negative = Signal(reset_less=True)
         with m.If(divides):
             m.d.sync += divided_is_negative.eq(negative)
@@ -171,9 +175,9 @@ class VoteThreshold(Unit):
         return m
 
     def _excess(self, squared: Value) -> Value:
-        """Return l * Q - 1, which only touches the integer bits.
+        """Return l * Q - 1, which only affects the integer bits.
 
-        Roundings alone can bring it below zero: then the deviation is zero.
+        Only rounding errors can make it negative: then the deviation is zero.
         """
         squared = squared[SQUARE_FRACTION - 2 * ROOT_FRACTION :]
         fraction, whole = squared[: 2 * ROOT_FRACTION], squared[2 * ROOT_FRACTION :]
@@ -181,9 +185,9 @@ class VoteThreshold(Unit):
         return Mux(whole == 0, 0, excess)
 
     def _accumulate(self, m: Module, lows: Any, sums: Any) -> None:
-        """Find the smallest element, count the elements and sum up their squares."""
+        """Find the smallest element, count the elements and accumulate their squares."""
         advance, complete = Signal(), Signal()
-        # All stages move together; they wait while a sum does.
+        # All stages advance together; they stall while a sum waits.
         m.d.comb += [
             advance.eq((~complete | sums.ready) & lows.ready),
             self.probabilities.ready.eq(advance),
@@ -193,7 +197,7 @@ class VoteThreshold(Unit):
         self._sum(m, advance, element, self._square(m, advance, element.value), complete, sums)
 
     def _element(self, m: Module, advance: Value) -> _Element:
-        """Stage 1: the element, its number, and whether it is its head's first."""
+        """Stage 1: the element, its index, and whether it is its head's first."""
         number = Signal(self.parameters.slot_bits)
         element = _Element(
             value=Signal(PROBABILITY_BITS, name="value", reset_less=True),
@@ -220,13 +224,13 @@ class VoteThreshold(Unit):
         return element
 
     def _find_lowest(self, m: Module, advance: Value, element: _Element, lows: Any) -> None:
-        """Stage 2: the smallest so far. Strictly smaller: the first among equals stays."""
+        """Stage 2: the smallest element so far; ties resolve to the lowest index."""
         value, valid, first = element.value, element.valid, element.first
         smallest = Signal(PROBABILITY_BITS, reset_less=True)
         lowest = Signal(self.parameters.slot_bits, reset_less=True)
         with m.If(advance & valid[0] & (first[0] | (value < smallest))):
             m.d.sync += [smallest.eq(value), lowest.eq(element.position)]
-        # One element that is none spoils its head.
+        # One element that is not a probability makes its whole head undefined.
         undefined = Signal(reset_less=True)
         with m.If(advance & valid[0]):
             m.d.sync += undefined.eq(element.undefined | (undefined & ~first[0]))
@@ -239,15 +243,16 @@ class VoteThreshold(Unit):
     def _square(self, m: Module, advance: Value, value: Value) -> Value:
         """Stages 2 to 4: return the square as a fixed-point number.
 
-        First in carry-save form, so that the carries have a stage to themselves; then in one
-        number; then in its place.
+        First the square in carry-save form, then the carry propagation, then the alignment: one
+        stage each.
         """
         mantissa, exponent = value[: BINARY16.mantissa_bits], value[BINARY16.mantissa_bits :]
         normal = exponent.any()
         significand = Signal(BINARY16.significand_bits)
         m.d.comb += significand.eq(Cat(mantissa, normal))
         width = 2 * BINARY16.significand_bits
-        # A normal number's hidden one is its exponent's or; that of a subnormal number is zero.
+        # A normal number's hidden one is the OR of its exponent; that of a subnormal number is
+        # zero.
         halves = product_pair(m, significand, significand)
         save = [Signal(width, name=f"save_{half}", reset_less=True) for half in range(2)]
         powers = [Signal(4, name=f"power_{stage}", reset_less=True) for stage in range(2)]
@@ -274,7 +279,7 @@ class VoteThreshold(Unit):
         complete: Signal,
         sums: Any,
     ) -> None:
-        """Stage 5: the number of elements, and the sum, which stops at the end of its range."""
+        """Stage 5: the number of elements, and the sum of squares, which saturates."""
         length = Signal(self.parameters.length_bits, reset_less=True)
         total = Signal(SQUARE_FRACTION + 1, reset_less=True)
         beyond = Signal(reset_less=True)
@@ -292,7 +297,7 @@ class VoteThreshold(Unit):
                 ]
         with m.Elif(sums.ready):
             m.d.sync += complete.eq(0)
-        # Only where it is read is the sum saturated: the adder's path stays short.
+        # Saturation is applied at the read only, which keeps the accumulator's path short.
         m.d.comb += [
             sums.valid.eq(complete),
             sums.payload.a.eq(total | beyond.replicate(len(total))),
@@ -300,9 +305,9 @@ class VoteThreshold(Unit):
         ]
 
     def _round(self, m: Module, quotients: Any, negative: Value, lows: Any) -> None:
-        """Bring the leading one to the top, but no further than the subnormals have it; round."""
+        """Normalise the quotient, at most down to the subnormal exponent, and round it."""
         outcome = self.outcomes
-        # Only the places of normal numbers are searched: subnormals keep theirs.
+        # Only the positions of normal numbers are searched: subnormals are not shifted further.
         top = BINARY16.bias - 1
         moved, shift = Signal(QUOTIENT_FRACTION + 1, reset_less=True), Signal(range(top + 1))
         rest, fallback, full = Signal(reset_less=True), Signal(reset_less=True), Signal()
@@ -325,12 +330,12 @@ class VoteThreshold(Unit):
             ]
         significand = moved[-BINARY16.significand_bits :]
         below = moved[: -BINARY16.significand_bits]
-        # The significand's leading one raises the exponent by one, and so does a rounding carry.
+        # The significand's leading one increments the exponent, and so does a rounding carry.
         up = below[-1] & (below[:-1].any() | rest | significand[0])
         code = Cat(Const(0, BINARY16.mantissa_bits), top - shift) + significand + up
         with m.If(leaves):
             m.d.sync += [
-                # Nobody is below zero.
+                # No probability is below a threshold of zero.
                 outcome.payload.threshold.eq(Mux(lows.payload.undefined, 0, code)),
                 outcome.payload.fallback.eq(fallback & ~lows.payload.undefined),
                 outcome.payload.lowest.eq(lows.payload.slot),

@@ -1,7 +1,7 @@
-"""VEDA's voting engine: counts which cached tokens the heads find unimportant, and names a victim.
+"""VEDA's voting engine: counts the heads' votes against cached tokens, and selects the victim.
 
-Section III, Figure 3, and Section V, Figure 7, of the paper. A head's probabilities wait in a FIFO
-until its threshold is known; then its votes are counted while the next head arrives.
+Section III, Figure 3, and Section V, Figure 7, of the paper. A FIFO holds a head's probabilities
+until its threshold is known; its votes are counted while the next head arrives.
 """
 
 from typing import Any
@@ -20,58 +20,58 @@ __all__ = ["VotingEngine", "VotingEngineParameters"]
 
 
 class VotingEngine(Unit):
-    """Add up the votes of a layer's heads, a token a step, and find whom to evict.
+    """Accumulate the votes of a layer's heads, one token per step, and select the token to evict.
 
-    A step takes the layer's counts from `counts_in` while the first heads' votes are added, and
-    sends them to `counts_out` while the last heads' votes are: nothing is loaded or stored apart.
-    The count of the slot that the token has taken is ignored: it begins at zero. So a step
-    also begins a text: every slot is new once.
+    A step reads the layer's counts from `counts_in` while the first heads' votes are added, and
+    outputs them to `counts_out` while the last heads' votes are added: no separate load or store is
+    needed. The old count of the slot that the token has taken is ignored: it starts at zero. A new
+    text therefore needs no initialisation, since every slot is new once.
 
-    The paper's rules in terms of steps. *Reserved stage*: `vote` = 0, and no probabilities come.
-    *Prefill*: `evictions` = 0. *End of prefill*: `evictions` = as many as are too many; the victims
-    come in the order of their slots, and beside them only the counts that are left are sent.
-    *Generation*: `evictions` = 1; all counts are sent, and the next token takes the victim's slot.
-    The engine compares counts that have this step's votes.
+    The paper's rules in terms of steps. *Reserved stage*: `vote` = 0, and no probabilities arrive.
+    *Prefill*: `evictions` = 0. *End of prefill*: `evictions` is the number of tokens over the
+    limit; the victims are output in the order of their slots, and only the remaining counts are
+    output. *Generation*: `evictions` = 1; all counts are output, and the next token takes the
+    victim's slot. The engine compares counts that include this step's votes.
 
-    **Latency** of a victim `threshold.latency + length + 3` cycles from the last probability of
-    the layer; several ones leave in a pass of `length` cycles behind a search, as in `VoteCounter`.
-    **Throughput** one probability a lane and cycle,
-    from head to head and from layer to layer; nobody waits as long as a head has at least
-    `threshold.interval` elements and a quarter of what the head before it has, and the counts keep
-    pace. A step without probabilities takes
-    `length` cycles.
+    **Latency** `threshold.latency + length + 3` cycles from the last probability of the layer to
+    the victim; several victims are output in a pass of `length` cycles after a search, as in
+    `VoteCounter`. **Throughput** one probability per lane and cycle, from head to head and from
+    layer to layer, as long as each head has at least `threshold.interval` elements and a quarter of
+    the previous head's elements, and the streams of counts do not stall. A step without
+    probabilities takes `length` cycles.
 
-    **Numerics** votes as in `VoteThreshold`: a probability strictly below the threshold, or the
-    smallest one alone where the threshold is negative. Counts are unsigned and saturate. Among
-    equal counts the lowest slot is the victim.
+    **Numerics** votes as in `VoteComparator`: against each probability strictly below the
+    threshold, or only against the smallest one if the threshold is negative. Counts are unsigned
+    and saturate. Ties resolve to the lowest slot.
 
     Parameters
     ----------
     parameters : VotingEngineParameters
-        Dimensions.
+        Dimensions of the voting engine.
 
     Members
     -------
     weights : In(struct)
-        As in `VoteThreshold`: calibrated for each model.
+        Weights a and b, as in `VoteThreshold`: calibrated for each model.
     layers : In(stream)
-        A step: `length` slots are cached, 1 to capacity, the token's own included; `vote`: the
-        probabilities of all heads come, `length` beats for each `lanes` heads; `new_slot`: the slot
-        of the token; `evictions`: victims to find. Taken with the step's last element.
+        A step. `length`: number of cached tokens, 1 to capacity, this token included. `vote`: the
+        probabilities of all heads arrive, `length` beats for each `lanes` heads. `new_slot`: the
+        token's slot. `evictions`: number of victims to find. Transferred with the step's last
+        element.
     probabilities : In(stream)
-        For each slot from 0 on the `values` of all lanes, with `last` in the heads' last beat.
-        Lanes behind the last head do not vote. May come before the step.
+        For each slot from 0 on, the `values` of all lanes; `last` in the heads' last beat. Lanes
+        without a head do not vote. May arrive before the step.
     counts_in : In(stream)
         The layer's counts in the order of slots, `length` for each step.
     counts_out : Out(stream)
         The new counts: `length` of them, or `length - evictions` if `evictions` is above 1.
     victims : Out(stream)
-        `slot`, its count `votes`, and `found`: 0 if there was no slot left to evict.
+        `slot`, its count `votes`, and `found`: 0 if no slot was left to evict.
 
     Raises
     ------
     ValueError
-        By `VotingEngineParameters`.
+        If `parameters` are illegal, see `VotingEngineParameters`.
     """
 
     def __init__(self, *, parameters: VotingEngineParameters) -> None:
@@ -88,12 +88,12 @@ class VotingEngine(Unit):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Compare on one side, count the votes on the other."""
+        """Connect the comparator to the counter."""
         m = Module()
         m.submodules.comparator = comparator = VoteComparator(parameters=self.parameters)
         m.submodules.counter = counter = VoteCounter(parameters=self.parameters)
-        # So that whether a count is taken does not decide, through the thresholds of all lanes,
-        # whether probabilities are.
+        # Cuts the path from the ready of the counts, through the thresholds of all lanes, to the
+        # ready of the probabilities.
         votes = buffered(m, "votes_buffer", comparator.votes, depth=2)
         m.d.comb += comparator.weights.eq(self.weights)
         for source, sink in (

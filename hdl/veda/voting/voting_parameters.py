@@ -1,4 +1,4 @@
-"""Dimensions of VEDA's voting engine, and what its streams carry."""
+"""Dimensions of VEDA's voting engine, and payloads of its streams."""
 
 from dataclasses import field
 from typing import Annotated
@@ -11,20 +11,20 @@ from hdl.parameters import Parameters, Range, parameter_object
 from hdl.veda.voting.threshold_parameters import PROBABILITY_BITS, VoteThresholdParameters
 
 SEARCH_LANES = 16
-"""Counts that are compared at a time when a cache is trimmed, at most."""
+"""Maximum number of counts that are compared at a time when a cache is trimmed."""
 
 SLACK = 4
-"""Elements that arrive between a threshold and the first vote, and one to spare."""
+"""Elements that arrive between a threshold and the first vote, and one spare."""
 
 
 @parameter_object
 class VotingEngineParameters(Parameters):
-    """Dimensions of a voting engine; they also drive its golden model and its testbench.
+    """Dimensions of a voting engine, its golden model and its testbench.
 
     Parameters
     ----------
     threshold : VoteThresholdParameters
-        `capacity`, the slots of a layer at most.
+        Dimensions of the threshold unit; its `capacity` is the maximum number of slots of a layer.
     heads : int
         Heads of a layer, all of which vote.
     lanes : int
@@ -32,14 +32,14 @@ class VotingEngineParameters(Parameters):
     count_bits : int
         Bits of a vote count.
     reserved : int
-        The paper's R: the first tokens of a text, which the scheduler lets cast no vote.
+        The paper's R: the first tokens of a text, which cast no vote; the scheduler enforces this.
     protect_sink : bool
-        Whether the first `reserved` slots are never victims.
+        Exclude the first `reserved` slots from eviction.
 
     Raises
     ------
     ValueError
-        If a rule above is broken, with the rule and the value.
+        If a value is outside its range; the message states rule and value.
     """
 
     threshold: VoteThresholdParameters = field(default_factory=VoteThresholdParameters)
@@ -56,12 +56,12 @@ class VotingEngineParameters(Parameters):
 
     @property
     def slot_bits(self) -> int:
-        """Bits of a slot."""
+        """Bits of a slot's index."""
         return self.threshold.slot_bits
 
     @property
     def search_lanes(self) -> int:
-        """Counts of a word of the count memory, a power of two; there are at least two words."""
+        """Counts per word of the count memory, a power of two; there are at least two words."""
         return min(SEARCH_LANES, 1 << (self.capacity // 2).bit_length() - 1)
 
     @property
@@ -71,12 +71,12 @@ class VotingEngineParameters(Parameters):
 
     @property
     def rounds(self) -> int:
-        """Times that `lanes` heads vote, until all have voted."""
+        """Rounds of `lanes` heads in which all heads have voted."""
         return -(-self.heads // self.lanes)
 
     @property
     def fifo_depth(self) -> int:
-        """Elements that can wait: a head, and what arrives before its threshold is known."""
+        """Entries of the FIFO: a head, and the elements that arrive before its threshold."""
         return self.capacity + self.threshold.latency + SLACK
 
     @property
@@ -88,7 +88,7 @@ class VotingEngineParameters(Parameters):
 
     @property
     def waiting_layout(self) -> data.StructLayout:
-        """A beat that waits for its heads' thresholds, without the bits that are always zero."""
+        """A beat in the FIFO, without the bits that are always zero."""
         codes = data.ArrayLayout(unsigned(PROBABILITY_BITS), self.lanes)
         return data.StructLayout({"values": codes, "last": 1})
 
@@ -99,7 +99,7 @@ class VotingEngineParameters(Parameters):
 
     @property
     def layer_layout(self) -> data.StructLayout:
-        """What to do for one token in one layer."""
+        """A step: the work for one token in one layer."""
         length = unsigned(self.threshold.length_bits)
         return data.StructLayout(
             {"length": length, "vote": 1, "new_slot": self.slot_bits, "evictions": length}
@@ -107,5 +107,5 @@ class VotingEngineParameters(Parameters):
 
     @property
     def victim_layout(self) -> data.StructLayout:
-        """The outcome of a search."""
+        """A victim, or the absence of one."""
         return data.StructLayout({"slot": self.slot_bits, "votes": self.count_bits, "found": 1})
