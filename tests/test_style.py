@@ -136,6 +136,10 @@ PLAIN = (
     "docs/setup.md",
     "docs/units.md",
     "docs/verbs.md",
+    "hdl/veda/*.py",
+    "hdl/veda/*/*.py",
+    "docs/veda/*.md",
+    "docs/veda/*/*.md",
 )
 """Files in plain technical English, as patterns: add those of a folder when it is rewritten.
 

@@ -44,10 +44,10 @@ SMOLLM2 = VedaParameters(
 
 UNITS: tuple[Entry, ...] = (
     Entry(
-        summary="forms inner and outer products on the same elements",
+        summary="computes inner and outer products on the same processing elements",
         source="Section IV, Figure 5 (a)",
-        latency="27 cycles to a dot product, 12 from a row's last element",
-        throughput="one row of weights a cycle; 18 cycles from inner to outer, 6 behind a row",
+        latency="27 cycles to a dot product, 12 from a row's last beat",
+        throughput="one row of weights per cycle; 18 cycles from inner to outer, 6 after a row",
         unit=FlexiblePeArray,
         presets={
             "tiny": FlexiblePeArrayParameters(rows=2, columns=2, partial_sums=4),
@@ -57,10 +57,10 @@ UNITS: tuple[Entry, ...] = (
         long=("smollm2", "paper"),
     ),
     Entry(
-        summary="normalises vectors by mean and deviation, or by root mean square",
+        summary="computes layernorm or RMSNorm, element by element",
         source="Section V, Figure 6 (reduction and normalisation)",
         latency="144 cycles from a vector's last element (smollm2), 282 with the mean (paper)",
-        throughput="one element in and one out a cycle",
+        throughput="one element in and one out per cycle",
         unit=ElementSerialLayernorm,
         presets={
             "tiny": ElementSerialLayernormParameters(capacity=12),
@@ -70,10 +70,10 @@ UNITS: tuple[Entry, ...] = (
         },
     ),
     Entry(
-        summary="multiplies SiLU of the gate with the up projection",
-        source="no section: what a LLaMA layer needs",
+        summary="computes the SwiGLU activation, SiLU(gate) * up",
+        source="not in the paper: LLaMA layers need it",
         latency="19 cycles",
-        throughput="one element a cycle",
+        throughput="one element per cycle",
         unit=ElementSerialActivation,
         presets={
             "tiny": ElementSerialActivationParameters(
@@ -89,10 +89,10 @@ UNITS: tuple[Entry, ...] = (
         long=("paper",),
     ),
     Entry(
-        summary="rotates pairs of query or key elements by their position's angle",
-        source="no section: what a LLaMA layer needs",
+        summary="applies the rotary position embedding to queries and keys",
+        source="not in the paper: LLaMA layers need it",
         latency="5 cycles",
-        throughput="one element a cycle, a pair in two",
+        throughput="one element per cycle, a pair in two cycles",
         unit=ElementSerialRotary,
         presets={
             "tiny": ElementSerialRotaryParameters(multiply_stages=1, add_stages=1),
@@ -103,10 +103,10 @@ UNITS: tuple[Entry, ...] = (
         long=("paper",),
     ),
     Entry(
-        summary="turns heads of scores into probabilities, one a cycle each way",
+        summary="computes the softmax of heads of scores, element by element",
         source="Section V, Figure 6 (reduction and normalisation)",
         latency="ceil(log2(capacity)) + 27 cycles from a head's last score",
-        throughput="one score and one probability a cycle",
+        throughput="one score and one probability per cycle",
         unit=ElementSerialSoftmax,
         presets={
             "tiny": ElementSerialSoftmaxParameters(capacity=24, heads=2),
@@ -120,8 +120,8 @@ UNITS: tuple[Entry, ...] = (
     Entry(
         summary="softmax, norm, activation and rotary embedding on shared operators",
         source="Section V, Figures 6 and 7, Table I (special function unit)",
-        latency="that of each function's unit, and two cycles to change hands",
-        throughput="one element in and one out a cycle, of one function at a time",
+        latency="that of each function's unit, plus two cycles when the owner changes",
+        throughput="one element in and one out per cycle, of one function at a time",
         unit=SpecialFunctionUnit,
         presets={
             "tiny": SpecialFunctionUnitParameters(
@@ -135,7 +135,7 @@ UNITS: tuple[Entry, ...] = (
             "tiny_lanes": SpecialFunctionUnitParameters(
                 lanes=2, capacity=24, heads=2, width=12, divide_digits=0
             ),
-            # Those of the accelerator: one configuration, one figure.
+            # As in the accelerator: one configuration has one figure.
             "smollm2": SpecialFunctionUnitParameters(
                 lanes=2, capacity=512, heads=2, width=576, vectors=1, divide_digits=0
             ),
@@ -144,10 +144,10 @@ UNITS: tuple[Entry, ...] = (
         long=("smollm2", "paper"),
     ),
     Entry(
-        summary="counts whom the heads find unimportant and names the token to evict",
+        summary="counts the heads' votes and selects the cached token to evict",
         source="Section III, Figure 3; Section V, Figure 7",
         latency="length + 87 cycles from a layer's last probability to the victim",
-        throughput="one probability a lane and cycle, from head to head and layer to layer",
+        throughput="one probability per lane and cycle, from head to head and layer to layer",
         unit=VotingEngine,
         presets={
             "tiny": VotingEngineParameters(
@@ -171,10 +171,10 @@ UNITS: tuple[Entry, ...] = (
         },
     ),
     Entry(
-        summary="runs decoder layers over a cache whose least important tokens are voted out",
-        source="Sections 4 and 5, Figure 7",
-        latency="a beat a line of matrices, keys and values + about 780 cycles a layer (smollm2)",
-        throughput="a line of every memory channel a cycle",
+        summary="executes decoder layers with a KV cache whose least important tokens are evicted",
+        source="Sections IV and V, Figure 7",
+        latency="one cycle per line of matrices, keys, values + about 780 per layer (smollm2)",
+        throughput="one line of every memory channel per cycle",
         unit=Veda,
         presets={
             "tiny": VedaParameters(
@@ -190,7 +190,7 @@ UNITS: tuple[Entry, ...] = (
                 positions=64,
                 block=3,
             ),
-            # A head as wide as the array, whose planes then share it.
+            # A head as wide as the array: its planes process the same head.
             "tiny_wide": VedaParameters(
                 array=FlexiblePeArrayParameters(rows=2, columns=2, partial_sums=4),
                 head_size=8,
@@ -218,8 +218,8 @@ UNITS: tuple[Entry, ...] = (
                 positions=64,
                 block=2,
             ),
-            # The last row of the vocabulary is filled with zeros, and a row's sums are made faster
-            # than compared.
+            # The last row of the LM head is padded with zeros, and a row is computed faster than
+            # its logits are compared.
             "tiny_vocabulary": VedaParameters(
                 array=FlexiblePeArrayParameters(rows=2, columns=2, partial_sums=4),
                 copies=2,
@@ -236,9 +236,9 @@ UNITS: tuple[Entry, ...] = (
                 block=3,
             ),
             "smollm2": SMOLLM2,
-            # The whole model: with the final norm and the vocabulary's projection.
+            # The whole model: with the final norm and the LM head.
             "smollm2_vocabulary": replace(SMOLLM2, vocabulary=49152),
-            # What it holds fits into the paper's 256 KB; a weight buffer for blocks does not.
+            # Its memories fit into the paper's 256 KB; a weight buffer for blocks does not.
             "paper": VedaParameters(group=2),
         },
         long=("smollm2", "smollm2_vocabulary", "paper"),
